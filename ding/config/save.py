@@ -15,6 +15,7 @@ from easydict import EasyDict
 from ding.utils.config_helper import ConfigError
 from ding.utils.file_helper import atomic_write
 from ding.utils.msgpack_helper import pack
+from ding.utils.showing import shown
 
 INDENT = "    "
 MAX_INLINE = 100  # maximum length of a sequence on one line
@@ -79,7 +80,7 @@ def _float(value: float) -> str:
 
 def _quoted(value: Any) -> tuple[str, str]:
     kind = "class" if isinstance(value, type) else type(value).__name__
-    return repr(repr(value)), f"was a {kind}; insert it here"
+    return repr(shown(value)), f"was a {kind}; insert it here"
 
 
 def _mapping(value: Mapping[Any, Any], depth: int) -> str:
@@ -280,7 +281,7 @@ def _plain(value: Any) -> Any:
         return _plain(value.tolist())
     if type(value) in (str, bytes, bool, int, float, type(None)):
         return value
-    return repr(value)
+    return shown(value)
 
 
 def _write(path: str, data: str | bytes) -> None:

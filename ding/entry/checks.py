@@ -11,6 +11,7 @@ from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import one_time_warning
 from ding.utils.pytorch_ddp_dist_helper import get_world_size
 from ding.utils.registry_factory import BUFFER_REGISTRY
+from ding.utils.showing import shown
 from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
 from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer
 
@@ -163,7 +164,7 @@ def _check_fits(key: str, shape: Any, space_name: str, space: Any, fits: Any) ->
             _check_fits(f"{key}[{name!r}]", entry, f"{space_name}[{name!r}]", members[name], fits)
     elif not fits(shape, space):
         raise ConfigError(
-            f"{key} = {shape!r} does not fit the env, whose {space_name} is {space}; "
+            f"{key} = {shape!r} does not fit the env, whose {space_name} is {shown(space)}; "
             f"set {key} to what the env has, or choose another env"
         )
 
@@ -181,8 +182,8 @@ def check_policy_fits_env(policy: Any, env: Any) -> None:
     if (wants_discrete and is_real) or (not wants_discrete and is_discrete):
         kind = "discrete" if wants_discrete else "real-valued"
         raise ConfigError(
-            f"{type(policy).__name__} chooses {kind} actions, but the env's action_space is {space}; choose another "
-            "policy.type or another env"
+            f"{type(policy).__name__} chooses {kind} actions, but the env's action_space is {shown(space)}; choose "
+            "another policy.type or another env"
         )
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from ding.utils.showing import shown
+
 PIPELINES = ("serial", "serial_onpolicy", "serial_offline", "parallel")
 _EXP = click.Path(exists=True, file_okay=False)
 _CONFIG = click.Path(exists=True, dir_okay=False)
@@ -147,7 +149,7 @@ def show(config: str, prefix: str, changed: bool) -> None:
     from ding.entry.describe import CREATE, MAIN, origins
 
     rows = [
-        (key, repr(value), origin)
+        (key, shown(value), origin)
         for key, (value, origin) in origins(config).items()
         if (key == prefix or key.startswith(prefix and f"{prefix}.")) and (not changed or origin in (MAIN, CREATE))
     ]

@@ -20,6 +20,7 @@ from ding.entry.run_folder import Path, plain_tree
 from ding.envs.env import env_implementation_check as checks
 from ding.envs.env.base_env import BaseEnv
 from ding.utils.config_helper import ConfigError
+from ding.utils.showing import shown
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.coordinator.base_serial_commander import BaseSerialCommander
 from ding.worker.learner.base_learner import BaseLearner
@@ -68,7 +69,7 @@ def _origin(
 
 def _equal(one: Any, other: Any) -> bool:
     try:
-        return bool(np.all(one == other)) or repr(one) == repr(other)
+        return bool(np.all(one == other)) or shown(one) == shown(other)
     except ValueError:  # arrays of other shapes
         return False
 
@@ -183,7 +184,7 @@ def _require_form(method: str, result: Any, members: tuple[str, ...]) -> None:
 
 
 def _short(value: Any) -> str:
-    return textwrap.shorten(repr(value), 100)
+    return textwrap.shorten(shown(value), 100)
 
 
 def _check_seed(env: Any) -> None:

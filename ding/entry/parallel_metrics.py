@@ -6,13 +6,14 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import Any
 
 import numpy as np
 
 from ding.utils.metric_sinks import RunInfo, create_metric_writer
+from ding.utils.showing import tell_once
 from ding.worker.coordinator.solo_parallel_commander import REPORTED
 
 # Rows wait at most this long.
@@ -32,19 +33,17 @@ class ParallelMetrics:
 
     Args:
         main: the compiled main config; `logger` chooses the sinks.
-        on_error: called with the exception of a sink, after which nothing more is written.
 
     Raises:
         ConfigError: the section `logger` has an unknown name or a wrong value.
         ImportError: a sink needs a package that is not installed.
     """
 
-    def __init__(self, main: Mapping[str, Any], on_error: Callable[[Exception], Any]) -> None:
+    def __init__(self, main: Mapping[str, Any]) -> None:
         folder = os.path.join(".", main["exp_name"], "log", "metrics")
         # The commander and the learner write TensorBoard files themselves.
         settings = main.get("logger", {})
         self._writer = create_metric_writer(folder, RunInfo(main["exp_name"], main), settings, has_tensorboard=False)
-        self._on_error = on_error
         self._changed = threading.Condition()
         self._rows: list[Row] = []
         self._added = self._written = 0  # rows so far
@@ -120,7 +119,7 @@ class ParallelMetrics:
                 self._is_failed = True
                 self._rows.clear()
                 self._changed.notify_all()
-            self._on_error(e)
+            tell_once("writing the metrics of the run", e)
             with contextlib.suppress(Exception):  # the first one counts
                 self._writer.close()
 

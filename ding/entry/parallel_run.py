@@ -133,7 +133,7 @@ class ParallelRun:
         self._returns: list[Any] = []
         self._best = self._best_so_far() if cfg.system.coordinator.get("resume") else -math.inf
         with ExitStack() as stack:
-            self._metrics = ParallelMetrics(cfg.main, self._deal_with_sink_error)
+            self._metrics = ParallelMetrics(cfg.main)
             stack.callback(self._metrics.close)
             self.coordinator = Coordinator(cfg)
             stack.pop_all()
@@ -185,9 +185,6 @@ class ParallelRun:
             stack.callback(self._line.close)
             stack.callback(self._metrics.close)
             self.coordinator.close()
-
-    def _deal_with_sink_error(self, error: Exception) -> None:
-        self.coordinator.deal_with_error(error)
 
     def _record_averages(self, rows: list[dict[str, Any]]) -> None:
         self._metrics.add_averages(rows, self.coordinator.progress().env_steps)

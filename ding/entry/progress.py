@@ -18,6 +18,8 @@ import numpy as np
 
 from ding.utils.config_helper import ConfigError, Rule
 from ding.utils.file_helper import atomic_write
+from ding.utils.metric_sinks import append_lines
+from ding.utils.showing import only_shows
 
 if TYPE_CHECKING:
     from ding.worker.coordinator.run_state import Progress
@@ -33,11 +35,12 @@ class _Lines(logging.Handler):
     """Writes to the current `sys.stderr`, above the live line."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = self.format(record)
-        if "tqdm" in sys.modules:
-            sys.modules["tqdm"].tqdm.write(text, file=sys.stderr)
-        else:
-            sys.stderr.write(f"{text}\n")
+        with only_shows("writing the progress to standard error"):
+            text = self.format(record)
+            if "tqdm" in sys.modules:
+                sys.modules["tqdm"].tqdm.write(text, file=sys.stderr)
+            else:
+                sys.stderr.write(f"{text}\n")
 
 
 def _prepare_logger() -> None:
@@ -239,7 +242,8 @@ class ProgressLine(_Report):
         ]
         if left:
             shown.append(f"{_duration(min(left))} left")
-        self._bar.set_description_str(", ".join(shown))
+        with only_shows("updating the progress line"):
+            self._bar.set_description_str(", ".join(shown))
 
     def finish(
         self, stop: bool, goal: float, train_iter: int, env_steps: int, mean_return: float, exp_name: str
@@ -251,7 +255,8 @@ class ProgressLine(_Report):
         """Show the final counts and end the line. Idempotent."""
         if self._bar is not None:
             self._show(time.perf_counter())
-            self._bar.close()
+            with only_shows("closing the progress line"):
+                self._bar.close()
             self._bar = None
 
 
@@ -291,16 +296,19 @@ class ParallelProgressLine(_Report):
             return
         now = time.perf_counter()
         samples, updates = self._samples.at(now, progress.samples), self._updates.at(now, progress.train_iter)
-        self._bar.set_description_str(
+        text = (
             f"{progress.env_steps} steps, {samples:.0f} samples/s, {progress.train_iter} iter, "
             f"{updates:.0f} updates/s, policy lag {progress.policy_lag}, return {_shown(progress.last_return)}, "
             f"best {_shown(progress.best_return)}"
         )
+        with only_shows("updating the progress line"):
+            self._bar.set_description_str(text)
 
     def close(self) -> None:
         """End the line. Idempotent."""
         if self._bar is not None:
-            self._bar.close()
+            with only_shows("closing the progress line"):
+                self._bar.close()
 
 
 def _shown(mean_return: float | None) -> str:
@@ -343,8 +351,9 @@ def append_evaluation(exp_name: str, seed: int, train_iter: int, envstep: int, e
 
 def append_record(exp_name: str, record: Mapping[str, Any]) -> None:
     """Append one JSON line to `<exp_name>/eval.jsonl`, see `append_evaluation`."""
-    with open(os.path.join(exp_name, "eval.jsonl"), "a", encoding="utf-8") as f:
-        f.write(json.dumps(record) + "\n")
+    path = os.path.join(exp_name, "eval.jsonl")
+    with only_shows(f"writing {path}"):
+        append_lines(path, [json.dumps(record)])
 
 
 def write_result(exp_name: str, stop: bool, envstep: int, train_iter: int, info: Any) -> None:

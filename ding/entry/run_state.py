@@ -27,6 +27,7 @@ from ding.utils.file_helper import sweep_temporary
 from ding.utils.lock_helper import hold_file
 from ding.utils.object_state import global_generators_state, load_global_generators_state
 from ding.utils.pytorch_ddp_dist_helper import get_world_size
+from ding.utils.showing import shown
 from ding.utils.state_folder import StateError, StateFolder
 from ding.worker.collector.base_serial_evaluator import as_plain
 
@@ -507,7 +508,7 @@ def _as_text(value: Any) -> str:
         return f"{{{', '.join(sorted(map(_as_text, value)))}}}"
     if callable(value):
         return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__name__)}"
-    text = repr(value)
+    text = shown(value)
     return type(value).__qualname__ if " at 0x" in text else text
 
 

@@ -25,6 +25,7 @@ from ding.torch_utils.thread_count import fitting_threads
 from ding.utils.default_helper import derive_seed, set_pkg_seed
 from ding.utils.metric_sinks import RunInfo, check_logger, create_metric_writer
 from ding.utils.pytorch_ddp_dist_helper import get_rank
+from ding.utils.showing import shown
 from ding.worker.collector.base_serial_collector import create_serial_collector
 from ding.worker.collector.base_serial_evaluator import create_serial_evaluator
 from ding.worker.coordinator.base_serial_commander import BaseSerialCommander
@@ -279,7 +280,8 @@ def _policy_name(cfg: EasyDict) -> str:
 
 def env_name(env_cfg: Mapping[str, Any], env: Any = None) -> str:
     """Returns the display name of the env of a config."""
-    return str(env_cfg.get("env_id") or env or env_cfg.get("type", "an env"))
+    name = env_cfg.get("env_id") or (env_cfg.get("type", "an env") if env is None else env)
+    return shown(name, str)
 
 
 def build_policy(cfg: EasyDict, model: Any, fields: list[str]) -> Any:

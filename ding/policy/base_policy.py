@@ -23,6 +23,7 @@ from ding.utils.import_helper import import_module
 from ding.utils.object_state import attributes_state, load_attributes_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.utils.registry_factory import POLICY_REGISTRY
+from ding.utils.showing import shown
 from ding.utils.state_loading import load_parts, parameter_names, parts_state
 
 # Fields are initialized in this order, whatever the order of the argument: it determines the random numbers drawn.
@@ -242,7 +243,7 @@ class Policy(PolicySteps, Configurable, ABC):
         )
 
     def __repr__(self) -> str:
-        return f"DI-engine DRL Policy\n{getattr(self, '_model', None)!r}"
+        return f"DI-engine DRL Policy\n{shown(getattr(self, '_model', None))}"
 
     # --- what a subclass implements ---
 

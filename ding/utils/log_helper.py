@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ding.utils.log_writer_helper import DistributedWriter
+from ding.utils.showing import tell_once
 
 _COLUMNS_PER_GROUP = 4
 
@@ -21,6 +22,7 @@ class _AppendHandler(logging.Handler):
     def __init__(self, path: str) -> None:
         super().__init__()
         self._path = os.path.abspath(path)
+        self._told: set[str] = set()
         self._open().close()
         self.setFormatter(logging.Formatter("[%(asctime)s][%(levelname)s] %(message)s"))
 
@@ -35,9 +37,9 @@ class _AppendHandler(logging.Handler):
         try:
             with self._open() as file:
                 file.write(self.format(record) + "\n")
-        except Exception:
+        except Exception as e:
             if not sys.is_finalizing():  # an object that is deleted so late may lack even `open`
-                self.handleError(record)
+                tell_once(f"writing {self._path}", e, self._told)
 
 
 class FileLogger(logging.Logger):

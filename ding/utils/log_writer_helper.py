@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Protocol
 
+from ding.utils.showing import only_shows
+
 # Seconds between two flushes of tensorboardX's thread, and the length of its queue, after which an `add_*` blocks.
 _DEFAULTS = {"flush_secs": 10, "max_queue": 1000}
 _JOIN_S = 1.0
@@ -45,7 +47,7 @@ class DistributedWriter:
     It has all methods of `SummaryWriter`. A thread of tensorboardX writes the entries; they are on disk after `close`,
     or when the program ends. `flush` and `close` are idempotent; an `add_*` after `close` opens another event file.
     After a fork the child opens its own file. Entries that cannot be written, as on a full disk, are logged as an
-    error and written later if possible; the program continues.
+    error and written later if possible; of entries that tensorboardX refuses, one warning tells. The program continues.
 
     Takes the arguments of `SummaryWriter`; the defaults of `flush_secs` and `max_queue` are 10 and 1000.
 
@@ -64,6 +66,7 @@ class DistributedWriter:
         self._pid = 0
         self._threads: list[threading.Thread] = []  # of tensorboardX and its queues
         self._lock = threading.RLock()
+        self._told: set[str] = set()
         self._router: Router | None = None
         self._is_writer = True
         _writers.add(self)
@@ -194,8 +197,10 @@ class DistributedWriter:
             # A queue starts its thread at its first entry; `add_scalars` makes further files.
             may_start = len(self._threads) < _THREADS_A_FILE or method != "add_scalar"
             noting = self._noting_threads() if may_start else contextlib.nullcontext()
-            with noting, _plain_folder(summary) if method == "add_embedding" else contextlib.nullcontext():
-                getattr(summary, method)(*args, **kwargs)
+            add = getattr(summary, method)
+            folder = _plain_folder(summary) if method == "add_embedding" else contextlib.nullcontext()
+            with noting, folder, only_shows(f"{method} of TensorBoard", self._told):
+                add(*args, **kwargs)
             # tensorboardX keeps the values of `add_scalars` for its JSON export, which would grow without limit.
             summary.scalar_dict.clear()
 

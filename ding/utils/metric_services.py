@@ -13,6 +13,7 @@ from typing import Any
 
 from ding.utils.config_helper import Rule, check_config, instance_of
 from ding.utils.metric_sinks import METRIC_SINK_REGISTRY, MetricRecord, MetricSink, RunInfo
+from ding.utils.showing import shown
 
 # The largest number of metrics and parameters in a request of MLflow, and of characters in a value.
 _MLFLOW_METRICS = 1000
@@ -64,7 +65,7 @@ class WandbSink(MetricSink):
     def _open(self) -> Any:
         if self._run is None:
             again = {} if self._run_id is None else {"id": self._run_id, "resume": "allow"}
-            config = json.loads(json.dumps(self._info.config, default=str))
+            config = json.loads(json.dumps(self._info.config, default=_text))
             try:
                 self._run = self._wandb.init(config=config, **self._settings, **again)
             except self._wandb.errors.CommError as e:
@@ -155,7 +156,7 @@ class MlflowSink(MetricSink):
         experiment = client.get_experiment_by_name(name)
         found = client.create_experiment(name) if experiment is None else experiment.experiment_id
         run_id: str = client.create_run(found, run_name=settings["run_name"], tags=tags).info.run_id
-        leaves = [param(key, str(value)[:_MLFLOW_VALUE]) for key, value in _leaves(self._info.config)]
+        leaves = [param(key, _text(value)[:_MLFLOW_VALUE]) for key, value in _leaves(self._info.config)]
         for first in range(0, len(leaves), _MLFLOW_PARAMETERS):
             client.log_batch(run_id, params=leaves[first : first + _MLFLOW_PARAMETERS])
         return run_id
@@ -178,6 +179,10 @@ def _package(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as e:
         raise ImportError(f"logger.sinks names {name!r}, which needs the package {name}: pip install {name}") from e
+
+
+def _text(value: Any) -> str:
+    return shown(value, str)
 
 
 def _name(run: RunInfo) -> str:

@@ -21,6 +21,7 @@ from ding.utils.config_helper import ConfigError, Rule, check_config, edit_dista
 from ding.utils.file_helper import atomic_write
 from ding.utils.log_writer_helper import DistributedWriter
 from ding.utils.registry import Registry
+from ding.utils.showing import only_shows, tell_once
 
 # Sinks get records in batches of this size, after this many seconds at the latest.
 _BATCH = 256
@@ -129,7 +130,7 @@ class JsonLinesSink(MetricSink):
             json.dumps({**position, **_finite(record.values), **position})
             for position, record in zip(positions, records, strict=True)
         ]
-        _append(self._path, lines)
+        append_lines(self._path, lines)
 
     def state_dict(self) -> dict[str, Any]:
         return {"size": _size(self._path)}
@@ -179,9 +180,9 @@ class CsvSink(MetricSink):
         names = list(dict.fromkeys([*columns, *(name for row in rows for name in row)]))
         lines = [_csv_line([row.get(name, "") for name in names]) for row in rows]
         if not columns:
-            _append(path, [_csv_line(names), *lines])
+            append_lines(path, [_csv_line(names), *lines])
         elif names == columns:
-            _append(path, lines)
+            append_lines(path, lines)
         else:
             padding = "," * (len(names) - len(columns))
             former = [line + padding for line in _lines(path)[1:]]
@@ -223,7 +224,8 @@ class MetricWriter(DistributedWriter):
     """A TensorBoard writer that also passes every scalar to sinks.
 
     Sinks get records in batches: at `flush`, at `close`, and with the first record after ten seconds. If a sink cannot
-    write, an error is logged, the sink gets the records again with the next batch, and the run continues.
+    write, an error is logged, the sink gets the records again with the next batch, and the run continues. It continues
+    after any other exception of a sink, too, with one warning; then the batch is lost. So is a value that is no number.
 
     Args:
         logdir: the folder of the TensorBoard files.
@@ -246,7 +248,7 @@ class MetricWriter(DistributedWriter):
         self._has_tensorboard = has_tensorboard
         self._sinks = dict(sinks)
         self._waiting_for: dict[str, list[MetricRecord]] = {name: [] for name in sinks}
-        self._failing: set[str] = set()
+        self._failing: set[str] = set()  # sinks that keep their records for now
         self._oldest_s: float | None = None
 
     def add_scalars_of(
@@ -276,7 +278,11 @@ class MetricWriter(DistributedWriter):
     def _record(self, worker: str, axes: dict[str, int], values: Mapping[str, Any]) -> None:
         if not self._sinks:
             return
-        record = MetricRecord(worker, axes, {name: _plain(value) for name, value in values.items()})
+        numbers_only: dict[str, float] = {}
+        for name, value in values.items():
+            with only_shows(f"logging {worker}/{name} = {type(value).__name__}", self._told):
+                numbers_only[name] = _plain(value)
+        record = MetricRecord(worker, axes, numbers_only)
         now_s = time.monotonic()
         with self._lock:
             for waiting in self._waiting_for.values():
@@ -299,6 +305,9 @@ class MetricWriter(DistributedWriter):
                     _logger.error("metrics are not written to %s: %s; they are kept and written later", name, e)
                 self._failing.add(name)
                 del waiting[:-_MAX_WAITING]
+            except Exception as e:  # it may refuse these records for ever
+                tell_once(f"writing metrics to {name}", e, self._told)
+                self._waiting_for[name] = []
             else:
                 self._failing.discard(name)
                 self._waiting_for[name] = []
@@ -316,14 +325,22 @@ class MetricWriter(DistributedWriter):
             sinks, self._sinks, self._waiting_for = self._sinks, {}, {}
         with contextlib.ExitStack() as stack:
             stack.callback(self._close_file)
-            for sink in sinks.values():
-                stack.callback(sink.close)
+            for name, sink in sinks.items():
+                stack.callback(self._close_sink, name, sink)
+
+    def _close_sink(self, name: str, sink: MetricSink) -> None:
+        with only_shows(f"closing the metrics of {name}", self._told):
+            sink.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state of the event files, see `DistributedWriter`, and of the sinks under `sinks`."""
         with self._lock:
             self._write_waiting()
-        return {**super().state_dict(), "sinks": {name: sink.state_dict() for name, sink in self._sinks.items()}}
+        states = {}
+        for name, sink in self._sinks.items():
+            with only_shows(f"saving the position in {name}", self._told):
+                states[name] = sink.state_dict()
+        return {**super().state_dict(), "sinks": states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
         """Remove what was written after `state_dict` returned `state`; returns a message for each missing part."""
@@ -332,7 +349,10 @@ class MetricWriter(DistributedWriter):
         for name, sink in self._sinks.items():
             self._waiting_for[name].clear()
             if name in states:
-                missing += sink.load_state_dict(states[name])
+                try:
+                    missing += sink.load_state_dict(states[name])
+                except Exception as e:
+                    missing.append(f"the metrics of {name} do not go on from the state: {e!r}")
         return missing
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -451,7 +471,7 @@ def _size_of(lines: Iterable[str]) -> int:
     return sum(len(line.encode()) + 1 for line in lines)
 
 
-def _append(path: str, lines: Sequence[str]) -> None:
+def append_lines(path: str, lines: Sequence[str]) -> None:
     """Append whole lines; append nothing if that fails."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "ab", buffering=0) as file:

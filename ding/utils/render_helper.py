@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ding.utils.showing import shown
+
 DEFAULT_FPS = 30
 
 
@@ -19,7 +21,7 @@ def get_env_fps(env: Any) -> float:
     for key in ("render_fps", "video.frames_per_second"):
         if metadata.get(key) is not None:
             return float(metadata[key])
-    raise KeyError(f"the metadata of {env} has neither 'render_fps' nor 'video.frames_per_second'")
+    raise KeyError(f"the metadata of {shown(env, str)} has neither 'render_fps' nor 'video.frames_per_second'")
 
 
 def fps(env_manager: Any) -> float:
@@ -43,7 +45,7 @@ def render_env(env: Any, render_mode: str = "rgb_array") -> np.ndarray:
     else:
         frame = env.render(mode=render_mode)
     if frame is None:
-        raise ValueError(f"{env} rendered nothing; create it with render_mode={render_mode!r}")
+        raise ValueError(f"{shown(env, str)} rendered nothing; create it with render_mode={render_mode!r}")
     return np.moveaxis(np.asarray(frame, dtype=np.uint8), -1, 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from ding.utils.log_helper import FileLogger, build_logger
 from ding.utils.metric_sinks import MetricWriter, add_by_axis
 from ding.utils.pytorch_ddp_dist_helper import get_rank
+from ding.utils.showing import only_shows
 
 
 class WorkerLog:
@@ -36,6 +38,7 @@ class WorkerLog:
         self.instance_name = instance_name
         self.path = os.path.join(".", exp_name, "log", instance_name)
         self._owns_tb = is_monitor and tb_logger is None
+        self._told: set[str] = set()
         self.text: Any = None
         self.tb: Any = None
         if need_text and not is_monitor and get_rank() != 0:
@@ -57,15 +60,21 @@ class WorkerLog:
         An axis whose position is None is skipped. The names in `iter_only` are skipped on the axis of env steps. The
         sinks of a `MetricWriter` get `values` once, with both positions.
         """
-        if isinstance(self.tb, MetricWriter):
-            self.tb.add_scalars_of(self.instance_name, values, train_iter, envstep, iter_only)
-        elif self.tb is not None:
-            add_by_axis(self.tb.add_scalar, self.instance_name, values, train_iter, envstep, iter_only)
+        with self.only_shows():
+            if isinstance(self.tb, MetricWriter):
+                self.tb.add_scalars_of(self.instance_name, values, train_iter, envstep, iter_only)
+            elif self.tb is not None:
+                add_by_axis(self.tb.add_scalar, self.instance_name, values, train_iter, envstep, iter_only)
+
+    def only_shows(self) -> contextlib.AbstractContextManager[None]:
+        """Catch exceptions of a block that only writes to `tb`, which may be any writer; see `showing.only_shows`."""
+        return only_shows(f"writing the log of {self.instance_name}", self._told)
 
     def close(self) -> None:
         """Flush the TensorBoard writer, and close it unless it is shared. May be called any number of times."""
         if self.tb is None:
             return
-        self.tb.flush()
-        if self._owns_tb:
-            self.tb.close()
+        with self.only_shows():
+            self.tb.flush()
+            if self._owns_tb:
+                self.tb.close()

@@ -257,7 +257,7 @@ def test_half_a_line_of_a_killed_process_is_removed_when_a_state_is_loaded(tmp_p
 def test_no_table_gets_rows_of_a_batch_of_which_another_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    append = metric_sinks._append
+    append = metric_sinks.append_lines
 
     def append_or_fail(path: str, lines: Sequence[str]) -> None:
         if path.endswith("evaluator.csv"):
@@ -267,14 +267,14 @@ def test_no_table_gets_rows_of_a_batch_of_which_another_fails(
     with writer_of(tmp_path, csv=CsvSink(RunInfo(str(tmp_path)), {})) as writer:
         writer.add_scalars_of("learner", {"loss": 1}, 0)
         writer.flush()
-        monkeypatch.setattr(metric_sinks, "_append", append_or_fail)
+        monkeypatch.setattr(metric_sinks, "append_lines", append_or_fail)
         writer.add_scalars_of("learner", {"loss": 2, "late": 3}, 1)  # rewrites the file
         writer.add_scalars_of("buffer", {"size": 4}, 1)
         writer.add_scalars_of("evaluator", {"reward": 5}, 1)
         state = writer.state_dict()
         assert state["sinks"]["csv"] == {"rows": {"buffer.csv": 0, "evaluator.csv": 0, "learner.csv": 1}}
         assert read(tmp_path) == {"buffer.csv": "train_iter,size\n", "learner.csv": "train_iter,loss,late\n0,1,\n"}
-        monkeypatch.setattr(metric_sinks, "_append", append)
+        monkeypatch.setattr(metric_sinks, "append_lines", append)
     assert read(tmp_path) == {
         "buffer.csv": "train_iter,size\n1,4\n",
         "evaluator.csv": "train_iter,reward\n1,5\n",
@@ -347,7 +347,7 @@ def test_of_a_batch_that_does_not_fit_on_the_disk_nothing_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "metrics.jsonl"
-    metric_sinks._append(str(path), ["first"])
+    metric_sinks.append_lines(str(path), ["first"])
     real_open = open
 
     class FullDisk:
@@ -370,7 +370,7 @@ def test_of_a_batch_that_does_not_fit_on_the_disk_nothing_stays(
 
     monkeypatch.setattr(metric_sinks, "open", FullDisk, raising=False)
     with pytest.raises(OSError, match="no space"):
-        metric_sinks._append(str(path), ["second", "third"])
+        metric_sinks.append_lines(str(path), ["second", "third"])
     assert path.read_text() == "first\n"
 
 

@@ -23,6 +23,7 @@ from ding.utils.data.samples import Column, Kind, Samples, node_items
 from ding.utils.dict_helper import deep_merge_dicts
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray
+from ding.utils.showing import only_shows
 
 DEQUE_RULES = {
     "replay_buffer_size": integer(1),
@@ -101,6 +102,7 @@ class DequeBufferWrapper(IBuffer):
         if self.cfg.priority_IS_weight and not self.cfg.priority:
             raise ConfigError("DequeBufferWrapper: priority_IS_weight = True needs priority = True")
         self.tb_logger = tb_logger
+        self._told: set[str] = set()
         self.name = f"{instance_name}_iter"
         self.buffer = DequeBuffer(size=int(self.cfg.replay_buffer_size))
         self.last_log_train_iter: int | None = None
@@ -264,8 +266,9 @@ class DequeBufferWrapper(IBuffer):
             priorities = [meta["priority"] for meta in metas]
             values["priority_avg"], values["priority_max"] = float(np.mean(priorities)), max(priorities)
         values["buffer_data_count"] = self.buffer.count()
-        for key, value in values.items():
-            self.tb_logger.add_scalar(f"{self.name}/{key}", value, train_iter)
+        with only_shows(f"writing the log of {self.name}", self._told):
+            for key, value in values.items():
+                self.tb_logger.add_scalar(f"{self.name}/{key}", value, train_iter)
 
     def count(self) -> int:
         """Returns the number of items."""
@@ -284,7 +287,8 @@ class DequeBufferWrapper(IBuffer):
         """Remove all items and flush the TensorBoard writer. May be called any number of times."""
         self.clear()
         if self.tb_logger is not None:
-            self.tb_logger.flush()
+            with only_shows(f"writing the log of {self.name}", self._told):
+                self.tb_logger.flush()
 
     def save_data(self, file_name: str) -> None:
         """Write the items with their priorities to `file_name` as code-free msgpack."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from ding.envs.common.gym_compat import gym_that_knows, is_gymnasium_env, layers, library_of, make_gym_env
 from ding.envs.env.gymnasium_source import make_by_id, record_video, resolve_id
+from ding.utils.showing import shown
 
 
 class IdSource:
@@ -90,11 +91,11 @@ class InstanceSource:
             copied = copy.deepcopy(self._env)
         except Exception as e:
             raise RuntimeError(
-                f"{self._env} cannot be cloned: {unmade}; and a copy fails with {e!r}. Give DingEnvWrapper "
+                f"{shown(self._env, str)} cannot be cloned: {unmade}; and a copy fails with {e!r}. Give DingEnvWrapper "
                 "cfg.env_id instead of an instance, or make one DingEnvWrapper in each env_fn"
             ) from e
         if any(layer is own for layer, own in zip(layers(copied), layers(self._env), strict=False)):
-            raise RuntimeError(f"{self._env} cannot be cloned: its copy shares a layer with it")
+            raise RuntimeError(f"{shown(self._env, str)} cannot be cloned: its copy shares a layer with it")
         return InstanceSource(copied)
 
     def _exchange_for_images(self) -> None:

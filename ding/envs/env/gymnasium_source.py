@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ding.utils.config_helper import ConfigError, anything, boolean, check_config, instance_of, integer
+from ding.utils.showing import shown
 
 _RULES = {
     "env_id": instance_of(str, optional=True),
@@ -54,7 +55,9 @@ class GymnasiumSource:
         check_config({key: cfg[key] for key in _RULES if key in cfg}, "env (type gymnasium)", _RULES)
         env_id, env = cfg.get("env_id"), cfg.get("env")
         if (env_id is None) == (env is None):
-            raise ConfigError(f"env (type gymnasium): give one of env_id and env; env_id = {env_id!r}, env = {env!r}")
+            raise ConfigError(
+                f"env (type gymnasium): give one of env_id and env; env_id = {env_id!r}, env = {shown(env)}"
+            )
         kwargs = dict(cfg.get("kwargs", {}))
         if env is not None and kwargs:
             raise ConfigError(f"env (type gymnasium): kwargs = {kwargs!r} are for env_id and have no meaning with env")
@@ -100,7 +103,7 @@ class GymnasiumSource:
             return make_by_id(self.env_id, **({**kwargs, "render_mode": "rgb_array"} if record else kwargs))
         env = self.env() if _is_factory(self.env) else self.env
         if not isinstance(env, gymnasium.Env):
-            raise TypeError(f"env (type gymnasium): {self.env!r} gave {env!r}, which is not a gymnasium.Env")
+            raise TypeError(f"env (type gymnasium): {shown(self.env)} gave {shown(env)}, which is not a gymnasium.Env")
         if self.max_episode_steps is not None:
             return gymnasium.wrappers.TimeLimit(env, self.max_episode_steps)
         return env
@@ -162,7 +165,9 @@ def record_video(env: Any, folder: str, prefix: str) -> Any:
     from gymnasium.wrappers import RecordVideo
 
     if env.render_mode != "rgb_array":
-        raise ValueError(f"a video needs an env made with render_mode='rgb_array'; {env} has {env.render_mode!r}")
+        raise ValueError(
+            f"a video needs an env made with render_mode='rgb_array'; {shown(env, str)} has {env.render_mode!r}"
+        )
     with warnings.catch_warnings():
         # The folder may be there, from another env; names begin with a prefix of their own, so nothing is overwritten.
         warnings.filterwarnings("ignore", message=".*Overwriting existing videos")

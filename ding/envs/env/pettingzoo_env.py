@@ -13,6 +13,7 @@ from ding.envs.env.gymnasium_spaces import one_float
 from ding.envs.env.lazy_env import LazyEnv
 from ding.utils.config_helper import ConfigError, Rule, anything, boolean, check_config, instance_of
 from ding.utils.registry_factory import ENV_REGISTRY
+from ding.utils.showing import shown
 
 _RULES: dict[str, Rule] = {
     "env_id": instance_of(str, optional=True),
@@ -99,7 +100,9 @@ class _Game:
 
     def __init__(self, env: Any, name: str) -> None:
         if not all(hasattr(env, attribute) for attribute in ("possible_agents", "reset", "step")):
-            raise TypeError(f"env (type pettingzoo): {name} gave {env!r}, which is not a ParallelEnv of PettingZoo")
+            raise TypeError(
+                f"env (type pettingzoo): {name} gave {shown(env)}, which is not a ParallelEnv of PettingZoo"
+            )
         if hasattr(env, "agent_iter"):
             raise TypeError(
                 f"env (type pettingzoo): the agents of {name} act in turn; convert it with "
@@ -120,7 +123,9 @@ class _Game:
         self._obs = dict(self._env.reset(seed=seed, options=options)[0])
         missing = [agent for agent in self.agents if agent not in self._obs]
         if missing:
-            raise ValueError(f"{self._env} returned no first observation for {missing}; every agent needs one")
+            raise ValueError(
+                f"{shown(self._env, str)} returned no first observation for {missing}; every agent needs one"
+            )
         self._ends = dict.fromkeys(self.agents, (False, False))
         return self._observations()
 
@@ -163,7 +168,7 @@ def _source(cfg: Mapping[str, Any]) -> tuple[Callable[[], Any], str]:
     env, kwargs = cfg.get("env"), dict(cfg.get("kwargs", {}))
     env_id: Any = cfg.get("env_id")
     if (env_id is None) == (env is None):
-        raise ConfigError(f"env (type pettingzoo): give one of env_id and env; env_id = {env_id!r}, env = {env!r}")
+        raise ConfigError(f"env (type pettingzoo): give one of env_id and env; env_id = {env_id!r}, env = {shown(env)}")
     if env is not None:
         if not callable(env) or kwargs:
             raise ConfigError(

@@ -46,6 +46,7 @@ from ding.utils.config_helper import (
 from ding.utils.import_helper import import_module
 from ding.utils.msgpack_helper import can_pack
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
+from ding.utils.showing import only_shows, shown, tell_once
 from ding.utils.time_helper import WatchDog
 
 _logger = logging.getLogger("ding")
@@ -270,7 +271,13 @@ class BaseEnvManager:
         return self._env_states[env_id] is EnvState.DONE
 
     def random_action(self) -> dict[int, Any]:
-        """`{env_id: sample of the action space}` for the envs in `ready_obs`."""
+        """`{env_id: sample of the action space}` for the envs in `ready_obs`.
+
+        Raises:
+            TypeError: the envs have no action space.
+        """
+        if self._action_space is None:
+            raise TypeError(f"{shown(self._env_ref)} has no action_space to draw random actions from; define it")
         return {env_id: self._action_space.sample() for env_id in self.ready_obs_id}
 
     def seed(self, seed: Seeds, dynamic_seed: bool | None = None) -> None:
@@ -314,7 +321,8 @@ class BaseEnvManager:
         # `copy` and `pickle` look up attributes before the object has any.
         env_ref = self.__dict__.get("_env_ref")
         if env_ref is None or (key.startswith("__") and key.endswith("__")) or not hasattr(env_ref, key):
-            raise AttributeError(f"neither {type(self).__name__} nor its env {env_ref!r} has an attribute {key!r}")
+            # This is also how `hasattr` learns it, so the env is not asked for its text.
+            raise AttributeError(f"neither {type(self).__name__} nor {type(env_ref).__name__} has an attribute {key!r}")
         if inspect.ismethod(getattr(env_ref, key)) and key not in self.method_name_list:
             raise RuntimeError(
                 f"env method {key!r} cannot be reached through the manager, only {self.method_name_list}"
@@ -341,7 +349,8 @@ class BaseEnvManager:
             raise ManagerStateError("the env manager is open already; close() it before another launch()")
         if reset_param is not None and len(reset_param) != self._env_num:
             raise AssertionError(f"reset_param is for {len(reset_param)} envs, but there are {self._env_num}")
-        _log_once(f"spaces: {self._observation_space}, {self._action_space}, {self._reward_space}")
+        spaces = self._observation_space, self._action_space, self._reward_space
+        _log_once(f"spaces: {', '.join(shown(space, str) for space in spaces)}")
         self._closed = False
         self._may_normalize = True
         self._envs = {}
@@ -817,8 +826,8 @@ def is_done(done: Any) -> bool:
 
 def no_timestep(env: Any, returned: Any) -> TypeError:
     """The exception for what `env.step` returned in place of a timestep."""
-    what = f"{len(returned)} values" if isinstance(returned, tuple) else repr(returned)
-    return TypeError(f"the step of {env!r} returned {what}, not a BaseEnvTimestep; {_ADAPT}")
+    what = f"{len(returned)} values" if isinstance(returned, tuple) else shown(returned)
+    return TypeError(f"the step of {shown(env)} returned {what}, not a BaseEnvTimestep; {_ADAPT}")
 
 
 def call_with_timeout(
@@ -868,22 +877,31 @@ def exhausted(env_id: int, method: str, attempts: int, error: Exception) -> Runt
 
 
 def _spaces_of(env: Any) -> tuple[Any, Any, Any]:
+    """Return the spaces of an env; None, with a warning, for one that it does not tell."""
     try:
         return env.observation_space, env.action_space, env.reward_space
     except Exception:  # an env that knows its spaces only once it has been reset
-        env.reset()
-        try:
-            spaces = env.observation_space, env.action_space, env.reward_space
-        except AttributeError as e:
-            if library_of(type(env)) is None:
-                raise
-            raise TypeError(f"env_fn made {env!r}, which is no BaseEnv: {e}; {_ADAPT}") from e
-        env.close()
-        return spaces
+        with only_shows(f"a reset of the env {type(env).__name__} for its spaces"):
+            env.reset()
+    observation_space, action_space, reward_space = (
+        _space_of(env, name) for name in ("observation_space", "action_space", "reward_space")
+    )
+    env.close()
+    return observation_space, action_space, reward_space
+
+
+def _space_of(env: Any, name: str) -> Any:
+    try:
+        return getattr(env, name)
+    except Exception as e:
+        if isinstance(e, AttributeError) and library_of(type(env)) is not None:
+            raise TypeError(f"env_fn made {shown(env)}, which is no BaseEnv: {e}; {_ADAPT}") from e
+        tell_once(f"{name} of the env {type(env).__name__}", e)
+        return None
 
 
 def _seed_space(space: Any, seed: int) -> None:
     try:
         space.seed(seed)
     except Exception as e:  # it only draws random_action; envs may have any object here, or None
-        _logger.debug("the action space %r cannot be seeded: %r", space, e)
+        _logger.debug("the action space %s cannot be seeded: %r", shown(space), e)

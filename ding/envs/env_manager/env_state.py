@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from ding.envs.env_manager.env_seeds import EnvSeed
-from ding.envs.env_manager.normalization import ENV_CALLS, env_layers
+from ding.envs.env_manager.normalization import ENV_CALLS, attribute_of, env_layers
 from ding.envs.env_wrappers.normalize_wrappers import RunningNormWrapper
 from ding.utils.data.plain_columns import from_plain, to_plain
 from ding.utils.data.samples import Node, Samples, columns_of, pack
@@ -32,6 +32,7 @@ from ding.utils.object_state import (
     set_generator_state,
 )
 from ding.utils.running_stats import Moments
+from ding.utils.showing import shown
 
 _logger = logging.getLogger("ding")
 # Actions kept singly before they become a column, which takes longer than copying them.
@@ -212,7 +213,7 @@ def _normalizers(env: Any) -> list[RunningNormWrapper]:
 
 def _games(env: Any) -> list[Any]:
     """Return the wrappers, such as `episodic_life`, that begin a game at some resets only."""
-    return [layer for layer in env_layers(env) if hasattr(layer, "was_real_done")]
+    return [layer for layer in env_layers(env) if attribute_of(layer, "was_real_done") is not None]
 
 
 def copy_of(action: Any) -> Any:
@@ -289,11 +290,13 @@ def _play(env: Any, part: _Part) -> tuple[Any, bool]:
 
 def save_env(env: Any, log: EpisodeLog | None, trust_pickle: bool) -> dict[str, Any]:
     """The state of `env` in plain values, for `restore_env`."""
-    state: dict[str, Any] = {"action_space": space_state(getattr(env, "action_space", None))}
+    state: dict[str, Any] = {"action_space": space_state(attribute_of(env, "action_space"))}
     if _has_own_state(env):
         own = env.get_state()
         if not can_pack(own):
-            raise TypeError(f"get_state() of {env!r} must return plain values, arrays and tensors; it returned {own!r}")
+            raise TypeError(
+                f"get_state() of {shown(env)} must return plain values, arrays and tensors; it returned {shown(own)}"
+            )
         state["told"] = copy.deepcopy(own)
     elif trust_pickle:
         pickled = _pickled(env)
@@ -345,7 +348,7 @@ def restore_env(
         except Exception as e:
             errors.append(f"{_NAMES[key]} fails with {e!r}")
             continue
-        load_space_state(getattr(own, "action_space", None), state["action_space"])
+        load_space_state(attribute_of(own, "action_space"), state["action_space"])
         return Restored(own, log)
     if episode is None:
         why = ", ".join(errors) or "neither its state nor its actions since the reset are known"
@@ -359,7 +362,7 @@ def restore_env(
         load_held_generators_state(env, state.get("generators_held", []))
     except Exception as e:
         return Restored(env, None, problem=", ".join([*errors, f"replaying its episode fails with {e!r}"]))
-    load_space_state(getattr(env, "action_space", None), state["action_space"])
+    load_space_state(attribute_of(env, "action_space"), state["action_space"])
     return Restored(env, log, obs, True, is_done)
 
 
@@ -383,7 +386,7 @@ def _close(env: Any) -> None:
     try:
         env.close()
     except Exception:
-        _logger.exception("%r, which is replaced by another, failed to close", env)
+        _logger.exception("%s, which is replaced by another, failed to close", shown(env))
 
 
 def _has_own_state(env: Any) -> bool:
@@ -400,7 +403,7 @@ def _pickled(env: Any) -> bytes | None:
     try:
         return pickle.dumps(env)
     except Exception as e:
-        _logger.debug("%r cannot be pickled: %r", env, e)
+        _logger.debug("%s cannot be pickled: %r", shown(env), e)
         return None
 
 

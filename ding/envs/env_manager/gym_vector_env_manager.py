@@ -27,6 +27,7 @@ from ding.envs.env_manager.env_process import DEFAULT_CONTEXT, describe_exit, pr
 from ding.envs.env_manager.env_state import Restored, copy_of
 from ding.utils.config_helper import Rule, boolean, number, one_of
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
+from ding.utils.showing import shown
 
 _logger = logging.getLogger("ding")
 # Seconds that an env has to report that it was too slow, to close, and to end.
@@ -94,8 +95,8 @@ class GymVectorEnvManager(BaseEnvManager):
 
         if not isinstance(self._observation_space, gymnasium.Space):
             raise TypeError(
-                f"the env manager gym_vector needs a gymnasium observation space, {self._env_ref!r} has "
-                f"{self._observation_space!r}; set env.manager.type to 'subprocess'"
+                f"the env manager gym_vector needs a gymnasium observation space, {shown(self._env_ref)} has "
+                f"{shown(self._observation_space)}; set env.manager.type to 'subprocess'"
             )
         self._library = vector_member
         self._vector: Any = None

@@ -38,10 +38,18 @@ def env_layers(env: Any) -> Iterator[Any]:
     """`env` and the envs that it wraps, the outermost first."""
     for _ in range(_DEEPEST):
         yield env
-        inner = getattr(env, "env", None)
-        env = getattr(env, "_env", None) if inner is None else inner  # a BaseEnv keeps its inner env private
+        inner = attribute_of(env, "env")
+        env = attribute_of(env, "_env") if inner is None else inner  # a BaseEnv keeps its inner env private
         if env is None:
             return
+
+
+def attribute_of(obj: Any, name: str) -> Any:
+    """Return an attribute; None if there is none, or if reading it fails, as with an env that was not reset."""
+    try:
+        return getattr(obj, name, None)
+    except Exception:
+        return None
 
 
 def _normalizers(env: Any) -> Iterator[tuple[str, RunningNormWrapper]]:

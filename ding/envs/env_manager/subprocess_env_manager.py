@@ -53,6 +53,7 @@ from ding.utils.config_helper import Rule, boolean, number, one_of
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
 from ding.utils.shm_buffer import ShmBuffer, ShmBufferContainer
+from ding.utils.showing import shown
 
 __all__ = [
     "AsyncSubprocessEnvManager",
@@ -437,7 +438,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         shared = self._shared_obs[env_id]
         if message[0] == NOT_SHARED and shared.is_used:
             one_time_warning(
-                f"observations do not have the form of the observation space {self._observation_space}, and so "
+                f"observations do not have the form of the observation space {shown(self._observation_space)}, and so "
                 "do not go through shared memory, which is faster: let the env return observations that fit its space"
             )
         return shared.read(message)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ding.envs.common.gym_compat import is_gymnasium_env, layers, spaces_like, takes_seed
 from ding.envs.env.base_env import BaseEnv
+from ding.utils.showing import shown
 
 
 class EnvWrapper:
@@ -60,7 +61,7 @@ class EnvWrapper:
         return getattr(self.env, name)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}{self.env}>"
+        return f"<{type(self).__name__}{shown(self.env, str)}>"
 
 
 class ObservationWrapper(EnvWrapper):
@@ -92,7 +93,7 @@ class GymToGymnasiumWrapper(EnvWrapper):
 
     def __init__(self, env: Any) -> None:
         if not is_gymnasium_env(env):
-            raise AssertionError(f"GymToGymnasiumWrapper wraps gymnasium envs; {env!r} is not a gymnasium.Env")
+            raise AssertionError(f"GymToGymnasiumWrapper wraps gymnasium envs; {shown(env)} is not a gymnasium.Env")
         self.env = env
         self._seed: int | None = None
 
@@ -118,7 +119,8 @@ class GymToGymnasiumWrapper(EnvWrapper):
         """
         if mode is not None and mode != self.env.render_mode:
             raise RuntimeError(
-                f"{self.env} renders {self.env.render_mode!r}, not {mode!r}; make it with render_mode={mode!r}"
+                f"{shown(self.env, str)} renders {self.env.render_mode!r}, not {mode!r}; make it with "
+                f"render_mode={mode!r}"
             )
         return self.env.render()
 
@@ -137,7 +139,7 @@ class GymAdapter(EnvWrapper):
 
     def __init__(self, env: Any) -> None:
         if not callable(getattr(env, "reset", None)) or not callable(getattr(env, "step", None)):
-            raise TypeError(f"{env!r} is not an environment: it lacks reset() or step()")
+            raise TypeError(f"{shown(env)} is not an environment: it lacks reset() or step()")
         self.env = env
         self._seed: int | None = None
         self._takes_seed = takes_seed(env)
@@ -156,7 +158,7 @@ class GymAdapter(EnvWrapper):
                 layer.seed(seed)
                 return
         raise AttributeError(
-            f"{self.env} cannot be seeded: it has neither seed() nor reset(seed=...); pass seed_api=False"
+            f"{shown(self.env, str)} cannot be seeded: it has neither seed() nor reset(seed=...); pass seed_api=False"
         )
 
     def reset(self, **kwargs: Any) -> Any:

@@ -10,6 +10,7 @@ from ding.envs.common.gym_compat import is_gym_env, library_of
 from ding.envs.env_wrappers.base_wrapper import EnvWrapper
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import ENV_WRAPPER_REGISTRY
+from ding.utils.showing import shown
 
 
 def create_env_wrapper(env: Any, env_wrapper_cfg: Mapping[str, Any]) -> Any:
@@ -91,4 +92,4 @@ def _apply(env: Any, make: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
 def _checked(env: Any, make: Callable[..., Any]) -> Any:
     if callable(getattr(env, "step", None)) and callable(getattr(env, "reset", None)):
         return env
-    raise TypeError(f"the env wrapper {make!r} returned {env!r}, which is not an env: it lacks reset() or step()")
+    raise TypeError(f"the env wrapper {make!r} returned {shown(env)}, which is not an env: it lacks reset() or step()")

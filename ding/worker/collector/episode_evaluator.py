@@ -15,6 +15,7 @@ import torch
 from ding.torch_utils.data_helper import to_item
 from ding.utils.config_helper import Rule, integer, number
 from ding.utils.default_helper import one_time_warning
+from ding.utils.showing import shown
 from ding.worker.collector.actor import Actor
 from ding.worker.collector.base_serial_evaluator import VectorEvalMonitor, as_plain
 from ding.worker.collector.batch import entry_of
@@ -164,7 +165,10 @@ class EpisodeEvaluator(SerialEvaluator):
         if _policy is not None or (self._is_live and self._policy is not None):
             self.reset_policy(_policy)
         if self._env is None or (self._policy is None and self._needs_policy):
-            raise AttributeError(f"{type(self).__name__} needs an env manager and a policy, got {_env} and {_policy}")
+            raise AttributeError(
+                f"{type(self).__name__} needs an env manager and a policy, got {shown(_env, str)} and "
+                f"{shown(_policy, str)}"
+            )
         self._max_episode_return = -math.inf
         self._last_eval_iter = -1
         self.last_eval: EvalRecord | None = None

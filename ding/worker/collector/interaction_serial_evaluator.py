@@ -137,7 +137,9 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         if render:
             tag = f"{self._instance_name}_{self._render.mode}/"
             position = self._render_position(envstep, train_iter)
-            self._tb_logger.add_video(tag, monitor.get_video(), position, fps(self._env))
+            assert self._log is not None  # of `_open`
+            with self._log.only_shows():
+                self._tb_logger.add_video(tag, monitor.get_video(), position, fps(self._env))
 
     def _finish_episode(self, env_id: int, reward: Any, number_played: int) -> None:
         if self._figure_path is not None:

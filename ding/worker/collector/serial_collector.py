@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from easydict import EasyDict
 
 from ding.utils.config_helper import Rule, boolean, check_section, integer
+from ding.utils.showing import shown
 from ding.worker.collector.actor import Actor, StateActor
 from ding.worker.collector.base_serial_collector import ISerialCollector
 from ding.worker.collector.rollout import Listener, Rollout
@@ -131,7 +132,10 @@ class SerialCollector(SerialWorker, ISerialCollector):
         if _policy is not None:
             self._policy = self._checked_policy(_policy)
         if self._env is None or (self._policy is None and self._needs_policy):
-            raise AttributeError(f"{type(self).__name__} needs an env manager and a policy, got {_env} and {_policy}")
+            raise AttributeError(
+                f"{type(self).__name__} needs an env manager and a policy, got {shown(_env, str)} and "
+                f"{shown(_policy, str)}"
+            )
         self._is_prepared = False
         if self._policy is not None:
             self._prepare(begins_episodes=True)

@@ -150,10 +150,11 @@ class LogShowHook(PeriodicHook):
             on_averages(engine.train_iter, averages)
         if engine.tb_logger is None:
             return
-        for key, values in engine.log_buffer["histogram"].items():
-            engine.tb_logger.add_histogram(f"{engine.instance_name}/{key}", np.asarray(values), engine.train_iter)
-        for key, values in engine.log_buffer["scalars"].items():
-            engine.tb_logger.add_scalars(f"{engine.instance_name}/{key}", _by_name(values), engine.train_iter)
+        with engine.worker_log.only_shows():
+            for key, values in engine.log_buffer["histogram"].items():
+                engine.tb_logger.add_histogram(f"{engine.instance_name}/{key}", np.asarray(values), engine.train_iter)
+            for key, values in engine.log_buffer["scalars"].items():
+                engine.tb_logger.add_scalars(f"{engine.instance_name}/{key}", _by_name(values), engine.train_iter)
 
 
 def _by_name(values: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from easydict import EasyDict
 from ding.torch_utils.checkpoint_helper import CountVar
 from ding.torch_utils.data_helper import build_log_buffer
 from ding.utils.autolog import TickTime
+from ding.utils.showing import only_shows
 from ding.worker.learner.log_entries import LogEntries
 from ding.worker.learner.monitor import TickMonitor, get_simple_monitor_type
 from ding.worker.worker_log import WorkerLog
@@ -69,7 +70,8 @@ class LearnerView:
         if self.is_monitor:
             self._monitor = get_simple_monitor_type(_policy.monitor_vars())(TickTime(), _MONITOR_EXPIRE_TICKS)
         if self._cfg.get("log_policy", True):
-            self.info(_policy.info())
+            with only_shows(f"info() of the policy {type(_policy).__name__}"):
+                self.info(_policy.info())
 
     @property
     def monitor(self) -> TickMonitor:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, overload
 import numpy.typing as npt
 
 from ding.utils.segment_tree import IntArray
+from ding.utils.showing import only_shows
 
 __all__ = [
     "PeriodicThruputMonitor",
@@ -259,6 +260,7 @@ class PeriodicThruputMonitor:
         self, name: str, cfg: Any, logger: logging.Logger, tb_logger: Any, clock: Clock = time.monotonic
     ) -> None:
         self._name, self._logger, self._tb_logger = name, logger, tb_logger
+        self._told: set[str] = set()
         self._seconds = cfg.seconds
         self._clock = clock
         self._lock = threading.RLock()
@@ -347,8 +349,9 @@ class PeriodicThruputMonitor:
             "in the last %s s: %s", self._seconds, ", ".join(f"{key} {count}" for key, count in counts.items())
         )
         if self._tb_logger is not None:
-            for key, count in counts.items():
-                self._tb_logger.add_scalar(f"{self._name}_sec/{key}", count, self._print_index)
+            with only_shows(f"writing the log of {self._name}", self._told):
+                for key, count in counts.items():
+                    self._tb_logger.add_scalar(f"{self._name}_sec/{key}", count, self._print_index)
         self._print_index += 1
         self._pushed = self._sampled = self._removed = 0
 

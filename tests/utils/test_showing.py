@@ -1,0 +1,73 @@
+"""What is only for showing: its failures are told once, and end nothing."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from ding.utils import showing
+from ding.utils.showing import only_shows, shown, tell_once
+
+
+@pytest.fixture(autouse=True)
+def _nothing_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(showing, "_told", set())
+
+
+class Unready:
+    """Like an env whose `__repr__` reads what only `reset` sets."""
+
+    def __repr__(self) -> str:
+        return f"Unready({self.inner})"  # type: ignore[attr-defined]
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+def test_an_object_that_can_be_shown_is_shown_as_it_says() -> None:
+    assert (shown("a"), shown("a", str), shown(3, lambda value: f"<{value}>")) == ("'a'", "a", "<3>")
+
+
+@pytest.mark.parametrize("text_of", [repr, str])
+def test_an_object_that_cannot_be_shown_is_named_by_its_class(text_of: Any, caplog: pytest.LogCaptureFixture) -> None:
+    assert [shown(Unready(), text_of), shown(Unready())] == ["<Unready>", "<Unready>"]
+    (message,) = caplog.messages
+    assert message == (
+        "showing a Unready fails with AttributeError: 'Unready' object has no attribute 'inner'; it is only "
+        "shown, so the run goes on, and this is not told again"
+    )
+
+
+def test_a_text_that_is_none_is_an_error_of_its_object(caplog: pytest.LogCaptureFixture) -> None:
+    class NoText:
+        def __repr__(self) -> Any:
+            return None
+
+    assert shown(NoText()) == "<NoText>"
+    assert "__repr__ returned non-string" in caplog.text
+
+
+def test_each_cause_is_told_once_for_each_set_of_what_was_told(caplog: pytest.LogCaptureFixture) -> None:
+    own: set[str] = set()
+    for told in (None, None, own, own):
+        for what in ("one", "other"):
+            with only_shows(what, told):
+                raise OSError("disk\nfull")
+    assert [message.split(";")[0] for message in caplog.messages] == [
+        *("one fails with OSError: disk full", "other fails with OSError: disk full") * 2
+    ]
+    assert all(record.levelno == logging.WARNING for record in caplog.records)
+
+
+def test_an_error_whose_own_text_fails_is_named_by_its_class(caplog: pytest.LogCaptureFixture) -> None:
+    tell_once("it", Mute())
+    assert caplog.messages[0].startswith("it fails with Mute; ")
+
+
+def test_what_ends_a_program_is_not_caught() -> None:
+    with pytest.raises(KeyboardInterrupt), only_shows("it"):
+        raise KeyboardInterrupt
