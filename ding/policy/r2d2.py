@@ -139,10 +139,10 @@ class R2D2Policy(Policy):
         batch = self._prepare(data)
         for network in (self._model, self._target_net):
             self._mode_of(network).set(True)
-        loss, priority, q, q_taken, target_q = self._td_error(batch)
+        loss, priority, q, q_taken, next_value = self._td_error(batch)
         self._backward_and_step(loss, self._optimizer, self._model)
         self._target_model.update(self._learn_model)
-        logged = [loss, q_taken[0].mean(), target_q[0].max(-1).values.mean(), q[0].mean()]
+        logged = [loss, q_taken[0].mean(), next_value[0].mean(), q[0].mean()]
         total_loss, taken, target, mean, *priorities = torch.cat([torch.stack(logged).detach(), priority]).tolist()
         return {
             "cur_lr": self._optimizer.param_groups[0]["lr"],
@@ -163,7 +163,7 @@ class R2D2Policy(Policy):
         return batch
 
     def _td_error(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """`(loss, priority [B], q [T, B, N], q of the actions [T, B], target q [T, B, N])`.
+        """`(loss, priority [B], q [T, B, N], q of the actions [T, B], values that the targets bootstrap from [T, B])`.
 
         T = L - burnin_step - nstep steps have a target; that of step t bootstraps at step t + nstep.
         """
@@ -207,7 +207,8 @@ class R2D2Policy(Policy):
         loss = (error * weight).sum() / count.clamp(min=1)
         mean = error.detach().sum(0) / is_valid.sum(0).clamp(min=1)
         priority = _MAX_SHARE * error.detach().max(0).values + (1 - _MAX_SHARE) * mean
-        return loss, priority, q, q.gather(-1, action.unsqueeze(-1)).squeeze(-1), target_q
+        next_value = target_q.gather(-1, next_action.unsqueeze(-1)).squeeze(-1)
+        return loss, priority, q, q.gather(-1, action.unsqueeze(-1)).squeeze(-1), next_value
 
     def _q_values(self, network: nn.Module, batch: dict[str, Any]) -> Tensor:
         """Q values [L - burnin_step, B, N] of the steps after burn-in; illegal actions have very low ones."""

@@ -118,7 +118,7 @@ def test_a_learning_step_is_recurrent_double_dqn_within_the_sequence(nstep, burn
         values = [error.item() for error in errors]
         priorities.append(0.9 * max(values) + 0.1 * sum(values) / len(values))
         taken.append(q[burnin][sample["action"][burnin].item()].item())
-        targets.append(target_q[burnin + nstep].max().item())
+        targets.append(target_q[burnin + nstep][q[burnin + nstep].argmax()].item())
         means.append(q[burnin].mean().item())
     loss = loss / (3 * len(errors))
     optimizer.zero_grad()
