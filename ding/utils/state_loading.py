@@ -132,7 +132,8 @@ def fit_optimizer_state(
     for order in (own_order, *orders):
         sorted_entries = [entry for _, entry in sorted(zip(order, entries, strict=True), key=itemgetter(0))]
         if not _mismatches(optimizer, parameters, groups, sorted_entries, names):
-            kept = {position: entry for position, entry in enumerate(sorted_entries) if entry}
+            # Copied: torch keeps the tensors, and several optimizers may load one state.
+            kept = {position: copy.deepcopy(entry) for position, entry in enumerate(sorted_entries) if entry}
             return {"state": kept, "param_groups": groups}
     problems = _mismatches(optimizer, parameters, groups, entries, names)
     more = f"; and {len(problems) - _LISTED} more" if len(problems) > _LISTED else ""

@@ -172,6 +172,17 @@ def test_states_of_other_versions_of_torch_load():
     assert_states_equal(twin.state_dict(), net.state_dict())
 
 
+def test_a_state_that_several_optimizers_load_stays_as_it_is():
+    net, optimizer = trained(3, 4, 2)
+    state = optimizer.state_dict()
+    before = copy.deepcopy(state)
+    other = make_net(3, 4, 2)
+    loaded = Adam(other.parameters())
+    loaded.load_state_dict(state)
+    step(other, loaded)
+    assert_states_equal(state, before)
+
+
 def test_an_optimizer_without_a_step_loads_and_takes_over_the_rate():
     fresh = Adam(make_net(3, 4, 2).parameters(), lr=0.3)
     net, optimizer = trained(3, 4, 2)
