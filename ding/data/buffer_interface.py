@@ -5,23 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from easydict import EasyDict
-
-from ding.utils.config_helper import default_config_of
+from ding.utils.config_helper import Configurable
 
 
-class IBuffer(ABC):
+class IBuffer(Configurable, ABC):
     """A bounded store of training data between a collector and a learner.
 
-    A subclass sets `config` to its default configuration.
+    A subclass sets `settings`, or `config` to its default configuration.
     """
-
-    config: dict[str, Any] = {}
-
-    @classmethod
-    def default_config(cls) -> EasyDict:
-        """Returns a copy of the default configuration, with `cfg_type` = `<ClassName>Dict`."""
-        return default_config_of(cls)
 
     @abstractmethod
     def push(self, data: list[Any] | Any, cur_collector_envstep: int) -> None:

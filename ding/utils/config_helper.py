@@ -157,6 +157,12 @@ class Settings(Mapping[str, Setting]):
     def __len__(self) -> int:
         return len(self._settings)
 
+    def rules(self) -> dict[str, Rule]:
+        """Return the rule of each key; a section without a rule of its own is left out."""
+        sections = {path.rpartition(".")[0] for path in self._settings}
+        rules = {path: setting.rule for path, setting in self._settings.items()}
+        return {path: rule or anything for path, rule in rules.items() if rule or path not in sections}
+
     def config(self) -> dict[str, Any]:
         """Return a new nested dict of all defaults."""
         cfg: dict[str, Any] = {}
@@ -183,11 +189,11 @@ class Configurable:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        tables = [base.settings for base in cls.__bases__ if issubclass(base, Configurable)]
-        if "settings" not in cls.__dict__:
-            if len(tables) > 1:
-                cls.settings = reduce(lambda base, table: Settings(table, base), reversed(tables))
-        elif "config" not in cls.__dict__:
+        own = cls.__dict__.get("settings")
+        tables = [base.settings for base in cls.__bases__ if isinstance(getattr(base, "settings", None), Settings)]
+        if own is None and len(tables) > 1:
+            cls.settings = reduce(lambda base, table: Settings(table, base), reversed(tables))
+        elif isinstance(own, Settings) and "config" not in cls.__dict__:
             cls.config = cls.settings.config()
 
     @classmethod
@@ -220,7 +226,7 @@ def settings_of(cls: Any) -> Settings:
             table.update(settings)
         elif isinstance(own.get("config"), Mapping):
             _add_paths(table, own["config"])
-        for name in ("setting_rules", "config_rules", "_rules", "_config_rules"):  # transition: classes without a table
+        for name in ("setting_rules",):  # transition: classes without a table
             for path, rule in (own.get(name) or {}).items():
                 table[path] = table.get(path, Setting())._replace(rule=rule)
         for key in own.get("config_keys") or ():
@@ -257,7 +263,7 @@ def check_section(cfg: Mapping[str, Any], cls: type, where: str = "", required: 
     Raises:
         ConfigError: If a required key is missing, or a value is not allowed.
     """
-    rules = {path: setting.rule or anything for path, setting in settings_of(cls).items()}
+    rules = settings_of(cls).rules()
     warn_of_unknown(cls, check_values(cfg, where or cls.__name__, rules, required), where)
 
 

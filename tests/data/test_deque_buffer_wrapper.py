@@ -57,9 +57,7 @@ def test_the_default_configuration():
     }
 
 
-@pytest.mark.parametrize(
-    "cfg", [{"replay_buffer_size": 0}, {"priority_IS_weight": True}, {"priorit": True}, {"max_use": 0.5}]
-)
+@pytest.mark.parametrize("cfg", [{"replay_buffer_size": 0}, {"priority_IS_weight": True}, {"max_use": 0.5}])
 def test_wrong_configurations_are_refused(cfg):
     with pytest.raises(ConfigError):
         make(**cfg)

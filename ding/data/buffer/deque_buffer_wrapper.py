@@ -18,24 +18,13 @@ from ding.data.buffer.record_columns import make_data_of, samples_of
 from ding.data.buffer_interface import IBuffer
 from ding.data.priority_index import as_priorities
 from ding.data.random_source import generator_state, set_generator_state
-from ding.utils.config_helper import ConfigError, boolean, check_config, integer, number
+from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, check_section, integer, number
 from ding.utils.data.samples import Column, Kind, Samples, node_items
 from ding.utils.dict_helper import deep_merge_dicts
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray
 from ding.utils.showing import only_shows
 
-DEQUE_RULES = {
-    "replay_buffer_size": integer(1),
-    "max_use": number(1),
-    "train_iter_per_log": integer(1),
-    "priority": boolean,
-    "priority_IS_weight": boolean,
-    "priority_power_factor": number(0, 1),
-    "IS_weight_power_factor": number(0, 1),
-    "IS_weight_anneal_train_iter": integer(0),
-    "priority_max_limit": number(0),
-}
 # The methods between `push` here and the records. If one of them is patched, items are pushed as dicts, one by one.
 _OWN_PUSH = DequeBuffer.push, PriorityExperienceReplay.push, PriorityExperienceReplay.__call__
 _OWN_SAMPLE = DequeBuffer.sample
@@ -73,22 +62,27 @@ class DequeBufferWrapper(IBuffer):
         (2, 3)
     """
 
-    config = {
-        "replay_buffer_size": 10000,
-        "max_use": math.inf,
-        # Number of train iterations between two TensorBoard logs.
-        "train_iter_per_log": 100,
-        "priority": False,
-        "priority_IS_weight": False,
-        # Exponent of the priorities.
-        "priority_power_factor": 0.6,
-        # Initial exponent of the importance weights, which grows to 1.
-        "IS_weight_power_factor": 0.4,
-        # Number of samples until the exponent of the importance weights is 1; 0 keeps it constant.
-        "IS_weight_anneal_train_iter": int(1e5),
-        # Upper limit of updated priorities.
-        "priority_max_limit": 1000,
-    }
+    settings = Settings(
+        {
+            "replay_buffer_size": Setting(10000, integer(1), "Capacity, in samples."),
+            "max_use": Setting(math.inf, number(1), "How often a sample may be drawn before it is removed."),
+            "train_iter_per_log": Setting(100, integer(1), "Number of iterations between two TensorBoard logs."),
+            "priority": Setting(False, boolean, "Sample by priority."),
+            "priority_IS_weight": Setting(
+                False, boolean, "Correct prioritized sampling with importance weights; needs `priority`."
+            ),
+            "priority_power_factor": Setting(0.6, number(0, 1), "Exponent of the priorities."),
+            "IS_weight_power_factor": Setting(
+                0.4, number(0, 1), "Initial exponent of the importance weights, which grows to 1."
+            ),
+            "IS_weight_anneal_train_iter": Setting(
+                int(1e5),
+                integer(0),
+                "Number of samples until the exponent of the importance weights is 1; 0 keeps it constant.",
+            ),
+            "priority_max_limit": Setting(1000, number(0), "Upper limit of updated priorities."),
+        }
+    )
 
     def __init__(
         self,
@@ -97,7 +91,7 @@ class DequeBufferWrapper(IBuffer):
         exp_name: str = "default_experiement",
         instance_name: str = "buffer",
     ) -> None:
-        check_config(cfg, type(self).__name__, DEQUE_RULES)
+        check_section(cfg, type(self))
         self.cfg = EasyDict(deep_merge_dicts(self.default_config(), cfg))
         if self.cfg.priority_IS_weight and not self.cfg.priority:
             raise ConfigError("DequeBufferWrapper: priority_IS_weight = True needs priority = True")

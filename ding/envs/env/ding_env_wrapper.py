@@ -17,16 +17,9 @@ from ding.envs.env.gymnasium_spaces import fit_observation, one_float
 from ding.envs.env.lazy_env import LazyEnv
 from ding.envs.env_wrappers.base_wrapper import as_four_values, with_end
 from ding.envs.env_wrappers.wrapper_factory import apply_env_wrappers
-from ding.utils.config_helper import ConfigError, boolean, check_config, instance_of
+from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, check_values, instance_of
 
 _FLOAT32 = np.dtype(np.float32)
-_DEFAULTS = {"act_scale": False, "rew_clip": False, "env_wrapper": "default", "env_id": None}
-_RULES = {
-    "act_scale": boolean,
-    "rew_clip": boolean,
-    "env_wrapper": instance_of(str, list, tuple),
-    "env_id": instance_of(str, optional=True),
-}
 
 
 class DingEnvWrapper(LazyEnv):
@@ -62,7 +55,17 @@ class DingEnvWrapper(LazyEnv):
         >>> env.close()
     """
 
-    config_keys: ClassVar[tuple[str, ...]] = tuple(_DEFAULTS)
+    settings: ClassVar[Settings] = Settings(
+        {
+            "act_scale": Setting(False, boolean, "Map actions in [-1, 1] onto the bounds of the action space."),
+            "rew_clip": Setting(False, boolean, "Whether rewards below -10 become -10."),
+            "env_wrapper": Setting(
+                "default", instance_of(str, list, tuple), "Name of a set of wrappers, or a list of their configs."
+            ),
+            "env_id": Setting(None, instance_of(str, optional=True), "Id of the env, unless an env is given."),
+        }
+    )
+    config_keys: ClassVar[tuple[str, ...]] = tuple(settings)
 
     def __init__(
         self,
@@ -72,8 +75,8 @@ class DingEnvWrapper(LazyEnv):
         caller: str = "collector",
         is_gymnasium: bool = False,
     ) -> None:
-        self._cfg = EasyDict({**_DEFAULTS, **(cfg or {})})
-        check_config({key: self._cfg[key] for key in _RULES}, "env (DingEnvWrapper)", _RULES)
+        self._cfg = EasyDict({**self.settings.config(), **(cfg or {})})
+        check_values(self._cfg, "env (DingEnvWrapper)", self.settings.rules())
         if env is None and self._cfg.env_id is None:
             raise ConfigError("env (DingEnvWrapper): give an environment, or its id as cfg.env_id")
         self._source = IdSource(self._cfg.env_id, is_gymnasium) if env is None else InstanceSource(env)

@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ding.envs.env.base_env import BaseEnvTimestep
-from ding.envs.env.gymnasium_source import CONFIG_KEYS, GymnasiumSource, video_prefix
+from ding.envs.env.gymnasium_source import SETTINGS, GymnasiumSource, video_prefix
 from ding.envs.env.gymnasium_spaces import as_observation, one_float
 from ding.envs.env.lazy_env import LazyEnv
+from ding.utils.config_helper import Settings
 from ding.utils.registry_factory import ENV_REGISTRY
 
 _FLOAT32 = np.dtype(np.float32)
@@ -39,7 +40,8 @@ class GymnasiumEnv(LazyEnv):
         >>> env.close()
     """
 
-    config_keys: ClassVar[tuple[str, ...]] = CONFIG_KEYS
+    settings: ClassVar[Settings] = SETTINGS
+    config_keys: ClassVar[tuple[str, ...]] = tuple(SETTINGS)
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self._cfg = cfg

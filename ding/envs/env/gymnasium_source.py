@@ -11,18 +11,33 @@ from typing import Any
 
 import numpy as np
 
-from ding.utils.config_helper import ConfigError, anything, boolean, check_config, instance_of, integer
+from ding.utils.config_helper import (
+    NO_DEFAULT,
+    ConfigError,
+    Setting,
+    Settings,
+    anything,
+    boolean,
+    check_values,
+    instance_of,
+    integer,
+)
 from ding.utils.showing import shown
 
-_RULES = {
-    "env_id": instance_of(str, optional=True),
-    "env": anything,
-    "kwargs": instance_of(dict),
-    "wrappers": instance_of(list, tuple),
-    "max_episode_steps": integer(1, optional=True),
-    "act_scale": boolean,
-}
-CONFIG_KEYS = tuple(_RULES)
+SETTINGS = Settings(
+    {
+        "env_id": Setting(NO_DEFAULT, instance_of(str, optional=True), "Id of the env in gymnasium."),
+        "env": Setting(NO_DEFAULT, anything, "An env, or a function that makes one, instead of `env_id`."),
+        "kwargs": Setting(NO_DEFAULT, instance_of(dict), "Further arguments of `gymnasium.make`."),
+        "wrappers": Setting(
+            NO_DEFAULT, instance_of(list, tuple), "Wrappers, or pairs of a wrapper and its arguments, innermost first."
+        ),
+        "max_episode_steps": Setting(
+            NO_DEFAULT, integer(1, optional=True), "Limit of steps after which an episode is truncated."
+        ),
+        "act_scale": Setting(NO_DEFAULT, boolean, "Map actions in [-1, 1] onto the bounds of the action space."),
+    }
+)
 Wrapper = tuple[Callable[..., Any], dict[str, Any]]
 
 
@@ -52,7 +67,7 @@ class GymnasiumSource:
             ConfigError: a value is not allowed, or not exactly one of `env_id` and `env` is given.
         """
         cfg = cfg if cfg is not None else {}
-        check_config({key: cfg[key] for key in _RULES if key in cfg}, "env (type gymnasium)", _RULES)
+        check_values(cfg, "env (type gymnasium)", SETTINGS.rules())
         env_id, env = cfg.get("env_id"), cfg.get("env")
         if (env_id is None) == (env is None):
             raise ConfigError(

@@ -11,16 +11,18 @@ import numpy as np
 from ding.envs.env.base_env import BaseEnvTimestep
 from ding.envs.env.gymnasium_spaces import one_float
 from ding.envs.env.lazy_env import LazyEnv
-from ding.utils.config_helper import ConfigError, Rule, anything, boolean, check_config, instance_of
+from ding.utils.config_helper import (
+    NO_DEFAULT,
+    ConfigError,
+    Setting,
+    Settings,
+    anything,
+    boolean,
+    check_values,
+    instance_of,
+)
 from ding.utils.registry_factory import ENV_REGISTRY
 from ding.utils.showing import shown
-
-_RULES: dict[str, Rule] = {
-    "env_id": instance_of(str, optional=True),
-    "env": anything,
-    "kwargs": instance_of(dict),
-    "act_scale": boolean,
-}
 
 
 @ENV_REGISTRY.register("pettingzoo")
@@ -41,10 +43,20 @@ class PettingZooEnv(LazyEnv):
     Environments whose agents act in turn are converted first: `pettingzoo.utils.aec_to_parallel`.
     """
 
-    config_keys: ClassVar[tuple[str, ...]] = tuple(_RULES)
+    settings: ClassVar[Settings] = Settings(
+        {
+            "env_id": Setting(
+                NO_DEFAULT, instance_of(str, optional=True), "Module with `parallel_env`, such as `pkg.pistonball_v6`."
+            ),
+            "env": Setting(NO_DEFAULT, anything, "A function that makes an env, instead of `env_id`."),
+            "kwargs": Setting(NO_DEFAULT, instance_of(dict), "Arguments of `parallel_env`."),
+            "act_scale": Setting(NO_DEFAULT, boolean, "Map actions in [-1, 1] onto the bounds of the action spaces."),
+        }
+    )
+    config_keys: ClassVar[tuple[str, ...]] = tuple(settings)
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
-        check_config({key: cfg[key] for key in _RULES if key in cfg}, "env (type pettingzoo)", _RULES)
+        check_values(cfg, "env (type pettingzoo)", self.settings.rules())
         self._make_game, self._name = _source(cfg)
         self._returns = np.zeros(0)
         super().__init__(bool(cfg.get("act_scale", False)))

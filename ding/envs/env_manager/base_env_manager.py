@@ -34,11 +34,13 @@ from ding.envs.env_manager.env_state import (
 )
 from ding.envs.env_manager.normalization import ENV_CALLS, Normalization
 from ding.utils.config_helper import (
-    Rule,
+    NO_DEFAULT,
+    Configurable,
+    Setting,
+    Settings,
     anything,
     boolean,
     check_section,
-    default_config_of,
     integer,
     number,
     one_of,
@@ -86,7 +88,7 @@ class UnknownEnvError(RuntimeError, KeyError):
 
 
 @ENV_MANAGER_REGISTRY.register("base")
-class BaseEnvManager:
+class BaseEnvManager(Configurable):
     """Steps envs one after the other in this process.
 
     Args:
@@ -114,42 +116,33 @@ class BaseEnvManager:
         >>> manager.close()
     """
 
-    config: dict[str, Any] = {
-        # Episodes each env plays in all.
-        "episode_num": math.inf,
-        # Attempts at a reset or step in all, and the seconds between them.
-        "max_retry": 1,
-        "retry_waiting_time": 0.1,
-        # Before a further attempt at a reset: 'reset' does nothing, 'renew' makes the env anew.
-        "retry_type": "reset",
-        # Begin the next episode within the step that ended one.
-        "auto_reset": True,
-        # Seconds a step or reset may take; None for any time.
-        "step_timeout": None,
-        "reset_timeout": None,
-    }
-    _config_rules: dict[str, Rule] = {
-        "episode_num": number(1),
-        "max_retry": integer(0),
-        "retry_waiting_time": number(0),
-        "retry_type": one_of("reset", "renew"),
-        "auto_reset": boolean,
-        "step_timeout": number(1e-6, 1e9, optional=True),
-        "reset_timeout": number(1e-6, 1e9, optional=True),
-        # Keys of the managers with processes: a config may switch between managers by `type` alone.
-        "shared_memory": anything,
-        "copy_on_get": anything,
-        "context": anything,
-        "wait_num": anything,
-        "step_wait_timeout": anything,
-        "connect_timeout": anything,
-        "reset_inplace": anything,
-    }
-
-    @classmethod
-    def default_config(cls) -> EasyDict:
-        """A fresh copy of the default config."""
-        return default_config_of(cls)
+    settings = Settings(
+        {
+            "episode_num": Setting(math.inf, number(1), "Maximum number of episodes of each env."),
+            "max_retry": Setting(1, integer(0), "Number of attempts of a failing step or reset."),
+            "retry_waiting_time": Setting(0.1, number(0), "Seconds between two attempts."),
+            "retry_type": Setting(
+                "reset",
+                one_of("reset", "renew"),
+                "What a retry does: `reset` starts the episode again, `renew` creates the env again.",
+            ),
+            "auto_reset": Setting(True, boolean, "Whether the next episode begins in the step that ends one."),
+            "step_timeout": Setting(
+                None, number(1e-6, 1e9, optional=True), "Time limit of a step in seconds; None for no limit."
+            ),
+            "reset_timeout": Setting(
+                None, number(1e-6, 1e9, optional=True), "Time limit of a reset in seconds; None for no limit."
+            ),
+            # A config may switch between managers by `type` alone.
+            **dict.fromkeys(
+                (
+                    *("shared_memory", "copy_on_get", "context", "wait_num", "step_wait_timeout", "connect_timeout"),
+                    "reset_inplace",
+                ),
+                Setting(NO_DEFAULT, anything, "Setting of managers with processes; has no effect here."),
+            ),
+        }
+    )
 
     def __init__(self, env_fn: list[Callable[[], Any]], cfg: Mapping[str, Any] = EasyDict()) -> None:
         self._cfg = self.default_config()

@@ -15,7 +15,7 @@ from ding.envs.env.gymnasium_spaces import as_observation, float32_space, reward
 from ding.envs.env_manager.base_env_manager import BaseEnvManager, EnvNotReadyError, EnvState, ResetParam
 from ding.envs.env_manager.env_seeds import Seeds
 from ding.envs.env_manager.env_state import Restored
-from ding.utils.config_helper import ConfigError, Rule, anything, instance_of, integer
+from ding.utils.config_helper import ConfigError, Setting, Settings, instance_of, integer
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
 
 # Options of the Atari envs of EnvPool; other options are in `kwargs`.
@@ -66,28 +66,22 @@ class PoolEnvManager(BaseEnvManager):
         ConfigError: a config value is not allowed, or there is no `env_id`.
     """
 
-    config: dict[str, Any] = {
-        **BaseEnvManager.config,
-        # Id of the env in EnvPool; None for that of the env section.
-        "env_id": None,
-        # Number of envs, where the manager is made without env functions.
-        "env_num": 8,
-        # Number of timesteps that a step returns; at or above the number of envs: those of all envs.
-        "batch_size": 8,
-        # Options of the Atari envs; None for EnvPool's default.
-        **dict.fromkeys(_ATARI_OPTIONS),
-        # Further options of the env, such as `max_episode_steps`, and `num_threads`.
-        "kwargs": {},
-    }
-    _config_rules: dict[str, Rule] = {
-        **BaseEnvManager._config_rules,
-        "type": anything,
-        "env_id": instance_of(str, optional=True),
-        "env_num": integer(1),
-        "batch_size": integer(1),
-        **dict.fromkeys(_ATARI_OPTIONS, anything),
-        "kwargs": instance_of(dict),
-    }
+    settings = Settings(
+        {
+            "env_id": Setting(
+                None, instance_of(str, optional=True), "Id of the env in EnvPool; None for that of the env section."
+            ),
+            "env_num": Setting(8, integer(1), "Number of envs, if the manager is made without env functions."),
+            "batch_size": Setting(8, integer(1), "Number of timesteps that a step returns, at most those of all envs."),
+            **dict.fromkeys(
+                _ATARI_OPTIONS, Setting(None, None, "Option of the Atari envs of EnvPool; None for its default.")
+            ),
+            "kwargs": Setting(
+                {}, instance_of(dict), "Further options of the env, such as `max_episode_steps`, and `num_threads`."
+            ),
+        },
+        BaseEnvManager.settings,
+    )
 
     def __init__(self, cfg: Mapping[str, Any] = EasyDict(), env_fn: list[Callable[[], Any]] | None = None) -> None:
         merged = {**self.default_config(), **cfg}

@@ -25,7 +25,7 @@ from ding.envs.env_manager.data_formats import SharedObs, pack_array, unpack_arr
 from ding.envs.env_manager.env_child import ChildPlan, EnvDiedError, Failure, is_abnormal_timestep
 from ding.envs.env_manager.env_process import DEFAULT_CONTEXT, describe_exit, preload_fork_server, words_of_numpy
 from ding.envs.env_manager.env_state import Restored, copy_of
-from ding.utils.config_helper import Rule, boolean, number, one_of
+from ding.utils.config_helper import Setting, Settings, boolean, number, one_of
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
 from ding.utils.showing import shown
 
@@ -68,24 +68,23 @@ class GymVectorEnvManager(BaseEnvManager):
         >>> manager.close()
     """
 
-    config: dict[str, Any] = {
-        **BaseEnvManager.config,
-        # Hand observations over in shared memory; their space must be one of gymnasium's own kinds then.
-        "shared_memory": False,
-        # False: observations are views of the vector env's batch, and change with the next step.
-        "copy_on_get": True,
-        # How processes start; see `AsyncSubprocessEnvManager`.
-        "context": DEFAULT_CONTEXT,
-        # Seconds an env has to answer anything but a step.
-        "connect_timeout": 60,
-    }
-    _config_rules: dict[str, Rule] = {
-        **BaseEnvManager._config_rules,
-        "shared_memory": boolean,
-        "copy_on_get": boolean,
-        "context": one_of(*multiprocessing.get_all_start_methods()),
-        "connect_timeout": number(1e-6, 1e9),
-    }
+    settings = Settings(
+        {
+            "shared_memory": Setting(
+                False,
+                boolean,
+                "Transfer observations through shared memory; their space must be one of gymnasium's own kinds then.",
+            ),
+            "copy_on_get": Setting(
+                True, boolean, "Copy observations; otherwise they are views, and change with the next step."
+            ),
+            "context": Setting(
+                DEFAULT_CONTEXT, one_of(*multiprocessing.get_all_start_methods()), "How processes start."
+            ),
+            "connect_timeout": Setting(60, number(1e-6, 1e9), "Seconds an env has to answer anything but a step."),
+        },
+        BaseEnvManager.settings,
+    )
 
     def __init__(self, env_fn: list[Callable[[], Any]], cfg: Mapping[str, Any] = EasyDict()) -> None:
         super().__init__(env_fn, cfg)

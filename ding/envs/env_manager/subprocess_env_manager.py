@@ -49,7 +49,7 @@ from ding.envs.env_manager.env_process import (
     words_of_numpy,
 )
 from ding.envs.env_manager.env_state import Restored
-from ding.utils.config_helper import Rule, boolean, number, one_of
+from ding.utils.config_helper import Setting, Settings, boolean, number, one_of
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
 from ding.utils.shm_buffer import ShmBuffer, ShmBufferContainer
@@ -105,33 +105,34 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         AssertionError: `reset_inplace` is set without `auto_reset`.
     """
 
-    config: dict[str, Any] = {
-        **BaseEnvManager.config,
-        # Hand observations over in shared memory, where their space has a fixed shape.
-        "shared_memory": True,
-        # False: observations are the shared memory itself, and change two steps later.
-        "copy_on_get": True,
-        # How processes start. 'fork' takes milliseconds, and any env_fn; 'forkserver' and 'spawn' import everything
-        # anew, and so copy no lock that a thread of this process may hold.
-        "context": DEFAULT_CONTEXT,
-        # How many answers a step waits for, and for how many seconds it waits for further ones; None: for all.
-        "wait_num": 2,
-        "step_wait_timeout": 0.01,
-        # Seconds a process has to start, and to answer anything but a step.
-        "connect_timeout": 60,
-        # Wait for the first observation of the next episode within the step that ended one.
-        "reset_inplace": False,
-    }
-    _config_rules: dict[str, Rule] = {
-        **BaseEnvManager._config_rules,
-        "shared_memory": boolean,
-        "copy_on_get": boolean,
-        "context": one_of(*multiprocessing.get_all_start_methods()),
-        "wait_num": number(1),
-        "step_wait_timeout": number(0, optional=True),
-        "connect_timeout": number(1e-6, 1e9),
-        "reset_inplace": boolean,
-    }
+    settings = Settings(
+        {
+            "shared_memory": Setting(
+                True, boolean, "Transfer observations through shared memory, where their space has a fixed shape."
+            ),
+            "copy_on_get": Setting(
+                True,
+                boolean,
+                "Copy observations out of shared memory; otherwise they are that memory, and change two steps later.",
+            ),
+            # 'fork' takes milliseconds, and any env_fn. The others import everything anew, and so copy no lock that a
+            # thread of this process may hold.
+            "context": Setting(
+                DEFAULT_CONTEXT, one_of(*multiprocessing.get_all_start_methods()), "How processes start."
+            ),
+            "wait_num": Setting(2, number(1), "Minimum number of envs to wait for in each step."),
+            "step_wait_timeout": Setting(
+                0.01, number(0, optional=True), "Seconds to wait for more envs; None to wait for all."
+            ),
+            "connect_timeout": Setting(
+                60, number(1e-6, 1e9), "Seconds a process has to start, and to answer anything but a step."
+            ),
+            "reset_inplace": Setting(
+                False, boolean, "Wait for the first observation of an episode in the step that ended the one before."
+            ),
+        },
+        BaseEnvManager.settings,
+    )
 
     def __init__(self, env_fn: list[Callable[[], Any]], cfg: Mapping[str, Any] = EasyDict()) -> None:
         super().__init__(env_fn, cfg)
@@ -661,7 +662,7 @@ class SyncSubprocessEnvManager(AsyncSubprocessEnvManager):
         >>> manager.close()
     """
 
-    config: dict[str, Any] = {**AsyncSubprocessEnvManager.config, "wait_num": math.inf, "step_wait_timeout": None}
+    settings = Settings({"wait_num": math.inf, "step_wait_timeout": None}, AsyncSubprocessEnvManager.settings)
 
     def step(self, actions: Mapping[int, Any]) -> dict[int, Any]:
         """Act in the envs of `actions`; return `{env_id: timestep}`.

@@ -9,7 +9,7 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.utils.config_helper import check_config, instance_of, integer, number
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, check_section, instance_of, integer, number
 from ding.utils.k8s_helper import exist_operator_server
 from ding.utils.log_helper import build_logger
 from ding.worker.adapter.group_run import GroupRun, merge_info
@@ -28,24 +28,6 @@ from ding.worker.transport.tasks import (
 )
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, get_transport, transport_name
 
-_RULES = {
-    **{f"{end}.host": instance_of(str, optional=True) for end in ("master", "slave")},
-    **{f"{end}.port": integer(0, 65535) for end in ("master", "slave")},
-    "learner": instance_of(Mapping),
-    "transport": transport_name,
-    **dict.fromkeys(("task_timeout", "connect_timeout_s", "sync_period_s"), number(0)),
-    **dict.fromkeys(("node", "partition"), lambda value: None),
-}
-_DEFAULTS: dict[str, Any] = {
-    "learner": {},
-    "transport": DEFAULT_TRANSPORT,
-    # Seconds for a learner to answer one message; less than the coordinator waits, so that it learns which one failed.
-    "task_timeout": 50.0,
-    # Seconds for the learners to connect.
-    "connect_timeout_s": 60.0,
-    # Seconds between two requests for the operator's list of learners.
-    "sync_period_s": 3.0,
-}
 # Seconds for a lost learner to reconnect when a task starts.
 REJOIN_S = 5.0
 _CLOSE_S = 5.0
@@ -111,14 +93,34 @@ class LearnerAggregator:
         [None, None, None, None]
     """
 
+    settings = Settings(
+        {
+            "learner": Setting({}, instance_of(Mapping), "Addresses of the learners: `{name: (name, host, port)}`."),
+            "transport": Setting(DEFAULT_TRANSPORT, transport_name, "How learners are connected."),
+            "task_timeout": Setting(
+                50.0, number(0), "Seconds for a learner to answer one message; less than the coordinator waits."
+            ),
+            "connect_timeout_s": Setting(60.0, number(0), "Seconds for the learners to connect."),
+            "sync_period_s": Setting(
+                3.0, number(0), "Seconds between two requests for the operator's list of learners."
+            ),
+            "master.host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Where learners answer."),
+            "master.port": Setting(NO_DEFAULT, integer(0, 65535), "Its port; 0 for a free one."),
+            "slave.host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Where the coordinator sends tasks."),
+            "slave.port": Setting(NO_DEFAULT, integer(0, 65535), "Its port; 0 for a free one."),
+            "node": Setting(NO_DEFAULT, None, "Kept for compatibility."),
+            "partition": Setting(NO_DEFAULT, None, "Kept for compatibility."),
+        }
+    )
+
     _is_closed = True  # until the constructor has finished
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
-        self._cfg = own = EasyDict({**_DEFAULTS, **cfg})
-        check_config(own, type(self).__name__, _RULES)
+        self._cfg = own = EasyDict({**self.settings.config(), **cfg})
+        check_section(own, type(self))
         transport = get_transport(own.transport)
         if transport.needs_addresses:
-            check_config(own, type(self).__name__, _RULES, required=("master.port", "slave.port"))
+            check_section(own, type(self), required=("master.port", "slave.port"))
         self._logger: Any = build_logger("./log", "learner_aggregator", need_tb=False)[0]
         self._hub = transport.hub(own.get("master", {}))
         self._station = transport.station(self.serve, own.get("slave", {}), self.deal_with_lost_coordinator)

@@ -14,7 +14,7 @@ from easydict import EasyDict
 
 from ding.torch_utils.data_helper import build_log_buffer
 from ding.utils.autolog import TickTime
-from ding.utils.config_helper import default_config_of
+from ding.utils.config_helper import Configurable
 from ding.utils.data.env_batch import EnvBatch
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import build_logger
@@ -31,7 +31,7 @@ ROUND_TIMEOUT_S = 10.0
 _OWN = "ding.worker.collector.parallel_collectors"  # registers the collectors of this package
 
 
-class BaseParallelCollector(ABC):
+class BaseParallelCollector(Configurable, ABC):
     """Plays the episodes of one task, in the thread that calls `start`, until they are over or `close` is called.
 
     A subclass implements the abstract methods and sets `env_manager`, which is launched. Each round goes
@@ -45,8 +45,6 @@ class BaseParallelCollector(ABC):
         cfg: needs `eval_flag`, `exp_name` and `print_freq`.
     """
 
-    config: dict[str, Any] = {}
-
     # Set on an instance before it starts, see `TaskChannel`.
     send_stepdata: Callable[..., Any]
     send_metadata: Callable[[Any], None]
@@ -57,11 +55,6 @@ class BaseParallelCollector(ABC):
     _last_round_at: float | None = None  # when a round ended, or the first began; None while none is played
     # What the policy returned in this round, for the listeners; a `_policy_inference` may set it.
     _policy_output: Mapping[int, Any] | None = None
-
-    @classmethod
-    def default_config(cls) -> EasyDict:
-        """A fresh copy of the class's defaults, with `cfg_type` = `<ClassName>Dict`."""
-        return default_config_of(cls)
 
     def __init__(self, cfg: EasyDict) -> None:
         self._cfg = cfg

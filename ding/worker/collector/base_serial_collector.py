@@ -7,7 +7,7 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.utils.config_helper import default_config_of
+from ding.utils.config_helper import Configurable
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.trajectory import INF, CachePool, TrajBuffer, to_tensor_transitions
@@ -23,15 +23,8 @@ __all__ = [
 ]
 
 
-class ISerialCollector(ABC):
+class ISerialCollector(Configurable, ABC):
     """Gathers data by letting a policy act in the envs of a manager, in this process."""
-
-    config: dict[str, Any] = {}
-
-    @classmethod
-    def default_config(cls) -> EasyDict:
-        """A fresh copy of the class's defaults, with `cfg_type` = `<ClassName>Dict`."""
-        return default_config_of(cls)
 
     @abstractmethod
     def reset_env(self, _env: Any = None) -> None:

@@ -12,20 +12,13 @@ import numpy as np
 import torch
 from easydict import EasyDict
 
-from ding.utils.config_helper import default_config_of
+from ding.utils.config_helper import Configurable
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY
 
 
-class ISerialEvaluator(ABC):
+class ISerialEvaluator(Configurable, ABC):
     """Measures how good a policy is, in this process."""
-
-    config: dict[str, Any] = {}
-
-    @classmethod
-    def default_config(cls) -> EasyDict:
-        """A fresh copy of the class's defaults, with `cfg_type` = `<ClassName>Dict`."""
-        return default_config_of(cls)
 
     @abstractmethod
     def reset_env(self, _env: Any = None) -> None:

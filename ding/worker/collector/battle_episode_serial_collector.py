@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from ding.utils.config_helper import Rule, boolean
+from ding.utils.config_helper import Setting, Settings, boolean
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.actor import Actor
 from ding.worker.collector.battle_collector import BattleCollector
@@ -31,12 +31,10 @@ class BattleEpisodeSerialCollector(BattleCollector):
         instance_name: name in the logs and tags.
     """
 
-    config: dict[str, Any] = {
-        **BattleCollector.config,
-        # Return the samples that the policies make of each episode, in one list a policy.
-        "get_train_sample": False,
-    }
-    _rules: dict[str, Rule] = {**BattleCollector._rules, "get_train_sample": boolean}
+    settings = Settings(
+        {"get_train_sample": Setting(False, boolean, "Whether train samples are returned instead of episodes.")},
+        BattleCollector.settings,
+    )
     _exact_players = 2
     _gathers_episodes = True
 

@@ -42,10 +42,6 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
         >>> evaluator.close()
     """
 
-    config: dict[str, Any] = {
-        # Evaluate every so many training iterations.
-        "eval_freq": 50,
-    }
     _needs_policy = False
 
     def _checked_policy(self, policy: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ding.torch_utils.data_helper import to_item
-from ding.utils.config_helper import Rule, integer, number
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, integer, number
 from ding.utils.default_helper import one_time_warning
 from ding.utils.showing import shown
 from ding.worker.collector.actor import Actor
@@ -112,18 +112,25 @@ class EpisodeEvaluator(SerialEvaluator):
     The evaluator owns its env manager: it launches it (on rank 0, which alone evaluates), and closes it with itself.
     """
 
-    _rules: dict[str, Rule] = {
-        **SerialEvaluator._rules,
-        "n_episode": integer(1, optional=True),
-        "stop_value": number(),
-        "max_episode_steps": integer(1, optional=True),
-    }
+    settings = Settings(
+        {
+            "n_episode": Setting(
+                NO_DEFAULT, integer(1, optional=True), "Number of episodes of an evaluation; set by `env`."
+            ),
+            "stop_value": Setting(NO_DEFAULT, number(), "Mean return that ends the training; set by `env`."),
+            "max_episode_steps": Setting(
+                NO_DEFAULT,
+                integer(1, optional=True),
+                f"An env that ends no episode for so many steps is an error; {MAX_EPISODE_STEPS} by default, None for "
+                "no limit.",
+            ),
+        },
+        SerialEvaluator.settings,
+    )
     _defaults: dict[str, Any] = {
         **SerialEvaluator._defaults,
         "n_episode": None,
-        # Training stops at this mean return; the default is out of reach.
         "stop_value": int(1e10),
-        # An env that ends no episode for so many steps is an error; None for no limit.
         "max_episode_steps": MAX_EPISODE_STEPS,
     }
     _needs_policy = True  # at construction

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from ding.utils.config_helper import Rule, boolean
+from ding.utils.config_helper import Setting, Settings, boolean
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.actor import Actor, SoloActor
 from ding.worker.collector.quota import EpisodeQuota, checked_n_episode, episode_data
@@ -48,14 +48,13 @@ class EpisodeSerialCollector(SerialCollector):
         >>> collector.close()
     """
 
-    config: dict[str, Any] = {
-        **SerialCollector.config,
-        # Return the samples that the policy makes of each episode, in one list.
-        "get_train_sample": False,
-        # Let the env reshape the rewards of each finished episode.
-        "reward_shaping": False,
-    }
-    _rules: dict[str, Rule] = {**SerialCollector._rules, "get_train_sample": boolean, "reward_shaping": boolean}
+    settings = Settings(
+        {
+            "get_train_sample": Setting(False, boolean, "Whether train samples are returned instead of episodes."),
+            "reward_shaping": Setting(False, boolean, "Whether the env reshapes the rewards of each finished episode."),
+        },
+        SerialCollector.settings,
+    )
 
     _quota: EpisodeQuota
 

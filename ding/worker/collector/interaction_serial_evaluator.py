@@ -7,7 +7,7 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.utils.config_helper import Rule, anything, number, one_of
+from ding.utils.config_helper import Setting, Settings, number, one_of
 from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY
 from ding.utils.render_helper import fps
 from ding.worker.collector.actor import SoloActor, StateActor
@@ -31,20 +31,18 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         instance_name: name in the logs and tags.
     """
 
-    config: dict[str, Any] = {
-        # Evaluate every so many training iterations.
-        "eval_freq": 1000,
-        # Record a video every so many iterations or env steps (`mode`: 'train_iter' or 'envstep'); -1 for never.
-        "render": {"render_freq": -1, "mode": "train_iter"},
-        # Folder of the figures that an env with `enable_save_figure` draws at the end of an episode.
-        "figure_path": None,
-    }
-    _rules: dict[str, Rule] = {
-        **EpisodeEvaluator._rules,
-        "render.render_freq": number(-1),
-        "render.mode": one_of("envstep", "train_iter"),
-        "figure_path": anything,
-    }
+    settings = Settings(
+        {
+            "eval_freq": 1000,
+            "render": Setting({}, None, "When videos are recorded."),
+            "render.render_freq": Setting(-1, number(-1), "Iterations or env steps between two; -1 for none."),
+            "render.mode": Setting("train_iter", one_of("envstep", "train_iter"), "What `render_freq` counts."),
+            "figure_path": Setting(
+                None, None, "Folder of the figures that an env with `enable_save_figure` draws of each episode."
+            ),
+        },
+        EpisodeEvaluator.settings,
+    )
     _defaults: dict[str, Any] = {**EpisodeEvaluator._defaults, "eval_freq": 1000, "figure_path": None, "render": {}}
 
     def _read_settings(self, settings: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ import torch
 from easydict import EasyDict
 
 from ding.torch_utils.data_helper import to_tensor
-from ding.utils.config_helper import ConfigError, Rule
+from ding.utils.config_helper import NO_DEFAULT, ConfigError, Rule, Setting, Settings
 from ding.utils.data.env_batch import EnvBatch
 from ding.utils.registry_factory import PARALLEL_COLLECTOR_REGISTRY
 from ding.worker.collector.actor import env_actions
@@ -163,12 +163,18 @@ class MarineParallelCollector(TaskCollector):
         (None, None)
     """
 
-    config_rules: Mapping[str, Rule] = {
-        **TaskCollector.config_rules,
-        "policy": _list_of(dict),
-        "policy_update_path": _list_of(str, type(None)),
-        "policy_update_flag": _list_of(bool),
-    }
+    settings = Settings(
+        {
+            "policy": Setting(NO_DEFAULT, _list_of(dict), "Settings of each policy; set by the commander."),
+            "policy_update_path": Setting(
+                NO_DEFAULT, _list_of(str, type(None)), "Where the weights of each policy are; set by the commander."
+            ),
+            "policy_update_flag": Setting(
+                NO_DEFAULT, _list_of(bool), "Whether each policy learns; set by the commander."
+            ),
+        },
+        TaskCollector.settings,
+    )
     _return_of = staticmethod(left_return)
 
     def __init__(self, cfg: EasyDict) -> None:

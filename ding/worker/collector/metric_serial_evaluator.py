@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from ding.torch_utils.data_helper import to_tensor
-from ding.utils.config_helper import Rule, anything, boolean
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, boolean
 from ding.utils.msgpack_helper import can_pack
 from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY
 from ding.worker.collector.serial_evaluator import SaveCheckpoint, SerialEvaluator
@@ -77,11 +77,13 @@ class MetricSerialEvaluator(SerialEvaluator):
         >>> evaluator.close()
     """
 
-    config: dict[str, Any] = {
-        # Evaluate every so many training iterations.
-        "eval_freq": 50,
-    }
-    _rules: dict[str, Rule] = {**SerialEvaluator._rules, "stop_value": anything, "multi_gpu": boolean}
+    settings = Settings(
+        {
+            "stop_value": Setting(NO_DEFAULT, None, "Metric that ends the training; None for no such end."),
+            "multi_gpu": Setting(NO_DEFAULT, boolean, "Whether each rank measures the batches of its own loader."),
+        },
+        SerialEvaluator.settings,
+    )
     _defaults: dict[str, Any] = {**SerialEvaluator._defaults, "stop_value": None, "multi_gpu": False}
 
     _dataloader: Any = None

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from easydict import EasyDict
 
-from ding.utils.config_helper import Rule, boolean, check_section, integer
+from ding.utils.config_helper import Setting, Settings, boolean, check_section, integer
 from ding.utils.showing import shown
 from ding.worker.collector.actor import Actor, StateActor
 from ding.worker.collector.base_serial_collector import ISerialCollector
@@ -61,8 +61,15 @@ class SerialCollector(SerialWorker, ISerialCollector):
         instance_name: name in the logs and tags.
     """
 
-    config: dict[str, Any] = {"deepcopy_obs": False, "transform_obs": False, "collect_print_freq": 100}
-    _rules: dict[str, Rule] = {"deepcopy_obs": boolean, "transform_obs": boolean, "collect_print_freq": integer(1)}
+    settings = Settings(
+        {
+            "deepcopy_obs": Setting(
+                False, boolean, "Kept for compatibility: observations are always copied, and only once."
+            ),
+            "transform_obs": Setting(False, boolean, "Kept for compatibility."),
+            "collect_print_freq": Setting(100, integer(1), "Number of collections between two reports in the log."),
+        }
+    )
     _needs_policy = True  # at construction
     _players: int | None = None  # number of players; None if infos are not by player
     _is_prepared = False

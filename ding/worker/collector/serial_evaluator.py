@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from easydict import EasyDict
 
-from ding.utils.config_helper import Rule, check_section, integer, number
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, check_section, integer, number
 from ding.utils.pytorch_ddp_dist_helper import broadcast_object_list
 from ding.utils.time_helper import EasyTimer
 from ding.worker.collector.base_serial_evaluator import ISerialEvaluator, as_plain
@@ -32,11 +32,17 @@ class SerialEvaluator(SerialWorker, ISerialEvaluator):
         instance_name: name in the logs and tags.
     """
 
-    # Settings that a config may leave out; a subclass adds its own.
-    _rules: dict[str, Rule] = {
-        "eval_freq": number(-1),
-        "patience": integer(1, optional=True),  # read by the pipelines
-    }
+    settings = Settings(
+        {
+            "eval_freq": Setting(50, number(-1), "Number of iterations between two evaluations."),
+            "patience": Setting(
+                NO_DEFAULT,
+                integer(1, optional=True),
+                "Number of evaluations in a row without a better mean return that end the run; None for no limit.",
+            ),
+        }
+    )
+    # Values of keys that a config may leave out.
     _defaults: dict[str, Any] = {"eval_freq": 50}
     _last_eval_iter: int
 

@@ -13,7 +13,17 @@ from easydict import EasyDict
 
 from ding.envs.env.base_env import get_vec_env_setting
 from ding.envs.env_manager.base_env_manager import create_env_manager
-from ding.utils.config_helper import Rule, anything, boolean, check_config, instance_of, integer, number
+from ding.utils.config_helper import (
+    NO_DEFAULT,
+    Setting,
+    Settings,
+    anything,
+    boolean,
+    check_section,
+    instance_of,
+    integer,
+    number,
+)
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.collector.policy_watch import PolicyWatch
 from ding.worker.collector.quota import warn_short_fragments
@@ -53,34 +63,30 @@ class TaskCollector(BaseParallelCollector):
     recorded: `_recorder`; and which weights there are: `_paths`, `_load` and `_train_iter`.
     """
 
-    config: dict[str, Any] = {
-        # Rounds between two lines about their times.
-        "print_freq": 5,
-        # What samples are compressed with: 'lz4', 'zlib' or 'none'.
-        "compressor": "lz4",
-        # Seconds between two looks for new weights.
-        "update_policy_second": 3,
-        # Samples are sent when there are so many, or when one has waited so many seconds.
-        "chunk_size": 64,
-        "flush_interval_s": 0.2,
-        # Seconds to wait for the first weights of a policy.
-        "first_policy_timeout_s": 120,
-    }
-    config_rules: Mapping[str, Rule] = {
-        "print_freq": integer(1),
-        "compressor": _compressor_of_samples,
-        "update_policy_second": number(0),
-        "chunk_size": integer(1),
-        "flush_interval_s": number(0),
-        "first_policy_timeout_s": number(0),
-        "max_episode_steps": integer(1, optional=True),
-        "eval_flag": boolean,
-        "exp_name": instance_of(str),
-        "log_name": instance_of(str, optional=True),
-        "seed": integer(0, optional=True),
-        "collect_setting": instance_of(Mapping, optional=True),
-        **dict.fromkeys(("collector_num", "env", "policy", "policy_update_path"), anything),
-    }
+    settings = Settings(
+        {
+            "print_freq": Setting(5, integer(1), "Number of rounds between two lines about their times."),
+            "compressor": Setting("lz4", _compressor_of_samples, "How samples are compressed."),
+            "update_policy_second": Setting(3, number(0), "Seconds between two looks for new weights."),
+            "chunk_size": Setting(64, integer(1), "Number of samples at which they are sent."),
+            "flush_interval_s": Setting(0.2, number(0), "Seconds after which fewer samples are sent, too."),
+            "first_policy_timeout_s": Setting(120, number(0), "Seconds to wait for the first weights of a policy."),
+            "max_episode_steps": Setting(
+                NO_DEFAULT, integer(1, optional=True), "An env that ends no episode for so many steps is an error."
+            ),
+            "eval_flag": Setting(NO_DEFAULT, boolean, "Whether the task is an evaluation; set by the commander."),
+            "exp_name": Setting(NO_DEFAULT, instance_of(str), "Folder of the run; set by the commander."),
+            "log_name": Setting(NO_DEFAULT, instance_of(str, optional=True), "Name of the logs; set by the worker."),
+            "seed": Setting(NO_DEFAULT, integer(0, optional=True), "Seed of the task; set by the worker."),
+            "collect_setting": Setting(
+                NO_DEFAULT, instance_of(Mapping, optional=True), "Arguments of the policy; set by the commander."
+            ),
+            "collector_num": Setting(NO_DEFAULT, None, "Number of collectors."),
+            "env": Setting(NO_DEFAULT, anything, "Settings of the env; set by the commander."),
+            "policy": Setting(NO_DEFAULT, anything, "Settings of the policy; set by the commander."),
+            "policy_update_path": Setting(NO_DEFAULT, anything, "Where the weights are; set by the commander."),
+        }
+    )
     # The return of an episode, of the info of its last step and the env's id.
     _return_of: Callable[[Any, int], float] = staticmethod(episode_return)
 
@@ -105,7 +111,7 @@ class TaskCollector(BaseParallelCollector):
 
     def _check(self, cfg: EasyDict) -> None:
         """Refuse a config that is wrong, before anything is made."""
-        check_config(cfg, type(self).__name__, self.config_rules, required=("eval_flag", "exp_name", "env", "policy"))
+        check_section(cfg, type(self), required=("eval_flag", "exp_name", "env", "policy"))
         if not cfg.eval_flag:
             check_compressor(cfg.compressor)
 

@@ -10,7 +10,17 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.utils.config_helper import ConfigError, Rule, check_config, default_config_of, integer, number
+from ding.utils.config_helper import (
+    NO_DEFAULT,
+    ConfigError,
+    Configurable,
+    Setting,
+    Settings,
+    anything,
+    check_section,
+    integer,
+    number,
+)
 from ding.utils.default_helper import LimitedSpaceContainer
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import COMMANDER_REGISTRY
@@ -88,7 +98,7 @@ class TaskConfigs:
         }
 
 
-class BaseCommander(ABC):
+class BaseCommander(Configurable, ABC):
     """Decides which tasks a coordinator runs. Only `get_collector_task` is required; the other methods have defaults.
 
     The coordinator calls all methods under one lock, and requests a task when a worker is free.
@@ -113,30 +123,20 @@ class BaseCommander(ABC):
     # The env steps of the run's collecting tasks, which the coordinator counts.
     env_steps: EnvSteps
 
-    config: dict[str, Any] = {
-        # How many tasks of a kind run at a time.
-        "collector_task_space": 1,
-        "learner_task_space": 1,
-        # Seconds from the start of one evaluation to that of the next.
-        "eval_interval": 60,
-    }
-    config_rules: Mapping[str, Rule] = {
-        "collector_task_space": integer(0),
-        "learner_task_space": integer(0),
-        "eval_interval": number(0),
-        "transport": transport_name,
-        # read by others from the same section, or set by them
-        **dict.fromkeys(("type", "import_names", "path_policy", "league"), lambda value: None),
-    }
-
-    @classmethod
-    def default_config(cls) -> EasyDict:
-        """A fresh copy of the class's defaults, with `cfg_type` = `<ClassName>Dict`."""
-        return default_config_of(cls)
+    settings = Settings(
+        {
+            "collector_task_space": Setting(1, integer(0), "Maximum number of concurrent collector tasks."),
+            "learner_task_space": Setting(1, integer(0), "Maximum number of concurrent learner tasks."),
+            "eval_interval": Setting(60, number(0), "Seconds from the start of one evaluation to that of the next."),
+            "transport": Setting(NO_DEFAULT, transport_name, "How workers are connected; set by compilation."),
+            "path_policy": Setting(NO_DEFAULT, anything, "Folder of the weights; set by compilation."),
+            "league": Setting(NO_DEFAULT, anything, "Settings of the league, for `one_vs_one`."),
+        }
+    )
 
     def _open_spaces(self, cfg: Mapping[str, Any]) -> EasyDict:
         """Check the commander section, and create the counters of running tasks."""
-        check_config(cfg, type(self).__name__, self.config_rules)
+        check_section(cfg, type(self))
         own = EasyDict({**self.config, **cfg})
         self.env_steps = EnvSteps()
         self._collector_task_space = LimitedSpaceContainer(0, own.collector_task_space)

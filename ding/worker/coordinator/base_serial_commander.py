@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from easydict import EasyDict
-
-from ding.utils.config_helper import check_section, default_config_of
+from ding.utils.config_helper import Configurable, check_section
 from ding.utils.object_state import attributes_state, load_attributes_state
 
 _WORKERS = ("_cfg", "_learner", "_collector", "_evaluator", "_replay_buffer", "_policy")
 
 
-class BaseSerialCommander:
+class BaseSerialCommander(Configurable):
     """Gets the settings of each collection from the policy's command mode.
 
     Args:
@@ -29,13 +27,6 @@ class BaseSerialCommander:
         >>> BaseSerialCommander(cfg, learner, SimpleNamespace(envstep=4), None, None, policy).step()
         {'eps': 0.25}
     """
-
-    config: dict[str, Any] = {}
-
-    @classmethod
-    def default_config(cls) -> EasyDict:
-        """A fresh copy of the class's defaults, with `cfg_type` = `<ClassName>Dict`."""
-        return default_config_of(cls)
 
     def __init__(
         self,

@@ -12,11 +12,14 @@ from typing import Any
 from easydict import EasyDict
 
 from ding.utils.config_helper import (
+    NO_DEFAULT,
     ConfigError,
+    Configurable,
+    Setting,
+    Settings,
     anything,
     boolean,
-    check_config,
-    default_config_of,
+    check_section,
     instance_of,
     integer,
     number,
@@ -44,28 +47,6 @@ from ding.worker.transport.transport import DEFAULT_TRANSPORT, get_transport, tr
 
 __all__ = ["Coordinator", "Progress", "RunStatus", "TaskState", "failure_text"]
 
-_RULES = {
-    "collector_task_timeout": number(0),
-    "learner_task_timeout": number(0),
-    "task_timeout": number(0),
-    "task_silence_s": number(0),
-    "worker_return_timeout": number(0),
-    "max_restarts": integer(0),
-    "restart_window_s": number(0),
-    "max_env_step": number(0),
-    "transport": transport_name,
-    "host": instance_of(str, optional=True),
-    "port": integer(0, 65535),
-    "run_token": anything,
-    "collector": instance_of(Mapping),
-    "learner": instance_of(Mapping),
-    "path_data": instance_of(str, optional=True),
-    "replay_shards": integer(1),
-    "operator_server": instance_of(Mapping),
-    "state_interval_s": number(0),
-    "resume": boolean,
-    **dict.fromkeys(("exp_name", "path_policy", "ray"), anything),
-}
 # How long a restarted worker may take to be connected.
 _REJOIN_S = 20.0
 # How long `close` waits for threads that should end at once.
@@ -82,7 +63,7 @@ _LOSSES = {
 }
 
 
-class Coordinator:
+class Coordinator(Configurable):
     """Runs a parallel training in threads of its own, until the commander ends it or an error occurs.
 
     Call `start`, `wait` and `close`, and check `failure`. The methods named `deal_with_*` take events of the workers;
@@ -107,41 +88,56 @@ class Coordinator:
             them before `start`.
     """
 
-    config: dict[str, Any] = {
-        # Seconds a task waits for a worker, or for its buffer.
-        "collector_task_timeout": 30,
-        "learner_task_timeout": 600,
-        # Seconds a worker may take to answer one message.
-        "task_timeout": 60,
-        # Seconds without an env step of a collector, or without an iteration of a learner that has data, after which
-        # its task is abandoned and the worker restarted; 0 for never.
-        "task_silence_s": 60,
-        # Seconds in which a lost worker may return at its old address.
-        "worker_return_timeout": 60,
-        # How often, within so many seconds, `parallel_pipeline` restarts a worker whose process has died.
-        "max_restarts": 3,
-        "restart_window_s": 600,
-        "operator_server": {},
-        # Parts of each replay buffer, where the transport keeps samples in shards.
-        "replay_shards": 1,
-        # Seconds between writes of the state to `<exp_name>/coordinator_state.msgpack`; 0 for never.
-        "state_interval_s": 0,
-        # Whether to resume from the saved state; without one, the run begins anew.
-        "resume": False,
-    }
+    settings = Settings(
+        {
+            "collector_task_timeout": Setting(
+                30, number(0), "Seconds a task of a collector waits for a worker, or for its buffer."
+            ),
+            "learner_task_timeout": Setting(600, number(0), "Seconds a task of a learner waits for a worker."),
+            "task_timeout": Setting(60, number(0), "Seconds a worker may take to answer one message."),
+            "task_silence_s": Setting(
+                60,
+                number(0),
+                "Seconds without an env step or an iteration after which a worker is restarted; 0 for never.",
+            ),
+            "worker_return_timeout": Setting(
+                60, number(0), "Seconds in which a lost worker may return at its old address."
+            ),
+            "max_restarts": Setting(
+                3, integer(0), "How often `parallel_pipeline` restarts a worker whose process has died."
+            ),
+            "restart_window_s": Setting(600, number(0), "The seconds within which `max_restarts` counts."),
+            "max_env_step": Setting(NO_DEFAULT, number(0), "Number of env steps after which the run ends."),
+            "replay_shards": Setting(
+                1, integer(1), "Parts of each replay buffer, if the transport keeps samples in shards."
+            ),
+            "state_interval_s": Setting(
+                0, number(0), "Seconds between writes of the state to the folder of the run; 0 for never."
+            ),
+            "resume": Setting(
+                False, boolean, "Whether to resume from the saved state; without one, the run begins anew."
+            ),
+            "transport": Setting(NO_DEFAULT, transport_name, "How workers are connected; set by compilation."),
+            "host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Where the coordinator listens."),
+            "port": Setting(NO_DEFAULT, integer(0, 65535), "Port of the coordinator; 0 for a free one."),
+            "run_token": Setting(NO_DEFAULT, anything, "The secret of the run."),
+            "collector": Setting(NO_DEFAULT, instance_of(Mapping), "Addresses of the collectors, by name."),
+            "learner": Setting(NO_DEFAULT, instance_of(Mapping), "Addresses of the learners, by name."),
+            "path_data": Setting(NO_DEFAULT, instance_of(str, optional=True), "Folder of the samples."),
+            "path_policy": Setting(NO_DEFAULT, anything, "Folder of the weights."),
+            "operator_server": Setting({}, instance_of(Mapping), "The operator that brings workers."),
+            "exp_name": Setting(NO_DEFAULT, anything, "Folder of the run."),
+            "ray": Setting(NO_DEFAULT, anything, "The section `ray` of the system config."),
+        }
+    )
 
     _is_started = False
     _is_closed = True  # nothing is open until the constructor is done
 
-    @classmethod
-    def default_config(cls) -> EasyDict:
-        """A fresh copy of the class's defaults, with `cfg_type` = `<ClassName>Dict`."""
-        return default_config_of(cls)
-
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self._cfg = EasyDict(cfg)
         own = EasyDict({"transport": DEFAULT_TRANSPORT, **self.config, **self._cfg.system.coordinator})
-        check_config(own, type(self).__name__, _RULES)
+        check_section(own, type(self))
         transport = get_transport(own.transport)
         if transport.needs_addresses:
             _check_addresses(own)

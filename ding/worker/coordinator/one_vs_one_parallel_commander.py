@@ -16,7 +16,7 @@ from ding.league.league_config import merge_league_config
 from ding.league.one_vs_one_league import OneVsOneLeague
 from ding.league.player import ActivePlayer
 from ding.league.shared_payoff import flat_results
-from ding.utils.config_helper import ConfigError
+from ding.utils.config_helper import ConfigError, Settings
 from ding.utils.file_helper import read_file
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import COMMANDER_REGISTRY, LEAGUE_REGISTRY
@@ -50,7 +50,7 @@ class OneVsOneCommander(TrainingCommander):
         KeyError: there is no league, or no player, of that type.
     """
 
-    config: dict[str, Any] = {**TrainingCommander.config, "collector_task_space": 2}
+    settings = Settings({"collector_task_space": 2}, TrainingCommander.settings)
     _eval_prefix = "evaluator_task"
     _goal_note = " against the hardest opponent"
 

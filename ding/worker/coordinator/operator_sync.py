@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from ding.interaction.base.network import literal, split_http_address
-from ding.utils.config_helper import check_config, instance_of, integer, number
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, check_config, instance_of, integer, number
 from ding.worker.coordinator.comm_coordinator import COLLECTOR, LEARNER
 from ding.worker.coordinator.operator_server import OperatorServer, Reply, make_operator_server
 
@@ -266,15 +266,16 @@ class OperatorSync:
             self._members.pop(worker, None)
 
 
-_RULES = {
-    "system_addr": instance_of(str, optional=True),
-    "api_version": instance_of(str, optional=True),
-    "init_replicas_request": instance_of(Mapping),
-    "collector_target_num": integer(0),
-    "learner_target_num": integer(0),
-    "sync_period_s": number(0.01),
-}
-_PERIOD_S = 1.0
+_OPERATOR_SETTINGS = Settings(
+    {
+        "system_addr": Setting(NO_DEFAULT, instance_of(str, optional=True), "Address of the operator."),
+        "api_version": Setting(NO_DEFAULT, instance_of(str, optional=True), "Version of its API."),
+        "init_replicas_request": Setting(NO_DEFAULT, instance_of(Mapping), "The request for the initial workers."),
+        "collector_target_num": Setting(0, integer(0), "Number of collectors to wait for at the start."),
+        "learner_target_num": Setting(0, integer(0), "Number of learners to wait for at the start."),
+        "sync_period_s": Setting(1.0, number(0.01), "Seconds between two looks at the operator's list."),
+    }
+)
 
 
 class OperatorWorkers(OperatorSync):
@@ -298,9 +299,9 @@ class OperatorWorkers(OperatorSync):
         logger: Any,
         on_error: Callable[[Exception], None],
     ) -> None:
-        check_config(cfg, "operator_server", _RULES)
-        self._cfg = cfg
-        operator, period_s = make_operator_server(cfg, "coordinator"), cfg.get("sync_period_s", _PERIOD_S)
+        check_config(cfg, "operator_server", _OPERATOR_SETTINGS.rules())
+        self._cfg = {**_OPERATOR_SETTINGS.config(), **cfg}
+        operator, period_s = make_operator_server(cfg, "coordinator"), self._cfg["sync_period_s"]
         super().__init__(operator, (LEARNER, COLLECTOR), join, leave, logger, period_s, True, on_error)
 
     def connect(self, count: Callable[[str], int], timeout_s: float) -> None:
@@ -317,7 +318,7 @@ class OperatorWorkers(OperatorSync):
         if request:
             self.request_replicas(request, timeout_s)
         self.start()
-        wanted = {kind: int(self._cfg.get(f"{kind}_target_num", 0)) for kind in (LEARNER, COLLECTOR)}
+        wanted = {kind: int(self._cfg[f"{kind}_target_num"]) for kind in (LEARNER, COLLECTOR)}
         what = " and ".join(f"{number} {kind}s" for kind, number in wanted.items())
         self.wait_for(lambda: all(count(kind) >= number for kind, number in wanted.items()), what, timeout_s)
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
-from ding.utils.config_helper import check_config, integer
+from ding.utils.config_helper import check_values, integer
 from ding.utils.log_helper import build_logger
 from ding.utils.registry_factory import COMMANDER_REGISTRY
 from ding.utils.system_helper import get_task_uid
@@ -67,7 +67,7 @@ class TrainingCommander(BaseCommander):
         self._eval_interval = own.eval_interval
         self._stop_value = self._cfg.env.get("stop_value")
         patience = self._cfg.policy.get("eval", {}).get("evaluator", {}).get("patience")
-        check_config({"patience": patience}, "the section policy.eval.evaluator", _EVALUATOR_RULES)
+        check_values({"patience": patience}, "the section policy.eval.evaluator", _EVALUATOR_RULES)
         self._patience: float = math.inf if patience is None else patience
         self._task_configs = TaskConfigs(cfg)
         from ding.policy.base_policy import create_policy  # here: importing the workers loads no policies

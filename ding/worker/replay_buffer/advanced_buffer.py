@@ -14,7 +14,7 @@ from ding.utils.autolog import TickTime
 from ding.utils.data.samples import Column, Kind, Node, Samples, part_of
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray, MinSegmentTree, SumSegmentTree
-from ding.worker.replay_buffer.advanced_config import ADVANCED_CONFIG, ADVANCED_RULES
+from ding.worker.replay_buffer.advanced_config import ADVANCED_SETTINGS
 from ding.worker.replay_buffer.column_buffer import ColumnBuffer
 from ding.worker.replay_buffer.item_metadata import (
     METADATA_FIELDS,
@@ -77,8 +77,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         [1, 1]
     """
 
-    config = ADVANCED_CONFIG
-    config_rules = ADVANCED_RULES
+    settings = ADVANCED_SETTINGS
     _slot_fields = METADATA_FIELDS
 
     def __init__(

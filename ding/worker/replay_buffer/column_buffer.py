@@ -19,7 +19,7 @@ from ding.data.column_store import ColumnStore
 from ding.data.data_file import read_data_file, write_data_file
 from ding.data.memory_check import MemoryCheck
 from ding.data.random_source import generator_state, new_generator, set_generator_state
-from ding.utils.config_helper import Rule, boolean, check_section, instance_of, one_of
+from ding.utils.config_helper import Setting, Settings, boolean, check_section, instance_of, integer, one_of
 from ding.utils.data.samples import Samples
 from ding.utils.dict_helper import deep_merge_dicts
 from ding.utils.pytorch_ddp_dist_helper import get_rank
@@ -27,20 +27,27 @@ from ding.utils.segment_tree import IntArray
 from ding.worker.replay_buffer.utils import PeriodicThruputMonitor, UsedDataRemover
 from ding.worker.worker_log import WorkerLog
 
-STORAGE_CONFIG: dict[str, Any] = {
-    # Store frames that successive image observations [C, ...] have in common, as with frame stacking, only once. This
-    # includes frames in common with a recent push of the same env.
-    "share_frames": False,
-    # 'memmap' maps the columns to files in the folder storage_path, for buffers larger than the memory. The files are
-    # deleted when the buffer is closed.
-    "storage": "memory",
-    "storage_path": None,
-}
-STORAGE_RULES: dict[str, Rule] = {
-    "share_frames": boolean,
-    "storage": one_of("memory", "memmap"),
-    "storage_path": instance_of(str, optional=True),
-}
+# Keys that the buffers have in common, apart from defaults of their own.
+STORAGE_SETTINGS = Settings(
+    {
+        "replay_buffer_size": Setting(10000, integer(1), "Capacity, in samples."),
+        "deepcopy": Setting(False, boolean, "Return deep copies of samples."),
+        "enable_track_used_data": Setting(
+            False, boolean, "Delete the file `data_id` of each sample that leaves the buffer."
+        ),
+        "share_frames": Setting(
+            False,
+            boolean,
+            "Store frames that successive image observations [C, ...] have in common, as with stacked frames, once.",
+        ),
+        "storage": Setting(
+            "memory",
+            one_of("memory", "memmap"),
+            "`memmap` maps the columns to files, which are deleted with the buffer: it may exceed the memory.",
+        ),
+        "storage_path": Setting(None, instance_of(str, optional=True), "Folder of the files, with `memmap`."),
+    }
+)
 
 Self = TypeVar("Self", bound="ColumnBuffer")
 
@@ -48,7 +55,7 @@ Self = TypeVar("Self", bound="ColumnBuffer")
 class ColumnBuffer(IBuffer):
     """Base class of the buffers that store their items in columns.
 
-    A subclass sets `config` and `config_rules` and implements `push`, `sample` and `update`. All public methods are
+    A subclass sets `settings` and implements `push`, `sample` and `update`. All public methods are
     thread-safe.
 
     Args:
@@ -62,7 +69,6 @@ class ColumnBuffer(IBuffer):
             Called under the buffer's lock. May be set.
     """
 
-    config_rules: Mapping[str, Rule] = {}
     # Name and dtype of the metadata that a subclass keeps for each slot.
     _slot_fields: Sequence[tuple[str, Any]] = ()
 

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
-from ding.utils.config_helper import number
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, number
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray
-from ding.worker.replay_buffer.naive_buffer import NAIVE_RULES, NaiveReplayBuffer
+from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer
 
 _SIZE_RULE = number(0)
 
 
 def _function(value: Any) -> str | None:
-    """Rule of `check_config`: a function of the number of env steps."""
+    """Rule: a function of the number of env steps."""
     return None if callable(value) else "a function that takes the number of env steps and returns a number of items"
 
 
@@ -41,8 +41,15 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
         ([2, 3], [0, 1, 2, 3])
     """
 
-    config = {**NaiveReplayBuffer.config, "type": "elastic"}
-    config_rules = {**NAIVE_RULES, "set_buffer_size": _function}
+    settings = Settings(
+        {
+            "type": "elastic",
+            "set_buffer_size": Setting(
+                NO_DEFAULT, _function, "Function from env steps to the number of the newest items to sample from."
+            ),
+        },
+        NaiveReplayBuffer.settings,
+    )
 
     def __init__(
         self,

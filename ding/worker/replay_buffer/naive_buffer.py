@@ -10,19 +10,11 @@ from typing import Any
 import numpy as np
 
 from ding.data.ring import BoolArray
-from ding.utils.config_helper import boolean, integer, number
+from ding.utils.config_helper import Setting, Settings, number
 from ding.utils.data.samples import Samples, part_of
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray
-from ding.worker.replay_buffer.column_buffer import STORAGE_CONFIG, STORAGE_RULES, ColumnBuffer
-
-NAIVE_RULES = {
-    "replay_buffer_size": integer(1),
-    "deepcopy": boolean,
-    "enable_track_used_data": boolean,
-    "periodic_thruput_seconds": number(1e-3),
-    **STORAGE_RULES,
-}
+from ding.worker.replay_buffer.column_buffer import STORAGE_SETTINGS, ColumnBuffer
 
 # Importable from here as in DI-engine. These classes extend the naive buffer, so they are imported on access.
 _ELSEWHERE = {
@@ -48,15 +40,14 @@ class NaiveReplayBuffer(ColumnBuffer):
         [1, 2]
     """
 
-    config = {
-        "type": "naive",
-        "replay_buffer_size": 10000,
-        "deepcopy": False,
-        "enable_track_used_data": False,
-        "periodic_thruput_seconds": 60,
-        **STORAGE_CONFIG,
-    }
-    config_rules = NAIVE_RULES
+    settings = Settings(
+        {
+            "type": "naive",
+            "replay_buffer_size": 10000,
+            "periodic_thruput_seconds": Setting(60, number(1e-3), "Seconds between two throughput reports."),
+        },
+        STORAGE_SETTINGS,
+    )
 
     def push(self, data: list[Any] | Any, cur_collector_envstep: int) -> None:
         """Store one item, or each item of a list; the oldest are overwritten when the buffer is full.

@@ -7,11 +7,11 @@ from operator import index
 from typing import Any
 
 from ding.data.ring import BoolArray
-from ding.utils.config_helper import integer
+from ding.utils.config_helper import Setting, Settings, integer
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray
 from ding.worker.replay_buffer.episode_ends import EpisodeEnds, done_flags
-from ding.worker.replay_buffer.naive_buffer import NAIVE_RULES, NaiveReplayBuffer
+from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer
 
 
 @BUFFER_REGISTRY.register("sequence")
@@ -31,12 +31,14 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         [[0, 1, 2]]
     """
 
-    config = {
-        **NaiveReplayBuffer.config,
-        # Maximum number of transitions of an episode.
-        "episode_length": 500,
-    }
-    config_rules = {**NAIVE_RULES, "episode_length": integer(1, optional=True)}
+    settings = Settings(
+        {
+            "episode_length": Setting(
+                500, integer(1, optional=True), "Maximum number of transitions of an episode; None for no limit."
+            )
+        },
+        NaiveReplayBuffer.settings,
+    )
 
     def __init__(
         self,

@@ -115,7 +115,6 @@ def test_they_are_registered(name, cls):
         {"connect_timeout": 0},
         {"connect_timeout": None},
         {"reset_inplace": "yes"},
-        {"wait_nums": 2},
     ],
 )
 def test_a_config_is_checked_at_construction(cfg):

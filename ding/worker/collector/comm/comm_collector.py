@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
-from ding.utils.config_helper import check_config, integer, number
+from ding.utils.config_helper import Setting, Settings, check_section, integer, number
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.collector.comm.base_comm_collector import BaseCommCollector
 from ding.worker.collector.comm.channel import TaskChannel
@@ -29,18 +29,7 @@ from ding.worker.transport.tasks import (
     plain,
 )
 from ding.worker.transport.transport import get_transport
-from ding.worker.transport.worker_config import WORKER_DEFAULTS, WORKER_REQUIRED, WORKER_RULES
-
-_RULES = {**WORKER_RULES, "queue_size": integer(1), "data_interval_s": number(0), "push_bytes": integer(1)}
-_DEFAULTS = {
-    **WORKER_DEFAULTS,
-    # Capacity of the queue of samples and infos for the coordinator.
-    "queue_size": 4096,
-    # Least seconds between two messages with samples, or with their number.
-    "data_interval_s": 0.2,
-    # Limit of the bytes on their way to the shards of the replay buffer, if the transport has shards.
-    "push_bytes": 16 * 2**20,
-}
+from ding.worker.transport.worker_config import WORKER_REQUIRED, WORKER_SETTINGS
 
 
 class CollectorRun(NamedTuple):
@@ -68,12 +57,24 @@ class CommCollector(Hosted, BaseCommCollector):
         ConfigError: a value is not allowed, or missing.
     """
 
+    settings = Settings(
+        {
+            "queue_size": Setting(4096, integer(1), "Capacity of the queue of samples and infos for the coordinator."),
+            "data_interval_s": Setting(
+                0.2, number(0), "Least seconds between two messages with samples, or with their number."
+            ),
+            "push_bytes": Setting(
+                16 * 2**20, integer(1), "Limit of the bytes on their way to the shards of the replay buffer."
+            ),
+        },
+        WORKER_SETTINGS,
+    )
     # Defaults that differ in a subclass.
     own_defaults: Mapping[str, Any] = {}
 
     def __init__(self, cfg: EasyDict) -> None:
-        cfg = EasyDict({**_DEFAULTS, **self.own_defaults, **cfg})
-        check_config(cfg, type(self).__name__, _RULES, required=WORKER_REQUIRED)
+        cfg = EasyDict({**CommCollector.settings.config(), **self.own_defaults, **cfg})
+        check_section(cfg, type(self), required=WORKER_REQUIRED)
         super().__init__(cfg)
         transport = self._transport = get_transport(self.transport)
         self._sample_store = transport.sample_store(cfg.path_data)

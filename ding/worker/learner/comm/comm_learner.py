@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
-from ding.utils.config_helper import anything, boolean, check_config, integer, number
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, anything, boolean, check_section, integer, number
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.base_comm_learner import BaseCommLearner
 from ding.worker.learner.comm.batch_loader import BatchLoader
@@ -36,43 +36,7 @@ from ding.worker.transport.tasks import (
     dispatch,
 )
 from ding.worker.transport.transport import get_transport
-from ding.worker.transport.worker_config import WORKER_DEFAULTS, WORKER_REQUIRED, WORKER_RULES
-
-_RULES = {
-    **WORKER_RULES,
-    "port": anything,  # a port, or a list with one for each rank
-    "multi_gpu": boolean,
-    **dict.fromkeys(("gpu_num", "aggregator", "rank", "peers", "rank_host"), anything),
-    "rank_timeout_s": number(0),
-    "prefetch_batches": integer(1),
-    "prefetch_s": number(0),
-    "read_timeout_s": number(0),
-    "cache_bytes": integer(0),
-    "pull_bytes": integer(1),
-    "send_policy_interval_s": number(0),
-    "checkpoint_interval_s": number(0),
-    "max_bad_batches": integer(1),
-}
-_DEFAULTS = {
-    **WORKER_DEFAULTS,
-    # Limit of the batches to be loaded, and the time for which they should last: a slow learner requests fewer.
-    "prefetch_batches": 64,
-    "prefetch_s": 0.1,
-    # How long to wait for a file of samples that is late.
-    "read_timeout_s": 5.0,
-    # See `ChunkReader`.
-    "cache_bytes": 256 * 2**20,
-    # Limit of the size of batches that are drawn from the shards of the replay buffer and not trained yet.
-    "pull_bytes": 64 * 2**20,
-    # Least time between two writes of the weights during a run.
-    "send_policy_interval_s": 0.25,
-    # Time between two checkpoints to resume from if the learner is lost; 0 for none.
-    "checkpoint_interval_s": 30.0,
-    # So many consecutive batches without a readable sample are an error.
-    "max_bad_batches": 100,
-    # With several ranks on Ray: limit for joining their process group, and for each operation in it.
-    "rank_timeout_s": 300.0,
-}
+from ding.worker.transport.worker_config import WORKER_REQUIRED, WORKER_SETTINGS
 
 
 class LearnerRun(NamedTuple):
@@ -103,9 +67,41 @@ class CommLearner(Hosted, BaseCommLearner):
         ConfigError: a value is not allowed, or missing.
     """
 
+    settings = Settings(
+        {
+            "prefetch_batches": Setting(64, integer(1), "Maximum number of batches that are loaded in advance."),
+            "prefetch_s": Setting(0.1, number(0), "Time for which they should last: a slow learner requests fewer."),
+            "read_timeout_s": Setting(5.0, number(0), "How long to wait for a file of samples that is late."),
+            "cache_bytes": Setting(256 * 2**20, integer(0), "Size of the cache of sample files."),
+            "pull_bytes": Setting(
+                64 * 2**20,
+                integer(1),
+                "Limit of the batches that are drawn from the shards of the replay buffer and not trained yet.",
+            ),
+            "send_policy_interval_s": Setting(0.25, number(0), "Least time between two writes of the weights."),
+            "checkpoint_interval_s": Setting(
+                30.0, number(0), "Time between checkpoints to resume from if the learner is lost; 0 for none."
+            ),
+            "max_bad_batches": Setting(
+                100, integer(1), "So many consecutive batches without a readable sample are an error."
+            ),
+            "rank_timeout_s": Setting(
+                300.0, number(0), "Limit for joining the ranks of a learner on Ray, and for each operation of theirs."
+            ),
+            "port": Setting(NO_DEFAULT, anything, "Port of the worker, or a list with one for each rank."),
+            "multi_gpu": Setting(NO_DEFAULT, boolean, "Whether the learner has several ranks."),
+            "gpu_num": Setting(NO_DEFAULT, anything, "Number of GPUs."),
+            "aggregator": Setting(NO_DEFAULT, anything, "Whether the learner belongs to an aggregator."),
+            "rank": Setting(NO_DEFAULT, anything, "Rank of this process."),
+            "peers": Setting(NO_DEFAULT, anything, "The other ranks."),
+            "rank_host": Setting(NO_DEFAULT, anything, "Where the ranks meet."),
+        },
+        WORKER_SETTINGS,
+    )
+
     def __init__(self, cfg: EasyDict) -> None:
-        cfg = EasyDict({**_DEFAULTS, **cfg})
-        check_config(cfg, type(self).__name__, _RULES, required=WORKER_REQUIRED)
+        cfg = EasyDict({**CommLearner.settings.config(), **cfg})
+        check_section(cfg, type(self), required=WORKER_REQUIRED)
         super().__init__(cfg)
         transport = self._transport = get_transport(self.transport)
         self._sample_store = transport.sample_store(cfg.path_data)

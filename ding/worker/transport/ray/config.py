@@ -5,61 +5,61 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ding.utils.config_helper import Rule, check_config, instance_of, integer, number, one_of
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, check_config, instance_of, integer, number, one_of
 
 ROLES = ("learner", "collector", "replay")
 
-_ROLE_RULES: dict[str, Rule] = {
-    "num_cpus": number(0),
-    "num_gpus": number(0),
-    "memory": number(0),
-    "resources": instance_of(Mapping),
+_ROLE_SETTINGS = {
+    "num_cpus": Setting(NO_DEFAULT, number(0), "CPUs that an actor of this role requests."),
+    "num_gpus": Setting(NO_DEFAULT, number(0), "GPUs that an actor of this role requests."),
+    "memory": Setting(NO_DEFAULT, number(0), "Bytes that an actor of this role requests."),
+    "resources": Setting(NO_DEFAULT, instance_of(Mapping), "Other resources that it requests: {name: amount}."),
 }
-_RULES: dict[str, Rule] = {
-    "address": instance_of(str, optional=True),
-    "num_cpus": integer(1, optional=True),
-    "object_store_memory": integer(80 * 2**20, optional=True),
-    "runtime_env": instance_of(Mapping),
-    "placement": one_of(None, "PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"),
-    "start_timeout_s": number(0),
-    **{f"{role}.{key}": rule for role in ROLES for key, rule in _ROLE_RULES.items()},
-}
-_DEFAULTS: dict[str, Any] = {
-    # The cluster to join; None for that of RAY_ADDRESS, or else for a new one on this machine that ends with the run.
-    "address": None,
-    # Of a cluster that the run starts: its number of CPUs (None: what all roles request), and the bytes of its object
-    # store (None: Ray's default).
-    "num_cpus": None,
-    "object_store_memory": None,
-    # Ray's description of code and packages for the nodes; {} if they are installed there.
-    "runtime_env": {},
-    # The strategy of the placement group of all workers; None for no group.
-    "placement": None,
-    # How long the workers may take to start, including nodes that an autoscaler adds.
-    "start_timeout_s": 120.0,
-}
-# What an actor of each role requests: `num_cpus`, `num_gpus`, `memory` (bytes) and `resources` ({name: amount}).
-_ROLE_DEFAULTS: dict[str, dict[str, Any]] = {
-    "learner": {"num_cpus": 1},
-    "collector": {"num_cpus": 1},
-    "replay": {"num_cpus": 0},
-}
+RAY_SETTINGS = Settings(
+    {
+        "address": Setting(
+            None,
+            instance_of(str, optional=True),
+            "The cluster to join; None for that of RAY_ADDRESS, or else for a new one on this machine.",
+        ),
+        "num_cpus": Setting(None, integer(1, optional=True), "CPUs of a new cluster; None for what all roles request."),
+        "object_store_memory": Setting(
+            None, integer(80 * 2**20, optional=True), "Bytes of its object store; None for Ray's default."
+        ),
+        "runtime_env": Setting(
+            {}, instance_of(Mapping), "Ray's description of code and packages for the nodes; {} if they have them."
+        ),
+        "placement": Setting(
+            None,
+            one_of(None, "PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"),
+            "The strategy of the placement group of all workers; None for no group.",
+        ),
+        "start_timeout_s": Setting(
+            120.0, number(0), "How long the workers may take to start, including nodes that an autoscaler adds."
+        ),
+        "learner.num_cpus": 1,
+        "collector.num_cpus": 1,
+        "replay.num_cpus": 0,
+    },
+    Settings({f"{role}.{key}": setting for role in ROLES for key, setting in _ROLE_SETTINGS.items()}),
+)
 
 
 def ray_section(given: Mapping[str, Any]) -> dict[str, Any]:
     """The section with its defaults.
 
     Raises:
-        ConfigError: a value is not allowed, or a key is unknown.
+        ConfigError: a value is not allowed.
     """
-    check_config(given, "system_config.ray", _RULES)
-    roles = {role: {**_ROLE_DEFAULTS[role], **given.get(role, {})} for role in ROLES}
-    return {**_DEFAULTS, **given, **roles}
+    check_config(given, "system_config.ray", RAY_SETTINGS.rules())
+    defaults = RAY_SETTINGS.config()
+    roles = {role: {**defaults[role], **given.get(role, {})} for role in ROLES}
+    return {**defaults, **given, **roles}
 
 
 def actor_options(section: Mapping[str, Any], role: str) -> dict[str, Any]:
     """Ray's options for an actor of a role; `section` is complete."""
-    return {key: value for key, value in section[role].items() if key in _ROLE_RULES}
+    return {key: value for key, value in section[role].items() if key in _ROLE_SETTINGS}
 
 
 def bundle(section: Mapping[str, Any], role: str) -> dict[str, float]:
