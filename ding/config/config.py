@@ -25,7 +25,7 @@ from ding.config.save import (
     save_config_yaml,
 )
 from ding.config.utils import (
-    SYSTEM_RULES,
+    SYSTEM_SETTINGS,
     Several,
     parallel_transform,
     parallel_transform_k8s,
@@ -33,6 +33,7 @@ from ding.config.utils import (
 )
 from ding.utils.config_helper import ConfigError, integer
 from ding.utils.default_helper import deep_merge_dicts
+from ding.utils.metric_sinks import known_sinks
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
@@ -131,7 +132,7 @@ def compile_config(
     tree = _class_defaults(classes, types, auto, create, known)
     has_buffer = _add_workers(tree.policy, classes, user, create is not None, known)
     compiled = _merge(tree, user)
-    unknown = [*known.find_unknown(user), *_unknown_of_create(types, known)]
+    unknown = [*_unknown_sinks(user), *known.find_unknown(user), *_unknown_of_create(types, known)]
     report_unknown(unknown, compiled, strict_config)
     if "unroll_len" in compiled.policy:
         compiled.policy.collect.unroll_len = compiled.policy.unroll_len
@@ -208,7 +209,7 @@ def compile_config_parallel(
     check_sections(user)
     check_import_names(user, "main_config")
     create = _complete(_as_easydict(create_cfg, "create_cfg"))
-    main = _main_section(user, create, unknown_entries(system, "system_config", SYSTEM_RULES), strict_config)
+    main = _main_section(user, create, unknown_entries(system, "system_config", SYSTEM_SETTINGS), strict_config)
     exp_name = main.setdefault("exp_name", "default_experiment")
     check_values(main, has_buffer=True)
     with StartFolder(exp_name) as started:
@@ -257,6 +258,11 @@ def _under(tree: Mapping[str, Any], *path: str) -> Any:
     for key in path:
         tree = tree.get(key) or {}
     return tree
+
+
+def _unknown_sinks(user: Mapping[str, Any]) -> list[UnknownKey]:
+    section = user.get("logger")
+    return unknown_entries(section, "logger", ("sinks", *known_sinks())) if isinstance(section, Mapping) else []
 
 
 def _unknown_of_create(create: Mapping[str, Any], known: KnownKeys) -> list[UnknownKey]:
@@ -419,7 +425,8 @@ def _main_section(user: EasyDict, create: EasyDict, of_system: list[UnknownKey],
     own = _under(user, "policy", "other", "replay_buffer")
     policy.other.replay_buffer = _buffer_section(policy.other.replay_buffer, None, own, known)
     main = _merge({"env": env, "policy": policy}, user)
-    report_unknown([*known.find_unknown(user), *_unknown_of_create(create, known), *of_system], main, is_strict)
+    unknown = [*_unknown_sinks(user), *known.find_unknown(user), *_unknown_of_create(create, known), *of_system]
+    report_unknown(unknown, main, is_strict)
     _count_episodes(main)
     if "unroll_len" in main.policy:
         main.policy.collect.unroll_len = main.policy.unroll_len

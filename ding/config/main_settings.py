@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, count
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, boolean, count, integer, number
 
 
 def _folder_name(value: Any) -> str | None:
@@ -29,6 +29,12 @@ MAIN_SETTINGS = Settings(
         "world_model": _read("Settings of a world model of your own."),
         "logger": _read("Sinks of metrics."),
         "run_state": _read("When to save states that a run can resume from; False for never."),
+        "run_state.every_iter": Setting(0, integer(0), "Number of iterations between two states; 0 for never."),
+        "run_state.every_s": Setting(300, number(0), "Seconds between two states; 0 for never."),
+        "run_state.keep": Setting(2, integer(1), "Number of states to keep."),
+        "run_state.trust_pickle": Setting(
+            False, boolean, "Whether envs may be stored as pickles, which run code when they are loaded."
+        ),
         "env.manager": _read("Settings of the env manager.", {}),
         "env.env_id": _read("Id of the env, for envs and managers that make it by one."),
         "env.stop_value": _read("Mean return of an evaluation that ends the run.", int(1e10)),

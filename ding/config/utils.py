@@ -9,7 +9,17 @@ from typing import Any, NamedTuple
 from easydict import EasyDict
 
 from ding.config.save import save_config_formatted
-from ding.utils.config_helper import ConfigError, boolean, check_values, instance_of, integer, one_of
+from ding.utils.config_helper import (
+    NO_DEFAULT,
+    ConfigError,
+    Setting,
+    Settings,
+    boolean,
+    check_values,
+    instance_of,
+    integer,
+    one_of,
+)
 from ding.utils.system_helper import find_free_port
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.transport.imports import named_imports, named_load_paths
@@ -44,20 +54,24 @@ ANY_HOST = "0.0.0.0"
 COLLECTOR_PORT, LEARNER_PORT, AGGREGATOR_PORT, COORDINATOR_PORT = 22270, 22271, 22272, 22273
 
 _AUTO = "auto"
-SYSTEM_RULES = {
-    "coordinator": instance_of(Mapping),
-    "path_data": instance_of(str),
-    "path_policy": instance_of(str),
-    "communication_mode": one_of(_AUTO),
-    "learner_gpu_num": integer(0),
-    "comm_learner": instance_of(Mapping),
-    "comm_collector": instance_of(Mapping),
-    "trust_pickle": boolean,
-    "dist": instance_of(Mapping),  # of runs whose roles are started one by one
-    "start_method": one_of("fork", "spawn", "forkserver"),
-    "transport": transport_name,
-    "ray": instance_of(Mapping),
-}
+SYSTEM_SETTINGS = Settings(
+    {
+        "coordinator": Setting(NO_DEFAULT, instance_of(Mapping), "Settings of the coordinator."),
+        "path_data": Setting(NO_DEFAULT, instance_of(str), "Folder of the samples; in that of the run by default."),
+        "path_policy": Setting(NO_DEFAULT, instance_of(str), "Folder of the weights; in that of the run by default."),
+        "communication_mode": Setting(NO_DEFAULT, one_of(_AUTO), "Kept for compatibility."),
+        "learner_gpu_num": Setting(NO_DEFAULT, integer(0), "Number of GPUs, and of ranks, of a learner."),
+        "comm_learner": Setting(NO_DEFAULT, instance_of(Mapping), "Settings of the processes of learners."),
+        "comm_collector": Setting(NO_DEFAULT, instance_of(Mapping), "Settings of the processes of collectors."),
+        "trust_pickle": Setting(NO_DEFAULT, boolean, "Whether pickles, which can run code, may be read."),
+        "dist": Setting(NO_DEFAULT, instance_of(Mapping), "Settings of runs whose roles are started one by one."),
+        "start_method": Setting(
+            NO_DEFAULT, one_of("fork", "spawn", "forkserver"), "How the processes of workers start."
+        ),
+        "transport": Setting(NO_DEFAULT, transport_name, "How workers are connected."),
+        "ray": Setting(NO_DEFAULT, instance_of(Mapping), "Settings of Ray."),
+    }
+)
 _REQUIRED = ("path_data", "path_policy")
 
 Several = str | int | Sequence[str | int] | None
@@ -87,7 +101,7 @@ def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
         ConfigError: If a value is missing or not allowed.
     """
     main, given = cfg["main"], cfg["system"]
-    check_values(given, "system_config", SYSTEM_RULES, required=_REQUIRED)
+    check_values(given, "system_config", SYSTEM_SETTINGS.rules(), required=_REQUIRED)
     paths = {key: given[key] for key in _REQUIRED}
     auto = {"host": _AUTO, "port": _AUTO}
     transport = choose_transport(given).name

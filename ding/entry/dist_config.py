@@ -26,19 +26,17 @@ from ding.config.utils import (
 from ding.entry.pipeline import with_command_mode
 from ding.entry.progress import UNLIMITED, check_limits, set_limits
 from ding.policy.settings import positive
-from ding.utils.config_helper import ConfigError, check_config, instance_of, number
+from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, check_config, instance_of, number
 
-_RULES = {
-    "coordinator_wait_s": number(0),
-    "coordinator_lost_s": number(0),
-    "mark": instance_of(str),
-}
-_DEFAULTS: dict[str, Any] = {
-    # How long a worker waits for its first coordinator.
-    "coordinator_wait_s": 3600.0,
-    # How long a worker waits for another coordinator, or the restarted one, when it has lost its own.
-    "coordinator_lost_s": 60.0,
-}
+_DIST_SETTINGS = Settings(
+    {
+        "coordinator_wait_s": Setting(3600.0, number(0), "How long a worker waits for its first coordinator."),
+        "coordinator_lost_s": Setting(
+            60.0, number(0), "How long a worker waits for another coordinator when it has lost its own."
+        ),
+        "mark": Setting(NO_DEFAULT, instance_of(str), "Shows whether folders are shared; set by preparation."),
+    }
+)
 _PATHS = ("path_data", "path_policy")
 
 
@@ -84,8 +82,8 @@ def check_dist(given: Mapping[str, Any]) -> EasyDict:
     Raises:
         ConfigError: a value is not allowed.
     """
-    dist = EasyDict({**_DEFAULTS, **given})
-    check_config(dist, "system_config.dist", _RULES)
+    dist = EasyDict({**_DIST_SETTINGS.config(), **given})
+    check_config(dist, "system_config.dist", _DIST_SETTINGS.rules())
     return dist
 
 

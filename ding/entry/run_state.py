@@ -19,10 +19,11 @@ import torch
 from easydict import EasyDict
 
 from ding.config.checks import value_at
+from ding.config.main_settings import MAIN_SETTINGS
 from ding.entry.run_folder import plain_tree
 from ding.entry.saved_states import FOLDER
 from ding.torch_utils.training_guard import Interruption, refuse_nan
-from ding.utils.config_helper import ConfigError, Rule, boolean, check_config, integer, number
+from ding.utils.config_helper import ConfigError, check_values
 from ding.utils.file_helper import sweep_temporary
 from ding.utils.lock_helper import hold_file
 from ding.utils.object_state import global_generators_state, load_global_generators_state
@@ -31,22 +32,7 @@ from ding.utils.showing import shown
 from ding.utils.state_folder import StateError, StateFolder
 from ding.worker.collector.base_serial_evaluator import as_plain
 
-# The section `run_state` of the main config.
-DEFAULTS: dict[str, Any] = {
-    # Iterations and seconds between two states; 0 for never.
-    "every_iter": 0,
-    "every_s": 300,
-    # The number of states to keep.
-    "keep": 2,
-    # Whether envs may be stored as pickles, which run code when they are loaded.
-    "trust_pickle": False,
-}
-_RULES: dict[str, Rule] = {
-    "every_iter": integer(0),
-    "every_s": number(0),
-    "keep": integer(1),
-    "trust_pickle": boolean,
-}
+_SETTINGS = MAIN_SETTINGS.section("run_state")
 # Keys whose values may differ when a run resumes: budgets, the folder, and how it resumes.
 _FREE = (
     "exp_name",
@@ -76,15 +62,15 @@ def run_state_settings(main: Mapping[str, Any]) -> EasyDict | None:
     """Returns the section `run_state` of a main config with its defaults; None if it is False and no states are saved.
 
     Raises:
-        ConfigError: a key or a value is not allowed.
+        ConfigError: a value is not allowed.
     """
     section = main.get("run_state", {})
     if section is False:
         return None
     if not isinstance(section, Mapping):
         raise ConfigError(f"run_state = {section!r} is not allowed; it must be a dict, or False for no states")
-    check_config(section, "the section run_state", _RULES)
-    return EasyDict({**DEFAULTS, **section})
+    check_values(section, "the section run_state", _SETTINGS.rules())
+    return EasyDict({**_SETTINGS.config(), **section})
 
 
 class Start(NamedTuple):

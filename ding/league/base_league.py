@@ -13,6 +13,7 @@ from easydict import EasyDict
 
 from ding.league.checkpoints import copy_checkpoint
 from ding.league.league_config import (
+    LEAGUE_SETTINGS,
     active_player_specs,
     check_league_config,
     merge_league_config,
@@ -23,7 +24,7 @@ from ding.league.league_config import (
 from ding.league.league_state import league_state, restore_league
 from ding.league.player import ActivePlayer, HistoricalPlayer, Player, create_player
 from ding.league.shared_payoff import create_payoff, flat_results
-from ding.utils.config_helper import default_config_of
+from ding.utils.config_helper import Configurable
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import LEAGUE_REGISTRY
 from ding.utils.system_helper import get_task_uid
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("ding")
 
 
-class BaseLeague(ABC):
+class BaseLeague(Configurable, ABC):
     """Manages players, their records and ratings, and creates jobs. Thread-safe.
 
     A subclass defines what a job is (`_get_job_info`), and how a player changes by an update (`_update_player`) and
@@ -60,26 +61,7 @@ class BaseLeague(ABC):
         OSError: If the folder cannot be created.
     """
 
-    config: dict[str, Any] = {
-        "league_type": "base",
-        "import_names": ["ding.league"],
-        "player_category": ["default"],
-        # Number of players of each type, for each category.
-        "active_players": {},
-        # Whether players start with the weights in `pretrain_checkpoint_path`, which are given by category, and whether
-        # historical players with these weights are added.
-        "use_pretrain": False,
-        "use_pretrain_init_historical": False,
-        "pretrain_checkpoint_path": {"default": "default_cate_pretrain.pth"},
-        "payoff": {"type": "battle", "decay": 0.99, "min_win_rate_games": 8},
-        # See `LeagueMetricEnv`.
-        "metric": {"mu": 0, "sigma": 25 / 3, "beta": 25 / 6, "tau": 0.0, "draw_probability": 0.02},
-    }
-
-    @classmethod
-    def default_config(cls) -> EasyDict:
-        """Returns a copy of the default configuration, with `cfg_type` = `<ClassName>Dict`."""
-        return default_config_of(cls)
+    settings = LEAGUE_SETTINGS
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self.cfg = merge_league_config(merge_league_config(BaseLeague.config, self.default_config()), cfg)

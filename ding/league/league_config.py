@@ -9,28 +9,47 @@ from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
-from ding.utils.config_helper import ConfigError, Rule, anything, boolean, check_config, instance_of, integer, number
+from ding.utils.config_helper import (
+    NO_DEFAULT,
+    ConfigError,
+    Setting,
+    Settings,
+    anything,
+    boolean,
+    check_config,
+    instance_of,
+    integer,
+    number,
+)
 from ding.utils.default_helper import deep_merge_dicts
 
-_METRIC: dict[str, Rule] = {
-    "mu": number(),
-    "sigma": number(0),
-    "beta": number(0),
-    "tau": number(0),
-    "draw_probability": number(0, 1),
-    "elo_init": integer(),
-}
-_RULES: dict[str, Rule] = {
-    "league_type": instance_of(str),
-    "player_category": instance_of(list, tuple),
-    "active_players": instance_of(Mapping),
-    "use_pretrain": boolean,
-    "use_pretrain_init_historical": boolean,
-    "pretrain_checkpoint_path": anything,
-    "payoff": instance_of(Mapping),
-    "metric": instance_of(Mapping),
-    "path_policy": instance_of(str),
-}
+LEAGUE_SETTINGS = Settings(
+    {
+        "league_type": Setting("base", instance_of(str), "Registered name of the league."),
+        "import_names": Setting(["ding.league"], None, "Modules to import first."),
+        "player_category": Setting(["default"], instance_of(list, tuple), "Names of the categories of players."),
+        "active_players": Setting({}, instance_of(Mapping), "Number of players of each type, for each category."),
+        "use_pretrain": Setting(
+            False, boolean, "Whether players start with the weights in `pretrain_checkpoint_path`."
+        ),
+        "use_pretrain_init_historical": Setting(
+            False, boolean, "Whether historical players with these weights are added."
+        ),
+        "pretrain_checkpoint_path": Setting(
+            {"default": "default_cate_pretrain.pth"}, anything, "Files of weights, by category."
+        ),
+        "payoff": Setting(
+            {"type": "battle", "decay": 0.99, "min_win_rate_games": 8}, instance_of(Mapping), "Settings of the payoff."
+        ),
+        "metric.mu": Setting(0, number(), "Initial mean of a rating."),
+        "metric.sigma": Setting(25 / 3, number(0), "Initial standard deviation of a rating."),
+        "metric.beta": Setting(25 / 6, number(0), "Standard deviation of the performance in a game."),
+        "metric.tau": Setting(0.0, number(0), "Growth of the standard deviation before each game."),
+        "metric.draw_probability": Setting(0.02, number(0, 1), "Probability of a draw between equal players."),
+        "metric.elo_init": Setting(NO_DEFAULT, integer(), "Initial Elo rating."),
+        "path_policy": Setting(NO_DEFAULT, instance_of(str), "Folder of the weights."),
+    }
+)
 
 
 class PlayerSpec(NamedTuple):
@@ -55,14 +74,14 @@ def check_league_config(cfg: Mapping[str, Any], where: str) -> None:
     Raises:
         ConfigError: If a value is missing or not allowed.
     """
-    of_types = {key: anything for key, value in cfg.items() if isinstance(value, Mapping) and key not in _RULES}
-    check_config(cfg, where, {**of_types, **_RULES}, required=("path_policy",))
-    check_config(cfg["metric"], f"{where}: metric", _METRIC)
+    rules = LEAGUE_SETTINGS.rules()
+    of_types = {key: anything for key, value in cfg.items() if isinstance(value, Mapping) and key != "metric"}
+    check_config(cfg, where, {**of_types, **rules}, required=("path_policy",))
 
 
 def metric_settings(cfg: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments of `LeagueMetricEnv`."""
-    return {key: value for key, value in cfg["metric"].items() if key in _METRIC}
+    return {key: value for key, value in cfg["metric"].items() if f"metric.{key}" in LEAGUE_SETTINGS}
 
 
 def active_player_specs(cfg: Mapping[str, Any]) -> Iterator[PlayerSpec]:

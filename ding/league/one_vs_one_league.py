@@ -7,6 +7,7 @@ from typing import Any
 
 from ding.league.base_league import BaseLeague
 from ding.league.player import ActivePlayer
+from ding.utils.config_helper import Setting, Settings
 from ding.utils.registry_factory import LEAGUE_REGISTRY
 
 
@@ -27,19 +28,22 @@ class OneVsOneLeague(BaseLeague):
         >>> folder.cleanup()
     """
 
-    config: dict[str, Any] = {
-        **BaseLeague.config,
-        "league_type": "one_vs_one",
-        "active_players": {"naive_sp_player": 1},
-        "naive_sp_player": {
-            # Number of iterations after which a snapshot may be taken. After twice as many, it is always taken.
-            "one_phase_step": 10,
-            # Probability of each kind of opponent.
-            "branch_probs": {"pfsp": 0.5, "sp": 0.5},
-            # Win rate against all historical players that an early snapshot requires.
-            "strong_win_rate": 0.7,
+    settings = Settings(
+        {
+            "league_type": "one_vs_one",
+            "active_players": {"naive_sp_player": 1},
+            "naive_sp_player.one_phase_step": Setting(
+                10, None, "Iterations after which a snapshot may be taken. After twice as many, it is always taken."
+            ),
+            "naive_sp_player.branch_probs": Setting(
+                {"pfsp": 0.5, "sp": 0.5}, None, "Probability of each kind of opponent."
+            ),
+            "naive_sp_player.strong_win_rate": Setting(
+                0.7, None, "Win rate against all historical players that an early snapshot requires."
+            ),
         },
-    }
+        BaseLeague.settings,
+    )
 
     def _get_job_info(self, player: ActivePlayer, eval_flag: bool = False) -> dict[str, Any]:
         """Create a job for `player`.

@@ -11,7 +11,16 @@ import numpy as np
 
 from ding.data.random_source import generator_state, new_generator, set_generator_state
 from ding.league.algorithm import pfsp
-from ding.utils.config_helper import ConfigError, check_config, instance_of, integer, number
+from ding.utils.config_helper import (
+    NO_DEFAULT,
+    ConfigError,
+    Setting,
+    Settings,
+    check_section,
+    instance_of,
+    integer,
+    number,
+)
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import PLAYER_REGISTRY
 
@@ -159,12 +168,21 @@ class ActivePlayer(Player):
         ConfigError: If a value is missing or not allowed, or a branch has no method.
     """
 
+    settings = Settings(
+        {
+            "one_phase_step": Setting(NO_DEFAULT, integer(1), "Iterations after which a snapshot may be taken."),
+            "branch_probs": Setting(NO_DEFAULT, instance_of(Mapping), "Probability of each kind of opponent."),
+            "strong_win_rate": Setting(
+                NO_DEFAULT, number(0, 1), "Win rate against all historical players that an early snapshot requires."
+            ),
+        }
+    )
+
     _name = "ActivePlayer"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        rules = {"one_phase_step": integer(1), "branch_probs": instance_of(Mapping), "strong_win_rate": number(0, 1)}
-        check_config(self._cfg, f"player {self.player_id}", rules, required=rules)
+        check_section(self._cfg, type(self), f"player {self.player_id}", required=ActivePlayer.settings)
         self._one_phase_step = int(self._cfg["one_phase_step"])
         self._strong_win_rate = float(self._cfg["strong_win_rate"])
         self._branch_probs = self._branches(self._cfg["branch_probs"])

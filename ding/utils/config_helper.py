@@ -163,6 +163,11 @@ class Settings(Mapping[str, Setting]):
         rules = {path: setting.rule for path, setting in self._settings.items()}
         return {path: rule or anything for path, rule in rules.items() if rule or path not in sections}
 
+    def section(self, path: str) -> Settings:
+        """Return the settings below a dotted path."""
+        start = f"{path}."
+        return Settings({key[len(start) :]: setting for key, setting in self.items() if key.startswith(start)})
+
     def config(self) -> dict[str, Any]:
         """Return a new nested dict of all defaults."""
         cfg: dict[str, Any] = {}

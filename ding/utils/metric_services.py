@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ding.utils.config_helper import Rule, check_config, instance_of
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, check_config, instance_of
 from ding.utils.metric_sinks import METRIC_SINK_REGISTRY, MetricRecord, MetricSink, RunInfo
 from ding.utils.showing import shown
 
@@ -19,12 +19,14 @@ from ding.utils.showing import shown
 _MLFLOW_METRICS = 1000
 _MLFLOW_PARAMETERS = 100
 _MLFLOW_VALUE = 500
-_MLFLOW_RULES: dict[str, Rule] = {
-    "tracking_uri": instance_of(str, optional=True),
-    "experiment_name": instance_of(str),
-    "run_name": instance_of(str),
-    "tags": instance_of(Mapping),
-}
+_MLFLOW_SETTINGS = Settings(
+    {
+        "tracking_uri": Setting(NO_DEFAULT, instance_of(str, optional=True), "Server or folder of the runs."),
+        "experiment_name": Setting("ding", instance_of(str), "Experiment of the run."),
+        "run_name": Setting(NO_DEFAULT, instance_of(str), "Name of the run; that of its folder by default."),
+        "tags": Setting(NO_DEFAULT, instance_of(Mapping), "Tags of the run."),
+    }
+)
 _SUFFIXES = {"train_iter": "_iter", "env_step": "_step"}
 
 
@@ -98,14 +100,14 @@ class MlflowSink(MetricSink):
 
     Raises:
         ImportError: mlflow is not installed.
-        ConfigError: a setting is unknown or of the wrong type.
+        ConfigError: a setting is of the wrong type.
     """
 
     def __init__(self, run: RunInfo, settings: Mapping[str, Any]) -> None:
         self._mlflow = _package("mlflow")
         self._info = run
-        check_config(settings, "the section logger.mlflow", _MLFLOW_RULES)
-        self._settings = {"experiment_name": "ding", "run_name": _name(run), **settings}
+        check_config(settings, "the section logger.mlflow", _MLFLOW_SETTINGS.rules())
+        self._settings = {**_MLFLOW_SETTINGS.config(), "run_name": _name(run), **settings}
         self._client: Any = None
         self._run_id: str | None = None
         self._last_steps: dict[str, int] = {}  # of metrics that may already be recorded

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ding.utils.config_helper import ConfigError, Rule, check_config, edit_distance, instance_of
+from ding.utils.config_helper import ConfigError, Rule, check_values, edit_distance, instance_of
 from ding.utils.file_helper import atomic_write
 from ding.utils.log_writer_helper import DistributedWriter
 from ding.utils.registry import Registry
@@ -379,6 +379,12 @@ def add_by_axis(
             add_scalar(f"{worker}_step/{name}", value, env_step)
 
 
+def known_sinks() -> list[str]:
+    """Return the names of all sinks."""
+    _load_services()
+    return sorted({_TENSORBOARD, *METRIC_SINK_REGISTRY})
+
+
 def check_logger(section: Any) -> dict[str, Any]:
     """Returns the section `logger` of a main config, merged with its defaults.
 
@@ -387,14 +393,11 @@ def check_logger(section: Any) -> dict[str, Any]:
     Raises:
         ConfigError: a name or value is not allowed.
     """
-    _load_services()
     if not isinstance(section, Mapping):
         raise ConfigError(f"logger = {section!r} is not allowed; it must be a dict, as in dict(sinks=['tensorboard'])")
-    known = sorted({_TENSORBOARD, *METRIC_SINK_REGISTRY})
+    known = known_sinks()
     rules: dict[str, Rule] = {"sinks": instance_of(list, tuple), **{name: instance_of(Mapping) for name in known}}
-    check_config({key: value for key, value in section.items() if key in rules}, "the section logger", rules)
-    for name in [key for key in section if key not in rules]:
-        raise ConfigError(f"the section logger: unknown key {name!r}; did you mean {_nearest(name, rules)!r}?")
+    check_values(section, "the section logger", rules)
     settings = {**DEFAULTS, **section}
     for name in settings["sinks"]:
         if name not in known:

@@ -6,13 +6,32 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from easydict import EasyDict
-
-from ding.utils.config_helper import boolean, check_config, default_config_of, one_of
+from ding.utils.config_helper import Configurable, Setting, Settings, boolean, check_section, one_of
 from ding.utils.default_helper import deep_merge_dicts
 
 
-class Scheduler:
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _positive(value: Any) -> str | None:
+    return None if _is_number(value) and value > 0 else "a number > 0"
+
+
+def _a_number(value: Any) -> str | None:
+    return None if _is_number(value) else "a number"
+
+
+def _increasing_pair(value: Any) -> str | None:
+    is_pair = isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
+    return None if is_pair and value[0] < value[1] else "a list of two numbers, the smaller one first"
+
+
+def _count(value: Any) -> str | None:
+    return None if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else "an integer >= 0"
+
+
+class Scheduler(Configurable):
     """Changes a parameter by `factor` when a metric has not improved for more than `patience` calls of `step`.
 
     A metric improves if it differs from that of the previous call by more than `threshold`, in the direction of
@@ -22,7 +41,7 @@ class Scheduler:
         merged_scheduler_config: Overrides the defaults.
 
     Raises:
-        ConfigError: If a key is misspelt or a value is not allowed.
+        ConfigError: If a value is not allowed.
 
     Example:
         >>> scheduler = Scheduler({"schedule_mode": "multi", "factor": 2.0, "change_range": [0, 8], "patience": 0})
@@ -30,25 +49,22 @@ class Scheduler:
         [1.0, 2.0, 1.0]
     """
 
-    config: dict[str, Any] = {
-        "schedule_flag": False,
-        "schedule_mode": "reduce",
-        "factor": 0.05,
-        "change_range": [-1, 1],
-        "threshold": 1e-4,
-        "optimize_mode": "min",
-        "patience": 10,
-        "cooldown": 0,
-    }
-
-    @classmethod
-    def default_config(cls) -> EasyDict:
-        """Returns a copy of the default configuration."""
-        return default_config_of(cls)
+    settings = Settings(
+        {
+            "schedule_flag": Setting(False, boolean, "Whether the parameter is scheduled; read by callers."),
+            "schedule_mode": Setting("reduce", one_of("reduce", "add", "multi", "div"), "How the parameter changes."),
+            "factor": Setting(0.05, _positive, "Amount or factor of a change."),
+            "change_range": Setting([-1, 1], _increasing_pair, "Limits of the parameter."),
+            "threshold": Setting(1e-4, _a_number, "Least change of the metric that counts as an improvement."),
+            "optimize_mode": Setting("min", one_of("min", "max"), "Whether a smaller or a larger metric is better."),
+            "patience": Setting(10, _count, "Number of calls without improvement before a change."),
+            "cooldown": Setting(0, _count, "Number of calls at the start and after each change that do not count."),
+        }
+    )
 
     def __init__(self, merged_scheduler_config: Mapping[str, Any]) -> None:
         cfg = deep_merge_dicts(copy.deepcopy(self.config), merged_scheduler_config)
-        check_config(cfg, "Scheduler", _RULES)
+        check_section(cfg, type(self))
         self._mode: str = cfg["schedule_mode"]
         self._factor: float = cfg["factor"]
         self._low: float = cfg["change_range"][0]
@@ -98,36 +114,3 @@ class Scheduler:
     def _bounded(self, value: float, grows: bool) -> float:
         # `grows` is the direction for positive parameters.
         return min(value, self._high) if grows else max(value, self._low)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _positive(value: Any) -> str | None:
-    return None if _is_number(value) and value > 0 else "a number > 0"
-
-
-def _a_number(value: Any) -> str | None:
-    return None if _is_number(value) else "a number"
-
-
-def _increasing_pair(value: Any) -> str | None:
-    is_pair = isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
-    return None if is_pair and value[0] < value[1] else "a list of two numbers, the smaller one first"
-
-
-def _count(value: Any) -> str | None:
-    return None if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else "an integer >= 0"
-
-
-_RULES = {
-    "schedule_flag": boolean,
-    "schedule_mode": one_of("reduce", "add", "multi", "div"),
-    "factor": _positive,
-    "change_range": _increasing_pair,
-    "threshold": _a_number,
-    "optimize_mode": one_of("min", "max"),
-    "patience": _count,
-    "cooldown": _count,
-}

@@ -92,9 +92,7 @@ def test_active_players_replace_the_default_ones_and_other_sections_are_merged()
     ("cfg", "message"),
     [
         ({"path_policy": None}, "path_policy = None is not allowed"),
-        ({"use_pretrained": True}, "did you mean 'use_pretrain'"),
         ({"metric": {"sigma": -1}}, "sigma = -1 is not allowed"),
-        ({"metric": {"draw_probabilty": 0.1}}, "did you mean 'draw_probability'"),
         ({"payoff": {"type": "chess"}}, "payoff.type = 'chess'"),
         ({"active_players": {"naive_sp_player": -1}}, "active_players.naive_sp_player = -1 is not allowed"),
         ({"active_players": {"naive_sp_player": 1.5}}, "must be an integer"),

@@ -193,7 +193,6 @@ def test_pfsp_is_mostly_against_those_that_are_hard_to_beat(of):
         ({"branch_probs": {"sp": 0.5}}, "branch_probs add up to 0.5; they must add up to 1"),
         ({"branch_probs": {"sp": -1, "pfsp": 2}}, r"branch_probs.sp = -1 is not allowed; .* in \[0, 1\]"),
         ({"branch_probs": {"spy": 1}}, "branch_probs.spy = 1 .* NaiveSpPlayer has no method _spy_branch"),
-        ({"one_phase_stop": 1}, "did you mean 'one_phase_step'"),
     ],
 )
 def test_settings_of_a_player_are_checked(of, settings, message):

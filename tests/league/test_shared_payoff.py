@@ -148,7 +148,6 @@ def test_a_payoff_is_made_by_its_type():
         ({"decay": 2, "min_win_rate_games": 8}, "decay = 2 is not allowed"),
         ({"decay": 0.9, "min_win_rate_games": -1}, "min_win_rate_games = -1 is not allowed"),
         ({"decay": 0.9}, "'min_win_rate_games' is missing"),
-        ({"decay": 0.9, "min_win_rate_game": 8}, "did you mean 'min_win_rate_games'"),
     ],
 )
 def test_settings_of_a_payoff_are_checked(cfg, message):

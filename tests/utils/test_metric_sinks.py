@@ -406,7 +406,6 @@ def test_a_sink_of_one_s_own_gets_the_run_and_its_section(tmp_path: Path, monkey
         ({"sinks": ["wandbd"]}, "unknown sink 'wandbd'; did you mean 'wandb'?"),
         ({"sinks": ["zzzzzzzzzz"]}, "Known are csv, jsonl, mlflow, tensorboard, wandb"),
         ({"sinks": "wandb"}, "sinks = 'wandb' is not allowed; it must be list or tuple"),
-        ({"sink": ["wandb"]}, "unknown key 'sink'; did you mean 'sinks'?"),
         ({"wandb": 3}, "wandb = 3 is not allowed"),
         (["wandb"], "logger = \\['wandb'\\] is not allowed; it must be a dict"),
     ],
