@@ -20,7 +20,7 @@ _REQUIRED: dict[type[torch.optim.Optimizer], tuple[str, ...]] = {
     torch.optim.RMSprop: ("step", "square_avg"),
 }
 # Options of a group with which a step is not possible without a further entry.
-_REQUIRED_BY_OPTION = {"amsgrad": "max_exp_avg_sq", "centered": "grad_avg"}
+_REQUIRED_BY_OPTION = {"amsgrad": "max_exp_avg_sq", "centered": "grad_avg", "momentum": "momentum_buffer"}
 # Options that choose the implementation of a step. They depend on the machine, and are not part of a state.
 _IMPLEMENTATION = ("fused", "foreach", "capturable", "differentiable")
 # Parameters that an error lists at most.

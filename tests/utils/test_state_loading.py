@@ -125,6 +125,10 @@ def test_a_state_of_another_kind_of_optimizer_is_refused():
         trained(3, 4, 2)[1].load_state_dict(sgd.state_dict())
     with pytest.raises(ValueError, match="square_avg missing"):
         trained(3, 4, 2, kind=RMSprop)[1].load_state_dict(trained(3, 4, 2)[1].state_dict())
+    plain, moving = trained(3, 4, 2, kind=RMSprop)[1].state_dict(), trained(3, 4, 2, kind=RMSprop, momentum=0.9)[1]
+    plain["param_groups"][0]["momentum"] = 0.9
+    with pytest.raises(ValueError, match="momentum_buffer missing"):
+        moving.load_state_dict(plain)
     amsgrad = trained(3, 4, 2)[1].state_dict()
     amsgrad["param_groups"][0]["amsgrad"] = True
     with pytest.raises(ValueError, match="max_exp_avg_sq missing"):
