@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -400,6 +401,7 @@ def learn(policy: Any, case: Case) -> list[dict[str, float]]:
     logs = []
     for step in range(STEPS):
         batch = make_batch(case, step)
+        np.random.seed(step)  # the order of the samples of a batch, which decides about the last bits
         with FixedNoise():
             output = policy.learn_mode.forward(batch)
         numbers: dict[str, float] = {}
