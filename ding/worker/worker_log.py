@@ -66,9 +66,9 @@ class WorkerLog:
             elif self.tb is not None:
                 add_by_axis(self.tb.add_scalar, self.instance_name, values, train_iter, envstep, iter_only)
 
-    def only_shows(self) -> contextlib.AbstractContextManager[None]:
+    def only_shows(self, what: str = "writing the log") -> contextlib.AbstractContextManager[None]:
         """Catch exceptions of a block that only writes to `tb`, which may be any writer; see `showing.only_shows`."""
-        return only_shows(f"writing the log of {self.instance_name}", self._told)
+        return only_shows(f"{what} of {self.instance_name}", self._told)
 
     def close(self) -> None:
         """Flush the TensorBoard writer, and close it unless it is shared. May be called any number of times."""

@@ -32,7 +32,7 @@ from ding.envs.env_manager.env_state import (
     save_env,
     space_state,
 )
-from ding.envs.env_manager.normalization import ENV_CALLS, Normalization
+from ding.envs.env_manager.normalization import ENV_CALLS, Normalization, attribute_of
 from ding.utils.config_helper import (
     NO_DEFAULT,
     Configurable,
@@ -48,7 +48,7 @@ from ding.utils.config_helper import (
 from ding.utils.import_helper import import_module
 from ding.utils.msgpack_helper import can_pack
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
-from ding.utils.showing import only_shows, shown, tell_once
+from ding.utils.showing import shown, tell_once
 from ding.utils.time_helper import WatchDog
 
 _logger = logging.getLogger("ding")
@@ -874,13 +874,21 @@ def _spaces_of(env: Any) -> tuple[Any, Any, Any]:
     try:
         return env.observation_space, env.action_space, env.reward_space
     except Exception:  # an env that knows its spaces only once it has been reset
-        with only_shows(f"a reset of the env {type(env).__name__} for its spaces"):
-            env.reset()
+        _reset_for_spaces(env)
     observation_space, action_space, reward_space = (
         _space_of(env, name) for name in ("observation_space", "action_space", "reward_space")
     )
     env.close()
     return observation_space, action_space, reward_space
+
+
+def _reset_for_spaces(env: Any) -> None:
+    try:
+        env.reset()
+    except Exception as e:
+        if attribute_of(env, "observation_space") is None or attribute_of(env, "action_space") is None:
+            raise
+        tell_once(f"a reset of the env {type(env).__name__} for its reward_space", e)
 
 
 def _space_of(env: Any, name: str) -> Any:

@@ -124,8 +124,7 @@ class LogShowHook(PeriodicHook):
 
     The learner clears the log buffer before it logs the next iteration, so hooks of any priority see the newest one.
 
-    Raises:
-        TypeError: when called, if a monitored value is not a number.
+    What cannot be logged, such as a monitored value that is not a number, is told once and ends nothing.
     """
 
     def __call__(self, engine: Any) -> None:
@@ -135,12 +134,17 @@ class LogShowHook(PeriodicHook):
 
     def observe(self, engine: Any) -> None:
         """Record the scalars and advance the monitor's clock."""
-        monitor = engine.monitor
-        monitor.record(engine.log_buffer["scalar"])
-        monitor.time.step()
+        for name, value in engine.log_buffer["scalar"].items():
+            with engine.worker_log.only_shows(f"averaging {name}"):
+                engine.monitor.record({name: value})
+        engine.monitor.time.step()
 
     def act(self, engine: Any) -> None:
         """Write to the logs."""
+        with engine.worker_log.only_shows():
+            self._write(engine)
+
+    def _write(self, engine: Any) -> None:
         averages = {f"{name}_avg": engine.monitor.avg[name]() for name in engine.policy.monitor_vars()}
         engine.info(f"train iteration {engine.train_iter}, env step {engine.collector_envstep}")
         engine.logger.info(engine.logger.get_tabulate_vars_hor(averages))
@@ -150,11 +154,10 @@ class LogShowHook(PeriodicHook):
             on_averages(engine.train_iter, averages)
         if engine.tb_logger is None:
             return
-        with engine.worker_log.only_shows():
-            for key, values in engine.log_buffer["histogram"].items():
-                engine.tb_logger.add_histogram(f"{engine.instance_name}/{key}", np.asarray(values), engine.train_iter)
-            for key, values in engine.log_buffer["scalars"].items():
-                engine.tb_logger.add_scalars(f"{engine.instance_name}/{key}", _by_name(values), engine.train_iter)
+        for key, values in engine.log_buffer["histogram"].items():
+            engine.tb_logger.add_histogram(f"{engine.instance_name}/{key}", np.asarray(values), engine.train_iter)
+        for key, values in engine.log_buffer["scalars"].items():
+            engine.tb_logger.add_scalars(f"{engine.instance_name}/{key}", _by_name(values), engine.train_iter)
 
 
 def _by_name(values: Any) -> dict[str, Any]:

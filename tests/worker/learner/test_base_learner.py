@@ -361,10 +361,13 @@ def test_every_kind_of_number_is_monitored(value):
 
 
 @pytest.mark.parametrize("value", ["high", None, torch.tensor([1.0, 2.0])])
-def test_a_monitored_value_that_is_no_number_is_refused_by_name(value):
-    learner = make_learner(FakePolicy({"total_loss": value}), hook={"log_show_after_iter": 1})
-    with pytest.raises(TypeError, match="total_loss"):
+def test_a_monitored_value_that_is_no_number_is_told_once_by_name_and_left_out(value, caplog):
+    learner = make_learner(FakePolicy({"total_loss": value, "cur_lr": 0.5}), hook={"log_show_after_iter": 1})
+    for _ in range(2):
         learner.train([])
+    (message,) = [message for message in caplog.messages if "is only shown" in message]
+    assert message.startswith("averaging total_loss of learner fails with TypeError: total_loss takes float values")
+    assert ("scalar", "learner_iter/cur_lr_avg", 0.5, 1) in learner.tb_logger.written
 
 
 # NaN
