@@ -59,4 +59,7 @@ def tell_once(what: str, error: Exception, told: set[str] | None = None) -> None
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
     except Exception:  # its text fails, too
         reason = type(error).__name__
-    _logger.warning("%s fails with %s; it is only shown, so the run goes on, and this is not told again", what, reason)
+    with contextlib.suppress(Exception):  # of a handler, such as one that writes to a closed standard error
+        _logger.warning(
+            "%s fails with %s; it is only shown, so the run goes on, and this is not told again", what, reason
+        )

@@ -68,6 +68,18 @@ def test_an_error_whose_own_text_fails_is_named_by_its_class(caplog: pytest.LogC
     assert caplog.messages[0].startswith("it fails with Mute; ")
 
 
+def test_a_handler_that_fails_to_tell_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            asked.append(record)
+            raise ValueError("I/O operation on closed file.")
+
+    asked: list[logging.LogRecord] = []
+    monkeypatch.setattr(logging.getLogger("ding"), "handlers", [Broken()])
+    tell_once("it", OSError())
+    assert len(asked) == 1
+
+
 def test_what_ends_a_program_is_not_caught() -> None:
     with pytest.raises(KeyboardInterrupt), only_shows("it"):
         raise KeyboardInterrupt
