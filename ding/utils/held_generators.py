@@ -26,6 +26,8 @@ _LEVELS = 6
 _MOST_OBJECTS = 1000
 _MOST_ITEMS = 256
 _BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
+# Key of the state of a seed sequence in that of a generator, and its count of children.
+_SOURCE, _SPAWNED = "seed_sequence", "n_children_spawned"
 _CONTAINERS = (dict, list, tuple, deque)
 # Instances of classes of these packages hold no generators of an env, and lead to the rest of the process.
 _FOREIGN = frozenset(
@@ -106,7 +108,8 @@ def load_held_generators_state(obj: Any, states: Sequence[Mapping[str, Any]]) ->
         generator = next((g for g in fitting if id(g) not in taken and _fits(g, entry["state"])), None)
         if generator is None:
             generator = _new_generator(entry["state"])
-        set_generator_state(generator, entry["state"])
+        if type(generator) is not np.random.SeedSequence:  # which is made as it was
+            set_generator_state(generator, entry["state"])
         taken.add(id(generator))
         for place in places:
             if place.get() is not generator:
@@ -145,7 +148,7 @@ def _kind_of(obj: Any) -> _Kind:
 @lru_cache(maxsize=1024)
 def _kind_of_class(cls: type) -> _Kind:
     # Classes are asked, not objects: `isinstance` and `hasattr` may run code of the object.
-    if issubclass(cls, GENERATORS):
+    if issubclass(cls, (*GENERATORS, np.random.SeedSequence)):
         return _Kind.SKIPPED if issubclass(cls, random.SystemRandom) else _Kind.GENERATOR
     if issubclass(cls, _CONTAINERS):
         return _Kind.CONTAINER
@@ -204,19 +207,33 @@ def _resolve(obj: Any, path: Sequence[Sequence[Any]]) -> _Place | None:
     return place if is_free or _kind_of(value) is _Kind.GENERATOR else None
 
 
+def _source_state(sequence: Any) -> dict[str, Any] | None:
+    """Return the state of the `SeedSequence` that generators are spawned from; None for anything else."""
+    if type(sequence) is not np.random.SeedSequence:
+        return None
+    return {name: getattr(sequence, name) for name in ("entropy", "spawn_key", "pool_size", _SPAWNED)}
+
+
 def _fits(value: Any, state: Mapping[str, Any]) -> bool:
     if _kind_of(value) is not _Kind.GENERATOR or id(value) in _global_generators():
         return False
     own = _state_of(value)
-    return own is not None and own.keys() == state.keys() and own.get("bit_generator") == state.get("bit_generator")
+    if own is None or own.keys() != state.keys() or own.get("bit_generator") != state.get("bit_generator"):
+        return False
+    # Generators that nothing was spawned from may go on from others; `repr`, as the entropy may be an array.
+    sources = own.get(_SOURCE), state.get(_SOURCE)
+    return repr(sources[0]) == repr(sources[1]) or not any(source and source[_SPAWNED] for source in sources)
 
 
 def _new_generator(state: Mapping[str, Any]) -> Any:
+    source = np.random.SeedSequence(**state[_SOURCE]) if state.get(_SOURCE) else None
+    if state.keys() == {_SOURCE}:
+        return source
     if "python" in state:
         return random.Random()
     if "torch" in state:
         return torch.Generator()
-    bits = getattr(np.random, state["bit_generator"])()
+    bits = getattr(np.random, state["bit_generator"])(source)
     return np.random.RandomState(bits) if "has_gauss" in state else np.random.Generator(bits)
 
 
@@ -230,8 +247,12 @@ def _state_of(generator: Any) -> dict[str, Any] | None:
     """Return the state of a generator, None if its kind is unknown."""
     if issubclass(type(generator), random.Random) and type(generator).getstate is not random.Random.getstate:
         return None
+    if type(generator) is np.random.SeedSequence:
+        return {_SOURCE: _source_state(generator)}
     try:
         state = generator_state(generator)
+        if issubclass(type(generator), np.random.Generator):
+            state[_SOURCE] = _source_state(generator.bit_generator.seed_seq)
     except Exception as e:  # of a subclass, or a generator on a device that is not there
         _logger.debug("the state of a %s is not saved: %r", type(generator).__name__, e)
         return None

@@ -125,6 +125,21 @@ class RenewingEnv(UsualEnv):
         return np.asarray(obs + self.rng.normal(size=4), np.float32)
 
 
+class SpawningEnv(UsualEnv):
+    """Spawns a generator for each episode, from a generator and from a seed sequence."""
+
+    def __init__(self, cfg=None):
+        super().__init__(cfg)
+        self.rng, self.seeds = np.random.default_rng(5), np.random.SeedSequence(6)
+
+    def reset(self):
+        self.children = [self.rng.spawn(1)[0], np.random.default_rng(self.seeds.spawn(1)[0])]
+        return super().reset()
+
+    def _see(self, obs):
+        return np.asarray(obs + sum(child.normal() for child in self.children), np.float32)
+
+
 class FlaggedEnv(UsualEnv):
     """Makes its inner env at once, and seeds it at the first reset after each call of `seed`."""
 

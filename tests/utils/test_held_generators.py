@@ -76,6 +76,20 @@ def test_a_generator_of_another_kind_or_a_missing_one_is_replaced(kind: str, ins
     assert draws(other.rng) == draws(one.rng)
 
 
+@pytest.mark.parametrize("entropy", [7, [1, 2], (3, 1 << 70), np.array([4, 5]), None])
+def test_what_is_spawned_later_is_what_would_have_been_spawned(entropy: Any) -> None:
+    def made() -> Thing:
+        return Thing(rng=np.random.default_rng(entropy), seeds=np.random.SeedSequence(entropy, spawn_key=(1,)))
+
+    one, other = made(), made()
+    one.rng.spawn(2), one.seeds.spawn(3), other.rng.spawn(1)
+    load_held_generators_state(other, through_bytes(held_generators_state(one)))
+    for spawned in (lambda thing: thing.rng.spawn(1), lambda thing: thing.seeds.spawn(1)):
+        (mine,), (its,) = spawned(one), spawned(other)
+        assert draws(np.random.default_rng(mine)) == draws(np.random.default_rng(its))
+    assert draws(other.rng) == draws(one.rng)
+
+
 def nested(new: Any) -> dict[str, tuple[Any, Any]]:
     """Objects that hold a generator somewhere, and what gets it."""
     layers = Thing(env=Thing(_env=Thing(env=Thing(rng=new()))))

@@ -27,7 +27,15 @@ from ding.envs.env_wrappers.base_wrapper import EnvWrapper
 from ding.envs.env_wrappers.episode_wrappers import EpisodicLifeWrapper, TimeLimitWrapper
 from tests.envs.env_manager.scripted_env import Make, ScriptedEnv, be_abnormal, needs_reset_masks
 from tests.envs.toys import Toy
-from tests.envs.usual_env import DynamicEnv, FlaggedEnv, NoisyEnv, NoisyWrapper, RenewingEnv, UsualEnv
+from tests.envs.usual_env import (
+    DynamicEnv,
+    FlaggedEnv,
+    NoisyEnv,
+    NoisyWrapper,
+    RenewingEnv,
+    SpawningEnv,
+    UsualEnv,
+)
 from tests.envs.walks import Endless, TellingWalk, Walk
 from tests.same_state import through_bytes
 
@@ -166,7 +174,7 @@ def test_an_env_that_follows_its_seed_at_the_first_reset_only_goes_on(cls, round
 
 @in_both
 @pytest.mark.parametrize("rounds", [4, 75])
-@pytest.mark.parametrize("make", [NoisyEnv, RenewingEnv, FlaggedEnv])
+@pytest.mark.parametrize("make", [NoisyEnv, RenewingEnv, SpawningEnv, FlaggedEnv])
 def test_the_generators_that_an_env_holds_go_on(cls, make, rounds):
     check_twin(cls, lambda: [make] * 2, rounds=rounds, after=60, actions=lambda seed: integers(seed, 2))
 
