@@ -517,6 +517,23 @@ def test_the_training_goes_on_while_wandb_does_not_answer(
     assert [row["learner/loss"] for row in wandb.runs["run0"].rows] == [1, 2]
 
 
+class Mute:
+    """A config value that cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_a_config_with_a_value_that_cannot_be_shown_is_logged_with_the_name_of_its_class(
+    tmp_path: Path, wandb: FakeWandb, mlflow: FakeMlflow
+) -> None:
+    for name in ("wandb", "mlflow"):
+        with tracked(tmp_path, name, {"model": Mute()}) as writer:
+            writer.add_scalar("learner/loss", 0.5, 1)
+    assert wandb.inits[0]["config"] == {"model": "<Mute>"}
+    assert mlflow.runs["run0"]["params"] == [("model", "<Mute>")]
+
+
 def test_a_resumed_run_goes_on_in_the_same_wandb_run_without_doubled_rows(tmp_path: Path, wandb: FakeWandb) -> None:
     with tracked(tmp_path, "wandb") as writer:
         writer.add_scalars_of("learner", {"loss": 1}, 0)
