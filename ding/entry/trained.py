@@ -31,7 +31,7 @@ class TrainedPolicy:
 
     def __init__(self, cfg: Any, policy: Any, statistics: Any) -> None:
         self.cfg = cfg
-        self._actor, self._statistics = SoloActor(policy.eval_mode, float_obs=True), statistics
+        self._actor, self._statistics = SoloActor(policy.eval_mode, float_obs=True, keep_integers=True), statistics
         self._stack = ExitStack()
         self._actor.reset()
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ding.torch_utils.data_helper import WIDE_INTEGERS
 from ding.utils.data.collate_fn import default_collate, default_decollate
 from ding.utils.data.env_batch import EnvBatch
 
@@ -34,17 +35,19 @@ def _as_tensors(item: Any, is_member: bool = False) -> Any:
     return item.squeeze(1) if is_member and isinstance(item, Tensor) and item.shape[1:] == (1,) else item
 
 
-def model_input(obs: Any, dtype: torch.dtype = torch.float32) -> Any:
+def model_input(obs: Any, dtype: torch.dtype = torch.float32, integers: bool = False) -> Any:
     """Convert every tensor of `obs` to the model's `dtype`; until here observations keep theirs (uint8, float64).
 
-    See `Policy._model_input`, which knows the model.
+    Integers that are no bytes stay, unless `integers` is set: a model may look them up in an embedding; the models of
+    this package convert them. See `Policy._model_input`, which knows the model.
     """
     if isinstance(obs, Tensor):
-        return obs if obs.dtype is dtype else obs.to(dtype)
+        is_ready = obs.dtype is dtype or (obs.dtype in WIDE_INTEGERS and not integers)
+        return obs if is_ready else obs.to(dtype)
     if isinstance(obs, Mapping):
-        return {key: model_input(value, dtype) for key, value in obs.items()}
+        return {key: model_input(value, dtype, integers) for key, value in obs.items()}
     if isinstance(obs, list | tuple):
-        return [model_input(value, dtype) for value in obs]
+        return [model_input(value, dtype, integers) for value in obs]
     return obs
 
 

@@ -124,8 +124,8 @@ class QActorCriticPolicy(Policy):
     def _real_valued(self, action: Any) -> Any:
         """Convert `action` to the dtype of the model; for a hybrid action, its arguments."""
         if isinstance(action, Mapping):
-            return {**action, "action_args": self._model_input(action["action_args"])}
-        return self._model_input(action)
+            return {**action, "action_args": self._model_input(action["action_args"], integers=True)}
+        return self._model_input(action, integers=True)
 
     def _critic_loss(self, q: list[Tensor], next_value: Tensor, batch: dict[str, Any]) -> tuple[list[Tensor], Tensor]:
         """Returns the loss of each critic and the squared TD error [B], averaged over the critics.

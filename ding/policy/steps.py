@@ -111,15 +111,18 @@ class PolicySteps:
             mode = self._modes[id(module)] = ModuleMode(module)
         return mode
 
-    def _model_input(self, obs: Any) -> Any:
-        """Convert every tensor of `obs` to the dtype of the model."""
-        return model_input(obs, self._mode_of(self._model).dtype)
+    def _model_input(self, obs: Any, integers: bool = False) -> Any:
+        """Convert the tensors of `obs` to the dtype of the model, wide integers only if `integers` is set."""
+        return model_input(obs, self._mode_of(self._model).dtype, integers)
 
     def _forward_envs(self, model: Any, data: dict[int, Any], obs_key: str | None = None, **kwargs: Any) -> EnvBatch:
         """Forward `{env_id: obs}` through `model` in evaluation mode, without gradients; results are on the CPU.
 
         With `obs_key` the model receives the observations in a dict under this key. `kwargs` go to the model's forward.
+        Without envs the result is empty, and the model is not called.
         """
+        if not data:
+            return EnvBatch((), ())
         obs = stack_observations(data)
         if self._cuda:
             obs = to_device(obs, self._device)

@@ -46,6 +46,10 @@ __all__ = [
 _NUMBERS = (numbers.Number, np.generic)
 
 
+# Integers that a model may look up in an embedding. Bytes are not among them: they are images.
+WIDE_INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
+
+
 def to_tensor(
     item: Any, dtype: torch.dtype | None = None, ignore_keys: list[str] = [], transform_scalar: bool = True
 ) -> Any:

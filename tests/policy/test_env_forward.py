@@ -1,6 +1,7 @@
 """Batches of observations in, per-env outputs out."""
 
 import numpy as np
+import pytest
 import torch
 
 from ding.policy.env_forward import model_input, split_output, stack_observations
@@ -53,6 +54,13 @@ def test_the_model_gets_float32_whatever_is_stored():
     assert converted["name"] == "x"
     already = torch.ones(2)
     assert model_input(already) is already
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
+def test_integers_stay_for_the_embeddings_of_a_model(dtype):
+    words = torch.ones(2, dtype=dtype)
+    assert model_input({"words": words})["words"] is words
+    assert model_input(words, torch.bfloat16, integers=True).dtype == torch.bfloat16
 
 
 def test_outputs_are_rows_with_scalars_of_one_element():

@@ -144,7 +144,7 @@ class FCEncoder(nn.Module):
         self.main = nn.Sequential(*layers)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        embedding: torch.Tensor = self._chain(self, x)
+        embedding: torch.Tensor = self._chain(self, _floating(x, self.init.weight))
         return embedding
 
 
@@ -204,8 +204,13 @@ class ConvEncoder(nn.Module):
         self.mid = nn.Linear(channels * height * width, self.output_size)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        embedding: torch.Tensor = self.mid(self.main(x))
+        embedding: torch.Tensor = self.mid(self.main(_floating(x, self.mid.weight)))
         return embedding
+
+
+def _floating(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Integers, such as images of bytes, in the dtype of `weight`."""
+    return x if x.is_floating_point() else x.to(weight.dtype)
 
 
 def _checked_sizes(hidden_size_list: Sequence[int]) -> list[int]:

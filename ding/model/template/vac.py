@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ding.model.common.encoder import IMPALAConvEncoder, ObsShape, build_encoder
 from ding.model.common.head import DiscreteHead, MultiHead, RegressionHead, ReparameterizationHead
 from ding.model.common.inputs import as_obs_shape, as_shape, observations_of, public_shape
+from ding.torch_utils.data_helper import WIDE_INTEGERS
 from ding.torch_utils.network.activation import Activation, as_activation
 from ding.torch_utils.network.nn_module import fc_block
 from ding.utils.registry_factory import MODEL_REGISTRY
@@ -160,8 +161,8 @@ class VAC(nn.Module):
     def _observations(self, x: Tensor | Mapping[str, Any]) -> Any:
         if self._has_own_encoder and not isinstance(self._obs_shape, Mapping):
             x = x["observation"] if isinstance(x, Mapping) and "observation" in x else x
-            if self._obs_shape is None or not isinstance(x, Tensor):
-                return x
+            if self._obs_shape is None or not isinstance(x, Tensor) or x.dtype in WIDE_INTEGERS:
+                return x  # integers, too: the encoder may look them up in an embedding
         return observations_of(x, self._obs_shape, self)
 
     def _actor_embedding(self, observations: Any) -> Tensor:

@@ -31,14 +31,15 @@ class SoloActor:
     Args:
         policy: the policy that acts.
         float_obs: give it float32 tensors instead of the observations as they are.
+        keep_integers: with `float_obs`, convert no integers except bytes.
     """
 
-    def __init__(self, policy: Any, float_obs: bool = False) -> None:
+    def __init__(self, policy: Any, float_obs: bool = False, keep_integers: bool = False) -> None:
         self._policy = policy
-        self._float_obs = float_obs
+        self._obs_form = float_obs, keep_integers
 
     def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[Mapping[int, Any], dict[int, Any]]:
-        output = self._policy.forward(obs.seen(self._float_obs), **kwargs)
+        output = self._policy.forward(obs.seen(*self._obs_form), **kwargs)
         return output, env_actions(output)
 
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
@@ -59,8 +60,8 @@ class StateActor(SoloActor):
         ended: the envs whose episode has ended since.
     """
 
-    def __init__(self, policy: Any, float_obs: bool = False) -> None:
-        super().__init__(policy, float_obs)
+    def __init__(self, policy: Any, float_obs: bool = False, keep_integers: bool = False) -> None:
+        super().__init__(policy, float_obs, keep_integers)
         self.states: dict[int, Any] = {}
         self.ended: set[int] = set()
 
@@ -69,7 +70,7 @@ class StateActor(SoloActor):
         resets = np.array([env_id in self.ended for env_id in obs.env_ids])
         self.ended.difference_update(obs.env_ids)
         state = None if all(s is None for s in states) else states
-        output = self._policy.forward(obs.seen(self._float_obs), **kwargs, reset=resets, state=state)
+        output = self._policy.forward(obs.seen(*self._obs_form), **kwargs, reset=resets, state=state)
         self.states.update((env_id, out["state"]) for env_id, out in output.items())
         return output, env_actions(output)
 

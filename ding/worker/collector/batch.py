@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ding.torch_utils.data_helper import to_tensor
+from ding.torch_utils.data_helper import WIDE_INTEGERS, to_tensor
 from ding.utils.data.env_batch import EnvBatch
 from ding.utils.data.samples import Column, Kind, Node, map_node, pack
 
@@ -61,14 +61,15 @@ class Batch:
             self._rows = _rows(self.node)
         return self._rows
 
-    def seen(self, as_float: bool = False) -> EnvBatch:
-        """The input of a policy: the items unchanged, or as float32 tensors."""
+    def seen(self, as_float: bool = False, keep_integers: bool = False) -> EnvBatch:
+        """The input of a policy: the items unchanged, or as float32 tensors, but for integers that are no bytes."""
         stacked = _stacked(self.node)
         if not as_float:
             return EnvBatch(self.env_ids, lambda: self.rows, stacked)
+        convert = _float_tensors if keep_integers else partial(to_tensor, dtype=torch.float32)
         if stacked is None:
-            return EnvBatch(self.env_ids, lambda: [to_tensor(item, torch.float32) for item in self.rows])
-        tensors = to_tensor(stacked, torch.float32)
+            return EnvBatch(self.env_ids, lambda: [convert(item) for item in self.rows])
+        tensors = convert(stacked)
         return EnvBatch(self.env_ids, partial(_tensor_rows, tensors, len(self.env_ids)), tensors)
 
     def of_envs(self, env_ids: list[int]) -> Batch:
@@ -308,3 +309,16 @@ def is_same(item: Any, other: Any) -> bool:
     if isinstance(item, np.ndarray | torch.Tensor | np.generic | int | float):
         return np.array_equal(np.asarray(item), np.asarray(other))
     return bool(item == other)
+
+
+def _float_tensors(item: Any) -> Any:
+    """`item` as tensors of float32, but for integers that are no bytes: a model may look these up in an embedding."""
+    return _map_tensors(to_tensor(item), lambda tensor: tensor if tensor.dtype in WIDE_INTEGERS else tensor.float())
+
+
+def _map_tensors(item: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(item, torch.Tensor):
+        return function(item)
+    if isinstance(item, Mapping):
+        return {key: _map_tensors(value, function) for key, value in item.items()}
+    return [_map_tensors(value, function) for value in item] if isinstance(item, list | tuple) else item

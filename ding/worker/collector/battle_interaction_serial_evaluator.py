@@ -81,7 +81,7 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
                     f"{type(self).__name__} has no policies yet: give it a list of them with reset_policy"
                 )
             recorder = BattleRecorder(self._monitor_of(n_episode), self._env_num, len(self._policy))
-            seconds = self._play(recorder, BattleActor(self._policy, float_obs=True), {})
+            seconds = self._play(recorder, BattleActor(self._policy, float_obs=True, keep_integers=True), {})
             self._summarise(recorder, train_iter, envstep, seconds)
             return self._judge(save_ckpt_fn, train_iter), recorder.infos
 

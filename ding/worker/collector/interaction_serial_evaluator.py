@@ -128,7 +128,7 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
     ) -> None:
         monitor = recorder.monitor
         make_actor = StateActor if self._policy_cfg.type == "dreamer_command" else SoloActor
-        self._actor = make_actor(self._policy, float_obs=True)
+        self._actor = make_actor(self._policy, float_obs=True, keep_integers=True)
         film = (lambda: monitor.update_video(self._env.ready_imgs)) if render else None
         seconds = self._play(recorder, self._actor, policy_kwargs, film)
         self._summarise(recorder, train_iter, envstep, seconds)

@@ -52,16 +52,17 @@ class BattleActor:
     Args:
         policies: anything with `forward` and `reset`, in the order of the players.
         float_obs: pass float32 tensors to the policies instead of the observations themselves.
+        keep_integers: with `float_obs`, convert no integers except bytes.
     """
 
-    def __init__(self, policies: Sequence[Any], float_obs: bool = False) -> None:
+    def __init__(self, policies: Sequence[Any], float_obs: bool = False, keep_integers: bool = False) -> None:
         self._policies = tuple(policies)
-        self._float_obs = float_obs
+        self._obs_form = float_obs, keep_integers
 
     def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PlayerOutputs, dict[int, list[Any]]]:
         """Return the outputs of the policies, and `{env_id: [the action of each player]}`."""
         outputs = [
-            policy.forward(obs.of_player(player).seen(self._float_obs), **kwargs)
+            policy.forward(obs.of_player(player).seen(*self._obs_form), **kwargs)
             for player, policy in enumerate(self._policies)
         ]
         actions = [env_actions(output) for output in outputs]
