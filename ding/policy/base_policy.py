@@ -17,7 +17,7 @@ from ding.policy import modes
 from ding.policy.settings import GLOSSARY, check_settings, setting
 from ding.policy.steps import PolicySteps
 from ding.torch_utils.mixed_precision import AUTOCAST_TYPES, MixedPrecision, compile_model, compile_option
-from ding.utils.config_helper import Configurable, Setting, Settings, boolean, integer, one_of
+from ding.utils.config_helper import ConfigError, Configurable, Setting, Settings, boolean, integer, one_of
 from ding.utils.default_helper import deep_merge_dicts, one_time_warning
 from ding.utils.import_helper import import_module
 from ding.utils.object_state import attributes_state, load_attributes_state
@@ -107,6 +107,8 @@ class Policy(PolicySteps, Configurable, ABC):
     # Whether actions are discrete (True), real-valued (False), or either (None).
     has_discrete_actions: ClassVar[bool | None] = None
 
+    # Whether samples are sequences of steps. Other policies of this package learn from single steps.
+    learns_from_sequences: ClassVar[bool] = False
     learn_function: ClassVar[type] = modes.learn_function
     collect_function: ClassVar[type] = modes.collect_function
     eval_function: ClassVar[type] = modes.eval_function
@@ -153,12 +155,25 @@ class Policy(PolicySteps, Configurable, ABC):
         self._device = "cpu"
         if requested & {"learn", "collect", "eval"}:
             self._set_up_model(self._create_model(cfg, model), "learn" in requested)
+        if "learn" in requested:
+            self._check_unroll_len()
         for field in self._enable_field:
             getattr(self, "_init_" + field)()
         if "learn" in requested and (autocast := setting(cfg, "learn.autocast")):
             self._mixed_precision = MixedPrecision(autocast, self._device)
         if requested & {"learn", "collect", "eval"} and (backend := setting(cfg, "learn.compile", False)):
             compile_model(self._model, backend)
+
+    def _check_unroll_len(self) -> None:
+        methods = type(self)._get_train_sample, type(self)._forward_learn
+        # Methods from elsewhere may make of the setting what they like.
+        is_ours = all(method.__module__.startswith("ding.policy.") for method in methods)
+        if self._unroll_len > 1 and is_ours and not self.learns_from_sequences:
+            raise ConfigError(
+                f"policy.collect.unroll_len = {self._unroll_len} is not allowed for {type(self).__name__}, which "
+                "learns from single steps; set it to 1, or choose a policy that learns from sequences: r2d2, impala, "
+                "acer"
+            )
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
         self._cuda = bool(self._cfg.cuda) and self._has_gpu()

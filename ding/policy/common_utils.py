@@ -43,10 +43,11 @@ def default_preprocess_learn(
     Raises:
         AssertionError: importance weights are requested without priority.
         ConfigError: importance weights are requested, but the samples have none.
-        ValueError: the reward has an unexpected number of axes.
+        ValueError: there are no samples, or the reward has an unexpected number of axes.
     """
     if use_priority_IS_weight and not use_priority:
         raise AssertionError("priority_IS_weight = True needs priority = True: it corrects prioritized sampling")
+    check_not_empty(data)
     columns = data.columns if isinstance(data, Samples) else None
     batch = _collate_dicts(data, keys) if columns is None else _collate_columns(data, columns, keys)
     for key in ("obs", "next_obs"):
@@ -63,6 +64,16 @@ def default_preprocess_learn(
     if "reward" in batch:
         batch["reward"] = _nstep_reward(batch["reward"]) if use_nstep else _drop_last_axis(batch["reward"])
     return batch
+
+
+def check_not_empty(data: Any) -> None:
+    """Check the train samples that `learn_mode.forward` gets.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if len(data) == 0:
+        raise ValueError("the batch is empty; learn_mode.forward and learner.train need at least one train sample")
 
 
 def importance_weight(batch: Mapping[str, Any]) -> Any:

@@ -62,7 +62,10 @@ class IQNPolicy(DQNPolicy):
         return loss, error, {}
 
     def _forward_envs(self, model: Any, data: dict[int, Any], obs_key: str | None = None, **kwargs: Any) -> EnvBatch:
-        output = super()._forward_envs(model, data, obs_key, **kwargs).stacked
+        batch = super()._forward_envs(model, data, obs_key, **kwargs)
+        if not data:
+            return batch
+        output: Any = batch.stacked
         q, quantiles = output["q"], output["quantiles"]
         if isinstance(q, Tensor):
             rows: Any = _rows_of_envs(q, quantiles)

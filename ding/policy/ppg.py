@@ -100,8 +100,16 @@ class PPGOffPolicy(ActorCriticPolicy):
         """Take one step of the actor on `data['policy']` and one of the critic on `data['value']`.
 
         An auxiliary phase adds `aux_value_loss, auxiliary_loss` and `behavioral_cloning_loss`, averaged over its steps.
+
+        Raises:
+            ValueError: one of the two batches is missing or empty.
         """
         learn = self._cfg.learn
+        if not isinstance(data, Mapping) or any(name not in data for name in _BUFFERS):
+            raise ValueError(
+                f"{type(self).__name__} learns from a dict with a batch of train samples for each of "
+                f"{', '.join(_BUFFERS)}, not from a {type(data).__name__}"
+            )
         policy_batch, value_batch = (self._prepare(data[name]) for name in _BUFFERS)
         self._mode_of(self._model).set(True)
         adv = normalised(policy_batch["adv"]) if learn.adv_norm else policy_batch["adv"]

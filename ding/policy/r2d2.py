@@ -90,6 +90,7 @@ class R2D2Policy(Policy):
             "other.replay_buffer.replay_buffer_size": Setting(
                 10000, doc="Capacity of the replay buffer, in sequences."
             ),
+    learns_from_sequences: ClassVar[bool] = True
         },
         Policy.settings,
     )

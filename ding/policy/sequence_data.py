@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ding.policy.common_utils import importance_weight
+from ding.policy.common_utils import check_not_empty, importance_weight
 from ding.rl_utils.returns import bootstrap_mask
 from ding.utils.data.collate_fn import collate_steps
 from ding.utils.data.samples import END_FLAGS, Samples, node_items
@@ -28,7 +28,9 @@ def collate_sequences(data: Sequence[dict[str, Any]], keys: Collection[str]) -> 
 
     Raises:
         ConfigError: importance weights are requested, but the sequences have none.
+        ValueError: there are no sequences.
     """
+    check_not_empty(data)
     columns = data.columns if isinstance(data, Samples) else None
     if columns is None:
         data = _with_flags(data)

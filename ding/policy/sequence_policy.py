@@ -40,6 +40,7 @@ class SequenceActorPolicy(StochasticPolicy):
         },
         StochasticPolicy.settings,
     )
+    learns_from_sequences: ClassVar[bool] = True
     _collect_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor"}
     _eval_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor"}
 

@@ -1,0 +1,104 @@
+"""What all policies do with no envs, no samples, and settings that only some of them understand."""
+
+from __future__ import annotations
+
+import pytest
+from easydict import EasyDict
+
+import ding.policy  # noqa: F401 registers the policies
+from ding.utils import POLICY_REGISTRY
+from ding.utils.config_helper import ConfigError
+
+ALL = sorted(name for name in POLICY_REGISTRY.query() if not name.endswith("_command"))
+SEQUENCES = {"r2d2", "impala", "acer"}
+REAL_VALUED = {"sac": "reparameterization", "cql": "reparameterization", "iql": "reparameterization",
+               **dict.fromkeys(("ddpg", "d4pg", "td3", "td3_bc"), "regression")}  # fmt: skip
+# The arguments of `collect_mode.forward` of policies that explore with a probability.
+EPS = {
+    "dqn",
+    "bdq",
+    "c51",
+    "qrdqn",
+    "discrete_cql",
+    "dqfd",
+    "fqf",
+    "iqn",
+    "mdqn",
+    "rainbow",
+    "sql",
+    "discrete_sac",
+    "r2d2",
+}
+
+
+def make_config(kind):
+    cls = POLICY_REGISTRY.get(kind)
+    cfg = cls.default_config()
+    cfg.model = {**cfg.get("model", {}), "obs_shape": 4, "action_shape": 2}
+    if kind == "bdq":
+        cfg.model = {"obs_shape": 4, "num_branches": 2, "action_bins_per_branch": 3}
+    if kind in REAL_VALUED:
+        cfg.model.action_space = REAL_VALUED[kind]
+    if kind == "bc":
+        cfg.continuous = False
+    cfg.collect = {**cfg.get("collect", {}), "env_num": 2}
+    cfg.eval = {**cfg.get("eval", {}), "env_num": 2}
+    return cls, EasyDict(cfg)
+
+
+@pytest.fixture(scope="module", params=ALL)
+def policy(request):
+    cls, cfg = make_config(request.param)
+    return cls(cfg)
+
+
+def test_these_are_the_policies_of_the_package():
+    assert len(ALL) == 30
+    assert SEQUENCES | set(REAL_VALUED) | EPS < set(ALL)
+
+
+def test_without_envs_there_are_no_actions(policy):
+    kwargs = {"eps": 0.1} if policy.cfg.type in EPS else {}
+    for output in (policy.collect_mode.forward({}, **kwargs), policy.eval_mode.forward({})):
+        assert isinstance(output, dict)
+        assert output == {}
+        assert list(output.items()) == []
+
+
+def test_an_empty_batch_is_named(policy):
+    data = {"policy": [], "value": []} if policy.cfg.type == "ppg_offpolicy" else []
+    with pytest.raises(ValueError, match=r"the batch is empty; learn_mode.forward and learner.train need at least one"):
+        policy.learn_mode.forward(data)
+
+
+def test_a_batch_of_two_buffers_is_not_a_list():
+    cls, cfg = make_config("ppg_offpolicy")
+    for data in ([], {"policy": []}):
+        with pytest.raises(ValueError, match=r"learns from a dict with a batch of train samples for each of policy, v"):
+            cls(cfg).learn_mode.forward(data)
+
+
+@pytest.mark.parametrize("kind", sorted(set(ALL) - SEQUENCES))
+def test_a_policy_of_single_steps_refuses_sequences(kind):
+    cls, cfg = make_config(kind)
+    cfg.collect.unroll_len = 3
+    with pytest.raises(ConfigError, match=rf"unroll_len = 3 is not allowed for {cls.__name__}, which learns from sing"):
+        cls(cfg)
+    assert cls(cfg, enable_field=["collect", "eval"])._unroll_len == 3
+
+
+@pytest.mark.parametrize("kind", sorted(SEQUENCES))
+def test_a_policy_of_sequences_takes_them(kind):
+    cls, cfg = make_config(kind)
+    cfg.collect.unroll_len = 3
+    assert cls(cfg).learns_from_sequences
+
+
+def test_a_policy_of_one_s_own_may_make_sequences_of_any_base():
+    class Own(POLICY_REGISTRY.get("dqn")):
+        def _get_train_sample(self, transitions):
+            return transitions
+
+    _, cfg = make_config("dqn")
+    cfg.collect.unroll_len = 3
+    assert Own(cfg)._unroll_len == 3
