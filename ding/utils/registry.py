@@ -80,7 +80,7 @@ class Registry(dict[str, Any]):
         """
         if module_name in self:
             return self[module_name]
-        derived = None if self.derive is None else self.derive(module_name)
+        derived = self.derive(module_name) if self.derive is not None and isinstance(module_name, str) else None
         if derived is None:
             similar = nearest(str(module_name).lower(), self)
             hint = "" if similar is None else f" did you mean {similar!r}?"

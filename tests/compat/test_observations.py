@@ -11,7 +11,7 @@ from torch import nn
 
 from ding.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding.envs import BaseEnv, BaseEnvTimestep
-from ding.model import VAC, ConvEncoder, FCEncoder
+from ding.model import DQN, VAC, ConvEncoder, FCEncoder
 from ding.utils import ENV_REGISTRY
 
 PIPELINES = {"dqn": serial_pipeline, "ppo": serial_pipeline_onpolicy, "ppo_offpolicy": serial_pipeline}
@@ -169,3 +169,10 @@ def test_encoders_convert_integers_themselves():
     pixels = torch.randint(256, (2, 1, 36, 36), dtype=torch.uint8)
     image_encoder = ConvEncoder((1, 36, 36), [4, 4, 8]).bfloat16()
     assert torch.equal(image_encoder(pixels), image_encoder(pixels.bfloat16()))
+
+
+def test_only_a_batch_of_numbers_becomes_one_of_vectors():
+    model = DQN(1, 2)
+    assert [model(torch.zeros(shape))["logit"].shape for shape in ((5,), (1,), (5, 1))] == [(5, 2), (1, 2), (5, 2)]
+    with pytest.raises(ValueError, match=r"got observations of shape \(5, 3\)"):
+        model(torch.zeros(5, 3))

@@ -8,6 +8,7 @@ from easydict import EasyDict
 import ding.policy  # noqa: F401 registers the policies
 from ding.utils import POLICY_REGISTRY
 from ding.utils.config_helper import ConfigError
+from ding.utils.data.samples import Samples
 
 ALL = sorted(name for name in POLICY_REGISTRY.query() if not name.endswith("_command"))
 SEQUENCES = {"r2d2", "impala", "acer"}
@@ -66,9 +67,10 @@ def test_without_envs_there_are_no_actions(policy):
 
 
 def test_an_empty_batch_is_named(policy):
-    data = {"policy": [], "value": []} if policy.cfg.type == "ppg_offpolicy" else []
-    with pytest.raises(ValueError, match=r"the batch is empty; learn_mode.forward and learner.train need at least one"):
-        policy.learn_mode.forward(data)
+    for empty in ([], Samples({})):
+        data = {"policy": empty, "value": empty} if policy.cfg.type == "ppg_offpolicy" else empty
+        with pytest.raises(ValueError, match=r"the batch is empty; learn_mode.forward and learner.train need at least"):
+            policy.learn_mode.forward(data)
 
 
 def test_a_batch_of_two_buffers_is_not_a_list():

@@ -68,6 +68,8 @@ def test_a_registry_may_derive_what_is_not_registered():
     with pytest.raises(KeyError, match="unknown type 'x'; registered: known"):
         registry.get("x")
     assert list(registry.query()) == ["known"]
+    with pytest.raises(KeyError, match="unknown type None; registered: known"):
+        registry.get(None)
     registry.register("float", complex)
     assert registry.get("float") is complex
 

@@ -35,7 +35,7 @@ def observations_of(x: Any, obs_shape: ObsShape, model: nn.Module) -> Any:
     """Returns the observations [*B, *obs_shape] in `x` in floating point.
 
     They are `x` itself, or its entry `observation` if `x` is a dict; this also holds for dict observations. Integers
-    are converted to the dtype of the first parameter of `model`. Observations of shape (1,) may be numbers, [*B].
+    are converted to the dtype of the first parameter of `model`. Observations of shape (1,) may be numbers, [B].
 
     Args:
         obs_shape: a tuple; for dict observations a dict of tuples, whose keys are read from `x`.
@@ -65,13 +65,15 @@ def _entries(x: Any, obs_shape: Mapping[str, Any], model: nn.Module, path: str) 
         if isinstance(shape, Mapping):
             entries[name] = _entries(entry, shape, model, entry_path)
         else:
+            if shape == (1,) and entry.dim() > 1 and entry.shape[-1] != 1:
+                entry = entry.unsqueeze(-1)  # in a batch of dicts, entries [1] are [B]
             entries[name] = _checked(entry, shape, model, entry_path)
     return entries
 
 
 def _checked(observations: Tensor, obs_shape: Any, model: nn.Module, path: str) -> Tensor:
-    if obs_shape == (1,) and (observations.dim() == 1 or observations.shape[-1] != 1):
-        observations = observations.unsqueeze(-1)  # numbers, or entries [1] in a batch of dicts
+    if obs_shape == (1,) and observations.dim() == 1:
+        observations = observations.unsqueeze(-1)
     shape, rank = observations.shape, len(obs_shape)
     if shape[-rank:] != obs_shape or (rank == 3 and len(shape) != 4):
         raise ValueError(
@@ -90,7 +92,7 @@ def _entry_observation(x: Any) -> Tensor:
         x = x["observation"]
     if not isinstance(x, Tensor):
         raise TypeError(
-            f"the model takes observations as one array or as a dict of arrays, not as a {_described(x)}; let the env "
+            f"the model takes observations as one tensor or a dict of tensors, not as a {_described(x)}; let the env "
             "return an array, or a dict with policy.model.obs_shape as a dict of shapes, or pass a model of your own"
         )
     return x

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -268,6 +269,13 @@ def _hybrid_sizes(action_shape: Any) -> tuple[int, int]:
     return action_size(action_shape["action_type_shape"]), action_size(action_shape["action_args_shape"])
 
 
+def _with_earlier_names(signature: inspect.Signature) -> inspect.Signature:
+    parameters = dict(signature.parameters)
+    parameters["action_space"] = parameters["action_space"].replace(default=None)
+    parameters["actor_head_type"] = inspect.Parameter("actor_head_type", inspect.Parameter.KEYWORD_ONLY, default=None)
+    return signature.replace(parameters=list(parameters.values()))
+
+
 @MODEL_REGISTRY.register("qac")
 class QAC(ContinuousQAC):
     """`ContinuousQAC` by its name of earlier releases, in which `action_space` was also called `actor_head_type`.
@@ -280,6 +288,8 @@ class QAC(ContinuousQAC):
         >>> model(torch.rand(5, 3), mode="compute_actor")["action"].shape
         torch.Size([5, 2])
     """
+
+    __signature__ = _with_earlier_names(inspect.signature(ContinuousQAC))  # by which unknown keys of a config are found
 
     def __init__(
         self,

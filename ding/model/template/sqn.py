@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,8 @@ class SQN(nn.Module):
         >>> [q.shape for q in output["q_value"]], output["logit"].shape
         ([torch.Size([3, 2]), torch.Size([3, 2])], torch.Size([3, 2]))
     """
+
+    __signature__ = inspect.signature(DQN)  # by which unknown keys of a config are found
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()

@@ -52,6 +52,15 @@ def test_an_unknown_argument_is_named_with_the_known_ones_the_nearest_first(erro
     assert set(known.split(", ")) == set(inspect.signature(DQN).parameters)
 
 
+@pytest.mark.parametrize(
+    ("kind", "known"), [("sqn", "head_hidden_size"), ("qac", "actor_head_type"), ("qac_pixel", "share_encoder")]
+)
+def test_a_model_that_passes_its_arguments_on_knows_their_names(kind, known):
+    cfg = {"type": kind, "obs_shape": 4, "action_shape": 2, "hidden_sizes": [3]}
+    with pytest.raises(ConfigError, match=rf"hidden_sizes is unknown to the model .*\b{known}\b"):
+        create_model(cfg)
+
+
 def test_a_type_error_of_the_model_itself_stays_as_it_is():
     class Faulty(nn.Module):
         def __init__(self, size):
