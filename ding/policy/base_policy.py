@@ -109,6 +109,7 @@ class Policy(PolicySteps, Configurable, ABC):
 
     # Whether samples are sequences of steps. Other policies of this package learn from single steps.
     learns_from_sequences: ClassVar[bool] = False
+
     learn_function: ClassVar[type] = modes.learn_function
     collect_function: ClassVar[type] = modes.collect_function
     eval_function: ClassVar[type] = modes.eval_function

@@ -90,10 +90,10 @@ class R2D2Policy(Policy):
             "other.replay_buffer.replay_buffer_size": Setting(
                 10000, doc="Capacity of the replay buffer, in sequences."
             ),
-    learns_from_sequences: ClassVar[bool] = True
         },
         Policy.settings,
     )
+    learns_from_sequences: ClassVar[bool] = True
     has_discrete_actions: ClassVar[bool | None] = True
 
     def default_model(self) -> tuple[str, list[str]]:
