@@ -65,7 +65,6 @@ class PPGOffPolicy(ActorCriticPolicy):
             "learn.aux_freq": Setting(5, integer(1), "Number of iterations between two auxiliary phases."),
             "learn.aux_train_epoch": Setting(6, integer(1), "Number of epochs of such a phase."),
             "learn.aux_bc_weight": Setting(1, number(0), "Weight of the divergence from the old policy in this phase."),
-            "collect.unroll_len": Setting(rule=one_of(1)),
             "other.replay_buffer.multi_buffer": Setting(True, doc="Use a buffer for each name in this section."),
             "other.replay_buffer.policy.replay_buffer_size": 1000,
             "other.replay_buffer.value.replay_buffer_size": 1000,
