@@ -13,8 +13,32 @@ _MISSING = object()
 _SECTIONS = (
     *("env", "env.manager", "policy", "policy.learn", "policy.collect", "policy.eval", "policy.other"),
     *("policy.learn.learner", "policy.collect.collector", "policy.eval.evaluator"),
+    *("policy.model", "policy.other.replay_buffer", "policy.other.commander"),
 )
+# Sections that may also be None.
+_OPTIONAL = ("policy.model", "policy.other.replay_buffer", "policy.other.commander")
 _MAX_SEED = 2**32 - 1
+
+
+def check_keys(tree: Any, where: str) -> None:
+    """Raise if a key of a config cannot be an attribute of an `EasyDict`, or would hide a method that reads it.
+
+    Raises:
+        ConfigError: Names the key and its section.
+    """
+    if isinstance(tree, (list, tuple)):
+        for value in tree:
+            check_keys(value, where)
+    if not isinstance(tree, Mapping):
+        return
+    for key in tree:
+        if not isinstance(key, str) or key in ("get", "items"):
+            raise ConfigError(
+                f"the key {key!r} in {where} is not allowed: the keys of a config are attributes; choose a name that "
+                "is a str and no method of a dict"
+            )
+    for key, value in dict.items(tree) if isinstance(tree, dict) else tree.items():
+        check_keys(value, f"{where}.{key}")
 
 
 def check_sections(user: Mapping[str, Any]) -> None:
@@ -26,7 +50,8 @@ def check_sections(user: Mapping[str, Any]) -> None:
     for path in _SECTIONS:
         *above, key = path.rsplit(".", 1)
         section = value_at(user, above[0]) if above else user
-        if key in (section or {}) and not isinstance(section[key], Mapping):
+        is_section = key not in (section or {}) or isinstance(section[key], Mapping)
+        if not is_section and not (path in _OPTIONAL and section[key] is None):
             raise ConfigError(
                 f"{path} = {section[key]!r} is not allowed; it must be a dict; leave it out for the defaults"
             )

@@ -10,7 +10,7 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.config.checks import check_import_names, check_sections, check_seed, check_values
+from ding.config.checks import check_import_names, check_keys, check_sections, check_seed, check_values
 from ding.config.experiment import StartFolder, claim_experiment, save_project_state
 from ding.config.main_settings import MAIN_SETTINGS
 from ding.config.names import KnownKeys, UnknownKey, report_unknown, unknown_entries
@@ -240,6 +240,7 @@ def _as_easydict(cfg: Any, what: str) -> EasyDict:
     """Returns a copy of the argument `what`. Raises a TypeError if it is not a dict."""
     if not isinstance(cfg, Mapping):
         raise TypeError(f"{what} must be an EasyDict or a dict, got {type(cfg).__name__}: {cfg!r}")
+    check_keys(cfg, what)
     return EasyDict(copy.deepcopy(cfg))
 
 

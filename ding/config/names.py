@@ -28,6 +28,10 @@ _HOOKS = "policy.learn.learner.hook"  # hooks in full form have any name
 _CHECKED_ELSEWHERE = ("logger", _MODEL)
 
 
+# Number of keys that a warning names.
+_MOST_LISTED = 12
+
+
 class _Reader(Enum):
     """Who reads a section: the package, a class from outside that lists its keys, or one that does not."""
 
@@ -161,7 +165,7 @@ class KnownKeys:
         near = similar(name, (*self._names[at], *EVERYWHERE))
         if near is not None:
             return [], f"did you mean {_join(shown, near)}?"
-        near = similar(name, [known for known in self._places if "_" in known])
+        near = similar(name, (known for known in self._places if "_" in known))
         if near is None or reader is not _Reader.PACKAGE:
             return [], ""
         return [], f"did you mean {self._one_of(self._usual(self._places[near]))}?"
@@ -235,6 +239,8 @@ def _line(key: UnknownKey) -> str:
 def _listed(paths: list[str]) -> str:
     if len(paths) == 1:
         return f"the config key {paths[0]}; it has an effect only if your code reads it"
+    if len(paths) > _MOST_LISTED:
+        paths = [*paths[:_MOST_LISTED], f"and {len(paths) - _MOST_LISTED} others"]
     return f"the config keys {', '.join(paths)}; they have an effect only if your code reads them"
 
 
@@ -265,7 +271,10 @@ def similar(name: str, known: Iterable[str]) -> str | None:
 
     It is within an edit distance of 2; for names of up to four letters, that is smaller.
     """
-    distance, nearest = min(((edit_distance(name, key), key) for key in known), default=(3, ""))
+    letters = set(name)
+    # Two edits change the length by at most 2, and remove and add at most 2 letters each: most names need no distance.
+    near = (key for key in known if abs(len(key) - len(name)) <= 2 and len(letters ^ set(key)) <= 4)
+    distance, nearest = min(((edit_distance(name, key), key) for key in near), default=(3, ""))
     # Two other letters make a short name a different one, unless they are swapped.
     is_near = 2 * distance < len(nearest) or sorted(name) == sorted(nearest)
     return nearest if distance <= 2 and is_near else None

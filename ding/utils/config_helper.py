@@ -6,6 +6,8 @@ import copy
 import math
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import reduce
 from typing import Any, ClassVar, NamedTuple
 
@@ -211,6 +213,7 @@ class Configurable:
 EVERYWHERE = frozenset(("type", "import_names", "cfg_type", "name"))
 # Unknown keys that were reported when the config was compiled: (class, path in its section).
 _reported: set[tuple[Any, str]] = set()
+_is_compiled: ContextVar[bool] = ContextVar("is_compiled", default=False)
 
 
 def is_of_package(cls: Any) -> bool:
@@ -274,10 +277,19 @@ def check_section(cfg: Mapping[str, Any], cls: type, where: str = "", required: 
 
 def warn_of_unknown(cls: type, paths: Iterable[str], where: str = "") -> None:
     """Log a warning for each of these unknown keys of a section, unless `check_section` would not."""
-    if is_of_package(cls):
-        _warn_of_unknown(
-            [path for path in paths if (cls, path) not in _reported], where or cls.__name__, settings_of(cls)
-        )
+    if is_of_package(cls) and not _is_compiled.get():
+        new = [path for path in paths if (cls, path) not in _reported]
+        _warn_of_unknown(new, where or cls.__name__, settings_of(cls))
+
+
+@contextmanager
+def of_compiled_config() -> Iterator[None]:
+    """Do not warn of unknown keys in this block: the configs in it were compiled, perhaps in another process."""
+    token = _is_compiled.set(True)
+    try:
+        yield
+    finally:
+        _is_compiled.reset(token)
 
 
 def check_config(cfg: Mapping[str, Any], where: str, rules: Mapping[str, Rule], required: Iterable[str] = ()) -> None:

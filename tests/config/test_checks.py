@@ -164,3 +164,29 @@ def test_a_policy_type_that_is_misspelt_is_named_with_the_nearest():
     for kind in ("dqnn", "dqnn_command"):
         with pytest.raises(KeyError, match=r"create_config.policy: unknown type 'dqnn.*'; did you mean 'dqn'\?"):
             compiled(create=create_cfg(kind))
+
+
+# Keys.
+
+
+@pytest.mark.parametrize("key", [3, (1, 2), "items", "get"])
+def test_a_key_that_cannot_be_an_attribute_is_refused(key):
+    main = {"policy": {"learn": {"stages": [{"first": {key: 1}}]}}}
+    with pytest.raises(ConfigError) as e:
+        compiled(main)
+    assert str(e.value) == (
+        f"the key {key!r} in cfg.policy.learn.stages.first is not allowed: the keys of a config are attributes; choose "
+        "a name that is a str and no method of a dict"
+    )
+
+
+def test_sections_may_be_plain_dicts_and_hold_lists_of_dicts():
+    stages = [{"lr": 1}, {"gamma": [{"x": {}}]}]
+    main = {"policy": {"stages": stages, "learn": {"batch_size": 3}}, "env": {"keys": 1, "pop": 2}}
+    cfg = compiled(main)
+    assert (cfg.policy.stages, cfg.policy.learn.batch_size, cfg.env["keys"]) == (stages, 3, 1)
+
+
+@pytest.mark.parametrize("path", ["policy.model", "policy.other.replay_buffer", "policy.other.commander"])
+def test_a_section_that_something_else_replaces_is_refused(path):
+    assert refusal(path, [1]) == f"{path} = [1] is not allowed; it must be a dict; leave it out for the defaults"

@@ -5,6 +5,8 @@ import os
 
 import pytest
 from easydict import EasyDict
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from ding.config import compile_config, compile_config_parallel
@@ -18,7 +20,7 @@ from ding.config.utils import (
 from ding.envs import BaseEnv, DingEnvWrapper
 from ding.envs.env.gymnasium_env import GymnasiumEnv
 from ding.policy import DQNPolicy, PPOPolicy
-from ding.utils.config_helper import ConfigError
+from ding.utils.config_helper import ConfigError, edit_distance
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import MODEL_REGISTRY, POLICY_REGISTRY
 from ding.worker import BaseLearner, InteractionSerialEvaluator
@@ -451,3 +453,18 @@ def test_values_of_a_parallel_config_are_checked_too():
     with pytest.raises(ConfigError, match="seed = None is not allowed"):
         compile_config_parallel(parallel_test_main_config, *given, seed=None)
     assert os.listdir() == []
+
+
+def test_a_warning_names_a_dozen_keys_at_most(caplog):
+    main = main_cfg()
+    main.policy.learn.update({f"own_{index}": index for index in range(30)})
+    compiled(main)
+    (message,) = caplog.messages
+    assert message.count("policy.learn.own_") == 12 and ", and 18 others; they have" in message
+
+
+@given(st.text("abc_", max_size=6), st.lists(st.text("abc_", min_size=1, max_size=7), max_size=6))
+def test_the_similar_name_is_the_nearest_of_all(name, known):
+    distance, nearest = min(((edit_distance(name, key), key) for key in known), default=(3, ""))
+    is_near = distance <= 2 and (2 * distance < len(nearest) or sorted(name) == sorted(nearest))
+    assert similar(name, known) == (nearest if is_near else None)

@@ -7,15 +7,22 @@ from hypothesis import strategies as st
 
 from ding.utils.config_helper import (
     ConfigError,
+    Configurable,
+    Setting,
+    Settings,
     anything,
     boolean,
     check_config,
+    check_section,
     default_config_of,
     edit_distance,
     instance_of,
     integer,
+    mark_as_reported,
     number,
+    of_compiled_config,
     one_of,
+    settings_of,
 )
 from ding.utils.default_helper import one_time_warning
 
@@ -97,6 +104,33 @@ def test_an_unknown_key_warns_once_and_names_the_nearest(caplog):
         "Thing: ding does not read the config key sise; did you mean size?",
         "Thing: ding does not read the config key monitor.lgo; did you mean monitor.log?",
     ]
+
+
+class Thing(Configurable):
+    settings = Settings({"size": Setting(1, integer(1), "Size.")})
+
+
+Thing.__module__ = "ding.thing"
+
+
+def test_a_key_that_was_reported_at_compilation_is_not_reported_at_construction(caplog):
+    with of_compiled_config():
+        check_section({"first": 1}, Thing)
+    mark_as_reported(Thing, "second")
+    check_section({"second": 1}, Thing)
+    with pytest.raises(ConfigError, match="size = 0"), of_compiled_config():
+        check_section({"size": 0}, Thing)
+    assert caplog.messages == []
+    check_section({"first": 1}, Thing)
+    assert caplog.messages == ["Thing: ding does not read the config key first"]
+
+
+def test_a_class_from_outside_may_read_keys_that_its_settings_lack(caplog):
+    own = type("Own", (Thing,), {"config": {"size": 2, "width": 3}, "__module__": "own"})
+    check_section({"width": 3, "height": 4}, own)
+    assert caplog.messages == [] and list(settings_of(own)) == ["size", "width"]
+    with pytest.raises(ConfigError, match="Own: size = 0 is not allowed"):
+        check_section({"size": 0}, own)
 
 
 def test_a_value_in_the_place_of_a_section_raises():

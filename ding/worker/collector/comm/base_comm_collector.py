@@ -9,6 +9,7 @@ from typing import Any
 
 from easydict import EasyDict
 
+from ding.utils.config_helper import of_compiled_config
 from ding.utils.default_helper import derive_seed
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
@@ -75,7 +76,8 @@ class BaseCommCollector(ABC):
         name = task_info.get("collector_id", self._collector_uid)
         # A worker that an operator has added is named by its address.
         cfg.log_name = check_plain_name(name.replace(":", "_") if isinstance(name, str) else name)
-        collector = create_parallel_collector(cfg)
+        with of_compiled_config():
+            collector = create_parallel_collector(cfg)
         collector.get_policy_update_info = self.get_policy_update_info
         collector.send_metadata, collector.send_stepdata = self.send_metadata, self.send_stepdata
         return collector

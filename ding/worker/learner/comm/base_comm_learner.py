@@ -8,6 +8,7 @@ from typing import Any
 
 from easydict import EasyDict
 
+from ding.utils.config_helper import of_compiled_config
 from ding.utils.import_helper import import_module
 from ding.utils.pytorch_ddp_dist_helper import dist_finalize, dist_init
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
@@ -78,7 +79,8 @@ class BaseCommLearner(ABC):
         check_task(task_info, self._cfg)
         cfg = EasyDict(task_info["learner_cfg"])
         exp_name = cfg.get("exp_name", "default_experiment")
-        learner = create_learner(cfg, dist_info=[self._rank, self._world_size], exp_name=exp_name)
+        with of_compiled_config():
+            learner = create_learner(cfg, dist_info=[self._rank, self._world_size], exp_name=exp_name)
         try:
             self._equip(learner, task_info)
         except BaseException:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
+from ding.utils.config_helper import of_compiled_config
 from ding.utils.data.samples import Samples, columns_of, part_of, whole_of
 from ding.utils.file_helper import atomic_write
 from ding.utils.msgpack_helper import pack, unpack
@@ -103,7 +104,8 @@ class ReplayShard:
                 # A single shard has the name of a buffer without shards.
                 name = {} if self._shards == 1 else {"instance_name": f"buffer_shard{self._index}"}
                 cfg = shard_config(self._cfg, self._index, self._shards)
-                self._buffer = create_buffer(cfg, exp_name=self._exp_name, **name)
+                with of_compiled_config():
+                    self._buffer = create_buffer(cfg, exp_name=self._exp_name, **name)
                 self._buffer.start()
         return self.life
 
