@@ -231,7 +231,9 @@ def settings_of(cls: Any) -> Settings:
         own = getattr(base, "__dict__", {})
         settings = own.get("settings")
         if isinstance(settings, Settings):
-            table.update(settings)
+            for path, new in settings.items():  # rules and meanings of other bases stay
+                old = table.get(path, Setting())
+                table[path] = new._replace(rule=new.rule or old.rule, doc=new.doc or old.doc)
         elif isinstance(own.get("config"), Mapping):
             _add_paths(table, own["config"])
         for name in ("setting_rules",):  # transition: classes without a table

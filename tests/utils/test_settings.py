@@ -2,7 +2,7 @@
 
 import pytest
 
-from ding.utils.config_helper import NO_DEFAULT, Configurable, Setting, Settings, boolean, integer, one_of
+from ding.utils.config_helper import NO_DEFAULT, Configurable, Setting, Settings, boolean, integer, one_of, settings_of
 
 GLOSSARY = {"batch_size": Setting(rule=integer(1), doc="Number of samples in a batch.")}
 
@@ -81,3 +81,33 @@ def test_a_class_of_several_bases_has_the_settings_of_all_of_them():
 def test_an_unknown_path_is_a_key_error(path):
     with pytest.raises(KeyError):
         Settings({"learn.n": 1})[path]
+
+
+def test_the_settings_of_a_class_with_several_bases_have_the_rules_and_meanings_of_all():
+    class Base(Configurable):
+        settings = Settings({"n": Setting(1, integer(0), "Number.")})
+
+    class Mixin(Base):
+        settings = Settings({"eps": Setting(rule=integer(2), doc="Epsilon.")}, Base.settings)
+
+    class Own(Base):
+        settings = Settings({"n": Setting(5), "eps": Setting(3)}, Base.settings)
+
+    class Both(Own, Mixin):
+        pass
+
+    found = settings_of(Both)
+    assert found.config() == {"n": 5, "eps": 3}
+    assert [found[key].doc for key in ("n", "eps")] == ["Number.", "Epsilon."]
+    assert [found[key].rule(-1) is None for key in ("n", "eps")] == [False, False]
+
+
+def test_a_section_of_a_table_is_a_table():
+    settings = Settings({"run.n": Setting(1, integer(0), "Number."), "run.m.k": 2, "runs": 3})
+    assert settings.section("run").config() == {"n": 1, "m": {"k": 2}}
+    assert settings.section("run").rules()["n"](-1) is not None
+
+
+def test_rules_are_those_of_keys_and_of_sections_that_have_one():
+    settings = Settings({"open": Setting({}, boolean), "open.n": 1, "plain": {}, "plain.n": 1})
+    assert list(settings.rules()) == ["open", "open.n", "plain.n"]
