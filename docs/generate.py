@@ -282,11 +282,15 @@ def api_pages() -> dict[str, str]:
 
 
 def _exported(package: Any) -> Iterator[str]:
-    """Yields the full names of the classes and functions that a package exports."""
+    """Yields the full names of the classes and functions that a package exports; what has two names, once."""
+    told = set()
     for name in getattr(package, "__all__", ()):
         value = getattr(package, name)
         if (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__.startswith("ding."):
-            yield f"{value.__module__}.{value.__qualname__}"
+            path = f"{value.__module__}.{value.__qualname__}"
+            if path not in told:
+                yield path
+            told.add(path)
 
 
 BENCHMARKS = ("buffer", "collect", "serial", "sac", "imports", "managers", "parallel", "scale", "scale_data")
