@@ -17,7 +17,7 @@ from ding.policy import modes
 from ding.policy.settings import GLOSSARY, check_settings, setting
 from ding.policy.steps import PolicySteps
 from ding.torch_utils.mixed_precision import AUTOCAST_TYPES, MixedPrecision, compile_model, compile_option
-from ding.utils.config_helper import ConfigError, Configurable, Setting, Settings, boolean, integer, one_of
+from ding.utils.config_helper import ConfigError, Configurable, Setting, Settings, boolean, integer, one_of, settings_of
 from ding.utils.default_helper import deep_merge_dicts, one_time_warning
 from ding.utils.import_helper import import_module
 from ding.utils.object_state import attributes_state, load_attributes_state
@@ -134,7 +134,7 @@ class Policy(PolicySteps, Configurable, ABC):
         return copy.deepcopy(reduce(deep_merge_dicts, configs, {}))
 
     def __init__(self, cfg: EasyDict, model: nn.Module | None = None, enable_field: list[str] | None = None) -> None:
-        check_settings(cfg, type(self).__name__, self.settings)
+        check_settings(cfg, type(self).__name__, settings_of(type(self)))
         defaults = self._merged_config()
         for key in ("on_policy", "cuda", "multi_gpu", "bp_update_sync", "traj_len_inf"):
             if key not in cfg:

@@ -197,8 +197,8 @@ class Configurable:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         own = cls.__dict__.get("settings")
-        tables = [base.settings for base in cls.__bases__ if isinstance(getattr(base, "settings", None), Settings)]
-        if own is None and len(tables) > 1:
+        if own is None and len(cls.__bases__) > 1:
+            tables = [settings_of(base) for base in cls.__bases__ if issubclass(base, Configurable)]
             cls.settings = reduce(lambda base, table: Settings(table, base), reversed(tables))
         elif isinstance(own, Settings) and "config" not in cls.__dict__:
             cls.config = cls.settings.config()
@@ -226,19 +226,13 @@ def settings_of(cls: Any) -> Settings:
 
     A class from outside may define `config`, `default_config` or `config_keys` instead; they have no rules then.
     """
-    table: dict[str, Setting] = {}
-    for base in reversed(getattr(cls, "__mro__", (cls,))):
+    bases = getattr(cls, "__mro__", (cls,))
+    tables = (vars(base).get("settings") for base in bases if hasattr(base, "__dict__"))
+    table: dict[str, Setting] = dict(next((table for table in tables if isinstance(table, Settings)), {}))
+    for base in reversed(bases):
         own = getattr(base, "__dict__", {})
-        settings = own.get("settings")
-        if isinstance(settings, Settings):
-            for path, new in settings.items():  # rules and meanings of other bases stay
-                old = table.get(path, Setting())
-                table[path] = new._replace(rule=new.rule or old.rule, doc=new.doc or old.doc)
-        elif isinstance(own.get("config"), Mapping):
+        if isinstance(own.get("config"), Mapping) and not isinstance(own.get("settings"), Settings):
             _add_paths(table, own["config"])
-        for name in ("setting_rules",):  # transition: classes without a table
-            for path, rule in (own.get(name) or {}).items():
-                table[path] = table.get(path, Setting())._replace(rule=rule)
         for key in own.get("config_keys") or ():
             table.setdefault(key, Setting())
     if hasattr(cls, "default_config") and not is_of_package(cls):

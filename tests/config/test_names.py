@@ -147,7 +147,7 @@ def test_a_key_with_several_places_names_them_with_their_meanings(caplog):
     compiled(with_value(main_cfg(), "policy.learn.n_steps", 4))
     assert caplog.messages == [
         "ding does not read the config key policy.learn.n_steps; use policy.collect.n_sample (Number of samples of one "
-        "collection) or policy.nstep"
+        "collection) or policy.nstep (Number of steps of the n-step return)"
     ]
 
 
