@@ -28,6 +28,8 @@ _HOOKS = "policy.learn.learner.hook"  # hooks in full form have any name
 _CHECKED_ELSEWHERE = ("logger", _MODEL)
 
 
+# Sections of the main config that no worker reads.
+_PLAIN = ("env", "policy", "policy.learn", "policy.collect", "policy.eval", "policy.other")
 # Number of keys that a warning names.
 _MOST_LISTED = 12
 
@@ -156,6 +158,8 @@ class KnownKeys:
 
     def _hint(self, at: str, shown: str, name: str, reader: _Reader) -> tuple[list[str], str]:
         """Return the keys that are meant by an unknown one, and a sentence about them."""
+        if "." in name:
+            return [], "write a section for each part of its path"
         places = self._usual(path for path in self._places.get(name, ()) if _may_mean(at, path, reader))
         if places:
             return places, f"it works as {self._one_of(places)}"
@@ -255,15 +259,12 @@ def _equal(one: Any, other: Any) -> bool:
 def _may_mean(at: str, path: str, reader: _Reader) -> bool:
     """Return whether a key in the section `at` may be meant as the known key `path` of the same name."""
     section, _, name = path.rpartition(".")
-    if section.count(".") > 3 and not section.endswith(".hook"):
+    if section.count(".") > 3:  # deep within a worker, where names are as general as print_freq
         return False
     if reader is not _Reader.PACKAGE and at.startswith("env"):
         return section == "env.manager"
     # Short names, such as alpha, have different meanings in different sections.
     return "_" in name or section in _PLAIN or section.startswith(_join(at, ""))
-
-
-_PLAIN = ("env", "policy", "policy.learn", "policy.collect", "policy.eval", "policy.other")
 
 
 def similar(name: str, known: Iterable[str]) -> str | None:

@@ -143,6 +143,13 @@ def test_a_strict_error_names_all_keys_and_says_how_to_declare_ones_own():
     assert os.listdir() == []
 
 
+def test_a_path_as_a_key_is_no_path(caplog):
+    compiled({**main_cfg(), "policy.learn.learning_rate": 3})
+    assert caplog.messages == [
+        "ding does not read the config key policy.learn.learning_rate; write a section for each part of its path"
+    ]
+
+
 def test_a_key_with_several_places_names_them_with_their_meanings(caplog):
     compiled(with_value(main_cfg(), "policy.learn.n_steps", 4))
     assert caplog.messages == [
