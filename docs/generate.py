@@ -9,11 +9,9 @@ The config reference comes from the table `settings` of each class: defaults, ch
 
 from __future__ import annotations
 
-import ast
 import importlib
 import importlib.metadata
 import inspect
-import io
 import json
 import os
 import pathlib
@@ -22,7 +20,6 @@ import platform
 import subprocess
 import sys
 import textwrap
-import tokenize
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -42,53 +39,6 @@ SECTIONS = (
     ("Env managers", "env_manager", "env.manager"),
     ("Commanders", "commander", "policy.other.commander"),
 )
-# Meanings of keys that several classes have, by the end of their path.
-GLOSSARY = {
-    "priority": "Sample by priority.",
-    "priority_IS_weight": "Correct prioritized sampling with importance weights; needs `priority`.",
-    "collect_print_freq": "Number of collections between two reports in the log.",
-    "deepcopy_obs": "Kept for compatibility: observations are always copied once.",
-    "transform_obs": "Kept for compatibility.",
-    "replay_buffer_size": "Capacity, in samples.",
-    "max_use": "How often a sample may be drawn.",
-    "storage": "Where the columns are stored: `memory` or `memmap`.",
-    "storage_path": "Folder of the files, with `memmap`.",
-    "share_frames": "Store frames that stacked observations have in common once.",
-    "deepcopy": "Return deep copies of samples.",
-    "enable_track_used_data": "Delete the files of samples that leave the buffer.",
-    "periodic_thruput_seconds": "Seconds between two throughput reports.",
-    "periodic_thruput.seconds": "Seconds between two throughput reports.",
-    "episode_num": "Maximum number of episodes of each env.",
-    "max_retry": "Number of attempts of a failing step or reset.",
-    "retry_type": "What a retry does: `reset` starts the episode again, `renew` creates the env again.",
-    "retry_waiting_time": "Seconds between two attempts.",
-    "step_timeout": "Time limit of a step in seconds; None for no limit.",
-    "reset_timeout": "Time limit of a reset in seconds.",
-    "connect_timeout": "Time limit of an env's start in seconds.",
-    "step_wait_timeout": "Seconds to wait for more envs once `wait_num` are ready.",
-    "wait_num": "Minimum number of envs to wait for in each step.",
-    "auto_reset": "Whether an env is reset when its episode ends.",
-    "reset_inplace": "Reset envs one after the other.",
-    "shared_memory": "Transfer observations through shared memory.",
-    "copy_on_get": "Copy observations out of shared memory.",
-    "context": "Start method of processes.",
-    "train_iterations": "Number of iterations after which the learner stops.",
-    "hook.load_ckpt_before_run": "Checkpoint to start from.",
-    "hook.log_show_after_iter": "Number of iterations between two tables in the log.",
-    "hook.save_ckpt_after_iter": "Number of iterations between two checkpoints.",
-    "hook.save_ckpt_after_run": "Whether to save a checkpoint at the end.",
-    "dataloader.num_workers": "Number of threads that load samples, in parallel training.",
-    "log_policy": "Whether the policy is described in the log.",
-    "only_monitor_rank0": "Whether only rank 0 logs.",
-    "eval_interval": "Seconds from the start of one evaluation to that of the next.",
-    "collector_task_space": "Maximum number of concurrent collector tasks.",
-    "learner_task_space": "Maximum number of concurrent learner tasks.",
-    "is_multitask_pipeline": "Whether all ranks log, whatever `only_monitor_rank0` is.",
-    **dict.fromkeys(
-        ("episodic_life", "reward_clip", "stack_num", "gray_scale", "frame_skip"),
-        "Option of the Atari envs of EnvPool; None for its default.",
-    ),
-}
 PACKAGES = {
     "Entry": ("ding.entry",),
     "Config": ("ding.config",),
@@ -132,14 +82,12 @@ def config_reference() -> str:
 def _class_table(heading: str, cls: type, classes: Mapping[type, str]) -> str:
     """Returns the table of the keys in which `cls` differs from its nearest base class among `classes`."""
     settings: Mapping[str, Setting] = getattr(cls, "settings", {})
-    if not settings:
-        return _class_table_of_comments(heading, cls)
     summary = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
     lines = [f"### {heading}\n", f"{cls.__name__}: {summary}\n"]
     base: Any = next((b for b in cls.__mro__[1:] if b in classes), None)
     if base is not None:
         lines.append(f"Based on {base.__name__}.\n")
-    known: Mapping[str, Setting] = base.settings if base is not None else {}
+    known: Mapping[str, Setting] = getattr(base, "settings", {})
     own = [path for path in _by_section(settings) if settings[path] != known.get(path) and path != "type"]
     rows = [_row(path, settings[path]) for path in own]
     if rows:
@@ -162,111 +110,11 @@ def _row(path: str, setting: Setting) -> str:
     return f"| `{path}` | {text} | {_allowed(setting.rule)} | {setting.doc} |"
 
 
-# Up to `api_pages`: the tables of classes without `settings`, from the comments in their dict `config`.
-def _class_table_of_comments(heading: str, cls: type) -> str:
-    defaults = cls.__dict__.get("config") or {}
-    base = next((b for b in cls.__mro__[1:] if b.__dict__.get("config")), None)
-    summary = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
-    lines = [f"### {heading}\n", f"{cls.__name__}: {summary}\n"]
-    if base is not None and not base.__name__.startswith("_"):
-        lines.append(f"Based on {base.__name__}.\n")
-    rows = list(_rows(defaults, _comments(cls), _rules(cls), ""))
-    if rows:
-        lines += ["| key | default | allowed | meaning |", "|---|---|---|---|", *rows, ""]
-    return "\n".join(lines)
-
-
-def _rows(tree: Mapping[str, Any], comments: Mapping[str, str], rules: Mapping[str, Any], prefix: str) -> Iterator[str]:
-    for key, value in tree.items():
-        path = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value:
-            if path in comments:
-                yield f"| `{path}` | | | {comments[path]} |"
-            yield from _rows(value, comments, rules, f"{path}.")
-        elif key not in ("cfg_type", "type") and (value != {} or path in comments):
-            text = "a function" if callable(value) else f"`{value!r}`"
-            yield f"| `{path}` | {text} | {_allowed(rules.get(path))} | {comments.get(path) or _glossary(path)} |"
-
-
-def _glossary(path: str) -> str:
-    names = path.split(".")
-    return next((GLOSSARY[end] for i in range(len(names)) if (end := ".".join(names[i:])) in GLOSSARY), "")
-
-
 def _allowed(rule: Any) -> str:
     if rule is None:
         return "-"
     allowed = rule(object())
     return "-" if allowed is None else str(allowed).replace("|", "\\|")
-
-
-def _rules(cls: type) -> dict[str, Any]:
-    """Returns the rules of the class, its base classes and their modules, by dotted key."""
-    rules: dict[str, Any] = {}
-    for base in reversed(cls.__mro__):
-        module = sys.modules.get(base.__module__)
-        for name, value in vars(module).items() if base.__module__.startswith("ding.") else ():
-            if name.endswith("_RULES") and isinstance(value, Mapping):
-                rules.update(value)
-        rules.update(base.__dict__.get("config_rules") or {})
-    return rules
-
-
-def _comments(cls: type) -> dict[str, str]:
-    """Returns the comment above each key of the dict `config` of the class, by dotted key."""
-    source = inspect.getsource(sys.modules[cls.__module__])
-    node = _config_node(cls, ast.parse(source))
-    if isinstance(node, ast.Name):  # a constant, perhaps of another module
-        value = getattr(sys.modules[cls.__module__], node.id)
-        for module in list(sys.modules.values()):
-            if getattr(module, "__name__", "").startswith("ding.") and getattr(module, node.id, None) is value:
-                source = inspect.getsource(module)
-                found = _assigned(ast.parse(source).body, node.id)
-                if found is not None:
-                    node = found
-                    break
-    by_line = {
-        token.start[0]: token.string.lstrip("# ").strip()
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    }
-    starts = {line: text.strip() for line, text in enumerate(source.splitlines(), 1)}
-    comments: dict[str, str] = {}
-    _read_comments(node, by_line, starts, "", comments)
-    return comments
-
-
-def _config_node(cls: type, tree: ast.Module) -> ast.AST | None:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
-            return _assigned(node.body, "config")
-    return None
-
-
-def _assigned(body: list[ast.stmt], name: str) -> ast.AST | None:
-    for node in body:
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-            return node.value  # type: ignore[attr-defined,no-any-return]
-    return None
-
-
-def _read_comments(
-    node: ast.AST | None, by_line: Mapping[int, str], starts: Mapping[int, str], prefix: str, into: dict[str, str]
-) -> None:
-    if not isinstance(node, ast.Dict):
-        return
-    for key, value in zip(node.keys, node.values, strict=True):
-        if not isinstance(key, ast.Constant):
-            continue
-        path, line, text = f"{prefix}{key.value}", key.lineno, []
-        while line - 1 in by_line and starts[line - 1].startswith("#"):
-            line -= 1
-            text.insert(0, by_line[line])
-        own = by_line.get(value.end_lineno or 0) if value.lineno == value.end_lineno else None
-        if text or own:
-            into[path] = (" ".join(text) if text else str(own)).replace("|", "\\|")
-        _read_comments(value, by_line, starts, f"{path}.", into)
 
 
 def api_pages() -> dict[str, str]:
