@@ -207,7 +207,23 @@ def configs(policy: str) -> tuple[dict[str, Any], dict[str, Any]]:
 # Env steps to the stop value in DI-engine 0.5.3, by seed; None where a run ended without it.
 ORIGINAL: dict[str, dict[int, int | None]] = {
     "dqn": {5: 1080, 6: 1080, 7: 1464, 8: 1336, 9: 1080},
-    "c51": {5: 15728, 6: 8504, 7: 15408, 8: 13280, 9: 13168},
+    "c51": {
+        0: 6200,
+        1: 17776,
+        2: 14352,
+        3: 22216,
+        4: 14440,
+        5: 15728,
+        6: 8504,
+        7: 15408,
+        8: 13280,
+        9: 13168,
+        10: 7376,
+        11: 24688,
+        12: 19136,
+        13: 12088,
+        14: 9600,
+    },
     "qrdqn": {
         0: 28912,
         1: 37600,
