@@ -32,7 +32,7 @@ class NoteIterations(LearnerHook):
         self.seen = []
 
     def __call__(self, engine):
-        self.seen.append((engine.last_iter.val, sorted(engine.log_buffer["scalar"])[0]))
+        self.seen.append(engine.last_iter.val)
 
 
 def compiled():
@@ -86,7 +86,7 @@ def test_a_script_with_its_own_loop_trains(manager, tmp_path, monkeypatch):
         for _ in range(cfg.policy.learn.update_per_collect):
             train_data = buffer.sample(learner.policy.get_attribute("batch_size"), learner.train_iter)
             learner.train(train_data, collector.envstep)
-    assert [iteration for iteration, _ in hook.seen] == [0, 1, 2, 3, 4, 5]
+    assert hook.seen == [0, 1, 2, 3, 4, 5]
     assert buffer.count() == 16 and collector.envstep >= 16
 
     recorded_env = BaseEnvManager(env_fn=[lambda: Recorder(env_cfg) for _ in range(2)], cfg=cfg.env.manager)
