@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -65,43 +67,55 @@ def load_parts(
         >>> parts = {"model": net, "optimizer": torch.optim.Adam(net.parameters())}
         >>> load_parts(parts, parts_state(parts))
     """
+    _check_keys(parts, state, optional)
+    given = {key: part for key, part in parts.items() if key in state}
+    fitted: dict[str, Any] = {}
+    for key, part in given.items():
+        if isinstance(part, torch.optim.Optimizer):
+            fitted[key] = fit_optimizer_state(part, state[key], names, key)
+        elif isinstance(part, Tensor) and not _is_like(state[key], part):
+            raise ValueError(
+                f"{key} does not fit: it is {_describe(state[key])}, and must be a tensor {_describe(part)}"
+            )
+    _load_all_or_none([(part, fitted.get(key, state[key])) for key, part in given.items()])
+
+
+def _check_keys(parts: Mapping[str, Any], state: Any, optional: Collection[str]) -> None:
+    if not isinstance(state, Mapping):
+        raise ValueError(f"the state is {_describe(state)}; it must be a dict with {', '.join(parts)}")
     missing = [key for key in parts if key not in state and key not in optional]
     if missing:
+        keys = [*map(str, state)]
+        more = f" and {len(keys) - _LISTED} more" if len(keys) > _LISTED else ""
         raise ValueError(
-            f"the state lacks {', '.join(missing)}; it has {', '.join(map(str, state)) or 'nothing'}. It was not saved "
-            "by the learn mode of such a policy, or with other settings"
+            f"the state lacks {', '.join(missing)}; it has {', '.join(keys[:_LISTED]) or 'nothing'}{more}. It was not "
+            "saved by the learn mode of such a policy, or with other settings"
         )
-    given = {key: part for key, part in parts.items() if key in state}
-    optimizers = {key: part for key, part in given.items() if isinstance(part, torch.optim.Optimizer)}
-    tensors = {key: part for key, part in given.items() if isinstance(part, Tensor)}
-    fitted = {key: fit_optimizer_state(part, state[key], names, key) for key, part in optimizers.items()}
-    for key, tensor in tensors.items():
-        _check_shape(key, tensor, state[key])
-    others = [(part, state[key]) for key, part in given.items() if key not in optimizers and key not in tensors]
-    _load_all_or_none(others)
-    for key, tensor in tensors.items():
-        with torch.no_grad():
-            tensor.copy_(state[key])
-    for key, optimizer in optimizers.items():
-        optimizer.load_state_dict(fitted[key])
 
 
 def _load_all_or_none(loads: Sequence[tuple[Any, Any]]) -> None:
     """Load the state of each part; if one refuses it, restore all. A module has then loaded what fits."""
-    before: list[tuple[Any, Any]] = []
+    undo: list[Callable[[], Any]] = []
     try:
         for part, state in loads:
-            before.append((part, copy.deepcopy(part.state_dict())))
-            part.load_state_dict(state)
+            undo.append(_undo_of(part))
+            if isinstance(part, Tensor):
+                part.detach().copy_(state)
+            else:
+                part.load_state_dict(state)
     except Exception:
-        for part, state in before:
-            part.load_state_dict(state)
+        for restore in undo:
+            restore()
         raise
 
 
-def _check_shape(key: str, own: Tensor, value: Any) -> None:
-    if not isinstance(value, Tensor) or value.shape != own.shape:
-        raise ValueError(f"{key} does not fit: it is {_describe(value)}, and must be a tensor {list(own.shape)}")
+def _undo_of(part: Any) -> Callable[[], Any]:
+    """Returns a function that brings `part` back to where it is now."""
+    if isinstance(part, torch.optim.Optimizer):  # whose state is replaced, not written to
+        return partial(vars(part).update, {"state": part.state, "param_groups": part.param_groups})
+    if isinstance(part, Tensor):
+        return partial(part.detach().copy_, part.detach().clone())
+    return partial(part.load_state_dict, copy.deepcopy(part.state_dict()))
 
 
 def load_optimizer_state(optimizer: torch.optim.Optimizer, state: Any, names: Names | None = None) -> None:
@@ -132,8 +146,8 @@ def fit_optimizer_state(
     for order in (own_order, *orders):
         sorted_entries = [entry for _, entry in sorted(zip(order, entries, strict=True), key=itemgetter(0))]
         if not _mismatches(optimizer, parameters, groups, sorted_entries, names):
-            # Copied: torch keeps the tensors, and several optimizers may load one state.
-            kept = {position: copy.deepcopy(entry) for position, entry in enumerate(sorted_entries) if entry}
+            pairs = enumerate(zip(parameters, sorted_entries, strict=True))
+            kept = {position: _copy_entry(parameter, entry) for position, (parameter, entry) in pairs if entry}
             return {"state": kept, "param_groups": groups}
     problems = _mismatches(optimizer, parameters, groups, entries, names)
     more = f"; and {len(problems) - _LISTED} more" if len(problems) > _LISTED else ""
@@ -143,6 +157,20 @@ def fit_optimizer_state(
     )
 
 
+def _copy_entry(parameter: Tensor, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Copy what is saved for a parameter: torch keeps the tensors, and several optimizers may load one state.
+
+    Tensors like the parameter get its strides, too: fused steps walk through both in the order of memory, and write
+    beyond the memory of an expanded tensor.
+    """
+    return {
+        name: torch.empty_like(parameter, dtype=value.dtype, device=value.device, requires_grad=False).copy_(value)
+        if isinstance(value, Tensor) and value.shape == parameter.shape and name in _SHAPED
+        else copy.deepcopy(value)
+        for name, value in entry.items()
+    }
+
+
 def _parse(
     optimizer: torch.optim.Optimizer, state: Any, key: str
 ) -> tuple[list[dict[str, Any]], list[Mapping[str, Any]]]:
@@ -150,6 +178,17 @@ def _parse(
     if not isinstance(state, Mapping) or not {"state", "param_groups"} <= state.keys():
         raise ValueError(f"{key} is {_describe(state)}; the state of an optimizer has state and param_groups")
     own, saved = optimizer.param_groups, state["param_groups"]
+    has_groups = isinstance(saved, Sequence) and all(
+        isinstance(group, Mapping) and isinstance(group.get("params"), Sequence) for group in saved
+    )
+    has_entries = isinstance(state["state"], Mapping) and all(
+        entry is None or isinstance(entry, Mapping) for entry in state["state"].values()
+    )
+    if not has_groups or not has_entries:
+        raise ValueError(
+            f"the state of {key} is damaged: state must be a dict of dicts, "
+            "and param_groups a list of dicts with params"
+        )
     sizes, own_sizes = [len(group["params"]) for group in saved], [len(group["params"]) for group in own]
     if sizes != own_sizes:
         raise ValueError(
@@ -166,7 +205,7 @@ def _parse(
         numbers = list(range(first, first + len(group["params"])))
         groups.append({**own_group, **group, **fixed, "params": numbers})
         first += len(numbers)
-    return groups, [state["state"].get(number, {}) for number in ids]
+    return groups, [state["state"].get(number) or {} for number in ids]
 
 
 def _mismatches(
@@ -177,6 +216,8 @@ def _mismatches(
     names: Names | None,
 ) -> list[str]:
     """Returns what does not fit, a line for each parameter."""
+    if not _is_of_torch(optimizer):
+        return []
     required = next((names for kind, names in _REQUIRED.items() if isinstance(optimizer, kind)), ())
     options = [group for group in groups for _ in group["params"]]
     problems = []
@@ -189,24 +230,38 @@ def _mismatches(
     return problems
 
 
+def _is_of_torch(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether torch defines what the state is; another's may have the names, but, say, moments of lower rank."""
+    bases = (cls for cls in type(optimizer).__mro__ if issubclass(cls, torch.optim.Optimizer))
+    return any(cls.__module__.startswith("torch.optim.") and cls is not torch.optim.Optimizer for cls in bases)
+
+
 def _mismatch(parameter: Tensor, entry: Mapping[str, Any], required: Sequence[str]) -> str | None:
     missing = [name for name in required if name not in entry]
     if missing:
         return f"{', '.join(missing)} missing beside {', '.join(map(str, entry))}"
     for name, value in entry.items():
         if name == "step":
-            is_number = isinstance(value, int | float) or (isinstance(value, Tensor) and value.numel() == 1)
-            if not is_number:
-                return f"step is {_describe(value)}, not a number"
-        elif name in _SHAPED and value is not None:
-            is_like = isinstance(value, Tensor) and value.shape == parameter.shape
-            if not is_like or value.is_floating_point() != parameter.is_floating_point():
-                return f"{name} is {_describe(value)}"
+            if isinstance(value, Tensor) and value.numel() == 1 and not value.is_meta:
+                value = value.item()
+            if not (isinstance(value, int | float) and 0 <= value < math.inf):
+                return f"step is {value if isinstance(value, int | float) else _describe(value)}, not a count of steps"
+        elif name in _SHAPED and value is not None and not _is_like(value, parameter):
+            return f"{name} is {_describe(value)}"
     return None
+
+
+def _is_like(value: Any, own: Tensor) -> bool:
+    """Whether a value can be copied into `own` without a loss of anything but precision."""
+    if not isinstance(value, Tensor) or value.shape != own.shape or value.is_meta:
+        return False
+    kinds = [(t.is_floating_point(), t.is_complex(), t.layout, t.is_quantized) for t in (value, own)]
+    return kinds[0] == kinds[1]
 
 
 def _describe(value: Any) -> str:
     if isinstance(value, Tensor):
         kind = "" if value.is_floating_point() else f" of {value.dtype}"
-        return f"{list(value.shape)}{kind}"
+        layout = " without data" if value.is_meta else "" if value.layout == torch.strided else f" of {value.layout}"
+        return f"{list(value.shape)}{kind}{layout}"
     return f"a {type(value).__name__}"

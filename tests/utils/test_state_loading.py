@@ -92,7 +92,7 @@ def changed(state, **entries):
         ({"exp_avg": torch.zeros(4, 3, dtype=torch.int64)}, r"exp_avg is \[4, 3\] of torch.int64"),
         ({"exp_avg": torch.zeros(12)}, r"exp_avg is \[12\]"),
         ({"exp_avg": 0.0}, "exp_avg is a float"),
-        ({"step": torch.zeros(2)}, r"step is \[2\], not a number"),
+        ({"step": torch.zeros(2)}, r"step is \[2\], not a count of steps"),
         ({"max_exp_avg_sq": torch.zeros(3)}, r"max_exp_avg_sq is \[3\]"),
     ],
 )
@@ -238,3 +238,156 @@ def test_checkpoint_files_are_checked_before_the_model_is_loaded(tmp_path):
     with pytest.raises(RuntimeError, match=r"1\.weight"):
         helper.load(path, other)
     assert_states_equal(other.state_dict(), before)
+
+
+def expanded(value):
+    return torch.zeros(1).expand(value.shape)
+
+
+def transposed(value):
+    return value.t().contiguous().t() if value.ndim == 2 else value
+
+
+@pytest.mark.parametrize("change", [expanded, transposed, lambda value: torch.cat([value, value])[: len(value)]])
+def test_a_state_steps_alike_whatever_its_strides_are(change):
+    # The fused step writes beyond the memory of an expanded tensor, which can end the process.
+    _, source = trained(3, 64, 2)
+    state = source.state_dict()
+    own, other = copy.deepcopy(state), copy.deepcopy(state)
+    for number, entry in state["state"].items():
+        for name in ("exp_avg", "exp_avg_sq"):
+            other["state"][number][name] = change(entry[name])
+            own["state"][number][name] = change(entry[name]).clone(memory_format=torch.contiguous_format)
+    nets = []
+    for loaded in (own, other):
+        torch.manual_seed(0)
+        net, optimizer = trained(3, 64, 2)
+        optimizer.load_state_dict(loaded)
+        for _ in range(3):
+            step(net, optimizer)
+        nets.append(net)
+    assert_states_equal(nets[0].state_dict(), nets[1].state_dict())
+
+
+def test_entries_that_share_their_memory_are_separated():
+    net, optimizer = trained(3, 4)
+    state = optimizer.state_dict()
+    for entry in state["state"].values():
+        entry["exp_avg_sq"] = entry["exp_avg"]
+    optimizer.load_state_dict(state)
+    entry = optimizer.state[net[0].weight]
+    assert entry["exp_avg"].data_ptr() != entry["exp_avg_sq"].data_ptr()
+
+
+def test_the_moments_of_a_convolution_get_the_memory_format_of_its_weight():
+    nets = []
+    for memory_format in (torch.contiguous_format, torch.channels_last):
+        torch.manual_seed(0)
+        net = nn.Conv2d(3, 4, 3)
+        optimizer = Adam(net.parameters(), lr=0.01)
+        for _ in range(2):
+            net(torch.arange(108.0).view(1, 3, 6, 6)).square().mean().backward()
+            optimizer.step()
+            state = optimizer.state_dict()
+            net = net.to(memory_format=memory_format)
+            optimizer = Adam(net.parameters(), lr=0.01)
+            optimizer.load_state_dict(state)
+        nets.append(net)
+    torch.testing.assert_close(nets[0].weight, nets[1].weight, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (torch.zeros(4, 3).to_sparse(), r"0 \[4, 3\]: exp_avg is \[4, 3\] of torch.sparse_coo"),
+        (torch.zeros(4, 3, device="meta"), r"0 \[4, 3\]: exp_avg is \[4, 3\] without data"),
+        (torch.zeros(4, 3) * 1j, r"0 \[4, 3\]: exp_avg is \[4, 3\] of torch.complex64"),
+    ],
+)
+def test_moments_that_cannot_be_those_of_the_parameter_are_refused(value, message):
+    _, optimizer = trained(3, 4)
+    state = optimizer.state_dict()
+    state["state"][0]["exp_avg"] = value
+    with pytest.raises(ValueError, match=message):
+        optimizer.load_state_dict(state)
+
+
+@pytest.mark.parametrize("count", [torch.tensor(-1.0), float("nan"), torch.tensor(float("inf"))])
+def test_a_step_that_is_no_count_is_refused(count):
+    _, optimizer = trained(3, 4)
+    state = optimizer.state_dict()
+    state["state"][1]["step"] = count
+    with pytest.raises(ValueError, match=f"parameter 1 .*: step is {float(count)!r}, not a count of steps"):
+        optimizer.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"state": [1]},
+        {"state": {0: torch.ones(3)}},
+        {"param_groups": None},
+        {"param_groups": [{"lr": 1.0}]},
+        {"param_groups": [{"params": 2}]},
+    ],
+)
+def test_a_state_of_another_structure_is_refused(change):
+    _, optimizer = trained(3, 4)
+    with pytest.raises(ValueError, match="the state of optimizer is damaged: state must be a dict of dicts, and"):
+        optimizer.load_state_dict({**optimizer.state_dict(), **change})
+
+
+class LowRank(torch.optim.Optimizer):
+    """Keeps the moment of each row alone, under the name that Adam has for its own."""
+
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+
+    def step(self):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                rows = parameter.grad.reshape(len(parameter), -1).mean(1)
+                self.state[parameter]["exp_avg"] = self.state[parameter].get("exp_avg", 0) * 0.9 + rows
+
+
+def test_an_optimizer_of_a_program_may_name_what_it_likes_as_adam_does():
+    net, optimizer = trained(3, 4, kind=LowRank)
+    other = LowRank(net.parameters(), lr=0.5)
+    load_optimizer_state(other, optimizer.state_dict())
+    assert_states_equal(other.state_dict(), optimizer.state_dict())
+    assert other.state[net[0].weight]["exp_avg"].shape == (4,)
+
+
+class Refusing(torch.optim.SGD):
+    refuses = False
+
+    def load_state_dict(self, state_dict):
+        super().load_state_dict(state_dict)
+        if self.refuses:
+            raise RuntimeError("not today")
+
+
+def test_nothing_is_loaded_if_an_optimizer_of_a_program_refuses_its_state():
+    parts = make_parts(3, 4)
+    last = parts["last"] = Refusing(parts["model"].parameters(), lr=0.1, momentum=0.9)
+    step(parts["model"], last)
+    state = copy.deepcopy(parts_state(parts))
+    state["alpha"] += 1
+    state["optimizer"]["param_groups"][0]["lr"] = state["last"]["param_groups"][0]["lr"] = 7.0
+    state["model"]["0.weight"] += 1
+    last.refuses = True
+    refused(parts, state, "not today", RuntimeError)
+
+
+@pytest.mark.parametrize(("state", "kind"), [(None, "NoneType"), ([1], "list"), ("model", "str")])
+def test_what_is_no_dict_of_parts_is_refused(state, kind):
+    refused(make_parts(3, 4), state, f"the state is a {kind}; it must be a dict with model, target_model, optimizer")
+
+
+def test_a_long_state_of_a_bare_module_is_not_listed_whole():
+    parts = {"model": make_net(*[2] * 9)}
+    refused(parts, parts["model"].state_dict(), "the state lacks model; it has 0.weight, .*, 3.bias and 8 more. It was")
+
+
+def test_a_tensor_of_another_kind_is_refused():
+    refused({"alpha": torch.ones(2)}, {"alpha": torch.ones(2) * 1j}, r"alpha .* is \[2\] of torch.complex64, and must")
