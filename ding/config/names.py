@@ -15,9 +15,9 @@ from ding.utils.config_helper import (
     NO_DEFAULT,
     ConfigError,
     Setting,
-    edit_distance,
     is_of_package,
     mark_as_reported,
+    nearest,
     settings_of,
 )
 from ding.utils.default_helper import one_time_warning
@@ -166,10 +166,10 @@ class KnownKeys:
         meant = self._usual(keys_meant_by(name, self))
         if meant:
             return meant, f"use {self._one_of(meant)}"
-        near = similar(name, (*self._names[at], *EVERYWHERE))
+        near = nearest(name, (*self._names[at], *EVERYWHERE))
         if near is not None:
             return [], f"did you mean {_join(shown, near)}?"
-        near = similar(name, (known for known in self._places if "_" in known))
+        near = nearest(name, (known for known in self._places if "_" in known))
         if near is None or reader is not _Reader.PACKAGE:
             return [], ""
         return [], f"did you mean {self._one_of(self._usual(self._places[near]))}?"
@@ -190,7 +190,7 @@ class KnownKeys:
 def unknown_entries(section: Mapping[str, Any], shown: str, known: Iterable[str]) -> list[UnknownKey]:
     """Return the keys of one section, without those below, that are not `known`."""
     known = (*known, *EVERYWHERE)
-    hints = {str(name): similar(str(name), known) for name in section if name not in known}
+    hints = {str(name): nearest(str(name), known) for name in section if name not in known}
     return [
         UnknownKey(shown, name, section[name], _Reader.PACKAGE, [], f"did you mean {shown}.{near}?" if near else "")
         for name, near in hints.items()
@@ -265,17 +265,3 @@ def _may_mean(at: str, path: str, reader: _Reader) -> bool:
         return section == "env.manager"
     # Short names, such as alpha, have different meanings in different sections.
     return "_" in name or section in _PLAIN or section.startswith(_join(at, ""))
-
-
-def similar(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that `name` is a misspelling of, None if there is none.
-
-    It is within an edit distance of 2; for names of up to four letters, that is smaller.
-    """
-    letters = set(name)
-    # Two edits change the length by at most 2, and remove and add at most 2 letters each: most names need no distance.
-    near = (key for key in known if abs(len(key) - len(name)) <= 2 and len(letters ^ set(key)) <= 4)
-    distance, nearest = min(((edit_distance(name, key), key) for key in near), default=(3, ""))
-    # Two other letters make a short name a different one, unless they are swapped.
-    is_near = 2 * distance < len(nearest) or sorted(name) == sorted(nearest)
-    return nearest if distance <= 2 and is_near else None

@@ -357,9 +357,17 @@ def edit_distance(a: str, b: str) -> int:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the name in `known` that is nearest to `name`, None if the edit distance is above 2."""
-    distance, similar = min(((edit_distance(name, key), key) for key in known), default=(3, ""))
-    return similar if distance <= 2 else None
+    """Return the known name that `name` is a misspelling of, None if there is none.
+
+    It is within an edit distance of 2; for names of up to four letters, that is smaller.
+    """
+    letters = set(name)
+    # Two edits change the length by at most 2, and remove and add at most 2 letters each: most names need no distance.
+    near = (key for key in known if abs(len(key) - len(name)) <= 2 and len(letters ^ set(key)) <= 4)
+    distance, similar = min(((edit_distance(name, key), key) for key in near), default=(3, ""))
+    # Two other letters make a short name a different one, unless they are swapped.
+    is_near = 2 * distance < len(similar) or sorted(name) == sorted(similar)
+    return similar if distance <= 2 and is_near else None
 
 
 def default_config_of(cls: type) -> EasyDict:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from ding.config import compile_config, compile_config_parallel
-from ding.config.names import KnownKeys, similar
+from ding.config.names import KnownKeys
 from ding.config.synonyms import SYNONYMS, keys_meant_by
 from ding.config.utils import (
     parallel_test_create_config,
@@ -20,7 +20,7 @@ from ding.config.utils import (
 from ding.envs import BaseEnv, DingEnvWrapper
 from ding.envs.env.gymnasium_env import GymnasiumEnv
 from ding.policy import DQNPolicy, PPOPolicy
-from ding.utils.config_helper import ConfigError, edit_distance
+from ding.utils.config_helper import ConfigError, edit_distance, nearest
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import MODEL_REGISTRY, POLICY_REGISTRY
 from ding.worker import BaseLearner, InteractionSerialEvaluator
@@ -222,7 +222,7 @@ def test_short_names_of_other_meaning_are_not_misspelt():
         "policy.learn.seq",
     ):
         assert [key.hint for key in known.find_unknown(with_value({}, path, 1))] == [""]
-    assert similar("fps", ["eps"]) == "eps" and similar("mode", ["model"]) == "model" and similar("", ["a"]) is None
+    assert nearest("fps", ["eps"]) == "eps" and nearest("mode", ["model"]) == "model" and nearest("", ["a"]) is None
 
 
 # What is right, or may be.
@@ -472,6 +472,6 @@ def test_a_warning_names_a_dozen_keys_at_most(caplog):
 
 @given(st.text("abc_", max_size=6), st.lists(st.text("abc_", min_size=1, max_size=7), max_size=6))
 def test_the_similar_name_is_the_nearest_of_all(name, known):
-    distance, nearest = min(((edit_distance(name, key), key) for key in known), default=(3, ""))
-    is_near = distance <= 2 and (2 * distance < len(nearest) or sorted(name) == sorted(nearest))
-    assert similar(name, known) == (nearest if is_near else None)
+    distance, least = min(((edit_distance(name, key), key) for key in known), default=(3, ""))
+    is_near = distance <= 2 and (2 * distance < len(least) or sorted(name) == sorted(least))
+    assert nearest(name, known) == (least if is_near else None)

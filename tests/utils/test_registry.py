@@ -56,9 +56,12 @@ def test_a_misspelt_type_is_named_with_the_nearest(name):
     with pytest.raises(KeyError) as e:
         registry.get(name)
     assert e.value.args == (f"unknown type {name!r}; did you mean 'dqn'? registered: dqn, own_command, ppo",)
-    registry = Registry({"dqn": int})
-    with pytest.raises(KeyError, match="unknown type 'absent'; registered: "):
-        registry.get("absent")
+
+
+@pytest.mark.parametrize("name", ["absent", "dt", "atoc", 5])
+def test_a_type_of_another_name_is_no_misspelling(name):
+    with pytest.raises(KeyError, match=f"unknown type {name!r}; registered: "):
+        Registry({"dqn": int, "bc": int, "a2c": int}).get(name)
 
 
 def test_a_registry_may_derive_what_is_not_registered():
