@@ -139,6 +139,8 @@ class Policy(PolicySteps, Configurable, ABC):
         for key in ("on_policy", "cuda", "multi_gpu", "bp_update_sync", "traj_len_inf"):
             if key not in cfg:
                 cfg[key] = defaults[key]
+        if model is None and cfg.get("model") is None:
+            cfg.model = EasyDict()
         self._cfg = cfg
         self._unroll_len = int(setting(cfg, "collect.unroll_len", 1))
         self._priority = setting(cfg, "priority", False)
@@ -201,11 +203,15 @@ class Policy(PolicySteps, Configurable, ABC):
         return False
 
     def _create_model(self, cfg: EasyDict, model: nn.Module | None = None) -> nn.Module:
-        """Returns `model`, or a new one from `cfg.model`; `default_model` provides a missing type."""
+        """Returns `model`, or a new one from `cfg.model`; `default_model` provides a missing type.
+
+        The default arguments of the policy are for its own model: another one need not take them.
+        """
         if model is None:
             if "type" not in cfg.model:
                 cfg.model.type, cfg.model.import_names = self.default_model()
-            return create_model(cfg.model)
+            defaults = self._merged_config().get("model", {})
+            return create_model(cfg.model, optional=[key for key in defaults if cfg.model.get(key) == defaults[key]])
         if not isinstance(model, nn.Module):
             raise RuntimeError(f"invalid model: {type(model)}; it must be an nn.Module or None")
         return model

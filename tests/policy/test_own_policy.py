@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from ding.policy.ppo import PPOPolicy
 from ding.torch_utils import Adam
 from ding.utils.config_helper import ConfigError
 from ding.utils.data import default_collate
-from ding.utils.registry_factory import POLICY_REGISTRY
+from ding.utils.registry_factory import MODEL_REGISTRY, POLICY_REGISTRY
 from tests.entry.fakes import pair, setting
 from tests.policy.samples import make_batch, make_config
 
@@ -93,6 +94,37 @@ def test_a_policy_of_ones_own_trains(registered, tmp_path, monkeypatch):
     assert isinstance(policy, OwnCommandModePolicy)
     steps = [int(entry["step"]) for entry in policy.learn_mode.state_dict()["optimizer"]["state"].values()]
     assert steps and set(steps) == {6}
+
+
+class LinearModel(nn.Module):
+    """A model that takes the two shapes alone, as a user would write it first."""
+
+    def __init__(self, obs_shape, action_shape):
+        super().__init__()
+        self.layer = nn.Linear(obs_shape, action_shape)
+
+    def forward(self, obs):
+        return {"logit": self.layer(obs)}
+
+
+@patch.dict(MODEL_REGISTRY, {"linear_for_test": LinearModel})
+def test_a_model_of_ones_own_need_not_take_the_default_arguments_of_the_policys_model():
+    cfg = DQNPolicy.default_config()
+    cfg.model.update(type="linear_for_test", obs_shape=4, action_shape=2)
+    assert "encoder_hidden_size_list" in cfg.model
+    policy = DQNPolicy(cfg, enable_field=["eval"])
+    assert policy.eval_mode.forward({0: torch.zeros(4)})[0]["logit"].shape == (2,)
+    cfg.model.encoder_hidden_size_list = [3]
+    with pytest.raises(ConfigError, match="policy.model.encoder_hidden_size_list is unknown to the model LinearModel"):
+        DQNPolicy(cfg, enable_field=["eval"])
+
+
+@pytest.mark.parametrize("cls", [OwnPolicy, DQNPolicy, PPOPolicy])
+def test_a_policy_without_model_arguments_names_the_first_that_is_missing(cls):
+    cfg = cls.default_config()
+    cfg.model = None
+    with pytest.raises(ConfigError, match="policy.model.obs_shape is missing"):
+        cls(cfg)
 
 
 @pytest.mark.parametrize("cls", [OwnPolicy, DQNPolicy, PPOPolicy])

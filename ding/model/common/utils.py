@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import difflib
+import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from torch import nn
@@ -21,10 +22,13 @@ _MEANINGS = {
 }
 
 
-def create_model(cfg: Mapping[str, Any]) -> nn.Module:
+def create_model(cfg: Mapping[str, Any], *, optional: Container[str] = ()) -> nn.Module:
     """Build the registered model `cfg.type`, with all other keys of `cfg` as keyword arguments.
 
     Modules named in `import_names` are imported first, so that they can register the type. `cfg` is not changed.
+
+    Args:
+        optional: Arguments that are left out for a model to which they are unknown.
 
     Raises:
         ConfigError: an argument that the model requires is missing, or one is unknown to it.
@@ -42,14 +46,16 @@ def create_model(cfg: Mapping[str, Any]) -> nn.Module:
     import_module(arguments.pop("import_names", []))
     constructor = MODEL_REGISTRY.get(arguments.pop("type"))
     parameters = inspect.signature(constructor).parameters
-    _check_names(constructor.__name__, arguments, parameters)
+    name = _name_of(constructor)
+    if not _takes_any(parameters):
+        arguments = {key: value for key, value in arguments.items() if key in parameters or key not in optional}
+        _check_names(name, arguments, parameters)
     for parameter in parameters.values():
         is_optional = parameter.default is not parameter.empty or parameter.kind in _ANY_NUMBER
         if not is_optional and parameter.name not in arguments:
             meaning = _MEANINGS.get(parameter.name, "what its documentation says")
             raise ConfigError(
-                f"policy.model.{parameter.name} is missing: the model {constructor.__name__} needs it; "
-                f"set it to {meaning}"
+                f"policy.model.{parameter.name} is missing: the model {name} needs it; set it to {meaning}"
             )
     model: nn.Module = constructor(**arguments)
     return model
@@ -59,9 +65,16 @@ class _UnknownArgument(ConfigError, TypeError):
     """Also a TypeError, as a call with this argument is."""
 
 
+def _name_of(constructor: Any) -> str:
+    function = constructor.func if isinstance(constructor, functools.partial) else constructor
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+
+
 def _check_names(model: str, arguments: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter]) -> None:
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     known = [name for name, parameter in parameters.items() if parameter.kind in by_name]
     for name in arguments:

@@ -1,7 +1,9 @@
 """create_model."""
 
+import functools
 import inspect
 import sys
+from unittest.mock import patch
 
 import pytest
 from easydict import EasyDict
@@ -95,3 +97,18 @@ def test_a_model_may_take_any_arguments():
         assert create_model({"type": "my_free", "depth": 2}).others == {"depth": 2}
     finally:
         del MODEL_REGISTRY["my_free"]
+
+
+@patch.dict(MODEL_REGISTRY, {"my_partial": functools.partial(nn.Linear, bias=False)})
+def test_a_partial_is_called_with_what_it_leaves_open():
+    model = create_model({"type": "my_partial", "in_features": 2, "out_features": 1})
+    assert model.bias is None
+    with pytest.raises(ConfigError, match="policy.model.hidden is unknown to the model Linear; it knows "):
+        create_model({"type": "my_partial", "in_features": 2, "out_features": 1, "hidden": 3})
+
+
+def test_an_optional_argument_is_left_out_only_for_a_model_that_does_not_take_it():
+    cfg = {"type": "dqn", "obs_shape": 4, "action_shape": 2, "dueling": False, "width": 3}
+    assert "head.V.1.0.weight" not in create_model(cfg, optional=["dueling", "width"]).state_dict()
+    with pytest.raises(ConfigError, match="policy.model.width is unknown"):
+        create_model(cfg, optional=["dueling"])
