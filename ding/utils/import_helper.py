@@ -27,11 +27,21 @@ def import_module(modules: str | Iterable[str] | None, where: str = "import_name
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as e:
+            _check_is_dotted(name, where)
             if e.name is not None and f"{name}.".startswith(f"{e.name}."):
                 raise ModuleNotFoundError(_missing(name, e.name, where), name=e.name) from None
             raise ImportError(f"{where} has {name!r}, which failed to import: {_told(e)}", name=e.name) from e
         except Exception as e:
+            _check_is_dotted(name, where)
             raise ImportError(f"{where} has {name!r}, which failed to import: {_told(e)}", name=name) from e
+
+
+def _check_is_dotted(name: Any, where: str) -> None:
+    if not isinstance(name, str) or "/" in name or name.startswith(".") or name.endswith((".py", ".")) or not name:
+        raise ImportError(
+            f"{where} has {name!r}, which is no name of a module: write it as in an import statement, such as "
+            "my_package.my_env for my_package/my_env.py, in a folder on PYTHONPATH"
+        ) from None
 
 
 def _missing(name: str, missing: str, where: str) -> str:

@@ -41,6 +41,18 @@ def test_a_missing_module_is_named_with_the_entry_and_what_to_do(name, rest, pac
 
 
 @pytest.mark.parametrize(
+    "name", ["", ".good_env", "./good_env.py", "my_pkg/good_env.py", "my_pkg.good_env.py", None, 5]
+)
+def test_what_is_no_name_of_a_module_is_told_how_to_write_one(name, package):
+    with pytest.raises(ImportError) as e:
+        import_module([name], "create_config.env.import_names")
+    assert str(e.value) == (
+        f"create_config.env.import_names has {name!r}, which is no name of a module: write it as in an import "
+        "statement, such as my_package.my_env for my_package/my_env.py, in a folder on PYTHONPATH"
+    )
+
+
+@pytest.mark.parametrize(
     ("name", "cause", "told"),
     [
         ("my_pkg.bad", ZeroDivisionError, "ZeroDivisionError: division by zero"),
