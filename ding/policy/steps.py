@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -120,7 +120,15 @@ class PolicySteps:
 
         With `obs_key` the model receives the observations in a dict under this key. `kwargs` go to the model's forward.
         Without envs the result is empty, and the model is not called.
+
+        Raises:
+            TypeError: `data` is no dict, such as one observation alone.
         """
+        if not isinstance(data, Mapping):
+            raise TypeError(
+                f"forward takes a dict of observations by env id, not a {type(data).__name__}; give one observation as "
+                "{0: obs}"
+            )
         if not data:
             return EnvBatch((), ())
         obs = stack_observations(data)

@@ -127,6 +127,15 @@ def test_a_policy_without_model_arguments_names_the_first_that_is_missing(cls):
         cls(cfg)
 
 
+@pytest.mark.parametrize("obs", [torch.zeros(2, 4), [torch.zeros(4)], None])
+def test_observations_without_their_env_ids_are_refused(obs):
+    cfg = DQNPolicy.default_config()
+    cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+    policy = DQNPolicy(cfg, enable_field=["eval"])
+    with pytest.raises(TypeError, match=f"a dict of observations by env id, not a {type(obs).__name__}; give one "):
+        policy.eval_mode.forward(obs)
+
+
 @pytest.mark.parametrize("cls", [OwnPolicy, DQNPolicy, PPOPolicy])
 def test_an_act_of_the_subclass_is_never_called_for_the_envs(cls):
     class Acting(cls):
