@@ -75,10 +75,12 @@ def test_sampling_hands_out_stored_dicts_without_a_tb_logger():
     assert buffer.push_count == 11
 
 
-def test_too_few_items_give_none_and_a_warning(caplog):
+def test_too_few_items_give_none_and_a_line_in_the_log_but_no_warning(caplog):
+    caplog.set_level("INFO", "ding")
     buffer = make()
     buffer.push(items(2))
-    assert buffer.sample(3, 0) is None and "holds 2, requested are 3" in caplog.text
+    assert buffer.sample(3, 0) is None
+    assert caplog.record_tuples[1:] == [("ding", 20, "too few items to sample: the buffer holds 2, requested are 3")]
 
 
 def test_priorities_are_refreshed_after_every_sample():

@@ -182,7 +182,7 @@ class DequeBufferWrapper(IBuffer):
                 self.buffer.push(row, meta)
 
     def sample(self, size: int, train_iter: int = 0) -> list[Any] | None:
-        """Sample `size` items. Returns None, and logs a warning, if there are too few and `priority` is off.
+        """Sample `size` items. Returns None if there are too few and `priority` is off.
 
         Raises:
             AssertionError: If `priority` is on and the buffer is empty, or `size` is 0.
@@ -190,7 +190,7 @@ class DequeBufferWrapper(IBuffer):
         with self._lock:
             count = self.buffer.count()
             if self._per is None and count < size:
-                logging.getLogger("ding").warning(
+                logging.getLogger("ding").info(
                     "too few items to sample: the buffer holds %d, requested are %d", count, size
                 )
                 return None
