@@ -95,7 +95,7 @@ def read_config(path: str) -> tuple[EasyDict, EasyDict]:
 
     Raises:
         KeyError: If the suffix is not `.py`.
-        AssertionError: If the file defines neither both names nor a compiled config `exp_config`.
+        ConfigError: If the file defines neither both names nor a compiled config `exp_config`.
     """
     cfg = read_config_directly(path)
     compiled = cfg.get("exp_config")
@@ -113,7 +113,7 @@ def read_config_with_system(path: str) -> tuple[EasyDict, EasyDict, EasyDict]:
 
     Raises:
         KeyError: If the suffix is not `.py`.
-        AssertionError: If the file does not define all three names.
+        ConfigError: If the file does not define all three names.
     """
     main, create, system = _named(read_config_directly(path), path, "main_config", "create_config", "system_config")
     return main, create, system
@@ -123,7 +123,7 @@ def _named(cfg: Mapping[str, Any], path: str, *names: str) -> list[Any]:
     missing = [name for name in names if name not in cfg]
     if missing:
         found = ", ".join(sorted(cfg)) or "nothing"
-        raise AssertionError(f"{path} must define {' and '.join(missing)}; it defines {found}")
+        raise ConfigError(f"{path} must define {' and '.join(missing)}; it defines {found}")
     return [cfg[name] for name in names]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -76,10 +77,13 @@ def pipeline_of(path: str) -> str:
     return "serial_onpolicy" if on_policy else "serial"
 
 
+_WORDS: dict[str, Any] = {"inf": math.inf, "-inf": -math.inf, "true": True, "false": False, "null": None}
+
+
 def change(cfg: Any, setting: str) -> None:
     """Set one value in place, as in `policy.learn.batch_size=128`.
 
-    The value is a Python literal, `inf` or `-inf`, else a string.
+    The value is a Python literal, `inf`, `-inf`, or `true`, `false`, `null` as in YAML, else a string.
 
     Raises:
         ConfigError: the setting is malformed, or a part of its path is not a section.
@@ -93,7 +97,7 @@ def change(cfg: Any, setting: str) -> None:
     try:
         value = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError):
-        value = float(text) if text.strip() in ("inf", "-inf") else text.strip()
+        value = _WORDS.get(text.strip(), text.strip())
     for depth, name in enumerate(names[:-1], 1):
         cfg = cfg.setdefault(name, {})
         if not hasattr(cfg, "setdefault"):

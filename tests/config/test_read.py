@@ -6,6 +6,7 @@ import pytest
 from easydict import EasyDict
 
 from ding.config.read import Config, read_config, read_config_directly, read_config_with_system, read_config_yaml
+from ding.utils.config_helper import ConfigError
 
 
 def write(path, text):
@@ -32,13 +33,13 @@ def test_read_config_returns_the_pair(tmp_path):
 @pytest.mark.parametrize("missing", ["main_config", "create_config"])
 def test_read_config_names_the_missing_variable(tmp_path, missing):
     path = write(tmp_path / "c.py", PAIR.replace(missing, "something_else"))
-    with pytest.raises(AssertionError, match=f"must define {missing}"):
+    with pytest.raises(ConfigError, match=f"must define {missing}"):
         read_config(path)
 
 
 def test_read_config_with_system_returns_a_triple_and_requires_it(tmp_path):
     path = write(tmp_path / "c.py", PAIR)
-    with pytest.raises(AssertionError, match="must define system_config"):
+    with pytest.raises(ConfigError, match="must define system_config"):
         read_config_with_system(path)
     path = write(tmp_path / "d.py", PAIR + "system_config = EasyDict(path_data='.')\n")
     assert read_config_with_system(path)[2] == {"path_data": "."}

@@ -96,6 +96,20 @@ def test_a_setting_that_is_none_is_refused(setting):
     assert f"--set {setting!r} is not allowed" in ding("train", CONFIG, "--set", setting, status=1)
 
 
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("false", False), ("null", None), ("'null'", "null")])
+def test_a_setting_may_be_written_as_in_yaml(text, value):
+    cfg = EasyDict(policy={})
+    training_command.change(cfg, f"policy.cuda={text}")
+    assert cfg.policy.cuda is value or cfg.policy.cuda == value == "null"
+
+
+def test_a_file_without_create_config_is_one_line(tmp_path):
+    path = tmp_path / "half.py"
+    path.write_text("main_config = {}\n")
+    output = ding("train", str(path), status=1)
+    assert output == f"Error: {path} must define create_config; it defines main_config\n"
+
+
 def test_a_setting_may_be_infinite():
     cfg = EasyDict(env=dict(stop_value=195))
     training_command.change(cfg, "env.stop_value=inf")
