@@ -145,12 +145,9 @@ def record(
     seed = (folder.seed or 0) if seed is None else seed
     path = folder.checkpoint(checkpoint)
     with ExitStack() as stack:
-        main, create = _configs(stack, folder)
-        main.env.evaluator_env_num = 1  # one env, so that the videos are in order
-        main.env.n_evaluator_episode = n_episode
+        pair = _configs(stack, folder)
         videos = stack.enter_context(tempfile.TemporaryDirectory())
-        result = evaluate((main, create), seed, load_path=path, replay_path=videos)
-        recorded = sorted(glob.glob(os.path.join(videos, "*.mp4")), key=os.path.getmtime)[:n_episode]
+        recorded, result = record_episodes(pair, seed, n_episode, videos, load_path=path)
         files = [target if n_episode == 1 else f"{stem}_{i}{suffix}" for i in range(len(recorded))]
         os.makedirs(os.path.dirname(os.path.abspath(target)), exist_ok=True)
         for source, file in zip(recorded, files, strict=True):
@@ -159,6 +156,27 @@ def record(
             else:
                 shutil.move(source, file)
     return files, result
+
+
+def record_episodes(
+    pair: tuple[Any, Any], seed: int, n_episode: int, folder: str, **how: Any
+) -> tuple[list[str], EvalRecord]:
+    """Evaluate in one env and record each episode; see `evaluate`.
+
+    Args:
+        pair: the configs; the number of envs and episodes in the main config is changed.
+        folder: an empty folder for the videos, `.mp4`.
+        how: further arguments of `evaluate`.
+
+    Returns:
+        The files of the episodes in order, and the record of the episodes. The env begins another episode, which is
+        in the folder, too.
+    """
+    main, create = pair
+    main.env.evaluator_env_num = 1  # one env, so that the videos are in order
+    main.env.n_evaluator_episode = n_episode
+    result = evaluate((main, create), seed, replay_path=folder, **how)
+    return sorted(glob.glob(os.path.join(folder, "*.mp4")), key=os.path.getmtime)[:n_episode], result
 
 
 def _to_gif(source: str, file: str) -> None:
