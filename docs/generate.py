@@ -41,6 +41,7 @@ SECTIONS = (
 )
 PACKAGES = {
     "Entry": ("ding.entry",),
+    "Agents": ("ding.bonus",),
     "Config": ("ding.config",),
     "Collectors and evaluators": ("ding.worker.collector",),
     "Learner": ("ding.worker.learner",),

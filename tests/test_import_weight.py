@@ -12,7 +12,7 @@ HEAVY = (
 )  # fmt: skip
 
 
-PACKAGES = ["ding.utils", "ding.envs", "ding.envs.gym_env", "ding.worker", "ding.config", "ding.entry"]
+PACKAGES = ["ding.utils", "ding.envs", "ding.envs.gym_env", "ding.worker", "ding.config", "ding.entry", "ding.bonus"]
 PROGRAM = """
 import importlib, json, sys
 import torch

@@ -13,12 +13,12 @@ LAYERS = {
     "interaction": 2,
     "data": 2,
     "league": 3,
-    "bonus": 3,
     "reward_model": 3,
     "policy": 4,
     "worker": 5,
     "config": 6,
     "entry": 7,
+    "bonus": 8,
     "example": 8,
 }
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT)

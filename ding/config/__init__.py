@@ -1,4 +1,7 @@
-"""Reading, compiling and saving experiment configurations."""
+"""Reading, compiling and saving experiment configurations.
+
+`DQN`, `PPOF` and `TD3` are packages of example configs, imported on first use.
+"""
 
 from ding.config.config import (
     Config,
@@ -14,6 +17,7 @@ from ding.config.config import (
     save_project_state,
 )
 from ding.config.utils import parallel_transform, parallel_transform_slurm, save_config_formatted
+from ding.utils.import_helper import lazy_names
 
 __all__ = [
     "Config",
@@ -31,3 +35,5 @@ __all__ = [
     "save_config_yaml",
     "save_project_state",
 ]
+
+__getattr__ = lazy_names(__name__, dict.fromkeys(("DQN", "PPOF", "TD3"), "ding.config.example"))

@@ -78,12 +78,8 @@ ding.worker.collector.base_serial_evaluator: ISerialEvaluator*3 VectorEvalMonito
 """
 
 # What this package does not have: preferences from ranked trajectories, hindsight relabelling, random network
-# distillation, and agents that bundle a pipeline with its config.
+# distillation.
 NOT_HERE = {
-    ("ding.bonus", "DQNAgent"),
-    ("ding.bonus", "PPOF"),
-    ("ding.bonus", "TD3Agent"),
-    ("ding.config.example.DQN.gym_lunarlander_v2", "cfg"),
     ("ding.entry", "serial_pipeline_preference_based_irl"),
     ("ding.entry.application_entry_trex_collect_data", "trex_collecting_data"),
     ("ding.reward_model", "HerRewardModel"),

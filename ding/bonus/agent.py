@@ -1,0 +1,349 @@
+"""Agents: an algorithm, an env and a config behind a few methods."""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from easydict import EasyDict
+
+from ding.bonus.common import EvalReturn, TrainingReturn
+from ding.entry.application_entry import collect_demo_data, collect_episodic_demo_data, evaluate
+from ding.entry.run_folder import RunFolder
+from ding.entry.trained import record_episodes
+from ding.entry.workers import SerialRun
+from ding.envs.common.gym_compat import spaces_like
+from ding.envs.env.ding_env_wrapper import DingEnvWrapper
+from ding.envs.env.gymnasium_env import GymnasiumEnv
+from ding.utils.config_helper import ConfigError
+
+# What gymnasium has in place of the ids in published configs.
+_SUCCESSORS = {"LunarLander-v2": "LunarLander-v3", "LunarLanderContinuous-v2": "LunarLanderContinuous-v3"}
+_ENV_NUM = 4
+
+
+class _LastRun(NamedTuple):
+    pair: tuple[EasyDict, EasyDict]
+    env_steps: int
+
+
+class Agent:
+    """Trains an algorithm on an env, evaluates it, records videos and collects data.
+
+    Args:
+        env_id: a gymnasium id. The ids in `supported_env_list` have a config.
+        env: an env with `clone(caller)`, such as a `DingEnvWrapper`, instead of the one that gymnasium makes.
+        seed: of trainings and evaluations.
+        exp_name: the folder of the training; by default that of the config. A time stamp is added if it exists.
+        model: the network; None for the policy's default.
+        cfg: the main config, with the sections `env` and `policy`, instead of the one for `env_id`. Shapes of the model
+            that it lacks are those of the env.
+        policy_state_dict: the path of a checkpoint to begin with.
+
+    Attributes:
+        cfg: the main config.
+        exp_name: the folder of the newest training.
+
+    Raises:
+        ConfigError: there is no config for the env, or its spaces do not tell the shapes of a model.
+        TypeError: `env` cannot be cloned.
+
+    Example:
+        >>> agent = DQNAgent("CartPole-v1", exp_name="cartpole")  # doctest: +SKIP
+        >>> agent.train(step=20_000)  # doctest: +SKIP
+        >>> agent.best.batch_evaluate(n_evaluator_episode=10).eval_value  # doctest: +SKIP
+        500.0
+    """
+
+    supported_env_list: ClassVar[list[str]]
+    _policy_type: ClassVar[str]
+    _examples: ClassVar[Mapping[str, Any]]
+    _pipeline: ClassVar[Callable[..., SerialRun]]
+
+    def __init__(
+        self,
+        env_id: str | None = None,
+        env: Any = None,
+        seed: int = 0,
+        exp_name: str | None = None,
+        model: torch.nn.Module | None = None,
+        cfg: Mapping[str, Any] | None = None,
+        policy_state_dict: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if env is not None and not callable(getattr(env, "clone", None)):
+            raise TypeError(f"env = {env!r} has no method clone(caller): pass DingEnvWrapper(env), or its id as env_id")
+        self.seed, self._model, self._checkpoint = seed, model, policy_state_dict
+        self._last: _LastRun | None = None
+        self.cfg = self._config(env_id, env, cfg)
+        if env is None and not {"env_wrapper", "rew_clip"}.isdisjoint(self.cfg.env):
+            env = DingEnvWrapper(cfg=self.cfg.env)
+        self._env = env
+        self._infer_from_spaces(GymnasiumEnv(self.cfg.env) if env is None else env)
+        name = f"{self.cfg.env.get('env_id', 'env')}-{self._policy_type.upper()}"
+        self.cfg.exp_name = self.exp_name = exp_name or self.cfg.get("exp_name", name)
+
+    def train(
+        self,
+        step: int = 10_000_000,
+        collector_env_num: int | None = None,
+        evaluator_env_num: int | None = None,
+        *,
+        n_iter_save_ckpt: int = 1000,
+        n_iter_log_show: int | None = None,
+        context: str | None = None,
+        reward_model: None = None,
+        debug: bool = False,
+        wandb_sweep: bool = False,
+    ) -> TrainingReturn:
+        """Train until the stop value is reached, for `step` env steps at most.
+
+        A further call continues exactly, with the replay buffer, if its arguments but `step` are those of the call
+        before. Otherwise, after `best` and with `run_state=False` in the config, a run in a folder of its own begins
+        with the weights.
+
+        Args:
+            step: the number of env steps.
+            collector_env_num, evaluator_env_num: by default those of the config.
+            n_iter_save_ckpt: iterations between two checkpoints.
+            n_iter_log_show: iterations between two reports in the log; None for that of the config.
+            context: the start method of env processes; None steps all envs in this process.
+            reward_model, wandb_sweep: not supported.
+            debug: whether to ignore `context`.
+
+        Returns:
+            The result; its URL is empty: the logger `wandb` of the config tells it.
+        """
+        _refuse(reward_model=reward_model, wandb_sweep=wandb_sweep)
+        pair = self._pair(context, debug, collector_env_num=collector_env_num, evaluator_env_num=evaluator_env_num)
+        hook = _section(pair[0], "policy", "learn", "learner", "hook")
+        hook.save_ckpt_after_iter = n_iter_save_ckpt
+        if n_iter_log_show is not None:
+            hook.log_show_after_iter = n_iter_log_show
+        run = self._run(pair, step)
+        self.exp_name, self._last = run.cfg.exp_name, _LastRun(pair, run.envstep)
+        self._checkpoint = RunFolder(self.exp_name).checkpoint(str(run.learner.train_iter))
+        return TrainingReturn(wandb_url="")
+
+    @property
+    def best(self) -> Agent:
+        """This agent, with the weights of the best evaluation of the training in `exp_name`.
+
+        Raises:
+            FileNotFoundError: the folder contains no training.
+        """
+        self._checkpoint, self._last = RunFolder(self.exp_name).checkpoint(), None
+        return self
+
+    def deploy(
+        self,
+        enable_save_replay: bool = False,
+        concatenate_all_replay: bool = False,
+        replay_save_path: str | os.PathLike[str] | None = None,
+        seed: int | Sequence[int] | None = None,
+        debug: bool = False,
+    ) -> EvalReturn:
+        """Play an episode for each seed, and return the statistics of their returns.
+
+        Args:
+            enable_save_replay: whether to record videos of the episodes.
+            concatenate_all_replay: not supported.
+            replay_save_path: the folder of the videos `episode_<seed>.mp4`; by default `videos` in `exp_name`.
+            seed: one seed or several; by default that of the agent.
+            debug: without effect; the env runs in this process.
+
+        Raises:
+            RuntimeError: there are no weights yet.
+            ImportError: a package for rendering or encoding is not installed.
+        """
+        _refuse(concatenate_all_replay=concatenate_all_replay)
+        seeds: list[int] = np.atleast_1d(self.seed if seed is None else seed).tolist()
+        folder = os.fspath(replay_save_path or os.path.join(self.exp_name, "videos"))
+        videos = [os.path.join(folder, f"episode_{own}.mp4") if enable_save_replay else None for own in seeds]
+        pair = self._pair(None, debug, evaluator_env_num=1, n_evaluator_episode=1)
+        episodes = [self._evaluate(pair, own, video) for own, video in zip(seeds, videos, strict=True)]
+        return _summary(np.concatenate(episodes))
+
+    def batch_evaluate(
+        self, env_num: int = 4, n_evaluator_episode: int = 4, context: str | None = None, debug: bool = False
+    ) -> EvalReturn:
+        """Play `n_evaluator_episode` episodes in at most `env_num` envs; see `train` for the other arguments.
+
+        Raises:
+            RuntimeError: there are no weights yet.
+        """
+        envs = {"evaluator_env_num": min(env_num, n_evaluator_episode), "n_evaluator_episode": n_evaluator_episode}
+        return _summary(self._evaluate(self._pair(context, debug, **envs), self.seed))
+
+    def collect_data(
+        self,
+        env_num: int = 8,
+        save_data_path: str | os.PathLike[str] | None = None,
+        n_sample: int | None = None,
+        n_episode: int | None = None,
+        context: str | None = None,
+        debug: bool = False,
+    ) -> None:
+        """Save samples or whole episodes; see `collect_demo_data` and `collect_episodic_demo_data`.
+
+        Args:
+            save_data_path: the file; by default `demo_data` in `exp_name`.
+            n_sample: the number of samples; by default that of the config.
+            n_episode: the number of episodes, instead of samples.
+
+        Raises:
+            RuntimeError: there are no weights yet.
+            ValueError: the amount is given twice or not at all.
+        """
+        if n_sample is None and n_episode is None:
+            n_sample = self.cfg.policy.get("collect", {}).get("n_sample")
+        if (n_sample is None) == (n_episode is None):
+            raise ValueError(f"give one of n_sample = {n_sample} and n_episode = {n_episode}")
+        weights: dict[str, Any] = {"model": self._model, "state_dict_path": self._weights()}
+        main, create = self._pair(context, debug, collector_env_num=min(env_num, n_sample or n_episode or 1))
+        path = os.fspath(save_data_path or os.path.join(self.exp_name, "demo_data"))
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        collect, count = (collect_demo_data, n_sample) if n_episode is None else (collect_episodic_demo_data, n_episode)
+        with tempfile.TemporaryDirectory() as main.exp_name:
+            setting = self._env_setting(main.env)
+            collect((main, create), self.seed, count, path, setting, **weights)  # type: ignore[arg-type]
+
+    def _run(self, pair: tuple[EasyDict, EasyDict], step: int) -> SerialRun:
+        """Continue the last training if its configs were these and it saved its state, else begin with its weights."""
+        main, create = copy.deepcopy(pair)
+        can_continue = self._last is not None and self._last.pair == pair and main.get("run_state") is not False
+        last = self._last if can_continue else None
+        if last is not None:
+            main.exp_name = self.exp_name
+        elif self._checkpoint is not None:
+            _section(main, "policy", "learn", "learner", "hook").load_ckpt_before_run = os.fspath(self._checkpoint)
+        return type(self)._pipeline(
+            (main, create),
+            seed=self.seed,
+            env_setting=self._env_setting(main.env),
+            model=self._model,
+            max_env_step=step if last is None else last.env_steps + step,
+            resume=last is not None,
+        )
+
+    def _config(self, env_id: str | None, env: Any, cfg: Mapping[str, Any] | None) -> EasyDict:
+        """Returns the main config, complete but for what the spaces of the env tell."""
+        if cfg is None and env_id not in self._examples:
+            raise ConfigError(
+                f"{type(self).__name__} has no config for env_id = {env_id!r}; it has some for "
+                f"{', '.join(self.supported_env_list)}. For another env pass cfg, with the sections env and policy, "
+                "and env if gymnasium does not make it"
+            )
+        main = self._sections(EasyDict(copy.deepcopy(self._examples[str(env_id)] if cfg is None else cfg)))
+        main.pop("seed", None)  # the argument counts
+        own = _section(main, "env")
+        ids = {_SUCCESSORS.get(name, name) for name in (env_id, own.get("env_id")) if name is not None}
+        if len(ids) > 1:
+            raise ConfigError(f"env_id = {env_id!r}, but cfg.env.env_id = {own.env_id!r}: leave one of them out")
+        if ids:
+            own.env_id = ids.pop()
+        own.setdefault("collector_env_num", _ENV_NUM)
+        own.setdefault("evaluator_env_num", _ENV_NUM)
+        own.setdefault("n_evaluator_episode", own.evaluator_env_num)
+        return main
+
+    @staticmethod
+    def _sections(cfg: EasyDict) -> EasyDict:
+        """Returns a config with the sections `env` and `policy`; may change `cfg`."""
+        return cfg
+
+    def _infer_from_spaces(self, env: Any) -> None:
+        """Set what the config does not say of the model."""
+        model = _section(self.cfg, "policy", "model")
+        if self._model is None and "obs_shape" not in model:
+            model.obs_shape = _shape("obs_shape", env.observation_space)
+        if self._model is None and "action_shape" not in model:
+            model.action_shape = _shape("action_shape", env.action_space)
+
+    def _pair(self, context: str | None, debug: bool, **env: int | None) -> tuple[EasyDict, EasyDict]:
+        """Returns the configs of a run with the numbers of envs and episodes in `env` that are not None."""
+        main = copy.deepcopy(self.cfg)
+        main.env.update({key: number for key, number in env.items() if number is not None})
+        create = EasyDict(
+            env={"type": "gymnasium"},
+            env_manager={"type": "base"},
+            policy={"type": self._policy_type},
+            replay_buffer={"type": "advanced"},
+        )
+        if context is not None and not debug:
+            create.env_manager.type = "subprocess"
+            _section(main, "env", "manager").context = context
+        if self._env is not None:
+            del create.env
+        return main, create
+
+    def _env_setting(self, env_cfg: EasyDict) -> list[Any] | None:
+        if self._env is None:
+            return None
+        collecting, evaluating = copy.deepcopy(env_cfg), copy.deepcopy(env_cfg)
+        return [
+            partial(_clone, self._env),
+            DingEnvWrapper.create_collector_env_cfg(collecting),
+            DingEnvWrapper.create_evaluator_env_cfg(evaluating),
+        ]
+
+    def _weights(self) -> Any:
+        if self._checkpoint is None and self._model is None:
+            raise RuntimeError(
+                f"{type(self).__name__} has no weights yet: train() it, take those of an earlier training with best, "
+                "or pass policy_state_dict or model"
+            )
+        return self._checkpoint
+
+    def _evaluate(self, pair: tuple[EasyDict, EasyDict], seed: int, video: str | None = None) -> list[float]:
+        """Returns the returns of the episodes; with `video`, of one, which is recorded in that file."""
+        main, create = copy.deepcopy(pair)
+        how = {"env_setting": self._env_setting(main.env), "model": self._model, "load_path": self._weights()}
+        with tempfile.TemporaryDirectory() as main.exp_name:  # its logs repeat what is returned
+            if video is None:
+                return list(evaluate((main, create), seed, **how).returns)
+            files, record = record_episodes((main, create), seed, 1, os.path.join(main.exp_name, "videos"), **how)
+            os.makedirs(os.path.dirname(os.path.abspath(video)), exist_ok=True)
+            shutil.move(files[0], video)
+        return list(record.returns)
+
+
+def _clone(env: Any, cfg: Mapping[str, Any]) -> Any:
+    return env.clone("collector" if cfg["is_train"] else "evaluator")
+
+
+def _section(cfg: EasyDict, *names: str) -> EasyDict:
+    """Returns the section with this path, which is made if missing."""
+    for name in names:
+        cfg.setdefault(name, EasyDict())
+        cfg = cfg[name]
+    return cfg
+
+
+def is_discrete(space: Any) -> bool:
+    """Whether an action space has a number of actions."""
+    return isinstance(space, spaces_like(space).Discrete)
+
+
+def _shape(key: str, space: Any) -> Any:
+    if key == "action_shape" and is_discrete(space):
+        return int(space.n)
+    if isinstance(space, spaces_like(space).Box) and space.shape:
+        return space.shape[0] if len(space.shape) == 1 else list(space.shape)
+    raise ConfigError(f"the space {space} does not tell the {key} of a model: set cfg.policy.model.{key}")
+
+
+def _refuse(**arguments: Any) -> None:
+    for name, value in arguments.items():
+        if value:
+            raise ValueError(f"{name} = {value!r} is not supported: leave it out")
+
+
+def _summary(returns: Any) -> EvalReturn:
+    return EvalReturn(np.float32(np.mean(returns)), np.float32(np.std(returns)))
