@@ -65,8 +65,8 @@ class _Place(NamedTuple):
 
     def get(self) -> Any:
         """Return the value; None if there is none."""
-        has_items, parts = _parts(self.owner)
-        return dict(parts).get(self.key) if has_items == self.is_item else None
+        wanted = (self.is_item, self.key)
+        return next((value for is_item, key, value in _parts(self.owner) if (is_item, key) == wanted), None)
 
     def put(self, value: Any) -> None:
         """Replace the value; that of a tuple, or of something else that cannot be written, stays."""
@@ -125,8 +125,7 @@ def _search(obj: Any) -> Iterator[tuple[list[list[Any]], Any]]:
     queue: list[tuple[Any, int, list[list[Any]]]] = [(obj, 0, [])]
     seen = {id(obj)}
     for owner, level, path in queue:  # which grows
-        is_item, parts = _parts(owner)
-        for key, value in parts:
+        for is_item, key, value in _parts(owner):
             cls: Any = type(value)
             if cls in _PLAIN or (kind := _kind_of_class(cls)) is _Kind.SKIPPED:
                 continue
@@ -160,23 +159,29 @@ def _kind_of_class(cls: type) -> _Kind:
     return _Kind.ENV if {"reset", "step"} <= names else _Kind.OBJECT
 
 
-def _parts(obj: Any) -> tuple[bool, list[tuple[Any, Any]]]:
-    """Return whether an object has items, and its items, else its attributes, as `(key or name, value)`."""
+def _parts(obj: Any) -> list[tuple[bool, Any, Any]]:
+    """Return the items and attributes of an object, as `(whether it is an item, key or name, value)`."""
     cls: Any = type(obj)
     base, slots = _layout(cls)
-    if base is not None:
-        if base.__len__(obj) > _MOST_ITEMS:  # not len(obj), which could run code of a subclass
-            return True, []
-        if base is not dict:
-            return True, list(enumerate(base.__iter__(obj)))
-        return True, [item for item in list(dict.items(obj)) if type(item[0]) in (str, int)]
-    parts = list(_dict_of(obj).items())
+    parts = [] if base is None else [(True, key, value) for key, value in _items(obj, base)]
+    if cls in _CONTAINERS:
+        return parts
+    parts += [(False, name, value) for name, value in _dict_of(obj).items()]
     for slot in slots:
         try:
-            parts.append((slot.__name__, slot.__get__(obj, cls)))
+            parts.append((False, slot.__name__, slot.__get__(obj, cls)))
         except AttributeError:  # it has no value
             continue
-    return False, parts
+    return parts
+
+
+def _items(obj: Any, base: Any) -> list[tuple[Any, Any]]:
+    """Return the items of an instance of the container `base`, none if there are too many."""
+    if base.__len__(obj) > _MOST_ITEMS:  # not len(obj), which could run code of a subclass
+        return []
+    if base is not dict:
+        return list(enumerate(base.__iter__(obj)))
+    return [item for item in list(dict.items(obj)) if type(item[0]) in (str, int)]
 
 
 @lru_cache(maxsize=1024)
@@ -203,7 +208,7 @@ def _resolve(obj: Any, path: Sequence[Sequence[Any]]) -> _Place | None:
         return None
     place = _Place(obj, *path[-1])
     value = place.get()
-    is_free = value is None and not issubclass(type(obj), (list, tuple, deque))
+    is_free = value is None and not (place.is_item and issubclass(type(obj), (list, tuple, deque)))
     return place if is_free or _kind_of(value) is _Kind.GENERATOR else None
 
 

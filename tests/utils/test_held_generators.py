@@ -137,6 +137,16 @@ def test_generators_in_slots_are_found_under_private_names_too() -> None:
     assert other.draw() == one.draw()
 
 
+@pytest.mark.parametrize("base", [dict, list, deque])
+def test_the_attributes_of_an_env_that_is_a_container_are_searched_too(base: type) -> None:
+    kind: Any = type("Env", (base,), {})
+    one, other = kind(), kind()
+    one.rng = np.random.default_rng()
+    load_held_generators_state(other, through_bytes(held_generators_state(one)))
+    assert draws(other.rng) == draws(one.rng)
+    assert len(other) == 0
+
+
 def test_a_generator_with_several_owners_keeps_them() -> None:
     def made() -> Thing:
         return Thing(a=np.random.default_rng(), b=Thing(c=np.random.default_rng()), d=[np.random.default_rng(), None])
