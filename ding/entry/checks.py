@@ -53,9 +53,14 @@ def check_pipeline(cfg: Mapping[str, Any], has_buffer: bool) -> None:
         has_buffer: whether the pipeline has a replay buffer, like `serial_pipeline`.
 
     Raises:
-        ConfigError: they do not fit, or `policy.learn.update_per_collect` is missing.
+        ConfigError: they do not fit, `policy.learn.update_per_collect` is missing, or the buffer is None.
     """
     policy = cfg["policy"]
+    if has_buffer and policy["other"]["replay_buffer"] is None:
+        raise ConfigError(
+            "policy.other.replay_buffer = None is not allowed: the pipeline has a replay buffer; leave it out for the "
+            "defaults"
+        )
     kind, on_policy, learn = policy["type"].removesuffix("_command"), policy.get("on_policy", False), policy["learn"]
     if has_buffer and on_policy:
         raise ConfigError(

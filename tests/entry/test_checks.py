@@ -10,6 +10,7 @@ import ding.worker.replay_buffer  # noqa: F401 registers the buffers
 from ding.entry.checks import (
     check_evaluation_episodes,
     check_model_fits_env,
+    check_pipeline,
     check_policy_fits_env,
     warn_of_overruled_settings,
     warn_of_unused_priority,
@@ -168,3 +169,11 @@ def test_the_kind_of_actions_of_policy_and_env_must_agree(discrete, space, fits)
     else:
         with pytest.raises(ConfigError, match="actions, but the env's action_space is"):
             check_policy_fits_env(policy, env(action_space=space))
+
+
+def test_a_replay_buffer_of_none_is_refused_where_there_is_one():
+    cfg = EasyDict(policy={"type": "dqn", "learn": {"update_per_collect": 1}, "other": {"replay_buffer": None}})
+    with pytest.raises(ConfigError, match="policy.other.replay_buffer = None is not allowed"):
+        check_pipeline(cfg, has_buffer=True)
+    cfg.policy.on_policy = True
+    check_pipeline(cfg, has_buffer=False)
