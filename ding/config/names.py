@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ding.config.checks import value_at
 from ding.config.main_settings import MAIN_SETTINGS
-from ding.config.synonyms import keys_meant_by
+from ding.config.synonyms import UNITS, keys_meant_by
 from ding.utils.config_helper import (
     EVERYWHERE,
     NO_DEFAULT,
@@ -165,18 +165,18 @@ class KnownKeys:
             return places, f"it works as {self._one_of(places)}"
         meant = self._usual(keys_meant_by(name, self))
         if meant:
-            return meant, f"use {self._one_of(meant)}"
+            note = UNITS.get(name.lower())
+            return meant, f"use {self._one_of(meant)}{f', {note}' if note else ''}"
         near = nearest(name, (*self._names[at], *EVERYWHERE))
         if near is not None:
             return [], f"did you mean {_join(shown, near)}?"
         near = nearest(name, (known for known in self._places if "_" in known))
-        if near is None or reader is not _Reader.PACKAGE:
-            return [], ""
-        return [], f"did you mean {self._one_of(self._usual(self._places[near]))}?"
+        places = [] if near is None or reader is not _Reader.PACKAGE else self._usual(self._places[near])
+        return [], f"did you mean {self._one_of(places)}?" if places else ""
 
     def _usual(self, paths: Iterable[str]) -> list[str]:
-        """Return the paths that have a default; if there are none, all."""
-        paths = list(paths)
+        """Return the paths that have an effect and a default; if there are none, those that have an effect."""
+        paths = [path for path in paths if not self._settings[path].doc.startswith("Accepted for compatibility")]
         return [path for path in paths if self._settings[path].default is not NO_DEFAULT] or paths
 
     def _one_of(self, paths: list[str]) -> str:

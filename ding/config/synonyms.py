@@ -84,6 +84,13 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("eval_interval", "evaluation_interval"), ("policy.eval.evaluator.eval_freq",)),
 }
 
+# What to mind where the value of a name is in other units than that of the key.
+UNITS = {
+    "polyak": "which is 1 - polyak if that is the share which the target keeps",
+    "exploration_fraction": "which counts env steps",
+    **dict.fromkeys(("update_per_step", "utd_ratio"), "which is for a whole collection, not a step"),
+}
+
 
 def keys_meant_by(name: str, known: Container[str]) -> list[str]:
     """Return the `known` dotted keys that the name of a setting in other libraries stands for, the likeliest first."""

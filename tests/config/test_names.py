@@ -109,6 +109,9 @@ RENAMED = [
     ("policy.max_grad_norm", "policy.learn.grad_clip_value"),
     ("policy.num_envs", "env.collector_env_num"),
     ("env.reward_threshold", "env.stop_value"),
+    ("policy.polyak", "policy.learn.target_theta, which is 1 - polyak if that is the share which the target keeps"),
+    ("policy.exploration_fraction", "policy.other.eps.decay, which counts env steps"),
+    ("policy.utd_ratio", "policy.learn.update_per_collect, which is for a whole collection, not a step"),
 ]
 ALL = [
     *[(path, f"did you mean {meant}?") for path, meant in MISSPELT],
@@ -168,6 +171,8 @@ def test_a_name_of_another_library_is_resolved_by_what_the_policy_reads():
     assert meant("dqn", "gamma") == ["policy.discount_factor"]
     assert meant("sac", "gamma") == ["policy.learn.discount_factor"]
     assert meant("ppo", "gamma") == ["policy.collect.discount_factor"]
+    assert meant("acer", "gamma") == ["policy.learn.discount_factor"]  # that of `collect` has no effect
+    assert meant("a2c", "gradient_steps") == []
     assert meant("ddpg", "lr") == ["policy.learn.learning_rate_actor", "policy.learn.learning_rate_critic"]
     assert meant("ppo", "ent_coef") == ["policy.learn.entropy_weight"]
     assert meant("sac", "ent_coef") == ["policy.learn.alpha"]
