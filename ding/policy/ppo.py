@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ding.model.common.head import ReparameterizationHead
+from ding.model.template.mavac import MAVAC
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.actor_critic import ACTION_KINDS, ActionKind, ActorCriticPolicy
@@ -129,6 +130,8 @@ class PPOPolicy(ActorCriticPolicy):
             grad_clip_type=learn.grad_clip_type,
             clip_value=learn.grad_clip_value,
         )
+        if isinstance(self._model, MAVAC):
+            self._optimizer.accept_order(_original_order(self._model))
         self._lr_scheduler = linear_lr_scheduler(self._optimizer, learn.lr_scheduler)
         self._learn_model = model_wrap(self._model, wrapper_name="base")
         self._learn_model.reset()
@@ -313,6 +316,12 @@ def initialise_actor_critic(model: nn.Module, is_gaussian: bool, log_sigma: floa
             head.mu.weight.mul_(_MU_SCALE)
             if hasattr(head, "log_sigma_param"):
                 head.log_sigma_param.fill_(log_sigma)
+
+
+def _original_order(model: MAVAC) -> list[nn.Parameter]:
+    """Returns the parameters in the order of DI-engine's states: encoders, critic, actor."""
+    parts = model.actor_encoder, model.critic_encoder, model.critic_head, model.actor_head
+    return list(dict.fromkeys(parameter for part in parts for parameter in part.parameters()))
 
 
 def _make_orthogonal(layer: nn.Module, gain: float) -> None:

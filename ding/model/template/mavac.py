@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,18 @@ from ding.torch_utils.network.activation import Activation, as_activation
 from ding.utils.registry_factory import MODEL_REGISTRY
 
 ACTION_SPACES = ("discrete", "continuous")
+# Beginnings of earlier names of parameters, and what they are today.
+_LAYERS = {
+    "actor_head.0.": "actor_encoder.0.",
+    "actor_head.2.": "actor_head.",
+    "actor.1.0.": "actor.0.0.",
+    "actor.1.2.": "actor.1.",
+    "critic_head.0.": "critic_encoder.0.",
+    "critic_head.2.": "critic_head.",
+    "critic.1.0.": "critic.0.0.",
+    "critic.1.2.": "critic.1.",
+}
+_EARLIER = re.compile("|".join(f"^{re.escape(name)}" for name in _LAYERS))
 
 
 @MODEL_REGISTRY.register("mavac")
@@ -31,8 +44,7 @@ class MAVAC(nn.Module):
 
     Attributes:
         actor, critic: `[encoder, head]` of each. They contain the same modules as `actor_head`, `critic_head`, ..., so
-        the
-            state dict has each parameter under two names.
+            the state dict has each parameter under two names.
 
     Raises:
         ValueError: an unknown `action_space`, or `encoder` is not a pair of modules.
@@ -68,16 +80,18 @@ class MAVAC(nn.Module):
         super().__init__()
         if action_space not in ACTION_SPACES:
             raise ValueError(f"action_space {action_space!r} is unknown; allowed: {', '.join(ACTION_SPACES)}")
-        if encoder is None:
-            encoder = nn.Identity(), nn.Identity()
-        elif len(encoder) != 2 or not all(isinstance(part, nn.Module) for part in encoder):
-            raise ValueError("encoder must be None or two nn.Modules, one for the actor and one for the critic")
+        own: Sequence[nn.Module | None] = (None, None)
+        if encoder is not None:
+            if len(encoder) != 2 or not all(isinstance(part, nn.Module) for part in encoder):
+                raise ValueError("encoder must be None or two nn.Modules, one for the actor and one for the critic")
+            # First of all, for the order of the parameters.
+            own = self.actor_encoder, self.critic_encoder = encoder
+        self._encodes_by_itself = encoder is None
         self.agent_num = agent_num
         self.action_space = action_space
         self.agent_obs_shape, self.global_obs_shape = public_shape(agent_obs_shape), public_shape(global_obs_shape)
         self._agent_obs_shape, self._global_obs_shape = as_obs_shape(agent_obs_shape), as_obs_shape(global_obs_shape)
         self.action_shape: Any = public_shape(action_shape)
-        self.actor_encoder, self.critic_encoder = encoder
         act, size = as_activation(activation), as_shape(action_shape)
         actor_size, critic_size = actor_head_hidden_size, critic_head_hidden_size
         options: dict[str, Any] = {"activation": act, "norm_type": norm_type}
@@ -89,11 +103,15 @@ class MAVAC(nn.Module):
         else:
             options_of_actor = {**options, "sigma_type": sigma_type, "bound_type": bound_type}
             head = ReparameterizationHead(actor_size, size, actor_head_layer_num, **options_of_actor)
-        self.actor_head = _behind_a_layer(self.actor_encoder, agent_obs_shape, actor_size, act, head)
+        self.actor_encoder, self.actor_head = _encoder_and_head(own[0], agent_obs_shape, actor_size, act, head)
         value = RegressionHead(critic_size, 1, critic_head_layer_num, **options)
-        self.critic_head = _behind_a_layer(self.critic_encoder, global_obs_shape, critic_size, act, value)
+        self.critic_encoder, self.critic_head = _encoder_and_head(own[1], global_obs_shape, critic_size, act, value)
         self.actor = nn.ModuleList([self.actor_encoder, self.actor_head])
         self.critic = nn.ModuleList([self.critic_encoder, self.critic_head])
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        state = _renamed(state_dict) if self._encodes_by_itself else state_dict
+        return super().load_state_dict(state, strict=strict, assign=assign)
 
     def forward(self, inputs: Mapping[str, Any], mode: str) -> dict[str, Any]:
         """Call the method named `mode`.
@@ -130,9 +148,20 @@ class MAVAC(nn.Module):
         return {**self.compute_actor(x), **self.compute_critic(x)}
 
 
-def _behind_a_layer(encoder: nn.Module, obs_shape: Any, size: int, act: nn.Module | None, head: nn.Module) -> nn.Module:
-    """Prepend a linear layer with activation to `head`, for inputs of width `size`."""
+def _encoder_and_head(
+    encoder: nn.Module | None, obs_shape: Any, size: int, act: nn.Module | None, head: nn.Module
+) -> tuple[nn.Module, nn.Module]:
+    """Return the encoder and the head, with a linear layer and activation between inputs and `head`.
+
+    The layer is the encoder if there is no other, as in DI-engine, so that its states load.
+    """
     width: Any = getattr(encoder, "output_size", None) or as_shape(obs_shape)
     if not isinstance(width, int):
         raise ValueError(f"obs_shape {obs_shape!r} is not supported without an encoder that has an output_size")
-    return nn.Sequential(nn.Linear(width, size), act or nn.Identity(), head)
+    layer = nn.Linear(width, size), act or nn.Identity()
+    return (nn.Sequential(*layer), head) if encoder is None else (encoder, nn.Sequential(*layer, head))
+
+
+def _renamed(state_dict: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state with the names of today, which in earlier versions of this package had the layer in the head."""
+    return {_EARLIER.sub(lambda found: _LAYERS[found[0]], name): value for name, value in state_dict.items()}

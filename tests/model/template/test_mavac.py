@@ -8,6 +8,7 @@ from torch import nn
 
 from ding.model import MAVAC, create_model
 from ding.policy import PPOPolicy
+from tests.policy.continuous_samples import assert_states_equal
 from tests.policy.on_policy_samples import TERMINATED, TRUNCATED, make_piece, parameters_of
 
 G = torch.Generator().manual_seed(0)
@@ -50,15 +51,14 @@ def test_one_global_state_has_one_value():
 
 def test_the_layers_are_applied_in_order():
     model = make()
-    first, act, head = model.actor_head
-    expected = head.Q(act(first(X["agent_state"])))
+    expected = model.actor_head.Q(model.actor_encoder[1](model.actor_encoder[0](X["agent_state"])))
     assert torch.equal(model(X, "compute_actor")["logit"], expected)
     names = [
         name for name in model.state_dict() if name.endswith("weight") and not name.startswith(("actor.", "critic."))
     ]
     assert names == [
-        *("actor_head.0.weight", "actor_head.2.Q.0.0.weight", "actor_head.2.Q.0.2.weight", "actor_head.2.Q.1.0.weight"),
-        *("critic_head.0.weight", "critic_head.2.main.0.weight", "critic_head.2.last.weight"),
+        *("actor_encoder.0.weight", "actor_head.Q.0.0.weight", "actor_head.Q.0.2.weight", "actor_head.Q.1.0.weight"),
+        *("critic_encoder.0.weight", "critic_head.main.0.weight", "critic_head.last.weight"),
     ]
     assert model.actor[1] is model.actor_head and model.critic[1] is model.critic_head
 
@@ -67,7 +67,7 @@ def test_continuous_actions_have_a_mean_and_a_deviation_for_each_agent():
     logit = make(action_space="continuous")(X, "compute_actor")["logit"]
     assert logit["mu"].shape == logit["sigma"].shape == (4, 3, 5)
     bounded = make(action_space="continuous", sigma_type="conditioned", bound_type="tanh")
-    assert bounded.actor_head[2].sigma_type == "conditioned" and bounded.actor_head[2].bound_type == "tanh"
+    assert bounded.actor_head.sigma_type == "conditioned" and bounded.actor_head.bound_type == "tanh"
 
 
 def test_encoders_of_ones_own_stand_before_the_heads():
@@ -97,6 +97,35 @@ def test_what_does_not_fit_is_refused():
 def test_the_model_is_registered():
     cfg = {"type": "mavac", "import_names": ["ding.model.template.mavac"], "agent_obs_shape": 8}
     assert isinstance(create_model({**cfg, "global_obs_shape": 12, "action_shape": 5, "agent_num": 3}), MAVAC)
+
+
+@pytest.mark.parametrize("space", ["discrete", "continuous"])
+def test_states_with_earlier_names_load(space):
+    one, other = make(action_space=space), make(action_space=space)
+    with torch.no_grad():
+        for parameter in one.parameters():
+            parameter += 1
+    parts = {
+        *("actor_encoder.0.", "actor_head.", "critic_encoder.0.", "critic_head."),
+        *("actor.0.0.", "actor.1.", "critic.0.0.", "critic.1."),
+    }
+    earlier = {}
+    for name, value in one.state_dict().items():
+        part = next(part for part in parts if name.startswith(part))
+        in_head = part.replace("_encoder.0.", "_head.0.").replace(".0.0.", ".1.0.")
+        is_head = part.endswith(("_head.", ".1."))
+        earlier[(f"{part}2." if is_head else in_head) + name.removeprefix(part)] = value
+    assert "actor_head.0.weight" in earlier and "critic.1.2.last.weight" in earlier
+    other.load_state_dict(earlier)
+    assert_states_equal(other.state_dict(), one.state_dict())
+
+
+def test_a_state_with_encoders_of_ones_own_loads_by_its_names():
+    encoder = nn.Linear(8, 8), nn.Linear(12, 12)
+    one, other = make(encoder=encoder), make(encoder=(nn.Linear(8, 8), nn.Linear(12, 12)))
+    assert [name for name, _ in one.named_children()][:2] == ["actor_encoder", "critic_encoder"]
+    other.load_state_dict(one.state_dict())
+    assert_states_equal(other.state_dict(), one.state_dict())
 
 
 # --- multi-agent PPO ---
@@ -140,3 +169,23 @@ def test_ppo_of_several_agents_has_this_model_and_learns(space, recompute):
     steps = policy.learn_mode.forward(samples)
     assert len(steps) == 4 and not np.isnan([list(step.values()) for step in steps]).any()
     assert not torch.equal(parameters_of(policy), before)
+
+
+def test_a_state_of_the_optimizer_in_the_order_of_the_original_loads():
+    policy = make_ppo("discrete")
+    optimizer = policy._optimizer
+    parts = ("actor_encoder.", "critic_encoder.", "critic_head.", "actor_head.")
+    named = dict(policy._model.named_parameters())
+    order = [name for part in parts for name in named if name.startswith(part)]
+    assert len(order) == len(named) and order != list(named)
+    moments = {name: torch.rand_like(parameter) for name, parameter in named.items()}
+    entries = {
+        i: {"step": torch.tensor(3.0), "exp_avg": moments[name], "exp_avg_sq": moments[name]}
+        for i, name in enumerate(order)
+    }
+    group = {**optimizer.state_dict()["param_groups"][0], "params": list(range(len(order)))}
+    policy.learn_mode.load_state_dict(
+        {**policy.learn_mode.state_dict(), "optimizer": {"state": entries, "param_groups": [group]}}
+    )
+    for name, parameter in named.items():
+        assert torch.equal(optimizer.state[parameter]["exp_avg"], moments[name])
