@@ -40,12 +40,12 @@ _NULL_VALUES: dict[str, Any] = {
 def get_gae(
     data: list[Transition], last_value: Tensor, gamma: float, gae_lambda: float, cuda: bool = False
 ) -> list[Transition]:
-    """Write `adv` [1] into each transition and return `data`.
+    """Write `adv` [1] into each transition, if there are any, and return `data`.
 
     `last_value` [1] is the value after the last transition: zero where the episode is over. With `cuda` the
     computation runs on the GPU and the advantages come back to the CPU.
     """
-    return _add_advantages(data, cuda, gamma, gae_lambda, last_value)
+    return _add_advantages(data, cuda, gamma, gae_lambda, last_value) if len(data) > 0 else data
 
 
 def get_gae_with_default_last_value(
@@ -54,9 +54,11 @@ def get_gae_with_default_last_value(
     """`get_gae` with the last value zero when `done`; else the last transition is given up and lends its value.
 
     An episode that is `done` because it was cut off (its last transition is truncated, not terminated) goes on in this
-    respect. Unless `done`, the last transition needs only a `value`.
+    respect. Unless `done`, the last transition needs only a `value`. Without transitions nothing is done.
     """
-    if not done and len(data) > 0 and _last_entry(data, "reward") is None:
+    if len(data) == 0:
+        return data
+    if not done and _last_entry(data, "reward") is None:
         return _add_advantages(list(data)[:-1], cuda, gamma, gae_lambda, _last_entry(data, "value"))
     flags = {flag: [_last_entry(data, flag)] for flag in ("terminated", "truncated")} if done else {}
     return _add_advantages(data, cuda, gamma, gae_lambda, done=[done], **flags)
@@ -203,7 +205,10 @@ def get_train_sample(
 
     Raises:
         AssertionError: another `last_fn_type`.
+        ValueError: `unroll_len` is below 1.
     """
+    if unroll_len < 1:
+        raise ValueError(f"unroll_len = {unroll_len!r} is not allowed; it must be 1 or more")
     if last_fn_type not in ("drop", "last", "null_padding"):
         raise AssertionError(f"last_fn_type = {last_fn_type!r} is not allowed; use 'drop', 'last' or 'null_padding'")
     if unroll_len == 1:

@@ -493,3 +493,17 @@ def test_transitions_that_were_changed_make_changed_samples():
     data[0]["reward"] = torch.tensor([100.0])
     assert get_nstep_return_data(data, 2)[0]["reward"][0] == 100
     assert get_gae(data, torch.zeros(1), 1.0, 1.0)[0]["adv"] > 90
+
+
+@pytest.mark.parametrize("empty", [[], deque()])
+def test_without_transitions_there_are_no_advantages_and_no_samples(empty):
+    assert len(get_gae(empty, torch.zeros(1), 0.9, 0.95)) == 0
+    for done in (False, True):
+        assert len(get_gae_with_default_last_value(empty, done, 0.9, 0.95)) == 0
+    assert len(get_train_sample(list(empty), 2)) == 0
+
+
+@pytest.mark.parametrize("unroll_len", [0, -1])
+def test_a_piece_has_one_step_at_least(unroll_len):
+    with pytest.raises(ValueError, match=f"unroll_len = {unroll_len} is not allowed; it must be 1 or more"):
+        get_train_sample([{"obs": 1}], unroll_len)
