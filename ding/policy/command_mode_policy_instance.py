@@ -58,7 +58,10 @@ class EpsCommandModePolicy(CommandModePolicy):
     def _init_command(self) -> None:
         eps = self._cfg.other.get("eps")
         if eps is None:
-            raise ConfigError("policy.other.eps is missing; set it to {'type': 'exp', 'start': , 'end': , 'decay': }")
+            raise ConfigError(
+                "policy.other.eps is missing; set it to the schedule of epsilon, such as "
+                "{'type': 'exp', 'start': 0.95, 'end': 0.1, 'decay': 10000}"
+            )
         self.epsilon_greedy = get_epsilon_greedy_fn(eps.start, eps.end, eps.decay, eps.type)
 
     def _get_setting_collect(self, command_info: dict[str, Any]) -> dict[str, Any]:

@@ -205,7 +205,7 @@ def test_the_command_mode_needs_an_epsilon_schedule():
     eps = {"type": "linear", "start": 0.9, "end": 0.1, "decay": 10}
     policy = make_policy("command", cls=DiscreteSACCommandModePolicy, other__eps=eps)
     assert policy.command_mode.get_setting_collect({"envstep": 0}) == {"eps": 0.9}
-    with pytest.raises(ConfigError, match=r"policy.other.eps is missing; set it to"):
+    with pytest.raises(ConfigError, match=r"policy.other.eps is missing; .* such as \{'type': 'exp', 'start': 0.95"):
         make_policy("command", cls=DiscreteSACCommandModePolicy)
 
 
