@@ -232,7 +232,7 @@ def report_unknown(keys: list[UnknownKey], compiled: Mapping[str, Any], is_stric
 
 _ADVICE = (
     "Keys of your own: list those of a policy in `config` of its class and those of an env in its `config_keys`, or "
-    "pass strict_config=False"
+    "pass strict_config=False (on the command line: --no-strict-config)"
 )
 
 

@@ -141,7 +141,7 @@ def test_a_strict_error_names_all_keys_and_says_how_to_declare_ones_own():
         "ding does not read the config key policy.gamma = 1; use policy.discount_factor\n"
         "ding does not read the config key mine = 1\n"
         "Keys of your own: list those of a policy in `config` of its class and those of an env in its `config_keys`, "
-        "or pass strict_config=False"
+        "or pass strict_config=False (on the command line: --no-strict-config)"
     )
     assert os.listdir() == []
 
