@@ -77,13 +77,15 @@ def resolve_class(name: str, entry: Mapping[str, Any], where: str = "") -> Any:
 
 
 def complete_create_config(create: dict[str, Any]) -> bool:
-    """Add the default entries to `create`. Returns whether the entry of the replay buffer was missing.
+    """Add the default entries to `create`; None is as good as missing. Returns whether that of the buffer was missing.
 
     Raises:
         ConfigError: If a required entry is missing, or an entry is not a dict.
     """
     check_values(create, "create_config", dict.fromkeys(ENTRIES, instance_of(Mapping, optional=True)))
     check_import_names(create, "create_config")
+    for name in [name for name, entry in create.items() if entry is None]:
+        del create[name]
     for name in ("env_manager", "policy"):
         if name not in create:
             raise ConfigError(f"create_config.{name} is missing; the config has {', '.join(create) or 'nothing'}")

@@ -9,6 +9,7 @@ from torch import nn
 from ding.config import config as config_module
 from ding.config.config import compile_config
 from ding.config.read import read_config, read_config_directly
+from ding.utils.config_helper import ConfigError
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.learner.base_learner import BaseLearner
 from tests.config.fakes import (
@@ -479,3 +480,11 @@ def test_other_ranks_write_nothing_but_take_the_name(monkeypatch):
     monkeypatch.setattr(config_module, "claim_experiment", lambda name, renew: f"{name}_1")
     assert compiled(save_cfg=True).exp_name == "exp_1"
     assert os.listdir() == []
+
+
+def test_an_entry_of_the_create_config_that_is_none_is_as_one_that_is_missing():
+    given = create_cfg(collector=None, evaluator=None)
+    assert compiled(create=given) == compiled(create={key: entry for key, entry in given.items() if entry is not None})
+    assert given.collector is None
+    with pytest.raises(ConfigError, match="create_config.policy is missing; the config has "):
+        compiled(create=create_cfg(policy=None))
