@@ -259,9 +259,16 @@ def _build_collector(
 def _read_state(cfg: EasyDict, state_dict: dict[str, Any] | None, path: Any) -> dict[str, Any] | None:
     """Returns the state, or the checkpoint at `path`; writes its data set statistics to the env config."""
     if state_dict is None and path:
-        state_dict = read_file(path)
+        state_dict = _read_checkpoint(path)
     set_offline_stats(cfg.env, (state_dict or {}).get(EXTRA, {}).get(OFFLINE_STATS))
     return state_dict
+
+
+def _read_checkpoint(path: Any) -> dict[str, Any]:
+    state = read_file(path)
+    if not isinstance(state, dict):
+        raise ValueError(f"{os.fspath(path)} holds a {type(state).__name__}, not the dict of a checkpoint")
+    return state
 
 
 def load_state(mode: Any, state_dict: dict[str, Any] | None, path: Any, model: Any) -> Any:
@@ -273,7 +280,7 @@ def load_state(mode: Any, state_dict: dict[str, Any] | None, path: Any, model: A
         ConfigError: state, path and model are all missing.
     """
     if state_dict is None and path:
-        state_dict = read_file(path)
+        state_dict = _read_checkpoint(path)
     if state_dict is not None:
         mode.load_state_dict(state_dict)
         return normalization_of(state_dict)

@@ -24,7 +24,7 @@ from ding.utils.object_state import attributes_state, load_attributes_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.utils.registry_factory import POLICY_REGISTRY
 from ding.utils.showing import shown
-from ding.utils.state_loading import load_parts, parameter_names, parts_state
+from ding.utils.state_loading import check_keys, load_parts, parameter_names, parts_state
 
 # Fields are initialized in this order, whatever the order of the argument: it determines the random numbers drawn.
 _FIELD_ORDER = ("learn", "collect", "eval", "command")
@@ -351,12 +351,14 @@ class Policy(PolicySteps, Configurable, ABC):
         return {"model": self._collect_model.state_dict()}
 
     def _load_state_dict_collect(self, state_dict: dict[str, Any]) -> None:
+        check_keys(["model"], state_dict)
         self._collect_model.load_state_dict(state_dict["model"], strict=True)
 
     def _state_dict_eval(self) -> dict[str, Any]:
         return {"model": self._eval_model.state_dict()}
 
     def _load_state_dict_eval(self, state_dict: dict[str, Any]) -> None:
+        check_keys(["model"], state_dict)
         self._eval_model.load_state_dict(state_dict["model"], strict=True)
 
 

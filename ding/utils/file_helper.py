@@ -130,6 +130,12 @@ def _load(source: Any, name: str, trust_pickle: bool) -> Any:
             f"{name} holds more than numbers, strings, containers, arrays and tensors, or is damaged; "
             f"pass trust_pickle=True only if you trust its source ({error})"
         ) from error
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # torch raises many kinds of errors for what it has not written
+        if trust_pickle:  # then it may be of a class in the file
+            raise
+        raise pickle.UnpicklingError(f"{name} is damaged, or not a file of torch.save ({error!r})") from error
 
 
 def save_file(path: str | os.PathLike[str], data: Any, fs_type: str | None = None, use_lock: bool = False) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -67,7 +67,7 @@ def load_parts(
         >>> parts = {"model": net, "optimizer": torch.optim.Adam(net.parameters())}
         >>> load_parts(parts, parts_state(parts))
     """
-    _check_keys(parts, state, optional)
+    check_keys(parts, state, optional)
     given = {key: part for key, part in parts.items() if key in state}
     fitted: dict[str, Any] = {}
     for key, part in given.items():
@@ -80,16 +80,17 @@ def load_parts(
     _load_all_or_none([(part, fitted.get(key, state[key])) for key, part in given.items()])
 
 
-def _check_keys(parts: Mapping[str, Any], state: Any, optional: Collection[str]) -> None:
+def check_keys(keys: Iterable[str], state: Any, optional: Collection[str] = ()) -> None:
+    """Raise a ValueError if `state` is no dict, or lacks one of `keys` that is not optional."""
     if not isinstance(state, Mapping):
-        raise ValueError(f"the state is {_describe(state)}; it must be a dict with {', '.join(parts)}")
-    missing = [key for key in parts if key not in state and key not in optional]
+        raise ValueError(f"the state is {_describe(state)}; it must be a dict with {', '.join(keys)}")
+    missing = [key for key in keys if key not in state and key not in optional]
     if missing:
-        keys = [*map(str, state)]
-        more = f" and {len(keys) - _LISTED} more" if len(keys) > _LISTED else ""
+        present = [*map(str, state)]
+        more = f" and {len(present) - _LISTED} more" if len(present) > _LISTED else ""
         raise ValueError(
-            f"the state lacks {', '.join(missing)}; it has {', '.join(keys[:_LISTED]) or 'nothing'}{more}. It was not "
-            "saved by the learn mode of such a policy, or with other settings"
+            f"the state lacks {', '.join(missing)}; it has {', '.join(present[:_LISTED]) or 'nothing'}{more}. It was "
+            "not saved by such a policy, or with other settings; the weights of a module are its model"
         )
 
 

@@ -60,6 +60,20 @@ def test_a_state_dict_a_checkpoint_and_a_model_are_evaluated_alike(action, mean_
     assert eval((main, create), env_setting=setting()) == mean_return
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([1, 2], "ckpt.pth.tar holds a list, not the dict of a checkpoint"),
+        (torch.ones(2), "ckpt.pth.tar holds a Tensor, not the dict of a checkpoint"),
+        (always(1).state_dict(), "the state lacks model; it has encoder.init.weight, .*; the weights of a module are"),
+    ],
+)
+def test_what_is_no_checkpoint_is_not_evaluated(content, message):
+    torch.save(content, "ckpt.pth.tar")
+    with pytest.raises(ValueError, match=message):
+        eval(config(), env_setting=setting(), load_path="ckpt.pth.tar")
+
+
 def test_eval_plays_the_evaluations_of_a_training_with_the_seed_next_to_its_files():
     main, create = config()
     main.env.n_evaluator_episode, main.env.env_id, create.env.type = 5, "CartPole-v1", "gymnasium"

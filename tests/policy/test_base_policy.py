@@ -166,6 +166,16 @@ def test_a_given_model_is_used_as_it_is():
         DQNPolicy(make_config(), model="dqn")
 
 
+@pytest.mark.parametrize("mode", ["collect_mode", "eval_mode"])
+@pytest.mark.parametrize(
+    ("state", "message"), [(None, "is a NoneType"), ({"last_iter": 3}, "lacks model; it has last")]
+)
+def test_a_state_without_a_model_is_refused_with_what_it_has(mode, state, message):
+    policy = DQNPolicy(make_config())
+    with pytest.raises(ValueError, match=f"the state {message}"):
+        getattr(policy, mode).load_state_dict(state)
+
+
 def test_a_policy_without_default_model_says_so():
     with pytest.raises(NotImplementedError, match="OrderedPolicy"):
         OrderedPolicy(OrderedPolicy.default_config()).default_model()

@@ -73,6 +73,17 @@ def test_reading_runs_no_code_unless_the_file_is_trusted(tmp_path):
     assert made.exists()
 
 
+@pytest.mark.parametrize("content", [b"", b"hello", None])
+def test_a_file_that_torch_has_not_written_or_that_ends_early_is_named(content, tmp_path):
+    path = tmp_path / "x"
+    if content is None:
+        save_file(path, {"a": np.ones(1000)})
+        content = path.read_bytes()[:1000]
+    path.write_bytes(content)
+    with pytest.raises(pickle.UnpicklingError, match=f"{path} is damaged, or not a file of torch.save"):
+        read_file(path)
+
+
 def test_a_damaged_trusted_file_raises_as_pickle_does(tmp_path):
     path = tmp_path / "x"
     path.write_bytes(b"nothing of the kind")
