@@ -11,7 +11,7 @@ from torch import nn
 
 from ding.torch_utils.training_guard import auto_checkpoint, guard_training, refuse_nan
 from ding.utils.file_helper import read_file, save_file
-from ding.utils.state_loading import fit_optimizer_state, load_parts, parameter_names
+from ding.utils.state_loading import check_keys, fit_optimizer_state, load_parts, parameter_names
 
 __all__ = ["CheckpointHelper", "CountVar", "auto_checkpoint", "build_checkpoint_helper", "guard_training"]
 
@@ -132,13 +132,15 @@ class CheckpointHelper:
 
         Raises:
             RuntimeError: `strict` is True, and the model does not match the file.
-            ValueError: the state of the optimizer does not fit its parameters; nothing is loaded.
+            ValueError: the file is no checkpoint, or the state of the optimizer does not fit its parameters; nothing is
+                loaded.
             KeyError: `prefix_op` is unknown, or the file has no `collector_info`.
             NotImplementedError: `lr_schduler` is not None.
         """
         if lr_schduler is not None:
             raise NotImplementedError("checkpoints have no learning rate scheduler; load it separately")
         checkpoint = read_file(load_path, trust_pickle=trust_pickle)
+        check_keys(["model"], checkpoint)
         state = _apply_prefix(checkpoint["model"], prefix_op, prefix)
         if isinstance(optimizer, torch.optim.Optimizer) and "optimizer" in checkpoint:
             # Before anything is written.

@@ -198,3 +198,17 @@ def test_a_save_that_fails_leaves_the_old_file(helper, path, tmp_path):
     helper.load(path, model)
     assert set(values(model).values()) == {3.0}
     assert [file.name for file in (tmp_path / "new").iterdir()] == ["ckpt.pth.tar"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([1], "the state is a list; it must be a dict with model"),
+        ({"weight": 1}, "the state lacks model; it has weight"),
+    ],
+)
+def test_a_file_that_is_no_checkpoint_is_refused_with_what_it_holds(content, message, tmp_path):
+    path = str(tmp_path / "ckpt.pth.tar")
+    torch.save(content, path)
+    with pytest.raises(ValueError, match=message):
+        CheckpointHelper().load(path, torch.nn.Linear(2, 1))
