@@ -1,9 +1,11 @@
 """Trainings on Ray that a test watches from outside: `python -m tests.entry.ray_runs <what>` prints what was seen."""
 
+import glob
 import json
 import os
 import sys
 import threading
+from operator import gt
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,11 @@ def own():
     return {"object_store_memory": STORE, "include_dashboard": False}
 
 
+def newest(*patterns):
+    """When a file of each pattern was last written, in nanoseconds; 0 if there is none."""
+    return [max((os.stat(path).st_mtime_ns for path in glob.glob(pattern)), default=0) for pattern in patterns]
+
+
 def drive(resume):
     """Train until a test kills this process; or go on from there, until a hundred iterations more are trained."""
     seen = {}
@@ -51,10 +58,11 @@ def drive(resume):
     def damage(run):
         if not resume:
             run.wait_for_learning(100)
-            run.wait_for(lambda: os.path.exists("exp/coordinator_state.msgpack"))
-            state = os.stat("exp/coordinator_state.msgpack").st_mtime_ns
+            run.wait_for(lambda: all(newest("exp/coordinator_state.msgpack", "exp/policy/*")))
             known = {"iteration": run.learnt[-1][1], "env_steps": run.coordinator.progress().env_steps}
-            run.wait_for(lambda: os.stat("exp/coordinator_state.msgpack").st_mtime_ns > state)
+            before = newest("exp/coordinator_state.msgpack", "exp/policy/*")
+            # Weights are written every 0.25 s: a fast learner trains 100 iterations before those of iteration 0 change.
+            run.wait_for(lambda: all(map(gt, newest("exp/coordinator_state.msgpack", "exp/policy/*"), before)))
             Path("known.tmp").write_text(json.dumps(known))
             os.replace("known.tmp", "known")
             threading.Event().wait()
