@@ -242,6 +242,7 @@ def test_mistreated_messages_change_neither_counts_nor_the_end(make_proxy, fault
 def test_tasks_that_hang_are_abandoned_their_workers_restarted_and_the_run_goes_on(train):
     def damage(run):
         run.wait_for(lambda: run.coordinator.status().stalled_tasks == 2)
+        run.wait_for(lambda: sum(run.coordinator.supervisor.restarts.values()) == 2)
         samples = len(run.samples)
         run.wait_for(lambda: len(run.samples) > samples and len(run.learnt) > 20)
         run.wait_for(lambda: run.coordinator.status().evaluations)
