@@ -14,11 +14,7 @@ import argparse
 import copy
 import importlib
 import json
-import os
 import pkgutil
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -83,19 +79,8 @@ def run_here(name: str, seed: int) -> dict[str, Any]:
 
 
 def run_seed(name: str, seed: int) -> dict[str, Any]:
-    """Train in a process and a folder of their own.
-
-    Raises:
-        RuntimeError: the process has failed; with its last lines.
-    """
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.benchmarks.learning", "--policy", name, "--only-seed", str(seed)]
-    with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError(f"{name}, seed {seed}: exit status {done.returncode}\n{done.stderr[-3000:]}")
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    """Train in a process and a folder of their own; see `original_configs.run_apart`."""
+    return original_configs.run_apart(seed, "tests.benchmarks.learning", "--policy", name, "--only-seed")
 
 
 def mean(values: list[float]) -> float:

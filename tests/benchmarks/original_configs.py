@@ -59,20 +59,25 @@ def run_here(policy: str, seed: int) -> Result:
     }
 
 
-def run_seed(policy: str, seed: int) -> Result:
-    """Train in a process and a folder of their own.
+def run_apart(seed: int, *arguments: str) -> Result:
+    """Run `python -m <arguments>`, which trains one seed, in a folder of its own; returns what its last line tells.
 
     Raises:
         RuntimeError: the process has failed; with its last lines.
     """
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.benchmarks.original_configs", "--policies", policy, "--run-here", str(seed)]
+    command = [sys.executable, "-m", *arguments, str(seed)]
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
     if done.returncode != 0:
-        raise RuntimeError(f"{policy}, seed {seed}: exit status {done.returncode}\n{done.stderr[-3000:]}")
+        raise RuntimeError(f"{' '.join(command)}: exit status {done.returncode}\n{done.stderr[-3000:]}")
     result: Result = json.loads(done.stdout.splitlines()[-1])
     return result
+
+
+def run_seed(policy: str, seed: int) -> Result:
+    """Train in a process and a folder of their own; see `run_apart`."""
+    return run_apart(seed, "tests.benchmarks.original_configs", "--policies", policy, "--run-here")
 
 
 def kept(results: Path) -> list[Result]:
