@@ -15,12 +15,15 @@ class IBuffer(Configurable, ABC):
     """
 
     @abstractmethod
-    def push(self, data: list[Any] | Any, cur_collector_envstep: int) -> None:
+    def push(self, data: list[Any] | Any, cur_collector_envstep: int) -> int:
         """Store one item, or each item of a list.
 
         Args:
             data: An item, or a list of items.
             cur_collector_envstep: Env steps collected so far, for the logs; -1 if unknown.
+
+        Returns:
+            The number of items taken. A buffer may refuse some or all. None, of buffers of others, counts as all.
         """
         raise NotImplementedError
 

@@ -141,8 +141,8 @@ class DequeBufferWrapper(IBuffer):
         """Number of items pushed so far."""
         return self._push_count
 
-    def push(self, data: list[Any] | Any, cur_collector_envstep: int = -1) -> None:
-        """Store one item, or each item of a list. `cur_collector_envstep` is not used."""
+    def push(self, data: list[Any] | Any, cur_collector_envstep: int = -1) -> int:
+        """Store one item, or each item of a list; return how many there were. `cur_collector_envstep` is not used."""
         items = data if isinstance(data, list) else [data]
         with self._lock:
             if isinstance(items, Samples) and self._is_push_own() and items.columns is not None:
@@ -152,6 +152,7 @@ class DequeBufferWrapper(IBuffer):
                 for item in items:
                     self.buffer.push(item)
             self._push_count += len(items)
+        return len(items)
 
     def _is_push_own(self) -> bool:
         """Returns whether no user code, which may inspect pushed items, runs between `push` and the records."""

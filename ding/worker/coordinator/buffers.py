@@ -294,9 +294,8 @@ class BufferSet:
 
 def _push(buffer: Any, samples: SampleList) -> bool:
     """Push; returns whether the buffer has accepted all samples, or none."""
-    before = getattr(buffer, "push_count", None)
-    buffer.push(samples, -1)
-    return before is None or buffer.push_count != before
+    taken = buffer.push(samples, -1)
+    return taken is None or taken > 0  # buffers of users may return nothing
 
 
 def _sample(buffer: Any, batch_size: int, cur_learner_iter: int) -> SampleList | None:

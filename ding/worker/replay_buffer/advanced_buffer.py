@@ -163,19 +163,23 @@ class AdvancedReplayBuffer(ColumnBuffer):
     def alpha(self, alpha: float) -> None:
         self._index.alpha = alpha
 
-    def push(self, data: list[Any] | Any, cur_collector_envstep: int) -> None:
+    def push(self, data: list[Any] | Any, cur_collector_envstep: int) -> int:
         """Store one item, or each item of a list; the oldest are overwritten when the buffer is full.
 
         An item may have a `priority`; otherwise it gets `max_priority`. If the ratio pushed / sampled would exceed its
         limit, nothing is stored and a line is logged.
+
+        Returns:
+            The number of items that were stored.
 
         Raises:
             PriorityError: If a priority is negative or not finite; nothing is stored.
         """
         items = self._prepare(data)
         if not items:
-            return
+            return 0
         with self._lock:
+            accepted = 0
             verdict = self._thruput_controller.can_push(len(items))
             if verdict:
                 self._cur_collector_envstep = cur_collector_envstep
@@ -185,6 +189,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
             self._logger.info("refused to push %d items: %s", len(items), verdict.reason)
         elif accepted == 0 and not isinstance(data, list):
             self._logger.info("an item was not stored, because it fails a check of check_list: %.200r", data)
+        return accepted
 
     def _insert(self, items: list[Any]) -> int:
         items = self._checked(items)

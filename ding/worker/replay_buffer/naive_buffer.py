@@ -49,14 +49,17 @@ class NaiveReplayBuffer(ColumnBuffer):
         STORAGE_SETTINGS,
     )
 
-    def push(self, data: list[Any] | Any, cur_collector_envstep: int) -> None:
+    def push(self, data: list[Any] | Any, cur_collector_envstep: int) -> int:
         """Store one item, or each item of a list; the oldest are overwritten when the buffer is full.
 
         `cur_collector_envstep` is not used.
+
+        Returns:
+            The number of items that were stored.
         """
         items = self._prepare(data)
         with self._lock:
-            self._insert(items)
+            return self._insert(items)
 
     def _insert(self, items: list[Any]) -> int:
         store = self._store

@@ -116,8 +116,8 @@ def test_a_wrong_pushed_priority_is_refused_and_nothing_is_stored(make_advanced,
 
 def test_items_that_fail_a_check_are_left_out(make_advanced):
     buffer = make_advanced(4, name="picky")
-    buffer.push([{"n": 0}, 3, {"n": 1}], 0)
-    buffer.push(5, 0)
+    assert buffer.push([{"n": 0}, 3, {"n": 1}], 0) == 2
+    assert buffer.push(5, 0) == 0
     assert (buffer.count(), buffer.push_count, buffer._next_unique_id) == (2, 2, 2)
     assert buffer._thruput_controller.history_push_count == 2
     buffer.check_list.append(lambda item: item["n"] > 5)
@@ -495,8 +495,8 @@ def test_the_rate_limits_refuse_samples_and_pushes(make_advanced):
     buffer.push(items(0, 30), 0)
     assert [buffer.sample(19, 0) is None for _ in range(4)] == [False, False, False, True]
     assert buffer.sample(21, 0) is None
-    for expected in (60, 90, 90):
-        buffer.push(items(0, 30), 0)
+    for expected, taken in ((60, 30), (90, 30), (90, 0)):
+        assert buffer.push(items(0, 30), 0) == taken
         assert buffer.count() == expected
     assert "refused to push 30 items" in Path("exp/log/demo/demo_logger.txt").read_text()
 

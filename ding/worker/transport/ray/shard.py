@@ -134,9 +134,8 @@ class ReplayShard:
         return taken
 
     def _push(self, items: list[Any]) -> int:
-        before = getattr(self._buffer, "push_count", None)
-        self._buffer.push(items, -1)
-        return len(items) if before is None or self._buffer.push_count != before else 0
+        taken: int | None = self._buffer.push(items, -1)
+        return len(items) if taken is None else taken  # buffers of users may return nothing
 
     def wait(self, pushes: int, timeout_s: float) -> int:
         """Wait for more than `pushes` pushes, or for `close`; returns the number of pushes so far."""
