@@ -40,7 +40,15 @@ from ding.worker.learner.learner_view import LearnerView
 from ding.worker.learner.log_entries import LogEntries, nan_values, sort_out, take_priority_info
 from ding.worker.learner.monitor import TickMonitor, get_simple_monitor_type
 
-__all__ = ["BaseLearner", "TickMonitor", "create_learner", "get_simple_monitor_type"]
+__all__ = ["BaseLearner", "BatchSource", "TickMonitor", "create_learner", "get_simple_monitor_type"]
+
+
+class BatchSource:
+    """Gives `BaseLearner.start` its batches."""
+
+    def next_batch(self) -> Any:
+        """Wait for the next batch; None ends the training."""
+        raise NotImplementedError
 
 
 @LEARNER_REGISTRY.register("base")
@@ -122,6 +130,8 @@ class BaseLearner(LearnerView, Configurable):
     _is_stopping = False
     _dataloader: AsyncDataLoader | None = None
     _data_time: Mapping[str, float] = {}  # of the newest batch
+    # Where `start` gets its batches; None for the dataloader.
+    batch_source: BatchSource | None = None
     # Called with the error if a checkpoint cannot be written; None raises the error.
     on_unsaved: Callable[[OSError], Any] | None = None
     # If set, called with the iteration and the averages of the monitored values whenever they are logged.
@@ -222,7 +232,7 @@ class BaseLearner(LearnerView, Configurable):
         for _ in range(self.trained_before, int(self._cfg.get("train_iterations", self.config["train_iterations"]))):
             if self._is_stopping:
                 break
-            data = self._next_data()
+            data = self._next_data() if self.batch_source is None else self.batch_source.next_batch()
             if self._is_stopping or self._end_flag or data is None:  # closed meanwhile or before the start
                 break
             self.train(data)

@@ -15,6 +15,7 @@ from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples
 from ding.utils.registry_factory import LEARNER_REGISTRY
 from ding.worker.learner import BaseLearner, LearnerHook, add_learner_hook, create_learner
+from ding.worker.learner.base_learner import BatchSource
 from tests.same_state import through_bytes
 from tests.worker.learner.fakes import FakePolicy, RecordingWriter, learner_cfg, make_learner
 
@@ -244,6 +245,35 @@ def test_so_many_samples_are_loaded_by_one_job_as_the_config_says(chunk_size, jo
     assert next(learner._dataloader) == [0, 0]
     learner.close()
     assert len(set(threads)) == jobs
+
+
+class Counting(BatchSource):
+    def __init__(self, number):
+        self.left = number
+
+    def next_batch(self):
+        self.left -= 1
+        return None if self.left < 0 else [self.left]
+
+
+def test_start_trains_the_batches_of_its_source_until_there_are_no_more():
+    learner = make_learner()
+    learner.batch_source = Counting(3)
+    trained = record(learner, lambda learner: learner.batch_source.left)
+    learner.start()
+    assert trained == [2, 1, 0]
+    assert learner.train_iter == 3 and learner._learner_done
+
+
+def test_a_subclass_that_overrides_next_data_gives_start_its_batches():
+    class Own(BaseLearner):
+        def _next_data(self):
+            return self.given.pop() if self.given else None
+
+    learner = Own(learner_cfg(), FakePolicy(), tb_logger=RecordingWriter(), exp_name="exp")
+    learner.given = [[1], [2]]
+    learner.start()
+    assert learner.train_iter == 2 and learner.given == []
 
 
 def test_an_envstep_of_0_is_taken():

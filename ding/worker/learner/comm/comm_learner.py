@@ -18,7 +18,7 @@ from ding.worker.learner.comm.exchange import LearnerExchange, Rows
 from ding.worker.learner.comm.pull_channel import PullChannel, open_replay
 from ding.worker.learner.comm.rank_group import RankGroup
 from ding.worker.learner.comm.resume import ResumeSaver, resume, stored_weights
-from ding.worker.learner.comm.send_hooks import SendLearnInfoHook, SendPolicyHook, use_pauses
+from ding.worker.learner.comm.send_hooks import SendLearnInfoHook, SendPolicyHook, TaskBatches
 from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.chunk import unpack_batches
 from ding.worker.transport.chunk_reader import ChunkReader
@@ -222,7 +222,7 @@ class CommLearner(Hosted, BaseCommLearner):
         for hook in hooks:
             learner.register_hook(hook)
         saver = ResumeSaver(learner, names[0] if names else "policy", self._cfg.checkpoint_interval_s)
-        use_pauses(learner, channel.exchange, hooks, saver, group)
+        learner.batch_source = TaskBatches(learner, channel.exchange, hooks, saver, group)
         channel.attach(learner)
         train = learner.start if group is None else partial(_train_in_group, learner, channel.exchange, group)
         thread = worker_thread("learner_start", train, channel.exchange)

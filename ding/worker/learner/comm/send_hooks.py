@@ -2,49 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import Any
 
 from ding.torch_utils.training_guard import refuse_nan
 from ding.utils.config_helper import ConfigError, Rule, integer, number
-from ding.worker.learner.base_learner import BaseLearner
+from ding.worker.learner.base_learner import BaseLearner, BatchSource
 from ding.worker.learner.comm.exchange import LearnerExchange
 from ding.worker.learner.comm.rank_group import RankGroup
 from ding.worker.learner.comm.resume import ResumeSaver
 from ding.worker.learner.learner_hook import LearnerHook
 
 
-def use_pauses(
-    learner: BaseLearner,
-    exchange: LearnerExchange,
-    hooks: Sequence[LearnerHook],
-    saver: ResumeSaver,
-    group: RankGroup | None = None,
-) -> None:
-    """Save checkpoints when they are due, and send delayed weights while there is nothing to train on.
+class TaskBatches(BatchSource):
+    """The batches of a learner task: the learner's own, with what is done between two of them.
+
+    Checkpoints that are due are saved, and delayed weights are sent while there is nothing to train on.
 
     Args:
         group: the ranks that train each batch together.
     """
-    wait_for_data: Callable[[], Any] = learner._next_data
-    sending = [hook for hook in hooks if isinstance(hook, SendPolicyHook)]
 
-    def next_data() -> Any:
+    def __init__(
+        self,
+        learner: BaseLearner,
+        exchange: LearnerExchange,
+        hooks: Sequence[LearnerHook],
+        saver: ResumeSaver,
+        group: RankGroup | None = None,
+    ) -> None:
+        self._learner, self._exchange, self._saver, self._group = learner, exchange, saver, group
+        self._sending = [hook for hook in hooks if isinstance(hook, SendPolicyHook)]
+
+    def next_batch(self) -> Any:
+        exchange, group = self._exchange, self._group
         exchange.rest_until_next()
-        saver.between_batches()
-        for hook in sending:
+        self._saver.between_batches()
+        for hook in self._sending:
             if hook.is_due and not exchange.wait_for_work(hook.delay_s):
-                hook.flush(learner)
+                hook.flush(self._learner)
         if group is not None and not group.next_batch(exchange):
             return None
-        data = wait_for_data()
-        if group is not None and data is None:
+        batch = self._learner._next_data()
+        if group is not None and batch is None:
             raise RuntimeError("this rank has lost a batch that all ranks were about to train")
         exchange.begin()
-        return data
-
-    learner._next_data = next_data  # type: ignore[method-assign]
+        return batch
 
 
 # Entries of a policy's state that collectors need besides the model: PPO computes advantages with the scale of the
