@@ -17,6 +17,10 @@ from tests.benchmarks.golden import differences, digest, main, runs
         (torch.tensor([0.0]), torch.tensor([-0.0])),
         ({"a": 1}, {"a": 1.0}),
         ([1, [2]], [[1], 2]),
+        ([[1], 2], [[1, 2]]),
+        ([1, 23], [12, 3]),
+        ([{"a": 1}, {"b": 2}], [{"a": 1, "b": 2}]),
+        (torch.zeros(2), np.zeros(2, np.float32)),
         ([True], [1]),
     ],
 )

@@ -54,19 +54,21 @@ def digest(*items: Any) -> str:
 
     def add(item: Any) -> None:
         if isinstance(item, Mapping):
+            found.update(b"{%d:" % len(item))
             for key in sorted(item, key=str):
                 add(str(key))
                 add(item[key])
         elif isinstance(item, (list, tuple)):
-            found.update(b"[")
+            found.update(b"[%d:" % len(item))
             for part in item:
                 add(part)
         elif isinstance(item, (torch.Tensor, np.ndarray)):
             array = np.ascontiguousarray(item.detach().cpu().numpy() if isinstance(item, torch.Tensor) else item)
-            found.update(f"{array.dtype}{array.shape}".encode())
+            kind = "tensor" if isinstance(item, torch.Tensor) else "array"
+            found.update(f"{kind} {array.dtype} {array.shape}:".encode())
             found.update(array.tobytes())
         else:
-            found.update(repr(item).encode())
+            found.update(f"{item!r};".encode())
 
     add(items)
     return found.hexdigest()[:16]

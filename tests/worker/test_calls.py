@@ -41,6 +41,7 @@ def calls_of_a_round(env_num, n_sample):
     learner = BaseLearner(cfg.policy.learn.learner, policy.learn_mode, exp_name="calls")
     learner.call_hook("before_run")
     root, phase, counts = os.path.dirname(ding.__file__), None, Counter()
+    before = sys.getprofile()
 
     def count(frame, event, arg):
         if event == "call" and phase and frame.f_code.co_filename.startswith(root):
@@ -50,7 +51,6 @@ def calls_of_a_round(env_num, n_sample):
         try:
             for i in range(WARM_UP + ROUNDS):
                 if i == WARM_UP:
-                    before = sys.getprofile()
                     sys.setprofile(count)
                 phase = "collect" if i >= WARM_UP else None
                 samples = collector.collect(n_sample, policy_kwargs={"eps": 0.1})
