@@ -166,9 +166,8 @@ class SerialRun:
         buffer, train_iter = self.buffer, self.learner.train_iter
         if self.label is not None:
             data = self.label(data)
-        before = getattr(buffer, "push_count", None)
-        buffer.push(data, cur_collector_envstep=self.collector.envstep)
-        has_taken = buffer.count() > 0 if before is None else buffer.push_count != before
+        taken = buffer.push(data, cur_collector_envstep=self.collector.envstep)
+        has_taken = buffer.count() > 0 if taken is None else taken > 0  # buffers of users may return nothing
         self.idle_rounds = 0 if has_taken or train_iter != self.last_push_iter else self.idle_rounds + 1
         self.last_push_iter = train_iter
         items = data if isinstance(data, list) else [data]

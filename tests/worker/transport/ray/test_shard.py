@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ding.utils.config_helper import ConfigError
+from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer
 from ding.worker.transport.chunk import decode_chunk, encode_chunk
 from ding.worker.transport.ray.shard import ReplayShard, ShardClosed
 from tests.worker.transport.ray.doubles import rows_of, samples_of
@@ -37,6 +38,15 @@ def push(shard, samples, rows):
 
 def all_of(shard, count):
     return decode_chunk(shard.sample(count, 1, 0, 1.0, [])["samples"], "none")
+
+
+def test_a_buffer_that_does_not_tell_how_many_it_took_has_taken_all(make, monkeypatch):
+    class Silent(NaiveReplayBuffer):
+        def push(self, data, cur_collector_envstep):
+            super().push(data, cur_collector_envstep)
+
+    monkeypatch.setattr("ding.worker.transport.ray.shard.create_buffer", Silent)
+    assert push(make(), samples_of([5, 6]), [{"data_index": 0}, {"data_index": 1}]) == 2
 
 
 def test_rows_may_name_the_samples_in_any_order_and_not_all_of_them(make):
