@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum, unique
 from functools import lru_cache, partial
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 from easydict import EasyDict
 
 from ding.envs.common.gym_compat import library_of
+from ding.envs.env_manager.block import DictBlocks
 from ding.envs.env_manager.data_formats import StackedFormat
 from ding.envs.env_manager.env_seeds import EnvSeeds, Seeds
 from ding.envs.env_manager.env_state import (
@@ -45,6 +46,7 @@ from ding.utils.config_helper import (
     number,
     one_of,
 )
+from ding.utils.data.samples import IntArray
 from ding.utils.import_helper import import_module
 from ding.utils.msgpack_helper import can_pack
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
@@ -88,7 +90,7 @@ class UnknownEnvError(RuntimeError, KeyError):
 
 
 @ENV_MANAGER_REGISTRY.register("base")
-class BaseEnvManager(Configurable):
+class BaseEnvManager(DictBlocks, Configurable):
     """Steps envs one after the other in this process.
 
     Args:
@@ -163,9 +165,9 @@ class BaseEnvManager(Configurable):
         self._ready_obs: dict[int, Any] = {}
         self._env_replay_path: list[str] | None = None
         self._first_obs: dict[int, Any] = {}  # of running episodes that are recorded
-        self._reset_count = 0
         self._timesteps: dict[int, Any] = {}  # of the current or last step
-        self._reset_counts = dict.fromkeys(range(self._env_num), 0)
+        self._version = 0
+        self._episodes = np.zeros(self._env_num, np.int64)
         self._seeds = EnvSeeds(self._env_num)
         self._reset_param: dict[int, dict[str, Any] | None] = {}
         self._env_episode_count: dict[int, int] = {}
@@ -226,14 +228,14 @@ class BaseEnvManager(Configurable):
         return len(self._timesteps)
 
     @property
-    def reset_count(self) -> int:
-        """How often `reset` was called; the resets after finished episodes do not count."""
-        return self._reset_count
+    def version(self) -> int:
+        """A number that every call changes which changes an env: who remembers it knows whether nobody else did."""
+        return self._version
 
-    @property
-    def reset_counts(self) -> dict[int, int]:
-        """`{env_id: how often calls of reset have begun an episode of it}`; see `reset_count`."""
-        return dict(self._reset_counts)
+    def episodes_of(self, env_ids: Sequence[int]) -> IntArray:
+        """The number of the episode that each of these envs is in; every reset begins another one."""
+        episodes: IntArray = self._episodes[env_ids] if len(env_ids) < self._env_num else self._episodes.copy()
+        return episodes
 
     @property
     def ready_obs_id(self) -> list[int]:
@@ -370,7 +372,7 @@ class BaseEnvManager(Configurable):
             RuntimeError: an env id is unknown, or an env cannot be reset; then the manager is closed.
         """
         self._check_open()
-        self._reset_count += 1
+        self._version += 1
         if reset_param is not None:
             self._check_ids(reset_param)
             self._reset_param.update(reset_param)
@@ -391,6 +393,7 @@ class BaseEnvManager(Configurable):
             self._check_open()
         if not actions.keys() <= self._env_states.keys():
             self._check_ids(actions)
+        self._version += 1
         self._timesteps = timesteps = {}
         envs, ready_obs, timeout, recent = self._envs, self._ready_obs, self._step_timeout, self._recent
         if recent:
@@ -482,8 +485,7 @@ class BaseEnvManager(Configurable):
             "obs": {env_id: [copy.deepcopy(obs)] for env_id, obs in self._ready_obs.items() if can_pack(obs)},
             "seeds": self._seeds.state_dict(),
             "episode_counts": dict(self._env_episode_count),
-            "reset_count": self._reset_count,
-            "reset_counts": dict(self._reset_counts),
+            "episodes": self._episodes.tolist(),
             "reset_param": {i: param for i, param in self._reset_param.items() if can_pack(param)},
             "normalization": self._normalization.state_dict(),
             "is_frozen": self._normalization.is_frozen,
@@ -508,7 +510,8 @@ class BaseEnvManager(Configurable):
             raise ValueError(f"the state is of {state['env_num']} envs, but there are {self._env_num}")
         self._seeds.load_state_dict(state["seeds"])
         self._env_episode_count = dict(state["episode_counts"])
-        self._reset_count, self._reset_counts = state["reset_count"], dict(state["reset_counts"])
+        self._version += 1
+        self._episodes[:] = state["episodes"]
         self._reset_param.update(state["reset_param"])
         self._normalization.load_state_dict(state["normalization"], state["is_frozen"])
         load_space_state(self._action_space, state["action_space"])
@@ -536,6 +539,7 @@ class BaseEnvManager(Configurable):
         if self._closed:
             return
         self._closed = True
+        self._version += 1
         self._ready_obs = {}
         self._env_states.update(dict.fromkeys(range(self._env_num), EnvState.VOID))
         errors = self._close_envs()
@@ -591,7 +595,6 @@ class BaseEnvManager(Configurable):
                 if self._ready_obs[env_id] is not self._first_obs.get(env_id):  # it has made a step
                     _logger.warning("env %s is recorded and runs: it is not reset before its episode ends", env_id)
             else:
-                self._reset_counts[env_id] += 1
                 self._reset_env(env_id)
 
     def _close_envs(self) -> list[Exception]:
@@ -614,6 +617,7 @@ class BaseEnvManager(Configurable):
         except Exception as e:
             obs = self._reset_again(env_id, e)
         self._seeds.count_episode(env_id)
+        self._episodes[env_id] += 1
         self._ready_obs[env_id] = obs
         if self._env_replay_path is not None:
             self._first_obs[env_id] = obs
@@ -668,7 +672,6 @@ class BaseEnvManager(Configurable):
         self._ready_obs.pop(env_id, None)
         self._env_states[env_id] = EnvState.NEED_RESET if env_state is EnvState.RUN else env_state
         if env_state is EnvState.RUN:
-            self._reset_count += 1
             self._reset_envs([env_id])
             if self._normalization.moments:
                 self._call_env(env_id, "put_moments", self._normalization.moments, self._normalization.is_frozen)

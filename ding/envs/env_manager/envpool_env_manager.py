@@ -164,6 +164,7 @@ class PoolEnvManager(BaseEnvManager):
         """
         self._check_open()
         self._check_ready(actions)
+        self._version += 1
         if actions:
             self._send(self._batch_of(actions), list(actions))
         timesteps: dict[int, Any] = {}
@@ -251,6 +252,7 @@ class PoolEnvManager(BaseEnvManager):
     def _begin(self, env_id: int, obs: Any) -> None:
         self._returns[env_id] = 0.0
         self._seeds.count_episode(env_id)
+        self._episodes[env_id] += 1
         self._ready_obs[env_id] = obs
         self._env_states[env_id] = EnvState.RUN
 
@@ -285,8 +287,6 @@ class PoolEnvManager(BaseEnvManager):
                 f"EnvPool cannot reset only the envs {env_ids} with env.manager.batch_size = {self._batch_size}; set "
                 f"batch_size to the number of envs, {self._env_num}"
             )
-        for env_id in env_ids:
-            self._reset_counts[env_id] += 1
         if is_all and self._is_reseeded:
             self._make_pool()
         if is_all and not self._is_sync:
@@ -333,8 +333,7 @@ class PoolEnvManager(BaseEnvManager):
         if self._is_sync or env_state not in (EnvState.RUN, EnvState.RESET):
             super()._drop_episode(env_id, env_state)
         else:  # it has just been reset, or is about to be
-            self._reset_count += 1
-            self._reset_counts[env_id] += 1
+            self._episodes[env_id] += 1
 
 
 def _row(batch: Any, row: int) -> Any:

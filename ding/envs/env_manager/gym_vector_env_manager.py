@@ -115,6 +115,7 @@ class GymVectorEnvManager(BaseEnvManager):
         self._check_ready(actions)
         if not actions:
             return {}
+        self._version += 1
         orders: list[Any] = [None] * self._env_num
         for env_id, action in actions.items():
             orders[env_id] = pack_array(action)
@@ -174,8 +175,6 @@ class GymVectorEnvManager(BaseEnvManager):
     # Resets
 
     def _reset_envs(self, env_ids: list[int]) -> None:
-        for env_id in env_ids:
-            self._reset_counts[env_id] += 1
         self._begin_episodes(env_ids)
 
     def _begin_episodes(self, env_ids: list[int]) -> None:
@@ -185,6 +184,7 @@ class GymVectorEnvManager(BaseEnvManager):
             if isinstance(obs, Exception):
                 obs = self._reset_again(env_id, obs)
             self._seeds.count_episode(env_id)
+            self._episodes[env_id] += 1
             self._ready_obs[env_id] = obs
             self._env_states[env_id] = EnvState.RUN
 

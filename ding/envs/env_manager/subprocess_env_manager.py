@@ -223,6 +223,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         """
         self._check_open()
         self._check_ready(actions)
+        self._version += 1
         try:
             for env_id, action in actions.items():
                 self._send_step(env_id, action)
@@ -454,7 +455,6 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         finally:
             self._discarded = set()
         for env_id in env_ids:
-            self._reset_counts[env_id] += 1
             self._attempts[env_id] = 1  # from here on it will be reset
             self._env_states[env_id] = EnvState.RESET
             if not self._is_being_made(env_id):
@@ -473,6 +473,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         env_id = process.env_id
         _, episode = self._seeds.in_force(env_id)
         self._seeds.set_episode(env_id, process.note(episode + 1))
+        self._episodes[env_id] += 1  # twice does no harm: it is another number
         self._ready_obs[env_id] = self._read_obs(env_id, message)
         self._env_states[env_id] = EnvState.RUN
         self._deliver_held(env_id)

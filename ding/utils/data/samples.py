@@ -183,6 +183,22 @@ def node_items(node: Node) -> list[Any]:
     return [make(*row) if hasattr(make, "_fields") else make(row) for row in rows]
 
 
+def node_rows(node: Node) -> list[Any]:
+    """Returns the values of a node as a list of items that are views of its arrays; see `node_items` for copies."""
+    if isinstance(node, Column):
+        if node.kind is Kind.OBJECT:
+            return list(node.data)
+        if node.steps:
+            return [node_rows(Column(node.kind, values)) for values in node.data]
+        if node.kind is Kind.ARRAY:
+            return list(node.data) if node.data.ndim > 1 else [node.data[i, ...] for i in range(len(node.data))]
+        return list(torch.from_numpy(node.data).unbind(0)) if node.kind is Kind.TENSOR else node.items()
+    if isinstance(node, dict):
+        return [dict(zip(node, row, strict=True)) for row in zip(*map(node_rows, node.values()), strict=True)]
+    make = type(node)._make if hasattr(node, "_fields") else type(node)
+    return [make(row) for row in zip(*map(node_rows, node), strict=True)]
+
+
 def node_values(node: Node) -> Any:
     """Returns the values of a column as one array, those of another node as a list of items."""
     return node.values() if isinstance(node, Column) else node_items(node)

@@ -58,7 +58,7 @@ class Batch:
     def rows(self) -> list[Any]:
         """The items one by one; arrays and tensors are views of the batch."""
         if self._rows is None:
-            self._rows = _rows(self.node)
+            self._rows = node_rows(self.node)
         return self._rows
 
     def seen(self, as_float: bool = False, keep_integers: bool = False) -> EnvBatch:
@@ -231,21 +231,6 @@ def _stacked(node: Node) -> Any:
     return None if any(part is None for part in parts.values()) else parts
 
 
-def _rows(node: Node) -> list[Any]:
-    if isinstance(node, Column):
-        if node.kind is Kind.OBJECT:
-            return list(node.data)
-        if node.steps:
-            return [_rows(Column(node.kind, values)) for values in node.data]
-        if node.kind is Kind.ARRAY:
-            return list(node.data) if node.data.ndim > 1 else [node.data[i, ...] for i in range(len(node.data))]
-        return list(torch.from_numpy(node.data).unbind(0)) if node.kind is Kind.TENSOR else node.items()
-    if isinstance(node, dict):
-        return [dict(zip(node, row, strict=True)) for row in zip(*map(_rows, node.values()), strict=True)]
-    make = type(node)._make if hasattr(node, "_fields") else type(node)
-    return [make(row) for row in zip(*map(_rows, node), strict=True)]
-
-
 def _tensor_rows(tensors: Any, count: int) -> list[Any]:
     if isinstance(tensors, dict):
         columns = {key: _tensor_rows(value, count) for key, value in tensors.items()}
@@ -295,7 +280,7 @@ def tensorised(node: Node) -> Node:
             return Column(Kind.TENSOR, data, None, node.steps)
         if node.kind is Kind.TENSOR or (node.kind in _NUMBERS and not node.steps):
             return node
-    return pack([as_tensor(item) for item in _rows(node)])
+    return pack([as_tensor(item) for item in node_rows(node)])
 
 
 def is_same(item: Any, other: Any) -> bool:

@@ -1,0 +1,305 @@
+"""A step of many envs as one block of columns: what env managers hand to the rollout.
+
+A manager of this package has `version`, `ready_block` and `step_block` beside its documented methods. `DictBlocks`
+defines the last two in terms of `ready_obs` and `step`; a manager that steps whole batches defines its own.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ding.envs.env.base_env import BaseEnvTimestep
+from ding.utils.data.samples import Column, IntArray, Kind, Node, map_node, node_rows, pack
+
+BoolArray = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.uint8]
+
+# What the info of a step tells about the end of the episode, as the bits of a small number.
+TERMINATED_TOLD, TERMINATED, TRUNCATED_TOLD, TRUNCATED = 1, 2, 4, 8
+TOLD = TERMINATED_TOLD | TRUNCATED_TOLD
+
+
+class Ready(NamedTuple):
+    """The envs that wait for an action.
+
+    Attributes:
+        env_ids: their ids.
+        ids: the same as an array [K].
+        obs: what they show, K rows that nobody writes into.
+        episodes: an array [K]: the number of the episode that each env is in. A reset begins another one.
+    """
+
+    env_ids: list[int]
+    ids: IntArray
+    obs: Node
+    episodes: IntArray
+
+
+class InfoColumns(Sequence[dict[str, Any]]):
+    """The infos of the K envs of a step, whose dicts are made when they are looked at.
+
+    Args:
+        columns: `{key: array or list [K]}`; an entry of an array of one dimension is a Python number in the info.
+        rows_of: by key the rows that have an entry at all; the others have none.
+    """
+
+    def __init__(self, columns: Mapping[str, Any], count: int, rows_of: Mapping[str, BoolArray] | None = None) -> None:
+        self.columns = columns
+        self._count = count
+        self._rows_of = rows_of or {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, row: Any) -> Any:
+        if isinstance(row, slice):
+            return [self[i] for i in range(*row.indices(self._count))]
+        if not -self._count <= row < self._count:
+            raise IndexError(row)
+        return {
+            key: _entry(values, row)
+            for key, values in self.columns.items()
+            if key not in self._rows_of or self._rows_of[key][row]
+        }
+
+
+def _entry(values: Any, row: int) -> Any:
+    if isinstance(values, Mapping):
+        return {key: _entry(part, row) for key, part in values.items()}
+    value = values[row]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+class BlockStep:
+    """What K envs returned of a step. The arrays are the receiver's: nobody else writes into them.
+
+    Args:
+        env_ids, ids: the envs that answered, as a list and as an array [K].
+        obs: the observations they returned, of terminal steps the terminal ones; K rows.
+        reward: their rewards; K rows.
+        dones: their `done`: an array [K] of bools, or a list of what envs have as such (a flag for each player).
+        infos: their infos.
+        ready: what these envs show after the step, if all that were acted in have answered and wait for an action
+            again; else None, and `ready_block` tells.
+        raw: the timesteps as envs returned them, if there are such.
+        codes: what the infos tell of ends, see `end_code`; None to read the infos.
+
+    Attributes:
+        ends: an array [K] of bools, whether the episodes have ended.
+        any_ends: whether one has.
+    """
+
+    __slots__ = ("_codes", "any_ends", "dones", "ends", "env_ids", "ids", "infos", "obs", "raw", "ready", "reward")
+
+    def __init__(
+        self,
+        env_ids: list[int],
+        ids: IntArray,
+        obs: Node,
+        reward: Node,
+        dones: BoolArray | list[Any],
+        infos: Sequence[Any],
+        ready: Ready | None,
+        raw: list[Any] | None = None,
+        codes: Codes | None = None,
+    ) -> None:
+        self.env_ids, self.ids = env_ids, ids
+        self.obs, self.reward, self.dones, self.infos = obs, reward, dones, infos
+        self.ready, self.raw = ready, raw
+        self._codes = codes
+        if isinstance(dones, np.ndarray):
+            self.ends = dones
+            self.any_ends = bool(dones.any())
+        else:
+            ends = [done is not False and (done is True or bool(np.all(done))) for done in dones]
+            self.ends, self.any_ends = np.array(ends, np.bool_), True in ends
+
+    @property
+    def codes(self) -> Codes:
+        """What each info tells of the end of the episode, see `end_code`."""
+        if self._codes is None:
+            # Most steps of most envs need no call.
+            codes = [
+                TOLD
+                if type(info) is dict and info.get("terminated") is False and info.get("truncated") is False
+                else end_code(info)
+                for info in self.infos
+            ]
+            self._codes = np.array(codes, np.uint8)
+        return self._codes
+
+    def abnormal_rows(self) -> list[int]:
+        """The rows of the envs that flag their step as void."""
+        if isinstance(self.infos, InfoColumns):
+            flags = self.infos.columns.get("abnormal")
+            return [] if flags is None else [row for row in range(len(self.infos)) if self.infos[row].get("abnormal")]
+        return [
+            row
+            for row, info in enumerate(self.infos)
+            if (type(info) is not dict or "abnormal" in info) and is_abnormal(info)
+        ]
+
+    def of_rows(self, rows: Sequence[int]) -> BlockStep:
+        """The step of some of the envs."""
+        index = np.array(rows, np.int64)
+
+        def part(node: Node) -> Node:
+            return map_node(lambda column: column.take(index).compact(), node)
+
+        return BlockStep(
+            [self.env_ids[row] for row in rows],
+            self.ids[index],
+            part(self.obs),
+            part(self.reward),
+            self.dones[index] if isinstance(self.dones, np.ndarray) else [self.dones[row] for row in rows],
+            [self.infos[row] for row in rows],
+            None,
+            None if self.raw is None else [self.raw[row] for row in rows],
+            None if self._codes is None else self._codes[index],
+        )
+
+    def timesteps(self) -> list[Any]:
+        """The timesteps one by one, with the rows of `obs` and `reward`; of the class that the envs have."""
+        pairs = zip(node_rows(self.obs), node_rows(self.reward), strict=True)
+        if self.raw is not None:
+            # Obs and reward are the first two fields of a timestep. This is `_replace` at a third of its cost.
+            return [
+                tuple.__new__(type(step), (obs, reward, *step[2:]))
+                for step, (obs, reward) in zip(self.raw, pairs, strict=True)
+            ]
+        dones = self.dones.tolist() if isinstance(self.dones, np.ndarray) else self.dones
+        return [BaseEnvTimestep(*pair, done, info) for pair, done, info in zip(pairs, dones, self.infos, strict=True)]
+
+
+def end_code(info: Any) -> int:
+    """The flags `terminated` and `truncated` of an info, and whether it has them, as one small number."""
+    code = 0
+    if "terminated" in info:
+        code = TERMINATED_TOLD | TERMINATED if info["terminated"] else TERMINATED_TOLD
+    if "truncated" in info:
+        code |= TRUNCATED_TOLD | TRUNCATED if info["truncated"] else TRUNCATED_TOLD
+    return code
+
+
+def end_codes(terminated: BoolArray, truncated: BoolArray) -> Codes:
+    """The codes of steps that tell both."""
+    codes: Codes = np.where(terminated, TOLD | TERMINATED, TOLD).astype(np.uint8)
+    codes[truncated] |= TRUNCATED
+    return codes
+
+
+def is_abnormal(info: Any) -> bool:
+    """Whether the env flags its step as void by `info['abnormal']`, for several players by any of their infos."""
+    if isinstance(info, Mapping):
+        return bool(info.get("abnormal", False))
+    return any(isinstance(player, Mapping) and player.get("abnormal", False) for player in info or ())
+
+
+def stacked(items: Sequence[Any]) -> Node:
+    """Copies of `items`, one or more, as columns."""
+    first = items[0]
+    if type(first) is np.ndarray and first.dtype.kind in "biufc":  # what `pack` does, at a third of its cost
+        try:
+            data = np.array(items)
+        except ValueError:  # ragged shapes
+            data = first
+        if data.dtype == first.dtype and data.ndim == first.ndim + 1:
+            return Column(Kind.ARRAY, data)
+    return map_node(_owned, pack(list(items)))
+
+
+def _owned(column: Column) -> Column:
+    """A column whose objects are copies."""
+    return Column(Kind.OBJECT, copy.deepcopy(column.data)) if column.kind is Kind.OBJECT else column
+
+
+def with_rows(node: Node, rows: Sequence[int], items: Sequence[Any]) -> Node:
+    """A copy of `node` in which these rows are copies of `items`."""
+    if type(node) is Column and node.kind is Kind.ARRAY and not node.steps:
+        like = node.data[0]
+        if all(type(item) is np.ndarray and item.dtype == like.dtype and item.shape == like.shape for item in items):
+            data = node.data.copy()
+            for row, item in zip(rows, items, strict=True):
+                data[row] = item
+            return Column(Kind.ARRAY, data)
+    whole = node_rows(node)
+    for row, item in zip(rows, items, strict=True):
+        whole[row] = item
+    return stacked(whole)
+
+
+class DictBlocks:
+    """`ready_block` and `step_block` of a manager by its documented `ready_obs` and `step`, which are called."""
+
+    ready_obs: Mapping[int, Any]
+    step: Callable[[Mapping[int, Any]], Mapping[int, Any]]
+
+    def episodes_of(self, env_ids: Sequence[int]) -> IntArray:
+        """The numbers of the episodes that these envs are in."""
+        raise NotImplementedError
+
+    def ready_block(self, env_ids: Sequence[int] | None = None) -> Ready:
+        """The envs that wait for an action, or those of `env_ids` that do."""
+        ready_obs = self.ready_obs
+        if env_ids is not None:
+            ready_obs = {env_id: ready_obs[env_id] for env_id in env_ids if env_id in ready_obs}
+        ids = list(ready_obs)
+        obs = stacked(list(ready_obs.values())) if ids else Column(Kind.OBJECT, [])
+        return Ready(ids, np.array(ids, np.int64), obs, self.episodes_of(ids))
+
+    def step_block(self, actions: Sequence[Any], env_ids: list[int]) -> BlockStep:
+        """Act in the envs `env_ids`; return the step of those that have answered, which may be others.
+
+        Args:
+            actions: one for each env: a list or an array [K, ...] whose rows the envs may keep.
+        """
+        return self.block_of(self.step(dict(zip(env_ids, actions, strict=True))), env_ids)
+
+    def block_of(self, timesteps: Mapping[int, Any], env_ids: list[int]) -> BlockStep:
+        """These timesteps as a block.
+
+        Args:
+            env_ids: the envs that were acted in.
+        """
+        answered, raw = list(timesteps), list(timesteps.values())
+        ids = np.array(answered, np.int64)
+        if not raw:
+            empty = Column(Kind.OBJECT, [])
+            return BlockStep(answered, ids, empty, empty, [], [], None, raw)
+        dones = [step.done for step in raw]
+        obs = stacked([step.obs for step in raw])
+        step = BlockStep(
+            answered, ids, obs, stacked([step.reward for step in raw]), dones, [step.info for step in raw], None, raw
+        )
+        if answered == env_ids:
+            step.ready = self._ready_after(step)
+        return step
+
+    def _ready_after(self, step: BlockStep) -> Ready | None:
+        """What is ready after a step that all envs have answered."""
+        env_ids = step.env_ids
+        if not step.any_ends:
+            return Ready(env_ids, step.ids, step.obs, self.episodes_of(env_ids))
+        ready_obs = self.ready_obs
+        if list(ready_obs) != env_ids:
+            return None
+        rows = np.flatnonzero(step.ends).tolist()
+        obs = with_rows(step.obs, rows, [ready_obs[env_ids[row]] for row in rows])
+        return Ready(env_ids, step.ids, obs, self.episodes_of(env_ids))
+
+
+def overrides_dicts(env: Any) -> bool:
+    """Whether somebody has replaced `step` or `ready_obs` of a manager since its `step_block` was written."""
+    if "step" in vars(env):
+        return True
+    for cls in type(env).__mro__:
+        if "step_block" in vars(cls):
+            return False
+        if "step" in vars(cls) or "ready_obs" in vars(cls):
+            return True
+    return True
