@@ -217,6 +217,8 @@ class Samples(list[Any]):
         chained: Whether `next_obs` is the same object as the `obs` of the next item if both are the same row, as in the
             transitions of a trajectory.
         size: Number of samples N. Required if `columns` is a function.
+        lengths: Lengths [P] of the trajectory fragments that the samples are, one after the other; their sum is N. None
+            for one fragment. `compact`, `with_columns` and `set_column` keep them, `take` and `joined` do not.
 
     Example:
         >>> done = Column(Kind.BOOL, np.array([False, True]))
@@ -225,7 +227,7 @@ class Samples(list[Any]):
         (2, False, True, True)
     """
 
-    __slots__ = ("is_chained", "_held", "_size")
+    __slots__ = ("is_chained", "lengths", "_held", "_size")
 
     def __init__(
         self,
@@ -233,9 +235,11 @@ class Samples(list[Any]):
         *,
         chained: bool = False,
         size: int | None = None,
+        lengths: IntArray | None = None,
     ) -> None:
         super().__init__()
         self.is_chained = chained
+        self.lengths = lengths
         self._held: Any = columns  # None after the first access to an item
         if not callable(columns):
             self._held = dict(columns)
@@ -265,7 +269,7 @@ class Samples(list[Any]):
         End flags that only some of them have are added by `with_end_flags`.
         """
         if len(parts) == 1:
-            return parts[0]
+            return parts[0] if parts[0].lengths is None else parts[0].take(slice(None))
         columns = [part._columns for part in parts]
         if any(part is None for part in columns):
             return None
@@ -306,7 +310,7 @@ class Samples(list[Any]):
     def with_columns(self, **columns: Node) -> Samples:
         """Returns the samples with these columns added or replaced. Requires `columns`."""
         assert self._columns is not None, "with_columns() requires columns, but an item was accessed"
-        return Samples({**self._columns, **columns}, chained=self.is_chained)
+        return Samples({**self._columns, **columns}, chained=self.is_chained, lengths=self.lengths)
 
     def set_column(self, key: str, column: Node | None) -> None:
         """Add or replace a column in place, or remove it if None. Requires `columns`."""
@@ -336,7 +340,7 @@ class Samples(list[Any]):
                 known = gathered[id(column.data)] = column.data.take(kept, axis=0), new_rows
             return Column(column.kind, known[0], known[1][column.rows], column.steps)
 
-        return Samples(map_node(compact, self._columns), chained=self.is_chained)
+        return Samples(map_node(compact, self._columns), chained=self.is_chained, lengths=self.lengths)
 
     def _create_items(self) -> None:
         """Create the items, once."""
@@ -368,7 +372,8 @@ class Samples(list[Any]):
     def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
         columns = self._columns
         if columns is not None and all(column.kind is not Kind.OBJECT for column in columns_of(columns)):
-            return Samples(columns, chained=self.is_chained)  # each creates its own items, and columns never change
+            # Each creates its own items, and columns never change.
+            return Samples(columns, chained=self.is_chained, lengths=self.lengths)
         self._create_items()
         return [copy.deepcopy(item, memo) for item in list.__iter__(self)]
 
@@ -378,6 +383,26 @@ def part_of(items: Sequence[Any], start: int, stop: int | None) -> Any:
     if isinstance(items, Samples) and items.has_columns:
         return items.take(slice(start, stop))
     return items[start:stop]
+
+
+def lengths_of(items: Sequence[Any]) -> IntArray:
+    """Returns the lengths [P] of the trajectory fragments that `items` are: one, unless they are samples of several."""
+    lengths = items.lengths if isinstance(items, Samples) else None
+    return np.array([len(items)]) if lengths is None else lengths
+
+
+def last_rows(items: Sequence[Any]) -> IntArray:
+    """Returns the row of the last item of each trajectory fragment that has any; see `lengths_of`."""
+    lengths = lengths_of(items)
+    rows: IntArray = (lengths.cumsum() - 1)[lengths > 0]
+    return rows
+
+
+def items_at(items: Sequence[Any], rows: IntArray) -> Sequence[Any]:
+    """Returns the items in these rows. For samples in columns, these are new samples in columns; no item is created."""
+    if isinstance(items, Samples) and items.has_columns:
+        return items.take(rows)
+    return [items[row] for row in rows.tolist()]
 
 
 def whole_of(parts: Sequence[Sequence[Any]]) -> Sequence[Any]:
