@@ -18,8 +18,8 @@ from ding.worker.collector.batch import Batch, has_nan
 class Actor(Protocol):
     """Chooses the actions of a round."""
 
-    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[Mapping[int, Any], dict[int, Any]]:
-        """Return `({env_id: what the policy returned}, {env_id: the action for env.step})`."""
+    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[Mapping[int, Any], Sequence[Any]]:
+        """Return `({env_id: what the policy returned}, the actions for the envs of obs in order)`."""
 
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
         """The episodes of these envs, or of all, have ended."""
@@ -38,9 +38,9 @@ class SoloActor:
         self._policy = policy
         self._obs_form = float_obs, keep_integers
 
-    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[Mapping[int, Any], dict[int, Any]]:
+    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[Mapping[int, Any], Sequence[Any]]:
         output = self._policy.forward(obs.seen(*self._obs_form), **kwargs)
-        return output, env_actions(output)
+        return output, env_actions(output, obs.env_ids)
 
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
         if env_ids is None:
@@ -65,14 +65,14 @@ class StateActor(SoloActor):
         self.states: dict[int, Any] = {}
         self.ended: set[int] = set()
 
-    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[Mapping[int, Any], dict[int, Any]]:
+    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[Mapping[int, Any], Sequence[Any]]:
         states = [self.states.get(env_id) for env_id in obs.env_ids]
         resets = np.array([env_id in self.ended for env_id in obs.env_ids])
         self.ended.difference_update(obs.env_ids)
         state = None if all(s is None for s in states) else states
         output = self._policy.forward(obs.seen(*self._obs_form), **kwargs, reset=resets, state=state)
         self.states.update((env_id, out["state"]) for env_id, out in output.items())
-        return output, env_actions(output)
+        return output, env_actions(output, obs.env_ids)
 
     def state_dict(self) -> dict[str, Any]:
         """The states, None where they are not made of plain values, and the envs whose episode has ended."""
@@ -88,26 +88,37 @@ class StateActor(SoloActor):
         super().reset(env_ids)
 
 
-def env_actions(output: Mapping[int, Any]) -> dict[int, Any]:
-    """`{env_id: action}` as arrays that share no memory with what the policy returned: an env may write into them.
+def env_actions(output: Mapping[int, Any], env_ids: list[int]) -> Sequence[Any]:
+    """The actions for these envs, in order: an array [E, *action_shape] (of single numbers [E, 1]), or a list.
+
+    They share no memory with what the policy returned: an env may write into them.
 
     Raises:
         FloatingPointError: the policy returned NaN, as an action or a logit.
+        KeyError: it returned no action for an env.
     """
     stacked = getattr(output, "stacked", None)
-    for key in _NEVER_NAN:
-        if isinstance(stacked, dict):
-            is_broken = key in stacked and _has_nan(stacked[key])
-        else:
-            is_broken = any(_entry_has_nan(out, key) for out in output.values())
-        if is_broken:
-            env_id = next(env_id for env_id, out in output.items() if _entry_has_nan(out, key))
-            raise _nan_error(env_id, key, output[env_id][key])
-    batch = stacked.get("action") if isinstance(stacked, dict) else None
-    if type(batch) is torch.Tensor and batch.ndim > 0:
-        actions = batch.numpy(force=True).copy()
-        return dict(zip(output.keys(), actions[:, None] if actions.ndim == 1 else actions, strict=True))
-    return {env_id: _own_array(_action_of(out, env_id)) for env_id, out in output.items()}
+    if isinstance(stacked, dict) and list(output.keys()) == env_ids:
+        for key in _NEVER_NAN:
+            if key in stacked and _has_nan(stacked[key]):
+                _refuse_nan_rows(output, key)
+        batch = stacked.get("action")
+        if type(batch) is torch.Tensor and batch.ndim > 0:
+            actions: np.ndarray = batch.numpy(force=True).copy()
+            return actions[:, None] if actions.ndim == 1 else actions
+    else:
+        for key in _NEVER_NAN:
+            _refuse_nan_rows(output, key)
+    missing = [env_id for env_id in env_ids if env_id not in output]
+    if missing:
+        raise KeyError(f"policy.forward returned nothing for the envs {missing}, only for {list(output)}")
+    return [_own_array(_action_of(output[env_id], env_id)) for env_id in env_ids]
+
+
+def _refuse_nan_rows(output: Mapping[int, Any], key: str) -> None:
+    for env_id, out in output.items():
+        if _entry_has_nan(out, key):
+            raise _nan_error(env_id, key, out[key])
 
 
 _NEVER_NAN = ("action", "logit")

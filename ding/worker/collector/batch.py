@@ -6,17 +6,16 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import torch
 
+from ding.envs.env_manager.block import BlockStep, BoolArray, Codes, InfoColumns, end_code, stacked
 from ding.torch_utils.data_helper import WIDE_INTEGERS, to_tensor
 from ding.utils.data.env_batch import EnvBatch
-from ding.utils.data.samples import Column, Kind, Node, map_node, pack
+from ding.utils.data.samples import Column, IntArray, Kind, Node, map_node, node_rows, pack
 
-_INFO = attrgetter("info")
 _NUMBERS = (Kind.SCALAR, Kind.FLOAT, Kind.INT, Kind.BOOL)
 
 
@@ -39,15 +38,7 @@ class Batch:
     @classmethod
     def copied(cls, env_ids: list[int], items: Sequence[Any]) -> Batch:
         """Copies of `items`, those of the envs `env_ids`."""
-        first = items[0]
-        if type(first) is np.ndarray and first.dtype.kind in "biufc":  # what `pack` does, at a third of its cost
-            try:
-                data = np.array(items)
-            except ValueError:  # ragged shapes
-                data = first
-            if data.dtype == first.dtype and data.ndim == first.ndim + 1:
-                return cls(env_ids, Column(Kind.ARRAY, data))
-        return cls(env_ids, map_node(_owned, pack(list(items))))
+        return cls(env_ids, stacked(items))
 
     @property
     def stacked(self) -> Any:
@@ -74,6 +65,8 @@ class Batch:
 
     def of_envs(self, env_ids: list[int]) -> Batch:
         """Those of these envs, in this order."""
+        if env_ids == self.env_ids:
+            return self
         index = np.array([self.env_ids.index(env_id) for env_id in env_ids])
         return Batch(env_ids, map_node(lambda column: column.take(index).compact(), self.node))
 
@@ -104,28 +97,41 @@ class Batch:
 
 
 class Steps:
-    """The normal steps of a round. Timesteps are named tuples whose first two fields are `obs` and `reward`.
+    """The normal steps of a round.
 
-    Attributes:
-        env_ids: the envs that stepped.
-        raw: their timesteps as the envs returned them.
+    Args:
+        step: what the envs returned.
         obs: the observations that the policy acted on.
         output: the policy's output by env; it may hold further envs.
-        next_obs, rewards: copies of those in the timesteps.
-        ends: whether the episode of each env has ended.
+
+    Attributes:
+        env_ids, ids: the envs that stepped, as a list and as an array [E].
+        obs, output: as given.
+        next_obs, rewards: what the envs returned.
+        ends: an array [E] of bools, whether the episode of each env has ended.
+        any_ends: whether one has.
     """
 
-    __slots__ = ("_dones", "_player", "ends", "env_ids", "next_obs", "obs", "output", "raw", "rewards")
+    __slots__ = (
+        "_infos",
+        "_player",
+        "_step",
+        "any_ends",
+        "ends",
+        "env_ids",
+        "ids",
+        "next_obs",
+        "obs",
+        "output",
+        "rewards",
+    )
 
-    def __init__(self, timesteps: Mapping[int, Any], obs: Batch, output: Mapping[int, Any]) -> None:
-        self.env_ids = obs.env_ids
-        self.raw = list(timesteps.values())
-        self.obs = obs
-        self.output = output
-        self.next_obs = Batch.copied(self.env_ids, [step.obs for step in self.raw])
-        self.rewards = Batch.copied(self.env_ids, [step.reward for step in self.raw])
-        self._dones = [step.done for step in self.raw]
-        self.ends = [done is not False and _is_end(done) for done in self._dones]
+    def __init__(self, step: BlockStep, obs: Batch, output: Mapping[int, Any]) -> None:
+        self._step = step
+        self.env_ids, self.ids, self.ends, self.any_ends = step.env_ids, step.ids, step.ends, step.any_ends
+        self.obs, self.output = obs, output
+        self.next_obs, self.rewards = Batch(step.env_ids, step.obs), Batch(step.env_ids, step.reward)
+        self._infos: Sequence[Any] | None = None
         self._player: int | None = None
 
     def of_player(self, player: int, output: Mapping[int, Any]) -> Steps:
@@ -140,34 +146,75 @@ class Steps:
         steps._player = player
         return steps
 
-    def dones(self) -> list[Any]:
-        """The field `done` of the timesteps."""
-        dones, player = self._dones, self._player
-        return dones if player is None else [_field_of_player(done, player) for done in dones]
+    def with_infos(self, infos: Sequence[Any]) -> Steps:
+        """The steps with other infos."""
+        steps = copy.copy(self)
+        steps._infos = infos
+        return steps
 
-    def infos(self) -> list[Any]:
+    def dones(self) -> BoolArray | list[Any]:
+        """The field `done` of the timesteps: an array [E] of bools, or a list of what the envs have as such."""
+        dones, player = self._step.dones, self._player
+        if player is None or isinstance(dones, np.ndarray):
+            return dones
+        return [_field_of_player(done, player) for done in dones]
+
+    def infos(self) -> Sequence[Any]:
         """The field `info` of the timesteps."""
-        infos = list(map(_INFO, self.raw))
+        infos = self._step.infos if self._infos is None else self._infos
         return infos if self._player is None else entries_of(infos, self._player)
 
+    def codes(self) -> Codes:
+        """What each info tells of the end of the episode, see `end_code`."""
+        if self._player is None and self._infos is None:
+            return self._step.codes
+        return np.array([end_code(info) for info in self.infos()], np.uint8)
+
+    def ended_infos(self) -> list[Any]:
+        """The infos of the steps that ended an episode."""
+        infos = self.infos()
+        return [infos[row] for row in np.flatnonzero(self.ends).tolist()]
+
     def timesteps(self) -> list[Any]:
-        """The timesteps with `obs` and `reward` replaced by the copies; of a player, with its own fields."""
-        rest = [step[2:] for step in self.raw]
-        if self._player is not None:
-            rest = [tuple(_field_of_player(field, self._player) for field in fields) for fields in rest]
+        """The timesteps, with arrays of ours; of a player, with its own fields."""
+        timesteps = self._step.timesteps()
+        if self._infos is not None:
+            timesteps = [step._replace(info=info) for step, info in zip(timesteps, self._infos, strict=True)]
+        player = self._player
+        if player is None:
+            return timesteps
         return [
-            tuple.__new__(type(step), (obs, reward, *fields))  # what _replace does, at a third of its cost
-            for step, obs, reward, fields in zip(self.raw, self.next_obs.rows, self.rewards.rows, rest, strict=True)
+            tuple.__new__(type(step), (obs, reward, *(_field_of_player(field, player) for field in step[2:])))
+            for step, obs, reward in zip(timesteps, self.next_obs.rows, self.rewards.rows, strict=True)
         ]
 
 
-def is_done(timestep: Any) -> bool:
-    """Whether the episode has ended; with a flag for each player, whether it has for all."""
-    return _is_end(timestep.done)
+class Ended:
+    """The episodes that ended in a round.
 
+    Attributes:
+        env_ids: their envs.
+        lengths: their steps.
+        seconds: their cost: their share of the rounds that they took part in.
+    """
 
-def _is_end(done: Any) -> bool:
-    return done if isinstance(done, bool) else bool(np.all(done))
+    __slots__ = ("_rows", "_steps", "env_ids", "lengths", "seconds")
+
+    def __init__(self, steps: BlockStep, rows: IntArray, lengths: list[int], seconds: list[float]) -> None:
+        self._steps, self._rows = steps, rows
+        self.env_ids: list[int] = steps.ids[rows].tolist()
+        self.lengths, self.seconds = lengths, seconds
+
+    @property
+    def infos(self) -> list[Any]:
+        """The infos of their last steps."""
+        return [self._steps.infos[row] for row in self._rows.tolist()]
+
+    def column(self, key: str) -> list[Any] | None:
+        """The entries `key` of the infos; None if infos are no columns, or have no such numbers."""
+        infos = self._steps.infos
+        values = infos.columns.get(key) if isinstance(infos, InfoColumns) else None
+        return values[self._rows].tolist() if isinstance(values, np.ndarray) and values.ndim == 1 else None
 
 
 _OF_ALL_PLAYERS = (bool, np.generic, int, float, str, type(None))
@@ -211,11 +258,6 @@ def _player_node(batch: Batch, player: int) -> Node:
         is_number = node.kind is Kind.ARRAY and not node.steps and node.data.ndim == 2
         return Column(Kind.SCALAR if is_number else node.kind, node.data[:, player])
     return pack(entries_of(batch.rows, player))
-
-
-def _owned(column: Column) -> Column:
-    """A column whose objects are copies."""
-    return Column(Kind.OBJECT, copy.deepcopy(column.data)) if column.kind is Kind.OBJECT else column
 
 
 def _stacked(node: Node) -> Any:

@@ -18,7 +18,7 @@ from ding.utils.default_helper import one_time_warning
 from ding.utils.showing import shown
 from ding.worker.collector.actor import Actor
 from ding.worker.collector.base_serial_evaluator import VectorEvalMonitor, as_plain
-from ding.worker.collector.batch import entry_of
+from ding.worker.collector.batch import Ended, entry_of
 from ding.worker.collector.rollout import Listener, Rollout
 from ding.worker.collector.serial_evaluator import SaveCheckpoint, SerialEvaluator
 from ding.worker.collector.statistics import MAX_EPISODE_STEPS, StepLimit, per, reported_return
@@ -54,12 +54,14 @@ class EpisodeRecorder(Listener):
     def is_filled(self) -> bool:
         return self.monitor.is_finished()
 
-    def choose(self, ready_obs: Mapping[int, Any]) -> Mapping[int, Any]:
+    def choose(self, env_ids: list[int]) -> list[int]:
         """The ready envs that lack episodes."""
-        return {env_id: obs for env_id, obs in ready_obs.items() if not self.monitor.is_full(env_id)}
+        chosen = [env_id for env_id in env_ids if not self.monitor.is_full(env_id)]
+        return env_ids if len(chosen) == len(env_ids) else chosen
 
-    def on_done(self, env_id: int, timestep: Any, steps: int, seconds: float) -> None:
-        self._count(env_id, timestep.info, steps, with_return=True)
+    def on_ends(self, ended: Ended) -> None:
+        for env_id, info, steps in zip(ended.env_ids, ended.infos, ended.lengths, strict=True):
+            self._count(env_id, info, steps, with_return=True)
 
     def _count(self, env_id: int, info: Mapping[str, Any], steps: int, with_return: bool) -> None:
         reward = reported_return(info, env_id)
@@ -83,11 +85,12 @@ class BattleRecorder(EpisodeRecorder):
         super().__init__(monitor, env_num)
         self.infos: list[list[dict[str, Any]]] = [[] for _ in range(players)]
 
-    def on_done(self, env_id: int, timestep: Any, steps: int, seconds: float) -> None:
-        infos = [entry_of(timestep.info, player) for player in range(len(self.infos))]
-        self._count(env_id, infos[0], steps, with_return=False)
-        for known, info in zip(self.infos, infos, strict=True):
-            known.append(_items(info))
+    def on_ends(self, ended: Ended) -> None:
+        for env_id, of_players, steps in zip(ended.env_ids, ended.infos, ended.lengths, strict=True):
+            infos = [entry_of(of_players, player) for player in range(len(self.infos))]
+            self._count(env_id, infos[0], steps, with_return=False)
+            for known, info in zip(self.infos, infos, strict=True):
+                known.append(_items(info))
 
 
 def _items(info: Mapping[str, Any]) -> dict[str, Any]:

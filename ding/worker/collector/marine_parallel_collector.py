@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -57,8 +56,8 @@ def joint_actions(outputs: Sequence[Mapping[int, Any]], env_ids: Sequence[int]) 
         >>> joint_actions([left, right], [0])
         {0: array([1, 3])}
     """
-    by_player = [env_actions(output) for output in outputs]
-    pairs = [[actions[env_id] for actions in by_player] for env_id in env_ids]
+    env_ids = list(env_ids)
+    pairs = [list(pair) for pair in zip(*(env_actions(output, env_ids) for output in outputs), strict=True)]
     kinds = {
         (action.dtype, action.shape) if isinstance(action, np.ndarray) else None for pair in pairs for action in pair
     }
@@ -93,11 +92,10 @@ class SharedInfoCutters(PlayerCutters):
     """A `PlayerCutters` for envs whose info may be that of all players, instead of holding an entry for each."""
 
     def on_steps(self, steps: Steps) -> None:
-        if any(_is_of_all(step.info) for step in steps.raw):
-            players, steps = len(self._cutters), copy.copy(steps)
-            steps.raw = [
-                step._replace(info=[step.info] * players) if _is_of_all(step.info) else step for step in steps.raw
-            ]
+        infos = steps.infos()
+        if any(map(_is_of_all, infos)):
+            players = len(self._cutters)
+            steps = steps.with_infos([[info] * players if _is_of_all(info) else info for info in infos])
         super().on_steps(steps)
 
 
@@ -237,9 +235,9 @@ class MarineParallelCollector(TaskCollector):
         return SharedInfoCutters(self._cutters)
 
     def _cutter_of(self, player: int, length: float, sender: SampleSender) -> TrajectoryCutter:
-        def add(env_id: int, number: int) -> None:
+        def add(env_id: int, samples: list[Any]) -> None:
             own = {"player": player, "policy_iter": list(self._policy_iter)}
-            sender.add(cutter.take()[0], env_id, self._policy_iter[player], **own)
+            sender.add(samples, env_id, self._policy_iter[player], **own)
 
         cutter = TrajectoryCutter(self._policy[player], self._env_num, length, on_samples=add)
         cutter.collect_iter = self._policy_iter[player]

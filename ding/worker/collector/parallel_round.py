@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ding.envs.env_manager.block import BlockStep, DictBlocks
 from ding.torch_utils.data_helper import to_tensor
 from ding.utils.autolog import LoggedModel, LoggedValue, TickTime
 from ding.utils.data.env_batch import EnvBatch
+from ding.utils.data.samples import IntArray
 from ding.worker.collector.actor import env_actions, refuse_nan
-from ding.worker.collector.batch import Steps
-from ding.worker.collector.rollout import Listener
+from ding.worker.collector.batch import Batch, Steps
+from ding.worker.collector.rollout import Listener, blocks_of
 
 if TYPE_CHECKING:
     from ding.worker.collector.base_parallel_collector import BaseParallelCollector
@@ -56,8 +58,8 @@ class OneRound:
         self._is_done = not self._is_done
         return self._is_done
 
-    def choose(self, ready_obs: Mapping[int, Any]) -> Mapping[int, Any]:
-        return ready_obs
+    def choose(self, env_ids: list[int]) -> list[int]:
+        return env_ids
 
 
 class CollectorActor:
@@ -66,7 +68,7 @@ class CollectorActor:
     def __init__(self, collector: BaseParallelCollector) -> None:
         self._collector = collector
 
-    def act(self, obs: Any, kwargs: Mapping[str, Any]) -> tuple[Mapping[int, Any], dict[int, Any]]:
+    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[Mapping[int, Any], Sequence[Any]]:
         collector = self._collector
         collector._policy_output = None
         seen = collector._observed(obs)
@@ -76,26 +78,44 @@ class CollectorActor:
         output = collector._policy_output
         if output is None:
             output = {env_id: collector._bare_output(action) for env_id, action in actions.items()}
-        if all(type(action) is np.ndarray for action in actions.values()):
-            for env_id, action in actions.items():
-                refuse_nan(action, env_id)
-            return output, actions
-        return output, env_actions({env_id: {"action": action} for env_id, action in actions.items()})
+        env_ids = obs.env_ids
+        if actions.keys() == set(env_ids) and all(type(action) is np.ndarray for action in actions.values()):
+            for env_id in env_ids:
+                refuse_nan(actions[env_id], env_id)
+            return output, [actions[env_id] for env_id in env_ids]
+        return output, env_actions({env_id: {"action": action} for env_id, action in actions.items()}, env_ids)
 
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
         self._collector._reset_policy(env_ids)
 
 
-class RoundSteps(Listener):
+class RoundSteps(Listener, DictBlocks):
     """The env manager of a collector as the rollout sees it: stepped by `_env_step`. Keeps what a round brought."""
 
     def __init__(self, collector: BaseParallelCollector) -> None:
         self._collector = collector
+        self._blocks = blocks_of(collector._env_manager)
         self._returned: Mapping[int, Any] = {}
         self._steps: Steps | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._collector._env_manager, name)
+
+    @property
+    def version(self) -> Any:
+        return self._blocks.version
+
+    @property
+    def ready_obs(self) -> Mapping[int, Any]:
+        ready_obs: Mapping[int, Any] = self._collector._env_manager.ready_obs
+        return ready_obs
+
+    def episodes_of(self, env_ids: Sequence[int]) -> IntArray:
+        episodes: IntArray = self._blocks.episodes_of(env_ids)
+        return episodes
+
+    def step_block(self, actions: Sequence[Any], env_ids: list[int]) -> BlockStep:
+        return self.block_of(self.step(dict(zip(env_ids, actions, strict=True))), env_ids)
 
     def step(self, actions: Mapping[int, Any]) -> Mapping[int, Any]:
         collector = self._collector

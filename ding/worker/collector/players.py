@@ -59,14 +59,14 @@ class BattleActor:
         self._policies = tuple(policies)
         self._obs_form = float_obs, keep_integers
 
-    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PlayerOutputs, dict[int, list[Any]]]:
-        """Return the outputs of the policies, and `{env_id: [the action of each player]}`."""
+    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PlayerOutputs, list[list[Any]]]:
+        """Return the outputs of the policies, and for each env the list of the players' actions."""
         outputs = [
             policy.forward(obs.of_player(player).seen(*self._obs_form), **kwargs)
             for player, policy in enumerate(self._policies)
         ]
-        actions = [env_actions(output) for output in outputs]
-        return PlayerOutputs(outputs), {env_id: [action[env_id] for action in actions] for env_id in obs.env_ids}
+        actions = [env_actions(output, obs.env_ids) for output in outputs]
+        return PlayerOutputs(outputs), [list(of_env) for of_env in zip(*actions, strict=True)]
 
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
         """The episodes of these envs, or of all, have ended."""
@@ -184,8 +184,8 @@ class PlayerTrajectories(PlayerCutters):
     def on_steps(self, steps: Steps) -> None:
         super().on_steps(steps)
         self.steps += len(steps.env_ids)
-        if True in steps.ends:
-            infos = [info for info, ended in zip(steps.infos(), steps.ends, strict=True) if ended]
+        if steps.any_ends:
+            infos = steps.ended_infos()
             by_player = [entries_of(infos, player) for player in range(len(self.infos))]
             for known, new in zip(self.infos, by_player, strict=True):
                 known.extend(new)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ding.utils.default_helper import one_time_warning
+from ding.worker.collector.batch import Ended
 from ding.worker.collector.rollout import Listener
 from ding.worker.collector.trajectory import INF, TrajectoryCutter
 
@@ -81,13 +82,13 @@ class SampleQuota:
         self._n_sample = n_sample
 
     def is_filled(self) -> bool:
-        for cutter in self._cutters:  # noqa: SIM110 (asked each round: a generator triples the time)
-            if cutter.count < self._n_sample:
+        for cutter in self._cutters:  # noqa: SIM110 (asked each round)
+            if not cutter.has(self._n_sample):
                 return False
         return True
 
-    def choose(self, ready_obs: Mapping[int, Any]) -> Mapping[int, Any]:
-        return ready_obs
+    def choose(self, env_ids: list[int]) -> list[int]:
+        return env_ids
 
 
 class EpisodeQuota(Listener):
@@ -119,14 +120,15 @@ class EpisodeQuota(Listener):
     def is_filled(self) -> bool:
         return self._finished() >= self._n_episode
 
-    def choose(self, ready_obs: Mapping[int, Any]) -> Mapping[int, Any]:
+    def choose(self, env_ids: list[int]) -> list[int]:
         playing = self.playing
-        idle = ready_obs.keys() - playing
+        idle = set(env_ids) - playing
         if not idle:
-            return ready_obs
+            return env_ids
         to_start = self._n_episode - self._finished() - len(playing)
         playing.update(sorted(idle)[: max(to_start, 0)])
-        return {env_id: obs for env_id, obs in ready_obs.items() if env_id in playing}
+        chosen = [env_id for env_id in env_ids if env_id in playing]
+        return env_ids if len(chosen) == len(env_ids) else chosen
 
     def state_dict(self) -> dict[str, Any]:
         return {"playing": sorted(self.playing), "n_episode": self._n_episode}
@@ -135,8 +137,8 @@ class EpisodeQuota(Listener):
         self.playing, self._n_episode = set(state["playing"]), state["n_episode"]
         return []
 
-    def on_done(self, env_id: int, timestep: Any, steps: int, seconds: float) -> None:
-        self.playing.discard(env_id)
+    def on_ends(self, ended: Ended) -> None:
+        self.playing.difference_update(ended.env_ids)
 
 
 def episode_data(

@@ -1,19 +1,22 @@
-"""The rollout loop under every collector and evaluator: ready obs -> act -> env step -> per-env record.
+"""The rollout loop under every collector and evaluator: ready obs -> act -> env step -> record.
 
 A collector or evaluator is the loop with an actor, which acts, a quota, which selects the envs that step and ends the
-rollout, and listeners, which record. Abnormal steps and timing are handled here, once.
+rollout, and listeners, which record. A round is a block: one array of observations, one of actions, one step of all
+envs. Abnormal steps and timing are handled here, once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import is_
 from time import perf_counter
 from typing import Any, Protocol
 
-from ding.utils.msgpack_helper import can_pack
+import numpy as np
+
+from ding.envs.env_manager.block import BlockStep, DictBlocks, Ready, overrides_dicts
+from ding.utils.data.samples import IntArray, map_node, node_rows
 from ding.worker.collector.actor import Actor
-from ding.worker.collector.batch import Batch, Steps, is_done, is_same
+from ding.worker.collector.batch import Batch, Ended, Steps, is_same
 
 
 class Quota(Protocol):
@@ -22,8 +25,8 @@ class Quota(Protocol):
     def is_filled(self) -> bool:
         """Whether the rollout may end; asked between rounds."""
 
-    def choose(self, ready_obs: Mapping[int, Any]) -> Mapping[int, Any]:
-        """Those of the ready envs `{env_id: obs}` that step in this round."""
+    def choose(self, env_ids: list[int]) -> list[int]:
+        """Those of the envs that are ready which step in this round; the very list for all."""
 
 
 class Listener:
@@ -32,13 +35,8 @@ class Listener:
     def on_steps(self, steps: Steps) -> None:
         """The normal steps of a round."""
 
-    def on_done(self, env_id: int, timestep: Any, steps: int, seconds: float) -> None:
-        """The step that ended an episode (arrays are the env's); called after `on_steps`, before the policy is reset.
-
-        Args:
-            steps: length of the episode.
-            seconds: cost of the episode: its share of the rounds that it took part in.
-        """
+    def on_ends(self, ended: Ended) -> None:
+        """The episodes that ended in a round; called after `on_steps` of all listeners, before the policy is reset."""
 
     def on_abnormal(self, env_id: int) -> None:
         """The env broke off; its running episode is void and the env has been reset."""
@@ -61,29 +59,45 @@ class Listener:
         return []
 
 
-class _Episode:
-    """What a running episode has cost."""
+class ForeignBlocks(DictBlocks):
+    """An env manager of which nothing but the documented interface is known, or of which that is overridden."""
 
-    __slots__ = ("seconds", "steps")
+    def __init__(self, env: Any) -> None:
+        self._env = env
 
-    def __init__(self, steps: int = 0, seconds: float = 0.0) -> None:
-        self.steps = steps
-        self.seconds = seconds
+    @property
+    def version(self) -> object:
+        """Nothing that was known before: nobody tells who has reset or stepped an env since."""
+        return object()
+
+    @property
+    def ready_obs(self) -> Mapping[int, Any]:
+        ready_obs: Mapping[int, Any] = self._env.ready_obs
+        return ready_obs
+
+    def step(self, actions: Mapping[int, Any]) -> Mapping[int, Any]:
+        timesteps: Mapping[int, Any] = self._env.step(actions)
+        return timesteps
+
+    def episodes_of(self, env_ids: Sequence[int]) -> IntArray:
+        """As the manager tells them; zeros if it does not."""
+        if isinstance(self._env, DictBlocks):
+            return self._env.episodes_of(env_ids)
+        return np.zeros(len(env_ids), np.int64)
 
 
-_FORGOTTEN = object()  # in place of an observation
+def blocks_of(env: Any) -> Any:
+    """What steps the envs of a manager in blocks: the manager itself, unless its documented methods are overridden."""
+    return env if isinstance(env, DictBlocks) and not overrides_dicts(env) else ForeignBlocks(env)
 
 
 class Rollout:
     """Steps an env manager with an actor and reports to listeners.
 
-    Each observation is copied once, into the batch that a round's timesteps make: envs may reuse their arrays, and
-    the actor gets that batch in the next round if all envs continue.
-
     Args:
         env: a launched env manager.
         actor: acts; the attribute `actor` may be set between runs, for another way to call the same policy.
-        listeners: called for each step, in this order.
+        listeners: called for each round, in this order.
         info: where a line of text about abnormal steps goes.
     """
 
@@ -96,21 +110,28 @@ class Rollout:
         info: Callable[[str], None] | None = None,
     ) -> None:
         self._env = env
+        self._blocks = blocks_of(env)
         self.actor = actor
         self._listeners = tuple(listeners)
         self._info = info
-        # The observations returned last, and the objects that they are copies of.
-        self._last: Batch | None = None
-        self._last_raw: list[Any] = []
-        # The same of envs in mid-episode that answered before: (raw, batch, row).
-        self._returned: dict[int, tuple[Any, Batch, int]] = {}
+        self._ready: Ready | None = None  # what the envs show, as of `_version` of the env manager
+        self._version: Any = None
+        self._checked: Any = None  # observations that hold no NaN
+        self._last: Batch | None = None  # the observations returned last
+        self._acted: tuple[Batch, Mapping[int, Any]] | None = None
         # Observations and outputs of steps without an answer yet; an asynchronous manager answers in later rounds.
         self._pending: dict[int, tuple[Batch, Mapping[int, Any]]] = {}
         self._stale: set[int] = set()  # envs that have yet to answer an actor that was replaced
-        self._episodes: dict[int, _Episode] = {}  # the running ones
-        self._acted: tuple[Batch, Mapping[int, Any]] | None = None
-        self._reset_count = getattr(env, "reset_count", None)
-        self._may_be_reset = False  # by another caller, since the last round
+        self._is_first_look = True  # since `run` was called
+        # Of each env: steps and seconds of the running episode, its number, and what the env returned last, a row of
+        # one of `_returned`.
+        count = env.env_num
+        self._steps: IntArray = np.zeros(count, np.int64)
+        self._seconds = np.zeros(count)
+        self._episodes: IntArray = np.zeros(count, np.int64)
+        self._place: IntArray = np.full((count, 2), -1)
+        self._returned: dict[int, Batch] = {}
+        self._rounds = 0
 
     def replace(self, actor: Actor, listeners: Sequence[Listener]) -> None:
         """Use another actor and listeners: the episodes continue, but steps that the former actor began are dropped."""
@@ -122,9 +143,7 @@ class Rollout:
 
     def restart(self, env_id: int) -> None:
         """Reset this env and the policy for it; its running episode is void."""
-        self._notice_resets()
         self._env.reset({env_id: None})
-        self._reset_count = getattr(self._env, "reset_count", None)
         self.actor.reset([env_id])
         self.void(env_id)
 
@@ -132,7 +151,7 @@ class Rollout:
         """The running episode of this env is void."""
         for listener in self._listeners:
             listener.on_abnormal(env_id)
-        self.forget(env_id)
+        self._forget(env_id)
 
     def under_way(self) -> dict[int, tuple[Any, Any, int, float]]:
         """`{env_id: (observation acted on last, output of the policy, steps, seconds)}` of the running episodes.
@@ -144,67 +163,57 @@ class Rollout:
             obs, output = self._acted
             acted = {env_id: (row, output[env_id]) for env_id, row in zip(obs.env_ids, obs.rows, strict=True)}
         return {
-            env_id: (*acted.get(env_id, (None, None)), episode.steps, episode.seconds)
-            for env_id, episode in self._episodes.items()
+            env_id: (*acted.get(env_id, (None, None)), int(self._steps[env_id]), float(self._seconds[env_id]))
+            for env_id in np.flatnonzero(self._steps).tolist()
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """The unfinished episodes between two rounds, in plain values, with the states of the listeners."""
-        self._notice_resets()
+        """The unfinished episodes between two rounds, in plain values, with the states of the listeners.
+
+        What other callers did to the envs since the last round is reported to the listeners first.
+        """
+        if self._blocks.version != self._version:
+            self._look()
         return {
-            "episodes": {env_id: [episode.steps, episode.seconds] for env_id, episode in self._episodes.items()},
-            "reset_counts": getattr(self._env, "reset_counts", None),
-            "may_be_reset": self._may_be_reset,
-            "returned": self._unlike_returned(),
+            "steps": self._steps.copy(),
+            "seconds": self._seconds.copy(),
+            "episodes": self._episodes.copy(),
             "unanswered": sorted({*self._pending, *self._stale}),
             "listeners": [listener.state_dict() for listener in self._listeners],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Restore a state of `state_dict`, after the envs; return why that is not exact.
+        """Restore a state of `state_dict`; return why that is not exact, a sentence for each reason.
 
         An episode that does not continue, because its env was reset, ends as if another caller had reset it.
 
         Raises:
-            ValueError: the state is of other listeners.
+            ValueError: the state is of other listeners, or of another number of envs.
         """
         if len(state["listeners"]) != len(self._listeners):
             raise ValueError(f"the state is of {len(state['listeners'])} listeners, not of {len(self._listeners)}")
-        self._last, self._last_raw, self._acted = None, [], None
+        if len(state["steps"]) != len(self._steps):
+            raise ValueError(f"the state is of {len(state['steps'])} envs, but there are {len(self._steps)}")
+        self._ready = self._last = self._acted = None
         self._forget_actions()
+        self._forget_returned()
         problems = [
             problem
             for listener, own in zip(self._listeners, state["listeners"], strict=True)
             for problem in listener.load_state_dict(own)
         ]
-        self._episodes = {env_id: _Episode(*spent) for env_id, spent in state["episodes"].items()}
-        self._reset_count, self._may_be_reset = getattr(self._env, "reset_count", None), state["may_be_reset"]
-        ready = self._env.ready_obs
-        self._returned = {
-            env_id: (ready.get(env_id) if is_own else object(), Batch.copied([env_id], [obs]), 0)
-            for env_id, (obs, is_own) in state["returned"].items()
-        }
-        for env_id in self._reset_since(state["reset_counts"]).union(state["unanswered"]):
+        self._steps[:], self._seconds[:] = state["steps"], state["seconds"]
+        self._episodes[:] = state["episodes"]
+        every = list(range(len(self._steps)))
+        restarted = set(state["unanswered"])
+        if isinstance(self._env, DictBlocks) and hasattr(type(self._env), "load_state_dict"):
+            restarted.update(np.flatnonzero(self._env.episodes_of(every) != self._episodes).tolist())
+        else:
+            restarted.update(every)
+        for env_id in sorted(restarted):
             self._restarted(env_id)
+        self._version = self._blocks.version
         return problems
-
-    def _reset_since(self, reset_counts: Mapping[int, int] | None) -> set[int]:
-        """The envs that were reset since these counts; all if the env manager does not count resets."""
-        now = getattr(self._env, "reset_counts", None)
-        if now is None or reset_counts is None or not hasattr(type(self._env), "load_state_dict"):
-            return set(range(self._env.env_num))
-        return {env_id for env_id, count in now.items() if count != reset_counts.get(env_id)}
-
-    def _unlike_returned(self) -> dict[int, list[Any]]:
-        """`{env_id: [observation returned last, whether its object is shown]}` of envs that may show something else."""
-        unlike = {}
-        for env_id, raw in self._env.ready_obs.items():
-            returned = self._returned_by(env_id, 0)
-            if returned is not None and (returned[0] is not raw or self._may_be_reset):
-                own_raw, batch, row = returned
-                if can_pack(batch.rows[row]):
-                    unlike[env_id] = [batch.rows[row], own_raw is raw]
-        return unlike
 
     def run(self, quota: Quota, policy_kwargs: Mapping[str, Any], before_act: Callable[[], None] | None = None) -> None:
         """Step rounds until `quota` is filled; a round is always finished.
@@ -217,94 +226,104 @@ class Rollout:
             RuntimeError: no env is ready that the quota could step.
             FloatingPointError: an env or the policy returned NaN.
         """
-        if self._reset_count is None:  # the env manager does not count resets
-            self._may_be_reset = True
+        self._blocks = blocks_of(self._env)  # a method may have been replaced since
+        self._is_first_look = True
         while not quota.is_filled():
             self._round(quota, policy_kwargs, before_act)
-
-    def _notice_resets(self) -> None:
-        count = getattr(self._env, "reset_count", None)
-        if count != self._reset_count:
-            self._reset_count, self._may_be_reset = count, True
 
     def _forget_actions(self) -> None:
         """Drop the actions without an answer: record none."""
         self._pending.clear()
         self._stale.clear()
 
+    def _forget_returned(self) -> None:
+        self._returned.clear()
+        self._place[:] = -1
+
     def _interrupt(self) -> None:
         """The next observations may not follow the last step that was recorded."""
-        self._last = None
-        self._returned.clear()
+        self._ready = self._last = None
+        self._forget_returned()
         for listener in self._listeners:
             listener.on_interrupt()
 
     def _round(self, quota: Quota, kwargs: Mapping[str, Any], before_act: Callable[[], None] | None) -> None:
         start = perf_counter()
-        self._notice_resets()
-        chosen = quota.choose(self._env.ready_obs)
+        ready = self._ready
+        if ready is None or self._blocks.version != self._version:
+            ready = self._look()
+        chosen = quota.choose(ready.env_ids)
         if not chosen:
             self._wait(start)
             return
         if before_act is not None:
             before_act()
-        obs = self._observe(chosen)
+        obs = self._observed(ready, chosen)
         output, actions = self.actor.act(obs, kwargs)
         self._acted = obs, output
         self._step(obs, output, actions, start)
+        if chosen is not ready.env_ids:
+            self._ready = None  # there are others
 
-    def _observe(self, ready: Mapping[int, Any]) -> Batch:
-        """The observations `{env_id: obs}` that the env manager has ready, as one batch."""
-        last, env_ids = self._last, list(ready)
-        is_same_round = last is not None and last.env_ids == env_ids and not self._may_be_reset
-        if last is not None and is_same_round and all(map(is_, self._last_raw, ready.values())):
-            return last
-        batch = Batch.copied(env_ids, list(ready.values()))
-        batch.refuse_nan("the observation")
-        may_be_reset, self._may_be_reset = self._may_be_reset, False
-        for row, (env_id, raw) in enumerate(ready.items()):
-            if self._pending and env_id in self._pending:
+    def _look(self) -> Ready:
+        """Ask the env manager what its envs show, and report what other callers did to them."""
+        ready: Ready = self._blocks.ready_block()
+        if self._pending:
+            for env_id in [env_id for env_id in ready.env_ids if env_id in self._pending]:
                 self._restarted(env_id)  # its answer is lost
-                continue
-            returned = self._returned_by(env_id, row)
-            if returned is not None and (returned[0] is not raw or may_be_reset):
-                self._check_continuity(env_id, raw, batch.rows[row], returned, may_be_reset)
-        return batch
+        version = self._blocks.version
+        if version != self._version:
+            self._check_continuity(ready)
+        self._ready, self._version, self._is_first_look = ready, version, False
+        return ready
 
-    def _check_continuity(
-        self, env_id: int, raw: Any, obs: Any, returned: tuple[Any, Batch, int], may_be_reset: bool
-    ) -> None:
-        """Report to listeners if an env in mid-episode shows another observation than it returned."""
-        own_raw, batch, row = returned
-        is_continued = is_same(batch.rows[row], obs)
-        if may_be_reset and not (is_continued and (own_raw is raw or self._reset_count is None)):
-            self._restarted(env_id)
-        elif not is_continued:
+    def _check_continuity(self, ready: Ready) -> None:
+        """Report to listeners if an env in mid-episode was reset, or shows another observation than it returned."""
+        rows: list[Any] | None = None
+        for row, env_id in enumerate(ready.env_ids):
+            if not self._steps[env_id]:
+                continue
+            if ready.episodes[row] != self._episodes[env_id]:
+                self._restarted(env_id)
+                continue
+            number, place = self._place[env_id].tolist()
+            if number < 0:
+                continue
+            rows = node_rows(ready.obs) if rows is None else rows
+            if is_same(self._returned[number].rows[place], rows[row]):
+                continue
+            if self._is_first_look and not isinstance(self._env, DictBlocks):  # it cannot tell
+                self._restarted(env_id)
+                continue
             for listener in self._listeners:
                 listener.on_gap(env_id)
+            self._place[env_id] = -1
 
-    def _returned_by(self, env_id: int, row: int) -> tuple[Any, Batch, int] | None:
-        """What an env in mid-episode returned last: (the object, the batch that has the copy, the row there)."""
+    def _observed(self, ready: Ready, env_ids: list[int]) -> Batch:
+        """What these of the envs that are ready show."""
         last = self._last
-        if last is not None:
-            env_ids = last.env_ids
-            if row >= len(env_ids) or env_ids[row] != env_id:  # usually it is in its place
-                row = env_ids.index(env_id) if env_id in env_ids else -1
-            if row >= 0:
-                raw = self._last_raw[row]
-                return None if raw is _FORGOTTEN else (raw, last, row)
-        return self._returned.get(env_id)
+        if last is not None and last.node is ready.obs and last.env_ids == env_ids:
+            return last
+        if env_ids is ready.env_ids:
+            obs = Batch(env_ids, ready.obs)
+        else:
+            index = np.array([ready.env_ids.index(env_id) for env_id in env_ids])
+            obs = Batch(env_ids, map_node(lambda column: column.take(index).compact(), ready.obs))
+        if obs.node is not self._checked:
+            obs.refuse_nan("the observation")
+        return obs
 
     def _restarted(self, env_id: int) -> None:
         self.actor.reset([env_id])
         for listener in self._listeners:
             listener.on_restart(env_id)
-        self.forget(env_id)
+        self._forget(env_id)
 
     def _wait(self, start: float) -> None:
         """Wait for envs that have yet to answer or that begin an episode: the quota selects none that is ready."""
+        self._ready = None
         if self._pending or self._stale:
-            if not self._step(None, {}, {}, start):
+            if not self._step(None, {}, [], start):
                 self._forget_actions()  # another caller has reset these envs
             return
         wait_another = getattr(self._env, "wait_another", None)
@@ -315,74 +334,87 @@ class Rollout:
                 f"done={getattr(self._env, 'done', '?')}"
             )
 
-    def _step(self, obs: Batch | None, output: Mapping[int, Any], actions: Mapping[int, Any], start: float) -> bool:
-        """Step the envs of `actions` and record what has been answered; return whether anything has."""
+    def _step(self, obs: Batch | None, output: Mapping[int, Any], actions: Sequence[Any], start: float) -> bool:
+        """Step these envs and record what has been answered; return whether anything has."""
         try:
-            timesteps = self._env.step(actions)
-            self._take_in(timesteps, obs, output, start)
+            step: BlockStep = self._blocks.step_block(actions, [] if obs is None else obs.env_ids)
+            self._version, self._ready = self._blocks.version, step.ready
+            answered = len(step.env_ids)
+            self._take_in(step, obs, output, start)
         except BaseException:
             self._interrupt()
             raise
-        return bool(timesteps)
+        return answered > 0
 
-    def _take_in(
-        self, timesteps: Mapping[int, Any], obs: Batch | None, output: Mapping[int, Any], start: float
-    ) -> None:
-        if obs is None or self._pending or list(timesteps) != obs.env_ids:
+    def _take_in(self, step: BlockStep, obs: Batch | None, output: Mapping[int, Any], start: float) -> None:
+        if obs is None or self._pending or self._stale or step.env_ids != obs.env_ids:
             if obs is not None:
                 self._pending.update(dict.fromkeys(obs.env_ids, (obs, output)))
-            timesteps = self._without_unasked(timesteps)
-            obs, output = self._answered(list(timesteps))
-        kept = self._without_abnormal(timesteps)
-        if not kept:
+            step = self._without_unasked(step)
+            obs, output = self._answered(step.env_ids)
+        broken = step.abnormal_rows()
+        if broken:
+            step = self._without_abnormal(step, broken)
+            obs = obs.of_envs(step.env_ids)
+        if not step.env_ids:
             return
-        if len(kept) < len(timesteps):
-            obs = obs.of_envs(list(kept))
-        steps = Steps(kept, obs, output)
+        steps = Steps(step, obs, output)
         steps.next_obs.refuse_nan("the observation")
         steps.rewards.refuse_nan("the reward")
-        self._remember(steps)
+        self._remember(step, steps.next_obs)
         for listener in self._listeners:
             listener.on_steps(steps)
-        self._count(steps, (perf_counter() - start) / len(kept))
+        self._steps[step.ids] += 1
+        self._seconds[step.ids] += (perf_counter() - start) / len(step.env_ids)
+        if step.any_ends:
+            self._finish(step)
 
-    def _remember(self, steps: Steps) -> None:
-        last = self._last
-        if last is not None and last.env_ids != steps.env_ids:
-            for row, env_id in enumerate(last.env_ids):
-                if self._last_raw[row] is not _FORGOTTEN:
-                    self._returned[env_id] = self._last_raw[row], last, row
-        self._last, self._last_raw = steps.next_obs, [step.obs for step in steps.raw]
+    def _remember(self, step: BlockStep, next_obs: Batch) -> None:
+        self._last, self._checked = next_obs, next_obs.node
+        ready, count = step.ready, len(step.env_ids)
+        self._episodes[step.ids] = ready.episodes if ready is not None else self._blocks.episodes_of(step.env_ids)
+        self._rounds = number = self._rounds + 1
+        self._returned[number] = next_obs
+        self._place[step.ids, 0] = number
+        self._place[step.ids, 1] = np.arange(count)
+        if count == len(self._steps):
+            self._returned = {number: next_obs}
+        elif len(self._returned) > 2 * len(self._steps):
+            known = set(self._place[:, 0].tolist())
+            self._returned = {key: batch for key, batch in self._returned.items() if key in known}
 
-    def _count(self, steps: Steps, seconds: float) -> None:
-        episodes = self._episodes
-        for env_id in steps.env_ids:
-            episode = episodes.get(env_id)
-            if episode is None:
-                episode = episodes[env_id] = _Episode()
-            episode.steps += 1
-            episode.seconds += seconds
-        if True in steps.ends:
-            for row, env_id in enumerate(steps.env_ids):
-                if steps.ends[row]:
-                    self._finish(env_id, steps.raw[row])
+    def _finish(self, step: BlockStep) -> None:
+        rows = np.flatnonzero(step.ends)
+        ids = step.ids[rows]
+        ended = Ended(step, rows, self._steps[ids].tolist(), self._seconds[ids].tolist())
+        for listener in self._listeners:
+            listener.on_ends(ended)
+        self.actor.reset(ended.env_ids)
+        self._steps[ids] = 0
+        self._seconds[ids] = 0.0
+        self._place[ids] = -1
 
-    def _without_unasked(self, timesteps: Mapping[int, Any]) -> Mapping[int, Any]:
-        """The timesteps of envs that the present actor acted on; the others answer an actor that was replaced."""
-        unasked = timesteps.keys() - self._pending.keys()
-        self._stale -= unasked
-        for env_id in unasked:
-            if is_abnormal(timesteps[env_id]):
+    def _without_unasked(self, step: BlockStep) -> BlockStep:
+        """The steps of envs that the present actor acted on; the others answer an actor that was replaced."""
+        asked = [row for row, env_id in enumerate(step.env_ids) if env_id in self._pending]
+        if len(asked) == len(step.env_ids):
+            return step
+        abnormal = set(step.abnormal_rows())
+        for row, env_id in enumerate(step.env_ids):
+            if env_id in self._pending:
+                continue
+            self._stale.discard(env_id)
+            if row in abnormal:
                 self.restart(env_id)
-            elif is_done(timesteps[env_id]):
-                self.forget(env_id)
-        return {env_id: timestep for env_id, timestep in timesteps.items() if env_id not in unasked}
+            elif step.ends[row]:
+                self._forget(env_id)
+        return step.of_rows(asked)
 
     def _answered(self, env_ids: list[int]) -> tuple[Batch, Mapping[int, Any]]:
         """The observations and outputs of the envs that answered, from the time when they were acted on."""
         asked = [self._pending.pop(env_id) for env_id in env_ids]
         if not asked:
-            return Batch([], ()), {}
+            return Batch.copied([], [None]), {}
         first, output = asked[0]
         if all(obs is first for obs, _ in asked):
             return first.of_envs(env_ids), output
@@ -390,44 +422,20 @@ class Rollout:
         items = [obs.rows[obs.env_ids.index(env_id)] for env_id, (obs, _) in sources]
         return Batch.copied(env_ids, items), {env_id: outputs[env_id] for env_id, (_, outputs) in sources}
 
-    def _without_abnormal(self, timesteps: Mapping[int, Any]) -> Mapping[int, Any]:
-        """Restart the envs whose timestep is abnormal; return the timesteps of the others."""
-        # The plain info dict of most envs is looked at here, without a call.
-        broken = [
-            env_id
-            for env_id, timestep in timesteps.items()
-            if (type(info := timestep.info) is not dict or "abnormal" in info) and is_abnormal(timestep)
-        ]
-        if not broken:
-            return timesteps
-        for env_id in broken:
+    def _without_abnormal(self, step: BlockStep, broken: Sequence[int]) -> BlockStep:
+        """Restart the envs whose step is abnormal; return the steps of the others."""
+        for row in broken:
+            env_id = step.env_ids[row]
             self.restart(env_id)
             if self._info is not None:
                 self._info(f"env {env_id} returned an abnormal step; it was reset and its running episode dropped")
-        return {env_id: timestep for env_id, timestep in timesteps.items() if env_id not in broken}
+        self._ready = None
+        return step.of_rows([row for row in range(len(step.env_ids)) if row not in broken])
 
-    def _finish(self, env_id: int, timestep: Any) -> None:
-        episode = self._episodes[env_id]
-        for listener in self._listeners:
-            listener.on_done(env_id, timestep, episode.steps, episode.seconds)
-        self.actor.reset([env_id])
-        self.forget(env_id)
-
-    def forget(self, env_id: int) -> None:
+    def _forget(self, env_id: int) -> None:
         """Begin a new episode of this env with its next observation."""
         self._stale.discard(env_id)
-        for of_env in (self._returned, self._pending, self._episodes):
-            of_env.pop(env_id, None)
-        if self._last is not None and env_id in self._last.env_ids:
-            self._last_raw[self._last.env_ids.index(env_id)] = _FORGOTTEN
-
-
-def is_abnormal(timestep: Any) -> bool:
-    """Whether the env flags this step as void through `info['abnormal']`, for several players through any info."""
-    info = timestep.info
-    if isinstance(info, Mapping):
-        return bool(info.get("abnormal", False))
-    for player in info or ():
-        if isinstance(player, (dict, Mapping)) and "abnormal" in player and player["abnormal"]:
-            return True
-    return False
+        self._pending.pop(env_id, None)
+        self._steps[env_id] = 0
+        self._seconds[env_id] = 0.0
+        self._place[env_id] = -1

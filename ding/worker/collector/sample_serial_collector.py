@@ -48,6 +48,8 @@ class SampleSerialCollector(SerialCollector):
         instance_name: name in the logs and tags.
     """
 
+    _awaits_samples = True
+
     def _read_policy(self) -> None:
         policy = self._policy
         self._policy_cfg = policy.get_attribute("cfg")
@@ -67,7 +69,7 @@ class SampleSerialCollector(SerialCollector):
             self._traj_len,
             share_next_obs=not self._deepcopy_obs,
             with_env_id=self._policy_cfg.type == "ngu_command",
-            on_samples=self._statistics.on_samples,
+            keeps_ends=True,
         )
         make_actor = StateActor if self._policy_cfg.type == "dreamer_command" else SoloActor
         self._actor = make_actor(policy, self._transform_obs)
@@ -109,6 +111,7 @@ class SampleSerialCollector(SerialCollector):
         self._rollout.actor = SoloActor(self._policy, self._transform_obs) if random_collect else self._actor
         self._rollout.run(SampleQuota([self._cutter], n_sample), policy_kwargs or {})
         samples, steps = self._cutter.take()
+        self._statistics.note_pieces(self._cutter.take_ends())
         self._count(steps, len(samples))
         if record_random_collect:
             self._output_log(train_iter)

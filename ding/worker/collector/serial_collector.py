@@ -72,6 +72,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
     )
     _needs_policy = True  # at construction
     _players: int | None = None  # number of players; None if infos are not by player
+    _awaits_samples = False  # whether the statistics are told of the samples of each episode
     _is_prepared = False
 
     _rollout: Rollout
@@ -163,7 +164,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
         self._read_policy()
         uncounted = self._uncounted_steps() if self._is_prepared else 0
         if not self._is_prepared or self._statistics.players != self._players:
-            self._statistics = EpisodeStatistics(self._players)
+            self._statistics = EpisodeStatistics(self._players, self._awaits_samples)
         actor, listeners = self._plugs(begins_episodes or not self._is_prepared)
         if self._recorder is not None:
             self._recorder.steps = uncounted

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
+from ding.utils.data.samples import IntArray
 from ding.utils.object_state import attributes_state, load_attributes_state
-from ding.worker.collector.batch import Steps, entry_of
+from ding.worker.collector.batch import Ended, Steps, entry_of
 from ding.worker.collector.rollout import Listener
 
 
@@ -43,6 +44,16 @@ def episode_return(info: Any, env_id: int) -> float:
     return float(torch.mean(value.float()) if isinstance(value, torch.Tensor) else np.mean(value))
 
 
+def _returns(ended: Ended) -> list[float]:
+    values = ended.column("eval_episode_return")
+    if values is not None:
+        return values
+    return [episode_return(info, env_id) for env_id, info in zip(ended.env_ids, ended.infos, strict=True)]
+
+
+# How a piece of trajectory ends: within an episode, with it, or with an episode that is void.
+GOES_ON, ENDED, VOID = "goes on", "ended", "void"
+
 MAX_EPISODE_STEPS = 1_000_000  # of an evaluation, unless the config says otherwise
 
 
@@ -59,25 +70,30 @@ class StepLimit(Listener):
 
     def __init__(self, limit: int | None) -> None:
         self._limit = math.inf if limit is None else limit
-        self._steps: Counter[int] = Counter()
+        self._steps: IntArray = np.zeros(0, np.int64)  # by env
 
     def on_steps(self, steps: Steps) -> None:
-        for env_id, has_ended in zip(steps.env_ids, steps.ends, strict=True):
-            if has_ended:
-                self._steps[env_id] = 0
-            else:
-                self._count(env_id)
+        count = self._counted(steps.ids)
+        count[steps.ids[steps.ends]] = 0
+        if count.max() >= self._limit:
+            self._refuse(int(count.argmax()))
 
     def on_abnormal(self, env_id: int) -> None:
-        self._count(env_id)
+        if self._counted(np.array([env_id]))[env_id] >= self._limit:
+            self._refuse(env_id)
 
-    def _count(self, env_id: int) -> None:
-        self._steps[env_id] += 1
-        if self._steps[env_id] >= self._limit:
-            raise RuntimeError(
-                f"env {env_id} has ended no evaluation episode for {self._limit} steps; give the env a time limit, or "
-                "raise policy.eval.evaluator.max_episode_steps (None for no limit)"
-            )
+    def _counted(self, ids: IntArray) -> IntArray:
+        missing = int(ids.max()) + 1 - len(self._steps)
+        if missing > 0:
+            self._steps = np.append(self._steps, np.zeros(missing, np.int64))
+        self._steps[ids] += 1
+        return self._steps
+
+    def _refuse(self, env_id: int) -> None:
+        raise RuntimeError(
+            f"env {env_id} has ended no evaluation episode for {self._limit} steps; give the env a time limit, or "
+            "raise policy.eval.evaluator.max_episode_steps (None for no limit)"
+        )
 
 
 # Episodes that are remembered one by one.
@@ -100,13 +116,14 @@ class ReturnSummary:
         self._max = -math.inf
         self._min = math.inf
 
-    def add(self, value: float) -> None:
-        self.count += 1
-        delta = value - self._mean
-        self._mean += delta / self.count
-        self._squares += delta * (value - self._mean)
-        self._max = max(self._max, value)
-        self._min = min(self._min, value)
+    def add(self, values: Iterable[float]) -> None:
+        for value in values:
+            self.count += 1
+            delta = value - self._mean
+            self._mean += delta / self.count
+            self._squares += delta * (value - self._mean)
+            self._max = max(self._max, value)
+            self._min = min(self._min, value)
 
     def scalars(self, name: str) -> dict[str, float]:
         """`{name_mean, name_std, name_max, name_min}`; the deviation is that of the population."""
@@ -119,6 +136,7 @@ class EpisodeStatistics(Listener):
 
     Args:
         players: number of players, each with an info of its own; None where the info is that of the only one.
+        awaits_samples: the number of samples of each episode comes later, by `note_pieces`.
 
     Attributes:
         players: as given.
@@ -129,8 +147,10 @@ class EpisodeStatistics(Listener):
         seconds: their total duration.
     """
 
-    def __init__(self, players: int | None = None) -> None:
+    def __init__(self, players: int | None = None, awaits_samples: bool = False) -> None:
         self.players = players
+        self._awaits_samples = awaits_samples
+        self._awaiting: defaultdict[int, deque[dict[str, Any]]] = defaultdict(deque)
         self.reward_names = ("reward",) if players is None else tuple(f"reward{player}" for player in range(players))
         self.train_samples: Counter[int] = Counter()
         self.finished = 0
@@ -144,31 +164,45 @@ class EpisodeStatistics(Listener):
         load_attributes_state(self, state)
         return []
 
-    def on_samples(self, env_id: int, number: int) -> None:
-        """`number` train samples were made of this env's episode."""
-        self.train_samples[env_id] += number
+    def on_ends(self, ended: Ended) -> None:
+        env_ids, players = ended.env_ids, self.players
+        if players is None:
+            returns = [_returns(ended)]
+        else:  # all are read before any is noted: an info that lacks its return leaves the summary whole
+            rows = list(zip(env_ids, ended.infos, strict=True))
+            returns = [[episode_return(entry_of(info, p), env_id) for env_id, info in rows] for p in range(players)]
+        for summary, values in zip(self._returns, returns, strict=True):
+            summary.add(values)
+        lengths, seconds = ended.lengths, ended.seconds
+        for env_id, length, cost, *values in zip(env_ids, lengths, seconds, *returns, strict=True):
+            entry = dict(zip(self.reward_names, values, strict=True))
+            entry.update(time=cost, step=length, train_sample=0)
+            self.latest.append(entry)
+            if self._awaits_samples:
+                self._awaiting[env_id].append(entry)
+        self._steps += sum(lengths)
+        self._seconds += sum(seconds)
+        self.finished += len(env_ids)
+        self.seconds += sum(seconds)
 
-    def on_done(self, env_id: int, timestep: Any, steps: int, seconds: float) -> None:
-        info = timestep.info
-        infos = [info] if self.players is None else [entry_of(info, player) for player in range(self.players)]
-        # All are read before any is noted: an info that lacks its return leaves the summary whole.
-        values = [episode_return(info, env_id) for info in infos]
-        for summary, value in zip(self._returns, values, strict=True):
-            summary.add(value)
-        samples = self.train_samples.pop(env_id, 0)
-        returns = dict(zip(self.reward_names, values, strict=True))
-        self.latest.append({**returns, "time": seconds, "step": steps, "train_sample": samples})
-        self._steps += steps
-        self._samples += samples
-        self._seconds += seconds
-        self.finished += 1
-        self.seconds += seconds
+    def note_pieces(self, pieces: Iterable[tuple[int, str, int]]) -> None:
+        """Count the samples that were made of pieces, by their episodes.
 
-    def on_abnormal(self, env_id: int) -> None:
-        self.train_samples.pop(env_id, None)
-
-    def on_restart(self, env_id: int) -> None:
-        self.train_samples.pop(env_id, None)
+        Args:
+            pieces: `(env_id, how it ended, number of samples)`, in the order of their ends; see `TrajectoryCutter`.
+        """
+        for env_id, how, number in pieces:
+            if how == VOID:
+                self.train_samples.pop(env_id, None)
+                continue
+            total = self.train_samples[env_id] + number
+            if how == ENDED:
+                self.train_samples.pop(env_id, None)
+                self._samples += total
+                if self._awaiting[env_id]:
+                    self._awaiting[env_id].popleft()["train_sample"] = total
+            else:
+                self.train_samples[env_id] = total
 
     def take_finished(self) -> tuple[int, float]:
         """Number and total duration (seconds) of the episodes that ended since the last call."""
@@ -227,9 +261,10 @@ class TaskEpisodes(Listener):
     def on_steps(self, steps: Steps) -> None:
         self.steps += len(steps.env_ids)
 
-    def on_done(self, env_id: int, timestep: Any, steps: int, seconds: float) -> None:
-        self._returns[env_id].append(self._return_of(timestep.info, env_id))
-        self.count += 1
+    def on_ends(self, ended: Ended) -> None:
+        for env_id, info in zip(ended.env_ids, ended.infos, strict=True):
+            self._returns[env_id].append(self._return_of(info, env_id))
+            self.count += 1
         self._has_news = True
 
     def take_news(self) -> bool:

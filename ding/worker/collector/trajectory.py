@@ -11,11 +11,12 @@ import torch
 
 from ding.torch_utils.data_helper import to_tensor
 from ding.utils.data.plain_columns import samples_of_state, samples_state
-from ding.utils.data.samples import SHARED_DTYPES, Column, Kind, Node, columns_of, pack
+from ding.utils.data.samples import SHARED_DTYPES, Column, IntArray, Kind, Node, Samples, columns_of, pack, whole_of
 from ding.utils.msgpack_helper import can_pack
 from ding.worker.collector.batch import Batch, Steps, as_tensor
-from ding.worker.collector.fragments import IN_COLUMN, Fragments, compacted, join_samples
 from ding.worker.collector.rollout import Listener
+from ding.worker.collector.statistics import ENDED, GOES_ON, VOID
+from ding.worker.collector.trajectory_block import IN_COLUMN, TrajectoryBlock
 
 INF = float("inf")
 
@@ -114,7 +115,9 @@ class TrajectoryCutter(Listener):
     """Records each env's trajectory and cuts it into pieces, which the policy turns into train samples.
 
     A piece ends with the episode or when it has `traj_len` transitions. Transitions are columns; the policy is asked
-    for those of each env where its `process_transition` is not declared as plain (`ding.policy.modes`).
+    for those of each env where its `process_transition` is not declared as plain. A policy whose `get_train_sample` is
+    declared to take several pieces (see `ding.policy.modes`) is given all of a collect at once, when `has` is asked;
+    any other is given each piece when it ends.
 
     Args:
         policy: has `process_transition` and `get_train_sample`.
@@ -122,12 +125,13 @@ class TrajectoryCutter(Listener):
         traj_len: transitions of a piece; infinite to cut at the end of episodes only.
         share_next_obs: see `to_tensor_transitions`.
         with_env_id: pass the env id to `process_transition` as a fourth argument.
-        on_samples: called with `(env_id, number)` when a piece has become samples.
+        on_samples: called with `(env_id, samples)` when a piece has become samples, which are kept nowhere then.
         make_samples: given `(env_id, transitions)`, makes what a piece adds to the data, instead of the policy; a piece
             is then a whole episode.
+        keeps_ends: keep what `take_ends` returns.
 
     Attributes:
-        pieces: the samples that were not taken yet, piece by piece.
+        pieces: the samples that were not taken yet, piece by piece, or of several pieces at once.
         count: the number of samples in `pieces`.
         steps: the steps recorded since the last `take`.
     """
@@ -140,19 +144,23 @@ class TrajectoryCutter(Listener):
         *,
         share_next_obs: bool = True,
         with_env_id: bool = False,
-        on_samples: Callable[[int, int], None] | None = None,
+        on_samples: Callable[[int, list[Any]], None] | None = None,
         make_samples: Callable[[int, list[dict[str, Any]]], list[Any]] | None = None,
+        keeps_ends: bool = False,
     ) -> None:
-        from ding.policy.modes import plain_output_keys  # here: importing the workers loads no policies
+        from ding.policy.modes import plain_output_keys, takes_pieces  # here: importing the workers loads no policies
 
-        self._plain_output_keys = plain_output_keys
+        self._plain_output_keys, self._takes_pieces = plain_output_keys, takes_pieces
         self._policy = policy
         self._env_num = env_num
         self._traj_len = traj_len
         self._with_env_id = with_env_id
         self._on_samples = on_samples
         self._make_samples = make_samples
-        self._fragments = Fragments(env_num, share_next_obs)
+        self._keeps_ends = keeps_ends
+        self._block = TrajectoryBlock(env_num, share_next_obs)
+        self._ends: list[tuple[int, str]] = []  # of the closed pieces, and of what is void, in order
+        self._made: list[tuple[int, str, int]] = []  # the same of those that have become samples, with their number
         self._empty_pieces = 0
         self.collect_iter = 0
         self.level_seeds: Any = None
@@ -162,7 +170,13 @@ class TrajectoryCutter(Listener):
 
     def under_way(self, env_id: int) -> TrajBuffer:
         """The transitions of this env that no piece was cut of yet, copies."""
-        return TrajBuffer(None, self._fragments.peek(env_id))
+        return TrajBuffer(None, self._block.peek(env_id))
+
+    def has(self, number: int) -> bool:
+        """Whether so many samples were made; makes those of pieces that wait if there may be enough of them."""
+        if self._block.closed_rows and self.count + self._block.closed_rows >= number:
+            self._make()
+        return self.count >= number
 
     def take(self, limit: int | None = None) -> tuple[list[Any], int]:
         """The samples and the number of steps since the last call; what an exception interrupted is not lost.
@@ -172,7 +186,15 @@ class TrajectoryCutter(Listener):
         taken, self.pieces = self.pieces[:limit], [] if limit is None else self.pieces[limit:]
         self.count -= sum(map(len, taken))
         steps, self.steps = self.steps, 0
-        return join_samples(taken), steps
+        return whole_of([piece for piece in taken if len(piece)]), steps
+
+    def take_ends(self) -> list[tuple[int, str, int]]:
+        """`(env_id, how it ended, number of samples)` of the pieces that became samples since the last call.
+
+        In between are, with 0 samples, the envs whose episode was `VOID`.
+        """
+        made, self._made = self._made, []
+        return made
 
     def keep(self, number: int) -> None:
         """Throw away the pieces after the first `number`."""
@@ -181,59 +203,75 @@ class TrajectoryCutter(Listener):
 
     def clear(self) -> None:
         """Throw away the pieces under way."""
-        for env_id in range(self._env_num):
-            self._fragments.drop(env_id)
+        self._block.clear()
 
     def state_dict(self) -> dict[str, Any]:
         pieces = [samples_state(piece) for piece in self.pieces]
         return {
-            "fragments": self._fragments.state_dict(),
+            "fragments": self._block.state_dict(),
+            "ends": list(self._ends),
             "pieces": pieces if can_pack(pieces) else None,
             "steps": self.steps,
             "empty_pieces": self._empty_pieces,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        problems = self._fragments.load_state_dict(state["fragments"])
+        problems = self._block.load_state_dict(state["fragments"])
         if state["pieces"] is None:
             problems.append("samples that were not collected yet hold values that are not plain; they are dropped")
+        self._ends, self._made = [], []
+        if self._block.closed_rows:
+            self._ends = [(env_id, how) for env_id, how in state["ends"]]
         self.pieces = [samples_of_state(piece) for piece in state["pieces"] or ()]
         self.count = sum(map(len, self.pieces))
         self.steps, self._empty_pieces = state["steps"], state["empty_pieces"]
         return problems
 
     def on_steps(self, steps: Steps) -> None:
-        env_ids, fragments = steps.env_ids, self._fragments
+        ids, block = steps.ids, self._block
         output_keys = self._plain_output_keys(self._policy.process_transition)
         if output_keys is None:
             dicts, columns = self._ask(steps), {}
         else:
             dicts, columns = None, self._plain_columns(steps, output_keys)
-            self.steps += len(env_ids)
-        obs, next_obs = steps.obs.node, steps.next_obs.node
-        fragments.record(env_ids, obs, next_obs, columns, steps.dones(), steps.infos(), self.collect_iter, dicts)
-        lengths, traj_len = fragments.lengths, self._traj_len
-        for env_id, ended in zip(env_ids, steps.ends, strict=True):
-            if ended or lengths[env_id] >= traj_len:
-                self._cut(env_id, goes_on=not ended)
+            self.steps += len(ids)
+        block.record(ids, steps.obs.node, steps.next_obs.node, columns, steps.codes(), self.collect_iter, dicts)
+        closes = steps.ends
+        if self._traj_len < INF:
+            closes = closes | (block.lengths[ids] >= self._traj_len)
+        if closes.any():
+            self._close(ids[closes], steps.ends[closes])
 
     def on_abnormal(self, env_id: int) -> None:
-        self._fragments.drop(env_id)
+        self._block.drop([env_id])
+        self._note_void(env_id)
 
     def on_gap(self, env_id: int) -> None:
-        if self._make_samples is None and self._fragments.lengths[env_id]:
-            self._cut(env_id, goes_on=False)
+        if self._make_samples is None and self._block.lengths[env_id]:
+            self._block.split(env_id)
+            self._close(np.array([env_id]), np.array([False]))
         else:
-            self._fragments.split(env_id)
+            self._block.split(env_id)
 
     def on_restart(self, env_id: int) -> None:
         if self._make_samples is not None:
-            self._fragments.drop(env_id)  # no episode
+            self._block.drop([env_id])  # no episode
         else:
             self.on_gap(env_id)
+        self._note_void(env_id)
 
     def on_interrupt(self) -> None:
         self.clear()  # a piece with a gap would make wrong samples; those made before are kept
+
+    def _note_void(self, env_id: int) -> None:
+        if self._ends:
+            self._ends.append((env_id, VOID))
+        else:
+            self._note(env_id, VOID, 0)
+
+    def _note(self, env_id: int, how: str, number: int) -> None:
+        if self._keeps_ends:
+            self._made.append((env_id, how, number))
 
     def _plain_columns(self, steps: Steps, output_keys: Sequence[str]) -> dict[str, Node]:
         """What policy and env return of a round besides observations and ends."""
@@ -241,6 +279,8 @@ class TrajectoryCutter(Listener):
         columns["reward"] = steps.rewards.node
         if self.level_seeds is not None:
             columns["seed"] = pack([self.level_seeds[env_id] for env_id in steps.env_ids])
+        dones = steps.dones()
+        columns["done"] = Column(Kind.BOOL, dones) if isinstance(dones, np.ndarray) else pack(dones)
         return columns
 
     def _ask(self, steps: Steps) -> list[dict[str, Any]]:
@@ -266,18 +306,57 @@ class TrajectoryCutter(Listener):
                         transition[key] = row
         return transitions
 
-    def _cut(self, env_id: int, goes_on: bool) -> None:
-        transitions = self._fragments.take(env_id, goes_on)
-        if self._make_samples is None:
-            samples = self._policy.get_train_sample(transitions)
-        else:
-            samples = self._make_samples(env_id, compacted(transitions))
-        number = 0 if samples is None else len(samples)
-        self.pieces.append([] if samples is None else samples)
-        self.count += number
-        if self._on_samples is not None:
-            self._on_samples(env_id, number)
-        self._empty_pieces = 0 if number else self._empty_pieces + 1
+    def _close(self, ids: IntArray, has_ended: np.ndarray) -> None:
+        self._block.close(ids, has_ended)
+        self._ends += [
+            (env_id, ENDED if ends else GOES_ON) for env_id, ends in zip(ids.tolist(), has_ended.tolist(), strict=False)
+        ]
+        if not self._may_wait():
+            self._make()
+
+    def _may_wait(self) -> bool:
+        """Whether the policy is given all pieces of a collect at once."""
+        is_by_piece = self._make_samples is not None or self._on_samples is not None
+        return not is_by_piece and self._takes_pieces(self._policy.get_train_sample)
+
+    def _make(self) -> None:
+        """Make the samples of the closed pieces."""
+        table = self._block.closed_table() if self._may_wait() else None
+        if table is not None:
+            samples = self._policy.get_train_sample(table)
+            self._block.drop_closed()
+            self._add(samples, samples.lengths.tolist())
+            return
+        by_env = [env_id for env_id, how in self._ends if how != VOID]
+        for env_id, transitions in zip(by_env, self._block.take_closed(), strict=True):
+            if self._make_samples is None:
+                samples = self._policy.get_train_sample(transitions)
+            else:
+                samples = self._make_samples(env_id, transitions)
+            samples = [] if samples is None else samples
+            if self._on_samples is not None:
+                self._on_samples(env_id, samples)
+                samples = []
+            self._add(samples, [len(samples)])
+
+    def _add(self, samples: list[Any], numbers: list[int]) -> None:
+        """Keep the samples that were made of the pieces that were closed first, so many of each."""
+        if isinstance(samples, Samples):
+            samples.lengths = None
+        self.pieces.append(samples)
+        self.count += len(samples)
+        used, ends = 0, self._ends
+        for number in numbers:
+            while ends[used][1] == VOID:
+                self._note(*ends[used], 0)
+                used += 1
+            self._note(*ends[used], number)
+            used += 1
+            self._empty_pieces = 0 if number else self._empty_pieces + 1
+        while used < len(ends) and ends[used][1] == VOID:
+            self._note(*ends[used], 0)
+            used += 1
+        del ends[:used]
         if self._empty_pieces >= MAX_EMPTY_FLUSHES:
             raise RuntimeError(
                 f"policy.get_train_sample made no sample of {self._empty_pieces} trajectory pieces in a row; "

@@ -79,8 +79,8 @@ class ZerglingParallelCollector(TaskCollector):
         return self._policy_iter
 
     def _recorder(self, sender: SampleSender) -> Listener:
-        def add(env_id: int, number: int) -> None:
-            sender.add(cutter.take()[0], env_id, self._policy_iter)
+        def add(env_id: int, samples: list[Any]) -> None:
+            sender.add(samples, env_id, self._policy_iter)
 
         cutter = self._cutter = TrajectoryCutter(self._policy, self._env_num, self._traj_len, on_samples=add)
         cutter.collect_iter = self._policy_iter
@@ -89,7 +89,8 @@ class ZerglingParallelCollector(TaskCollector):
     def _policy_inference(self, obs: Any) -> Any:
         """The policy's actions; what else it returned goes into the samples."""
         self._policy_output = self._policy.forward(obs, **self._forward_kwargs)
-        return env_actions(self._policy_output)
+        env_ids = list(obs)
+        return dict(zip(env_ids, env_actions(self._policy_output, env_ids), strict=True))
 
     def _reset_policy(self, env_ids: Sequence[int] | None) -> None:
         self._policy.reset(env_ids)
