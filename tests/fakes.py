@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from easydict import EasyDict
 
+from ding.envs.env_manager.block import DictBlocks
 from ding.utils.data.env_batch import EnvBatch
 
 
@@ -134,6 +135,30 @@ class FakeManager:
     def close(self) -> None:
         self.calls.append("close")
         self.closed = True
+
+
+class CountedManager(DictBlocks, FakeManager):
+    """Tells which episode each env is in, as the managers of this package do."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.version = 0
+        self.resets = [0] * self.env_num
+
+    def episodes_of(self, env_ids: list[int]) -> np.ndarray:
+        return np.array([self.played[i] + self.resets[i] for i in env_ids], np.int64)
+
+    def reset(self, reset_param: dict[int, Any] | None = None) -> None:
+        self.version += 1
+        for i in range(self.env_num) if reset_param is None else reset_param:
+            self.resets[i] += 1
+        super().reset(reset_param)
+
+    def step(self, actions: dict[int, Any]) -> dict[int, Timestep]:
+        self.version += 1
+        return super().step(actions)
+
+    step_block = DictBlocks.step_block
 
 
 class ScriptedPolicy:

@@ -149,7 +149,7 @@ class BlockStep:
         index = np.array(rows, np.int64)
 
         def part(node: Node) -> Node:
-            return map_node(lambda column: column.take(index).compact(), node)
+            return map_node(_repacked if len(index) else Column.compact, map_node(lambda c: c.take(index), node))
 
         return BlockStep(
             [self.env_ids[row] for row in rows],
@@ -174,6 +174,11 @@ class BlockStep:
             ]
         dones = self.dones.tolist() if isinstance(self.dones, np.ndarray) else self.dones
         return [BaseEnvTimestep(*pair, done, info) for pair, done, info in zip(pairs, dones, self.infos, strict=True)]
+
+
+def _repacked(column: Column) -> Node:
+    """The same rows; objects that are alike now, without those of other envs, in one array."""
+    return pack(column.items()) if column.kind is Kind.OBJECT else column.compact()
 
 
 def end_code(info: Any) -> int:

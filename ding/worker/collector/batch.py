@@ -67,7 +67,7 @@ class Batch:
         """Those of these envs, in this order."""
         if env_ids == self.env_ids:
             return self
-        index = np.array([self.env_ids.index(env_id) for env_id in env_ids])
+        index = np.array([self.env_ids.index(env_id) for env_id in env_ids], np.int64)
         return Batch(env_ids, map_node(lambda column: column.take(index).compact(), self.node))
 
     def of_player(self, player: int) -> Batch:

@@ -259,6 +259,11 @@ class Rollout:
         if before_act is not None:
             before_act()
         obs = self._observed(ready, chosen)
+        ids, episodes = ready.ids, ready.episodes
+        if chosen is not ready.env_ids:
+            ids = np.array(chosen)
+            episodes = episodes[[ready.env_ids.index(env_id) for env_id in chosen]]
+        self._episodes[ids] = episodes
         output, actions = self.actor.act(obs, kwargs)
         self._acted = obs, output
         self._step(obs, output, actions, start)
@@ -372,7 +377,9 @@ class Rollout:
     def _remember(self, step: BlockStep, next_obs: Batch) -> None:
         self._last, self._checked = next_obs, next_obs.node
         ready, count = step.ready, len(step.env_ids)
-        self._episodes[step.ids] = ready.episodes if ready is not None else self._blocks.episodes_of(step.env_ids)
+        episodes = ready.episodes if ready is not None else self._blocks.episodes_of(step.env_ids)
+        if ((episodes != self._episodes[step.ids]) & ~step.ends).any():  # a reset within the step
+            self._version = None
         self._rounds = number = self._rounds + 1
         self._returned[number] = next_obs
         self._place[step.ids, 0] = number

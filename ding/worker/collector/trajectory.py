@@ -11,7 +11,7 @@ import torch
 
 from ding.torch_utils.data_helper import to_tensor
 from ding.utils.data.plain_columns import samples_of_state, samples_state
-from ding.utils.data.samples import SHARED_DTYPES, Column, IntArray, Kind, Node, Samples, columns_of, pack, whole_of
+from ding.utils.data.samples import SHARED_DTYPES, Column, IntArray, Kind, Node, columns_of, pack, whole_of
 from ding.utils.msgpack_helper import can_pack
 from ding.worker.collector.batch import Batch, Steps, as_tensor
 from ding.worker.collector.rollout import Listener
@@ -324,44 +324,40 @@ class TrajectoryCutter(Listener):
         table = self._block.closed_table() if self._may_wait() else None
         if table is not None:
             samples = self._policy.get_train_sample(table)
-            self._block.drop_closed()
-            self._add(samples, samples.lengths.tolist())
-            return
-        by_env = [env_id for env_id, how in self._ends if how != VOID]
-        for env_id, transitions in zip(by_env, self._block.take_closed(), strict=True):
-            if self._make_samples is None:
-                samples = self._policy.get_train_sample(transitions)
-            else:
-                samples = self._make_samples(env_id, transitions)
-            samples = [] if samples is None else samples
-            if self._on_samples is not None:
-                self._on_samples(env_id, samples)
-                samples = []
-            self._add(samples, [len(samples)])
-
-    def _add(self, samples: list[Any], numbers: list[int]) -> None:
-        """Keep the samples that were made of the pieces that were closed first, so many of each."""
-        if isinstance(samples, Samples):
+            numbers = samples.lengths.tolist()
             samples.lengths = None
-        self.pieces.append(samples)
-        self.count += len(samples)
-        used, ends = 0, self._ends
-        for number in numbers:
-            while ends[used][1] == VOID:
-                self._note(*ends[used], 0)
-                used += 1
-            self._note(*ends[used], number)
-            used += 1
+            self._block.drop_closed()
+            self.pieces.append(samples)
+            self.count += len(samples)
+        ends, self._ends = self._ends, []
+        pieces = iter(numbers if table is not None else self._block.take_closed())
+        for env_id, how in ends:
+            if how == VOID:
+                self._note(env_id, VOID, 0)
+                continue
+            piece = next(pieces)
+            number = piece if table is not None else self._make_of(env_id, piece)
+            self._note(env_id, how, number)
             self._empty_pieces = 0 if number else self._empty_pieces + 1
-        while used < len(ends) and ends[used][1] == VOID:
-            self._note(*ends[used], 0)
-            used += 1
-        del ends[:used]
-        if self._empty_pieces >= MAX_EMPTY_FLUSHES:
-            raise RuntimeError(
-                f"policy.get_train_sample made no sample of {self._empty_pieces} trajectory pieces in a row; "
-                "collecting would never end"
-            )
+            if self._empty_pieces >= MAX_EMPTY_FLUSHES:
+                raise RuntimeError(
+                    f"policy.get_train_sample made no sample of {self._empty_pieces} trajectory pieces in a row; "
+                    "collecting would never end"
+                )
+
+    def _make_of(self, env_id: int, transitions: list[Any]) -> int:
+        """Make the samples of one piece; return how many."""
+        if self._make_samples is None:
+            samples = self._policy.get_train_sample(transitions)
+        else:
+            samples = self._make_samples(env_id, transitions)
+        samples = [] if samples is None else samples
+        if self._on_samples is not None:
+            self._on_samples(env_id, samples)
+        else:
+            self.pieces.append(samples)
+            self.count += len(samples)
+        return len(samples)
 
 
 class _Given:

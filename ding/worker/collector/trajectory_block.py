@@ -341,7 +341,7 @@ class _Store:
     """Rows of one key as they are in samples, which are appended to; what was appended stays as it is."""
 
     def __init__(self, node: Node = None) -> None:
-        self._node = node  # with room for further rows
+        self._node = None if node is None else map_node(Column.compact, node)  # with room for further rows
         self._size = 0 if node is None else _length(node)
 
     def __len__(self) -> int:
@@ -377,7 +377,7 @@ class _Store:
 
     def only(self, rows: IntArray) -> _Store:
         """A copy of these rows."""
-        return _Store(map_node(lambda column: column.take(rows).compact(), self._node))
+        return _Store(map_node(lambda column: column.take(rows), self._node))
 
 
 def _length(node: Node) -> int:
@@ -431,10 +431,10 @@ def _joined(parts: list[Node]) -> Node:
 def _joined_columns(parts: list[Column]) -> Column:
     first = parts[0]
     kind, steps = first.kind, first.steps
-    arrays = [] if kind is Kind.OBJECT else [part.values() for part in parts]
-    forms = {(part.kind, part.steps, array.dtype, array.shape[1:]) for part, array in zip(parts, arrays, strict=False)}
-    if len(forms) != 1:
+    is_alike = all(first.matches(part) for part in parts)
+    if kind is Kind.OBJECT or not is_alike:
         return Column(Kind.OBJECT, [item for part in parts for item in part.items()])
+    arrays = [part.values() for part in parts]
     total = sum(map(len, arrays))
     if total * first.itemsize < _LARGE:
         return Column(kind, np.concatenate(arrays), None, steps)

@@ -32,7 +32,7 @@ def batched(**stacked):
 )
 def test_a_nan_from_the_policy_names_the_env_and_what_is_nan(output, key):
     with pytest.raises(FloatingPointError, match=f"^the policy returned NaN for env 7: {key} = .*nan.*learning rate"):
-        env_actions(output)
+        env_actions(output, [3, 7])
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,15 @@ def test_a_nan_from_the_policy_names_the_env_and_what_is_nan(output, key):
     ],
 )
 def test_infinite_logits_and_other_entries_are_let_through(output):
-    assert {env_id: int(action[0]) for env_id, action in env_actions(output).items()} in ({3: 0, 7: 1}, {3: 1, 7: 0})
+    assert [int(action[0]) for action in env_actions(output, [3, 7])] in ([0, 1], [1, 0])
+
+
+def test_actions_come_in_the_order_that_is_asked_for_and_none_may_be_missing():
+    output = {3: {"action": np.array([1])}, 7: {"action": np.array([0])}}
+    assert [int(action[0]) for action in env_actions(output, [7, 3])] == [0, 1]
+    assert [int(action[0]) for action in env_actions(batched(action=torch.tensor([5, 6])), [7, 3])] == [6, 5]
+    with pytest.raises(KeyError, match=r"returned nothing for the envs \[5\], only for \[3, 7\]"):
+        env_actions(output, [3, 5])
 
 
 def broken(policy, at):

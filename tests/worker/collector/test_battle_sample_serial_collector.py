@@ -114,7 +114,7 @@ def test_a_bot_that_only_acts_gives_no_data_but_infos():
         data, infos = collector.collect(4)
         assert len(data[with_data]) == 4 and data[1 - with_data] == []
         assert [len(of_player) for of_player in infos] == [2, 2]
-    assert bot.resets[:3] == [None, [0], [1]]
+    assert bot.resets[:2] == [None, [0, 1]]
 
 
 def test_players_none_of_which_collects_are_refused():

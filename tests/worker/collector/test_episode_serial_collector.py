@@ -9,7 +9,7 @@ import torch
 from ding.utils.config_helper import ConfigError
 from ding.worker.collector.base_serial_collector import create_serial_collector
 from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
-from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
+from tests.fakes import CountedManager, FakeManager, FakeWriter, ScriptedPolicy
 from tests.worker.collector.battles import LateManager
 
 
@@ -423,14 +423,11 @@ def test_an_episode_goes_on_where_its_env_shows_another_observation_than_it_retu
 
 
 def test_an_episode_that_somebody_else_resets_is_played_anew():
-    class Resetting(FakeManager):
-        reset_count = 0
-
+    class Resetting(CountedManager):
         def step(self, actions):
             timesteps = super().step(actions)
             if len(self.envs[0].actions) == 2:
                 self.reset({0: None})
-                self.reset_count += 1
             return timesteps
 
     collector, _, policy = build(env=Resetting([3, 9]))
@@ -438,8 +435,7 @@ def test_an_episode_that_somebody_else_resets_is_played_anew():
     assert policy.resets == [None, [0], [0], [1]]
 
 
-def test_an_episode_may_be_longer_than_what_is_kept_together_on_the_way(monkeypatch):
-    monkeypatch.setattr("ding.worker.collector.fragments.LOG_ROUNDS", (16, 16))
+def test_an_episode_may_last_while_others_end_again_and_again():
     collector, _, _ = build(lengths=(100, 7))
     episodes = collector.collect(4)
     longest = max(episodes, key=len)

@@ -11,7 +11,7 @@ from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import one_time_warning
 from ding.worker.collector.base_serial_evaluator import create_serial_evaluator
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
-from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
+from tests.fakes import CountedManager, FakeManager, FakeWriter, ScriptedPolicy
 
 
 def build(lengths=(2, 4), policy=None, cfg=(), tb=None, **env_kwargs):
@@ -275,14 +275,11 @@ def test_resetting_the_env_alone_is_done_where_it_runs(monkeypatch, rank):
 
 
 def test_an_env_that_somebody_else_resets_plays_its_episode_anew():
-    class Resetting(FakeManager):
-        reset_count = 0
-
+    class Resetting(CountedManager):
         def step(self, actions):
             timesteps = super().step(actions)
             if len(self.envs[0].actions) == 2:
                 self.reset({0: None})
-                self.reset_count += 1
             return timesteps
 
     evaluator, _, policy = build()

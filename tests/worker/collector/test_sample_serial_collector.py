@@ -16,7 +16,7 @@ from ding.utils.data.env_batch import EnvBatch
 from ding.utils.default_helper import one_time_warning
 from ding.worker.collector.base_serial_collector import INF
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
-from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy, Timestep
+from tests.fakes import CountedManager, FakeManager, FakeWriter, ScriptedPolicy, Timestep
 from tests.worker.collector.memory import held_bytes, own_bytes
 
 
@@ -279,7 +279,7 @@ def test_policy_is_reset_for_each_env_that_ends_its_episode():
     collector, _, _ = build(lengths=(2, 3), policy=policy)
     collector.collect(12)
     assert policy.resets[0] is None
-    assert policy.resets[1:5] == [[0], [1], [0], [0]]
+    assert policy.resets[1:5] == [[0], [1], [0], [0, 1]]
 
 
 def test_envstep_grows_only_at_the_end_of_a_collect_and_can_be_set():
@@ -634,16 +634,6 @@ def test_a_done_flag_of_numpy_or_one_per_player_ends_the_episode():
 # Envs that somebody else resets
 
 
-class CountedManager(FakeManager):
-    """Tells how often it was reset, as the managers of this package do."""
-
-    reset_count = 0
-
-    def reset(self, reset_param=None):
-        self.reset_count += 1
-        super().reset(reset_param)
-
-
 def lengths_logged(tb):
     return [value for tag, value, _ in tb.scalars if tag == "collector_iter/avg_envstep_per_episode"]
 
@@ -656,7 +646,7 @@ def test_an_episode_that_somebody_else_ends_is_not_counted_into_the_next(manager
     first = collector.collect(16)
     env.reset()
     rows = collector.collect(24, train_iter=100)
-    assert lengths_logged(tb) == [10.0] and policy.resets[1:] == [[0], [1], [0], [1]]
+    assert lengths_logged(tb) == [10.0] and policy.resets[1:] == [[0], [1], [0, 1]]
     assert [key(row)[1:3] for row in first if row["obs"][0] == 0] == [(0, step) for step in range(8)]
     assert [key(row)[1:3] for row in rows if row["obs"][0] == 0][:11] == [(1, step) for step in range(10)] + [(2, 0)]
 

@@ -25,13 +25,14 @@ from ding.worker.collector.battle_episode_serial_collector import BattleEpisodeS
 from ding.worker.collector.battle_interaction_serial_evaluator import BattleInteractionSerialEvaluator
 from ding.worker.collector.battle_sample_serial_collector import BattleSampleSerialCollector
 from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
-from ding.worker.collector.fragments import IN_COLUMN, Fragments
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.collector.metric_serial_evaluator import MetricSerialEvaluator
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
+from ding.worker.collector.trajectory_block import IN_COLUMN, TrajectoryBlock
 from tests.envs.walks import Endless, Match, TellingWalk, Walk
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
 from tests.same_state import differences, through_bytes
+from tests.worker.collector.test_trajectory_block import record, take
 
 MANAGERS = {"base": BaseEnvManager, "subprocess": SyncSubprocessEnvManager}
 in_both = pytest.mark.parametrize("manager", MANAGERS.values(), ids=MANAGERS)
@@ -217,8 +218,7 @@ def test_observations_of_any_form_are_collected_alike(manager, form, policy):
 
 
 @pytest.mark.parametrize("with_dicts", [False, True])
-def test_fragments_with_gaps_ends_and_odd_flags_go_on(with_dicts, monkeypatch):
-    monkeypatch.setattr("ding.worker.collector.fragments.LOG_ROUNDS", (4, 6))
+def test_fragments_with_gaps_ends_and_odd_flags_go_on(with_dicts):
     rng = np.random.default_rng(0)
 
     def step(fragments, env_ids, seed):
@@ -228,36 +228,26 @@ def test_fragments_with_gaps_ends_and_odd_flags_go_on(with_dicts, monkeypatch):
         rows = [{"obs": IN_COLUMN, "next_obs": IN_COLUMN, "done": False, "n": float(own.normal())} for _ in env_ids]
         columns = {"n": pack(own.normal(size=len(env_ids)).tolist())}
         dones = [bool(own.random() < 0.1) for _ in env_ids]
-        fragments.record(env_ids, obs, after, columns, dones, infos, seed, rows if with_dicts else None)
+        record(fragments, env_ids, obs, after, columns, dones, infos, seed, rows if with_dicts else None)
 
-    one = Fragments(3)
+    one = TrajectoryBlock(3)
     for moment in range(120):
         deed = rng.random()
         env_id = int(rng.integers(3))
         if deed < 0.1:
             one.split(env_id)
         elif deed < 0.15:
-            one.drop(env_id)
+            one.drop([env_id])
         elif deed < 0.2:
-            one.take(env_id, goes_on=True)
+            take(one, env_id)
         else:
             step(one, sorted({env_id, int(rng.integers(3))}), moment)
-        other = Fragments(3)
+        other = TrajectoryBlock(3)
         assert other.load_state_dict(through_bytes(one.state_dict())) == []
-        assert other.lengths == one.lengths
+        assert other.lengths.tolist() == one.lengths.tolist()
         assert differences([as_dicts(one.peek(i)) for i in range(3)], [as_dicts(other.peek(i)) for i in range(3)]) == []
         if moment % 3 == 0:  # and the rest is recorded by the one that was put back
             one = other
-
-
-def test_a_log_of_rounds_that_is_full_is_left_at_the_same_time(monkeypatch):
-    monkeypatch.setattr("ding.worker.collector.fragments.LOG_ROUNDS", (2, 3))
-    for before in range(1, 5):
-        check(
-            lambda: built(SampleSerialCollector, BaseEnvManager, [Walk] * 3, PlainGambler(unroll_len=11)),
-            before=before,
-            n_sample=7,
-        )
 
 
 def trained(name, manager, folder):

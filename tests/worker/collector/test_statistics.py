@@ -6,9 +6,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ding.envs.env_manager.block import BlockStep
+from ding.worker.collector.batch import Ended
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
-from ding.worker.collector.statistics import EpisodeStatistics, ReturnSummary, per
-from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy, Timestep
+from ding.worker.collector.statistics import ENDED, GOES_ON, VOID, EpisodeStatistics, ReturnSummary, per
+from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
 
 
 def test_nothing_divided_by_nothing_is_zero():
@@ -21,8 +23,8 @@ def test_nothing_divided_by_nothing_is_zero():
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50))
 def test_a_stream_of_returns_is_summed_up_as_numpy_does(values):
     summary = ReturnSummary()
-    for value in values:
-        summary.add(value)
+    summary.add(values[:3])
+    summary.add(values[3:])
     assert summary.scalars("r") == {
         "r_mean": pytest.approx(np.mean(values), abs=1e-6),
         "r_std": pytest.approx(np.std(values), abs=1e-4),
@@ -34,42 +36,44 @@ def test_a_stream_of_returns_is_summed_up_as_numpy_does(values):
 @pytest.mark.parametrize("value", [2.0, 2, np.float32(2), np.array([2.0]), torch.tensor([2.0]), np.array([1.0, 3.0])])
 def test_a_return_of_any_kind_counts_as_one_number(value):
     statistics = EpisodeStatistics()
-    statistics.on_done(0, Timestep(None, None, True, {"eval_episode_return": value}), 5, 0.5)
+    statistics.on_ends(ended(0, 5, 0.5, value))
     assert statistics.summary()["reward_mean"] == 2.0
     assert statistics.take_finished() == (1, 0.5) and statistics.take_finished() == (0, 0.0)
 
 
-def ended(value):
-    return Timestep(None, None, True, {"eval_episode_return": value})
+def ended(env_id, length, seconds, value=1.0):
+    step = BlockStep([env_id], np.array([env_id]), None, None, np.array([True]), [{"eval_episode_return": value}], None)
+    return Ended(step, np.array([0]), [length], [seconds])
 
 
-def test_the_samples_of_an_episode_count_once_it_has_ended():
-    statistics = EpisodeStatistics()
-    for env_id, number in ((0, 2), (1, 5), (0, 1)):
-        statistics.on_samples(env_id, number)
-    assert statistics.summary()["train_sample_count"] == 0
-    statistics.on_done(0, ended(1.0), 4, 0.5)
+def test_the_samples_of_an_episode_count_whenever_they_are_made():
+    statistics = EpisodeStatistics(awaits_samples=True)
+    statistics.note_pieces([(0, GOES_ON, 2), (1, GOES_ON, 5)])
+    assert statistics.summary()["train_sample_count"] == 0 and statistics.train_samples == {0: 2, 1: 5}
+    statistics.on_ends(ended(0, 4, 0.5))
+    statistics.note_pieces([(0, ENDED, 1)])
     summary = statistics.summary()
     assert (summary["train_sample_count"], summary["avg_sample_per_episode"]) == (3, 3.0)
     assert summary["avg_train_sample_per_sec"] == 6.0
-    statistics.on_done(0, ended(1.0), 4, 0.5)  # an episode without samples, not the last one's again
-    statistics.on_done(1, ended(1.0), 4, 1.0)
+    statistics.on_ends(ended(0, 4, 0.5))  # an episode without samples, not the last one's again
+    statistics.on_ends(ended(1, 4, 1.0))
+    statistics.note_pieces([(0, ENDED, 0), (1, ENDED, 0), (1, GOES_ON, 7)])
     summary = statistics.summary()
     assert (summary["train_sample_count"], summary["avg_sample_per_episode"]) == (8, 8 / 3)
     assert summary["avg_train_sample_per_sec"] == 4.0
-    statistics.on_samples(1, 7)
+    assert [entry["train_sample"] for entry in statistics.latest] == [3, 0, 5]
     statistics.clear_summary()
     assert statistics.summary()["train_sample_count"] == 0
-    statistics.on_done(1, ended(1.0), 4, 1.0)  # an episode that was under way at the last log
+    statistics.on_ends(ended(1, 4, 1.0))  # an episode that was under way at the last log
+    statistics.note_pieces([(1, ENDED, 0)])
     assert statistics.summary()["train_sample_count"] == 7
 
 
 def test_the_samples_of_a_void_episode_do_not_count():
-    statistics = EpisodeStatistics()
-    statistics.on_samples(0, 3)
-    statistics.on_abnormal(0)
-    statistics.on_samples(0, 2)
-    statistics.on_done(0, ended(1.0), 4, 0.5)
+    statistics = EpisodeStatistics(awaits_samples=True)
+    statistics.note_pieces([(0, GOES_ON, 3), (0, VOID, 0), (0, GOES_ON, 2)])
+    statistics.on_ends(ended(0, 4, 0.5))
+    statistics.note_pieces([(0, ENDED, 0)])
     assert statistics.summary()["train_sample_count"] == 2
 
 

@@ -6,17 +6,31 @@ import numpy as np
 import pytest
 import torch
 
+from ding.envs.env_manager.block import end_code
 from ding.utils.data.samples import Samples, columns_of, pack
-from ding.worker.collector import fragments
-from ding.worker.collector.fragments import IN_COLUMN, Fragments, join_samples
+from ding.worker.collector.trajectory_block import IN_COLUMN, TrajectoryBlock
 from tests.worker.collector.memory import held_bytes, own_bytes
 
 
+def record(block, env_ids, obs, next_obs, columns, dones, infos, collect_iter, dicts=None):
+    columns = {**columns, "done": pack(list(dones))} if dicts is None else {}
+    codes = np.array([end_code(info) for info in infos], np.uint8)
+    block.record(np.array(env_ids), obs, next_obs, columns, codes, collect_iter, dicts)
+
+
+def take(block, env_id, goes_on=True):
+    if not block.lengths[env_id]:
+        return []
+    block.close(np.array([env_id]), np.array([not goes_on]))
+    (piece,) = block.take_closed()
+    return piece
+
+
 class Twin:
-    """`Fragments` and, beside them, what they are to hold."""
+    """`TrajectoryBlock` and, beside them, what they are to hold."""
 
     def __init__(self, env_num=3, shape=(2,), dtype=np.float32, **kwargs):
-        self.fragments = Fragments(env_num, **kwargs)
+        self.block = TrajectoryBlock(env_num, **kwargs)
         self.shape, self.dtype = shape, dtype
         self.now = {env_id: self.obs(env_id, 0, 0) for env_id in range(env_num)}
         self.at = dict.fromkeys(range(env_num), (0, 0))
@@ -39,7 +53,7 @@ class Twin:
         if dicts:
             rest = [{"obs": IN_COLUMN, "next_obs": IN_COLUMN, **own, "mine": [own["step"]]} for own in rest]
         dones = [False] * len(steps)
-        self.fragments.record(env_ids, pack(before), pack(after), columns, dones, infos, 7, rest if dicts else None)
+        record(self.block, env_ids, pack(before), pack(after), columns, dones, infos, 7, rest if dicts else None)
         for env_id, b, a, own in zip(env_ids, before, after, rest, strict=True):
             mine = {"mine": [own["step"]]} if dicts else {}
             self.expected[env_id].append({"step": own["step"], "obs": b.tolist(), "next_obs": a.tolist(), **mine})
@@ -52,7 +66,7 @@ class Twin:
         if not goes_on:
             self.reset(env_id)
         expected, self.expected[env_id] = self.expected[env_id], []
-        return self.fragments.take(env_id, goes_on), expected
+        return take(self.block, env_id, goes_on), expected
 
 
 def listed(items):
@@ -74,18 +88,17 @@ def test_transitions_are_those_of_the_env_whoever_steps_with_it():
     for env_id in (2, 0, 1):
         items, expected = twin.take(env_id)
         assert len(items) == len(expected) and listed(items) == expected and is_chain(items)
-        assert twin.fragments.lengths[env_id] == 0 and list(twin.fragments.take(env_id, True)) == []
+        assert twin.block.lengths[env_id] == 0 and list(take(twin.block, env_id)) == []
 
 
 @pytest.mark.parametrize("kept", [("obs",), ("next_obs",), ()])
-def test_transitions_of_policies_that_keep_only_some_observations_outlive_a_full_log(monkeypatch, kept):
-    monkeypatch.setattr(fragments, "LOG_ROUNDS", (2, 2))
-    under_way = Fragments(1)
+def test_policies_may_keep_only_some_observations(kept):
+    under_way = TrajectoryBlock(1)
     for step in range(5):
         obs, next_obs = (pack([np.full(2, number, np.float32)]) for number in (step, step + 1))
         transition = {**dict.fromkeys(kept, IN_COLUMN), "step": step}
-        under_way.record([0], obs, next_obs, {}, [False], [{}], 0, [transition])
-    items = under_way.take(0, True)
+        record(under_way, [0], obs, next_obs, {}, [False], [{}], 0, [transition])
+    items = take(under_way, 0)
     assert isinstance(items, Samples) and items.has_columns
     expected = [{"obs": [step] * 2, "next_obs": [step + 1] * 2, "step": step} for step in range(5)]
     assert listed(items) == [{key: item[key] for key in ("step", *kept)} for item in expected]
@@ -93,11 +106,11 @@ def test_transitions_of_policies_that_keep_only_some_observations_outlive_a_full
 
 @pytest.mark.parametrize("dicts", [False, True])
 @pytest.mark.parametrize("mixed", [False, True])
-def test_a_trajectory_may_be_longer_than_a_log(monkeypatch, dicts, mixed):
-    monkeypatch.setattr(fragments, "LOG_ROUNDS", (4, 4))
+def test_a_trajectory_is_whole_though_it_was_looked_at_on_the_way(dicts, mixed):
     twin = Twin(2)
     for i in range(11):
         twin.step([0, 1] if i % 3 or not mixed else [1, 0], dicts)
+        assert len(twin.block.peek(0)) == i + 1
     items, expected = twin.take(0)
     assert isinstance(items, Samples) and listed(items) == expected and is_chain(items)
     twin.step([0, 1], dicts)
@@ -108,7 +121,7 @@ def test_a_next_observation_is_stored_once():
     twin = Twin(1, shape=(1000,))
     for _ in range(10):
         twin.step([0])
-    samples = join_samples([twin.take(0)[0]])
+    samples = twin.take(0)[0]
     arrays = {
         id(column.data): column.data for key in ("obs", "next_obs") for column in columns_of(samples.columns[key])
     }
@@ -117,14 +130,33 @@ def test_a_next_observation_is_stored_once():
 
 def test_the_pieces_of_an_env_share_the_observation_between_them():
     twin = Twin(2, shape=(1000,))
-    pieces = []
     for _ in range(3):
         for _ in range(2):
             twin.step([0, 1])
-        pieces += [twin.take(0)[0], twin.take(1, goes_on=False)[0]]
-    samples = join_samples(pieces)
+        twin.block.close(np.array([0, 1]), np.array([False, True]))
+        twin.reset(1)
+    samples = twin.block.closed_table()
+    assert samples.lengths.tolist() == [2] * 6 and twin.block.closed_rows == 12
     assert len(samples.columns["obs"].data) == 7 + 9
     assert [int(row["next_obs"][0] - row["obs"][0]) for row in samples] == [1] * 12
+
+
+def test_a_table_has_the_pieces_in_the_order_of_their_ends_and_leaves_the_others():
+    twin = Twin(3)
+    for env_ids in ([0, 1, 2], [2, 0], [1, 2]):
+        twin.step(env_ids)
+    for env_id in (2, 0):
+        twin.block.close(np.array([env_id]), np.array([False]))
+    table = twin.block.closed_table()
+    assert listed(table) == twin.expected[2] + twin.expected[0] and table.lengths.tolist() == [3, 2]
+    twin.block.drop_closed()
+    assert twin.block.closed_rows == 0
+    twin.step([0, 1, 2])
+    twin.block.close(np.array([1]), np.array([False]))
+    assert listed(table) == twin.expected[2][:3] + twin.expected[0][:2], "what was taken stays valid"
+    assert listed(twin.block.closed_table()) == twin.expected[1] and len(twin.expected[1]) == 3
+    twin.block.drop_closed()
+    assert listed(twin.block.peek(0)) == twin.expected[0][2:]
 
 
 def test_another_episode_begins_with_its_own_observation():
@@ -138,7 +170,7 @@ def test_another_episode_begins_with_its_own_observation():
 def test_what_was_dropped_does_not_come_back():
     twin = Twin(2)
     twin.step([0, 1])
-    twin.fragments.drop(0)
+    twin.block.drop([0])
     twin.expected[0].clear()
     twin.reset(0)
     twin.step([0, 1])
@@ -149,7 +181,7 @@ def test_what_was_dropped_does_not_come_back():
 def test_a_gap_is_none_between_the_observations_of_a_transition():
     twin = Twin(1)
     twin.step([0])
-    twin.fragments.split(0)
+    twin.block.split(0)
     twin.reset(0)
     twin.step([0])
     twin.step([0])
@@ -161,7 +193,7 @@ def test_a_gap_is_none_between_the_observations_of_a_transition():
 def test_what_is_looked_at_stays():
     twin = Twin(1)
     twin.step([0])
-    seen = twin.fragments.peek(0)
+    seen = twin.block.peek(0)
     twin.step([0])
     items, expected = twin.take(0)
     assert listed(items) == expected and listed(seen) == expected[:1]
@@ -232,29 +264,29 @@ def test_end_flags_are_those_that_were_told(info, expected, dicts):
 
 
 def test_an_end_of_which_nothing_is_told_is_terminal():
-    twin = Fragments(1)
+    twin = TrajectoryBlock(1)
     obs = pack([np.zeros(1)])
     for done, info in ((False, {"terminated": False}), (True, {}), (True, {"truncated": True})):
-        twin.record([0], obs, obs, {}, [done], [info], 0)
-    assert flags_of(twin.take(0, True)) == [(False, False), (True, False), (False, True)]
+        record(twin, [0], obs, obs, {}, [done], [info], 0)
+    assert flags_of(take(twin, 0)) == [(False, False), (True, False), (False, True)]
 
 
 @pytest.mark.parametrize("dicts", [False, True])
 def test_flags_that_only_the_last_step_tells_go_with_a_done_that_is_an_array(dicts):
-    twin = Fragments(1)
+    twin = TrajectoryBlock(1)
     obs = pack([np.zeros(1)])
     for ended, info in ((False, {}), (True, {}), (True, {"truncated": True})):
         done = torch.tensor([ended]) if dicts else np.array([ended])
-        twin.record([0], obs, obs, {}, [done], [info], 0, [{"done": done}] if dicts else None)
-    assert flags_of(twin.take(0, True)) == [(False, False), (True, False), (False, True)]
+        record(twin, [0], obs, obs, {}, [done], [info], 0, [{"done": done}] if dicts else None)
+    assert flags_of(take(twin, 0)) == [(False, False), (True, False), (False, True)]
 
 
 def test_a_flag_that_the_policy_has_put_into_its_transitions_counts_where_the_env_tells_none():
-    twin = Fragments(1)
+    twin = TrajectoryBlock(1)
     obs = pack([np.zeros(1)])
     for own, info in ((True, {}), (True, {"truncated": False}), (False, {})):
-        twin.record([0], obs, obs, {}, [True], [info], 0, [{"done": True, "truncated": own}])
-    assert flags_of(twin.take(0, True)) == [(False, True), (True, False), (True, False)]
+        record(twin, [0], obs, obs, {}, [True], [info], 0, [{"done": True, "truncated": own}])
+    assert flags_of(take(twin, 0)) == [(False, True), (True, False), (True, False)]
 
 
 # Memory
@@ -263,13 +295,11 @@ def test_a_flag_that_the_policy_has_put_into_its_transitions_counts_where_the_en
 @pytest.mark.parametrize("dicts", [False, True])
 def test_a_sample_holds_its_own_bytes_and_not_its_round(dicts):
     def make():
-        fragments, images = Fragments(16), np.zeros((16, 84, 84, 4), np.uint8)
+        block, images = TrajectoryBlock(16), np.zeros((16, 84, 84, 4), np.uint8)
         for _ in range(3):
             rest = [{"obs": IN_COLUMN, "next_obs": IN_COLUMN} for _ in images] if dicts else None
-            fragments.record(
-                list(range(16)), pack(list(images)), pack(list(images)), {}, [False] * 16, [{}] * 16, 0, rest
-            )
-        return list(join_samples([fragments.take(0, True)]))[0]
+            record(block, list(range(16)), pack(list(images)), pack(list(images)), {}, [False] * 16, [{}] * 16, 0, rest)
+        return take(block, 0)[0]
 
     item, held = held_bytes(make)
     assert own_bytes(item) == 2 * 84 * 84 * 4
@@ -278,12 +308,12 @@ def test_a_sample_holds_its_own_bytes_and_not_its_round(dicts):
 
 def test_objects_that_do_not_stack_hold_no_round_either():
     def make():
-        fragments, obs = Fragments(2), pack([np.zeros(1)] * 2)
+        block, obs = TrajectoryBlock(2), pack([np.zeros(1)] * 2)
         batch = np.zeros((2, 50_000))
         for n in (3, 4):
             dicts = [{"ragged": torch.from_numpy(r[:n]), "array": {"in": r[:n]}, "list": [r[:n], "x"]} for r in batch]
-            fragments.record([0, 1], obs, obs, {}, [False] * 2, [{}, {}], 0, dicts)
-        return list(fragments.take(0, True))
+            record(block, [0, 1], obs, obs, {}, [False] * 2, [{}, {}], 0, dicts)
+        return list(take(block, 0))
 
     items, held = held_bytes(make)
     assert [item["ragged"].shape for item in items] == [(3,), (4,)]
@@ -291,19 +321,15 @@ def test_objects_that_do_not_stack_hold_no_round_either():
 
 
 def test_transitions_with_different_keys_are_a_list_of_dicts():
-    twin = Fragments(1)
+    twin = TrajectoryBlock(1)
     obs = pack([np.zeros(1)])
     for i in range(3):
         more = {"extra": torch.zeros(1)} if i == 1 else {}
-        twin.record([0], obs, obs, {}, [False], [{}], 0, [{"obs": IN_COLUMN, "next_obs": IN_COLUMN, "i": i, **more}])
-    items = twin.take(0, True)
+        record(twin, [0], obs, obs, {}, [False], [{}], 0, [{"obs": IN_COLUMN, "next_obs": IN_COLUMN, "i": i, **more}])
+    items = take(twin, 0)
     assert [(item["i"], "extra" in item, item["obs"].tolist()) for item in items] == [
         (0, False, [0]),
         (1, True, [0]),
         (2, False, [0]),
     ]
     assert is_chain(items)
-
-
-def test_joining_nothing_is_an_empty_list():
-    assert join_samples([]) == [] and join_samples([[], []]) == [] and join_samples([[1], [], [2]]) == [1, 2]

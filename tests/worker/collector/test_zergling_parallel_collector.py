@@ -250,7 +250,7 @@ def test_the_policy_sees_float32_tensors_and_is_reset_when_episodes_end(sent):
     collector.policy.forward = lambda obs, **kwargs: seen.extend(obs.values()) or forward(obs, **kwargs)
     collector.start()
     assert {(type(obs), obs.dtype) for obs in seen} == {(torch.Tensor, torch.float32)}
-    assert collector.policy.resets == [[1], [0], [1], [0]]
+    assert collector.policy.resets == [[1], [0, 1], [0]]
 
 
 @pytest.mark.parametrize("batched", [True, False])
