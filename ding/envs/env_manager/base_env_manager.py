@@ -234,7 +234,7 @@ class BaseEnvManager(DictBlocks, Configurable):
 
     def episodes_of(self, env_ids: Sequence[int]) -> IntArray:
         """The number of the episode that each of these envs is in; every reset begins another one."""
-        episodes: IntArray = self._episodes[env_ids] if len(env_ids) < self._env_num else self._episodes.copy()
+        episodes: IntArray = self._episodes[list(env_ids)]
         return episodes
 
     @property
