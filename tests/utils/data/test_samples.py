@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ding.utils.data.collate_fn import default_collate
-from ding.utils.data.samples import Column, Kind, Samples, part_of, with_end_flags
+from ding.utils.data.samples import Column, Kind, Samples, items_at, last_rows, lengths_of, part_of, with_end_flags
 from ding.utils.msgpack_helper import pack, unpack
 
 Pair = namedtuple("Pair", ["a", "b"])
@@ -204,6 +204,31 @@ def test_joined_samples_are_those_of_all_parts_in_order():
     parts[0][0]["n"] = 5
     assert Samples.joined(parts) is None
     assert Samples.joined([packed(), Samples.of([{"m": 1}])]) is None
+
+
+def test_the_lengths_of_fragments_stay_with_all_samples_and_not_with_a_selection():
+    samples, lengths = packed(), np.array([3, 1])
+    assert samples.lengths is None
+    samples.lengths = lengths
+    samples.set_column("n", None)
+    for same in (samples, samples.with_columns(), samples.compact(), Samples(samples.columns, lengths=lengths)):
+        assert same.lengths is lengths
+    others = [samples.take(slice(0, 4)), samples.take(np.arange(4)), part_of(samples, 0, 4), Samples.joined([samples])]
+    assert [other.lengths for other in (*others, Samples.joined([samples, samples]))] == [None] * 5
+    samples.set_column("name", None)
+    samples.set_column("value", None)
+    assert copy.deepcopy(samples).lengths is lengths
+
+
+def test_items_that_are_not_several_fragments_are_one():
+    samples = packed()
+    assert lengths_of(samples).tolist() == lengths_of(plain()).tolist() == [4]
+    assert last_rows(samples).tolist() == last_rows(plain()).tolist() == [3]
+    assert last_rows([]).tolist() == []
+    samples.lengths = np.array([0, 1, 0, 3, 0])
+    assert lengths_of(samples) is samples.lengths and last_rows(samples).tolist() == [0, 3]
+    chosen = items_at(samples, last_rows(samples))
+    assert chosen.columns is not None and chosen == items_at(plain(), np.array([0, 3])) == [plain()[0], plain()[3]]
 
 
 def test_joined_samples_fill_in_the_end_flags_that_some_lack():
