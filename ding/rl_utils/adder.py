@@ -1,26 +1,43 @@
-"""From the transitions of a trajectory (piece) to train samples: advantages, n-step returns, unrolls.
+"""From the transitions of trajectory fragments to train samples: advantages, n-step returns, unrolls.
 
-Transitions are tensorised dicts of one trajectory piece in order. `done` is theirs; `terminated` and `truncated` are
-told by those that know them. Transitions in columns (`Samples`) become samples in columns.
+Transitions are tensorised dicts of one fragment in order. `done` is theirs; `terminated` and `truncated` are told by
+those that know them. Transitions in columns (`Samples`) become samples in columns, and may be several fragments, one
+after the other, whose `lengths` they have; then so do the samples.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ding.rl_utils.gae import gae_columns
 from ding.rl_utils.returns import bootstrap_mask, nstep_columns
-from ding.utils.data.samples import Column, Kind, Node, Samples, columns_of, map_node, node_values
+from ding.utils.data.samples import (
+    SHARED_DTYPES,
+    Column,
+    IntArray,
+    Kind,
+    Node,
+    Samples,
+    is_same_structure,
+    items_at,
+    lengths_of,
+    map_node,
+    node_items,
+    node_values,
+    pack,
+)
 from ding.utils.default_helper import lists_to_dicts
 
 Transition = dict[str, Any]
+BoolArray = npt.NDArray[np.bool_]
 
 # The flags that say how a trajectory ended: an n-step sample takes them from its last step.
 _END_FLAGS = ("done", "terminated", "truncated")
@@ -37,15 +54,31 @@ _NULL_VALUES: dict[str, Any] = {
 }
 
 
+def _columns_of(data: list[Transition]) -> dict[str, Node] | None:
+    """Return the columns of `Samples`, and None for dicts.
+
+    Raises:
+        ValueError: there are several fragments, but no columns any more.
+    """
+    if not isinstance(data, Samples):
+        return None
+    if data.columns is None and data.lengths is not None:
+        raise ValueError(
+            f"the transitions of {len(data.lengths)} fragments must be in columns, but an item was accessed; give "
+            "each fragment on its own"
+        )
+    return data.columns
+
+
 def get_gae(
     data: list[Transition], last_value: Tensor, gamma: float, gae_lambda: float, cuda: bool = False
 ) -> list[Transition]:
     """Write `adv` [1] into each transition, if there are any, and return `data`.
 
-    `last_value` [1] is the value after the last transition: zero where the episode is over. With `cuda` the
-    computation runs on the GPU and the advantages come back to the CPU.
+    `last_value` [1] (of several fragments [P, 1]) is the value after the last transition: zero where the episode is
+    over. With `cuda` the computation runs on the GPU and the advantages come back to the CPU.
     """
-    return _add_advantages(data, cuda, gamma, gae_lambda, last_value) if len(data) > 0 else data
+    return _with_advantages(data, _stacked(data, "value"), last_value, gamma, gae_lambda, cuda) if len(data) else data
 
 
 def get_gae_with_default_last_value(
@@ -54,68 +87,87 @@ def get_gae_with_default_last_value(
     """`get_gae` with the last value zero when `done`; else the last transition is given up and lends its value.
 
     An episode that is `done` because it was cut off (its last transition is truncated, not terminated) goes on in this
-    respect. Unless `done`, the last transition needs only a `value`. Without transitions nothing is done.
+    respect. Unless `done`, the last transition needs only a `value`. Without transitions nothing is done. `done` is
+    [P] for several fragments.
     """
     if len(data) == 0:
         return data
-    if not done and _last_entry(data, "reward") is None:
-        return _add_advantages(list(data)[:-1], cuda, gamma, gae_lambda, _last_entry(data, "value"))
-    flags = {flag: [_last_entry(data, flag)] for flag in ("terminated", "truncated")} if done else {}
-    return _add_advantages(data, cuda, gamma, gae_lambda, done=[done], **flags)
+    lengths = lengths_of(data)
+    rows = np.maximum(lengths.cumsum() - 1, 0)  # the last of each fragment
+    flags = _flag_columns(items_at(data, rows))
+    ended = np.broadcast_to(np.asarray(done, np.bool_).reshape(-1), lengths.shape)
+    goes_on = ~ended | bootstrap_mask(ended, flags.get("terminated"), flags.get("truncated"))
+    value = _stacked(data, "value")
+    last_value = value[rows]
+    last_value[~goes_on] = 0
+    gives_up = goes_on & (lengths > 0)
+    if gives_up.any():
+        is_kept = np.ones(len(data), np.bool_)
+        is_kept[rows[gives_up]] = False
+        value, data = value[is_kept], _kept(data, is_kept, lengths - gives_up)
+    return _with_advantages(data, value, last_value, gamma, gae_lambda, cuda)
 
 
-def _last_entry(data: list[Transition], key: str) -> Any:
-    """What the last transition has under `key`, or None."""
-    if isinstance(data, Samples) and data.columns is not None:
-        data = data.take(slice(len(data) - 1, None))  # a look at the one makes no others
-    return data[-1].get(key)
+def _kept(data: list[Transition], is_kept: BoolArray, lengths: IntArray) -> list[Transition]:
+    """Return the transitions that are kept; `lengths` are those of the fragments then."""
+    rows = np.flatnonzero(is_kept)
+    if not isinstance(data, Samples) or data.columns is None:
+        return [data[row] for row in rows.tolist()]
+    kept = data.take(rows)
+    kept.is_chained, kept.lengths = data.is_chained, None if data.lengths is None else lengths
+    return kept
 
 
-def _add_advantages(data: list[Transition], cuda: bool, *args: Any, **kwargs: Any) -> list[Transition]:
-    if isinstance(data, Samples) and data.columns is not None:
-        columns = data.columns
-        if _is_tensor_column(columns.get("value")) and _is_tensor_column(columns.get("reward")):
-            return _with_advantages(data, columns, cuda, *args, **kwargs)
-    value, reward = (_stacked(data, key) for key in ("value", "reward"))
+def _with_advantages(
+    data: list[Transition], value: Tensor, last_value: Any, gamma: float, gae_lambda: float, cuda: bool
+) -> list[Transition]:
+    reward = _stacked(data, "reward") if len(data) else value
     if cuda:
         value, reward = value.cuda(), reward.cuda()
-    advantages = gae_columns(value, reward, *args, **kwargs).cpu().unbind(0)
-    if len(advantages) < len(data):
-        data = list(data)[:-1]
-    for transition, advantage in zip(data, advantages, strict=True):
-        transition["adv"] = advantage
-    return data
-
-
-def _with_advantages(data: Samples, columns: Mapping[str, Node], cuda: bool, *args: Any, **kwargs: Any) -> Samples:
-    value, reward = (torch.from_numpy(columns[key].values()) for key in ("value", "reward"))
-    if cuda:
-        value, reward = value.cuda(), reward.cuda()
-    advantages = gae_columns(value, reward, *args, **kwargs).numpy(force=True)
-    if len(advantages) < len(data):
-        data = data.take(slice(len(advantages)))
-    data.set_column("adv", Column(Kind.TENSOR, advantages))
+    lengths = lengths_of(data)
+    advantages = gae_columns(value, reward, gamma, gae_lambda, last_value, lengths=lengths).cpu()
+    if isinstance(data, Samples) and data.columns is not None:
+        data.set_column("adv", _as_column(advantages))
+    else:
+        for transition, advantage in zip(data, advantages.unbind(0), strict=True):
+            transition["adv"] = advantage
     return data
 
 
 def _stacked(data: list[Transition], key: str) -> Tensor:
-    """The entries of all transitions, [T, *shape]; numbers as they are, of envs whose rewards are such, become [T].
+    """Return the entries of all transitions, [T, *shape]; numbers, of envs whose rewards are such, become [T].
 
     Raises:
         KeyError: a transition has no such entry.
     """
+    columns = _columns_of(data)
+    if columns is not None and key in columns:
+        return _as_tensor(columns[key])
     for i, transition in enumerate(data):
         if key not in transition:
             raise KeyError(
                 f"transition {i} of {len(data)} has no {key!r}, only {', '.join(map(repr, transition)) or 'nothing'}; "
                 "a last row without reward, which lends its value, is for get_gae_with_default_last_value(done=False)"
             )
-    entries = (transition[key] for transition in data)
+    return _stack([transition[key] for transition in data])
+
+
+def _stack(entries: list[Any]) -> Tensor:
     return torch.stack([e if isinstance(e, Tensor) else torch.as_tensor(e, dtype=torch.float32) for e in entries])
 
 
-def _is_tensor_column(node: Node) -> bool:
-    return isinstance(node, Column) and node.kind is Kind.TENSOR and not node.steps
+def _as_tensor(node: Node) -> Tensor:
+    """Return what `_stack` makes of the items of a node."""
+    if not isinstance(node, Column) or node.kind is Kind.OBJECT or node.steps:
+        return _stack(node_items(node))
+    values = node.values()
+    return torch.from_numpy(values if node.kind is Kind.TENSOR else values.astype(np.float32))
+
+
+def _as_column(values: Tensor) -> Column:
+    if values.dtype in SHARED_DTYPES and values.is_cpu:
+        return Column(Kind.TENSOR, values.numpy())
+    return Column(Kind.OBJECT, list(values.unbind(0)))
 
 
 def get_nstep_return_data(
@@ -140,14 +192,36 @@ def get_nstep_return_data(
     """
     if nstep == 1 or not data:
         return data
-    if isinstance(data, Samples) and data.columns is not None and _is_tensor_column(data.columns.get("reward")):
-        return _nstep_samples(data, data.columns, nstep, cum_reward, correct_terminate_gamma, gamma)
-    reward_column = _stacked(data, "reward")
     flags = _flag_columns(data)
-    columns = nstep_columns(reward_column, flags.pop("done", None), gamma, nstep, cum_reward, **flags)
-    has_next_obs, rewards, rows = "next_obs" in data[0], columns.reward.unbind(0), columns.index.tolist()
+    columns = nstep_columns(
+        *(_stacked(data, "reward"), flags.get("done"), gamma, nstep, cum_reward),
+        *(flags.get("terminated"), flags.get("truncated"), lengths_of(data)),
+    )
+    index = columns.index.numpy(force=True)
+    value_gamma = None
+    if correct_terminate_gamma:
+        powers = np.array([gamma**steps for steps in range(nstep + 1)])
+        value_gamma = powers[index - np.arange(len(index)) + 1]
+    if isinstance(data, Samples) and data.columns is not None:
+        return _nstep_samples(data, data.columns, columns.reward, index, value_gamma)
+    return _nstep_dicts(data, columns.reward, index.tolist(), value_gamma)
+
+
+def _nstep_samples(
+    data: Samples, columns: Mapping[str, Node], reward: Tensor, index: IntArray, value_gamma: Any
+) -> Samples:
+    # Up to the last step of an episode, what follows a step is the observation of the next one: the same rows.
+    of_last_step = [key for key in (*_END_FLAGS, "next_obs") if key in columns]
+    changed = {key: map_node(lambda column: column.take(index), columns[key]) for key in of_last_step}
+    if value_gamma is not None:
+        changed["value_gamma"] = Column(Kind.FLOAT, value_gamma)
+    return data.with_columns(**changed, reward=_as_column(reward))
+
+
+def _nstep_dicts(data: list[Transition], reward: Tensor, index: list[int], value_gamma: Any) -> list[Transition]:
+    has_next_obs, rewards = "next_obs" in data[0], reward.unbind(0)
     samples = []
-    for i, (transition, reward, row) in enumerate(zip(data, rewards, rows, strict=True)):
+    for i, (transition, row) in enumerate(zip(data, index, strict=True)):
         sample, end = dict(transition), data[row]
         for flag in _END_FLAGS:
             if flag in end:
@@ -155,38 +229,19 @@ def get_nstep_return_data(
             else:
                 sample.pop(flag, None)
         if has_next_obs:
-            goes_on = rows[row] > row
+            goes_on = index[row] > row
             sample["next_obs"] = data[row + 1]["obs"] if goes_on else end["next_obs"]
-        sample["reward"] = reward
-        if correct_terminate_gamma:
-            sample["value_gamma"] = gamma ** (row - i + 1)
+        sample["reward"] = rewards[i]
+        if value_gamma is not None:
+            sample["value_gamma"] = value_gamma[i].item()
         samples.append(sample)
     return samples
 
 
-def _nstep_samples(
-    data: Samples,
-    columns: Mapping[str, Node],
-    nstep: int,
-    cum_reward: bool,
-    correct_terminate_gamma: bool,
-    gamma: float,
-) -> Samples:
-    flags = {key: node_values(columns[key]) for key in _END_FLAGS if key in columns}
-    told = {key: flag for key, flag in flags.items() if key != "done"}
-    reward, index, _ = nstep_columns(columns["reward"].values(), flags.get("done"), gamma, nstep, cum_reward, **told)
-    changed = {key: map_node(lambda column: column.take(index), columns[key]) for key in flags}
-    if "next_obs" in columns:
-        # Up to the last step of an episode, what follows a step is the observation of the next one: the same rows.
-        changed["next_obs"] = map_node(lambda column: column.take(index), columns["next_obs"])
-    if correct_terminate_gamma:
-        powers = np.array([gamma**steps for steps in range(nstep + 1)])
-        changed["value_gamma"] = Column(Kind.FLOAT, powers[index - np.arange(len(index)) + 1])
-    return data.with_columns(**changed, reward=Column(Kind.TENSOR, reward))
-
-
-def _flag_columns(data: list[Transition]) -> dict[str, list[Any]]:
-    """The end flags that any transition tells, as columns with None where one does not."""
+def _flag_columns(data: Sequence[Transition]) -> dict[str, Any]:
+    """Return the end flags that any transition tells, as columns; a list has None where one does not."""
+    if isinstance(data, Samples) and data.columns is not None:
+        return {flag: node_values(data.columns[flag]) for flag in _END_FLAGS if flag in data.columns}
     told = [flag for flag in _END_FLAGS if any(flag in transition for transition in data)]
     return {flag: [transition.get(flag) for transition in data] for flag in told}
 
@@ -213,8 +268,9 @@ def get_train_sample(
         raise AssertionError(f"last_fn_type = {last_fn_type!r} is not allowed; use 'drop', 'last' or 'null_padding'")
     if unroll_len == 1:
         return data
-    if null_transition is None and isinstance(data, Samples) and _has_plain_arrays(data):
-        return _unrolled(data, unroll_len, last_fn_type)
+    columns = _columns_of(data)
+    if columns is not None:
+        return _unrolled(data, columns, unroll_len, last_fn_type, null_transition)
     data = _with_all_flags(data)
     whole = len(data) - len(data) % unroll_len
     pieces = [data[start : start + unroll_len] for start in range(0, whole, unroll_len)]
@@ -229,67 +285,100 @@ def get_train_sample(
     return [lists_to_dicts(piece, recursive=True) for piece in pieces]
 
 
-def _has_plain_arrays(data: Samples) -> bool:
-    """Whether all columns are arrays of one value for each step."""
-    columns = data.columns
-    return columns is not None and all(c.kind is not Kind.OBJECT and not c.steps for c in columns_of(columns))
+def _unrolled(
+    data: Any, columns: Mapping[str, Node], unroll_len: int, last_fn_type: str, null: Transition | None
+) -> Samples:
+    rows, is_null, counts = _windows(lengths_of(data), unroll_len, last_fn_type)
+
+    def step_of(node: Node, step: int) -> Node:
+        return map_node(lambda column: column.take(slice(step, None, unroll_len)), node)
+
+    def cut(node: Node, key: str = "") -> Node:
+        """Turn the values of M * unroll_len steps into lists of steps."""
+        if isinstance(node, Column) and node.kind is not Kind.OBJECT and not node.steps:
+            return Column(node.kind, node.data.reshape(*rows.shape, *node.data.shape[1:]), None, steps=True)
+        if isinstance(node, dict) and key != "prev_state":
+            return {name: cut(part) for name, part in node.items()}
+        return [step_of(node, step) for step in range(unroll_len)]
+
+    steps = _gathered(columns, rows.reshape(-1), is_null.reshape(-1), null)
+    samples = {key: cut(node, key) for key, node in steps.items()}
+    return Samples(samples, size=len(rows), lengths=None if data.lengths is None else counts)
 
 
-def _unrolled(data: Samples, unroll_len: int, last_fn_type: str) -> Samples:
-    length = len(data)
-    starts = list(range(0, length - unroll_len + 1, unroll_len))
-    if length % unroll_len and last_fn_type == "last" and starts:
-        starts.append(length - unroll_len)
-    elif length % unroll_len and last_fn_type != "drop":
-        starts.append(len(starts) * unroll_len)
-        data = _with_null_rows(data, starts[-1] + unroll_len - length)
-    rows = np.array(starts, np.int64)[:, None] + np.arange(unroll_len)  # [pieces, unroll_len]
+def _windows(lengths: IntArray, unroll_len: int, last_fn_type: str) -> tuple[IntArray, BoolArray, IntArray]:
+    """Cut fragments of these `lengths` [P] into windows of `unroll_len` steps; see `get_train_sample`.
 
-    def cut(column: Column) -> Column:
-        values = column.take(rows.reshape(-1)).values()
-        return Column(column.kind, values.reshape(*rows.shape, *values.shape[1:]), None, steps=True)
-
-    def pieces(key: str, node: Node) -> Node:
-        is_state = key == "prev_state" and not isinstance(node, Column)
-        return _states_by_step(node, rows) if is_state else map_node(cut, node)
-
-    return Samples({key: pieces(key, node) for key, node in (data.columns or {}).items()})
+    Returns:
+        The rows of the steps of M windows, [M, unroll_len]; whether there is a null step in place of a row, [M,
+        unroll_len]; and the number of windows of each fragment, [P].
+    """
+    whole, left_over = np.divmod(lengths, unroll_len)
+    counts = whole if last_fn_type == "drop" else whole + (left_over > 0)
+    fragment = np.repeat(np.arange(len(lengths)), counts)  # [M]
+    start = (np.arange(len(fragment)) - (counts.cumsum() - counts)[fragment]) * unroll_len  # within the fragment
+    if last_fn_type == "last":
+        start = np.minimum(start, np.maximum(lengths - unroll_len, 0)[fragment])
+    stop = lengths.cumsum()[fragment][:, None]
+    rows = stop - lengths[fragment][:, None] + start[:, None] + np.arange(unroll_len)
+    return np.minimum(rows, stop - 1), rows >= stop, counts
 
 
-def _states_by_step(node: Node, rows: np.ndarray) -> list[Node]:
-    """A recurrent state at each step of a piece: a list of nodes, as the dicts of a sample have it."""
-    gathered = map_node(lambda column: column.take(rows.T.reshape(-1)).compact(), node)
-    pieces = len(rows)
-    return [
-        map_node(lambda column, start=step * pieces: column.take(slice(start, start + pieces)), gathered)
-        for step in range(rows.shape[1])
-    ]
-
-
-def append_null_steps(data: list[Transition], number: int) -> list[Transition]:
+def append_null_steps(data: list[Transition], number: int | IntArray) -> list[Transition]:
     """The transitions and so many null steps after them, see `get_train_sample`; all tell whether they are `null`.
 
-    `data` stays as it is.
+    `data` stays as it is. For several fragments, `number` may be [P].
     """
-    if isinstance(data, Samples) and _has_plain_arrays(data):
-        marked = data.with_columns(null=Column(Kind.BOOL, np.zeros(len(data), np.bool_)))
-        return _with_null_rows(marked, number) if number else marked
-    null = _null_transition(data[-1])
-    return [{**step, "null": False} for step in data] + [copy.deepcopy(null) for _ in range(number)]
+    columns = _columns_of(data)
+    if not isinstance(data, Samples) or columns is None:
+        null = _null_transition(data[-1])
+        return [{**step, "null": False} for step in data] + [copy.deepcopy(null) for _ in range(int(np.sum(number)))]
+    columns = {**columns, "null": Column(Kind.BOOL, np.zeros(len(data), np.bool_))}
+    if not np.any(number):
+        return data.with_columns(**columns)
+    before = lengths_of(data)
+    lengths = before + number
+    fragment = np.repeat(np.arange(len(lengths)), lengths)
+    place = np.arange(len(fragment)) - (lengths.cumsum() - lengths)[fragment]  # within the fragment
+    last = before[fragment] - 1
+    rows = (before.cumsum() - before)[fragment] + np.minimum(place, last)
+    longer = _gathered(columns, rows, place > last)
+    return Samples(longer, size=len(rows), lengths=None if data.lengths is None else lengths)
 
 
-def _with_null_rows(data: Samples, number: int) -> Samples:
-    length = len(data)
-    rows = np.minimum(np.arange(length + number), length - 1)
+def _gathered(
+    columns: Mapping[str, Node], rows: IntArray, is_null: BoolArray, null: Transition | None = None
+) -> dict[str, Node]:
+    """Return copies of these rows of all columns, with the values of a null step where `is_null`.
 
-    def extended(key: str, column: Column) -> Column:
+    Objects are copied where their row comes again.
+    """
+    is_again = np.ones(len(rows), np.bool_)
+    is_again[np.unique(rows, return_index=True)[1]] = False
+
+    def gather(key: str, column: Column, given: Column | None = None) -> Column:
+        if given is not None and not column.matches(given):
+            column, given = column.as_objects(), given.as_objects()
         values = column.take(rows).values()
-        if key in _NULL_VALUES:
-            values[length:] = _NULL_VALUES[key]
-        return Column(column.kind, values)
+        if column.kind is Kind.OBJECT:
+            values = [copy.deepcopy(value) if again else value for value, again in zip(values, is_again, strict=True)]
+            for row in np.flatnonzero(is_null).tolist():
+                values[row] = _null_object(key, values[row]) if given is None else copy.deepcopy(given.data[0])
+        elif given is not None:
+            values[is_null] = given.data[0]
+        elif key in _NULL_VALUES:
+            values[is_null] = _NULL_VALUES[key]
+        return Column(column.kind, values, None, column.steps)
 
-    columns = data.columns or {}
-    return Samples({key: map_node(partial(extended, key), node) for key, node in columns.items()})
+    if null is None or not is_null.any():
+        return {key: map_node(partial(gather, key), node) for key, node in columns.items()}
+    gathered = {}
+    for key, node in columns.items():
+        given = pack([null[key]])
+        if not is_same_structure(node, given):
+            node, given = Column(Kind.OBJECT, node_items(node)), Column(Kind.OBJECT, [null[key]])
+        gathered[key] = map_node(partial(gather, key), node, given)
+    return gathered
 
 
 def _with_all_flags(data: list[Transition]) -> list[Transition]:
@@ -311,6 +400,10 @@ def _null_transition(template: Transition) -> Transition:
     null = {key: _zeros_like(value) if key in _ZEROED else value for key, value in template.items()}
     flags: dict[str, Any] = {flag: _NULL_VALUES[flag] for flag in ("terminated", "truncated") if flag in null}
     return {**null, **flags, "done": True, "null": True, "value_gamma": 0.0}
+
+
+def _null_object(key: str, item: Any) -> Any:
+    return _zeros_like(item) if key in _ZEROED else _NULL_VALUES.get(key, item)
 
 
 def _zeros_like(item: Any) -> Any:

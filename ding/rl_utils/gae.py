@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ding.rl_utils.returns import Flags, bootstrap_mask
+from ding.rl_utils.returns import Flags, bootstrap_mask, view_similar
 
 
 class gae_data(NamedTuple):
@@ -43,14 +44,20 @@ def gae(data: gae_data, gamma: float = 0.99, lambda_: float = 0.97) -> Tensor:
 
 
 def _scan(delta: NDArray[Any], factor: NDArray[Any]) -> NDArray[Any]:
-    """A_t = delta_t + factor_t A_{t+1} along the first axis.
+    """A_t = delta_t + factor_t A_{t+1} along the first axis; where the factor is 0, A_{t+1} may be NaN.
 
     In log2(T) rounds, each of which doubles the number of following steps included. `delta` is overwritten.
     """
     ahead = 1
     while ahead < len(delta):
         within = len(delta) - ahead
-        delta[:within] += factor[:within] * delta[ahead:]
+        goes_on = factor[:within] != 0
+        if not goes_on.any():  # all trajectories are shorter
+            break
+        # Adding a product with 0 would turn -0 into 0, and pass NaN on to the trajectory before.
+        following = np.zeros_like(delta[:within])
+        np.multiply(factor[:within], delta[ahead:], out=following, where=goes_on)
+        np.add(delta[:within], following, out=delta[:within], where=goes_on)
         factor = factor[:-ahead] * factor[ahead:]
         ahead *= 2
     return delta
@@ -74,6 +81,7 @@ def gae_columns(
     done: Flags | None = None,
     terminated: Flags | None = None,
     truncated: Flags | None = None,
+    lengths: NDArray[np.int64] | None = None,
 ) -> Any:
     """Returns the advantages of a fragment, shaped like `value`: an array or a tensor, like its arguments.
 
@@ -86,9 +94,10 @@ def gae_columns(
         reward: [T], [T, 1], or [T, A].
         last_value: a row of `value`.
         done, terminated, truncated: columns whose last row is used; only without `last_value`.
+        lengths: lengths [P] of several fragments, one after the other; `last_value` has a row for each.
 
     Raises:
-        ValueError: neither `last_value` nor `done` is given.
+        ValueError: neither `last_value` nor `done` is given, or `lengths` without `last_value`.
 
     Example:
         >>> gae_columns(torch.zeros(3), torch.ones(3), 0.5, 1.0, done=[False, False, True]).tolist()
@@ -97,10 +106,10 @@ def gae_columns(
     if not isinstance(value, Tensor):
         last_value = None if last_value is None else torch.tensor(last_value)
         columns = torch.tensor(value), torch.tensor(reward), gamma, gae_lambda, last_value
-        return gae_columns(*columns, done, terminated, truncated).numpy()
+        return gae_columns(*columns, done, terminated, truncated, lengths).numpy()
     if last_value is None:
-        if done is None:
-            raise ValueError("gae_columns needs last_value, or the flag done of the last row")
+        if done is None or lengths is not None:
+            raise ValueError("gae_columns needs last_value, or the flag done of the last row of a single fragment")
         flags = [None if flag is None else flag[-1:] for flag in (terminated, truncated)]
         if bootstrap_mask(done[-1:], *flags).item():
             value, reward, last_value = value[:-1], reward[:-1], value[-1]
@@ -108,8 +117,14 @@ def gae_columns(
             last_value = torch.zeros_like(value[-1])
     if len(value) == 0:
         return value.clone()
-    following = torch.as_tensor(last_value, dtype=value.dtype, device=value.device).reshape(value[:1].shape)
-    next_value = torch.cat([value[1:], following])
+    lengths = np.array([len(value)]) if lengths is None else lengths
+    last_rows = torch.from_numpy((lengths.cumsum() - 1)[lengths > 0])
+    last_value = torch.as_tensor(last_value, dtype=value.dtype, device=value.device)
+    next_value = value.roll(-1, 0)
+    next_value[last_rows] = last_value.reshape(len(lengths), *value.shape[1:])[torch.from_numpy(lengths > 0)]
     if reward.shape[1:] == (1,):
         reward = reward.squeeze(1)
-    return gae(gae_data(value, next_value, reward, None, None), gamma, gae_lambda)
+    is_last = torch.zeros(len(reward), dtype=torch.bool, device=reward.device)
+    is_last[last_rows] = True
+    data = gae_data(value, next_value, reward, None, view_similar(is_last, reward))
+    return gae(data, gamma, gae_lambda)

@@ -143,11 +143,13 @@ def nstep_columns(
     cum_reward: bool = False,
     terminated: Flags | None = None,
     truncated: Flags | None = None,
+    lengths: NDArray[np.int64] | None = None,
 ) -> NStepColumns:
     """The n-step columns of a fragment; see `get_nstep_return_data` for the samples made from them.
 
     The n-step window of a step ends at the n-th row from it, at the end of its episode (the first row where a flag is
-    set), or at the last row, whichever comes first. `index` is the last row of the window: `next_obs`, `done`,
+    set), or at the last row of its fragment, whichever comes first. `lengths` [P] are those of several fragments, one
+    after the other; without it, all rows are one. `index` is the last row of the window: `next_obs`, `done`,
     `terminated` and `truncated` of the sample are those of that row. `reward` is the rewards in the window, padded with
     zeros, or their discounted sum. `value_gamma` is gamma to the power of the window's length.
 
@@ -157,7 +159,7 @@ def nstep_columns(
         ([[1.0, 2.0], [2.0, 3.0], [3.0, 0.0]], [1, 2, 2], [0.25, 0.25, 0.5])
     """
     if isinstance(reward, Tensor) and reward.dtype is torch.bfloat16:  # numpy has no such type
-        columns = nstep_columns(reward.float(), done, gamma, nstep, cum_reward, terminated, truncated)
+        columns = nstep_columns(reward.float(), done, gamma, nstep, cum_reward, terminated, truncated, lengths)
         return columns._replace(reward=columns.reward.to(reward.dtype))
     rewards = reward.numpy(force=True) if isinstance(reward, Tensor) else reward
     length, rows = len(rewards), np.arange(len(rewards))
@@ -166,7 +168,7 @@ def nstep_columns(
     windows = np.zeros((*items.shape[:-1], nstep, items.shape[-1]), rewards.dtype)
     for step in range(min(nstep, length)):
         windows[: length - step, ..., step, :] = items[step:]
-    ends = _ends(length, done, terminated, truncated)
+    ends = _ends(length, lengths, done, terminated, truncated)
     if ends is not None:
         index = np.minimum(index, ends)
         is_beyond = rows[:, None] + np.arange(nstep) > index[:, None]  # [T, n]
@@ -183,9 +185,11 @@ def nstep_columns(
     return columns
 
 
-def _ends(length: int, *flags: Flags | None) -> NDArray[Any] | None:
-    """For each row, the first row from it on with a flag, or the last row; None if only the last may have one."""
+def _ends(length: int, lengths: NDArray[np.int64] | None, *flags: Flags | None) -> NDArray[Any] | None:
+    """For each row, the first row from it on with a flag, or the last of its fragment; None if only the last is one."""
     is_end = np.zeros(length, dtype=bool)
+    if lengths is not None:
+        is_end[(lengths.cumsum() - 1)[lengths > 0]] = True
     for flag in flags:
         if flag is not None:
             is_set, _ = _flag(flag)

@@ -147,6 +147,32 @@ def test_without_a_last_value_the_columns_need_to_know_whether_the_episode_is_ov
         gae_columns(torch.ones(2), torch.ones(2), 0.9, 0.8)
 
 
+def test_several_fragments_need_their_last_values():
+    with pytest.raises(ValueError, match="of a single fragment"):
+        gae_columns(torch.ones(2), torch.ones(2), 0.9, 0.8, done=[True, True], lengths=np.array([1, 1]))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,)])
+@pytest.mark.parametrize("last_value", [0.5, np.nan, np.inf])
+def test_advantages_of_several_fragments_are_those_of_each(shape, last_value):
+    generator, lengths = torch.Generator().manual_seed(0), np.array([3, 1, 0, 20])
+    value, reward = torch.randn(2, 24, *shape, generator=generator)
+    value[2] = reward[2] = -0.0
+    last_values = torch.randn(4, *shape, generator=generator)
+    last_values[1] = last_value
+    made = gae_columns(value, reward, 0.9, 0.8, last_values, lengths=lengths)
+    parts = [part.split(lengths.tolist()) for part in (value, reward)]
+    alone = [gae_columns(*part, 0.9, 0.8, last) for *part, last in zip(*parts, last_values, strict=True)]
+    assert made.numpy().tobytes() == torch.cat(alone).numpy().tobytes()
+
+
+def test_the_end_of_a_trajectory_keeps_a_nan_from_the_one_before():
+    value, reward = torch.zeros(4), torch.tensor([1.0, 2.0, torch.nan, 4.0])
+    flag = torch.tensor([False, True, False, True])
+    advantages = gae(gae_data(value, value.clone(), reward, None, flag), 1.0, 1.0)
+    assert advantages[:2].tolist() == [3.0, 2.0] and advantages[2].isnan() and advantages[3] == 4
+
+
 def test_done_is_zero_and_ends_the_trace_only_when_given():
     ones = torch.ones(2)
     assert gae(gae_data(ones, ones.clone(), ones, None, None), 1.0, 1.0).tolist() == [2.0, 1.0]

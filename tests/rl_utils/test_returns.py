@@ -137,6 +137,14 @@ def test_nstep_columns_equal_their_naive_twin(rows, nstep, gamma, has_axis, is_t
     assert summed.reward.flatten().tolist() == pytest.approx(sums, abs=1e-5)
 
 
+def test_nstep_columns_end_with_their_fragment():
+    reward = np.arange(1, 7, dtype=np.float32)
+    columns = nstep_columns(reward, [False] * 6, 0.5, 3, lengths=np.array([2, 0, 4]))
+    assert columns.reward.tolist() == [[1, 2, 0], [2, 0, 0], [3, 4, 5], [4, 5, 6], [5, 6, 0], [6, 0, 0]]
+    assert columns.index.tolist() == [1, 1, 4, 5, 5, 5]
+    assert columns.value_gamma.tolist() == [0.25, 0.5, 0.125, 0.125, 0.25, 0.5]
+
+
 def test_the_dtypes_of_nstep_columns():
     for dtype in (np.float32, np.float64):
         columns = nstep_columns(np.ones(3, dtype), None, 0.9, 2)

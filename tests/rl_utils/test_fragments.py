@@ -1,0 +1,237 @@
+"""Samples of many trajectory fragments made together are, bit by bit, those made of each fragment alone."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ding.rl_utils.adder import (
+    append_null_steps,
+    get_gae,
+    get_gae_with_default_last_value,
+    get_nstep_return_data,
+    get_train_sample,
+)
+from tests.rl_utils.fragments import (
+    ACTIONS,
+    FLAGS,
+    OBSERVATIONS,
+    REWARDS,
+    assert_same,
+    assert_same_item,
+    make_fragments,
+    parts_of,
+)
+
+LENGTHS = st.lists(st.integers(1, 20), min_size=1, max_size=8)
+KINDS = {
+    "obs": st.sampled_from(list(OBSERVATIONS)),
+    "action": st.sampled_from(list(ACTIONS)),
+    "reward": st.sampled_from(list(REWARDS)),
+    "flags": st.sampled_from(list(FLAGS)),
+}
+# Values are those of single agents, or of each entry of a vector.
+JUDGED = {**KINDS, "reward": st.sampled_from([reward for reward in REWARDS if reward != "agents"])}
+many = settings(max_examples=60)
+
+
+@many
+@given(
+    seed=st.integers(0, 999),
+    lengths=LENGTHS,
+    kinds=st.fixed_dictionaries(KINDS),
+    nstep=st.integers(1, 25),
+    cum_reward=st.booleans(),
+    gamma=st.sampled_from([0.0, 0.5, 0.99, 1.0]),
+)
+def test_nstep_samples(seed, lengths, kinds, nstep, cum_reward, gamma):
+    together = make_fragments(seed, lengths, **kinds)
+    made = get_nstep_return_data(together, nstep, cum_reward, gamma=gamma)
+    assert_same(made, [get_nstep_return_data(part, nstep, cum_reward, gamma=gamma) for part in parts_of(together)])
+    of_dicts = [get_nstep_return_data(list(part), nstep, cum_reward, gamma=gamma) for part in parts_of(together)]
+    assert_same_item(list(made), [sample for part in of_dicts for sample in part])
+
+
+WINDOWS = {"unroll_len": st.integers(1, 22), "last_fn_type": st.sampled_from(["drop", "last", "null_padding"])}
+
+
+@many
+@given(
+    seed=st.integers(0, 999),
+    lengths=LENGTHS,
+    kinds=st.fixed_dictionaries(KINDS),
+    how=st.fixed_dictionaries(WINDOWS),
+    null=st.booleans(),
+)
+def test_unrolled_samples(seed, lengths, kinds, how, null):
+    together = make_fragments(seed, lengths, **kinds)
+    null = {**make_fragments(seed + 1, [1], **kinds)[0], "note": "null"} if null else None
+    made = get_train_sample(together, **how, null_transition=null)
+    assert_same(made, [get_train_sample(part, **how, null_transition=null) for part in parts_of(together)])
+
+
+@many
+@given(
+    seed=st.integers(0, 999),
+    lengths=LENGTHS,
+    obs=st.sampled_from(["vector", "image", "of many shapes"]),
+    action=st.sampled_from(["number", "list", "dict"]),
+    reward=st.sampled_from(["tensor", "scalar tensor", "agents", "half"]),
+    flags=st.sampled_from(["done", "all flags", "truncated"]),
+    how=st.fixed_dictionaries(WINDOWS),
+    null=st.sampled_from([None, "fitting", "of other kinds"]),
+)
+def test_unrolled_samples_are_those_of_dicts(seed, lengths, obs, action, reward, flags, how, null):
+    kinds = {"obs": obs, "action": action, "reward": reward, "flags": flags}
+    together = make_fragments(seed, lengths, **kinds)
+    if null == "of other kinds":
+        null = {**make_fragments(1, [1], action=action, flags=flags)[0], "note": 7}
+    elif null:
+        null = make_fragments(1, [1], **kinds)[0]
+    made = get_train_sample(together, **how, null_transition=null)
+    of_dicts = [get_train_sample(list(part), **how, null_transition=null) for part in parts_of(together)]
+    assert_same_item(list(made), [sample for part in of_dicts for sample in part])
+
+
+@many
+@given(seed=st.integers(0, 999), lengths=LENGTHS, kinds=st.fixed_dictionaries(KINDS), data=st.data())
+def test_null_steps(seed, lengths, kinds, data):
+    together = make_fragments(seed, lengths, **kinds)
+    number = np.array([data.draw(st.integers(0, 3)) for _ in lengths])
+    made = append_null_steps(together, number)
+    parts = [append_null_steps(part, count) for part, count in zip(parts_of(together), number, strict=True)]
+    assert_same_item(list(made), [step for part in parts for step in part])
+    assert made.lengths.tolist() == (together.lengths + number).tolist()
+    marked = append_null_steps(together, 0)
+    assert_same(marked, [append_null_steps(part, 0) for part in parts_of(together)])
+    assert marked.columns["obs"] is together.columns["obs"]
+
+
+@many
+@given(
+    seed=st.integers(0, 999),
+    lengths=LENGTHS,
+    kinds=st.fixed_dictionaries(JUDGED),
+    factors=st.sampled_from([(0.99, 0.95), (1.0, 1.0), (0.5, 0.0)]),
+    is_poisoned=st.booleans(),
+)
+def test_advantages(seed, lengths, kinds, factors, is_poisoned):
+    together = make_fragments(seed, lengths, **kinds)
+    last_value = torch.randn(
+        len(lengths), *together.columns["value"].data.shape[1:], generator=torch.Generator().manual_seed(seed)
+    )
+    if is_poisoned:  # a NaN stays within its fragment
+        last_value[seed % len(lengths)] = torch.nan
+    parts = parts_of(together)
+    alone = [get_gae(part, last, *factors) for part, last in zip(parts, last_value, strict=True)]
+    assert get_gae(together, last_value, *factors) is together
+    assert_same(together, alone)
+
+
+@many
+@given(seed=st.integers(0, 999), lengths=LENGTHS, kinds=st.fixed_dictionaries(JUDGED), data=st.data())
+def test_advantages_by_the_value_of_the_last_step(seed, lengths, kinds, data):
+    together = make_fragments(seed, lengths, **kinds)
+    done = np.array([data.draw(st.booleans()) for _ in lengths])
+    parts = parts_of(together)
+    alone = [get_gae_with_default_last_value(part, end, 0.99, 0.95) for part, end in zip(parts, done, strict=True)]
+    of_dicts = [
+        get_gae_with_default_last_value(list(part), end, 0.99, 0.95)
+        for part, end in zip(parts_of(together), done, strict=True)
+    ]
+    made = get_gae_with_default_last_value(together, done, 0.99, 0.95)
+    assert_same(made, alone)
+    assert_same_item(list(made), [step for part in of_dicts for step in part])
+
+
+MAKERS = {
+    "nstep": lambda data: get_nstep_return_data(data, 3),
+    "drop": lambda data: get_train_sample(data, 4, "drop"),
+    "last": lambda data: get_train_sample(data, 4),
+    "padding": lambda data: get_train_sample(data, 4, "null_padding"),
+    "null transition": lambda data: get_train_sample(data, 4, "null_padding", make_fragments(1, [1])[0]),
+    "null steps": lambda data: append_null_steps(data, np.arange(len(data.lengths)) % 3),
+    "advantages": lambda data: get_gae(data, torch.zeros(len(data.lengths), 1), 0.99, 0.95),
+    "value of the last step": lambda data: get_gae_with_default_last_value(
+        data, np.arange(len(data.lengths)) % 2 == 0, 0.99, 0.95
+    ),
+}
+
+
+def python_calls(function, *args):
+    """How many functions of the package a call runs."""
+    count = 0
+
+    def on_event(frame, event, arg):
+        nonlocal count
+        count += event == "call" and "ding" in Path(frame.f_code.co_filename).parts
+
+    sys.setprofile(on_event)
+    try:
+        function(*args)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_many_fragments_take_as_many_python_calls_as_two(make):
+    few, many = (make_fragments(1, lengths * count) for lengths, count in (([3, 14], 1), ([3, 14], 100)))
+    for data in (few, many):
+        data.set_column("note", None)  # an object, which only Python can copy
+    MAKERS[make](make_fragments(0, [3, 14]))  # fills caches
+    assert python_calls(MAKERS[make], few) == python_calls(MAKERS[make], many)
+
+
+def test_windows_longer_than_all_fragments_leave_nothing_when_the_rest_is_dropped():
+    made = get_train_sample(make_fragments(0, [3, 1, 5]), 6, "drop")
+    assert len(made) == 0 and made.lengths.tolist() == [0, 0, 0] and list(made) == []
+
+
+def test_fragments_of_one_step_that_lend_their_value_leave_nothing():
+    made = get_gae_with_default_last_value(make_fragments(0, [1, 1]), np.array([False, False]), 0.99, 0.95)
+    assert len(made) == 0 and made.lengths.tolist() == [0, 0] and made.columns["adv"].data.shape == (0, 1)
+    for again in (get_nstep_return_data(made, 3), get_train_sample(made, 2), append_null_steps(made, 0)):
+        assert len(again) == 0 and again.lengths.tolist() == [0, 0]
+
+
+def test_empty_fragments_among_others_stay_empty():
+    last_value, none = torch.tensor([[1.0], [2.0]]), torch.full((1, 1), torch.nan)
+    spread = torch.cat([none, last_value[:1], none, last_value[1:], none])
+    for make in (
+        lambda data, values: get_nstep_return_data(data, 2),
+        lambda data, values: get_train_sample(data, 2),
+        lambda data, values: get_gae(data, values, 0.99, 0.95),
+        lambda data, values: get_gae_with_default_last_value(data, values.isfinite()[:, 0].numpy(), 0.99, 0.95),
+    ):
+        whole, gaps = make_fragments(0, [2, 3]), make_fragments(0, [2, 3])
+        gaps.lengths = np.array([0, 2, 0, 3, 0])
+        expected, made = make(whole, last_value), make(gaps, spread)
+        assert made.lengths[[1, 3]].tolist() == expected.lengths.tolist() and sum(made.lengths[[0, 2, 4]]) == 0
+        assert_same_item(list(made), list(expected))
+
+
+def test_fragments_of_which_an_item_was_accessed_are_refused():
+    data = make_fragments(0, [2, 3])
+    assert data[0]["done"] is False
+    for make in MAKERS.values():
+        with pytest.raises(ValueError, match="the transitions of 2 fragments must be in columns, but an item was acc"):
+            make(data)
+
+
+def test_objects_of_steps_that_are_in_two_windows_are_copies():
+    data = make_fragments(0, [3], obs="of many shapes")
+    made = get_train_sample(data, 2)
+    first, again = made[0]["obs"][1], made[1]["obs"][0]
+    assert torch.equal(first, again) and first is not again
+
+
+def test_an_action_of_several_parts_is_a_list_of_such_actions():
+    data = make_fragments(0, [4], action="tuple")
+    made = get_train_sample(data, 2)
+    assert [[type(action) for action in sample["action"]] for sample in made] == [[tuple] * 2] * 2
+    assert_same_item(made[1]["action"], [step["action"] for step in data[2:]])
