@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from enum import IntEnum, unique
 from functools import lru_cache, partial
 from typing import Any
@@ -161,7 +161,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         self._reset_timeout = self._cfg.reset_timeout
 
         self._closed = True
-        self._env_states = dict.fromkeys(range(self._env_num), EnvState.VOID)
+        self._env_states: MutableMapping[int, EnvState] = dict.fromkeys(range(self._env_num), EnvState.VOID)
         self._ready_obs: dict[int, Any] = {}
         self._env_replay_path: list[str] | None = None
         self._first_obs: dict[int, Any] = {}  # of running episodes that are recorded
@@ -170,7 +170,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         self._episodes = np.zeros(self._env_num, np.int64)
         self._seeds = EnvSeeds(self._env_num)
         self._reset_param: dict[int, dict[str, Any] | None] = {}
-        self._env_episode_count: dict[int, int] = {}
+        self._env_episode_count = np.zeros(self._env_num, np.int64)
         self._normalization = Normalization()
         self._may_normalize = True  # until the envs were asked, once for each launch
         self._trust_pickle: bool | None = None  # None: no states are wanted
@@ -484,7 +484,7 @@ class BaseEnvManager(DictBlocks, Configurable):
             "states": [self._env_states[env_id].name for env_id in range(self._env_num)],
             "obs": {env_id: [copy.deepcopy(obs)] for env_id, obs in self._ready_obs.items() if can_pack(obs)},
             "seeds": self._seeds.state_dict(),
-            "episode_counts": dict(self._env_episode_count),
+            "episode_counts": dict(enumerate(self._env_episode_count.tolist())),
             "episodes": self._episodes.tolist(),
             "reset_param": {i: param for i, param in self._reset_param.items() if can_pack(param)},
             "normalization": self._normalization.state_dict(),
@@ -509,7 +509,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         if state["env_num"] != self._env_num:
             raise ValueError(f"the state is of {state['env_num']} envs, but there are {self._env_num}")
         self._seeds.load_state_dict(state["seeds"])
-        self._env_episode_count = dict(state["episode_counts"])
+        self._env_episode_count[:] = [state["episode_counts"][env_id] for env_id in range(self._env_num)]
         self._version += 1
         self._episodes[:] = state["episodes"]
         self._reset_param.update(state["reset_param"])

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-LENGTHS = {"Three-v0": 3, "Five-v0": 5}
+LENGTHS = {"One-v0": 1, "Three-v0": 3, "Five-v0": 5}
 
 
 class Pool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pathlib
 import sys
 from functools import partial
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from easydict import EasyDict
 
+import ding
 from ding.entry import serial_pipeline
 from ding.envs import GymnasiumEnv, PoolEnvManager, create_env_manager
 from ding.example.cartpole_dqn import cartpole_dqn_config, cartpole_dqn_create_config
@@ -18,6 +20,8 @@ from ding.worker import InteractionSerialEvaluator, SampleSerialCollector
 from tests.envs.env_manager.fake_envpool import FakeEnvpool
 from tests.envs.env_manager.scripted_env import act, shown
 from tests.fakes import FakeWriter, ScriptedPolicy
+
+PACKAGE = str(pathlib.Path(ding.__file__).parent)
 
 
 @pytest.fixture
@@ -100,7 +104,7 @@ def test_envs_without_episodes_left_and_without_auto_reset_wait(library):
             act(manager, 0)
         manager.reset({0: None})
         assert shown(manager) == {0: [10, 1, 0], 1: [11, 0, 0]}
-        assert (manager.reset_count, manager.reset_counts) == (2, {0: 2, 1: 1})
+        assert manager.episodes_of([0, 1]).tolist() == [2, 1]
 
 
 def test_seeds_are_for_the_pool_that_is_made_next(library):
@@ -171,6 +175,43 @@ def test_waiting_for_another_env_takes_in_the_resets_under_way(library):
         assert manager.wait_another() is False
 
 
+def test_after_a_step_that_was_interrupted_all_envs_are_reset_together(library, monkeypatch):
+    with launched(2) as manager:
+        (pool,) = library.pools
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(pool, "recv", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+            act(manager)
+        with pytest.raises(RuntimeError, match=r"was interrupted, so the envs \[0\] cannot be reset alone"):
+            manager.reset({0: None})
+        manager.reset()
+        assert (pool.is_closed, len(library.pools)) == (True, 2)
+        assert act(manager) == {0: ([10, 0, 1], False), 1: ([11, 0, 1], False)}
+
+
+@pytest.mark.parametrize("batch_size, ends", [(3, False), (3, True), (2, False)])
+def test_the_calls_of_a_step_do_not_grow_with_the_envs(library, batch_size, ends):
+    def calls(factor):
+        count = 0
+
+        def note(frame, event, arg):
+            nonlocal count
+            count += event == "call" and frame.f_code.co_filename.startswith(PACKAGE)
+
+        cfg = {"env_id": "One-v0" if ends else "Five-v0", "batch_size": batch_size * factor}
+        with launched(3 * factor, **cfg) as manager:
+            ready = manager.ready_block()
+            actions = np.zeros((len(ready.env_ids), 1), np.int64)
+            sys.setprofile(note)
+            try:
+                step = manager.step_block(actions, ready.env_ids)
+            finally:
+                sys.setprofile(None)
+            assert step.any_ends is ends
+        return count
+
+    assert calls(1) == calls(20) <= (25 if ends or batch_size == 2 else 15)
+
+
 def test_an_evaluator_counts_the_episodes_it_asks_for(library, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     cfg = InteractionSerialEvaluator.default_config()
@@ -194,10 +235,10 @@ def test_a_state_keeps_counts_and_seeds_and_begins_new_episodes(library):
         problems = other.load_state_dict(manager.state_dict())
         assert problems == ["envs 0, 1: EnvPool saves no states of envs; its running episode is dropped"]
         assert shown(other) == {0: [10, 1, 0], 1: [11, 1, 0]}
-        assert other.reset_counts == {0: 2, 1: 2}
+        assert other.episodes_of([0, 1]).tolist() == [2, 2]
     with launched(3, batch_size=2) as manager, launched(3, batch_size=2) as other:
         other.load_state_dict(manager.state_dict())
-        assert other.reset_counts == {0: 2, 1: 2, 2: 2}
+        assert other.episodes_of([0, 1, 2]).tolist() == [2, 2, 1]  # the third has yet to begin
 
 
 @pytest.mark.parametrize(

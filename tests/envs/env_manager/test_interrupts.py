@@ -137,7 +137,7 @@ def test_wherever_an_interrupt_comes_the_envs_are_as_the_manager_shows_them(make
             before = truth(manager)
             assert settled(manager) == truth(manager), point
             if deed is act_and_look and not is_over:
-                assert manager._env_episode_count == {0: before[0][1], 1: 0}, point
+                assert manager._env_episode_count.tolist() == [before[0][1], 0], point
             assert {i: manager._seeds.in_force(i)[1] for i in (0, 1)} == {i: before[i][1] + 1 for i in (0, 1)}, point
             act(manager)
             after = settled(manager)

@@ -1,0 +1,377 @@
+"""Base of the env managers whose envs are stepped as one batch, by a simulator that keeps them to itself."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from easydict import EasyDict
+
+from ding.envs.common.gym_compat import spaces_like
+from ding.envs.env.gymnasium_spaces import float32_space, reward_space_of
+from ding.envs.env_manager.base_env_manager import BaseEnvManager, EnvNotReadyError, EnvState, ResetParam
+from ding.envs.env_manager.block import BlockStep, BoolArray, InfoColumns, Ready, end_codes
+from ding.envs.env_manager.env_seeds import Seeds
+from ding.envs.env_manager.env_state import Restored
+from ding.utils.config_helper import ConfigError, Setting, Settings, instance_of, integer
+from ding.utils.data.samples import Column, IntArray, Kind, Node, map_node, node_rows
+
+_STATES = tuple(EnvState)
+# Settings of an env section that make an env other than the one the simulator makes.
+_FOREIGN = ("env", "kwargs", "wrappers", "act_scale", "norm_obs", "env_wrapper")
+
+
+class PooledEnv:
+    """Stands for an env that a simulator keeps to itself: it only states the spaces."""
+
+    def __init__(self, name: str, observation_space: Any, action_space: Any) -> None:
+        self._name = name
+        self.observation_space = float32_space(observation_space)
+        self.action_space = action_space
+        self.reward_space = reward_space_of(self)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def __repr__(self) -> str:
+        return f"PooledEnv({self._name!r})"
+
+
+class EnvStates(MutableMapping[int, EnvState]):
+    """`{env_id: state}` over an array.
+
+    Attributes:
+        numbers: the states as an array [E].
+    """
+
+    def __init__(self, count: int) -> None:
+        self.numbers = np.full(count, EnvState.VOID, np.int8)
+
+    def __getitem__(self, env_id: int) -> EnvState:
+        if not 0 <= env_id < len(self.numbers):
+            raise KeyError(env_id)
+        state: EnvState = _STATES[self.numbers[env_id]]
+        return state
+
+    def __setitem__(self, env_id: int, state: EnvState) -> None:
+        self.numbers[env_id] = state
+
+    def __delitem__(self, env_id: int) -> None:
+        raise TypeError("every env has a state")
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self.numbers)))
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
+class ActionBatches:
+    """Stacks and checks actions for a space.
+
+    Attributes:
+        idle: a member of the space, for envs whose action has no effect.
+
+    Raises:
+        ConfigError: the space is no Box, Discrete, MultiDiscrete or MultiBinary.
+    """
+
+    def __init__(self, space: Any) -> None:
+        spaces = spaces_like(space)
+        self._space = space
+        self._range: tuple[Any, Any] | None = None  # the least integers, and those that are just too large
+        if isinstance(space, spaces.Discrete):
+            self._range = space.start, space.start + space.n
+        elif isinstance(space, spaces.MultiDiscrete):
+            start = getattr(space, "start", 0)
+            self._range = start, start + space.nvec
+        elif isinstance(space, spaces.MultiBinary):
+            self._range = 0, 2
+        elif not isinstance(space, spaces.Box):
+            raise ConfigError(f"envs that are stepped as a batch cannot have the action space {space}")
+        low, high = (space.low, space.high) if self._range is None else (self._range[0], np.inf)
+        self.idle = np.clip(np.zeros(space.shape), low, high).astype(space.dtype)
+
+    def stack(self, actions: Sequence[Any] | np.ndarray, env_ids: Sequence[int]) -> np.ndarray:
+        """The actions of these envs as an array [K, *shape] of the dtype of the space.
+
+        Raises:
+            TypeError: they are not integers, but the space has no others.
+            ValueError: an action does not have the shape of the space, or is outside of it.
+        """
+        shape = self._space.shape
+        if not isinstance(actions, np.ndarray):
+            actions = np.stack([np.reshape(action, shape) for action in actions])
+        batch = actions.reshape(len(env_ids), *shape)
+        if self._range is not None:
+            first, stop = self._range
+            if batch.dtype.kind not in "iub":
+                raise TypeError(f"actions of dtype {batch.dtype} do not fit the action space {self._space}")
+            if (batch < first).any() or (batch >= stop).any():
+                self._refuse(batch, env_ids, first, stop)
+        return batch.astype(self._space.dtype, copy=False)
+
+    def _refuse(self, batch: np.ndarray, env_ids: Sequence[int], first: Any, stop: Any) -> None:
+        wrong = ((batch < first) | (batch >= stop)).reshape(len(batch), -1).any(axis=1)
+        bad = {env_ids[row]: batch[row].tolist() for row in np.flatnonzero(wrong).tolist()}
+        allowed = f": [{first}, {stop - 1}]" if np.ndim(stop) == 0 else ""
+        raise ValueError(f"the actions {bad} are outside of the action space {self._space}{allowed}")
+
+
+class BatchEnvManager(BaseEnvManager):
+    """Steps envs in batches; there is no Python object for an env, nor Python code that runs for each of them.
+
+    A subclass makes the simulator, gives it the actions (`_exchange`) and begins episodes (`_reset_envs`).
+    States of running episodes cannot be saved, so a resumed run begins new ones.
+
+    Args:
+        cfg: missing values are filled from `default_config()`.
+        env_fn: one function for each env, which sets the number of envs; without it, `cfg.env_num` does.
+    """
+
+    simulator = "the simulator"  # in messages
+    settings = Settings(
+        {
+            "env_id": Setting(
+                None, instance_of(str, optional=True), "Id of the env; None for the `env_id` of the env section."
+            ),
+            "env_num": Setting(8, integer(1), "Number of envs, if the manager is made without env functions."),
+        },
+        BaseEnvManager.settings,
+    )
+
+    def __init__(self, cfg: Mapping[str, Any] = EasyDict(), env_fn: list[Callable[[], Any]] | None = None) -> None:
+        merged = {**self.default_config(), **cfg}
+        count = int(merged["env_num"]) if env_fn is None else len(env_fn)
+        stand_in = partial(PooledEnv, *self._prepare(merged, _env_section(env_fn), count))
+        super().__init__([stand_in] * count, cfg)
+        self._env_states = EnvStates(count)
+        self._state_numbers = self._env_states.numbers
+        self._actions = ActionBatches(self._action_space)
+        self._all_ids = np.arange(count)
+        self._returns = np.zeros(count)
+        self._shown: Node = None  # E rows: what each env returned last
+        self._is_shown_shared = False  # somebody else has these rows
+        self._sent_seeds: int | list[int] | None = None
+        self._is_reseeded = False
+
+    @abstractmethod
+    def _prepare(self, cfg: Mapping[str, Any], env_cfg: Mapping[str, Any], count: int) -> tuple[str, Any, Any]:
+        """Read the config; return the name of the env, its observation and its action space."""
+
+    def seed(self, seed: Seeds, dynamic_seed: bool | None = None) -> None:
+        """Seed the envs when they are made next: at `launch`, or at the next `reset()` of all envs.
+
+        Args:
+            seed: one for all, of which env i gets `seed + i`, or a list with one for each env, or `{env_id: seed}`.
+            dynamic_seed: has no meaning here: every episode differs from the one before.
+
+        Raises:
+            AssertionError: a list has another length than there are envs.
+            RuntimeError: an env id of a dict is unknown.
+            TypeError: `seed` is something else.
+        """
+        super().seed(seed, dynamic_seed)
+        entries = [self._seeds.current(env_id) for env_id in range(self._env_num)]
+        self._sent_seeds = [env_id if entry is None else entry.plain for env_id, entry in enumerate(entries)]
+        if isinstance(seed, (int, np.integer)):
+            self._sent_seeds = int(seed)
+        self._is_reseeded = True
+
+    def enable_save_replay(self, replay_path: str | list[str]) -> None:
+        """Raise NotImplementedError: no videos are recorded."""
+        raise NotImplementedError(f"{self.simulator} records no videos; set env.manager.type to 'base' to record one")
+
+    def reset(self, reset_param: ResetParam | None = None) -> None:
+        """Begin a new episode in all envs, or in those of `reset_param`, which may hold no parameters.
+
+        Raises:
+            AssertionError: the manager is closed.
+            RuntimeError: an env id is unknown.
+            ValueError: there are parameters, which cannot be handed on.
+        """
+        given = {env_id: param for env_id, param in (reset_param or {}).items() if param}
+        if given:
+            raise ValueError(
+                f"{self.simulator} takes no parameters of a reset, got {given}; use env.manager.kwargs for options"
+            )
+        super().reset(reset_param)
+
+    @property
+    def ready_obs(self) -> dict[int, Any]:
+        """`{env_id: obs}` of the envs that wait for an action; empty if there are none."""
+        ready = self.ready_block()
+        return dict(zip(ready.env_ids, node_rows(ready.obs), strict=True))
+
+    @property
+    def ready_obs_id(self) -> list[int]:
+        """Ids of the envs that wait for an action."""
+        env_ids: list[int] = np.flatnonzero(self._ready_mask()).tolist()
+        return env_ids
+
+    def ready_block(self, env_ids: Sequence[int] | None = None) -> Ready:
+        """The envs that wait for an action, or those of `env_ids` that do."""
+        mask = self._ready_mask()
+        ids = np.flatnonzero(mask) if env_ids is None else np.array([i for i in env_ids if mask[i]], np.int64)
+        obs = self._rows(ids) if len(ids) else Column(Kind.OBJECT, [])
+        return Ready(ids.tolist(), ids, obs, self._episodes[ids])
+
+    def step(self, actions: Mapping[int, Any]) -> dict[int, Any]:
+        """Act in the envs of `actions`; return the timesteps `{env_id: timestep}` of those that have answered.
+
+        A timestep that ends an episode has the terminal observation; the first one of the next is in `ready_obs`.
+
+        Raises:
+            AssertionError: the manager is closed, or an env is not ready for an action (no env was stepped then).
+            RuntimeError: an env id is unknown (no env was stepped then).
+            ValueError: an action is outside of the action space (no env was stepped then).
+        """
+        step = self.step_block(list(actions.values()), list(actions))
+        return dict(zip(step.env_ids, step.timesteps(), strict=True))
+
+    def step_block(self, actions: Sequence[Any] | np.ndarray, env_ids: list[int]) -> BlockStep:
+        """Act in the envs `env_ids`; return the step of those that have answered; see `step`."""
+        if self._closed:
+            self._check_open()
+        ids = np.array(env_ids, np.int64)
+        batch = None
+        if env_ids:
+            if min(env_ids) < 0 or max(env_ids) >= self._env_num:
+                self._check_ids(env_ids)
+            if not self._ready_mask()[ids].all():
+                self._refuse(env_ids)
+            batch = self._actions.stack(actions, env_ids)
+        self._version += 1
+        step = self._exchange(batch, ids)
+        if step is None:
+            empty = Column(Kind.OBJECT, [])
+            return BlockStep([], np.zeros(0, np.int64), empty, empty, [], [], None, [])
+        if step.env_ids == env_ids:
+            if not step.any_ends:
+                step.ready = Ready(step.env_ids, step.ids, step.obs, self._episodes[step.ids])
+            elif self._ready_mask()[step.ids].all():
+                step.ready = Ready(step.env_ids, step.ids, self._rows(step.ids), self._episodes[step.ids])
+        return step
+
+    @abstractmethod
+    def _exchange(self, actions: np.ndarray | None, ids: IntArray) -> BlockStep | None:
+        """Act in these envs, None for none; return the step of those that have answered, None if none has."""
+
+    def _ready_mask(self) -> BoolArray:
+        """Which envs wait for an action."""
+        ready: BoolArray = self._state_numbers == EnvState.RUN
+        return ready
+
+    def _refuse(self, env_ids: list[int]) -> None:
+        states = {env_id: state.name for env_id, state in self._env_states.items()}
+        raise EnvNotReadyError(
+            f"actions are for envs {env_ids}, but only {self.ready_obs_id} are ready; current env state are: {states}"
+        )
+
+    def _block(
+        self,
+        ids: IntArray,
+        obs: Node,
+        rewards: np.ndarray,
+        terminated: BoolArray,
+        truncated: BoolArray,
+        infos: tuple[dict[str, Any], dict[str, BoolArray]],
+    ) -> BlockStep:
+        """The step of these envs, which is counted.
+
+        Args:
+            rewards: an array [K].
+            infos: the columns of `InfoColumns`, and the rows that have an entry.
+        """
+        dones: BoolArray = terminated | truncated
+        columns, rows_of = infos
+        columns["terminated"], columns["truncated"] = terminated, truncated
+        self._returns[ids] += rewards
+        if dones.any():
+            columns["eval_episode_return"], rows_of["eval_episode_return"] = self._returns[ids], dones
+            ended = ids[dones]
+            self._env_episode_count[ended] += 1
+            is_last = self._env_episode_count[ended] >= self._episode_num
+            follows = EnvState.RESET if self._auto_reset else EnvState.NEED_RESET
+            self._state_numbers[ended] = np.where(is_last, EnvState.DONE, follows)
+        reward = Column(Kind.ARRAY, rewards.astype(np.float32, copy=False)[:, None])
+        info = InfoColumns(columns, len(ids), rows_of)
+        return BlockStep(ids.tolist(), ids, obs, reward, dones, info, None, codes=end_codes(terminated, truncated))
+
+    def _begin(self, ids: IntArray, obs: Node) -> None:
+        """Note that episodes have begun with these observations."""
+        self._returns[ids] = 0.0
+        self._episodes[ids] += 1
+        self._state_numbers[ids] = EnvState.RUN
+        self._show(ids, obs)
+
+    # What each env shows: a batch of all envs is kept as it is, and copied before rows of it are replaced.
+
+    def _show(self, ids: IntArray, obs: Node) -> None:
+        if len(ids) == self._env_num and (ids == self._all_ids).all():
+            self._shown, self._is_shown_shared = obs, True
+            return
+        if self._shown is None:
+            self._shown = map_node(lambda column: _like(column, self._env_num), obs)
+        self._shown = with_rows_put(self._shown, ids, obs, in_place=not self._is_shown_shared)
+        self._is_shown_shared = False
+
+    def _rows(self, ids: IntArray) -> Node:
+        if len(ids) == self._env_num and (ids == self._all_ids).all():
+            self._is_shown_shared = True
+            return self._shown
+        return rows_of_node(self._shown, ids)
+
+    # The simulator does not hand out the states of its envs.
+
+    def _save_envs(self) -> dict[int, dict[str, Any]]:
+        return {env_id: {} for env_id in range(self._env_num)}
+
+    def _restore_envs(self, states: Mapping[int, Mapping[str, Any]]) -> dict[int, Restored]:
+        problem = f"{self.simulator} saves no states of envs"
+        return {env_id: Restored(self._env_ref, None, problem=problem) for env_id in states}
+
+
+def rows_of_node(node: Node, rows: IntArray | BoolArray) -> Node:
+    """Copies of these rows of a node of arrays."""
+    return map_node(lambda column: Column(column.kind, column.data[rows]), node)
+
+
+def with_rows_put(node: Node, rows: IntArray | BoolArray, values: Node, in_place: bool = False) -> Node:
+    """A copy of a node of arrays, or that node `in_place`, with `values` in these rows."""
+
+    def put(column: Column, new: Column) -> Column:
+        if not in_place:
+            column = Column(column.kind, column.data.copy())
+        column.data[rows] = new.data
+        return column
+
+    return map_node(put, node, values)
+
+
+def _like(column: Column, count: int) -> Column:
+    """A column of `count` zeros for values as those of `column`."""
+    return Column(column.kind, np.zeros((count, *column.data.shape[1:]), column.data.dtype))
+
+
+def _env_section(env_fn: list[Callable[[], Any]] | None) -> Mapping[str, Any]:
+    """The config that the first of the env functions was given; empty if there is none."""
+    cfg = getattr(env_fn[0], "keywords", {}).get("cfg") if env_fn else None
+    return cfg if isinstance(cfg, Mapping) else {}
+
+
+def refuse_foreign(env_cfg: Mapping[str, Any], manager: str, advice: str, keys: Sequence[str] = _FOREIGN) -> None:
+    """Check that an env section asks for nothing that the simulator cannot do.
+
+    Raises:
+        ConfigError: it does.
+    """
+    foreign = [key for key in keys if env_cfg.get(key)]
+    if foreign:
+        raise ConfigError(
+            f"env.{foreign[0]} has no meaning for the env manager {manager}, as the envs are made elsewhere; remove "
+            f"it{advice}"
+        )

@@ -1,0 +1,225 @@
+"""`step_block` and `ready_block` of each manager say what its documented `step` and `ready_obs` say."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+
+import numpy as np
+import pytest
+from easydict import EasyDict
+
+from ding.envs import (
+    AsyncSubprocessEnvManager,
+    BaseEnvManager,
+    GymVectorEnvManager,
+    PoolEnvManager,
+    SyncSubprocessEnvManager,
+)
+from ding.envs.env_manager.block import Ready, end_code, overrides_dicts
+from ding.utils.data.samples import node_rows
+from tests.envs.env_manager.fake_envpool import FakeEnvpool
+from tests.envs.env_manager.scripted_env import Make, be_abnormal, needs_reset_masks
+
+LENGTHS = (1, 3, 2, 50)
+ROUNDS = 12
+
+
+def from_envs(cls, **cfg):
+    def make(**more):
+        envs = [Make(i, length=length, reuse=True) for i, length in enumerate(LENGTHS)]
+        return cls(envs, EasyDict({**cfg, **more}))
+
+    return make
+
+
+def from_pool(**cfg):
+    def make(**more):
+        return PoolEnvManager({"env_id": "Three-v0", "env_num": 4, "batch_size": 4, **cfg, **more})
+
+    return make
+
+
+FORK = {"context": "fork", "retry_waiting_time": 0}
+MANAGERS = [
+    pytest.param(from_envs(BaseEnvManager), id="base"),
+    pytest.param(from_envs(SyncSubprocessEnvManager, **FORK), id="subprocess"),
+    pytest.param(from_envs(GymVectorEnvManager, **FORK), id="gym_vector", marks=needs_reset_masks),
+    pytest.param(from_pool(), id="env_pool"),
+    pytest.param(from_pool(env_id="One-v0"), id="env_pool-all-end-at-each-step"),
+]
+
+
+@pytest.fixture(autouse=True)
+def envpool(monkeypatch):
+    monkeypatch.setitem(sys.modules, "envpool", FakeEnvpool())
+
+
+def assert_same(one, other, at=""):
+    """Equal in all, types and dtypes included."""
+    assert type(one) is type(other), at
+    if isinstance(one, np.ndarray):
+        assert (one.dtype, one.shape, one.tolist()) == (other.dtype, other.shape, other.tolist()), at
+    elif isinstance(one, dict):
+        assert list(one) == list(other), at
+        for key in one:
+            assert_same(one[key], other[key], f"{at}[{key!r}]")
+    elif isinstance(one, tuple):
+        assert len(one) == len(other), at
+        for i, (a, b) in enumerate(zip(one, other, strict=True)):
+            assert_same(a, b, f"{at}[{i}]")
+    else:
+        assert one == other, at
+
+
+def launched(make, **cfg):
+    manager = make(**cfg)
+    manager.seed(10)
+    manager.launch()
+    return manager
+
+
+def by_dicts(ready: Ready):
+    assert ready.ids.tolist() == ready.env_ids and ready.ids.dtype == np.int64
+    return dict(zip(ready.env_ids, node_rows(ready.obs), strict=True))
+
+
+def assert_block_is(step, timesteps):
+    assert step.env_ids == list(timesteps) == step.ids.tolist()
+    for timestep, other in zip(step.timesteps(), timesteps.values(), strict=True):
+        assert_same(tuple(timestep), tuple(other))
+        assert type(timestep) is type(other)
+    dones = [bool(np.all(timestep.done)) for timestep in timesteps.values()]
+    assert (step.ends.tolist(), step.any_ends) == (dones, any(dones))
+    assert step.codes.tolist() == [end_code(timestep.info) for timestep in timesteps.values()]
+
+
+def actions_of(env_ids, t):
+    return [np.array([(env_id + t) % 10]) for env_id in env_ids]
+
+
+@pytest.mark.parametrize("cfg", [{}, {"episode_num": 2}, {"auto_reset": False}], ids=["", "two-episodes", "no-reset"])
+@pytest.mark.parametrize("make", MANAGERS)
+def test_a_block_holds_exactly_the_timesteps_of_a_twin_that_is_stepped_by_dicts(make, cfg):
+    with launched(make, **cfg) as manager, launched(make, **cfg) as twin:
+        ready = manager.ready_block()
+        for t in range(ROUNDS):
+            assert_same(by_dicts(ready), twin.ready_obs)
+            if not ready.env_ids:
+                break
+            actions = actions_of(ready.env_ids, t)
+            step = manager.step_block(np.array(actions) if t % 2 else actions, ready.env_ids)
+            assert_block_is(step, twin.step(dict(zip(ready.env_ids, actions, strict=True))))
+            # Only the envs that were acted in are in `step.ready`, and only if all of them go on.
+            assert (step.ready is None) == (not set(step.env_ids) <= set(twin.ready_obs))
+            ready = manager.ready_block() if step.ready is None else step.ready
+            assert ready.episodes.tolist() == twin.episodes_of(ready.env_ids).tolist()
+        assert manager.done is twin.done
+
+
+@pytest.mark.parametrize("make", MANAGERS)
+def test_what_a_block_has_handed_out_is_never_written_again(make):
+    with launched(make) as manager:
+        ready, kept = manager.ready_block(), []
+        for t in range(ROUNDS):
+            env_ids = ready.env_ids if t % 3 else ready.env_ids[1:3]
+            step = manager.step_block(actions_of(env_ids, t), env_ids)
+            ready = manager.ready_block() if step.ready is None or env_ids is not ready.env_ids else step.ready
+            for node in (step.obs, step.reward, ready.obs):
+                kept.append((node.data, node.data.copy()))
+        for now, then in kept:
+            np.testing.assert_array_equal(now, then)
+
+
+@pytest.mark.parametrize("make", MANAGERS)
+def test_steps_of_some_envs_by_blocks_and_by_dicts_take_turns(make):
+    with launched(make) as manager, launched(make) as twin:
+        chosen = itertools.cycle([[2], [3, 1], [0, 1, 2, 3], [1, 0]])
+        for t in range(ROUNDS):
+            env_ids = next(chosen)
+            assert_same(by_dicts(manager.ready_block(env_ids)), {i: twin.ready_obs[i] for i in env_ids})
+            actions = actions_of(env_ids, t)
+            by_id = dict(zip(env_ids, actions, strict=True))
+            if t % 3:
+                assert_block_is(manager.step_block(actions, env_ids), twin.step(by_id))
+            else:
+                assert_same(manager.step(by_id), twin.step(by_id))
+            assert_same(manager.ready_obs, twin.ready_obs)
+
+
+@pytest.mark.parametrize("make", MANAGERS)
+def test_each_reset_begins_another_episode_and_a_call_that_changes_envs_another_version(make):
+    with launched(make) as manager:
+        assert manager.episodes_of([0, 3]).tolist() == [1, 1]
+        seen = [manager.version]
+        manager.reset({3: None})
+        seen.append(manager.version)
+        assert manager.ready_block().episodes.tolist() == [1, 1, 1, 2]
+        manager.step_block(actions_of([3], 0), [3])
+        seen.append(manager.version)
+        manager.ready_block(), manager.ready_obs, manager.episodes_of([1])
+        assert manager.version == seen[-1]
+        manager.reset()
+        seen.append(manager.version)
+        manager.close()
+        seen.append(manager.version)
+        assert manager.ready_block().env_ids == []
+        with pytest.raises(AssertionError, match="closed"):
+            manager.step_block(actions_of([3], 0), [3])
+        manager.launch()
+        seen.append(manager.version)
+        assert len(set(seen)) == len(seen)
+        ready = manager.ready_block()
+        assert ready.episodes.tolist() == manager.episodes_of(ready.env_ids).tolist()
+        assert (ready.episodes > [2, 2, 2, 3]).all()
+
+
+@pytest.mark.parametrize("make", MANAGERS)
+def test_an_env_that_does_not_exist_or_has_ended_is_refused_before_any_steps(make):
+    with launched(make, auto_reset=False) as manager:
+        before = manager.ready_obs
+        for env_ids in ([0, 4], [-1]):
+            with pytest.raises(RuntimeError, match="there are no envs"):
+                manager.step_block(actions_of(env_ids, 0), env_ids)
+        assert_same(manager.ready_obs, before)
+
+
+def test_an_env_that_an_asynchronous_manager_answers_late_is_in_a_later_block():
+    with launched(from_envs(AsyncSubprocessEnvManager, **FORK, wait_num=1, step_wait_timeout=0)) as manager:
+        steps = {env_id: [] for env_id in range(4)}
+        while min(map(len, steps.values())) < 6:
+            ready = manager.ready_block()
+            step = manager.step_block(actions_of(ready.env_ids, 0), ready.env_ids)
+            for env_id, timestep in zip(step.env_ids, step.timesteps(), strict=True):
+                steps[env_id].append(timestep.obs.tolist())
+        for env_id, length in enumerate(LENGTHS):
+            at = [divmod(k, length) for k in range(len(steps[env_id]))]
+            assert steps[env_id] == [[env_id, episode, step + 1] for episode, step in at]
+
+
+@pytest.mark.parametrize("cls", [BaseEnvManager, SyncSubprocessEnvManager])
+def test_an_abnormal_step_is_told_by_its_row(cls):
+    envs = [Make(0), Make(1, deeds={("step", 0): be_abnormal})]
+    with launched(lambda: cls(envs, {})) as manager:
+        step = manager.step_block(actions_of([0, 1], 0), [0, 1])
+        assert step.abnormal_rows() == [1]
+        assert node_rows(step.of_rows([0]).obs)[0].tolist() == [0, 0, 1]
+
+
+def test_a_pool_with_a_smaller_batch_hands_out_blocks_of_the_envs_that_answer():
+    with launched(from_pool(batch_size=2)) as manager, launched(from_pool(batch_size=2)) as twin:
+        for t in range(30):
+            ready = manager.ready_block()
+            assert_same(by_dicts(ready), twin.ready_obs)
+            actions = actions_of(ready.env_ids, t)
+            step = manager.step_block(actions, ready.env_ids)
+            assert_block_is(step, twin.step(dict(zip(ready.env_ids, actions, strict=True))))
+
+
+@pytest.mark.parametrize("cls", [BaseEnvManager, PoolEnvManager])
+def test_a_class_that_overrides_step_is_stepped_by_it(cls):
+    class Stepped(cls):
+        def step(self, actions):
+            return super().step(actions)
+
+    assert overrides_dicts(Stepped.__new__(Stepped)) and not overrides_dicts(PoolEnvManager.__new__(PoolEnvManager))
