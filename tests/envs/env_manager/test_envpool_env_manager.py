@@ -199,6 +199,8 @@ def test_the_calls_of_a_step_do_not_grow_with_the_envs(library, batch_size, ends
 
         cfg = {"env_id": "One-v0" if ends else "Five-v0", "batch_size": batch_size * factor}
         with launched(3 * factor, **cfg) as manager:
+            for _ in range(2 * (batch_size == 2)):  # until no env begins its first episode
+                act(manager)
             ready = manager.ready_block()
             actions = np.zeros((len(ready.env_ids), 1), np.int64)
             sys.setprofile(note)
