@@ -80,7 +80,3 @@ class random_collect_function(NamedTuple):
     get_train_sample: Any
     reset: Any
     get_attribute: Any
-
-
-def takes_pieces(get_train_sample: Any) -> bool:
-    return False

@@ -417,6 +417,8 @@ class BaseEnvManager(DictBlocks, Configurable):
             timesteps[env_id] = timestep
         return timesteps
 
+    step_block = DictBlocks.step_block
+
     def sync_normalization(self) -> None:
         """Give the wrappers `obs_norm` and `reward_norm` of all envs the statistics of all of them.
 

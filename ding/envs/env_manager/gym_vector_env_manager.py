@@ -21,6 +21,7 @@ from ding.envs.env_manager.base_env_manager import (
     EnvState,
     is_done,
 )
+from ding.envs.env_manager.block import DictBlocks
 from ding.envs.env_manager.data_formats import SharedObs, pack_array, unpack_array
 from ding.envs.env_manager.env_child import ChildPlan, EnvDiedError, Failure, is_abnormal_timestep
 from ding.envs.env_manager.env_process import DEFAULT_CONTEXT, describe_exit, preload_fork_server, words_of_numpy
@@ -132,6 +133,8 @@ class GymVectorEnvManager(BaseEnvManager):
                     timesteps[env_id] = timesteps[env_id]._replace(obs=copy_of(timesteps[env_id].obs))
             self._begin_episodes(ended)
         return timesteps
+
+    step_block = DictBlocks.step_block
 
     def _check_ready(self, env_ids: Iterable[int]) -> None:
         self._check_ids(env_ids)

@@ -28,6 +28,7 @@ from ding.envs.env_manager.base_env_manager import (
     exhausted,
     is_done,
 )
+from ding.envs.env_manager.block import DictBlocks
 from ding.envs.env_manager.data_formats import (
     NOT_SHARED,
     ObsMessage,
@@ -234,6 +235,8 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         except BaseException:
             self._ignore_steps(actions)
             raise
+
+    step_block = DictBlocks.step_block
 
     @staticmethod
     def wait(rest_conn: Iterable[Any], wait_num: int, timeout: float | None = None) -> tuple[list[Any], list[Any]]:
