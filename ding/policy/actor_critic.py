@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.base_policy import Policy
-from ding.policy.common_utils import batch_observations, drop_column, flag_column, set_columns, stack_column
-from ding.policy.modes import plain_transition
+from ding.policy.common_utils import batch_observations, drop_column, flag_column, is_end, set_columns, stack_column
+from ding.policy.modes import accepts_pieces, plain_transition
 from ding.policy.settings import setting
 from ding.rl_utils.adder import get_train_sample
 from ding.rl_utils.gae import gae, gae_data
@@ -22,7 +22,7 @@ from ding.rl_utils.log_prob import ActionTerms, categorical_terms, gaussian_term
 from ding.rl_utils.returns import bootstrap_mask
 from ding.torch_utils.data_helper import to_device
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, one_of
-from ding.utils.data.samples import END_FLAGS
+from ding.utils.data.samples import END_FLAGS, last_rows, lengths_of
 from ding.utils.pytorch_ddp_dist_helper import allreduce_data
 from ding.utils.running_stats import RunningMeanStd
 from ding.utils.state_loading import load_parts, parts_state
@@ -219,6 +219,7 @@ class ActorCriticPolicy(StochasticPolicy):
             "done": timestep.done,
         }
 
+    @accepts_pieces
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Add `adv` [1], in units of the reward, and `traj_flag`, whether the trajectory fragment ends there.
 
@@ -227,14 +228,16 @@ class ActorCriticPolicy(StochasticPolicy):
         return get_train_sample(self._with_advantages(transitions), self._unroll_len) if transitions else []
 
     def _with_advantages(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        done, *flags = (flag_column(transitions, key) for key in ("done", *END_FLAGS))
-        ends = np.array([bool(np.all(one)) for one in done])
-        ends[-1] = True
-        goes_on = np.ones_like(ends) if self._cfg.learn.ignore_done else bootstrap_mask(done, *flags)
-        added: dict[str, Any] = {"traj_flag": ends}
+        ends, last = is_end(transitions), last_rows(transitions)
+        added: dict[str, Any] = {}
         if self._cfg.learn.ignore_done:
-            added["done"] = np.array([*done[:-1], False])
-        added["adv"] = self._advantages(transitions, ends, goes_on)
+            added["done"] = ends.copy()
+            added["done"][last] = False
+            goes_on = np.ones_like(ends)
+        else:
+            goes_on = bootstrap_mask(*(flag_column(transitions, key) for key in ("done", *END_FLAGS)))
+        ends[last] = True
+        added.update(traj_flag=ends, adv=self._advantages(transitions, ends, goes_on))
         set_columns(transitions, added)
         if not (self._keeps_next_obs or self._recompute_adv):
             drop_column(transitions, "next_obs")
@@ -252,8 +255,11 @@ class ActorCriticPolicy(StochasticPolicy):
         flag = torch.from_numpy(ends)
         next_value = torch.cat([value[1:], torch.zeros_like(value[:1])])
         next_value[flag] = 0
-        rows = np.flatnonzero(ends & goes_on)
-        if rows.size:
+        all_rows = np.flatnonzero(ends & goes_on)
+        # The bits of a value depend on the size of the batch: those of each fragment are computed on their own.
+        for rows in np.split(all_rows, all_rows.searchsorted(lengths_of(transitions).cumsum())):
+            if rows.size == 0:
+                continue
             observations = batch_observations(transitions, "next_obs", rows)
             if self._cuda:
                 observations = to_device(observations, self._device)

@@ -15,7 +15,7 @@ from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.base_policy import Policy
 from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.dqn import head_actions
-from ding.policy.modes import plain_transition
+from ding.policy.modes import accepts_pieces, plain_transition
 from ding.policy.settings import positive
 from ding.rl_utils.adder import get_train_sample
 from ding.torch_utils.data_helper import to_device
@@ -189,6 +189,7 @@ class BehaviourCloningPolicy(Policy):
             "done": timestep.done,
         }
 
+    @accepts_pieces
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return get_train_sample(transitions, self._unroll_len)
 

@@ -146,6 +146,12 @@ def flag_column(data: Sequence[dict[str, Any]], key: str) -> Any:
     return None if all(value is None for value in values) else values
 
 
+def is_end(data: Sequence[dict[str, Any]]) -> NDArray[np.bool_]:
+    """Whether each of N transitions is `done`, [N]; with a flag for each agent, whether all are."""
+    goes_on: NDArray[np.bool_] = bootstrap_mask(flag_column(data, "done"))
+    return np.asarray(~goes_on.reshape(len(data), -1).any(axis=1))
+
+
 def set_columns(data: Sequence[dict[str, Any]], columns: Mapping[str, Tensor | NDArray[np.bool_]]) -> None:
     """Set each column of N transitions in place: rows of a tensor as tensors, of a bool array as bools."""
     if isinstance(data, Samples) and data.columns is not None:

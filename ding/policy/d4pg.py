@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ding.policy.ddpg import DDPGPolicy
+from ding.policy.modes import accepts_pieces
 from ding.rl_utils.adder import get_nstep_return_data
 from ding.rl_utils.distributional import dist_nstep_td_data, dist_nstep_td_error
 from ding.utils.config_helper import Setting, Settings, one_of
@@ -66,6 +67,7 @@ class D4PGPolicy(DDPGPolicy):
 
     # --- collect ---
 
+    @accepts_pieces
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         samples = get_nstep_return_data(transitions, int(self._cfg.nstep), gamma=self._cfg.learn.discount_factor)
         return super()._get_train_sample(samples)

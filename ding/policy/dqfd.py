@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ding.policy.common_utils import flag_column, linear_lr_scheduler
 from ding.policy.dqn import DQNPolicy
+from ding.policy.modes import accepts_pieces
 from ding.policy.settings import positive
 from ding.rl_utils.dqfd import dqfd_nstep_td_data, dqfd_nstep_td_error
 from ding.rl_utils.returns import bootstrap_mask
@@ -127,6 +128,7 @@ class DQFDPolicy(DQNPolicy):
         )
         return loss, error, {}
 
+    @accepts_pieces
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Returns n-step samples with `next_obs_1`, the next observation, and `done_1`, whether its value is 0."""
         if not transitions:

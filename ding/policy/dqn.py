@@ -15,7 +15,7 @@ from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.base_policy import Policy
 from ding.policy.common_utils import default_preprocess_learn, linear_lr_scheduler, set_noise_mode
-from ding.policy.modes import plain_transition
+from ding.policy.modes import accepts_pieces, plain_transition
 from ding.policy.settings import setting
 from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
 from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error
@@ -270,6 +270,7 @@ class DQNPolicy(Policy):
             "done": timestep.done,
         }
 
+    @accepts_pieces
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         samples = get_nstep_return_data(transitions, self._nstep, gamma=self._gamma)
         return get_train_sample(samples, self._unroll_len)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import MethodType
 from typing import Any, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Declarations of `plain_transition` by function: keys, or the policy attribute that lists them.
 _PLAIN: WeakKeyDictionary[Callable[..., Any], tuple[str, ...] | str] = WeakKeyDictionary()
+# Functions declared by `accepts_pieces`.
+_ACCEPTS_PIECES: WeakSet[Callable[..., Any]] = WeakSet()
 
 
 def plain_transition(*output_keys: str, attribute: str | None = None) -> Callable[[F], F]:
@@ -33,6 +35,22 @@ def plain_output_keys(process_transition: Any) -> tuple[str, ...] | None:
     """The `output_keys` of a method whose function is declared as plain; None for any other callable."""
     keys = _PLAIN.get(process_transition.__func__) if type(process_transition) is MethodType else None
     return tuple(getattr(process_transition.__self__, keys)) if isinstance(keys, str) else keys
+
+
+def accepts_pieces(get_train_sample: F) -> F:
+    """Declare that a `_get_train_sample` takes several pieces of trajectories at once.
+
+    Given `Samples` in columns with `lengths`, it returns `Samples` in columns that are, bit by bit, the concatenation
+    of what it returns for each piece alone; their `lengths` are the numbers of samples made of each piece, which may be
+    zero. The declaration holds for this function only: a function that wraps or overrides it is called for each piece.
+    """
+    _ACCEPTS_PIECES.add(get_train_sample)
+    return get_train_sample
+
+
+def takes_pieces(get_train_sample: Any) -> bool:
+    """Whether the function of a method is declared by `accepts_pieces`; False for any other callable."""
+    return type(get_train_sample) is MethodType and get_train_sample.__func__ in _ACCEPTS_PIECES
 
 
 class learn_function(NamedTuple):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.actor_critic import ACTION_KINDS, StochasticPolicy
-from ding.policy.common_utils import flag_column, set_columns, stack_column
-from ding.policy.modes import plain_transition
+from ding.policy.common_utils import is_end, set_columns, stack_column
+from ding.policy.modes import accepts_pieces, plain_transition
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.settings import COMPATIBLE
 from ding.rl_utils.adder import get_train_sample
@@ -18,6 +17,7 @@ from ding.rl_utils.gae import gae, gae_data
 from ding.rl_utils.returns import weighted_mean
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, boolean, one_of
+from ding.utils.data.samples import last_rows
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -42,6 +42,7 @@ class EpisodePolicy(StochasticPolicy):
     def default_model(self) -> tuple[str, list[str]]:
         return "pg", ["ding.model.template.pg"]
 
+    @accepts_pieces
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Add `return` [1], the discounted sum of the rewards from each step to the end of its episode.
 
@@ -52,8 +53,8 @@ class EpisodePolicy(StochasticPolicy):
         """
         if not transitions:
             return []
-        done = np.array([bool(np.all(one)) for one in flag_column(transitions, "done")])
-        if not done[-1]:
+        done = is_end(transitions)
+        if not done[last_rows(transitions)].all():
             raise AssertionError(
                 f"{type(self).__name__} learns from whole episodes, but the last transition is not done; set "
                 "policy.collect.collector = {'type': 'episode', 'get_train_sample': True} and policy.collect.n_episode"

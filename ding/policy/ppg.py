@@ -12,7 +12,8 @@ from torch import Tensor
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.actor_critic import ActorCriticPolicy
-from ding.policy.common_utils import default_preprocess_learn
+from ding.policy.common_utils import default_preprocess_learn, is_end
+from ding.policy.modes import accepts_pieces
 from ding.policy.on_policy_data import narrow, take
 from ding.policy.ppo import normalised
 from ding.rl_utils.adder import get_gae_with_default_last_value
@@ -27,7 +28,7 @@ from ding.rl_utils.ppo import (
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import Setting, Settings, integer, number, one_of
-from ding.utils.data.samples import Column, Kind, Samples, part_of
+from ding.utils.data.samples import Column, Kind, Samples, last_rows
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 _KEYS = frozenset(("obs", "action", "logit", "value", "adv", "weight"))
@@ -205,6 +206,7 @@ class PPGOffPolicy(ActorCriticPolicy):
 
     # --- collect ---
 
+    @accepts_pieces
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Add `adv` [1] and `buffer_name`, the buffers for which a sample is meant.
 
@@ -212,8 +214,7 @@ class PPGOffPolicy(ActorCriticPolicy):
         """
         if not transitions:
             return []
-        last = part_of(transitions, len(transitions) - 1, None)[0]
-        done = bool(np.all(last["done"])) and not self._cfg.learn.ignore_done
+        done = is_end(transitions)[last_rows(transitions)] & (not self._cfg.learn.ignore_done)
         samples = get_gae_with_default_last_value(transitions, done, self._gamma, self._gae_lambda, self._cuda)
         if isinstance(samples, Samples) and samples.columns is not None:
             samples.set_column("buffer_name", Column(Kind.OBJECT, [list(_BUFFERS) for _ in range(len(samples))]))

@@ -11,6 +11,7 @@ from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.actor_critic import ACTION_KINDS, ActorCriticPolicy
 from ding.policy.common_utils import default_preprocess_learn, set_columns, stack_column
+from ding.policy.modes import accepts_pieces
 from ding.policy.ppo import initialise_actor_critic, normalised
 from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
 from ding.rl_utils.ppo import clipped_surrogate, ppo_value_data, ppo_value_error
@@ -149,6 +150,7 @@ class PPOOffPolicy(ActorCriticPolicy):
 
     # --- collect ---
 
+    @accepts_pieces
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Add `adv` [1] and `traj_flag`; with `nstep_return` make n-step transitions.
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.base_policy import Policy
 from ding.policy.common_utils import default_preprocess_learn
-from ding.policy.modes import plain_transition
+from ding.policy.modes import accepts_pieces, plain_transition
 from ding.rl_utils.adder import get_train_sample
 from ding.rl_utils.td import v_1step_td_data, v_1step_td_error
 from ding.torch_utils.data_helper import to_device
@@ -170,6 +170,7 @@ class QActorCriticPolicy(Policy):
             "done": timestep.done,
         }
 
+    @accepts_pieces
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return get_train_sample(transitions, self._unroll_len)
 

@@ -14,6 +14,7 @@ from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.base_policy import Policy
 from ding.policy.common_utils import flag_column
+from ding.policy.modes import accepts_pieces
 from ding.policy.sequence_data import collate_sequences, map_tensors
 from ding.rl_utils.adder import append_null_steps, get_nstep_return_data, get_train_sample
 from ding.rl_utils.returns import bootstrap_mask
@@ -22,7 +23,7 @@ from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.network.rnn import LSTM
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean, integer, number
-from ding.utils.data.samples import END_FLAGS, part_of
+from ding.utils.data.samples import END_FLAGS, items_at, last_rows
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import POLICY_REGISTRY
 
@@ -263,14 +264,15 @@ class R2D2Policy(Policy):
             "done": timestep.done,
         }
 
+    @accepts_pieces
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Returns sequences of `burnin_step + learn_unroll_len` steps, with the flag `null`; see the class."""
         if not transitions:
             return []
-        last = part_of(transitions, len(transitions) - 1, None)
-        is_final = not bootstrap_mask(*(flag_column(last, flag) for flag in ("done", *END_FLAGS)))[0]
+        last = items_at(transitions, last_rows(transitions))
+        is_final = ~bootstrap_mask(*(flag_column(last, flag) for flag in ("done", *END_FLAGS)))
         steps = get_nstep_return_data(transitions, self._nstep, gamma=self._gamma)
-        return get_train_sample(append_null_steps(steps, self._nstep if is_final else 0), self._sequence_len)
+        return get_train_sample(append_null_steps(steps, self._nstep * is_final), self._sequence_len)
 
     # --- eval ---
 

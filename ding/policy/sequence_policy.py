@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from ding.policy.actor_critic import StochasticPolicy
-from ding.policy.modes import plain_transition
+from ding.policy.modes import accepts_pieces, plain_transition
 from ding.policy.sequence_data import collate_sequences
 from ding.rl_utils.adder import append_null_steps, get_train_sample
 from ding.torch_utils.data_helper import to_device
@@ -70,6 +70,7 @@ class SequenceActorPolicy(StochasticPolicy):
             "done": timestep.done,
         }
 
+    @accepts_pieces
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Returns sequences of `unroll_len` steps; shorter ones are padded with null steps."""
         return get_train_sample(append_null_steps(transitions, 0), self._unroll_len) if transitions else []

@@ -82,7 +82,7 @@ def get_gae(
 
 
 def get_gae_with_default_last_value(
-    data: list[Transition], done: bool, gamma: float, gae_lambda: float, cuda: bool = False
+    data: list[Transition], done: bool | BoolArray, gamma: float, gae_lambda: float, cuda: bool = False
 ) -> list[Transition]:
     """`get_gae` with the last value zero when `done`; else the last transition is given up and lends its value.
 

@@ -1,0 +1,174 @@
+"""Policies make of several pieces of trajectories at once, bit by bit, what they make of each piece alone."""
+
+import functools
+from collections import namedtuple
+from types import MethodType
+
+import numpy as np
+import pytest
+import torch
+
+from ding.policy import (
+    A2CPolicy,
+    ACERPolicy,
+    CQLPolicy,
+    D4PGPolicy,
+    DDPGPolicy,
+    IQLPolicy,
+    PGPolicy,
+    PPOOffPolicy,
+    PPOPGPolicy,
+    PPOPolicy,
+    SACPolicy,
+    TD3BCPolicy,
+    TD3Policy,
+)
+from ding.policy.dqn import DQNPolicy
+from ding.policy.modes import accepts_pieces, takes_pieces
+from ding.utils.data.samples import Samples
+from ding.utils.registry_factory import POLICY_REGISTRY
+from tests.policy import on_policy_samples, test_bc, test_discrete_sac, test_dqfd, test_impala, test_ppg, test_r2d2
+from tests.policy.continuous_samples import make_config as make_continuous_config
+from tests.policy.value_policies import make_policy as make_value_policy
+from tests.rl_utils.fragments import FLAGS, assert_same, parts_of
+from tests.rl_utils.test_fragments import python_calls
+
+Timestep = namedtuple("Timestep", "obs reward done info")
+NSTEP = {"nstep": 3}
+
+
+def of_values(name, **settings):
+    return functools.partial(make_value_policy, name, "collect", **settings)
+
+
+def continuous(cls, space="reparameterization", **settings):
+    return lambda: cls(make_continuous_config(cls, space, **settings), enable_field=["collect"])
+
+
+def on_policy(cls, space="discrete", **settings):
+    return functools.partial(on_policy_samples.make_policy, "collect", cls=cls, space=space, **settings)
+
+
+POLICIES = {
+    **{name: of_values(name, **NSTEP) for name in ("dqn", "c51", "rainbow", "qrdqn", "iqn", "fqf", "sql")},
+    "dqn of one step": of_values("dqn", nstep=1),
+    "bdq": of_values("bdq", **NSTEP),
+    "discrete_cql": of_values("discrete_cql", **NSTEP),
+    "mdqn": of_values("mdqn"),
+    "sqn": of_values("sqn"),
+    "dqfd": functools.partial(test_dqfd.make_policy, "collect"),
+    "sac": continuous(SACPolicy),
+    "cql": continuous(CQLPolicy),
+    "discrete_sac": functools.partial(test_discrete_sac.make_policy, "collect"),
+    "ddpg": continuous(DDPGPolicy, "regression"),
+    "hybrid ddpg": continuous(DDPGPolicy, "hybrid", action_space="hybrid"),
+    "td3": continuous(TD3Policy, "regression"),
+    "td3_bc": continuous(TD3BCPolicy, "regression"),
+    "d4pg": continuous(D4PGPolicy, None, **NSTEP),
+    "iql": continuous(IQLPolicy),
+    "a2c": on_policy(A2CPolicy),
+    **{f"{space} ppo": on_policy(PPOPolicy, space) for space in on_policy_samples.ACTION_SHAPES},
+    "ppo that ignores done": on_policy(PPOPolicy, learn__ignore_done=True),
+    "ppo with its values of then": on_policy(PPOPolicy, recompute_adv=False, learn__value_norm=False),
+    "ppo_offpolicy": on_policy(PPOOffPolicy),
+    "ppo_offpolicy with n-step returns": on_policy(PPOOffPolicy, nstep_return=True, nstep=3),
+    "ppo_pg": on_policy(PPOPGPolicy),
+    "pg": on_policy(PGPolicy),
+    "ppg_offpolicy": functools.partial(test_ppg.make_policy, "collect"),
+    "ppg_offpolicy that ignores done": functools.partial(test_ppg.make_policy, "collect", learn__ignore_done=True),
+    "impala": functools.partial(test_impala.make_policy, "collect"),
+    "continuous impala": functools.partial(test_impala.make_policy, "collect", action_space="continuous"),
+    "acer": continuous(ACERPolicy, "discrete", unroll_len=3),
+    "r2d2": functools.partial(test_r2d2.make_policy, "collect"),
+    "bc": functools.partial(test_bc.make_policy, "collect"),
+}
+# What `collect_mode.forward` needs, and whether all pieces are whole episodes.
+EPISODES = ("pg", "ppo_pg")
+
+
+@functools.cache
+def policy_of(name):
+    torch.manual_seed(0)
+    return POLICIES[name]()
+
+
+def forward(policy, obs):
+    try:
+        return policy.collect_mode.forward({0: obs})[0]
+    except TypeError:
+        return policy.collect_mode.forward({0: obs}, eps=0.5)[0]
+
+
+def collect(policy, lengths, flags, seed=0, is_whole=False):
+    """Transitions of pieces of these lengths that a policy has collected, in columns."""
+    draw, rows = np.random.default_rng(seed), []
+    size = policy.cfg.model.get("obs_shape")
+    for length in lengths:
+        obs = torch.from_numpy(draw.random(size, np.float32))
+        for i in range(length):
+            following = torch.from_numpy(draw.random(size, np.float32))
+            ends = i == length - 1 and (is_whole or bool(draw.integers(2)))
+            step = Timestep(following, torch.from_numpy(draw.standard_normal(1, np.float32)), ends, {})
+            rows.append(
+                {**policy.collect_mode.process_transition(obs, forward(policy, obs), step), **FLAGS[flags](ends, draw)}
+            )
+            obs = following
+    samples = Samples.of(rows)
+    samples.lengths, samples.is_chained = np.array(lengths), True
+    return samples
+
+
+@pytest.mark.parametrize("flags", ["done", "all flags", "truncated"])
+@pytest.mark.parametrize("name", POLICIES)
+def test_samples_of_all_pieces_are_those_of_each(name, flags):
+    policy, get_train_sample = policy_of(name), policy_of(name).collect_mode.get_train_sample
+    assert takes_pieces(get_train_sample)
+    for seed, lengths in enumerate(([1], [7, 1, 20, 3, 3, 12], [2, 1, 1])):
+        together = collect(policy, lengths, flags, seed, is_whole=name in EPISODES)
+        parts = [get_train_sample(part) for part in parts_of(together)]
+        assert_same(get_train_sample(together), parts)
+
+
+# That one values the last observations of each piece.
+@pytest.mark.parametrize("name", [name for name in POLICIES if name != "ppo that ignores done"])
+def test_many_pieces_take_as_many_python_calls_as_two(name):
+    policy, get_train_sample = policy_of(name), policy_of(name).collect_mode.get_train_sample
+    few, many = (collect(policy, [3, 14] * count, "done", is_whole=True) for count in (1, 20))
+    get_train_sample(collect(policy, [3, 14], "done", is_whole=True))  # fills caches
+    assert python_calls(get_train_sample, few) == python_calls(get_train_sample, many)
+
+
+def test_all_policies_of_the_package_take_pieces():
+    classes = {cls for cls in map(POLICY_REGISTRY.get, POLICY_REGISTRY) if cls.__module__.startswith("ding.policy.")}
+    assert len(classes) > 30
+    for cls in classes:
+        assert takes_pieces(MethodType(cls._get_train_sample, object())), cls
+
+
+class Overriding(DQNPolicy):
+    def _get_train_sample(self, transitions):
+        return super()._get_train_sample(transitions)
+
+
+class Wrapping(DQNPolicy):
+    @functools.wraps(DQNPolicy._get_train_sample)
+    def _get_train_sample(self, transitions):
+        return DQNPolicy._get_train_sample(self, transitions)
+
+
+class Declared(DQNPolicy):
+    @accepts_pieces
+    def _get_train_sample(self, transitions):
+        return transitions
+
+
+def test_only_the_declared_function_itself_takes_pieces():
+    cfg = policy_of("dqn").cfg
+    taken = {
+        cls: takes_pieces(cls(cfg, enable_field=["collect"]).collect_mode.get_train_sample)
+        for cls in (DQNPolicy, Overriding, Wrapping, Declared)
+    }
+    assert list(taken.values()) == [True, False, False, True]
+    own = policy_of("dqn").collect_mode.get_train_sample
+    for other in (functools.partial(own), lambda data: own(data), own.__func__, list):
+        assert not takes_pieces(other)
