@@ -22,7 +22,7 @@ from ding.rl_utils.log_prob import ActionTerms, categorical_terms, gaussian_term
 from ding.rl_utils.returns import bootstrap_mask
 from ding.torch_utils.data_helper import to_device
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, one_of
-from ding.utils.data.samples import END_FLAGS, last_rows, lengths_of
+from ding.utils.data.samples import END_FLAGS, last_rows
 from ding.utils.pytorch_ddp_dist_helper import allreduce_data
 from ding.utils.running_stats import RunningMeanStd
 from ding.utils.state_loading import load_parts, parts_state
@@ -255,11 +255,8 @@ class ActorCriticPolicy(StochasticPolicy):
         flag = torch.from_numpy(ends)
         next_value = torch.cat([value[1:], torch.zeros_like(value[:1])])
         next_value[flag] = 0
-        all_rows = np.flatnonzero(ends & goes_on)
-        # The bits of a value depend on the size of the batch: those of each fragment are computed on their own.
-        for rows in np.split(all_rows, all_rows.searchsorted(lengths_of(transitions).cumsum())):
-            if rows.size == 0:
-                continue
+        rows = np.flatnonzero(ends & goes_on)
+        if rows.size:
             observations = batch_observations(transitions, "next_obs", rows)
             if self._cuda:
                 observations = to_device(observations, self._device)
