@@ -19,6 +19,7 @@ from ding.envs.env_manager.subprocess_env_manager import (
     SyncSubprocessEnvManager,
     setup_ding_env_manager,
 )
+from ding.envs.env_manager.vector_env_manager import VectorEnvManager
 
 __all__ = [
     "AsyncSubprocessEnvManager",
@@ -34,6 +35,7 @@ __all__ = [
     "SubprocessEnvManagerV2",
     "SyncSubprocessEnvManager",
     "UnknownEnvError",
+    "VectorEnvManager",
     "create_env_manager",
     "get_env_manager_cls",
     "setup_ding_env_manager",

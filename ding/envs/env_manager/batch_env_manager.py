@@ -146,7 +146,8 @@ class BatchEnvManager(BaseEnvManager):
     def __init__(self, cfg: Mapping[str, Any] = EasyDict(), env_fn: list[Callable[[], Any]] | None = None) -> None:
         merged = {**self.default_config(), **cfg}
         count = int(merged["env_num"]) if env_fn is None else len(env_fn)
-        stand_in = partial(PooledEnv, *self._prepare(merged, _env_section(env_fn), count))
+        self._env_num = count
+        stand_in = partial(PooledEnv, *self._prepare(merged, _env_section(env_fn)))
         super().__init__([stand_in] * count, cfg)
         self._env_states = EnvStates(count)
         self._state_numbers = self._env_states.numbers
@@ -159,7 +160,7 @@ class BatchEnvManager(BaseEnvManager):
         self._is_reseeded = False
 
     @abstractmethod
-    def _prepare(self, cfg: Mapping[str, Any], env_cfg: Mapping[str, Any], count: int) -> tuple[str, Any, Any]:
+    def _prepare(self, cfg: Mapping[str, Any], env_cfg: Mapping[str, Any]) -> tuple[str, Any, Any]:
         """Read the config; return the name of the env, its observation and its action space."""
 
     def seed(self, seed: Seeds, dynamic_seed: bool | None = None) -> None:
@@ -249,11 +250,10 @@ class BatchEnvManager(BaseEnvManager):
         if step is None:
             empty = Column(Kind.OBJECT, [])
             return BlockStep([], np.zeros(0, np.int64), empty, empty, [], [], None, [])
-        if step.env_ids == env_ids:
-            if not step.any_ends:
-                step.ready = Ready(step.env_ids, step.ids, step.obs, self._episodes[step.ids])
-            elif self._ready_mask()[step.ids].all():
-                step.ready = Ready(step.env_ids, step.ids, self._rows(step.ids), self._episodes[step.ids])
+        mask = self._ready_mask()
+        if step.env_ids == env_ids and np.count_nonzero(mask) == len(ids) and mask[ids].all():  # and no other waits
+            obs = self._rows(ids) if step.any_ends else step.obs
+            step.ready = Ready(step.env_ids, ids, obs, self._episodes[ids])
         return step
 
     @abstractmethod
@@ -301,12 +301,11 @@ class BatchEnvManager(BaseEnvManager):
         info = InfoColumns(columns, len(ids), rows_of)
         return BlockStep(ids.tolist(), ids, obs, reward, dones, info, None, codes=end_codes(terminated, truncated))
 
-    def _begin(self, ids: IntArray, obs: Node) -> None:
-        """Note that episodes have begun with these observations."""
+    def _begin(self, ids: IntArray) -> None:
+        """Note that episodes of these envs have begun."""
         self._returns[ids] = 0.0
         self._episodes[ids] += 1
         self._state_numbers[ids] = EnvState.RUN
-        self._show(ids, obs)
 
     # What each env shows: a batch of all envs is kept as it is, and copied before rows of it are replaced.
 

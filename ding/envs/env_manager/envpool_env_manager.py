@@ -66,7 +66,7 @@ class PoolEnvManager(BatchEnvManager):
         BatchEnvManager.settings,
     )
 
-    def _prepare(self, cfg: Mapping[str, Any], env_cfg: Mapping[str, Any], count: int) -> tuple[str, Any, Any]:
+    def _prepare(self, cfg: Mapping[str, Any], env_cfg: Mapping[str, Any]) -> tuple[str, Any, Any]:
         refuse_foreign(env_cfg, "env_pool", ", and put options of EnvPool into env.manager.kwargs")
         self._task_id = env_cfg.get("env_id") if cfg["env_id"] is None else cfg["env_id"]
         if not isinstance(self._task_id, str):
@@ -78,9 +78,9 @@ class PoolEnvManager(BatchEnvManager):
         self._options = {**options, **({} if limit is None else {"max_episode_steps": limit}), **cfg["kwargs"]}
         self._library = _envpool()
         self._pool: Any = None
-        self._batch_size = min(int(cfg["batch_size"]), count)
-        self._is_sync = self._batch_size == count
-        self._owed = np.zeros(count, np.int64)  # by env the number of answers that EnvPool has yet to return
+        self._batch_size = min(int(cfg["batch_size"]), self._env_num)
+        self._is_sync = self._batch_size == self._env_num
+        self._owed = np.zeros(self._env_num, np.int64)  # by env the number of answers that EnvPool has yet to return
         spec = self._library.make_spec(self._task_id, **self._options)
         return self._task_id, spec.gymnasium_observation_space, spec.gymnasium_action_space
 
@@ -150,7 +150,8 @@ class PoolEnvManager(BatchEnvManager):
         in_force = (self._owed[ids] == 0) & (last_row[ids] == rows)
         is_first = in_force & (self._state_numbers[ids] == EnvState.RESET)
         if is_first.any():
-            self._begin(ids[is_first], rows_of_node(obs, is_first))
+            self._begin(ids[is_first])
+            self._show(ids[is_first], rows_of_node(obs, is_first))
         is_step: BoolArray = in_force & ~is_first
         return is_step
 
@@ -158,7 +159,8 @@ class PoolEnvManager(BatchEnvManager):
         if len(ids):
             self._state_numbers[ids] = EnvState.RESET
             obs, _ = self._pool.reset(ids.astype(np.int32))
-            self._begin(ids, _node(obs))
+            self._begin(ids)
+            self._show(ids, _node(obs))
 
     def _reset_all(self) -> None:
         self._state_numbers[:] = EnvState.RESET

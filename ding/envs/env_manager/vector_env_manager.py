@@ -1,0 +1,369 @@
+"""An env manager over the vector envs of gymnasium: native ones, `SyncVectorEnv`, `AsyncVectorEnv`, or the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import torch
+
+from ding.envs.env.gymnasium_source import GymnasiumSource, resolve_id
+from ding.envs.env.gymnasium_spaces import as_observation
+from ding.envs.env_manager.base_env_manager import EnvState
+from ding.envs.env_manager.batch_env_manager import BatchEnvManager, refuse_foreign, rows_of_node, with_rows_put
+from ding.envs.env_manager.block import BlockStep, BoolArray, InfoColumns, Ready, stacked
+from ding.utils.config_helper import ConfigError, Setting, Settings, anything, instance_of, one_of
+from ding.utils.data.samples import Column, IntArray, Kind, Node
+from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
+from ding.utils.showing import shown
+
+# Keys of infos for the terminal observations and infos of envs that begin the next episode in the same step.
+_FINAL_OBS, _FINAL_INFO = ("final_obs", "final_observation"), "final_info"
+
+
+class Autoreset(Enum):
+    """When a vector env begins the next episode of an env: gymnasium's modes by their values."""
+
+    NEXT_STEP = "NextStep"
+    SAME_STEP = "SameStep"
+    DISABLED = "Disabled"
+
+
+@ENV_MANAGER_REGISTRY.register("vector_env")
+class VectorEnvManager(BatchEnvManager):
+    """Steps the envs of a `gymnasium.vector.VectorEnv`.
+
+    The vector env is what `gymnasium.make_vec` makes of `env_id`, or of the `env_id` in the config of `env_fn`. Or it
+    is what `vector_env(num_envs=n)` returns, for simulators that make their own; their tensors are copied to numpy
+    arrays, and actions are given to them as tensors on the same device. The envs are not those of `env_fn`, so an env
+    section with `act_scale` is refused, and one with wrappers unless the vector env is made of single envs.
+
+    What `metadata["autoreset_mode"]` says of the vector env is followed, so that every step is returned once, a
+    terminal timestep has the terminal observation, and the steps that only reset an env are not returned: with
+    `NEXT_STEP` an env whose episode has ended is ready again one step later.
+
+    A vector env steps all of its envs. So a running env that is left out of a step takes one all the same, and that
+    episode is dropped: the env is ready again when its next one begins. The same holds for a `reset` of some envs,
+    unless the mode is `DISABLED`. While no env is ready, `ready_obs` begins episodes.
+
+    Seeds are given to the vector env's `reset`: at `launch`, and at the next `reset()` after `seed`. `info` has what
+    the vector env reports of the env, the bools `terminated` and `truncated`, and at the last step
+    `eval_episode_return`.
+
+    Args:
+        cfg: missing values are filled from `default_config()`.
+        env_fn: one function for each env, which sets the number of envs; without it, `cfg.env_num` does.
+
+    Raises:
+        ConfigError: a config value is not allowed, there is no env, it says no autoreset mode, or its observations are
+            not arrays.
+
+    Example:
+        >>> manager = VectorEnvManager({"env_id": "CartPole-v1", "env_num": 2})
+        >>> manager.seed(0)
+        >>> manager.launch()
+        >>> timesteps = manager.step({env_id: 0 for env_id in manager.ready_obs})
+        >>> {env_id: timestep.done for env_id, timestep in timesteps.items()}
+        {0: False, 1: False}
+        >>> manager.close()
+    """
+
+    simulator = "a vector env"
+    settings = Settings(
+        {
+            "vectorization_mode": Setting(
+                None,
+                one_of(None, "vector_entry_point", "sync", "async"),
+                "The env's own vector env, one that steps single envs in turn, or one that steps each in a process; "
+                "None for the first if the env has one, else the second.",
+            ),
+            "vector_env": Setting(None, anything, "Function of `num_envs` that makes the vector env instead."),
+            "autoreset_mode": Setting(
+                None,
+                one_of(None, *(mode.value for mode in Autoreset)),
+                "When the vector env resets an env; None for what its metadata says.",
+            ),
+            "kwargs": Setting({}, instance_of(dict), "Further arguments of the env, or of `vector_env`."),
+            "vector_kwargs": Setting(
+                {}, instance_of(dict), "Further arguments of `SyncVectorEnv` or `AsyncVectorEnv`."
+            ),
+        },
+        BatchEnvManager.settings,
+    )
+
+    def _prepare(self, cfg: Mapping[str, Any], env_cfg: Mapping[str, Any]) -> tuple[str, Any, Any]:
+        self._vector_cfg, self._env_section = cfg, env_cfg
+        self._device: torch.device | None = None  # of a vector env that speaks in tensors
+        self._has_ended = np.zeros(self._env_num, np.bool_)  # in the last step of the vector env
+        self._vector: Any = self._make_vector()
+        self._mode = self._read_mode()
+        space = self._vector.single_observation_space
+        if not _is_of_arrays(space):
+            self._vector.close()
+            raise ConfigError(f"a vector env with the observation space {space} is not supported; use 'subprocess'")
+        return str(self._vector), space, self._vector.single_action_space
+
+    @property
+    def ready_obs_id(self) -> list[int]:
+        """Ids of the envs that wait for an action; see `ready_obs`."""
+        return self.ready_block().env_ids
+
+    def ready_block(self, env_ids: Sequence[int] | None = None) -> Ready:
+        """The envs that wait for an action, or those of `env_ids` that do; if none does, episodes are begun."""
+        if not self._ready_mask().any():
+            self.wait_another()
+        return super().ready_block(env_ids)
+
+    def wait_another(self) -> bool:
+        """Drop the running episodes and wait until another env is ready; False, at once, if none will be."""
+        waiting = self._state_numbers == EnvState.RESET
+        if not waiting.any():
+            return False
+        if self._mode is Autoreset.NEXT_STEP and (self._has_ended & waiting).any():
+            self._step_vector(None, np.zeros(0, np.int64))
+        else:
+            self._reset_all(waiting | self._ready_mask())
+        return True
+
+    # What the vector env is given and returns. It may write into its arrays later, so all is copied.
+
+    def _exchange(self, actions: np.ndarray | None, ids: IntArray) -> BlockStep | None:
+        return None if actions is None else self._step_vector(actions, ids)
+
+    def _step_vector(self, actions: np.ndarray | None, ids: IntArray) -> BlockStep | None:
+        """Step the vector env; return the step of the envs `ids`, None if there are none."""
+        is_all, had_ended = len(ids) == self._env_num and bool((ids == self._all_ids).all()), self._has_ended
+        if not is_all:
+            actions = self._with_idle(actions, ids)
+        obs, rewards, terminated, truncated, infos = self._vector.step(self._to_vector(actions))
+        obs, rewards = _own(obs), np.array(_array(rewards), np.float64).reshape(self._env_num)
+        terminated, truncated = np.array(_array(terminated), np.bool_), np.array(_array(truncated), np.bool_)
+        self._has_ended = ended = terminated | truncated
+        self._shown, self._is_shown_shared = obs, True
+        if self._mode is Autoreset.SAME_STEP and ended.any():
+            obs, infos = _with_final(obs, infos, ended)
+        rows: Any = slice(None) if is_all else ids
+        columns = _info_columns(infos, rows, self._env_num)
+        if self._mode is Autoreset.DISABLED and ended.any():
+            self._reset_masked(ended)
+        step = None
+        if len(ids):
+            own = obs if is_all else rows_of_node(obs, ids)
+            step = self._block(ids, own, rewards[rows], terminated[rows], truncated[rows], columns)
+        begun = had_ended if self._mode is Autoreset.NEXT_STEP else ended
+        self._begin(np.flatnonzero(begun & (self._state_numbers == EnvState.RESET)))
+        return step
+
+    def _with_idle(self, actions: np.ndarray | None, ids: IntArray) -> np.ndarray:
+        """An action for each env; the running episodes of envs that are not acted in are dropped."""
+        batch: np.ndarray = np.repeat(self._actions.idle[None], self._env_num, axis=0)
+        left_out = self._ready_mask()
+        if actions is not None:
+            batch[ids], left_out[ids] = actions, False
+        self._state_numbers[left_out] = EnvState.RESET
+        return batch
+
+    def _to_vector(self, actions: Any) -> Any:
+        return actions if self._device is None else torch.as_tensor(actions, device=self._device)
+
+    def _reset_masked(self, mask: BoolArray) -> None:
+        """Reset these envs of a vector env that leaves that to the caller."""
+        obs, _ = self._vector.reset(options={"reset_mask": mask.copy()})
+        self._shown = with_rows_put(self._shown, mask, rows_of_node(_own(obs), mask))
+        self._is_shown_shared = False
+
+    def _reset_all(self, mask: BoolArray) -> None:
+        """Reset the vector env; the episodes of the envs in `mask` begin."""
+        seed, self._is_reseeded = self._sent_seeds if self._is_reseeded else None, False
+        obs, _ = self._vector.reset(seed=seed)
+        self._device = next((leaf.device for leaf in _leaves(obs) if isinstance(leaf, torch.Tensor)), None)
+        self._shown, self._is_shown_shared = _own(obs), True
+        self._has_ended = np.zeros(self._env_num, np.bool_)
+        self._begin(np.flatnonzero(mask))
+
+    def _reset_envs(self, env_ids: list[int]) -> None:
+        mask = np.zeros(self._env_num, np.bool_)
+        mask[env_ids] = True
+        if mask.all():
+            self._reset_all(mask)
+        elif self._mode is Autoreset.DISABLED:
+            self._reset_masked(mask)
+            self._begin(np.flatnonzero(mask))
+        else:
+            self._state_numbers[mask] = EnvState.RESET
+            if not self._ready_mask().any():
+                self.wait_another()
+
+    def _create_env(self, env_id: int) -> None:
+        self._envs[env_id] = self._env_ref
+        if self._vector is None:
+            self._vector = self._make_vector()
+        self._is_reseeded = self._sent_seeds is not None
+
+    def _close_envs(self) -> list[Exception]:
+        vector, self._vector = self._vector, None
+        if vector is not None:
+            vector.close()
+        return super()._close_envs()
+
+    # Making the vector env.
+
+    def _make_vector(self) -> Any:
+        import gymnasium
+
+        cfg, env_cfg, count = self._vector_cfg, self._env_section, self._env_num
+        if cfg["vector_env"] is not None:
+            refuse_foreign(env_cfg, "vector_env", "")
+            vector = cfg["vector_env"](num_envs=count, **cfg["kwargs"])
+            if not isinstance(vector, gymnasium.vector.VectorEnv) or vector.num_envs != count:
+                raise ConfigError(
+                    f"env.manager.vector_env gave {shown(vector)}, which is not a gymnasium.vector.VectorEnv of "
+                    f"{count} envs"
+                )
+            return vector
+        refuse_foreign(env_cfg, "vector_env", "; use 'subprocess' to have actions scaled", ("act_scale", "env_wrapper"))
+        own_id = {} if cfg["env_id"] is None else {"env_id": cfg["env_id"]}
+        source = GymnasiumSource.from_config(
+            {**env_cfg, **own_id, "kwargs": {**env_cfg.get("kwargs", {}), **cfg["kwargs"]}}
+        )
+        mode = cfg["vectorization_mode"] or ("vector_entry_point" if _has_entry_point(source) else "sync")
+        if mode == "vector_entry_point":
+            return _native(source, count)
+        if source.is_instance:
+            raise ConfigError(f"env.env = {shown(source.env)} is one env; give a function that makes it")
+        kind = gymnasium.vector.SyncVectorEnv if mode == "sync" else gymnasium.vector.AsyncVectorEnv
+        disabled = gymnasium.vector.AutoresetMode(Autoreset.DISABLED.value)
+        return kind([source.make] * count, **{"autoreset_mode": disabled, **cfg["vector_kwargs"]})
+
+    def _read_mode(self) -> Autoreset:
+        stated = self._vector_cfg["autoreset_mode"] or self._vector.metadata.get("autoreset_mode")
+        try:
+            return Autoreset(getattr(stated, "value", stated))
+        except ValueError:
+            self._vector.close()
+            raise ConfigError(
+                f"{shown(self._vector)} does not say when it resets an env: metadata['autoreset_mode'] is {stated!r}; "
+                f"set env.manager.autoreset_mode to one of {[mode.value for mode in Autoreset]}"
+            ) from None
+
+
+def _native(source: GymnasiumSource, count: int) -> Any:
+    """The vector env that is an env's own."""
+    import gymnasium
+
+    if source.env_id is None or source.wrappers:
+        raise ConfigError(
+            "an env's own vector env takes an env_id, and no wrappers of single envs; set env.manager."
+            "vectorization_mode to 'sync' or 'async'"
+        )
+    env_id, limit = resolve_id(source.env_id)
+    limit = source.max_episode_steps or limit
+    limits = {} if limit is None else {"max_episode_steps": limit}
+    return gymnasium.make_vec(env_id, count, "vector_entry_point", **{**limits, **source.kwargs})
+
+
+def _has_entry_point(source: GymnasiumSource) -> bool:
+    import gymnasium
+
+    if source.env_id is None or source.wrappers:
+        return False
+    return gymnasium.spec(resolve_id(source.env_id)[0]).vector_entry_point is not None
+
+
+def _is_of_arrays(space: Any) -> bool:
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = space.values() if isinstance(space, spaces.Dict) else space
+        return all(map(_is_of_arrays, parts))
+    return isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+
+
+def _array(value: Any) -> np.ndarray:
+    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+
+
+def _leaves(obs: Any) -> Iterator[Any]:
+    if isinstance(obs, Mapping | tuple):
+        for part in obs.values() if isinstance(obs, Mapping) else obs:
+            yield from _leaves(part)
+    else:
+        yield obs
+
+
+def _own(obs: Any) -> Node:
+    """Copies of observations as columns of arrays, float32 for float64."""
+    if isinstance(obs, Mapping):
+        return {key: _own(part) for key, part in obs.items()}
+    if isinstance(obs, tuple):
+        return tuple(_own(part) for part in obs)
+    array = _array(obs)
+    dtype = np.dtype(np.float32) if array.dtype == np.float64 else array.dtype
+    return Column(Kind.ARRAY, np.array(array, dtype, order="C"))
+
+
+def _with_final(obs: Node, infos: Mapping[str, Any], ended: BoolArray) -> tuple[Node, dict[str, Any]]:
+    """Observations and infos with those of the terminal steps for the envs whose episodes have ended."""
+    final = next((infos[key] for key in _FINAL_OBS if key in infos), None)
+    if final is None:
+        raise ValueError(
+            f"the episodes of the envs {np.flatnonzero(ended).tolist()} have ended, but the infos of the vector env "
+            f"have no terminal observations {_FINAL_OBS[0]!r}; wrap it so that they do, or use another autoreset mode"
+        )
+    if isinstance(final, np.ndarray) and final.dtype == object:
+        rows = stacked([as_observation(row) for row in final[ended]])
+    else:
+        rows = rows_of_node(_own(final), ended)
+    skipped = {name for key in (*_FINAL_OBS, _FINAL_INFO) for name in (key, f"_{key}")}
+    rest = {key: value for key, value in infos.items() if key not in skipped}
+    final_infos = infos.get(_FINAL_INFO)
+    if isinstance(final_infos, Mapping):
+        rest = _merged_infos(rest, final_infos, ended)
+    return with_rows_put(obs, ended, rows), rest
+
+
+def _merged_infos(infos: Mapping[str, Any], final: Mapping[str, Any], ended: BoolArray) -> dict[str, Any]:
+    """The infos, with those of the terminal steps for the envs whose episodes have ended."""
+    merged = dict(infos)
+    for key, value in final.items():
+        if _is_mask(key, final):
+            continue
+        has_entry = ended & _mask_of(key, final, len(ended))
+        if isinstance(value, Mapping):
+            value = _merged_infos(infos.get(key, {}), value, ended)
+        elif key in infos:
+            value = _array(infos[key]).copy()
+            value[ended] = _array(final[key])[ended]
+        merged[key] = value
+        merged[f"_{key}"] = np.where(ended, has_entry, _mask_of(key, infos, len(ended)))
+    return merged
+
+
+def _is_mask(key: Any, infos: Mapping[str, Any]) -> bool:
+    return isinstance(key, str) and key.startswith("_") and key[1:] in infos
+
+
+def _mask_of(key: str, infos: Mapping[str, Any], count: int) -> BoolArray:
+    """Which envs have an entry."""
+    mask = infos.get(f"_{key}", np.full(count, key in infos))
+    return _array(mask).astype(np.bool_)
+
+
+def _info_columns(infos: Mapping[str, Any], rows: Any, env_num: int) -> tuple[dict[str, Any], dict[str, BoolArray]]:
+    """The infos of these envs for `InfoColumns`: `_key` says which envs have an entry `key`."""
+    columns: dict[str, Any] = {}
+    rows_of: dict[str, BoolArray] = {}
+    count = env_num if isinstance(rows, slice) else len(rows)
+    for key, value in infos.items():
+        if _is_mask(key, infos):
+            rows_of[key[1:]] = _mask_of(key[1:], infos, env_num)[rows]
+        elif isinstance(value, Mapping):
+            nested, nested_rows = _info_columns(value, rows, env_num)
+            columns[key] = InfoColumns(nested, count, nested_rows)
+        elif isinstance(value, np.ndarray | torch.Tensor) and value.shape[:1] == (env_num,):
+            columns[key] = np.array(_array(value)[rows])
+        else:
+            columns[key] = [value] * count
+    return columns, rows_of

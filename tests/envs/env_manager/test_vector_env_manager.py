@@ -1,0 +1,341 @@
+"""Vector envs of gymnasium: every step exactly once, in each autoreset mode, and what configs may say of them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import gymnasium
+import numpy as np
+import pytest
+from easydict import EasyDict
+
+from ding.envs import GymnasiumEnv, VectorEnvManager, create_env_manager
+from ding.envs.env_manager.block import end_code
+from ding.utils.config_helper import ConfigError
+from ding.utils.data.samples import node_rows
+from tests.envs.env_manager.scripted_env import needs_reset_masks
+
+pytestmark = needs_reset_masks
+if hasattr(gymnasium.vector, "AutoresetMode"):
+    from tests.envs.env_manager.counting_vector_env import MANY, REAL, CountingVectorEnv
+
+MODES = ("NextStep", "SameStep", "Disabled")
+LENGTHS = (3, 1, 4, 0)
+
+
+def counting(mode="NextStep", lengths=LENGTHS, seed=None, **more):
+    own = {
+        "lengths": lengths,
+        "mode": mode,
+        **{key: more.pop(key) for key in ("limit", "form", "actions") if key in more},
+    }
+    manager = VectorEnvManager({"vector_env": CountingVectorEnv, "kwargs": own, "env_num": len(lengths), **more})
+    if seed is not None:
+        manager.seed(seed)
+    manager.launch()
+    return manager
+
+
+def play(manager, rounds, act=lambda ids, t: (ids + t) % 10):
+    """By env the episodes, as lists of (obs, action, reward, next obs, terminated, truncated, info)."""
+    episodes = {}
+    ready = manager.ready_block()
+    for t in range(rounds):
+        before = dict(zip(ready.env_ids, zip(node_rows(ready.obs), ready.episodes.tolist(), strict=True), strict=True))
+        actions = np.asarray(act(ready.ids, t))
+        by_env = dict(zip(ready.env_ids, actions.tolist(), strict=True))
+        step = manager.step_block(actions[:, None], ready.env_ids)
+        assert step.env_ids == ready.env_ids
+        assert step.codes.tolist() == [end_code(info) for info in step.infos]
+        for env_id, (obs, reward, done, info) in zip(step.env_ids, step.timesteps(), strict=True):
+            shown, episode = before[env_id]
+            assert done is (info["terminated"] or info["truncated"]) and (reward.dtype, reward.shape) == (
+                np.float32,
+                (1,),
+            )
+            entry = shown.tolist(), by_env[env_id], reward.item(), obs.tolist(), info["terminated"], info["truncated"]
+            episodes.setdefault((env_id, episode), []).append((*entry, info))
+        ready = manager.ready_block() if step.ready is None else step.ready
+    return episodes
+
+
+@pytest.mark.parametrize("limit", [10**9, 2])
+@pytest.mark.parametrize("lengths", [LENGTHS, (2, 2, 2), (1, 1), (0, 0), (1,)], ids=str)
+@pytest.mark.parametrize("mode", MODES)
+def test_every_step_is_returned_once_between_the_observations_that_belong_to_it(mode, lengths, limit):
+    with counting(mode, lengths, limit=limit) as manager:
+        episodes = play(manager, 24)
+        steps_of_vector = len(manager._vector.given)
+    for (env_id, number), steps in episodes.items():
+        total = 0.0
+        for k, (obs, action, reward, after, terminated, truncated, info) in enumerate(steps):
+            acted = sum(step[1] for step in steps[:k])
+            assert obs == [env_id, number - 1, k, acted]
+            assert after == [env_id, number - 1, k + 1, acted + action]
+            assert reward == action * 0.5 + k + 1
+            assert terminated is (k + 1 == lengths[env_id])
+            assert truncated is (not terminated and k + 1 == limit)
+            total += reward
+            ends = terminated or truncated
+            expected = {"step": k + 1, "terminated": terminated, "truncated": truncated}
+            if (k + 1) % 2:
+                expected["odd"] = k + 1
+                assert info.pop("nested")["note"].tolist() == after
+            if ends:
+                expected["eval_episode_return"] = total
+            assert info == expected
+            assert ends is (k + 1 == len(steps)) or not ends
+    for env_id, length in enumerate(lengths):
+        length = min(length or limit, limit)
+        of_env = [len(steps) for (i, _), steps in sorted(episodes.items()) if i == env_id]
+        assert [number for i, number in sorted(episodes) if i == env_id] == list(range(1, len(of_env) + 1))
+        assert all(count == length for count in of_env[:-1]) and of_env[-1] <= length
+        # With NEXT_STEP, each episode costs one more step of the vector env.
+        cost = length + (mode == "NextStep")
+        assert sum(of_env) == sum(step % cost < length for step in range(steps_of_vector))
+    assert steps_of_vector == 24 or (mode == "NextStep" and steps_of_vector > 24)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_dicts_and_blocks_say_the_same(mode):
+    with counting(mode) as manager, counting(mode) as twin:
+        for t in range(20):
+            ready, shown = manager.ready_block(), twin.ready_obs
+            assert ready.env_ids == list(shown) == twin.ready_obs_id
+            for row, obs in zip(node_rows(ready.obs), shown.values(), strict=True):
+                assert (row.dtype, row.tolist()) == (np.float32, obs.tolist()) and obs.dtype == np.float32
+            step = manager.step_block([np.array([t % 10])] * len(shown), ready.env_ids)
+            timesteps = twin.step(dict.fromkeys(shown, t % 10))
+            assert step.env_ids == list(timesteps)
+            for one, other in zip(step.timesteps(), timesteps.values(), strict=True):
+                assert (one.obs.tolist(), one.reward.tolist(), one.done) == (
+                    other.obs.tolist(),
+                    other.reward.tolist(),
+                    other.done,
+                )
+                assert {**one.info, "nested": 0} == {**other.info, "nested": 0}
+
+
+@pytest.mark.parametrize("form", ["array", "dict", "number", "tensor"])
+@pytest.mark.parametrize("mode", MODES)
+def test_what_was_handed_out_is_never_written_again(mode, form):
+    kept = []
+    with counting(mode, form=form) as manager:
+        for _ in range(12):
+            ready = manager.ready_block()
+            step = manager.step_block(np.zeros((len(ready.ids), 1), np.int64), ready.env_ids)
+            for item in [
+                *node_rows(ready.obs),
+                *step.timesteps(),
+                *([] if step.ready is None else node_rows(step.ready.obs)),
+            ]:
+                kept.append((item, repr(item)))
+    assert [text for item, text in kept if repr(item) != text] == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_observations_in_dicts_and_numbers_keep_their_form(mode):
+    with counting(mode, lengths=(2, 3), form="dict") as manager:
+        assert manager.observation_space["a"].dtype == np.float32
+        obs = manager.ready_obs[1]
+        assert (obs["a"].dtype, obs["a"].tolist(), obs["b"]["c"].shape) == (np.float32, [1, 0, 0, 0], ())
+        for _ in range(2):
+            timesteps = manager.step({0: 1, 1: 2})
+        assert timesteps[0].done and timesteps[0].obs["a"].tolist() == [0, 0, 2, 2]
+        assert (timesteps[0].obs["b"]["c"].item(), timesteps[1].obs["b"]["c"].item()) == (2, 2)
+        assert manager.ready_obs[1]["a"].tolist() == [1, 0, 2, 4]
+    with counting(mode, lengths=(2, 3), form="number") as manager:
+        for _ in range(2):
+            timesteps = manager.step({0: 1, 1: 2})
+        assert [(t.obs.item(), t.obs.shape, t.obs.dtype) for t in timesteps.values()] == [(2, (), np.int64)] * 2
+
+
+@pytest.mark.parametrize("actions, given", [("MANY", [[1, 3], [2, 0]]), ("REAL", [[0.5, -2], [1, 1.5]])])
+def test_actions_of_several_numbers_reach_their_env(actions, given):
+    space = {"MANY": MANY, "REAL": REAL}[actions]
+    with counting(lengths=(3, 3), actions=space) as manager:
+        manager.step_block(np.array(given), [0, 1])
+        manager.step({1: np.array(given[0]), 0: np.array(given[1])})
+        assert [batch.tolist() for batch in manager._vector.given] == [given, given[::-1]]
+        assert manager._vector.given[0].dtype == space.dtype
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_env_that_is_left_out_of_a_step_loses_its_episode(mode):
+    with counting(mode, lengths=(9, 3)) as manager:
+        assert manager.step({0: 1})[0].obs.tolist() == [0, 0, 1, 1]
+        assert (manager.ready_obs_id, manager.episodes_of([0, 1]).tolist()) == ([0], [1, 1])
+        with pytest.raises(AssertionError, match=r"actions are for envs \[1\], but only \[0\] are ready"):
+            manager.step({1: 1})
+        while manager.ready_obs_id == [0]:
+            manager.step({0: 1})
+        steps = int(manager.ready_obs[0][2])
+        assert steps == 3 + (mode == "NextStep")
+        assert manager.ready_obs[1].tolist() == [1, 1, 0, 0]
+        assert manager.episodes_of([0, 1]).tolist() == [1, 2]
+        step = manager.step_block([1, 1], [0, 1])
+        assert [row.tolist() for row in node_rows(step.obs)] == [[0, 0, steps + 1, steps + 1], [1, 1, 1, 1]]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_when_only_envs_without_an_end_are_waited_for_all_begin_again(mode):
+    with counting(mode, lengths=(0, 0), episode_num=5) as manager:
+        manager.step({0: 1})
+        manager.reset({0: None})
+        if mode == "Disabled":
+            assert manager.ready_obs_id == [0]
+            assert manager.wait_another() is True
+        assert manager.ready_obs_id == [0, 1]
+        assert all(obs[2] == 0 for obs in manager.ready_obs.values())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_envs_without_episodes_left_and_without_auto_reset_wait(mode):
+    with counting(mode, lengths=(2, 9), episode_num=1) as manager:
+        for _ in range(2):
+            manager.step({0: 1, 1: 1})
+        assert (manager.ready_obs_id, manager.env_state_done(0), manager.done) == ([1], True, False)
+        for _ in range(7):
+            timesteps = manager.step({1: 1})
+        assert timesteps[1].done and manager.done and manager.ready_obs == {}
+    with counting(mode, lengths=(2, 9), auto_reset=False) as manager:
+        for _ in range(2):
+            manager.step({0: 1, 1: 1})
+        assert manager.ready_obs_id == [1]
+        for _ in range(3):
+            manager.step({1: 1})
+        assert manager.ready_obs[1].tolist() == [1, 0, 5, 5]
+        manager.reset()
+        assert manager.ready_obs_id == [0, 1]
+
+
+def test_with_masked_resets_only_the_chosen_envs_are_reset():
+    with counting("Disabled", lengths=(9, 9)) as manager:
+        manager.step({0: 1, 1: 1})
+        manager.reset({1: None})
+        assert {i: obs.tolist() for i, obs in manager.ready_obs.items()} == {0: [0, 0, 1, 1], 1: [1, 1, 0, 0]}
+        assert manager.episodes_of([0, 1]).tolist() == [1, 2]
+
+
+def test_seeds_are_for_the_next_reset_of_all_envs():
+    with counting(lengths=(9, 9), seed=7) as manager:
+        vector = manager._vector
+        manager.reset()
+        manager.seed([3, 5])
+        manager.step({0: 1, 1: 1})
+        manager.reset()
+        manager.reset()
+        assert vector.seeds == [7, None, [3, 5], None]
+        manager.close()
+        manager.launch()
+        assert (manager._vector is not vector, manager._vector.seeds) == (True, [[3, 5]])
+
+
+def test_the_time_limit_of_the_env_section_and_its_id_make_a_native_vector_env():
+    env_fn = [partial(GymnasiumEnv, cfg=EasyDict(env_id="CartPole-v1", max_episode_steps=3))] * 5
+    with create_env_manager({"type": "vector_env"}, env_fn) as manager:
+        assert type(manager) is VectorEnvManager
+        manager.seed(0)
+        manager.launch()
+        assert type(manager._vector.unwrapped).__name__ == "CartPoleVectorEnv"
+        infos = [manager.step_block(np.ones((5, 1), np.int64), list(range(5))).infos for _ in range(3)]
+        assert [(info["terminated"], info["truncated"]) for info in infos[2]] == [(False, True)] * 5
+        assert infos[2][4]["eval_episode_return"] == 3.0
+
+
+@pytest.mark.parametrize("mode", ["sync", "async", None])
+def test_single_envs_with_wrappers_step_as_those_of_other_managers(mode):
+    cfg = EasyDict(env_id="CartPole-v1", wrappers=[(gymnasium.wrappers.TimeLimit, {"max_episode_steps": 5})])
+    own = GymnasiumEnv(cfg)
+    with VectorEnvManager({"vectorization_mode": mode}, [partial(GymnasiumEnv, cfg=cfg)] * 2) as manager:
+        manager.seed([4, 6])
+        manager.launch()
+        own._seeds = None
+        env = own._make(None)
+        obs, _ = env.reset(seed=6)
+        for t in range(12):
+            np.testing.assert_array_equal(manager.ready_obs[1], obs)
+            timesteps = manager.step({0: 0, 1: t % 2})
+            obs, _, terminated, truncated, _ = env.step(t % 2)
+            np.testing.assert_array_equal(timesteps[1].obs, obs)
+            assert timesteps[1].info["truncated"] is truncated
+            if terminated or truncated:
+                obs, _ = env.reset()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_sync_vector_env_hands_out_terminal_observations_in_each_mode(mode):
+    cfg = {"env_id": "CartPole-v1", "env_num": 3, "vectorization_mode": "sync"}
+    with VectorEnvManager({**cfg, "vector_kwargs": {"autoreset_mode": mode}}) as manager:
+        manager.seed(1)
+        manager.launch()
+        ends = 0
+        for _ in range(60):
+            timesteps = manager.step(dict.fromkeys(manager.ready_obs, 1))
+            for obs, _, done, info in timesteps.values():
+                assert done is bool(abs(obs[0]) > 2.4 or abs(obs[2]) > 0.20943951)  # where CartPole ends
+                assert "final_obs" not in info and "final_info" not in info
+                ends += done
+        assert ends >= 9
+
+
+@pytest.mark.parametrize(
+    "cfg, env_cfg, text",
+    [
+        ({}, None, "give one of env_id and env"),
+        (
+            {},
+            {"env_id": "CartPole-v1", "act_scale": True},
+            "env.act_scale has no meaning for the env manager vector_env",
+        ),
+        ({"vectorization_mode": "vector_entry_point"}, {"env_id": "CartPole-v1", "wrappers": [str]}, "no wrappers"),
+        ({"vectorization_mode": "fast"}, {"env_id": "CartPole-v1"}, "vectorization_mode = 'fast'"),
+        ({"vector_env": lambda num_envs: 3}, None, "gave 3, which is not a gymnasium.vector.VectorEnv of 1 envs"),
+        ({"vector_env": lambda num_envs: 3}, {"wrappers": [str]}, "env.wrappers has no meaning"),
+    ],
+)
+def test_a_config_that_a_vector_env_cannot_follow_is_refused(cfg, env_cfg, text):
+    env_fn = None if env_cfg is None else [partial(GymnasiumEnv, cfg=env_cfg)]
+    with pytest.raises(ConfigError, match=text):
+        VectorEnvManager({"env_num": 1, **cfg}, env_fn)
+
+
+def test_a_vector_env_that_does_not_say_when_it_resets_needs_a_setting():
+    def make(num_envs):
+        vector = CountingVectorEnv(num_envs, "SameStep", (2,))
+        vector.metadata = {}
+        return vector
+
+    with pytest.raises(
+        ConfigError, match=r"is None; set env.manager.autoreset_mode to one of \['NextStep', 'SameStep'"
+    ):
+        VectorEnvManager({"vector_env": make, "env_num": 1})
+    with VectorEnvManager({"vector_env": make, "env_num": 1, "autoreset_mode": "SameStep"}) as manager:
+        manager.launch()
+        manager.step({0: 1})
+        assert manager.step({0: 1})[0].obs.tolist() == [0, 0, 2, 2]
+
+
+def test_terminal_observations_that_are_missing_are_an_error():
+    with (
+        counting("NextStep", lengths=(1, 5), autoreset_mode="SameStep") as manager,
+        pytest.raises(
+            ValueError,
+            match=r"episodes of the envs \[0\] have ended, but the infos .* no terminal observations 'final_obs'",
+        ),
+    ):
+        manager.step({0: 1, 1: 1})
+
+
+def test_spaces_that_are_no_arrays_are_refused():
+    with pytest.raises(ConfigError, match="action space Text"):
+        counting(actions=gymnasium.spaces.Text(3))
+
+
+def test_a_state_keeps_counts_and_begins_new_episodes():
+    with counting(lengths=(9, 9)) as manager, counting(lengths=(9, 9)) as other:
+        manager.step({0: 1, 1: 1})
+        problems = other.load_state_dict(manager.state_dict())
+        assert problems == ["envs 0, 1: a vector env saves no states of envs; its running episode is dropped"]
+        assert other.episodes_of([0, 1]).tolist() == [2, 2]
+        assert [obs[2] for obs in other.ready_obs.values()] == [0, 0]
