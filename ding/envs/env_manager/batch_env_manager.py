@@ -20,6 +20,10 @@ from ding.utils.config_helper import ConfigError, Setting, Settings, instance_of
 from ding.utils.data.samples import Column, IntArray, Kind, Node, map_node, node_rows
 
 _STATES = tuple(EnvState)
+# As plain numbers: numpy asks a member of an enum for attributes of arrays, which takes longer than the comparison.
+RUN, RESET, DONE, NEED_RESET = (
+    int(state) for state in (EnvState.RUN, EnvState.RESET, EnvState.DONE, EnvState.NEED_RESET)
+)
 # Settings of an env section that make an env other than the one the simulator makes.
 _FOREIGN = ("env", "kwargs", "wrappers", "act_scale", "norm_obs", "env_wrapper")
 
@@ -262,7 +266,7 @@ class BatchEnvManager(BaseEnvManager):
 
     def _ready_mask(self) -> BoolArray:
         """Which envs wait for an action."""
-        ready: BoolArray = self._state_numbers == EnvState.RUN
+        ready: BoolArray = self._state_numbers == RUN
         return ready
 
     def _refuse(self, env_ids: list[int]) -> None:
@@ -295,8 +299,8 @@ class BatchEnvManager(BaseEnvManager):
             ended = ids[dones]
             self._env_episode_count[ended] += 1
             is_last = self._env_episode_count[ended] >= self._episode_num
-            follows = EnvState.RESET if self._auto_reset else EnvState.NEED_RESET
-            self._state_numbers[ended] = np.where(is_last, EnvState.DONE, follows)
+            follows = RESET if self._auto_reset else NEED_RESET
+            self._state_numbers[ended] = np.where(is_last, DONE, follows)
         reward = Column(Kind.ARRAY, rewards.astype(np.float32, copy=False)[:, None])
         info = InfoColumns(columns, len(ids), rows_of)
         return BlockStep(ids.tolist(), ids, obs, reward, dones, info, None, codes=end_codes(terminated, truncated))
@@ -305,7 +309,7 @@ class BatchEnvManager(BaseEnvManager):
         """Note that episodes of these envs have begun."""
         self._returns[ids] = 0.0
         self._episodes[ids] += 1
-        self._state_numbers[ids] = EnvState.RUN
+        self._state_numbers[ids] = RUN
 
     # What each env shows: a batch of all envs is kept as it is, and copied before rows of it are replaced.
 

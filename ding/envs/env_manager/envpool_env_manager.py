@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ding.envs.env_manager.base_env_manager import EnvState
-from ding.envs.env_manager.batch_env_manager import BatchEnvManager, refuse_foreign, rows_of_node
+from ding.envs.env_manager.batch_env_manager import RESET, RUN, BatchEnvManager, refuse_foreign, rows_of_node
 from ding.envs.env_manager.block import BlockStep, BoolArray
 from ding.utils.config_helper import ConfigError, Setting, Settings, instance_of, integer
 from ding.utils.data.samples import Column, IntArray, Kind, Node
@@ -92,7 +92,7 @@ class PoolEnvManager(BatchEnvManager):
         return self.ready_obs_id != ready
 
     def _ready_mask(self) -> BoolArray:
-        ready: BoolArray = (self._state_numbers == EnvState.RUN) & (self._owed == 0)
+        ready: BoolArray = (self._state_numbers == RUN) & (self._owed == 0)
         return ready
 
     # What EnvPool is given and returns. It answers every action and reset of an env once, in arrays of its own.
@@ -101,7 +101,7 @@ class PoolEnvManager(BatchEnvManager):
         if actions is not None:
             self._send(actions, ids)
         step = None
-        while step is None and (self._owed[self._state_numbers == EnvState.RUN] > 0).any():
+        while step is None and (self._owed[self._state_numbers == RUN] > 0).any():
             step = self._receive()
         return step
 
@@ -131,7 +131,7 @@ class PoolEnvManager(BatchEnvManager):
         self._show(ids, obs)
         step = self._block(ids, obs, rewards.astype(np.float32, copy=False), terminated, truncated, (infos, {}))
         if step.any_ends:
-            ended = ids[self._state_numbers[ids] == EnvState.RESET]
+            ended = ids[self._state_numbers[ids] == RESET]
             if self._is_sync:
                 self._reset_some(ended)
             else:  # any action resets an env whose episode has ended
@@ -148,7 +148,7 @@ class PoolEnvManager(BatchEnvManager):
         last_row = np.zeros(self._env_num, np.int64)
         last_row[ids] = rows
         in_force = (self._owed[ids] == 0) & (last_row[ids] == rows)
-        is_first = in_force & (self._state_numbers[ids] == EnvState.RESET)
+        is_first = in_force & (self._state_numbers[ids] == RESET)
         if is_first.any():
             self._begin(ids[is_first])
             self._show(ids[is_first], rows_of_node(obs, is_first))
@@ -157,13 +157,13 @@ class PoolEnvManager(BatchEnvManager):
 
     def _reset_some(self, ids: IntArray) -> None:
         if len(ids):
-            self._state_numbers[ids] = EnvState.RESET
+            self._state_numbers[ids] = RESET
             obs, _ = self._pool.reset(ids.astype(np.int32))
             self._begin(ids)
             self._show(ids, _node(obs))
 
     def _reset_all(self) -> None:
-        self._state_numbers[:] = EnvState.RESET
+        self._state_numbers[:] = RESET
         self._owed += 1
         self._pool.async_reset()
         while self._owed.sum() >= self._batch_size:

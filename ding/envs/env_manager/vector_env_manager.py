@@ -11,8 +11,7 @@ import torch
 
 from ding.envs.env.gymnasium_source import GymnasiumSource, resolve_id
 from ding.envs.env.gymnasium_spaces import as_observation
-from ding.envs.env_manager.base_env_manager import EnvState
-from ding.envs.env_manager.batch_env_manager import BatchEnvManager, refuse_foreign, rows_of_node, with_rows_put
+from ding.envs.env_manager.batch_env_manager import RESET, BatchEnvManager, refuse_foreign, rows_of_node, with_rows_put
 from ding.envs.env_manager.block import BlockStep, BoolArray, InfoColumns, Ready, stacked
 from ding.utils.config_helper import ConfigError, Setting, Settings, anything, instance_of, one_of
 from ding.utils.data.samples import Column, IntArray, Kind, Node
@@ -118,7 +117,7 @@ class VectorEnvManager(BatchEnvManager):
 
     def wait_another(self) -> bool:
         """Drop the running episodes and wait until another env is ready; False, at once, if none will be."""
-        waiting = self._state_numbers == EnvState.RESET
+        waiting = self._state_numbers == RESET
         if not waiting.any():
             return False
         if self._mode is Autoreset.NEXT_STEP and (self._has_ended & waiting).any():
@@ -153,7 +152,7 @@ class VectorEnvManager(BatchEnvManager):
             own = obs if is_all else rows_of_node(obs, ids)
             step = self._block(ids, own, rewards[rows], terminated[rows], truncated[rows], columns)
         begun = had_ended if self._mode is Autoreset.NEXT_STEP else ended
-        self._begin(np.flatnonzero(begun & (self._state_numbers == EnvState.RESET)))
+        self._begin(np.flatnonzero(begun & (self._state_numbers == RESET)))
         return step
 
     def _with_idle(self, actions: np.ndarray | None, ids: IntArray) -> np.ndarray:
@@ -162,7 +161,7 @@ class VectorEnvManager(BatchEnvManager):
         left_out = self._ready_mask()
         if actions is not None:
             batch[ids], left_out[ids] = actions, False
-        self._state_numbers[left_out] = EnvState.RESET
+        self._state_numbers[left_out] = RESET
         return batch
 
     def _to_vector(self, actions: Any) -> Any:
@@ -192,7 +191,7 @@ class VectorEnvManager(BatchEnvManager):
             self._reset_masked(mask)
             self._begin(np.flatnonzero(mask))
         else:
-            self._state_numbers[mask] = EnvState.RESET
+            self._state_numbers[mask] = RESET
             if not self._ready_mask().any():
                 self.wait_another()
 
