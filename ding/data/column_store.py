@@ -104,19 +104,22 @@ class ColumnStore(Ring):
     def put(self, items: Sequence[Any]) -> None:
         """Write at most `size` items to the next slots; items there are overwritten."""
         count = len(items)
-        slots = self.next_slots(count)
+        self.write(self.next_slots(count), items)
+        self.advance(count)
+
+    def write(self, slots: IntArray | slice, items: Sequence[Any]) -> None:
+        """Write items to `slots`; items there are overwritten. Counters do not change."""
         self.held[slots] = False
         self._write(slots, items)
-        self.advance(count)
+        self.held[slots] = True
 
     def replace(self, slot: int, item: Any) -> None:
         """Write one item to `slot`, or empty it if None. Counters do not change."""
-        self.held[slot] = False
         if item is None:
+            self.held[slot] = False
             self._forget_objects(np.array([slot]))
         else:
-            self._write(slice(slot, slot + 1), [item])
-            self.held[slot] = True
+            self.write(slice(slot, slot + 1), [item])
 
     def read(self, slots: IntArray) -> Sequence[Any]:
         """Returns the items in occupied `slots` [n]: `Samples`, or a list of objects."""
@@ -341,7 +344,7 @@ class ColumnStore(Ring):
 
     def _as_objects(self, node: Node) -> list[Any]:
         """Returns the stored values by slot."""
-        slots, objects = self.occupied(), [None] * self.size
+        slots, objects = np.flatnonzero(self.held), [None] * self.size
         for slot, value in zip(slots.tolist(), node_items(own_node(node, slots)), strict=True):
             objects[slot] = value
         return objects
@@ -351,7 +354,7 @@ class ColumnStore(Ring):
         for column in columns:
             for name, ring in [named for named in self._rings if column in (named[1].obs, named[1].next_obs)]:
                 self._rings.remove((name, ring))
-                slots = self.occupied()
+                slots = np.flatnonzero(self.held)
                 for each in (ring.obs, ring.next_obs):
                     values = own_column(each, slots).values()
                     each.data, each.rows = self._memory.allocate((self.size, *values.shape[1:]), values.dtype), None
@@ -371,7 +374,7 @@ class ColumnStore(Ring):
             )
         objects: list[Any] = [None] * self.size
         if self._columns is not None:
-            slots = self.occupied()
+            slots = np.flatnonzero(self.held)
             for slot, item in zip(slots.tolist(), self.read(slots), strict=True):
                 objects[slot] = item
         self._reset_columns()

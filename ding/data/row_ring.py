@@ -93,7 +93,7 @@ class RowRing:
         if self._capacity - self._used < count:
             self._reclaim(held)
             if self._capacity - self._used < max(count, self._capacity // 64):  # avoids a reclaim at each write
-                self._grow(max(int(_GROWTH * self._capacity), self._used + count))
+                self._repack(count, held)
 
     def _put_frames(self, frames: Array) -> IntArray:
         """Store the `frames` that are not among the recent ones. Returns the row of each frame."""
@@ -128,14 +128,22 @@ class RowRing:
         ages = (self._numbers[held] - self._first) % self._capacity
         self._used -= int(ages.min(initial=self._used))
 
-    def _grow(self, capacity: int) -> None:
+    def _repack(self, count: int, held: npt.NDArray[np.bool_]) -> None:
+        """Keep only the rows that are referred to, in a larger array if they leave too little space."""
+        first, capacity = self._first, self._capacity
+        ages = np.unique((self._numbers[held] - first) % capacity)
+        used = len(ages)
+        if capacity - used < max(count, capacity // 16):
+            capacity = max(int(_GROWTH * capacity), used + count)
         data = self._allocate((capacity, *self._data.shape[1:]), self._data.dtype)
-        first = self._first
-        data[: self._used] = self._data[(first + np.arange(self._used)) % self._capacity]
-        self._numbers[:] = (self._numbers - first) % self._capacity
-        self._recent = {checksum: (place - first) % self._capacity for checksum, place in self._recent.items()}
+        data[:used] = self._data[(first + ages) % self._capacity]
+        places = np.full(self._capacity, -1)  # of the kept rows, by their age
+        places[ages] = np.arange(used)
+        self._numbers[held] = places[(self._numbers[held] - first) % self._capacity]
+        recent = ((checksum, places[(place - first) % self._capacity]) for checksum, place in self._recent.items())
+        self._recent = {checksum: int(place) for checksum, place in recent if place >= 0}
         self.obs.data = self.next_obs.data = data
-        self._data, self._capacity, self._next = data, capacity, self._used
+        self._data, self._capacity, self._next, self._used = data, capacity, used % capacity, used
 
 
 def _units_of(obs: Column, next_obs: Column, share_frames: bool) -> tuple[Array, IntArray, IntArray]:

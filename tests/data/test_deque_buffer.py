@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from ding.data.buffer import Buffer, BufferedData, DequeBuffer, apply_middleware
-from ding.data.buffer.storage import RecordRing
+from ding.data.buffer.record_ring import RecordRing
 
 
 @pytest.fixture(autouse=True)
@@ -348,3 +348,16 @@ def test_an_assigned_meta_index_lends_its_keys_and_follows_the_records(tmp_path)
     other.load_data(str(tmp_path / "data"))
     assert list(other.meta_index["group"]) == [0, 1, 0, 1]
     assert sorted(sorted(values(group)) for group in other.sample(2, groupby="group")) == [[0, 2], [1, 3]]
+
+
+def test_a_state_of_an_earlier_version_is_refused():
+    with pytest.raises(ValueError, match=r"with the keys \['data', 'index', 'meta'\] is of an earlier version"):
+        DequeBuffer(2).load_state_dict({"index": [], "data": [], "meta": []})
+
+
+def test_a_smaller_capacity_drops_the_oldest_records():
+    buffer, dropped = filled(6, 6), []
+    buffer.storage.on_dropped = dropped.extend
+    buffer.size = 2
+    buffer.push(6)
+    assert (values(buffer), dropped) == ([5, 6], [0, 1, 2, 3, 4])

@@ -17,72 +17,15 @@ SelfBuffer = TypeVar("SelfBuffer", bound="Buffer")
 
 
 @dataclass(slots=True)
-class _Fields:
+class BufferedData:
+    """A record of a buffer: the pushed data, its id and its metadata."""
+
     data: Any
     index: str
     meta: dict[str, Any] | None = None
 
 
-_data_slot: Any = vars(_Fields)["data"]
-
-
-class DataSource(Protocol):
-    """Holds the data of records until it is accessed."""
-
-    def make_data(self, record: BufferedData) -> None:
-        """Set `record.data`, if this is still its source."""
-
-    def copy_of(self, record: BufferedData) -> BufferedData:
-        """Returns a copy of `record` that shares nothing with it."""
-
-
-class BufferedData(_Fields):
-    """A record of a buffer: the pushed data, its id and its metadata.
-
-    Data that was pushed in columns is created on first access and then belongs to the record.
-    """
-
-    __slots__ = ("__weakref__", "_source")
-
-    _source: DataSource | None
-
-    @property
-    def data(self) -> Any:
-        """The pushed data."""
-        if self._source is not None:
-            self._source.make_data(self)
-        return _data_slot.__get__(self)
-
-    @data.setter
-    def data(self, data: Any) -> None:
-        _data_slot.__set__(self, data)
-        self._source = None
-
-    @classmethod
-    def deferred(cls, source: DataSource, place: Any, index: str, meta: dict[str, Any] | None) -> BufferedData:
-        """Returns a record whose data `source` creates from `place` on first access."""
-        record = cls(place, index, meta)
-        record._source = source
-        return record
-
-    @property
-    def source(self) -> DataSource | None:
-        """The source of the data; None after the first access."""
-        return self._source
-
-    @property
-    def place(self) -> Any:
-        """The position of the data in `source`."""
-        return _data_slot.__get__(self)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.data, self.index, self.meta)
-
-
 def _copy_record(record: BufferedData) -> BufferedData:
-    source = record.source
-    if source is not None:
-        return source.copy_of(record)
     return BufferedData(fastcopy.copy(record.data), record.index, fastcopy.copy(record.meta))
 
 
@@ -178,7 +121,6 @@ class Buffer(ABC):
     @abstractmethod
     def load_data(self, file_name: str) -> None:
         """Replace all records by those of a file that `save_data` wrote."""
-
         raise NotImplementedError
 
     @abstractmethod

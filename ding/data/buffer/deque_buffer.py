@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ding.data.buffer.buffer import Buffer, BufferedData, KeepsRecords, apply_middleware
-from ding.data.buffer.storage import BufferIndex, MetaIndex, RecordRing
+from ding.data.buffer.record_ring import RecordRing
 from ding.data.data_file import read_data_file, write_data_file
 from ding.data.memory_check import MemoryCheck
 from ding.data.random_source import new_generator
@@ -112,24 +113,24 @@ class DequeBuffer(Buffer):
             groups = self._groups(groupby, sample_range, unroll_len)
             chosen = self._choose(groups, size, replace, ignore_insufficient)
             drawn = [self._cut(group, unroll_len) for group in chosen]
-            flat = iter(_copy_repeats([record for group in drawn for record in group]))
+            flat = iter(copy_repeats([record for group in drawn for record in group]))
             return [list(itertools.islice(flat, len(group))) for group in drawn]
         if indices:
-            return _copy_repeats(self._fetch(indices))
-        candidates: Any = self.storage
+            return copy_repeats(self._fetch(indices))
+        candidates: Sequence[BufferedData] = self.storage
         if sample_range is not None:
             candidates = _within(self.storage, sample_range)
-        return _copy_repeats(self._choose(candidates, size, replace, ignore_insufficient))
+        return copy_repeats(self._choose(candidates, size, replace, ignore_insufficient))
 
     def draw(self, size: int) -> IntArray:
-        """Returns the positions of `size` distinct records, drawn uniformly as by `sample`.
+        """Returns the slots of `size` distinct records, drawn uniformly as by `sample`.
 
         Raises:
             ValueError: If there are fewer records.
         """
-        return self.rng.choice(len(self.storage), size, replace=False)
+        return self.storage.slots_at(self.rng.choice(len(self.storage), size, replace=False))
 
-    def _choose(self, candidates: Any, size: int, replace: bool, ignore_insufficient: bool) -> list[Any]:
+    def _choose(self, candidates: Sequence[Any], size: int, replace: bool, ignore_insufficient: bool) -> list[Any]:
         count = len(candidates)
         if replace:
             if count == 0:
@@ -143,8 +144,9 @@ class DequeBuffer(Buffer):
                 raise ValueError(message)
             logging.getLogger("ding").warning(message)
             return []
-        positions = chosen.tolist()
-        return candidates.take(positions) if candidates is self.storage else [candidates[i] for i in positions]
+        if isinstance(candidates, RecordRing):
+            return self.storage.take(self.storage.slots_at(chosen))
+        return [candidates[i] for i in chosen.tolist()]
 
     def _fetch(self, indices: list[str]) -> list[BufferedData]:
         return [
@@ -181,7 +183,7 @@ class DequeBuffer(Buffer):
             record.data = data
         if meta is not None:
             record.meta = meta
-        self.storage.touch()
+        self.storage.version += 1
         return True
 
     @apply_middleware("delete")
@@ -240,34 +242,101 @@ class DequeBuffer(Buffer):
             ValueError: If it is another kind of file.
         """
         (header, *records), _ = read_data_file(file_name, "records")
-        self.size = header["size"]
-        self.replace_records(records)
+        self.storage.replace(records, header["size"])
+        self._rebuild()
 
     def records_as_dicts(self) -> list[dict[str, Any]]:
         """Returns dicts of id, data (shared with the buffer, unless in columns) and meta (a shallow copy)."""
-        storage = self.storage
-        records = zip(storage.ids(), storage.data(), storage.metas(), strict=True)
-        return [{"index": index, "data": data, "meta": copy.copy(meta)} for index, data, meta in records]
+        return self.storage.dicts()
 
-    def records_as_columns(self) -> dict[str, Any]:
-        """As `records_as_dicts`, but as a dict of lists."""
-        metas = [copy.copy(meta) for meta in self.storage.metas()]
-        return {"index": self.storage.ids(), "data": self.storage.data(), "meta": metas}
-
-    def replace_records(self, records: Iterable[dict[str, Any]] | dict[str, list[Any]]) -> None:
-        """Replace all records by those that `records_as_dicts` or `records_as_columns` returned.
+    def replace_records(self, records: Iterable[dict[str, Any]]) -> None:
+        """Replace all records by those that `records_as_dicts` returned.
 
         Calls `rebuild` of each middleware that has it.
         """
-        if isinstance(records, dict):
-            columns = (records[name] for name in ("data", "index", "meta"))
-            held = [BufferedData(*record) for record in zip(*columns, strict=True)]
-        else:
-            held = [BufferedData(r["data"], r["index"], r["meta"]) for r in records]
-        self.storage.replace(held, self.size)
+        self.storage.replace(list(records), self.size)
+        self._rebuild()
+
+    def state_dict(self, is_copied: bool = True) -> dict[str, Any]:
+        """Returns the records in plain values and arrays. Data that is not in columns is shared with the buffer.
+
+        Args:
+            is_copied: If False, arrays may be views of the buffer.
+        """
+        return self.storage.state(is_copied)
+
+    def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
+        """Replace all records, and the capacity, by those of a state. Calls `rebuild` of each middleware that has it.
+
+        Raises:
+            ValueError: If the state is of an earlier version.
+        """
+        if "order" not in _state_dict:
+            raise ValueError(
+                f"a state of a deque buffer with the keys {sorted(_state_dict)} is of an earlier version and cannot be "
+                "loaded; load the items of a file that save_data wrote"
+            )
+        self.storage.load(_state_dict)
+        self._rebuild()
+
+    def _rebuild(self) -> None:
         for middleware in self._middleware:
             if isinstance(middleware, KeepsRecords):
                 middleware.rebuild()
+
+
+class BufferIndex:
+    """Maps ids of records to positions."""
+
+    def __init__(self, storage: RecordRing) -> None:
+        self._storage = storage
+
+    def get(self, index: str) -> int | None:
+        """Returns the position of the record with the id `index`, or None."""
+        return self._storage.position(index)
+
+    def __contains__(self, index: str) -> bool:
+        return self.get(index) is not None
+
+    def __len__(self) -> int:
+        return len(self._storage)
+
+
+class MetaIndex(Mapping[str, Any]):
+    """Maps each meta key that was used for grouping to the values of all records in order, None if missing."""
+
+    def __init__(self, storage: RecordRing, used: Iterable[str] = ()) -> None:
+        self._storage = storage
+        self._used: set[str] = set(used)
+        self._groups: dict[str, tuple[int, dict[Any, list[int]]]] = {}
+
+    def groups(self, key: str) -> dict[Any, list[int]]:
+        """Returns the positions of the records by their value of `key`. Records without the key are left out."""
+        self._used.add(key)
+        version, groups = self._groups.get(key, (None, {}))
+        if version != self._storage.version:
+            groups = {}
+            for position, meta in enumerate(self._storage.metas(self._storage.slots)):
+                if meta is not None and key in meta:
+                    groups.setdefault(meta[key], []).append(position)
+            self._groups[key] = (self._storage.version, groups)
+        return groups
+
+    def __getitem__(self, key: str) -> deque[Any]:
+        if key not in self._used:
+            raise KeyError(f"no sample was grouped by {key!r}; call sample with groupby={key!r} first")
+        return deque((meta or {}).get(key) for meta in self._storage.metas(self._storage.slots))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._used)
+
+    def __len__(self) -> int:
+        return len(self._used)
+
+    def clear(self) -> None:
+        """Remove all keys."""
+        self._used.clear()
+        self._groups.clear()
 
 
 def _check_arguments(size: int | None, indices: list[str] | None, groupby: str | None, unroll_len: int | None) -> int:
@@ -287,7 +356,8 @@ def _within(items: Iterable[Any], sample_range: slice) -> list[Any]:
     return list(itertools.islice(items, sample_range.start, sample_range.stop, sample_range.step))
 
 
-def _copy_repeats(records: list[BufferedData]) -> list[BufferedData]:
+def copy_repeats(records: list[BufferedData]) -> list[BufferedData]:
+    """Replace all but the first occurrence of each record by copies, in place. Returns `records`."""
     seen: set[int] = set()
     for i, record in enumerate(records):
         if id(record) in seen:

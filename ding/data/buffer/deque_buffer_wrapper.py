@@ -9,12 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from easydict import EasyDict
 
-from ding.data.buffer.buffer import BufferedData
-from ding.data.buffer.deque_buffer import DequeBuffer
-from ding.data.buffer.middleware import PriorityExperienceReplay, use_time_check
-from ding.data.buffer.record_columns import make_data_of, samples_of
+from ding.data.buffer.deque_buffer import DequeBuffer, copy_repeats
+from ding.data.buffer.middleware import PriorityExperienceReplay, UseTimeCheck, use_time_check
 from ding.data.buffer_interface import IBuffer
 from ding.data.priority_index import as_priorities
 from ding.data.random_source import generator_state, set_generator_state
@@ -24,10 +23,6 @@ from ding.utils.dict_helper import deep_merge_dicts
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray
 from ding.utils.showing import only_shows
-
-# The methods between `push` here and the records. If one of them is patched, items are pushed as dicts, one by one.
-_OWN_PUSH = DequeBuffer.push, PriorityExperienceReplay.push, PriorityExperienceReplay.__call__
-_OWN_SAMPLE = DequeBuffer.sample
 
 
 @BUFFER_REGISTRY.register("deque")
@@ -102,10 +97,11 @@ class DequeBufferWrapper(IBuffer):
         self.last_log_train_iter: int | None = None
         self._lock = threading.RLock()
         self._push_count = 0
-        self._last_sample_ids: list[str] | None = None
-        self._on_dropped: Callable[[list[Any]], None] | None = None
+        self._newest_sample: tuple[IntArray, IntArray] | None = None  # slots, and numbers in the ids
+        self._use_check: UseTimeCheck | None = None
         if not math.isinf(self.cfg.max_use):
-            self.buffer.use(use_time_check(self.buffer, max_use=self.cfg.max_use))
+            self._use_check = use_time_check(self.buffer, max_use=self.cfg.max_use)
+            self.buffer.use(self._use_check)
         self._per: PriorityExperienceReplay | None = None
         if self.cfg.priority:
             self._per = PriorityExperienceReplay(
@@ -120,16 +116,11 @@ class DequeBufferWrapper(IBuffer):
 
     @property
     def on_dropped(self) -> Callable[[list[Any]], None] | None:
-        return self._on_dropped
+        return self.buffer.storage.on_dropped
 
     @on_dropped.setter
     def on_dropped(self, on_dropped: Callable[[list[Any]], None] | None) -> None:
-        self._on_dropped = on_dropped
-        self.buffer.storage.on_dropped = None if on_dropped is None else self._report_dropped
-
-    def _report_dropped(self, records: list[BufferedData]) -> None:
-        if self._on_dropped is not None:
-            self._on_dropped([record.data for record in records])
+        self.buffer.storage.on_dropped = on_dropped
 
     @property
     def replay_buffer_size(self) -> int:
@@ -145,7 +136,7 @@ class DequeBufferWrapper(IBuffer):
         """Store one item, or each item of a list; return how many there were. `cur_collector_envstep` is not used."""
         items = data if isinstance(data, list) else [data]
         with self._lock:
-            if isinstance(items, Samples) and self._is_push_own() and items.columns is not None:
+            if isinstance(items, Samples) and self._is_plain() and items.columns is not None:
                 self._push_columns(items)
             else:
                 self.buffer.memory_check.estimate(items, self.buffer.size)
@@ -154,33 +145,20 @@ class DequeBufferWrapper(IBuffer):
             self._push_count += len(items)
         return len(items)
 
-    def _is_push_own(self) -> bool:
-        """Returns whether no user code, which may inspect pushed items, runs between `push` and the records."""
-        buffer, per = self.buffer, self._per
-        return (
-            (DequeBuffer.push, PriorityExperienceReplay.push, PriorityExperienceReplay.__call__) == _OWN_PUSH
-            and type(buffer) is DequeBuffer
-            and "push" not in vars(buffer)
-            and buffer._middleware == self._own_middleware
-            and (per is None or (type(per) is PriorityExperienceReplay and "push" not in vars(per)))
-        )
+    def _is_plain(self) -> bool:
+        """Returns whether the buffer has no middleware or methods of a user, who gets records one by one."""
+        return type(self.buffer) is DequeBuffer and self.buffer._middleware == self._own_middleware
 
     def _push_columns(self, samples: Samples) -> None:
-        storage = self.buffer.storage
-        metas: list[dict[str, Any] | None] = [None] * len(samples)
-        nodes = samples.columns or {}
-        if self._per is not None and "priority" in nodes:
-            metas = [{"priority": priority} for priority in node_items(nodes["priority"])]
-            samples = Samples({key: node for key, node in nodes.items() if key != "priority"}, size=len(samples))
-        for start in range(0, len(samples), storage.max_rows):
-            part = samples.take(slice(start, start + storage.max_rows))
-            rows = storage.write(part)
-            self.buffer.memory_check.estimate(part, self.buffer.size, storage.nbytes)
-            if not self._own_middleware:  # without middleware, most of the time of a push would be spent on calls
-                storage.extend(rows)
-                continue
-            for row, meta in zip(rows, metas[start:], strict=False):
-                self.buffer.push(row, meta)
+        metas, nodes = None, samples.columns or {}
+        if self._per is not None:
+            given = node_items(nodes["priority"]) if "priority" in nodes else None
+            metas = self._per.metas_of(len(samples), given)
+            if given is not None:
+                samples = Samples({key: node for key, node in nodes.items() if key != "priority"}, size=len(samples))
+        self.buffer.storage.extend(samples, metas)
+        if not self.buffer.memory_check.is_done:
+            self.buffer.memory_check.estimate(samples, self.buffer.size, self.buffer.storage.nbytes)
 
     def sample(self, size: int, train_iter: int = 0) -> list[Any] | None:
         """Sample `size` items. Returns None if there are too few and `priority` is off.
@@ -195,36 +173,45 @@ class DequeBufferWrapper(IBuffer):
                     "too few items to sample: the buffer holds %d, requested are %d", count, size
                 )
                 return None
-            positions, records = self._draw(size), []
-            if positions is None:
-                records = self.buffer.sample(size)
-                self._last_sample_ids = [record.index for record in records]
-                samples = samples_of(records)
-            else:
-                samples = self.buffer.storage.samples_at(positions)
-                if samples is None:
-                    records = self.buffer.storage.take(positions.tolist())
-            self._log(records, train_iter)
-            if samples is None:
-                make_data_of(records)
+            return self._sample(size, train_iter)
+
+    def _sample(self, size: int, train_iter: int) -> list[Any]:
+        storage, weights = self.buffer.storage, None
+        if not self._is_plain() or size < 1:
+            records = self.buffer.sample(size)
+            found = storage.find_slots([record.index for record in records])
+            self._remember(np.array([-1 if slot is None else slot for slot in found]))
+            self._log([record.meta for record in records], train_iter)
+            return self._with_weights([record.data for record in records])
+        if self._per is None:
+            slots = self.buffer.draw(size)
+        else:
+            slots, weights = self._per.draw(size)
+        self._remember(slots)
+        samples = storage.samples(slots)
+        data: list[Any]
         if samples is not None:
-            return self._with_weights(samples)
-        if self.cfg.priority_IS_weight:
-            for record in records:
-                record.data["IS"] = record.meta["priority_IS"].item()
-        return [record.data for record in records]
+            data = samples if weights is None else _with_weight_columns(samples, weights)
+        else:
+            records = copy_repeats(storage.take(slots))
+            records = records if weights is None or self._per is None else self._per.weighted(records, weights)
+            data = self._with_weights([record.data for record in records])
+        if self._use_check is not None:
+            self._use_check.count(slots)
+        self._log(storage.metas(slots) if self.tb_logger is not None else [], train_iter)
+        if self._use_check is not None:
+            self._use_check.delete_used_up(slots)
+        return data
 
-    def _draw(self, size: int) -> IntArray | None:
-        """Returns the positions to sample; None if the buffer's `sample` is patched or has middleware."""
-        buffer = self.buffer
-        is_own = type(buffer) is DequeBuffer and DequeBuffer.sample is _OWN_SAMPLE and "sample" not in vars(buffer)
-        return buffer.draw(size) if is_own and size > 0 and not buffer._middleware else None
+    def _remember(self, slots: IntArray) -> None:
+        self._newest_sample = slots, self.buffer.storage.numbers[slots]
 
-    def _with_weights(self, samples: Samples) -> Samples:
+    def _with_weights(self, items: list[Any]) -> list[Any]:
+        """Add the importance weight as a number to `items` that hold it as a tensor."""
         if self.cfg.priority_IS_weight:
-            weights = (samples.columns or {})["priority_IS"].values()[:, 0].astype(np.float64)
-            samples.set_column("IS", Column(Kind.FLOAT, weights))
-        return samples
+            for item in items:
+                item["IS"] = item["priority_IS"].item()
+        return items
 
     def update(self, meta: dict[str, Any]) -> None:
         """Set the priorities of the items of the newest sample to `meta['priority']`, in the order of the sample.
@@ -237,23 +224,25 @@ class DequeBufferWrapper(IBuffer):
             ValueError: If the number of priorities is not that of the items.
         """
         with self._lock:
-            if self._per is None or self._last_sample_ids is None:
+            if self._per is None or self._newest_sample is None:
                 return
-            ids, priorities = self._last_sample_ids, as_priorities(meta["priority"])
-            if len(priorities) != len(ids):
+            slots, numbers = self._newest_sample
+            priorities = as_priorities(meta["priority"])
+            if len(priorities) != len(slots):
                 raise ValueError(
-                    f"{len(priorities)} priorities are not allowed; give one for each of the {len(ids)} items of the "
-                    "newest sample"
+                    f"{len(priorities)} priorities are not allowed; give one for each of the {len(slots)} items of "
+                    "the newest sample"
                 )
-            self._per.update_priorities(ids, np.minimum(priorities, self.cfg.priority_max_limit))
-            self._last_sample_ids = None
+            known = (slots >= 0) & (self.buffer.storage.numbers[slots] == numbers)
+            self._per.set_priorities(slots[known], np.minimum(priorities, self.cfg.priority_max_limit)[known])
+            self._newest_sample = None
 
-    def _log(self, records: list[BufferedData], train_iter: int) -> None:
+    def _log(self, sampled: list[dict[str, Any] | None], train_iter: int) -> None:
         last = self.last_log_train_iter
         if self.tb_logger is None or (last is not None and train_iter - last < self.cfg.train_iter_per_log):
             return
         self.last_log_train_iter = train_iter
-        metas = [record.meta or {} for record in records]
+        metas = [meta or {} for meta in sampled]
         values: dict[str, float] = {}
         if not math.isinf(self.cfg.max_use):
             values["use_count_avg"] = float(np.mean([meta["use_count"] for meta in metas]))
@@ -273,7 +262,7 @@ class DequeBufferWrapper(IBuffer):
         """Remove all items."""
         with self._lock:
             self.buffer.clear()
-            self._last_sample_ids = None
+            self._newest_sample = None
 
     def start(self) -> None:
         """Do nothing: this buffer has no thread."""
@@ -294,15 +283,16 @@ class DequeBufferWrapper(IBuffer):
         """Replace the items, and the capacity, by those of a file that `save_data` wrote."""
         with self._lock:
             self.buffer.load_data(file_name)
-            self._last_sample_ids = None
+            self._newest_sample = None
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the items with their priorities, the counters and random states, in plain values and arrays."""
         with self._lock:
-            return {"data": self.buffer.records_as_dicts(), **self._own_state()}
+            return self._state(is_copied=True)
 
-    def _own_state(self) -> dict[str, Any]:
+    def _state(self, is_copied: bool) -> dict[str, Any]:
         return {
+            "data": self.buffer.state_dict(is_copied),
             "push_count": self._push_count,
             "last_log_train_iter": self.last_log_train_iter,
             "priority": None if self._per is None else self._per.state_dict(),
@@ -310,22 +300,22 @@ class DequeBufferWrapper(IBuffer):
         }
 
     def freeze(self) -> dict[str, Any]:
-        """Returns a state for `load_state_dict` that shares items which are not in columns with the buffer.
-
-        It is fast for large buffers, too. Later calls do not change it, unless items are modified in place.
-        """
-        with self._lock:
-            return {"data": self.buffer.records_as_columns(), **self._own_state()}
+        """Returns a state for `load_state_dict` that later calls do not change, unless items are modified in place."""
+        return self.state_dict()
 
     def live_state(self) -> dict[str, Any]:
-        """As `freeze`. Use it before the buffer changes."""
-        return self.freeze()
+        """As `freeze`, but arrays may share memory with the buffer. Use it before the buffer changes."""
+        with self._lock:
+            return self._state(is_copied=False)
 
     def discard(self, is_unwanted: Callable[[Any], bool]) -> int:
         """Remove the items for which `is_unwanted` returns true. Returns their number."""
         with self._lock:
             storage = self.buffer.storage
-            ids = [index for index, data in zip(storage.ids(), storage.data(), strict=True) if is_unwanted(data)]
+            slots = storage.slots
+            ids = [
+                index for index, data in zip(storage.ids(slots), storage.data(slots), strict=True) if is_unwanted(data)
+            ]
             self.buffer.delete(ids)
             return len(ids)
 
@@ -341,10 +331,16 @@ class DequeBufferWrapper(IBuffer):
             if set(_state_dict) == {"data"}:
                 self.push(_state_dict["data"])
                 return
-            self.buffer.replace_records(_state_dict["data"])
+            self.buffer.load_state_dict(_state_dict["data"])
             self._push_count = _state_dict["push_count"]
             self.last_log_train_iter = _state_dict.get("last_log_train_iter")
-            self._last_sample_ids = None
+            self._newest_sample = None
             set_generator_state(self.buffer.rng, _state_dict["rng"])
             if self._per is not None and _state_dict["priority"] is not None:
                 self._per.load_state_dict(_state_dict["priority"])
+
+
+def _with_weight_columns(samples: Samples, weights: torch.Tensor) -> Samples:
+    values = weights.numpy()
+    numbers = Column(Kind.FLOAT, values[:, 0].astype(np.float64))
+    return samples.with_columns(priority_IS=Column(Kind.TENSOR, values), IS=numbers)

@@ -1,0 +1,424 @@
+"""Middleware of buffers: functions that may change the calls of a buffer's methods and their results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
+
+from ding.data.buffer.buffer import Buffer, BufferedData, Middleware, each_record
+from ding.data.buffer.deque_buffer import DequeBuffer
+from ding.data.priority_index import PRIORITY_EPS, PriorityIndex, as_priorities
+from ding.data.random_source import generator_state, new_generator, set_generator_state
+from ding.utils.fast_copy import fastcopy
+from ding.utils.segment_tree import FloatArray, IntArray
+
+__all__ = [
+    "PriorityExperienceReplay",
+    "clone_object",
+    "group_sample",
+    "padding",
+    "sample_range_view",
+    "staleness_check",
+    "use_time_check",
+]
+
+_COLLECTED = "train_iter_data_collected"
+
+
+def clone_object() -> Middleware:
+    """Middleware that copies data when it is pushed and records when they are sampled.
+
+    Containers, tensors and arrays are copied, other objects are shared.
+    """
+
+    def handle(action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if action == "push":
+            return chain(*fastcopy.copy(list(args)), **fastcopy.copy(kwargs))
+        if action == "sample":
+            return fastcopy.copy(chain(*args, **kwargs))
+        return chain(*args, **kwargs)
+
+    return handle
+
+
+def group_sample(size_in_group: int, ordered_in_group: bool = True, max_use_in_group: bool = True) -> Middleware:
+    """Middleware that reduces each sampled group to `size_in_group` records, or all records of a smaller group.
+
+    `sample` must be called with the keyword `groupby`.
+
+    Args:
+        size_in_group: Number of records.
+        ordered_in_group: Whether to select consecutive records instead of random ones.
+        max_use_in_group: Whether windows start early enough to be full; otherwise the end of the group may cut them.
+    """
+    rng = new_generator()
+
+    def take(group: list[Any]) -> list[Any]:
+        if not ordered_in_group:
+            size = min(size_in_group, len(group))
+            return [group[i] for i in rng.choice(len(group), size, replace=False).tolist()]
+        starts = max(0, len(group) - size_in_group) + 1 if max_use_in_group else len(group)
+        start = int(rng.integers(0, starts))
+        return group[start : start + size_in_group]
+
+    def handle(action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if action != "sample":
+            return chain(*args, **kwargs)
+        if not kwargs.get("groupby"):
+            raise ValueError("group_sample needs groups; call sample with the keyword groupby")
+        return [take(group) for group in chain(*args, **kwargs)]
+
+    return handle
+
+
+def padding(policy: str = "random") -> Middleware:
+    """Middleware that pads sampled groups to the length of the longest one.
+
+    Args:
+        policy: `'random'` appends copies of random records of the group, `'none'` appends records of None.
+
+    Raises:
+        ValueError: If `policy` has another value.
+    """
+    if policy not in ("random", "none"):
+        raise ValueError(f"policy = {policy!r} is not allowed; it must be 'random' or 'none'")
+    rng = new_generator()
+
+    def filler(group: list[Any]) -> BufferedData:
+        if policy == "none":
+            return BufferedData(data=None, index=None, meta=None)  # type: ignore[arg-type]
+        record: BufferedData = fastcopy.copy(group[int(rng.integers(0, len(group)))])
+        return record
+
+    def handle(action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        sample = chain(*args, **kwargs)
+        if action != "sample" or not sample or isinstance(sample[0], BufferedData):
+            return sample
+        longest = max(len(group) for group in sample)
+        return [group + [filler(group) for _ in range(longest - len(group))] for group in sample]
+
+    return handle
+
+
+def sample_range_view(buffer_: Buffer, start: int | None = None, end: int | None = None) -> Middleware:
+    """Middleware that samples from positions [start, end). Negative bounds count back from the capacity.
+
+    Raises:
+        AssertionError: If neither bound is given.
+    """
+    if start is None and end is None:
+        raise AssertionError("start = None, end = None is not allowed; give start or end")
+
+    def from_front(bound: int | None) -> int | None:
+        return bound if bound is None or bound >= 0 else buffer_.size + bound
+
+    sample_range = slice(from_front(start), from_front(end))
+
+    def handle(action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if action == "sample":
+            return chain(*args, **{**kwargs, "sample_range": sample_range})
+        return chain(*args, **kwargs)
+
+    return handle
+
+
+def staleness_check(buffer_: Buffer, max_staleness: float = math.inf) -> Middleware:
+    """Middleware that deletes records older than `max_staleness` training iterations before each sample.
+
+    `push` must be called with the keyword `meta={'train_iter_data_collected': n}`, `sample` with the current iteration
+    as its first argument (or as `train_iter_sample_data`). Sets `meta['staleness']` of each record.
+    """
+
+    def push(chain: Callable[..., Any], data: Any, *args: Any, **kwargs: Any) -> Any:
+        meta = kwargs.get("meta")
+        if meta is None or _COLLECTED not in meta:
+            raise AssertionError(f"push needs the keyword meta={{{_COLLECTED!r}: iteration}}, got meta = {meta!r}")
+        return chain(data, *args, **kwargs)
+
+    def sample(chain: Callable[..., Any], train_iter_sample_data: int, *args: Any, **kwargs: Any) -> Any:
+        stale = []
+        for record in buffer_:
+            meta = record.meta or {}
+            meta["staleness"] = train_iter_sample_data - meta[_COLLECTED]
+            if meta["staleness"] > max_staleness:
+                stale.append(record.index)
+        if stale:
+            buffer_.delete(stale)
+        return chain(*args, **kwargs)
+
+    def handle(action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if action == "push":
+            return push(chain, *args, **kwargs)
+        if action == "sample":
+            return sample(chain, *args, **kwargs)
+        return chain(*args, **kwargs)
+
+    return handle
+
+
+def use_time_check(buffer_: DequeBuffer, max_use: float = math.inf) -> UseTimeCheck:
+    """Middleware that deletes a record after it was sampled `max_use` times.
+
+    Sampled records have the number of uses so far in `meta['use_count']`.
+    """
+    return UseTimeCheck(buffer_, max_use)
+
+
+class UseTimeCheck:
+    """See `use_time_check`."""
+
+    def __init__(self, buffer: DequeBuffer, max_use: float) -> None:
+        self._buffer, self._max_use = buffer, max_use
+
+    def __call__(self, action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        result = chain(*args, **kwargs)
+        if action == "sample":
+            storage, sampled = self._buffer.storage, list(each_record(result))
+            slots = storage.find_slots([record.index for record in sampled])
+            found = np.array([slot for slot in slots if slot is not None], np.int64)
+            counts = iter(self.count(found))
+            for record, slot in zip(sampled, slots, strict=True):
+                if slot is not None:  # the record may be a copy of the stored one
+                    record.meta = record.meta if record.meta is not None else {}
+                    record.meta["use_count"] = next(counts)
+            self.delete_used_up(found)
+        return result
+
+    def count(self, slots: IntArray) -> list[int]:
+        """Count one use of the records in `slots`, and write the totals to their metadata. Returns the totals."""
+        storage = self._buffer.storage
+        np.add.at(storage.uses, slots, 1)
+        counts: list[int] = storage.uses[slots].tolist()
+        for slot, count in zip(slots.tolist(), counts, strict=True):
+            storage.set_meta(slot, use_count=count)
+        return counts
+
+    def delete_used_up(self, slots: IntArray) -> None:
+        """Delete the records in `slots` that were used `max_use` times."""
+        storage = self._buffer.storage
+        used_up = slots[storage.uses[slots] >= self._max_use]
+        if used_up.size:
+            self._buffer.delete(storage.ids(used_up))
+
+    def rebuild(self) -> None:
+        """Read the counts from the metadata of the current records."""
+        storage = self._buffer.storage
+        slots = storage.slots
+        storage.uses[slots] = [(meta or {}).get("use_count", 0) for meta in storage.metas(slots)]
+
+
+class PriorityExperienceReplay:
+    """Middleware that samples records with probability proportional to priority ** alpha.
+
+    A pushed record gets `meta['priority']` (its own, or the largest so far) and `meta['priority_idx']`, its slot in
+    the priority index. With `IS_weight`, sampled records are shallow copies with the importance weight `priority_IS`, a
+    float32 tensor [1], in `meta` and `data`. Records that a view added or removed are detected by the next call.
+
+    Args:
+        buffer: The buffer that the middleware is added to.
+        IS_weight: Whether to compute importance weights.
+        priority_power_factor: Exponent alpha.
+        IS_weight_power_factor: Initial exponent beta of the importance weights.
+        IS_weight_anneal_train_iter: Number of samples until beta is 1; 0 keeps it constant.
+
+    Example:
+        >>> from ding.data.buffer.deque_buffer import DequeBuffer
+        >>> buffer = DequeBuffer(4)
+        >>> buffer = buffer.use(PriorityExperienceReplay(buffer))
+        >>> record = buffer.push({"obs": 0, "priority": 2.0})
+        >>> sampled = buffer.sample(1)[0]
+        >>> sampled.meta["priority"], sampled.data["priority_IS"]
+        (2.0, tensor([1.]))
+    """
+
+    def __init__(
+        self,
+        buffer: DequeBuffer,
+        IS_weight: bool = True,
+        priority_power_factor: float = 0.6,
+        IS_weight_power_factor: float = 0.4,
+        IS_weight_anneal_train_iter: int = int(1e5),
+    ) -> None:
+        self.buffer = buffer
+        self.IS_weight = IS_weight
+        self.beta = IS_weight_power_factor
+        self.beta_step = (1 - self.beta) / IS_weight_anneal_train_iter if IS_weight_anneal_train_iter else 0.0
+        self.rng = new_generator()
+        self._index = PriorityIndex(buffer.size, priority_power_factor)
+        # The numbers in the ids of the records that the index knows, by slot, and the version of the buffer then.
+        self._numbers, self._version = np.full(buffer.size, -1), -1
+
+    def __call__(self, action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        handlers: dict[str, Callable[..., Any]] = {
+            "push": self.push,
+            "sample": self.sample,
+            "update": self.update,
+            "clear": self.clear,
+        }
+        handler = handlers.get(action)
+        return chain(*args, **kwargs) if handler is None else handler(chain, *args, **kwargs)
+
+    @property
+    def buffer_idx(self) -> dict[int, str]:
+        """Maps the slots of the priority index to the ids of their records."""
+        slots = self.buffer.storage.slots
+        return dict(zip(slots.tolist(), self.buffer.storage.ids(slots), strict=True))
+
+    @property
+    def max_priority(self) -> float:
+        """The largest updated priority, at least 1: the default of new records."""
+        return self._index.max_priority
+
+    def push(
+        self, chain: Callable[..., Any], data: Any, meta: dict[str, Any] | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Push with the priority `meta['priority']`. Without `meta`, the key `priority` is moved from `data` to it.
+
+        Raises:
+            PriorityError: If the priority is negative or not finite.
+        """
+        if meta is None and isinstance(data, dict) and "priority" in data:
+            data = dict(data)
+            meta = {"priority": data.pop("priority")}
+        priority = (meta or {}).get("priority")
+        priority = self.max_priority if priority is None else float(as_priorities([priority])[0])
+        slot = int(self.buffer.storage.next_slots(1)[0])
+        return chain(data, {**(meta or {}), "priority": priority, "priority_idx": slot}, *args, **kwargs)
+
+    def metas_of(self, count: int, priorities: Iterable[Any] | None) -> list[dict[str, Any] | None]:
+        """Returns the metadata of the next `count` records, with these `priorities`, if any."""
+        if priorities is None:
+            values = [self.max_priority] * count
+        else:
+            given = [self.max_priority if priority is None else priority for priority in priorities]
+            values = as_priorities(given).tolist()
+        slots = self.buffer.storage.next_slots(count).tolist()
+        return [{"priority": value, "priority_idx": slot} for value, slot in zip(values, slots, strict=True)]
+
+    def sample(self, chain: Callable[..., Any], size: int, *args: Any, **kwargs: Any) -> list[Any]:
+        """Sample `size` records by priority, with replacement.
+
+        Raises:
+            AssertionError: If the buffer is empty.
+        """
+        slots, weights = self.draw(size)
+        records: list[BufferedData] = chain(*args, indices=self.buffer.storage.ids(slots), **kwargs)
+        return records if weights is None else self.weighted(records, weights)
+
+    def draw(self, size: int) -> tuple[IntArray, torch.Tensor | None]:
+        """Draw `size` slots, with their importance weights, float32 [size, 1], if `IS_weight` is on.
+
+        Raises:
+            AssertionError: If the buffer is empty.
+        """
+        if self.buffer.count() == 0:
+            raise AssertionError("an empty buffer cannot be sampled by priority; push first")
+        self._follow()
+        slots = self._index.draw(size, self.rng)
+        if not self.IS_weight:
+            return slots, None
+        weights = self._index.importance(slots, self.beta).astype(np.float32)
+        self.beta = min(1.0, self.beta + self.beta_step)
+        return slots, torch.from_numpy(weights).unsqueeze(1)
+
+    @staticmethod
+    def weighted(records: list[BufferedData], weights: torch.Tensor) -> list[BufferedData]:
+        """Returns copies of `records` with their `weights` [n, 1]."""
+        result = []
+        for record, row in zip(records, weights.unbind(0), strict=True):
+            data = {**record.data, "priority_IS": row} if isinstance(record.data, dict) else record.data
+            result.append(BufferedData(data, record.index, {**(record.meta or {}), "priority_IS": row}))
+        return result
+
+    def update(self, chain: Callable[..., Any], index: str, data: Any, meta: dict[str, Any]) -> None:
+        """Update a record and set its priority to `meta['priority']`.
+
+        Raises:
+            AssertionError: If `meta` has no priority.
+            PriorityError: If the priority is negative or not finite.
+        """
+        if meta is None or "priority" not in meta:
+            raise AssertionError(f"meta = {meta!r} is not allowed; update needs meta['priority']")
+        priority = as_priorities([meta["priority"]])
+        (slot,) = self.buffer.storage.find_slots([index])
+        if slot is not None and chain(index, data, {**meta, "priority_idx": slot}):
+            self._set(np.array([slot]), priority)
+
+    def update_priorities(self, indices: list[str], priorities: Any) -> None:
+        """Set the priorities of many records at once. Skips unknown ids; the last priority of a repeated id counts.
+
+        Raises:
+            PriorityError: If a priority is negative or not finite.
+            ValueError: If the number of priorities is not that of the ids.
+        """
+        pairs = zip(self.buffer.storage.find_slots(indices), as_priorities(priorities).tolist(), strict=True)
+        known = [(slot, priority) for slot, priority in pairs if slot is not None]
+        slots = np.array([slot for slot, _ in known], np.int64)
+        self.set_priorities(slots, np.array([priority for _, priority in known]))
+
+    def set_priorities(self, slots: IntArray, priorities: FloatArray) -> None:
+        """Set the priorities of the records in `slots` to valid `priorities`; the last of a repeated slot counts."""
+        for slot, priority in zip(slots.tolist(), priorities.tolist(), strict=True):
+            self.buffer.storage.set_meta(slot, priority=priority)
+        self._set(slots, priorities)
+
+    def clear(self, chain: Callable[..., Any]) -> Any:
+        """Clear the buffer and all priorities."""
+        self._index.clear()
+        return chain()
+
+    def rebuild(self) -> None:
+        """Read the priorities of all records from their metadata. Without one, it is the largest so far."""
+        largest = self.max_priority
+        self._index = PriorityIndex(self.buffer.size, self._index.alpha)
+        self._index.max_priority = largest
+        self._numbers, self._version = np.full(self.buffer.size, -1), -1
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the state that is not in the records' metadata."""
+        self._follow()
+        return {
+            "max_priority": self.max_priority,
+            "beta": self.beta,
+            "rng": generator_state(self.rng),
+            "weights": self._index.weights[self.buffer.storage.slots],
+        }
+
+    def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
+        """Restore a state for the current records of the buffer."""
+        self._index.max_priority = _state_dict["max_priority"]
+        self.beta = _state_dict["beta"]
+        set_generator_state(self.rng, _state_dict["rng"])
+        self.rebuild()
+        self._follow()
+        self._index.set_weights(self.buffer.storage.slots, np.asarray(_state_dict["weights"]))
+
+    def _set(self, slots: IntArray, priorities: Any) -> None:
+        self._follow()
+        self._index.set(slots, priorities + PRIORITY_EPS)
+        self._index.note_max(priorities + PRIORITY_EPS)
+
+    def _follow(self) -> None:
+        """Bring the index up to date with the records that came and left, also through a view."""
+        storage = self.buffer.storage
+        if self._version == storage.version:
+            return
+        if len(self._numbers) != storage.maxlen:
+            self.rebuild()
+        changed = np.flatnonzero(self._numbers != storage.numbers)
+        self._numbers[changed] = storage.numbers[changed]
+        self._version = storage.version
+        is_held = self._numbers[changed] >= 0
+        self._index.remove(changed[~is_held])
+        slots = changed[is_held]
+        priorities = []
+        for slot, meta in zip(slots.tolist(), storage.metas(slots), strict=True):
+            priority = (meta or {}).get("priority")
+            priorities.append(self.max_priority if priority is None else priority)
+            if meta is None or priority is None or meta.get("priority_idx") != slot:
+                storage.set_meta(slot, priority=priorities[-1], priority_idx=slot)
+        self._index.set(slots, as_priorities(priorities))
