@@ -7,7 +7,7 @@ import copy
 import itertools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,11 +42,25 @@ def can_share(obs: Column, next_obs: Column, by_frames: bool = False) -> bool:
 
 def fits(stored: Column, column: Column) -> bool:
     """Returns whether values of `column` can be written to `stored`: same kind, dtype and shape."""
-    if stored.kind is not column.kind or stored.steps is not column.steps:
-        return False
-    if stored.kind is Kind.OBJECT:
-        return True
-    return bool(stored.data.dtype == column.data.dtype and shape_of(stored) == shape_of(column))
+    return signature([stored]) == signature([column])
+
+
+def signature(nodes: Iterable[Node]) -> list[Any]:
+    """Returns the kind, dtype and shape of the values of each column: equal for columns that fit each other.
+
+    Nodes that are not columns never fit.
+    """
+    return [
+        (
+            node.kind,
+            node.steps,
+            node.data.dtype,
+            (node.rows.shape[1:] if node.rows is not None else ()) + node.data.shape[1:],
+        )
+        if type(node) is Column and node.kind is not Kind.OBJECT
+        else getattr(node, "kind", id(node))
+        for node in nodes
+    ]
 
 
 def shape_of(column: Column) -> tuple[int, ...]:

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Mapping
-from functools import partial
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ding.data.priority_index import PRIORITY_EPS
+from ding.data.priority_index import PRIORITY_EPS, PriorityIndex, as_priorities
+from ding.data.ring import BoolArray
 from ding.utils.autolog import TickTime
-from ding.utils.data.samples import Column, Kind, Node, Samples, part_of
+from ding.utils.config_helper import Setting, Settings, integer, number
+from ding.utils.data.samples import Column, Kind, Node, Samples, node_items, part_of
 from ding.utils.registry_factory import BUFFER_REGISTRY
-from ding.utils.segment_tree import IntArray, MinSegmentTree, SumSegmentTree
-from ding.worker.replay_buffer.advanced_config import ADVANCED_SETTINGS
-from ding.worker.replay_buffer.column_buffer import ColumnBuffer
-from ding.worker.replay_buffer.item_metadata import (
-    METADATA_FIELDS,
-    METADATA_KEYS,
-    ItemMetadata,
-    ItemView,
-    StalenessTracker,
-    read_priority_info,
-    without_metadata,
-)
-from ding.worker.replay_buffer.utils import SampledDataAttrMonitor, ThruputController, Verdict
+from ding.utils.segment_tree import FloatArray, IntArray, MinSegmentTree, SumSegmentTree
+from ding.worker.replay_buffer.column_buffer import STORAGE_SETTINGS, ColumnBuffer
+from ding.worker.replay_buffer.utils import SampledDataAttrMonitor, ThruputController, UniqueIds, Verdict, parse_id
 
+# The keys that `sample` adds. When an item with such keys is pushed, only `priority` is used.
+_METADATA_KEYS = {"replay_unique_id", "replay_buffer_idx", "priority", "staleness", "use", "IS"}
+# The number in the id of an empty slot.
+_NO_ID = -1
+# `collect_iter` of an item without one; its staleness is -1.
+_NO_ITER = np.iinfo(np.int64).min
 _ENOUGH = Verdict(True, "enough items")
 
 
@@ -77,8 +76,41 @@ class AdvancedReplayBuffer(ColumnBuffer):
         [1, 1]
     """
 
-    settings = ADVANCED_SETTINGS
-    _slot_fields = METADATA_FIELDS
+    settings = Settings(
+        {
+            "type": "advanced",
+            "replay_buffer_size": 4096,
+            "max_use": Setting(math.inf, number(1), "How often a sample may be drawn before it is removed."),
+            "max_staleness": Setting(math.inf, number(0), "Age in learner iterations at which a sample is removed."),
+            "alpha": Setting(0.6, number(0, 1), "Exponent of the priorities."),
+            "beta": Setting(0.4, number(0, 1), "Initial exponent of the importance weights, which grows to 1."),
+            "anneal_step": Setting(int(1e5), integer(0), "Number of draws until `beta` is 1; 0 keeps it constant."),
+            "thruput_controller.push_sample_rate_limit.max": Setting(
+                math.inf, number(0), "Upper limit of the ratio pushed / sampled."
+            ),
+            "thruput_controller.push_sample_rate_limit.min": Setting(
+                0, number(0), "Lower limit of the ratio pushed / sampled."
+            ),
+            "thruput_controller.window_seconds": Setting(
+                30, number(1e-3), "Time after which what was pushed or sampled counts for 1 % in the ratio."
+            ),
+            "thruput_controller.sample_min_limit_ratio": Setting(
+                1, number(1), "Sampling a batch needs at least this many times its size in the buffer."
+            ),
+            "monitor.sampled_data_attr.average_range": Setting(
+                5, number(1e-3), "Number of recent batches that the statistics cover."
+            ),
+            "monitor.sampled_data_attr.print_freq": Setting(200, integer(1), "Number of batches between two reports."),
+            "monitor.periodic_thruput.seconds": Setting(60, number(1e-3), "Seconds between two throughput reports."),
+        },
+        STORAGE_SETTINGS,
+    )
+    _slot_fields = (
+        ("unique_id", np.int64),
+        ("use", np.int64),
+        ("priority", np.float64),
+        ("collect_iter", np.int64),
+    )
 
     def __init__(
         self,
@@ -94,9 +126,11 @@ class AdvancedReplayBuffer(ColumnBuffer):
         self._beta_step = (1 - self._beta) / self._anneal_step if self._anneal_step else 0.0
         self._eps = PRIORITY_EPS
         self._cur_collector_envstep = -1
-        self._metadata = ItemMetadata(self._store, instance_name, float(own.alpha))
-        self._index = self._metadata.index
-        self._staleness = StalenessTracker(self._store, own.max_staleness)
+        self._index = PriorityIndex(self._store.size, float(own.alpha))
+        self._next_unique_id = 0
+        self._store.records["unique_id"] = _NO_ID
+        self._max_staleness = own.max_staleness
+        self._oldest_iter = math.inf  # a lower bound of all `collect_iter`
         self._thruput_controller = ThruputController(own.thruput_controller)
         self._sample_min_limit_ratio = own.thruput_controller.sample_min_limit_ratio
         self._tick = TickTime()
@@ -116,12 +150,9 @@ class AdvancedReplayBuffer(ColumnBuffer):
         return self._store.head
 
     @property
-    def _next_unique_id(self) -> int:
-        return self._metadata.next_unique_id
-
-    @property
     def _use_count(self) -> IntArray:
-        return self._metadata.use_count
+        counts: IntArray = self._store.records["use"]
+        return counts
 
     @property
     def _max_priority(self) -> float:
@@ -175,46 +206,84 @@ class AdvancedReplayBuffer(ColumnBuffer):
         Raises:
             PriorityError: If a priority is negative or not finite; nothing is stored.
         """
-        items = self._prepare(data)
-        if not items:
+        items, columns = self._prepare(data)
+        count, accepted = len(items), 0
+        if not count:
             return 0
         with self._lock:
-            accepted = 0
-            verdict = self._thruput_controller.can_push(len(items))
-            if verdict:
+            verdict = self._thruput_controller.can_push(count)
+            if verdict.allowed:
                 self._cur_collector_envstep = cur_collector_envstep
-                accepted = self._insert(items)
+                accepted = self._insert(items, columns)
                 self._thruput_controller.add(pushed=accepted)
-        if not verdict:
-            self._logger.info("refused to push %d items: %s", len(items), verdict.reason)
+        if not verdict.allowed:
+            self._logger.info("refused to push %d items: %s", count, verdict.reason)
         elif accepted == 0 and not isinstance(data, list):
             self._logger.info("an item was not stored, because it fails a check of check_list: %.200r", data)
         return accepted
 
-    def _insert(self, items: list[Any]) -> int:
-        items = self._checked(items)
-        if not items:
-            return 0
-        priorities, items = self._metadata.priorities_of(items), without_metadata(items)
-        store, before = self._store, self._store.valid_count
-        for start in range(0, len(items), store.size):
-            chunk = part_of(items, start, start + store.size) if len(items) > store.size else items
-            count, slots = len(chunk), store.next_slots(len(chunk))
-            store.valid_count += count - self._metadata.count_live(slots)
-            _, dropped = self._write(chunk)
-            self._metadata.begin(slots, priorities[start : start + count])
-            self._staleness.record(slots, chunk)
-            self._report_dropped(dropped)
-        self._count_thruput(pushed=len(items), removed=before + len(items) - store.valid_count)
-        return len(items)
+    def _insert(self, items: list[Any], columns: dict[str, Node] | None = None) -> int:
+        if columns is None or self.check_list != [_is_dict]:
+            columns = None
+            for check in self.check_list:
+                items = [item for item in items if check(item)]
+        count, size = len(items), self._store.size
+        if count > size:
+            priorities = self._priorities_of(items, columns)  # raises before anything is stored
+            parts = ((part_of(items, start, start + size), start) for start in range(0, count, size))
+            return sum(self._insert_part(part, None, priorities[start : start + size]) for part, start in parts)
+        return self._insert_part(items, columns, self._priorities_of(items, columns)) if count else 0
 
-    def _checked(self, items: list[Any]) -> list[Any]:
-        """Returns the items that pass all checks."""
-        if self.check_list == [_is_dict] and isinstance(items, Samples) and items.columns is not None:
-            return items
-        for check in self.check_list:
-            items = [item for item in items if check(item)]
-        return items
+    def _insert_part(self, items: list[Any], columns: dict[str, Node] | None, priorities: FloatArray) -> int:
+        """Store at most `replay_buffer_size` items with their `priorities` [n]. Returns n."""
+        if columns is None or not _METADATA_KEYS.isdisjoint(columns):
+            items = _without_metadata(items)
+            columns = items.columns if isinstance(items, Samples) else None
+        store, count = self._store, len(priorities)
+        slots = store.next_slots(count)
+        replaced = int(np.count_nonzero(self._index.weights[slots]))
+        _, dropped = self._write(items, columns, count)
+        records = store.records
+        records["unique_id"][slots] = np.arange(self._next_unique_id, self._next_unique_id + count)
+        records["use"][slots] = 0
+        records["priority"][slots] = self._index.set(slots, priorities)
+        records["collect_iter"][slots] = self._collect_iters_of(items, columns)
+        self._next_unique_id += count
+        store.valid_count += count - replaced
+        self._report_dropped(dropped)
+        self._count_thruput(pushed=count, removed=replaced)
+        return count
+
+    def _priorities_of(self, items: Sequence[Any], columns: dict[str, Node] | None) -> FloatArray:
+        """Returns the `priority` [n] of each item; the largest one so far for an item without it.
+
+        Raises:
+            PriorityError: If a priority is negative or not finite.
+        """
+        default = self._index.max_priority
+        if columns is None:
+            given = [item.get("priority") for item in items]
+        elif "priority" not in columns:
+            return np.full(len(items), default)
+        else:
+            given = node_items(columns["priority"])
+        return as_priorities([default if priority is None else priority for priority in given])
+
+    def _collect_iters_of(self, items: Sequence[Any], columns: dict[str, Node] | None) -> IntArray:
+        """Returns the `collect_iter` of each item: the smallest of several, `_NO_ITER` without one."""
+        column = None if columns is None else columns.get("collect_iter")
+        iters: IntArray
+        if isinstance(column, Column) and column.kind is Kind.INT and not column.steps:
+            iters = column.values()
+        elif columns is not None and column is None:
+            return np.array([_NO_ITER])
+        else:
+            values = [item.get("collect_iter") for item in items] if columns is None else node_items(column)
+            iters = np.array([_NO_ITER if value is None else np.min(np.asarray(value)) for value in values], np.int64)
+        if not math.isinf(self._max_staleness):
+            known = iters[iters != _NO_ITER]
+            self._oldest_iter = min(self._oldest_iter, known.min(initial=np.iinfo(np.int64).max))
+        return iters
 
     def sample(self, size: int, cur_learner_iter: int, sample_range: slice | None = None) -> list[Any] | None:
         """Sample `size` items with probability proportional to priority ** alpha, with replacement.
@@ -240,11 +309,11 @@ class AdvancedReplayBuffer(ColumnBuffer):
         with self._lock:
             enough = self._sample_check(size, cur_learner_iter)
             rate = self._thruput_controller.can_sample(size)
-            is_allowed = enough and rate
+            is_allowed, report = enough.allowed and rate.allowed, None
             if is_allowed:
-                batch = self._sample_with_lock(size, int(cur_learner_iter), sample_range)
-                is_due = (self._tick.time() - 1) % self._print_freq == 0
-                report = self._sampled_data_attr_monitor.summary() if is_due else None
+                batch = self._draw_batch(size, int(cur_learner_iter), sample_range)
+                if (self._tick.time() - 1) % self._print_freq == 0:
+                    report = self._sampled_data_attr_monitor.summary()
         if not is_allowed:
             self._logger.info("refused to sample %d items: %s; %s", size, enough.reason, rate.reason)
             return None
@@ -272,22 +341,19 @@ class AdvancedReplayBuffer(ColumnBuffer):
             ValueError: If the buffer is empty.
         """
         with self._lock:
-            return self._sample_with_lock(size, int(cur_learner_iter), None, least_weight)
+            return self._draw_batch(size, int(cur_learner_iter), None, least_weight)
 
-    def _sample_with_lock(
+    def _draw_batch(
         self, size: int, cur_learner_iter: int, sample_range: slice | None, least_weight: float | None = None
     ) -> list[Any]:
         ranges = None if sample_range is None else self._store.ranges(sample_range)
         slots = self._index.draw(size, self._rng, ranges)
-        np.add.at(self._metadata.use_count, slots, 1)
+        np.add.at(self._store.records["use"], slots, 1)
         columns, records = self._store.gather_with_fields(slots)
-        staleness = self._staleness.staleness(slots, columns, cur_learner_iter)
-        metadata = {
-            **self._metadata.as_columns(slots, records),
-            "staleness": Column(Kind.INT, staleness),
-            "IS": Column(Kind.FLOAT, self._index.importance(slots, self._beta, least_weight)),
-        }
-        batch = self._with_columns(slots, columns, metadata)
+        staleness = self._staleness_of(records, cur_learner_iter)
+        importance = self._index.importance(slots, self._beta, least_weight)
+        added = {"staleness": Column(Kind.INT, staleness), "IS": Column(Kind.FLOAT, importance)}
+        batch = self._with_metadata(slots, columns, records, added)
         self._sampled_data_attr_monitor.record(use=records["use"], priority=records["priority"], staleness=staleness)
         self._tick.step()
         self._beta = min(1.0, self._beta + self._beta_step)
@@ -299,13 +365,27 @@ class AdvancedReplayBuffer(ColumnBuffer):
                 self._retire(np.unique(used_up))
         return batch
 
-    def _with_metadata(self, slots: IntArray) -> list[Any]:
-        """Returns the items in `slots` with their metadata."""
-        columns, records = self._store.gather_with_fields(slots)
-        return self._with_columns(slots, columns, self._metadata.as_columns(slots, records))
+    @staticmethod
+    def _staleness_of(records: np.ndarray, cur_learner_iter: int) -> IntArray:
+        """Returns the staleness [n] of items from their `records`; -1 if unknown."""
+        iters = records["collect_iter"]
+        return np.where(iters == _NO_ITER, -1, cur_learner_iter - iters)
 
-    def _with_columns(self, slots: IntArray, columns: dict[str, Node] | None, added: dict[str, Column]) -> list[Any]:
-        """Returns the items in `slots` with the `added` columns; `columns` are those of the items, if any."""
+    def _with_metadata(
+        self, slots: IntArray, columns: dict[str, Node] | None, records: np.ndarray, added: dict[str, Column]
+    ) -> list[Any]:
+        """Returns the items in `slots` with their metadata and the `added` columns.
+
+        Args:
+            columns, records: What the store has gathered of `slots`.
+        """
+        added = {
+            "replay_unique_id": Column(Kind.OBJECT, UniqueIds(self._instance_name, records["unique_id"])),
+            "replay_buffer_idx": Column(Kind.INT, slots),
+            "priority": Column(Kind.FLOAT, records["priority"]),
+            "use": Column(Kind.INT, records["use"]),
+            **added,
+        }
         if columns is not None:
             columns.update(added)
             return Samples(columns, size=len(slots))
@@ -315,21 +395,29 @@ class AdvancedReplayBuffer(ColumnBuffer):
                 item[key] = value
         return items
 
+    def _read(self, slots: IntArray) -> list[Any]:
+        """Returns the items in `slots` with their metadata."""
+        return self._with_metadata(slots, *self._store.gather_with_fields(slots), {})
+
     def _sample_check(self, size: int, cur_learner_iter: int) -> Verdict:
         """Remove stale items, then return whether enough are left to sample `size`."""
-        with self._lock:
-            self._remove_stale(cur_learner_iter)
-            have, ratio = self._store.valid_count, self._sample_min_limit_ratio
-            if have / size >= ratio:
-                return _ENOUGH
-            return Verdict(False, f"the buffer holds {have} items, needed are {math.ceil(size * ratio)}")
+        self._remove_stale(int(cur_learner_iter))
+        have, ratio = self._store.valid_count, self._sample_min_limit_ratio
+        if have / size >= ratio:
+            return _ENOUGH
+        return Verdict(False, f"the buffer holds {have} items, needed are {math.ceil(size * ratio)}")
 
     # ---- removal
 
     def _remove_stale(self, cur_learner_iter: int) -> None:
-        stale = self._staleness.stale_slots(int(cur_learner_iter))
-        if stale.size:
-            self._remove(stale)
+        if cur_learner_iter - self._oldest_iter < self._max_staleness:
+            return
+        slots = np.flatnonzero(self._store.held)
+        staleness = self._staleness_of(self._store.records[slots], cur_learner_iter)
+        is_stale = staleness >= self._max_staleness
+        self._oldest_iter = cur_learner_iter - int(staleness[~is_stale].max(initial=-1))
+        if is_stale.any():
+            self._remove(slots[is_stale])
 
     def _retire(self, slots: IntArray) -> None:
         """Exclude items that reached `max_use` from later draws.
@@ -339,16 +427,19 @@ class AdvancedReplayBuffer(ColumnBuffer):
         if not self._enable_track_used_data:
             self._remove(slots)
             return
-        live = self._metadata.count_live(slots)
-        self._store.valid_count -= live
-        self._metadata.retire(slots)
-        self._count_thruput(removed=live)
+        self._exclude(slots)
+        self._store.records["priority"][slots] = 0.0
 
     def _remove(self, slots: IntArray) -> None:
-        live = self._metadata.count_live(slots)
-        self._store.valid_count -= live
-        self._metadata.remove(slots)
+        self._exclude(slots)
+        self._store.records["unique_id"][slots] = _NO_ID
         self._evict(slots)
+
+    def _exclude(self, slots: IntArray) -> None:
+        """Exclude the items in `slots` from later draws."""
+        live = int(np.count_nonzero(self._index.weights[slots]))
+        self._index.remove(slots)
+        self._store.valid_count -= live
         self._count_thruput(removed=live)
 
     def _log_report(self, report: dict[str, float], cur_learner_iter: int) -> None:
@@ -375,16 +466,27 @@ class AdvancedReplayBuffer(ColumnBuffer):
         """
         if "priority" not in info:
             return
-        unique_ids, slots, priorities = read_priority_info(info, self._store.size)
+        unique_ids, slots, priorities = _read_priority_info(info, self._store.size)
         with self._lock:
-            known = self._metadata.is_known(slots, unique_ids)
+            known = self._is_known(slots, unique_ids)
             if self._enable_track_used_data:  # items that reached max_use are still in their slots
                 known &= self._index.weights[slots] > 0
             if np.count_nonzero(known) < len(known):
                 skipped = [unique_ids[i] for i in np.flatnonzero(~known).tolist()]
                 self._logger.debug("skipped the priorities of items that left the buffer: %s", skipped)
                 slots, priorities = slots[known], priorities[known]
-            self._metadata.priorities[slots] = self._index.update(slots, priorities, self._eps)
+            self._store.records["priority"][slots] = self._index.update(slots, priorities, self._eps)
+
+    def _is_known(self, slots: IntArray, unique_ids: Sequence[str]) -> BoolArray:
+        """Returns bool [n]: whether each of `slots` [n] still holds the item with that id."""
+        held = self._store.records["unique_id"][slots]
+        known: BoolArray
+        if isinstance(unique_ids, UniqueIds) and unique_ids.name == self._instance_name:
+            known = held == unique_ids.numbers
+        else:
+            shown = UniqueIds(self._instance_name, held)
+            known = np.fromiter(map(operator.eq, shown, unique_ids), np.bool_, len(slots))
+        return known
 
     def clear(self) -> None:
         """Remove all items and reset `max_priority`. `push_count`, ids and `beta` continue."""
@@ -392,18 +494,30 @@ class AdvancedReplayBuffer(ColumnBuffer):
             removed = self._store.valid_count
             self._evict(self._store.occupied())
             self._store.reset()
-            self._metadata.clear()
-            self._staleness.clear()
+            self._forget_metadata()
             self._count_thruput(removed=removed)
+
+    def _forget_metadata(self) -> None:
+        self._index.clear()
+        self._store.records["use"] = 0
+        self._store.records["unique_id"] = _NO_ID
+        self._oldest_iter = math.inf
 
     # ---- states
 
     def _state(self, is_copied: bool) -> dict[str, Any]:
         with self._lock:
             state = super()._state(is_copied)
+            slots = state["data"]["slots"]
+            records = self._store.records[slots]
             return {
                 **state,
-                **self._metadata.state(state["data"]["slots"]),
+                "use_count": records["use"].copy(),
+                "unique_ids": records["unique_id"].copy(),
+                "priorities": records["priority"].copy(),
+                "weights": self._index.weights[slots],
+                "max_priority": self._index.max_priority,
+                "next_unique_id": self._next_unique_id,
                 "beta": self._beta,
                 "anneal_step": self._anneal_step,
                 "tick": self._tick.time(),
@@ -429,51 +543,94 @@ class AdvancedReplayBuffer(ColumnBuffer):
         items: list[Any] = []
         if "unique_ids" not in state:  # a list of items that hold their metadata
             items = state["data"]["items"]
-            state = {**state, "data": {**state["data"], "items": list(without_metadata(items))}}
+            state = {**state, "data": {**state["data"], "items": list(_without_metadata(items))}}
         super()._restore(state)
-        self._metadata.load(slots, state, items)
+        self._restore_metadata(slots, state, items)
         self._beta, self._anneal_step = state.get("beta", self._beta), state.get("anneal_step", self._anneal_step)
-        self._staleness.clear()
-        if slots.size:
-            self._staleness.record(slots, self._store.read(slots))
         if "tick" in state:
             self._tick = self._sampled_data_attr_monitor.time = TickTime(int(state["tick"]))
             self._sampled_data_attr_monitor.load_state_dict(state["sampled"])
             self._thruput_controller.load_state_dict(state["limiter"])
             self._cur_collector_envstep = state["collector_envstep"]
 
+    def _restore_metadata(self, slots: IntArray, state: dict[str, Any], items: list[Any]) -> None:
+        """Restore the metadata of the items in `slots`; from keys of `items` if `state` has no ids."""
+        self._forget_metadata()
+        records = self._store.records
+        if "unique_ids" in state:
+            records["unique_id"][slots], records["use"][slots] = state["unique_ids"], state["use_count"]
+            records["priority"][slots] = state["priorities"]
+            self._index.set_weights(slots, np.asarray(state["weights"]))
+        else:
+            ids = [parse_id(self._instance_name, item["replay_unique_id"]) for item in items]
+            records["unique_id"][slots], records["use"][slots] = ids, [item.get("use", 0) for item in items]
+            priorities = self._priorities_of(items, None)
+            records["priority"][slots] = self._index.set(slots, priorities)
+            retired = slots[priorities == 0.0]
+            self._index.remove(retired)
+            records["priority"][retired] = 0.0
+        if slots.size:
+            held = self._store.read(slots)
+            columns = held.columns if isinstance(held, Samples) else None
+            records["collect_iter"][slots] = self._collect_iters_of(held, columns)
+        self._next_unique_id = int(state["next_unique_id"])
+        self._index.max_priority = float(state["max_priority"])
+
     def _items_to_save(self) -> list[Any]:
         slots = self._store.occupied()
-        slots = slots[self._index.weights[slots] > 0]
-        return self._with_metadata(slots)
+        return self._read(slots[self._index.weights[slots] > 0])
 
     # ---- items of `_data`
 
-    def _item_view(self, slot: int) -> ItemView:
-        return ItemView(self._with_metadata(np.array([slot]))[0], partial(self._change_item, slot))
+    def _item_view(self, slot: int) -> Any:
+        return self._read(np.array([slot]))[0]
 
-    def _set_slot(self, slot: int, item: dict[str, Any] | None) -> None:
-        if item is None:
-            self._store.replace(slot, None)
-            self._metadata.remove(np.array([slot]))
-            return
-        self._store.replace(slot, without_metadata([item])[0])
-        self._staleness.record(np.array([slot]), [item])
-        self._metadata.set_from_item(slot, {"priority": self._index.max_priority, **item})
-
-    def _change_item(self, slot: int, item: dict[str, Any], changes: dict[str, Any]) -> None:
-        """Write the `changes` of an item view to its slot, if the slot still holds the item."""
-        with self._lock:
-            if not self._metadata.is_current(slot, item):
-                return
-            self._metadata.set_from_item(slot, changes)
-            others = {key: value for key, value in changes.items() if key not in METADATA_KEYS}
-            if others:
-                changed = {**self._store.read(np.array([slot]))[0], **others}
-                self._store.replace(slot, changed)
-                self._staleness.record(np.array([slot]), [changed])
+    def _empty_slot(self, slot: int) -> None:
+        super()._empty_slot(slot)
+        self._index.remove(np.array([slot]))
+        self._store.records["unique_id"][slot] = _NO_ID
 
 
 def to_positive_index(idx: int | None, size: int) -> int | None:
     """Returns `idx` + `size` if `idx` is negative, else `idx` itself."""
     return idx if idx is None or idx >= 0 else size + idx
+
+
+def _without_metadata(items: list[Any]) -> list[Any]:
+    """Returns `items` without the keys that `sample` adds; copies if an item has one."""
+    columns = items.columns if isinstance(items, Samples) else None
+    if columns is not None:
+        if columns.keys().isdisjoint(_METADATA_KEYS) or columns.keys() <= _METADATA_KEYS:
+            return items
+        return Samples({key: node for key, node in columns.items() if key not in _METADATA_KEYS})
+    if all(item.keys().isdisjoint(_METADATA_KEYS) for item in items):
+        return items
+    items = [copy.copy(item) for item in items]
+    for item in items:
+        for key in _METADATA_KEYS:
+            item.pop(key, None)
+    return items
+
+
+def _read_priority_info(info: dict[str, Any], size: int) -> tuple[Sequence[str], IntArray, FloatArray]:
+    """Returns the ids, slots and priorities [n] in `info`, the argument of `update` of a buffer of `size` slots.
+
+    Raises:
+        KeyError: If `replay_unique_id` or `replay_buffer_idx` is missing.
+        PriorityError: If a priority is negative or not finite.
+        ValueError: If the lists differ in length.
+        IndexError: If a slot lies outside the buffer.
+    """
+    unique_ids = info["replay_unique_id"]
+    unique_ids = unique_ids if isinstance(unique_ids, UniqueIds) else list(unique_ids)
+    slots = np.asarray(info["replay_buffer_idx"], dtype=np.int64).reshape(-1)
+    priorities = as_priorities(info["priority"])
+    if not len(unique_ids) == len(slots) == len(priorities):
+        raise ValueError(
+            f"{len(unique_ids)} replay_unique_id, {len(slots)} replay_buffer_idx and {len(priorities)} priority "
+            "are not allowed; they must have one entry for each item"
+        )
+    unsigned = slots.view(np.uint64)  # negative slots become very large
+    if len(slots) and unsigned[unsigned.argmax()] >= size:
+        raise IndexError(f"replay_buffer_idx must be in [0, {size}), got {slots.min()} to {slots.max()}")
+    return unique_ids, slots, priorities

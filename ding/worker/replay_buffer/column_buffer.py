@@ -20,7 +20,7 @@ from ding.data.data_file import read_data_file, write_data_file
 from ding.data.memory_check import MemoryCheck
 from ding.data.random_source import generator_state, new_generator, set_generator_state
 from ding.utils.config_helper import Setting, Settings, boolean, check_section, instance_of, integer, one_of
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Node, Samples
 from ding.utils.dict_helper import deep_merge_dicts
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.utils.segment_tree import IntArray
@@ -264,45 +264,44 @@ class ColumnBuffer(IBuffer):
     def _items_to_save(self) -> Sequence[Any]:
         return self._store.read(self._store.occupied())
 
-    def _insert(self, items: list[Any]) -> int:
-        """Store `items` without checking the rate limit, under the lock. Returns the number of accepted items."""
+    def _insert(self, items: list[Any], columns: dict[str, Node] | None = None) -> int:
+        """Store `items`, or their `columns`, under the lock. Returns the number of accepted items."""
         raise NotImplementedError
 
-    def _prepare(self, data: list[Any] | Any) -> list[Any]:
-        """Returns the pushed items as `Samples` if possible, else as a list, copied if `deepcopy` is on.
+    def _prepare(self, data: list[Any] | Any) -> tuple[list[Any], dict[str, Node] | None]:
+        """Returns the pushed items, and their columns if they have any. Other items are copied if `deepcopy` is on.
 
         Raises:
             ValueError: If an item is None, which marks an empty slot.
         """
         items = data if isinstance(data, list) else [data]
-        if isinstance(items, Samples) and items.columns is not None:
-            return items
         samples = Samples.of(items)
-        if samples is not None:
-            return samples
+        columns = None if samples is None else samples.columns
+        if samples is not None and columns is not None:
+            return samples, columns
         if any(item is None for item in items):
             raise ValueError("an item is None, which is not allowed: it marks an empty slot; remove it from the data")
-        return copy.deepcopy(items) if self._deepcopy else items
+        return (copy.deepcopy(items) if self._deepcopy else items), None
 
-    def _write(self, items: list[Any]) -> tuple[int, Sequence[Any]]:
-        """Write at most `replay_buffer_size` items.
+    def _write(self, items: list[Any], columns: dict[str, Node] | None, count: int) -> tuple[int, Sequence[Any]]:
+        """Write `count` items, at most `replay_buffer_size`, to the next slots.
 
         Returns:
             The number of items that were overwritten, and these items if they have to be reported.
         """
         store = self._store
-        gone = self._occupied_among(store.next_slots(len(items)))
-        dropped = store.read(gone) if gone.size and self._needs_dropped() else []
-        store.put(items)
+        slots = store.next_slots(count)
+        gone = int(np.count_nonzero(store.held[slots]))
+        dropped: Sequence[Any] = []
+        if gone and self._needs_dropped():
+            numbers = np.arange(store.size)[slots]
+            dropped = store.read(numbers[store.held[slots]])
+        store.write(slots, items, columns)
+        store.advance(count)
         if not self._memory_check.is_done:
             is_mapped = self._storage_folder() is not None
             self._memory_check.estimate(items, store.size, 0 if is_mapped else store.nbytes)
-        return len(gone), dropped
-
-    def _occupied_among(self, slots: IntArray | slice) -> IntArray:
-        numbers = np.arange(slots.start, slots.stop) if isinstance(slots, slice) else slots
-        occupied: IntArray = numbers[self._store.held[slots]]
-        return occupied
+        return gone, dropped
 
     def _needs_dropped(self) -> bool:
         return self.on_dropped is not None or self._enable_track_used_data
@@ -327,9 +326,9 @@ class ColumnBuffer(IBuffer):
         """Returns the item in an occupied `slot` as `_data` presents it."""
         return self._store.read(np.array([slot]))[0]
 
-    def _set_slot(self, slot: int, item: Any) -> None:
-        """Write an item to `slot`, or empty it if None. Counters do not change."""
-        self._store.replace(slot, item)
+    def _empty_slot(self, slot: int) -> None:
+        """Remove the item in `slot`. Counters do not change."""
+        self._store.empty(np.array([slot]))
 
     def _count_thruput(self, pushed: int = 0, sampled: int = 0, removed: int = 0) -> None:
         if self._periodic_thruput_monitor is not None:
@@ -345,9 +344,9 @@ class ColumnBuffer(IBuffer):
 
 
 class SlotView(Sequence[Any]):
-    """View of the slots of a buffer: None if empty, else the item with its current metadata, created on access.
+    """View of the slots of a buffer: None if empty, else a copy of the item with its current metadata.
 
-    Assigning an item or None changes the slot, but no counter.
+    Assigning None empties a slot; no counter changes.
     """
 
     def __init__(self, buffer: ColumnBuffer) -> None:
@@ -370,9 +369,11 @@ class SlotView(Sequence[Any]):
     def __iter__(self) -> Iterator[Any]:
         return iter(self[:])
 
-    def __setitem__(self, key: int, item: Any) -> None:
+    def __setitem__(self, key: int, item: None) -> None:
+        if item is not None:
+            raise TypeError(f"_data[{key}] = {item!r:.200} is not allowed; only None, which removes an item")
         with self._buffer._lock:
-            self._buffer._set_slot(range(len(self))[key], item)
+            self._buffer._empty_slot(range(len(self))[key])
 
     def __eq__(self, other: object) -> bool:
         return list(self) == (list(other) if isinstance(other, SlotView) else other)

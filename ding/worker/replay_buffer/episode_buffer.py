@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ding.data.columns import own_samples
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Node, Samples
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer
 
@@ -47,11 +47,8 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
                 "push one episode as push([episode], envstep), and collect with an episode collector"
             )
 
-    def _write(self, items: list[Any]) -> tuple[int, Sequence[Any]]:
-        return super()._write([_packed(item) for item in items])
-
-    def _set_slot(self, slot: int, item: Any) -> None:
-        super()._set_slot(slot, _packed(item))
+    def _write(self, items: list[Any], columns: dict[str, Node] | None, count: int) -> tuple[int, Sequence[Any]]:
+        return super()._write([_packed(item) for item in items], None, count)
 
 
 def _packed(episode: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ding.data.ring import BoolArray
 from ding.utils.config_helper import Setting, Settings, number
-from ding.utils.data.samples import Samples, part_of
+from ding.utils.data.samples import Node, Samples, part_of
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray
 from ding.worker.replay_buffer.column_buffer import STORAGE_SETTINGS, ColumnBuffer
@@ -57,22 +57,21 @@ class NaiveReplayBuffer(ColumnBuffer):
         Returns:
             The number of items that were stored.
         """
-        items = self._prepare(data)
+        items, columns = self._prepare(data)
         with self._lock:
-            return self._insert(items)
+            return self._insert(items, columns)
 
-    def _insert(self, items: list[Any]) -> int:
-        store = self._store
-        replaced = 0
-        for start in range(0, len(items), store.size):
-            chunk = part_of(items, start, start + store.size) if len(items) > store.size else items
-            self._before_insert(chunk)
-            gone, dropped = self._write(chunk)
-            store.valid_count += len(chunk) - gone
-            replaced += gone
+    def _insert(self, items: list[Any], columns: dict[str, Node] | None = None) -> int:
+        count, size = len(items), self._store.size
+        if count > size:
+            return sum(self._insert(part_of(items, start, start + size)) for start in range(0, count, size))
+        if count:
+            self._before_insert(items)
+            gone, dropped = self._write(items, columns, count)
+            self._store.valid_count += count - gone
             self._report_dropped(dropped)
-        self._count_thruput(pushed=len(items), removed=replaced)
-        return len(items)
+            self._count_thruput(pushed=count, removed=gone)
+        return count
 
     def _before_insert(self, items: list[Any]) -> None:
         """Hook of subclasses, called with the items that are inserted next."""

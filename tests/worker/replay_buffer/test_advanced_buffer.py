@@ -435,44 +435,25 @@ def test_an_update_of_uneven_lists_or_foreign_slots_is_refused(make_advanced):
         buffer.update({"replay_unique_id": ["demo_0"], "replay_buffer_idx": [4], "priority": [1.0]})
 
 
-# ---- the live view
+# ---- the view of items
 
 
-def test_the_view_shows_current_bookkeeping_and_passes_writes_on(make_advanced):
+def test_the_view_shows_copies_of_items_with_their_current_metadata(make_advanced):
     buffer = make_advanced(4)
     buffer.push(items(0, 3), 0)
     assert len(buffer._data) == 4 and buffer._data[3] is None and buffer._data[-2]["n"] == 2
-    buffer._data[0]["priority"] = 8.0
-    buffer._data[1].update(priority=0.0, collect_iter=4)
-    buffer._data[2].setdefault("mark", 1)
-    assert buffer._data[0]["priority"] == 8.0 and buffer._sum_tree[0] == pytest.approx(8.0**0.6, rel=1e-12)
-    assert buffer._data[2]["mark"] == 1
-    batch = {item["n"]: item for _ in range(50) for item in buffer.sample(3, 5)}
-    assert batch[0]["priority"] == 8.0 and batch[2]["mark"] == 1
+    shown = buffer._data[0]
+    buffer.update(info_of([shown], [8.0]))
+    assert (shown["priority"], buffer._data[0]["priority"]) == (1.0, 8.0 + 1e-5) and type(shown) is dict
+    shown["n"] = 9
+    assert buffer._data[0]["n"] == 0
+    for _ in range(50):
+        buffer.sample(3, 5)
     assert buffer._data[0]["use"] == buffer._use_count[0] >= 50
     with pytest.raises(IndexError):
         buffer._data[4]
-
-
-def test_an_item_put_into_a_slot_by_hand_can_be_drawn(make_advanced):
-    buffer = make_advanced(4)
-    buffer.push(items(0, 1), 0)
-    buffer._data[1] = {"n": 9, "priority": 1e9, "replay_unique_id": "demo_7", "use": 3}
-    buffer._valid_count += 1
-    sampled = buffer.sample(1, 0)[0]
-    assert (sampled["n"], sampled["replay_unique_id"], sampled["use"]) == (9, "demo_7", 4)
-    with pytest.raises(ValueError, match="must look like 'demo_0'"):
-        buffer._data[1]["replay_unique_id"] = "seven"
-
-
-def test_a_view_of_an_item_that_left_writes_nothing(make_advanced):
-    buffer = make_advanced(1)
-    buffer.push({"n": 0}, 0)
-    old = buffer._data[0]
-    buffer.push({"n": 1}, 0)
-    old["priority"] = 50.0
-    assert buffer._data[0]["priority"] == 1.0
-    assert type(copy.deepcopy(old)) is dict
+    with pytest.raises(TypeError, match="only None, which removes an item"):
+        buffer._data[1] = {"n": 9}
 
 
 @pytest.mark.parametrize("count", [36, 64, 100])

@@ -409,9 +409,9 @@ def test_a_folder_that_somebody_has_deleted_does_not_keep_a_buffer_from_clearing
 
 def test_what_the_owner_keeps_stays_when_columns_come_become_objects_and_go():
     store = store_of(4, fields=[("use", np.int64), ("weight", np.float64)])
-    store.field("use")[:] = [5, 6, 7, 8]
+    store.records["use"][:] = [5, 6, 7, 8]
     store.put([{"obs": np.ones(2), "reward": 0.5}, {"obs": np.zeros(2), "reward": 1.5}])
-    store.field("weight")[1] = 0.25
+    store.records["weight"][1] = 0.25
     columns, records = store.gather_with_fields(np.array([1, 0, 1]))
     assert columns["reward"].data.tolist() == [1.5, 0.5, 1.5]
     assert records["use"].tolist() == [6, 5, 6] and records["weight"].tolist() == [0.25, 0.0, 0.25]
@@ -419,7 +419,7 @@ def test_what_the_owner_keeps_stays_when_columns_come_become_objects_and_go():
     columns, records = store.gather_with_fields(np.array([1, 2]))
     assert columns is None and records["use"].tolist() == [6, 7] and records["weight"].tolist() == [0.25, 0.0]
     store.reset()
-    assert store.field("use").tolist() == [5, 6, 7, 8] and store.field("weight").tolist() == [0.0, 0.25, 0.0, 0.0]
+    assert store.records["use"].tolist() == [5, 6, 7, 8] and store.records["weight"].tolist() == [0.0, 0.25, 0.0, 0.0]
 
 
 def test_keys_that_begin_with_one_column_may_differ_later():
