@@ -120,7 +120,18 @@ class ColumnStore(Ring):
             columns: Those of `items`, if the caller knows them.
         """
         self.held[slots] = False
-        self._write(slots, items, columns)
+        if self._objects is None:
+            columns = columns_of_items(items) if columns is None else columns
+            if self._columns is None and columns is not None:
+                self._make_columns(columns)
+            pairs = None if columns is None else self._conform(columns)
+            if pairs is None:
+                self._make_objects(items)
+            else:
+                self._write_columns(slots, pairs)
+        if self._objects is not None:
+            for slot, item in zip(_numbers(slots), items, strict=True):
+                self._objects[slot] = own_item(item)
         self.held[slots] = True
 
     def empty(self, slots: IntArray) -> None:
@@ -208,21 +219,6 @@ class ColumnStore(Ring):
         return records
 
     # ---- writing
-
-    def _write(self, slots: IntArray | slice, items: Sequence[Any], columns: dict[str, Node] | None) -> None:
-        if self._objects is None:
-            columns = columns_of_items(items) if columns is None else columns
-            if self._columns is None and columns is not None:
-                self._make_columns(columns)
-            pairs = None if columns is None else self._conform(columns)
-            if pairs is not None:
-                self._write_columns(slots, pairs)
-                return
-            self._make_objects(items)
-        objects = self._objects
-        assert objects is not None
-        for slot, item in zip(_numbers(slots), items, strict=True):
-            objects[slot] = own_item(item)
 
     def _write_columns(self, slots: IntArray | slice, pairs: list[tuple[Column, Column]]) -> None:
         new = {id(stored): column for stored, column in pairs}
@@ -449,7 +445,7 @@ class ColumnStore(Ring):
                 items[i] = Samples(unpacked_columns(items[i]))
         self.reset()
         if len(slots):
-            self._write(slots, items, None)
+            self.write(slots, items)
         self.restore(slots, counters)
 
 

@@ -228,11 +228,11 @@ class AdvancedReplayBuffer(ColumnBuffer):
             for check in self.check_list:
                 items = [item for item in items if check(item)]
         count, size = len(items), self._store.size
-        if count > size:
-            priorities = self._priorities_of(items, columns)  # raises before anything is stored
-            parts = ((part_of(items, start, start + size), start) for start in range(0, count, size))
-            return sum(self._insert_part(part, None, priorities[start : start + size]) for part, start in parts)
-        return self._insert_part(items, columns, self._priorities_of(items, columns)) if count else 0
+        priorities = self._priorities_of(items, columns, count)  # raises before anything is stored
+        if count <= size:
+            return self._insert_part(items, columns, priorities) if count else 0
+        parts = ((part_of(items, start, start + size), start) for start in range(0, count, size))
+        return sum(self._insert_part(part, None, priorities[start : start + size]) for part, start in parts)
 
     def _insert_part(self, items: list[Any], columns: dict[str, Node] | None, priorities: FloatArray) -> int:
         """Store at most `replay_buffer_size` items with their `priorities` [n]. Returns n."""
@@ -240,9 +240,8 @@ class AdvancedReplayBuffer(ColumnBuffer):
             items = _without_metadata(items)
             columns = items.columns if isinstance(items, Samples) else None
         store, count = self._store, len(priorities)
-        slots = store.next_slots(count)
+        slots, _, dropped = self._write(items, columns, count)
         replaced = int(np.count_nonzero(self._index.weights[slots]))
-        _, dropped = self._write(items, columns, count)
         records = store.records
         records["unique_id"][slots] = np.arange(self._next_unique_id, self._next_unique_id + count)
         records["use"][slots] = 0
@@ -254,8 +253,8 @@ class AdvancedReplayBuffer(ColumnBuffer):
         self._count_thruput(pushed=count, removed=replaced)
         return count
 
-    def _priorities_of(self, items: Sequence[Any], columns: dict[str, Node] | None) -> FloatArray:
-        """Returns the `priority` [n] of each item; the largest one so far for an item without it.
+    def _priorities_of(self, items: Sequence[Any], columns: dict[str, Node] | None, count: int) -> FloatArray:
+        """Returns the `priority` [count] of each item; the largest one so far for an item without it.
 
         Raises:
             PriorityError: If a priority is negative or not finite.
@@ -264,7 +263,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         if columns is None:
             given = [item.get("priority") for item in items]
         elif "priority" not in columns:
-            return np.full(len(items), default)
+            return np.full(count, default)
         else:
             given = node_items(columns["priority"])
         return as_priorities([default if priority is None else priority for priority in given])
@@ -324,7 +323,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
     def stock(self, cur_learner_iter: int) -> Stock:
         """Remove stale items, then return what can be drawn."""
         with self._lock:
-            self._remove_stale(cur_learner_iter)
+            self._sample_check(1, cur_learner_iter)
             rates = self._thruput_controller
             pushed, sampled = rates.history_push_count, rates.history_sample_count
             return Stock(self._store.valid_count, self._index.total, self._index.least_weight, pushed, sampled)
@@ -401,7 +400,8 @@ class AdvancedReplayBuffer(ColumnBuffer):
 
     def _sample_check(self, size: int, cur_learner_iter: int) -> Verdict:
         """Remove stale items, then return whether enough are left to sample `size`."""
-        self._remove_stale(int(cur_learner_iter))
+        if cur_learner_iter - self._oldest_iter >= self._max_staleness:
+            self._remove_stale(int(cur_learner_iter))
         have, ratio = self._store.valid_count, self._sample_min_limit_ratio
         if have / size >= ratio:
             return _ENOUGH
@@ -410,8 +410,6 @@ class AdvancedReplayBuffer(ColumnBuffer):
     # ---- removal
 
     def _remove_stale(self, cur_learner_iter: int) -> None:
-        if cur_learner_iter - self._oldest_iter < self._max_staleness:
-            return
         slots = np.flatnonzero(self._store.held)
         staleness = self._staleness_of(self._store.records[slots], cur_learner_iter)
         is_stale = staleness >= self._max_staleness
@@ -564,7 +562,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         else:
             ids = [parse_id(self._instance_name, item["replay_unique_id"]) for item in items]
             records["unique_id"][slots], records["use"][slots] = ids, [item.get("use", 0) for item in items]
-            priorities = self._priorities_of(items, None)
+            priorities = self._priorities_of(items, None, len(items))
             records["priority"][slots] = self._index.set(slots, priorities)
             retired = slots[priorities == 0.0]
             self._index.remove(retired)

@@ -18,6 +18,7 @@ from ding.data.buffer_interface import IBuffer
 from ding.data.column_store import ColumnStore
 from ding.data.data_file import read_data_file, write_data_file
 from ding.data.memory_check import MemoryCheck
+from ding.data.priority_index import Slots
 from ding.data.random_source import generator_state, new_generator, set_generator_state
 from ding.utils.config_helper import Setting, Settings, boolean, check_section, instance_of, integer, one_of
 from ding.utils.data.samples import Node, Samples
@@ -275,7 +276,7 @@ class ColumnBuffer(IBuffer):
             ValueError: If an item is None, which marks an empty slot.
         """
         items = data if isinstance(data, list) else [data]
-        samples = Samples.of(items)
+        samples = items if isinstance(items, Samples) else Samples.of(items)
         columns = None if samples is None else samples.columns
         if samples is not None and columns is not None:
             return samples, columns
@@ -283,11 +284,11 @@ class ColumnBuffer(IBuffer):
             raise ValueError("an item is None, which is not allowed: it marks an empty slot; remove it from the data")
         return (copy.deepcopy(items) if self._deepcopy else items), None
 
-    def _write(self, items: list[Any], columns: dict[str, Node] | None, count: int) -> tuple[int, Sequence[Any]]:
+    def _write(self, items: list[Any], columns: dict[str, Node] | None, count: int) -> tuple[Slots, int, Sequence[Any]]:
         """Write `count` items, at most `replay_buffer_size`, to the next slots.
 
         Returns:
-            The number of items that were overwritten, and these items if they have to be reported.
+            Their slots, the number of items that were overwritten, and these items if they have to be reported.
         """
         store = self._store
         slots = store.next_slots(count)
@@ -301,7 +302,7 @@ class ColumnBuffer(IBuffer):
         if not self._memory_check.is_done:
             is_mapped = self._storage_folder() is not None
             self._memory_check.estimate(items, store.size, 0 if is_mapped else store.nbytes)
-        return gone, dropped
+        return slots, gone, dropped
 
     def _needs_dropped(self) -> bool:
         return self.on_dropped is not None or self._enable_track_used_data

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ding.data.columns import own_samples
+from ding.data.priority_index import Slots
 from ding.utils.data.samples import Node, Samples
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer
@@ -47,7 +48,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
                 "push one episode as push([episode], envstep), and collect with an episode collector"
             )
 
-    def _write(self, items: list[Any], columns: dict[str, Node] | None, count: int) -> tuple[int, Sequence[Any]]:
+    def _write(self, items: list[Any], columns: dict[str, Node] | None, count: int) -> tuple[Slots, int, Sequence[Any]]:
         return super()._write([_packed(item) for item in items], None, count)
 
 

@@ -67,7 +67,7 @@ class NaiveReplayBuffer(ColumnBuffer):
             return sum(self._insert(part_of(items, start, start + size)) for start in range(0, count, size))
         if count:
             self._before_insert(items)
-            gone, dropped = self._write(items, columns, count)
+            _, gone, dropped = self._write(items, columns, count)
             self._store.valid_count += count - gone
             self._report_dropped(dropped)
             self._count_thruput(pushed=count, removed=gone)

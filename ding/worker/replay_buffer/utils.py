@@ -200,7 +200,8 @@ class ThruputController:
 
     def add(self, pushed: int = 0, sampled: int = 0) -> None:
         """Add to the counts."""
-        self._decay()
+        if self._clock() - self._decayed_at >= 1:
+            self._decay()
         self._pushed += pushed
         self._sampled += sampled
 
@@ -272,7 +273,8 @@ class PeriodicThruputMonitor:
     def add(self, pushed: int = 0, sampled: int = 0, removed: int = 0, valid: int | None = None) -> None:
         """Add to the counts of the current period, and set the number of stored items to `valid`, if given."""
         with self._lock:
-            self._end_period()
+            if self._clock() >= self._period_end:
+                self._end_period()
             self._pushed += pushed
             self._sampled += sampled
             self._removed += removed
@@ -335,10 +337,9 @@ class PeriodicThruputMonitor:
         self._closed = True
 
     def _end_period(self) -> None:
-        now = self._clock()
-        if self._closed or now < self._period_end:
+        if self._closed:
             return
-        self._period_end = now + self._seconds
+        self._period_end = self._clock() + self._seconds
         counts = {
             "pushed_in": self._pushed,
             "sampled_out": self._sampled,
