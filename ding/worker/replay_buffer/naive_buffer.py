@@ -1,26 +1,26 @@
-"""A replay buffer that keeps the newest items and samples them uniformly."""
+"""Replay buffers that sample uniformly: items, the newest items, windows of transitions, or whole episodes."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from importlib import import_module
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from operator import index
 from typing import Any
 
 import numpy as np
 
+from ding.data.columns import own_samples
+from ding.data.priority_index import Slots
 from ding.data.ring import BoolArray
-from ding.utils.config_helper import Setting, Settings, number
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, integer, number
 from ding.utils.data.samples import Node, Samples, part_of
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray
 from ding.worker.replay_buffer.column_buffer import STORAGE_SETTINGS, ColumnBuffer
+from ding.worker.replay_buffer.episode_ends import EpisodeEnds, done_flags
 
-# Importable from here as in DI-engine. These classes extend the naive buffer, so they are imported on access.
-_ELSEWHERE = {
-    "ElasticReplayBuffer": "ding.worker.replay_buffer.elastic_buffer",
-    "SequenceReplayBuffer": "ding.worker.replay_buffer.sequence_buffer",
-}
+_SIZE_RULE = number(0)
 
 
 @BUFFER_REGISTRY.register("naive")
@@ -171,7 +171,282 @@ class NaiveReplayBuffer(ColumnBuffer):
             self._count_thruput(removed=len(removed))
 
 
-def __getattr__(name: str) -> Any:
-    if name in _ELSEWHERE:
-        return getattr(import_module(_ELSEWHERE[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def _function(value: Any) -> str | None:
+    """Rule: a function of the number of env steps."""
+    return None if callable(value) else "a function that takes the number of env steps and returns a number of items"
+
+
+@BUFFER_REGISTRY.register("elastic")
+class ElasticReplayBuffer(NaiveReplayBuffer):
+    """Naive buffer that samples only from its `cfg.set_buffer_size(envstep)` newest items.
+
+    The function is called at construction, with env step 0, and by each `update`. Older items stay stored, up to
+    `replay_buffer_size`, and can be sampled again when the number grows.
+
+    Raises:
+        AttributeError: If the config has no `set_buffer_size`.
+
+    Example:
+        >>> import os, tempfile
+        >>> cfg = ElasticReplayBuffer.default_config()
+        >>> cfg.set_buffer_size = lambda envstep: 2 if envstep < 100 else 4
+        >>> with ElasticReplayBuffer(cfg, exp_name=os.path.relpath(tempfile.mkdtemp())) as buffer:
+        ...     buffer.push([{"obs": i} for i in range(4)], cur_collector_envstep=4)
+        ...     newest = sorted(item["obs"] for item in buffer.sample(2, cur_learner_iter=0))
+        ...     buffer.update(100)
+        ...     newest, sorted(item["obs"] for item in buffer.sample(4, cur_learner_iter=0))
+        ([2, 3], [0, 1, 2, 3])
+    """
+
+    settings = Settings(
+        {
+            "type": "elastic",
+            "set_buffer_size": Setting(
+                NO_DEFAULT, _function, "Function from env steps to the number of the newest items to sample from."
+            ),
+        },
+        NaiveReplayBuffer.settings,
+    )
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        tb_logger: Any = None,
+        exp_name: str = "default_experiment",
+        instance_name: str = "buffer",
+    ) -> None:
+        if "set_buffer_size" not in cfg:
+            raise AttributeError(
+                f"{type(self).__name__} needs set_buffer_size in its config: {_function(None)}, "
+                "the newest items to sample from"
+            )
+        super().__init__(cfg, tb_logger, exp_name, instance_name)
+        self._set_buffer_size = self._cfg.set_buffer_size
+        self._current_buffer_size = self._size_at(0)
+
+    def _size_at(self, envstep: float) -> float:
+        size = self._set_buffer_size(envstep)
+        allowed = _SIZE_RULE(size)
+        if allowed is not None:
+            raise ValueError(f"set_buffer_size({envstep}) = {size!r} is not allowed; it must be {allowed}")
+        return float(size)
+
+    def update(self, envstep: float) -> None:  # type: ignore[override]  # the documented signature
+        """Sample from `set_buffer_size(envstep)` items after this call.
+
+        Args:
+            envstep: Number of env steps so far.
+
+        Raises:
+            TypeError: If `envstep` is not a number.
+            ValueError: If the function does not return a number >= 0.
+        """
+        if not isinstance(envstep, Real):
+            raise TypeError(f"envstep = {envstep!r} is not allowed; it must be the number of env steps so far")
+        size = self._size_at(envstep)
+        with self._lock:
+            self._current_buffer_size = size
+
+    def _drawable_count(self) -> int:
+        return int(min(self._store.valid_count, self._current_buffer_size))
+
+    def _draw(self, size: int, sample_range: slice | None, replace: bool) -> IntArray:
+        if sample_range is not None:
+            raise AssertionError(
+                f"sample_range = {sample_range} is not allowed: an elastic buffer chooses its range; leave it out"
+            )
+        return super()._draw(size, slice(-self._drawable_count(), None), replace)
+
+    def _state(self, is_copied: bool) -> dict[str, Any]:
+        with self._lock:
+            return {**super()._state(is_copied), "current_buffer_size": self._current_buffer_size}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        super()._restore(state)
+        self._current_buffer_size = state.get("current_buffer_size", self._current_buffer_size)
+
+
+@BUFFER_REGISTRY.register("sequence")
+class SequenceReplayBuffer(NaiveReplayBuffer):
+    """Replay buffer that samples windows of consecutive transitions of one episode. Thread-safe.
+
+    An episode ends with a transition whose `done` is true, and at the latest after `episode_length` transitions (None:
+    no limit). The transitions of an episode must be pushed together and in order.
+
+    Example:
+        >>> import os, tempfile
+        >>> cfg = SequenceReplayBuffer.default_config()
+        >>> cfg.replay_buffer_size = 8
+        >>> with SequenceReplayBuffer(cfg, exp_name=os.path.relpath(tempfile.mkdtemp())) as buffer:
+        ...     buffer.push([{"obs": i, "done": i == 2} for i in range(4)], cur_collector_envstep=4)
+        ...     [[item["obs"] for item in window] for window in buffer.sample(1, 3, cur_learner_iter=0)]
+        [[0, 1, 2]]
+    """
+
+    settings = Settings(
+        {
+            "episode_length": Setting(
+                500, integer(1, optional=True), "Maximum number of transitions of an episode; None for no limit."
+            )
+        },
+        NaiveReplayBuffer.settings,
+    )
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        tb_logger: Any = None,
+        exp_name: str = "default_experiment",
+        instance_name: str = "buffer",
+    ) -> None:
+        super().__init__(cfg, tb_logger, exp_name, instance_name)
+        length = self._cfg.episode_length
+        self._episode_length = None if length is None else int(length)
+        self._ends = EpisodeEnds(self._store, self._episode_length)
+
+    def sample(  # type: ignore[override]  # the documented signature
+        self,
+        batch: int,
+        sequence: int,
+        cur_learner_iter: int,
+        sample_range: slice | None = None,
+        replace: bool = False,
+    ) -> list[list[Any]] | None:
+        """Sample `batch` windows.
+
+        For each window, an episode is drawn uniformly among those that are long enough, then the window within it.
+        Windows may overlap or repeat. Each belongs to the caller.
+
+        Args:
+            batch: Number of windows.
+            sequence: Length of each window, in transitions.
+            cur_learner_iter: Not used.
+            sample_range: Must be None.
+            replace: Whether fewer than `batch` * `sequence` stored transitions are enough.
+
+        Returns:
+            `batch` lists of `sequence` transitions each. None, after a log line, if there are too few transitions or
+            no episode is long enough.
+
+        Raises:
+            ValueError: If `batch` is negative, `sequence` is below 1, above `episode_length` or above the capacity, or
+                `batch` * `sequence` is above the capacity without `replace`.
+            NotImplementedError: If `sample_range` is given.
+        """
+        batch, sequence = self._check_windows(batch, sequence, replace)
+        if sample_range is not None:
+            raise NotImplementedError(
+                f"sample_range = {sample_range} is not allowed: a sequence buffer samples from all its episodes; "
+                "leave it out"
+            )
+        if batch == 0:
+            return []
+        with self._lock:
+            windows, reason = self._draw_windows(batch, sequence, replace)
+        if windows is None:
+            self._logger.info("%d windows of %d transitions cannot be sampled: %s", batch, sequence, reason)
+            return None
+        return [self._output(window) for window in windows]
+
+    def _check_windows(self, batch: int, sequence: int, replace: bool) -> tuple[int, int]:
+        batch, sequence = index(batch), index(sequence)
+        longest = min(self._store.size, self._episode_length or self._store.size)
+        if batch < 0 or not 1 <= sequence <= longest:
+            raise ValueError(
+                f"batch = {batch}, sequence = {sequence} is not allowed; batch must be at least 0, sequence in "
+                f"[1, {longest}], up to the smaller of episode_length and replay_buffer_size"
+            )
+        self._check_size(batch * sequence, can_exceed=replace)
+        return batch, sequence
+
+    def _draw_windows(self, batch: int, sequence: int, replace: bool) -> tuple[list[Sequence[Any]] | None, str]:
+        """Returns the windows and "", or None and the reason."""
+        have, needed = self._store.valid_count, batch * sequence
+        if have < needed and not replace:
+            return None, f"the buffer holds {have} transitions, needed are {needed}"
+        slots = self._ends.draw(batch, sequence, self._rng)
+        if slots is None:
+            return None, f"the longest stored episode has {max(self._ends.episodes()[1])}"
+        self._count_thruput(sampled=batch)
+        return [self._store.read(row) for row in slots], ""
+
+    def _before_insert(self, items: list[Any]) -> None:
+        self._ends.mark_next(done_flags(items))
+
+    def _before_compaction(self, slots: IntArray, is_kept: BoolArray) -> None:
+        self._ends.compact(slots, is_kept)
+
+    def clear(self) -> None:
+        """Remove all transitions and reset `push_count` to 0."""
+        with self._lock:
+            super().clear()
+            self._ends.clear()
+
+    def _extra_to_save(self) -> dict[str, Any]:
+        return {"episode_ends": self._ends.is_last[self._store.occupied()]}
+
+    def _insert_saved(self, items: list[Any], notes: dict[str, Any]) -> None:
+        # Items of a file do not continue the current episode, and later items do not continue that of the file.
+        self._ends.end_current()
+        super()._insert_saved(items, notes)
+        self._ends.end_current()
+        if "episode_ends" in notes:
+            self._ends.mark_newest(notes["episode_ends"])
+
+    def _state(self, is_copied: bool) -> dict[str, Any]:
+        with self._lock:
+            own = {"episode_ends": self._ends.is_last.copy(), "episode_steps": self._ends.steps}
+            return {**super()._state(is_copied), **own}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Restore a state. Episode ends that it does not hold are found as in `push`."""
+        super()._restore(state)
+        if "episode_ends" in state:
+            self._ends.is_last[:] = state["episode_ends"]
+            self._ends.steps = int(state["episode_steps"])
+        else:
+            self._ends.mark_all(done_flags(self._store.read(self._store.occupied())))
+
+
+@BUFFER_REGISTRY.register("episode")
+class EpisodeReplayBuffer(NaiveReplayBuffer):
+    """Naive buffer whose items are episodes: lists of transitions. Thread-safe.
+
+    `push` takes a list of episodes; push a single one as `push([episode], envstep)`. The transitions of an episode are
+    stored in columns. Sampled episodes are new lists, owned by the caller. To sample parts of episodes, override
+    `sample`.
+
+    Example:
+        >>> import os, tempfile
+        >>> cfg = EpisodeReplayBuffer.default_config()
+        >>> with EpisodeReplayBuffer(cfg, exp_name=os.path.relpath(tempfile.mkdtemp())) as buffer:
+        ...     buffer.push([[{"obs": 0}, {"obs": 1}], [{"obs": 2}]], cur_collector_envstep=3)
+        ...     buffer.episode_len, len(buffer.sample(2, cur_learner_iter=0))
+        ([2, 1], 2)
+    """
+
+    _has_warned = False
+
+    @property
+    def episode_len(self) -> list[int]:
+        """The lengths of the stored episodes, by slot; empty slots are skipped."""
+        with self._lock:
+            slots = np.flatnonzero(self._store.held)
+            return [len(episode) for episode in self._store.read(slots)]
+
+    def _before_insert(self, items: list[Any]) -> None:
+        if not self._has_warned and isinstance(items[0], Mapping):
+            self._has_warned = True
+            self._logger.warning(
+                "an item of an episode buffer should be an episode, a list of transitions, but a dict was pushed; "
+                "push one episode as push([episode], envstep), and collect with an episode collector"
+            )
+
+    def _write(self, items: list[Any], columns: dict[str, Node] | None, count: int) -> tuple[Slots, int, Sequence[Any]]:
+        return super()._write([_packed(item) for item in items], None, count)
+
+
+def _packed(episode: Any) -> Any:
+    """Return an episode as columns that own their memory, if it is a list of dicts with matching fields."""
+    samples = Samples.of(episode) if isinstance(episode, list) else None
+    return episode if samples is None else own_samples(samples)
