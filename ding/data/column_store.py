@@ -11,10 +11,10 @@ import numpy as np
 from ding.data.columns import (
     LINE_BYTES,
     ColumnMemory,
+    can_hold,
     can_share,
     columns_of_items,
     described,
-    fits,
     own_column,
     own_item,
     own_node,
@@ -297,11 +297,7 @@ class ColumnStore(Ring):
     def accepts(self, columns: dict[str, Node]) -> bool:
         """Returns whether items with these columns fit the columns of the store as they are."""
         stored = self._columns
-        if stored is None or not is_same_structure(stored, columns):
-            return self.is_empty
-        verdicts: list[bool] = []
-        map_node(lambda old, new: verdicts.append(fits(old, new)), stored, columns)
-        return all(verdicts)
+        return self.is_empty if stored is None else can_hold(stored, columns)
 
     def _conform(self, columns: dict[str, Node]) -> list[tuple[Column, Column]] | None:
         """Pair each stored column with the one of `columns` to write to it, changing kinds if necessary.
@@ -321,41 +317,26 @@ class ColumnStore(Ring):
                 return None
             self._columns = stored = extended
         pairs: list[tuple[Column, Column]] = []
-        for key in list(stored):
-            pairs += self._conform_node(key, stored[key], columns[key])
+        for key, node in stored.items():
+            if not can_hold(node, columns[key]):
+                self._warn(key, described(node), described(columns[key]))
+                stored[key] = Column(Kind.OBJECT, self._as_objects(node))
+            if isinstance(stored[key], Column) and stored[key].kind is Kind.OBJECT:
+                pairs.append((stored[key], Column(Kind.OBJECT, node_items(columns[key]))))
+                continue
+            for old, new in zip(columns_of(stored[key]), columns_of(columns[key]), strict=True):
+                pairs.append((old, new.as_objects() if old.kind is Kind.OBJECT else new))
         self._signature = signature(stored.values())
         return pairs
 
-    def _conform_node(self, key: str, stored: Node, node: Node) -> list[tuple[Column, Column]]:
-        assert self._columns is not None
-        if isinstance(stored, Column) and isinstance(node, Column) and fits(stored, node):
-            return [(stored, node)]
-        if not is_same_structure(stored, node):
-            if not (isinstance(stored, Column) and stored.kind is Kind.OBJECT):
-                self._warn(key, described(stored), described(node))
-                self._unshare(columns_of(stored))
-                objects = self._as_objects(stored)
-                for column in columns_of(stored):
-                    self._fields.pop(id(column), None)
-                self._columns[key] = stored = Column(Kind.OBJECT, objects)
-            return [(stored, Column(Kind.OBJECT, node_items(node)))]
-        pairs = []
-        for old, new in zip(columns_of(stored), columns_of(node), strict=True):
-            if not fits(old, new):
-                if old.kind is not Kind.OBJECT:
-                    self._warn(key, described(old), described(new))
-                    self._unshare([old])
-                    old.kind, old.data, old.steps = Kind.OBJECT, self._as_objects(old), False
-                    self._fields.pop(id(old), None)
-                new = new.as_objects()
-            pairs.append((old, new))
-        return pairs
-
     def _as_objects(self, node: Node) -> list[Any]:
-        """Returns the stored values by slot."""
+        """Returns the stored values by slot, and gives up the columns."""
+        self._unshare(columns_of(node))
         slots, objects = np.flatnonzero(self.held), [None] * self.size
         for slot, value in zip(slots.tolist(), node_items(own_node(node, slots)), strict=True):
             objects[slot] = value
+        for column in columns_of(node):
+            self._fields.pop(id(column), None)
         return objects
 
     def _unshare(self, columns: Iterable[Column]) -> None:

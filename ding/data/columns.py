@@ -45,6 +45,16 @@ def fits(stored: Column, column: Column) -> bool:
     return signature([stored]) == signature([column])
 
 
+def can_hold(stored: Node, node: Node) -> bool:
+    """Returns whether values of `node` can be written to the columns of `stored`."""
+    if isinstance(stored, Column) and stored.kind is Kind.OBJECT:
+        return True
+    if not is_same_structure(stored, node):
+        return False
+    pairs = zip(columns_of(stored), columns_of(node), strict=True)
+    return all(old.kind is Kind.OBJECT or fits(old, new) for old, new in pairs)
+
+
 def signature(nodes: Iterable[Node]) -> list[Any]:
     """Returns the kind, dtype and shape of the values of each column: equal for columns that fit each other.
 

@@ -314,7 +314,7 @@ def test_a_state_restores_beta_priorities_and_draws():
     other = DequeBuffer(4)
     copy = PriorityExperienceReplay(other, IS_weight_anneal_train_iter=10)
     other.use(copy)
-    other.replace_records(buffer.records_as_dicts())
+    other.load_state_dict(buffer.state_dict())
     copy.load_state_dict(per.state_dict())
     assert (copy.beta, copy.max_priority) == (per.beta, per.max_priority) == (0.46, 6.0 + 1e-5)
     assert [r.index for r in other.sample(4)] == [r.index for r in buffer.sample(4)]

@@ -233,7 +233,7 @@ class DequeBuffer(Buffer):
 
     def save_data(self, file_name: str) -> None:
         """Write all records to `file_name` as code-free msgpack. Creates parent folders."""
-        write_data_file(file_name, "records", [{"size": self.size}, *self.records_as_dicts()])
+        write_data_file(file_name, "records", [{"size": self.size}, *self.storage.dicts()])
 
     def load_data(self, file_name: str) -> None:
         """Replace all records, and the capacity, by those of a file that `save_data` wrote.
@@ -243,18 +243,6 @@ class DequeBuffer(Buffer):
         """
         (header, *records), _ = read_data_file(file_name, "records")
         self.storage.replace(records, header["size"])
-        self._rebuild()
-
-    def records_as_dicts(self) -> list[dict[str, Any]]:
-        """Returns dicts of id, data (shared with the buffer, unless in columns) and meta (a shallow copy)."""
-        return self.storage.dicts()
-
-    def replace_records(self, records: Iterable[dict[str, Any]]) -> None:
-        """Replace all records by those that `records_as_dicts` returned.
-
-        Calls `rebuild` of each middleware that has it.
-        """
-        self.storage.replace(list(records), self.size)
         self._rebuild()
 
     def state_dict(self, is_copied: bool = True) -> dict[str, Any]:
