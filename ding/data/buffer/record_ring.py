@@ -253,7 +253,7 @@ class RecordRing(Sequence[BufferedData]):
         slots, order = self.slots_at(gone), np.roll(self._order, -self._start)
         dropped = self.data(slots) if self.on_dropped is not None else []
         kept, free = np.delete(order[: self._count], gone), order[self._count :]
-        self._order, self._start, self._count = np.concatenate([kept, free, slots]), 0, len(kept)
+        self._order, self._start, self._count = np.concatenate([kept, np.sort(slots)[::-1], free]), 0, len(kept)
         self._store.remove(slots)
         self.numbers[slots] = -1
         for slot in slots.tolist():
