@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from easydict import EasyDict
 
-from ding.torch_utils.network.layer_chain import LayerChain
 from ding.utils.msgpack_helper import pack, unpack
 
 # What can hold nothing that goes on, or belongs to the process.
@@ -29,7 +28,6 @@ _FOREIGN = (
     logging.Logger,
     threading.Thread,
     EasyDict,
-    LayerChain,  # what is cached of a module
     type(threading.Lock()),
     type(threading.RLock()),
 )

@@ -25,7 +25,7 @@ from tests.same_state import differences, through_bytes
 # What is learned from a data set learns here from what another policy has collected.
 _COLLECTED_BY = {"cql": "sac", "td3_bc": "td3", "iql": "sac", "discrete_cql": "qrdqn", "bc": "dqn", "sqil": "sql"}
 # What is no state: what is cached of modules, and hooks, which torch numbers.
-_NO_STATE = ("_modes", "_chain", "_advantage", "_value", "_optimizer_step_pre_hooks")
+_NO_STATE = ("_modes", "_optimizer_step_pre_hooks")
 _TIMES = ("forward_time", "backward_time")
 
 

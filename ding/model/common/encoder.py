@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from ding.torch_utils.network.activation import Activation, as_activation
-from ding.torch_utils.network.layer_chain import LayerChain
 from ding.torch_utils.network.normalization import ChannelLayerNorm
 from ding.torch_utils.network.res_block import ResBlock, ResFCBlock
 from ding.utils.default_helper import squeeze
@@ -129,7 +128,6 @@ class FCEncoder(nn.Module):
         self.output_size = sizes[-1]
         self.act = as_activation(activation) or nn.Identity()
         self.init = nn.Linear(obs_shape, sizes[0])
-        self._chain = LayerChain("init", "act", "main")
         if res_block:
             if len(set(sizes)) != 1:
                 raise AssertionError(f"with res_block all of hidden_size_list must be equal, not {sizes}")
@@ -144,7 +142,7 @@ class FCEncoder(nn.Module):
         self.main = nn.Sequential(*layers)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        embedding: torch.Tensor = self._chain(self, _floating(x, self.init.weight))
+        embedding: torch.Tensor = self.main(self.act(self.init(_floating(x, self.init.weight))))
         return embedding
 
 

@@ -10,7 +10,6 @@ from torch import nn
 from torch.distributions import Independent, Normal
 
 from ding.torch_utils.network.activation import Activation, as_activation
-from ding.torch_utils.network.layer_chain import LayerChain
 from ding.torch_utils.network.nn_module import MLP, fc_block, noise_block
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
 
@@ -64,10 +63,9 @@ class DiscreteHead(nn.Module):
     ) -> None:
         super().__init__()
         self.Q = head_branch(hidden_size, output_size, layer_num, as_activation(activation), norm_type, dropout, noise)
-        self._chain = LayerChain("Q")
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"logit": self._chain(self, x)}
+        return {"logit": self.Q(x)}
 
 
 class DuelingHead(nn.Module):
@@ -101,11 +99,10 @@ class DuelingHead(nn.Module):
         v_layers = layer_num if v_layer_num is None else v_layer_num
         self.A = head_branch(hidden_size, output_size, a_layers, act, norm_type, dropout, noise)
         self.V = head_branch(hidden_size, 1, v_layers, act, norm_type, dropout, noise)
-        self._advantage, self._value = LayerChain("A"), LayerChain("V")
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        advantage = self._advantage(self, x)
-        return {"logit": advantage - advantage.mean(-1, keepdim=True) + self._value(self, x)}
+        advantage = self.A(x)
+        return {"logit": advantage - advantage.mean(-1, keepdim=True) + self.V(x)}
 
 
 class RegressionHead(nn.Module):
