@@ -241,10 +241,6 @@ _TO_ITEM: ByType = ByType(
 )
 
 
-def _without_tensor(value: Any) -> Any:
-    return value.tolist() if isinstance(value, torch.Tensor) else value
-
-
 class LogDict(dict[Any, Any]):
     """A dict that converts tensors to lists, and 0-dimensional tensors to scalars, on assignment.
 
@@ -257,11 +253,12 @@ class LogDict(dict[Any, Any]):
     """
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        super().__setitem__(key, _without_tensor(value))
+        super().__setitem__(key, value.tolist() if isinstance(value, torch.Tensor) else value)
 
     def update(self, data: Mapping[Any, Any]) -> None:  # type: ignore[override]
         """Set each entry of `data`."""
-        super().update({key: _without_tensor(value) for key, value in data.items()})
+        for key, value in data.items():
+            super().__setitem__(key, value.tolist() if isinstance(value, torch.Tensor) else value)
 
 
 def build_log_buffer() -> LogDict:

@@ -48,7 +48,15 @@ class RangedData(ABC, Generic[_T]):
         Raises:
             ValueError: the time has decreased.
         """
-        now = self._get_time()
+        self.append_at(self._get_time(), data)
+        return self
+
+    def append_at(self, now: float, data: _T) -> None:
+        """Record one value at the time `now`.
+
+        Raises:
+            ValueError: there is a value of a later time.
+        """
         times = self._times
         if times and now < times[-1]:
             raise ValueError(f"time went back: the newest value is of {times[-1]}, now is {now}")
@@ -56,7 +64,6 @@ class RangedData(ABC, Generic[_T]):
         self._values.append(data)
         if times[0] < now - self._expire:
             self._drop_expired(now)
-        return self
 
     def extend(self, iter_: Iterable[_T]) -> RangedData[_T]:
         """Record each value now; return self.

@@ -196,11 +196,11 @@ class BaseLearner(LearnerView, Configurable):
         for entry in entries:
             for section in self._log_buffer.values():  # not earlier: `before_iter` hooks read the last log
                 section.clear()
-            self._log_buffer["scalar"].update(times)
+            self._log_buffer["scalar"].update({**times, **entry.scalar})
             times = {}
-            for kind, values in zip(LogEntries._fields, entry, strict=True):
-                if values:
-                    self._log_buffer[kind].update(values)
+            if entry.scalars or entry.histogram:
+                self._log_buffer["scalars"].update(entry.scalars)
+                self._log_buffer["histogram"].update(entry.histogram)
             self.call_hook("after_iter")
             self._last_iter.add(1)
         return results

@@ -134,10 +134,14 @@ class LogShowHook(PeriodicHook):
 
     def observe(self, engine: Any) -> None:
         """Record the scalars and advance the monitor's clock."""
-        for name, value in engine.log_buffer["scalar"].items():
-            with engine.worker_log.only_shows(f"averaging {name}"):
-                engine.monitor.record({name: value})
-        engine.monitor.time.step()
+        monitor, scalars = engine.monitor, engine.log_buffer["scalar"]
+        try:
+            monitor.record(scalars)
+        except Exception:  # the others of them are recorded, and that one is told
+            for name, value in scalars.items():
+                with engine.worker_log.only_shows(f"averaging {name}"):
+                    monitor.record({name: value})
+        monitor.time.step()
 
     def act(self, engine: Any) -> None:
         """Write to the logs."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,19 +23,17 @@ def take_priority_info(results: list[dict[str, Any]], data: Any) -> dict[str, An
     priority = results[-1].pop("priority", None) if results else None
     if priority is None:
         return {}
-    return {"priority": priority, **{key: _values_of(key, data) for key in ("replay_buffer_idx", "replay_unique_id")}}
-
-
-def _values_of(key: str, data: Any) -> Sequence[Any]:
-    """Returns the values of `key` in the samples `data`, None if missing."""
     columns = data.columns if isinstance(data, Samples) else None
-    if columns is None:
-        return [item.get(key) for item in data]
-    if key not in columns:
-        return [None] * len(data)
-    column = columns[key]
-    values: Sequence[Any] = column.values() if column.kind is Kind.OBJECT else column.items()
-    return values
+    info = {"priority": priority}
+    for key in ("replay_buffer_idx", "replay_unique_id"):
+        if columns is None:
+            info[key] = [item.get(key) for item in data]
+        elif key not in columns:
+            info[key] = [None] * len(data)
+        else:
+            column = columns[key]
+            info[key] = column.values() if column.kind is Kind.OBJECT else column.items()
+    return info
 
 
 def sort_out(results: dict[str, Any]) -> LogEntries:
@@ -46,12 +43,12 @@ def sort_out(results: dict[str, Any]) -> LogEntries:
     `]`. The other keys stay and are logged as scalars.
     """
     entries = LogEntries({}, {}, {})
-    marked = [key for key in results if "[scalars]" in key or "[histogram]" in key]
-    for key in marked:
-        kind = entries.scalars if "[scalars]" in key else entries.histogram
-        kind[key.rpartition("]")[2]] = _plain(results.pop(key))
-    for key, value in results.items():
-        entries.scalar[key] = value if type(value) is float else _plain(value)
+    for key, value in list(results.items()):
+        if "[scalars]" in key or "[histogram]" in key:
+            kind = entries.scalars if "[scalars]" in key else entries.histogram
+            kind[key.rpartition("]")[2]] = _plain(results.pop(key))
+        else:
+            entries.scalar[key] = value if type(value) is float else _plain(value)
     return entries
 
 

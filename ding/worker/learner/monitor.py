@@ -43,10 +43,19 @@ class TickMonitor(LoggedModel):
         """Record one value for each name; values of undeclared names are kept separately and may have any type.
 
         Raises:
-            TypeError: the value of a declared name is not a number or a tensor, array or list with one element.
+            TypeError: the value of a declared name is not a number or a tensor, array or list with one element. No
+                declared value is recorded.
         """
+        checked = {}
         for name, value in values.items():
-            setattr(self, name, value)
+            declared = self._declared.get(name)
+            if declared is None:
+                setattr(self, name, value)
+            else:
+                checked[name] = value if type(value) is declared.type_ else declared.check(value)
+        now = self._clock.time()
+        for name, value in checked.items():
+            self._data[name].append_at(now, value)
 
     def _newest(self, name: str) -> float:
         newest: float = self.window_of(name)[-1]

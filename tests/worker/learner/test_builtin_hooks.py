@@ -390,6 +390,15 @@ def test_scalars_that_are_not_monitored_are_kept_aside_and_never_replace_a_part_
     assert learner.monitor.note == "x" and learner.monitor.time.time() == 2
 
 
+def test_beside_a_value_that_cannot_be_averaged_the_others_are_averaged_once_per_iteration():
+    outputs = {"cur_lr": 1.0, "total_loss": "much", "q": 4.0}, {"cur_lr": 2.0, "total_loss": 5.0, "q": 6.0}
+    names = ("cur_lr", "total_loss", "q")
+    learner = make_learner(FakePolicy(*outputs, names=names), hook={"log_show_after_iter": 1})
+    for _ in outputs:
+        learner.train([])
+    assert [learner.monitor.window_of(name) for name in names] == [[1.0, 2.0], [5.0], [4.0, 6.0]]
+
+
 def test_the_writer_that_the_learner_makes_takes_all_kinds(tmp_path):
     output = {"total_loss": 1.0, "[histogram]q": [1.0, 2.0], "[scalars]lr": {"a": 1.0, "b": 2.0}}
     learner = make_learner(FakePolicy(output), hook={"log_show_after_iter": 1}, tb_logger=None)

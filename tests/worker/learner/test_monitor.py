@@ -46,6 +46,14 @@ def test_a_monitored_value_must_be_a_number():
         TickMonitor(TickTime(), expire=10).record({"train_time": "1"})
 
 
+def test_beside_a_value_that_is_no_number_nothing_is_recorded():
+    monitor = TickMonitor(TickTime(), expire=10)
+    with pytest.raises(TypeError, match="train_time"):
+        monitor.record({"data_time": 1.0, "train_time": "1", "total_step": 2.0})
+    monitor.time.step()
+    assert {name: monitor.avg[name]() for name in BASE} == dict.fromkeys(BASE, 0)
+
+
 def test_no_properties_give_the_base_type():
     assert get_simple_monitor_type() is TickMonitor
     assert get_simple_monitor_type([]) is TickMonitor
