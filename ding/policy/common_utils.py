@@ -16,7 +16,7 @@ from ding.rl_utils.returns import bootstrap_mask
 from ding.torch_utils.data_helper import to_ndarray, to_tensor
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.collate_fn import collate_samples, default_collate
+from ding.utils.data.collate_fn import collate_columns, collate_samples, default_collate
 from ding.utils.data.samples import END_FLAGS, Column, IntArray, Kind, Node, Samples, map_node, node_values
 
 
@@ -49,7 +49,10 @@ def default_preprocess_learn(
         raise AssertionError("priority_IS_weight = True needs priority = True: it corrects prioritized sampling")
     check_not_empty(data)
     columns = data.columns if isinstance(data, Samples) else None
-    batch = _collate_dicts(data, keys) if columns is None else _collate_columns(data, columns, keys)
+    if columns is None:
+        batch = _collate_dicts(data, keys)
+    else:
+        batch = collate_columns(columns, keys, cat_1dim=_has_integer_actions(columns))
     for key in ("obs", "next_obs"):
         if key in batch and isinstance(batch[key], Tensor) and batch[key].dim() == 1 and _is_row(data, columns, key):
             batch[key] = batch[key].view(len(data), 1)
@@ -102,10 +105,12 @@ def _collate_dicts(data: Sequence[dict[str, Any]], keys: Collection[str] | None)
     return {key: default_collate([sample[key] for sample in data], cat_1dim=cat_1dim) for key in wanted}
 
 
-def _collate_columns(data: Any, columns: dict[str, Node], keys: Collection[str] | None) -> dict[str, Any]:
+def _has_integer_actions(columns: dict[str, Node]) -> bool:
     action = columns.get("action")
-    is_plain = isinstance(action, Column) and action.kind in (Kind.TENSOR, Kind.ARRAY) and not action.steps
-    return collate_samples(data, keys, cat_1dim=is_plain and node_values(action).dtype == np.int64)
+    if not isinstance(action, Column) or action.kind not in (Kind.TENSOR, Kind.ARRAY) or action.steps:
+        return False
+    is_integer: bool = action.data.dtype == np.int64
+    return is_integer
 
 
 def _is_row(data: Sequence[dict[str, Any]], columns: dict[str, Node] | None, key: str) -> bool:

@@ -19,7 +19,6 @@ from ding.policy.modes import accepts_pieces, plain_transition
 from ding.policy.settings import setting
 from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
 from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error
-from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean, number, one_of
@@ -181,11 +180,7 @@ class DQNPolicy(Policy):
             ignore_done=self._cfg.learn.ignore_done,
             keys=self._learn_keys,
         )
-        if self._cuda:
-            batch = to_device(batch, self._device)
-        batch["obs"] = self._model_input(batch["obs"])
-        batch["next_obs"] = self._model_input(batch["next_obs"])
-        return batch
+        return self._on_model(batch, "obs", "next_obs")
 
     def _set_training(self, training: bool) -> None:
         self._mode_of(self._model).set(training)

@@ -171,10 +171,7 @@ class PPGOffPolicy(ActorCriticPolicy):
 
     def _prepare(self, data: Sequence[dict[str, Any]]) -> dict[str, Any]:
         batch = default_preprocess_learn(data, keys=_KEYS)
-        if self._cuda:
-            batch = to_device(batch, self._device)
-        batch["obs"] = self._model_input(batch["obs"])
-        return batch
+        return self._on_model(batch, "obs")
 
     def _logit(self, obs: Any) -> Tensor:
         output = self._learn_model.forward(obs, mode="compute_actor")

@@ -16,7 +16,6 @@ from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.modes import accepts_pieces, plain_transition
 from ding.rl_utils.adder import get_train_sample
 from ding.rl_utils.td import v_1step_td_data, v_1step_td_error
-from ding.torch_utils.data_helper import to_device
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean
 
 
@@ -111,10 +110,7 @@ class QActorCriticPolicy(Policy):
             ignore_done=self._cfg.learn.ignore_done,
             keys=self._batch_keys.union(self._output_keys),
         )
-        if self._cuda:
-            batch = to_device(batch, self._device)
-        for key in ("obs", "next_obs"):
-            batch[key] = self._model_input(batch[key])
+        batch = self._on_model(batch, "obs", "next_obs")
         if self.has_discrete_actions is not True:
             batch["action"] = self._real_valued(batch["action"])
         self._mode_of(self._model).set(True)

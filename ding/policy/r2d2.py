@@ -19,7 +19,6 @@ from ding.policy.sequence_data import collate_sequences, map_tensors
 from ding.rl_utils.adder import append_null_steps, get_nstep_return_data, get_train_sample
 from ding.rl_utils.returns import bootstrap_mask
 from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error, q_nstep_td_error_with_rescale
-from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.network.rnn import LSTM
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean, integer, number
@@ -159,10 +158,7 @@ class R2D2Policy(Policy):
     def _prepare(self, data: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """The sequences as tensors [L, B, ...], see `collate_sequences`; `prev_state` is the B states before them."""
         batch = collate_sequences(data, self._learn_keys)
-        if self._cuda:
-            batch = to_device(batch, self._device)
-        batch["obs"] = self._model_input(batch["obs"])
-        return batch
+        return self._on_model(batch, "obs")
 
     def _td_error(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """`(loss, priority [B], q [T, B, N], q of the actions [T, B], values that the targets bootstrap from [T, B])`.

@@ -18,7 +18,6 @@ from ding.policy.settings import COMPATIBLE, positive
 from ding.rl_utils.adder import get_train_sample
 from ding.rl_utils.returns import weighted_mean
 from ding.rl_utils.td import q_v_1step_td_data, q_v_1step_td_error
-from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, number
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -129,11 +128,7 @@ class SQNPolicy(Policy):
             use_priority=self._priority,
             ignore_done=self._cfg.learn.ignore_done,
         )
-        if self._cuda:
-            batch = to_device(batch, self._device)
-        batch["obs"] = self._model_input(batch["obs"])
-        batch["next_obs"] = self._model_input(batch["next_obs"])
-        return batch
+        return self._on_model(batch, "obs", "next_obs")
 
     @torch.no_grad()
     def _soft_value(self, next_obs: Any, alpha: Tensor) -> tuple[Tensor, Tensor]:

@@ -92,14 +92,13 @@ class PolicySteps:
             loss.backward()  # type: ignore[no-untyped-call]
         elif wanted := [tensor for tensor in inputs if tensor.requires_grad]:
             loss.backward(inputs=wanted)  # type: ignore[no-untyped-call]
-        own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if self._cfg.multi_gpu:
-            self.sync_gradients(own if model is None else model)
+            self.sync_gradients(_parameters_of(optimizer) if model is None else model)
         if mixed is not None:
             mixed.unscale(optimizer)
         norm = torch.zeros(())
         if max_grad_norm < math.inf:
-            norm = nn.utils.clip_grad_norm_(own, max_grad_norm)
+            norm = nn.utils.clip_grad_norm_(_parameters_of(optimizer), max_grad_norm)
         with flushed_denormals():
             optimizer.step() if mixed is None else mixed.step(optimizer)
         return norm
@@ -114,6 +113,15 @@ class PolicySteps:
     def _model_input(self, obs: Any, integers: bool = False) -> Any:
         """Convert the tensors of `obs` to the dtype of the model, wide integers only if `integers` is set."""
         return model_input(obs, self._mode_of(self._model).dtype, integers)
+
+    def _on_model(self, batch: dict[str, Any], *observations: str) -> dict[str, Any]:
+        """Move a train batch to the device of the model, and convert the entries `observations` to its dtype."""
+        if self._cuda:
+            batch = to_device(batch, self._device)
+        dtype = self._mode_of(self._model).dtype
+        for key in observations:
+            batch[key] = model_input(batch[key], dtype)
+        return batch
 
     def _forward_envs(self, model: Any, data: dict[int, Any], obs_key: str | None = None, **kwargs: Any) -> EnvBatch:
         """Forward `{env_id: obs}` through `model` in evaluation mode, without gradients; results are on the CPU.
@@ -143,3 +151,7 @@ class PolicySteps:
         if self._cuda:
             output = to_device(output, "cpu")
         return split_output(data.keys(), output)
+
+
+def _parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -58,5 +58,7 @@ class ModuleMode:
 
     def _has_own_train(self) -> bool:
         """Whether a submodule overrides `train`."""
-        is_overridden = any(cls.train is not nn.Module.train for cls in self._classes)
-        return is_overridden or any("train" in entry for entry in self._entries)
+        for cls in self._classes:
+            if cls.train is not nn.Module.train:
+                return True
+        return bool([entry for entry in self._entries if "train" in entry])

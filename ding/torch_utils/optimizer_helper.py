@@ -208,6 +208,15 @@ class _GuardedOptimizer(torch.optim.Optimizer):
         if param_group[self._fast_option] is None and _is_uniform_float(param_group["params"]):
             param_group[self._fast_option] = True
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As torch's, which takes ten times as long: 0.6 % of an update of a small network."""
+        if not set_to_none:
+            super().zero_grad(set_to_none)
+            return
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the state of this or of torch's optimizer; the implementation of the step does not change.
 

@@ -142,7 +142,9 @@ class FCEncoder(nn.Module):
         self.main = nn.Sequential(*layers)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        embedding: torch.Tensor = self.main(self.act(self.init(_floating(x, self.init.weight))))
+        if not x.is_floating_point():
+            x = x.to(self.init.weight.dtype)
+        embedding: torch.Tensor = self.main(self.act(self.init(x)))
         return embedding
 
 
@@ -202,13 +204,10 @@ class ConvEncoder(nn.Module):
         self.mid = nn.Linear(channels * height * width, self.output_size)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        embedding: torch.Tensor = self.mid(self.main(_floating(x, self.mid.weight)))
+        if not x.is_floating_point():  # images of bytes
+            x = x.to(self.mid.weight.dtype)
+        embedding: torch.Tensor = self.mid(self.main(x))
         return embedding
-
-
-def _floating(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Integers, such as images of bytes, in the dtype of `weight`."""
-    return x if x.is_floating_point() else x.to(weight.dtype)
 
 
 def _checked_sizes(hidden_size_list: Sequence[int]) -> list[int]:

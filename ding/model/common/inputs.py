@@ -31,7 +31,7 @@ def as_obs_shape(shape: ObsShape) -> ObsShape:
     return (squeezed,) if isinstance(squeezed, int) else squeezed
 
 
-def observations_of(x: Any, obs_shape: ObsShape, model: nn.Module) -> Any:
+def observations_of(x: Any, obs_shape: ObsShape, model: nn.Module, path: str = "") -> Any:
     """Returns the observations [*B, *obs_shape] in `x` in floating point.
 
     They are `x` itself, or its entry `observation` if `x` is a dict; this also holds for dict observations. Integers
@@ -39,6 +39,7 @@ def observations_of(x: Any, obs_shape: ObsShape, model: nn.Module) -> Any:
 
     Args:
         obs_shape: a tuple; for dict observations a dict of tuples, whose keys are read from `x`.
+        path: where `obs_shape` is in that of the model, for error messages.
 
     Raises:
         KeyError: a dict without `observation`, or without an entry of `obs_shape`.
@@ -46,13 +47,25 @@ def observations_of(x: Any, obs_shape: ObsShape, model: nn.Module) -> Any:
         ValueError: observations of another shape, or images that are not [B, C, H, W].
     """
     if isinstance(obs_shape, Mapping):
-        if isinstance(x, Mapping) and "observation" in x and "observation" not in obs_shape:
-            x = x["observation"]
-        return _entries(x, obs_shape, model, "")
-    return _checked(x if isinstance(x, Tensor) else _entry_observation(x), obs_shape, model, "")
+        return _entries(x, obs_shape, model, path)
+    observations = x if isinstance(x, Tensor) else _entry_observation(x)
+    if obs_shape == (1,) and observations.dim() == 1:
+        observations = observations.unsqueeze(-1)
+    wanted: Any = obs_shape
+    shape, rank = observations.shape, len(wanted)
+    if shape[-rank:] != wanted or (rank == 3 and len(shape) != 4):
+        raise ValueError(
+            f"the model was made for obs_shape{path} {wanted}, that is batches (B, {', '.join(map(str, wanted))})"
+            f", but got observations of shape {tuple(shape)}; check policy.model.obs_shape against the env"
+        )
+    if observations.is_floating_point():
+        return observations
+    return observations.to(next(model.parameters()).dtype)
 
 
 def _entries(x: Any, obs_shape: Mapping[str, Any], model: nn.Module, path: str) -> dict[str, Any]:
+    if not path and isinstance(x, Mapping) and "observation" in x and "observation" not in obs_shape:
+        x = x["observation"]
     if not isinstance(x, Mapping) or obs_shape.keys() - x.keys():
         found = f"the entries {', '.join(map(str, x))}" if isinstance(x, Mapping) else type(x).__name__
         raise KeyError(
@@ -61,28 +74,11 @@ def _entries(x: Any, obs_shape: Mapping[str, Any], model: nn.Module, path: str) 
         )
     entries: dict[str, Any] = {}
     for name, shape in obs_shape.items():
-        entry, entry_path = x[name], f"{path}[{name!r}]"
-        if isinstance(shape, Mapping):
-            entries[name] = _entries(entry, shape, model, entry_path)
-        else:
-            if shape == (1,) and entry.dim() > 1 and entry.shape[-1] != 1:
-                entry = entry.unsqueeze(-1)  # in a batch of dicts, entries [1] are [B]
-            entries[name] = _checked(entry, shape, model, entry_path)
+        entry = x[name]
+        if shape == (1,) and entry.dim() > 1 and entry.shape[-1] != 1:
+            entry = entry.unsqueeze(-1)  # in a batch of dicts, entries [1] are [B]
+        entries[name] = observations_of(entry, shape, model, f"{path}[{name!r}]")
     return entries
-
-
-def _checked(observations: Tensor, obs_shape: Any, model: nn.Module, path: str) -> Tensor:
-    if obs_shape == (1,) and observations.dim() == 1:
-        observations = observations.unsqueeze(-1)
-    shape, rank = observations.shape, len(obs_shape)
-    if shape[-rank:] != obs_shape or (rank == 3 and len(shape) != 4):
-        raise ValueError(
-            f"the model was made for obs_shape{path} {obs_shape}, that is batches (B, {', '.join(map(str, obs_shape))})"
-            f", but got observations of shape {tuple(shape)}; check policy.model.obs_shape against the env"
-        )
-    if observations.is_floating_point():
-        return observations
-    return observations.to(next(model.parameters()).dtype)
 
 
 def _entry_observation(x: Any) -> Tensor:

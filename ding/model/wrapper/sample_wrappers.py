@@ -32,8 +32,9 @@ class _LogitSampleWrapper(IModelWrapper):
         """Set `output['action']` to `choose(logit, mask)` for each head."""
         if not isinstance(output, dict):
             raise TypeError(f"{type(self).__name__} needs a model output dict, not {type(output).__name__}")
-        mask_logits(output)
         logit, mask = output["logit"], output.get("action_mask")
+        if mask is not None:
+            mask_logits(output)
         if isinstance(logit, Tensor):
             output["action"] = choose(logit, mask)
         else:

@@ -33,10 +33,10 @@ class TargetNetworkWrapper(IModelWrapper):
     Example:
         >>> online, target = nn.Linear(1, 1), nn.Linear(1, 1)
         >>> wrapper = TargetNetworkWrapper(target, "assign", {"freq": 2})
-        >>> wrapper.update_from(online)
+        >>> wrapper.update(online)
         >>> bool(target.bias == online.bias)
         False
-        >>> wrapper.update_from(online)
+        >>> wrapper.update(online)
         >>> bool(target.bias == online.bias)
         True
     """
@@ -68,42 +68,28 @@ class TargetNetworkWrapper(IModelWrapper):
         super().reset(data_id=data_id, **kwargs)
 
     def update(self, state_dict: Mapping[str, Any] | nn.Module | IModelWrapper, direct: bool = False) -> None:
-        """Count one update to the online weights `state_dict`, or `direct`: load them now and restart the counter.
+        """Count one update to the online weights, or `direct`: load them now and restart the counter.
 
-        A model in place of a state dict is what `update_from` takes.
+        Args:
+            state_dict: the weights, or a model, whose weights are read only when they are due.
 
         Raises:
             RuntimeError: loading finds missing, unexpected or misshaped entries.
             KeyError: a parameter is missing in a momentum update.
         """
-        if not isinstance(state_dict, Mapping):
-            self.update_from(state_dict, direct)
-        elif self._is_due(direct):
-            self.unwrap().load_state_dict(state_dict, strict=True)
-        elif self._update_type == "momentum":
-            self._follow(state_dict)
-
-    def update_from(self, model: nn.Module | IModelWrapper, direct: bool = False) -> None:
-        """As `update` with the state dict of `model`, which is made only when the weights are due."""
-        is_due = self._is_due(direct)
-        if not is_due and self._update_type == "assign":
-            return
-        module: nn.Module = model.unwrap() if isinstance(model, IModelWrapper) else model
-        if is_due:
-            self.unwrap().load_state_dict(module.state_dict(), strict=True)
+        is_copied = direct or self._update_type == "assign"
+        if is_copied:
+            self._update_count = 0 if direct else self._update_count + 1
+            if not direct and self._update_count % self._update_kwargs["freq"]:
+                return
+        weights = state_dict
+        if not isinstance(weights, Mapping):
+            module: nn.Module = weights.unwrap() if isinstance(weights, IModelWrapper) else weights
+            weights = module.state_dict() if is_copied else _weights_of(module)
+        if is_copied:
+            self.unwrap().load_state_dict(weights, strict=True)
         else:
-            self._follow({**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())})
-
-    def _is_due(self, direct: bool) -> bool:
-        """Count an update and tell whether all weights are to be taken over now."""
-        if direct:
-            self._update_count = 0
-            return True
-        if self._update_type == "momentum":
-            return False
-        self._update_count += 1
-        is_due: bool = self._update_count % self._update_kwargs["freq"] == 0
-        return is_due
+            self._follow(weights)
 
     @torch.no_grad()
     def _follow(self, online: Mapping[str, Tensor]) -> None:
@@ -127,3 +113,7 @@ class TargetNetworkWrapper(IModelWrapper):
         for name, buffer in module.named_buffers():
             if name in online:
                 buffer.copy_(online[name])
+
+
+def _weights_of(module: nn.Module) -> dict[str, Tensor]:
+    return {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}

@@ -62,7 +62,7 @@ class RangedData(ABC, Generic[_T]):
             raise ValueError(f"time went back: the newest value is of {times[-1]}, now is {now}")
         times.append(now)
         self._values.append(data)
-        if times[0] < now - self._expire:
+        if times[0] < now - 2 * self._expire:  # not each time: what reads the values drops the rest
             self._drop_expired(now)
 
     def extend(self, iter_: Iterable[_T]) -> RangedData[_T]:

@@ -96,16 +96,23 @@ def collate_samples(
         wanted = list(samples[0] if keys is None else keys)
         rows = [{key: sample[key] for key in wanted if key in sample} for sample in samples]
         return _collate_dicts(rows, cat_1dim, ignore)
-    if keys is not None:
-        columns = {key: columns[key] for key in keys if key in columns}
-    return _collate_columns(columns, cat_1dim, ignore)
+    return collate_columns(columns, keys, cat_1dim, ignore)
 
 
-def _collate_columns(columns: Mapping[Any, Node], cat_1dim: bool, ignore: tuple[str, ...]) -> dict[Any, Any]:
+def collate_columns(
+    columns: Mapping[Any, Node],
+    keys: Iterable[str] | None = None,
+    cat_1dim: bool = True,
+    ignore: tuple[str, ...] = tuple(_KEEP_LIST_PREFIX),
+) -> dict[Any, Any]:
+    """Collate columns; arguments and result are those of `collate_samples`."""
     result: dict[Any, Any] = {}
     key: Any = None
     try:
-        for key, node in columns.items():
+        for key in columns if keys is None else keys:
+            node = columns.get(key)
+            if node is None:
+                continue
             if isinstance(key, str) and key.startswith(ignore):
                 result[key] = node_items(node)
             elif type(node) is Column and node.kind is not _OBJECT and not node.steps:
@@ -127,7 +134,7 @@ def _collate_node(node: Node, cat_1dim: bool) -> Any:
         batch = _as_batch(node, cat_1dim)
         return [batch[:, i].clone() for i in range(batch.shape[1])] if node.steps else batch
     if isinstance(node, dict):
-        return _collate_columns(node, cat_1dim, tuple(_KEEP_LIST_PREFIX))
+        return collate_columns(node, None, cat_1dim)
     parts = [_collate_node(part, cat_1dim) for part in node]
     return type(node)(*parts) if is_namedtuple(type(node)) else parts
 

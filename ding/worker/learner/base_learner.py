@@ -189,7 +189,7 @@ class BaseLearner(LearnerView, Configurable):
         self._priority_info = take_priority_info(results, data)
         if envstep >= 0:
             self._collector_envstep = envstep
-        entries = [sort_out(result) for result in results]
+        entries = list(map(sort_out, results))
         self._refuse_nan(entries)
         times = {"train_time": perf_counter() - begin_s, **self._data_time}
         self._data_time = {}

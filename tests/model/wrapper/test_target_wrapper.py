@@ -109,7 +109,7 @@ def test_an_undue_assign_does_not_touch_the_online_net():
         def __getattr__(self, name):
             raise AssertionError(name)
 
-    target_of(nets()[1], assign={"freq": 100}).update_from(Untouchable())
+    target_of(nets()[1], assign={"freq": 100}).update(Untouchable())
 
 
 def test_parameters_and_layers_assigned_anew_are_followed():
