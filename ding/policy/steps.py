@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -73,34 +74,22 @@ class PolicySteps:
         before clipping, 0-d; 0 without a maximum.
         """
         mixed = self._mixed_precision
-        if mixed is None:
-            return self._step(loss, optimizer, model, inputs, max_grad_norm)
-        with mixed.paused():
-            return self._step(mixed.scale(loss), optimizer, model, inputs, max_grad_norm)
-
-    def _step(
-        self,
-        loss: Tensor,
-        optimizer: torch.optim.Optimizer,
-        model: Any,
-        inputs: Sequence[Tensor] | None,
-        max_grad_norm: float,
-    ) -> Tensor:
-        mixed = self._mixed_precision
-        optimizer.zero_grad()
-        if inputs is None:
-            loss.backward()  # type: ignore[no-untyped-call]
-        elif wanted := [tensor for tensor in inputs if tensor.requires_grad]:
-            loss.backward(inputs=wanted)  # type: ignore[no-untyped-call]
-        if self._cfg.multi_gpu:
-            self.sync_gradients(_parameters_of(optimizer) if model is None else model)
-        if mixed is not None:
-            mixed.unscale(optimizer)
-        norm = torch.zeros(())
-        if max_grad_norm < math.inf:
-            norm = nn.utils.clip_grad_norm_(_parameters_of(optimizer), max_grad_norm)
-        with flushed_denormals():
-            optimizer.step() if mixed is None else mixed.step(optimizer)
+        with nullcontext() if mixed is None else mixed.paused():
+            optimizer.zero_grad()
+            scaled = loss if mixed is None else mixed.scale(loss)
+            if inputs is None:
+                scaled.backward()  # type: ignore[no-untyped-call]
+            elif wanted := [tensor for tensor in inputs if tensor.requires_grad]:
+                scaled.backward(inputs=wanted)  # type: ignore[no-untyped-call]
+            if self._cfg.multi_gpu:
+                self.sync_gradients(_parameters_of(optimizer) if model is None else model)
+            if mixed is not None:
+                mixed.unscale(optimizer)
+            norm = torch.zeros(())
+            if max_grad_norm < math.inf:
+                norm = nn.utils.clip_grad_norm_(_parameters_of(optimizer), max_grad_norm)
+            with flushed_denormals():
+                optimizer.step() if mixed is None else mixed.step(optimizer)
         return norm
 
     def _mode_of(self, module: nn.Module) -> ModuleMode:

@@ -27,7 +27,7 @@ class ModuleMode:
         parts = list(self.module.modules())
         self._children = [part._modules for part in parts]
         self._expected = [dict(children) for children in self._children]
-        self._classes = {type(part) for part in parts}
+        self._classes = [type(part) for part in parts]
         # Setting `training` in `__dict__` avoids the slow `nn.Module.__setattr__`.
         self._entries = [part.__dict__ for part in parts]
         self._parameters = [part._parameters for part in parts if part._parameters]
@@ -41,9 +41,10 @@ class ModuleMode:
             self._list_parts()
         elif self.module.training is training:
             return
-        if self._has_own_train():
-            self.module.train(training)
-            return
+        for cls, entry in zip(self._classes, self._entries, strict=True):
+            if cls.train is not nn.Module.train or "train" in entry:
+                self.module.train(training)
+                return
         for entry in self._entries:
             entry["training"] = training
 
@@ -55,10 +56,3 @@ class ModuleMode:
                 if parameter is not None and parameter.is_floating_point():
                     return parameter.dtype
         return torch.float32
-
-    def _has_own_train(self) -> bool:
-        """Whether a submodule overrides `train`."""
-        for cls in self._classes:
-            if cls.train is not nn.Module.train:
-                return True
-        return bool([entry for entry in self._entries if "train" in entry])

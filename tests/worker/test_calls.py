@@ -71,8 +71,8 @@ def calls_of_a_round(env_num, n_sample):
 @pytest.mark.parametrize(
     ("env_num", "n_sample", "most"),
     [
-        (8, 64, {"collect": 3900, "push": 50, "sample": 46, "train": 270}),
-        (64, 512, {"collect": 20000, "push": 50, "sample": 46, "train": 270}),
+        (8, 64, {"collect": 3900, "push": 50, "sample": 46, "train": 118}),
+        (64, 512, {"collect": 20000, "push": 50, "sample": 46, "train": 118}),
     ],
 )
 def test_a_round_makes_no_more_calls_than_it_did(env_num, n_sample, most, tmp_path, monkeypatch):

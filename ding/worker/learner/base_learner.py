@@ -37,7 +37,7 @@ from ding.worker.learner.learner_hook import (
     unknown_hooks,
 )
 from ding.worker.learner.learner_view import LearnerView
-from ding.worker.learner.log_entries import LogEntries, nan_values, sort_out, take_priority_info
+from ding.worker.learner.log_entries import refuse_nan, sort_out, take_priority_info
 from ding.worker.learner.monitor import TickMonitor, get_simple_monitor_type
 
 __all__ = ["BaseLearner", "BatchSource", "TickMonitor", "create_learner", "get_simple_monitor_type"]
@@ -190,7 +190,7 @@ class BaseLearner(LearnerView, Configurable):
         if envstep >= 0:
             self._collector_envstep = envstep
         entries = list(map(sort_out, results))
-        self._refuse_nan(entries)
+        refuse_nan(entries, self._last_iter.val)  # before a hook can save ruined parameters
         times = {"train_time": perf_counter() - begin_s, **self._data_time}
         self._data_time = {}
         for entry in entries:
@@ -204,17 +204,6 @@ class BaseLearner(LearnerView, Configurable):
             self.call_hook("after_iter")
             self._last_iter.add(1)
         return results
-
-    def _refuse_nan(self, entries: list[LogEntries]) -> None:
-        # Checked before the first hook runs: a hook must not save ruined parameters.
-        for offset, entry in enumerate(entries):
-            found = nan_values(entry)
-            if found:
-                values = ", ".join(f"{key} = {value}" for key, value in found.items())
-                raise FloatingPointError(
-                    f"{values} at train_iter {self.train_iter + offset}; look at the learning rate, and for NaN in the "
-                    "observations and rewards"
-                )
 
     @auto_checkpoint
     def start(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,14 +53,23 @@ def sort_out(results: dict[str, Any]) -> LogEntries:
     return entries
 
 
-def nan_values(entries: LogEntries) -> dict[str, Any]:
-    """Returns the scalars that are or contain NaN."""
-    return {
-        key: value
-        for key, value in entries.scalar.items()
-        # NaN alone differs from itself; a float, the usual case, needs no call
-        if (value != value if type(value) is float else _contains_nan(value))
-    }
+def refuse_nan(entries: Sequence[LogEntries], train_iter: int) -> None:
+    """Check the scalars of consecutive iterations from `train_iter` on.
+
+    Raises:
+        FloatingPointError: a scalar is or contains NaN; the message names those of its iteration.
+    """
+    for offset, entry in enumerate(entries):
+        found = []
+        for key, value in entry.scalar.items():
+            # NaN alone differs from itself; a float, the usual case, needs no call.
+            if value != value if type(value) is float else _contains_nan(value):
+                found.append(f"{key} = {value}")
+        if found:
+            raise FloatingPointError(
+                f"{', '.join(found)} at train_iter {train_iter + offset}; look at the learning rate, and for NaN in "
+                "the observations and rewards"
+            )
 
 
 def _plain(value: Any) -> Any:
