@@ -1,103 +1,107 @@
 """Env steps/s of SampleSerialCollector against Stable-Baselines3's collect loop, in turn in one process.
 
-Both step 8 in-process CartPoles with an eps-greedy MLP 128-128-64 (not dueling) and store what they see in a replay
-buffer; nobody trains. `python -m tests.benchmarks.collect`
+Both step 8 or 64 in-process CartPoles with one eps-greedy MLP 128-128-64 (not dueling) and store what they see in a
+replay buffer; nobody trains. `python -m tests.benchmarks.collect`
 """
 
 from __future__ import annotations
 
 import os
-import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from easydict import EasyDict
+from torch import nn
 
 from ding.envs import BaseEnvManager
 from ding.envs.env.gymnasium_env import GymnasiumEnv
+from ding.model import DQN
 from ding.policy.dqn import DQNPolicy
 from ding.worker import NaiveReplayBuffer, SampleSerialCollector
 from tests.benchmarks.report import Report
+from tests.benchmarks.turns import Work, rates
 
-ENVS, STEPS, ROUNDS, N_SAMPLE = 8, 8000, 7, 64
+LENGTH, EPS, WIDTHS = 8, 0.1, [128, 128, 64]  # LENGTH: the steps of each env in a collect
 
 
-def our_collector() -> SampleSerialCollector:
-    cfg = DQNPolicy.default_config()
-    # head_layer_num=0: the output layer follows the encoder at once, as in the peer's network.
-    cfg.model = EasyDict(
-        obs_shape=4, action_shape=2, encoder_hidden_size_list=[128, 128, 64], dueling=False, head_layer_num=0
-    )
-    cfg.collect.n_sample = N_SAMPLE
-    policy = DQNPolicy(cfg, enable_field=["collect"])
-    env_cfg = EasyDict(env_id="CartPole-v1")
-    envs = BaseEnvManager([partial(GymnasiumEnv, env_cfg)] * ENVS, BaseEnvManager.default_config())
-    envs.seed(0)
+def q_network(obs_shape: Any, action_shape: int, widths: list[int]) -> DQN:
+    torch.manual_seed(0)
+    # head_layer_num=0: the output layer follows the encoder at once, as in the peers' networks.
+    return DQN(obs_shape, action_shape, widths, dueling=False, head_layer_num=0)
+
+
+def copy_weights(source: nn.Module, target: nn.Module) -> None:
+    """Make two networks of the same layers act alike: the lengths of their episodes decide how often envs are reset."""
+    for theirs, ours in zip(target.parameters(), source.parameters(), strict=True):
+        theirs.data.copy_(ours.data)
+
+
+def dqn_collector(envs: Any, model: DQN) -> SampleSerialCollector:
+    policy = DQNPolicy(DQNPolicy.default_config(), model, enable_field=["collect"])
     return SampleSerialCollector(SampleSerialCollector.default_config(), envs, policy.collect_mode)
 
 
-def our_run(collector: SampleSerialCollector, buffer: NaiveReplayBuffer | None) -> Callable[[int], None]:
-    def run(steps: int) -> None:
-        end = collector.envstep + steps
-        while collector.envstep < end:
-            samples = collector.collect(policy_kwargs={"eps": 0.1})
-            if buffer is not None:
-                buffer.push(samples, cur_collector_envstep=collector.envstep)
+def our_work(collector: SampleSerialCollector, env_num: int, buffer: NaiveReplayBuffer | None) -> Work:
+    def work() -> int:
+        before = collector.envstep
+        samples = collector.collect(LENGTH * env_num, policy_kwargs={"eps": EPS})
+        if buffer is not None:
+            buffer.push(samples, cur_collector_envstep=collector.envstep)
+        return collector.envstep - before
 
-    return run
+    return work
 
 
-def peer_run() -> Callable[[int], None] | None:
+def cartpoles(env_num: int) -> SampleSerialCollector:
+    cfg = EasyDict(env_id="CartPole-v1")
+    envs = BaseEnvManager([partial(GymnasiumEnv, cfg)] * env_num, BaseEnvManager.default_config())
+    envs.seed(0)
+    return dqn_collector(envs, q_network(4, 2, WIDTHS))
+
+
+def peer_work(env_num: int) -> Work | None:
     try:
-        from stable_baselines3 import DQN
+        from stable_baselines3 import DQN as PeerDQN
         from stable_baselines3.common.env_util import make_vec_env
     except ImportError:
         return None
-    model = DQN(
+    model = PeerDQN(
         "MlpPolicy",
-        make_vec_env("CartPole-v1", n_envs=ENVS, seed=0),
-        policy_kwargs={"net_arch": [128, 128, 64]},
+        make_vec_env("CartPole-v1", n_envs=env_num, seed=0),
+        policy_kwargs={"net_arch": WIDTHS},
         train_freq=1,
         buffer_size=20000,
         learning_starts=0,
         device="cpu",
-        exploration_initial_eps=0.1,
-        exploration_final_eps=0.1,
+        exploration_initial_eps=EPS,
+        exploration_final_eps=EPS,
     )
+    copy_weights(q_network(4, 2, WIDTHS), model.q_net)
     model.train = lambda gradient_steps, batch_size: None
-    return lambda steps: model.learn(steps, reset_num_timesteps=True)
+    steps = 8000  # `learn` begins with a reset of all envs
 
+    def work() -> int:
+        model.learn(steps, reset_num_timesteps=True)
+        return steps
 
-def steps_per_s(run: Callable[[int], None]) -> float:
-    start = time.perf_counter()
-    run(STEPS)
-    return STEPS / (time.perf_counter() - start)
+    return work
 
 
 def main() -> int:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     os.chdir(tempfile.mkdtemp())
-    storing = our_run(our_collector(), NaiveReplayBuffer(NaiveReplayBuffer.default_config()))
-    bare = our_run(our_collector(), None)
-    runs: dict[str, Callable[[int], None] | None] = {"collect": bare, "collect and push": storing, "sb3": peer_run()}
-    rates: dict[str, list[float]] = {name: [] for name in runs}
-    for run in runs.values():
-        if run is not None:
-            run(800)
-    for _ in range(ROUNDS):
-        for name, run in runs.items():
-            if run is not None:
-                rates[name].append(steps_per_s(run))
-    sb3 = statistics.median(rates["sb3"]) if rates["sb3"] else None
     report = Report()
-    for name in ("collect", "collect and push"):
-        ours = statistics.median(rates[name])
-        report.line(f"{name}, 8 CartPoles, n_sample 64", "env steps/s", ours, "stable-baselines3", sb3, at_least=1.3)
+    for env_num in (8, 64):
+        storing = our_work(cartpoles(env_num), env_num, NaiveReplayBuffer(NaiveReplayBuffer.default_config()))
+        bare = our_work(cartpoles(env_num), env_num, None)
+        found = rates({"collect": bare, "collect and push": storing, "sb3": peer_work(env_num)})
+        for name in ("collect", "collect and push"):
+            what = f"{name}, {env_num} CartPoles, n_sample {LENGTH * env_num}"
+            report.line(what, "env steps/s", found[name], "stable-baselines3", found["sb3"], at_least=1.3)
     return report.exit_status()
 
 
