@@ -2,7 +2,8 @@
 
     python docs/generate.py            # write the pages from the classes and the stored benchmark results
     python docs/generate.py --check    # list pages that are out of date; the exit status is 1 if there are any
-    python docs/generate.py --measure  # run the benchmarks first: a quarter of an hour on an otherwise idle machine
+    python docs/generate.py --measure  # run the benchmarks first: twenty minutes on an otherwise idle machine
+    python docs/generate.py --measure buffer collect  # run these only
 
 The config reference comes from the table `settings` of each class: defaults, checks and meanings.
 """
@@ -20,7 +21,7 @@ import platform
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 DOCS = pathlib.Path(__file__).resolve().parent
@@ -142,25 +143,27 @@ def _exported(package: Any) -> Iterator[str]:
             told.add(path)
 
 
-BENCHMARKS = ("buffer", "collect", "serial", "sac", "imports", "managers", "parallel", "scale", "scale_data")
+BENCHMARKS = (
+    "buffer", "collect", "vector", "serial", "ppo", "sac", "imports", "managers", "parallel", "scale", "scale_data",
+)  # fmt: skip
 
 
-def measure() -> None:
-    """Run the benchmarks and store their output in `docs/benchmarks`.
+def measure(names: Sequence[str]) -> None:
+    """Run benchmarks and store their output in `docs/benchmarks`.
 
     Raises:
         RuntimeError: a benchmark has measured nothing.
     """
     folder = DOCS / "benchmarks"
     folder.mkdir(exist_ok=True)
-    for name in BENCHMARKS:
+    for name in names:
         command = [sys.executable, "-m", f"tests.benchmarks.{name}"]
         output = subprocess.run(command, cwd=DOCS.parent, stdout=subprocess.PIPE, text=True, check=False).stdout
         lines = [line for line in output.splitlines() if line.startswith("{")]
         if not lines:
             raise RuntimeError(f"{' '.join(command)} has measured nothing; its error is above")
         (folder / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    packages = ("torch", "numpy", "gymnasium", "stable-baselines3", "tianshou", "ray")
+    packages = ("torch", "numpy", "gymnasium", "envpool", "stable-baselines3", "tianshou", "cpprb", "ray")
     versions = {name: importlib.metadata.version(name) for name in packages if _is_installed(name)}
     about = {"processor": _processor(), "cores": os.cpu_count(), "python": platform.python_version(), **versions}
     (folder / "machine.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
@@ -205,9 +208,10 @@ def benchmarks_page() -> str:
             if "ours" not in row:
                 continue
             (against,) = [key for key in row if key not in ("what", "unit", "ours", "ratio", "goal", "met")]
+            ours = "not installed" if row["ours"] is None else f"{row['ours']:g} {row['unit']}"
             theirs = "not installed" if row[against] is None else f"{row[against]:g} ({against})"
             ratio = "-" if row["ratio"] is None else f"{row['ratio']:g}"
-            lines.append(f"| {row['what']} | {row['ours']:g} {row['unit']} | {theirs} | {ratio} | {row['goal']} |")
+            lines.append(f"| {row['what']} | {ours} | {theirs} | {ratio} | {row['goal']} |")
         lines.append("")
     return "\n".join(lines).rstrip("\n") + "\n"
 
@@ -233,7 +237,7 @@ def pages() -> dict[str, str]:
 
 def main() -> int:
     if "--measure" in sys.argv:
-        measure()
+        measure(sys.argv[sys.argv.index("--measure") + 1 :] or BENCHMARKS)
     if "--check" not in sys.argv and _is_installed("matplotlib"):
         draw_first_picture()
     elif "--check" not in sys.argv:

@@ -16,15 +16,15 @@ class Report:
         self,
         what: str,
         unit: str,
-        ours: float,
+        ours: float | None,
         against: str,
         theirs: float | None,
         *,
         at_most: float | None = None,
         at_least: float | None = None,
     ) -> None:
-        """One measure. `theirs` is None where the peer is not installed; then the goal counts as missed."""
-        ratio = None if theirs is None else ours / theirs
+        """One measure. A figure is None where a package for it is not installed; then the goal counts as missed."""
+        ratio = None if ours is None or theirs is None else ours / theirs
         met = ratio is not None and (at_most is None or ratio <= at_most) and (at_least is None or ratio >= at_least)
         self._met = self._met and met
         goal = f"<= {at_most}" if at_most is not None else f">= {at_least}"
