@@ -20,7 +20,7 @@ from ding.worker import AdvancedReplayBuffer, BaseLearner, SampleSerialCollector
 WARM_UP, ROUNDS, BATCH = 20, 5, 64
 
 
-def calls_of_a_round(env_num, n_sample):
+def calls_of_a_round(manager, env_num, n_sample):
     """Average calls of `collect`, `push`, `sample` and `train` by phase, for DQN with 3-step returns on CartPole."""
     env = {"env_id": "CartPole-v1", "collector_env_num": env_num, "evaluator_env_num": 1, "stop_value": 9999}
     policy = {
@@ -29,7 +29,8 @@ def calls_of_a_round(env_num, n_sample):
         "learn": {"update_per_collect": 1, "batch_size": BATCH},
         "collect": {"n_sample": n_sample},
     }
-    types = {"env": {"type": "gymnasium"}, "env_manager": {"type": "base"}, "policy": {"type": "dqn"}}
+    env_manager = {"type": manager, **({"batch_size": env_num} if manager == "env_pool" else {})}
+    types = {"env": {"type": "gymnasium"}, "env_manager": env_manager, "policy": {"type": "dqn"}}
     set_pkg_seed(0, use_cuda=False)
     main, create = EasyDict(exp_name="calls", env=env, policy=policy), EasyDict(types)
     cfg = compile_config(main, seed=0, auto=True, create_cfg=create, save_cfg=False)
@@ -68,15 +69,20 @@ def calls_of_a_round(env_num, n_sample):
 
 
 # With some slack in `collect`: an end of an episode costs calls, and its step may differ on another machine.
+@pytest.mark.filterwarnings("ignore:.*precision lowered by casting")  # EnvPool's bounds of CartPole
 @pytest.mark.parametrize(
-    ("env_num", "n_sample", "most"),
+    ("manager", "env_num", "n_sample", "most"),
     [
-        (8, 64, {"collect": 3900, "push": 50, "sample": 46, "train": 118}),
-        (64, 512, {"collect": 20000, "push": 50, "sample": 46, "train": 118}),
+        ("base", 8, 64, {"collect": 3900, "push": 50, "sample": 46, "train": 118}),
+        ("base", 64, 512, {"collect": 20000, "push": 50, "sample": 46, "train": 118}),
+        ("env_pool", 64, 512, {"collect": 23500, "push": 50, "sample": 46, "train": 118}),
+        ("env_pool", 256, 2048, {"collect": 88000, "push": 50, "sample": 46, "train": 118}),
     ],
 )
-def test_a_round_makes_no_more_calls_than_it_did(env_num, n_sample, most, tmp_path, monkeypatch):
+def test_a_round_makes_no_more_calls_than_it_did(manager, env_num, n_sample, most, tmp_path, monkeypatch):
+    if manager == "env_pool":
+        pytest.importorskip("envpool")
     monkeypatch.chdir(tmp_path)
-    calls = calls_of_a_round(env_num, n_sample)
+    calls = calls_of_a_round(manager, env_num, n_sample)
     assert calls.keys() == most.keys()
     assert {name: count for name, count in calls.items() if count > most[name]} == {}
