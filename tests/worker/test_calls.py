@@ -73,10 +73,10 @@ def calls_of_a_round(manager, env_num, n_sample):
 @pytest.mark.parametrize(
     ("manager", "env_num", "n_sample", "most"),
     [
-        ("base", 8, 64, {"collect": 3900, "push": 50, "sample": 46, "train": 118}),
-        ("base", 64, 512, {"collect": 20000, "push": 50, "sample": 46, "train": 118}),
-        ("env_pool", 64, 512, {"collect": 23500, "push": 50, "sample": 46, "train": 118}),
-        ("env_pool", 256, 2048, {"collect": 88000, "push": 50, "sample": 46, "train": 118}),
+        ("base", 8, 64, {"collect": 1600, "push": 50, "sample": 46, "train": 118}),
+        ("base", 64, 512, {"collect": 4300, "push": 50, "sample": 46, "train": 118}),
+        ("env_pool", 64, 512, {"collect": 1350, "push": 50, "sample": 46, "train": 118}),
+        ("env_pool", 256, 2048, {"collect": 1350, "push": 50, "sample": 46, "train": 118}),
     ],
 )
 def test_a_round_makes_no_more_calls_than_it_did(manager, env_num, n_sample, most, tmp_path, monkeypatch):

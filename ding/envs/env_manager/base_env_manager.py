@@ -166,7 +166,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         self._env_replay_path: list[str] | None = None
         self._first_obs: dict[int, Any] = {}  # of running episodes that are recorded
         self._timesteps: dict[int, Any] = {}  # of the current or last step
-        self._version = 0
+        self.version = 0  # every call that changes an env changes this: who remembers it knows whether others did
         self._episodes = np.zeros(self._env_num, np.int64)
         self._seeds = EnvSeeds(self._env_num)
         self._reset_param: dict[int, dict[str, Any] | None] = {}
@@ -226,11 +226,6 @@ class BaseEnvManager(DictBlocks, Configurable):
     def stepped_count(self) -> int:
         """The number of envs that the current or last call of `step` has stepped one after another so far."""
         return len(self._timesteps)
-
-    @property
-    def version(self) -> int:
-        """A number that every call changes which changes an env: who remembers it knows whether nobody else did."""
-        return self._version
 
     def episodes_of(self, env_ids: Sequence[int]) -> IntArray:
         """The number of the episode that each of these envs is in; every reset begins another one."""
@@ -372,7 +367,7 @@ class BaseEnvManager(DictBlocks, Configurable):
             RuntimeError: an env id is unknown, or an env cannot be reset; then the manager is closed.
         """
         self._check_open()
-        self._version += 1
+        self.version += 1
         if reset_param is not None:
             self._check_ids(reset_param)
             self._reset_param.update(reset_param)
@@ -393,7 +388,7 @@ class BaseEnvManager(DictBlocks, Configurable):
             self._check_open()
         if not actions.keys() <= self._env_states.keys():
             self._check_ids(actions)
-        self._version += 1
+        self.version += 1
         self._timesteps = timesteps = {}
         envs, ready_obs, timeout, recent = self._envs, self._ready_obs, self._step_timeout, self._recent
         if recent:
@@ -512,7 +507,7 @@ class BaseEnvManager(DictBlocks, Configurable):
             raise ValueError(f"the state is of {state['env_num']} envs, but there are {self._env_num}")
         self._seeds.load_state_dict(state["seeds"])
         self._env_episode_count[:] = [state["episode_counts"][env_id] for env_id in range(self._env_num)]
-        self._version += 1
+        self.version += 1
         self._episodes[:] = state["episodes"]
         self._reset_param.update(state["reset_param"])
         self._normalization.load_state_dict(state["normalization"], state["is_frozen"])
@@ -541,7 +536,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         if self._closed:
             return
         self._closed = True
-        self._version += 1
+        self.version += 1
         self._ready_obs = {}
         self._env_states.update(dict.fromkeys(range(self._env_num), EnvState.VOID))
         errors = self._close_envs()

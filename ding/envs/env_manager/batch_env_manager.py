@@ -249,11 +249,11 @@ class BatchEnvManager(BaseEnvManager):
             if not self._ready_mask()[ids].all():
                 self._refuse(env_ids)
             batch = self._actions.stack(actions, env_ids)
-        self._version += 1
+        self.version += 1
         step = self._exchange(batch, ids)
         if step is None:
             empty = Column(Kind.OBJECT, [])
-            return BlockStep([], np.zeros(0, np.int64), empty, empty, [], [], None, [])
+            return BlockStep([], np.zeros(0, np.int64), empty, empty, [], [], None, [], np.zeros(0, np.uint8))
         mask = self._ready_mask()
         if step.env_ids == env_ids and np.count_nonzero(mask) == len(ids) and mask[ids].all():  # and no other waits
             obs = self._rows(ids) if step.any_ends else step.obs
@@ -303,7 +303,7 @@ class BatchEnvManager(BaseEnvManager):
             self._state_numbers[ended] = np.where(is_last, DONE, follows)
         reward = Column(Kind.ARRAY, rewards.astype(np.float32, copy=False)[:, None])
         info = InfoColumns(columns, len(ids), rows_of)
-        return BlockStep(ids.tolist(), ids, obs, reward, dones, info, None, codes=end_codes(terminated, truncated))
+        return BlockStep(ids.tolist(), ids, obs, reward, dones, info, None, None, end_codes(terminated, truncated))
 
     def _begin(self, ids: IntArray) -> None:
         """Note that episodes of these envs have begun."""

@@ -23,6 +23,8 @@ Codes = npt.NDArray[np.uint8]
 TERMINATED_TOLD, TERMINATED, TRUNCATED_TOLD, TRUNCATED = 1, 2, 4, 8
 TOLD = TERMINATED_TOLD | TRUNCATED_TOLD
 
+_BOOLS = {bool}
+
 
 class Ready(NamedTuple):
     """The envs that wait for an action.
@@ -87,14 +89,14 @@ class BlockStep:
         ready: what these envs show after the step, if all that were acted in have answered and wait for an action
             again; else None, and `ready_block` tells.
         raw: the timesteps as envs returned them, if there are such.
-        codes: what the infos tell of ends, see `end_code`; None to read the infos.
+        codes: what the infos tell of ends, an array [K], see `end_code`.
 
     Attributes:
         ends: an array [K] of bools, whether the episodes have ended.
         any_ends: whether one has.
     """
 
-    __slots__ = ("_codes", "any_ends", "dones", "ends", "env_ids", "ids", "infos", "obs", "raw", "ready", "reward")
+    __slots__ = ("any_ends", "codes", "dones", "ends", "env_ids", "ids", "infos", "obs", "raw", "ready", "reward")
 
     def __init__(
         self,
@@ -105,13 +107,12 @@ class BlockStep:
         dones: BoolArray | list[Any],
         infos: Sequence[Any],
         ready: Ready | None,
-        raw: list[Any] | None = None,
-        codes: Codes | None = None,
+        raw: list[Any] | None,
+        codes: Codes,
     ) -> None:
         self.env_ids, self.ids = env_ids, ids
         self.obs, self.reward, self.dones, self.infos = obs, reward, dones, infos
-        self.ready, self.raw = ready, raw
-        self._codes = codes
+        self.ready, self.raw, self.codes = ready, raw, codes
         if isinstance(dones, np.ndarray):
             self.ends = dones
             self.any_ends = bool(dones.any())
@@ -119,30 +120,18 @@ class BlockStep:
             ends = [done is not False and (done is True or bool(np.all(done))) for done in dones]
             self.ends, self.any_ends = np.array(ends, np.bool_), True in ends
 
-    @property
-    def codes(self) -> Codes:
-        """What each info tells of the end of the episode, see `end_code`."""
-        if self._codes is None:
-            # Most steps of most envs need no call.
-            codes = [
-                TOLD
-                if type(info) is dict and info.get("terminated") is False and info.get("truncated") is False
-                else end_code(info)
-                for info in self.infos
-            ]
-            self._codes = np.array(codes, np.uint8)
-        return self._codes
-
     def abnormal_rows(self) -> list[int]:
         """The rows of the envs that flag their step as void."""
-        if isinstance(self.infos, InfoColumns):
-            flags = self.infos.columns.get("abnormal")
-            return [] if flags is None else [row for row in range(len(self.infos)) if self.infos[row].get("abnormal")]
-        return [
-            row
-            for row, info in enumerate(self.infos)
-            if (type(info) is not dict or "abnormal" in info) and is_abnormal(info)
-        ]
+        infos = self.infos
+        if isinstance(infos, InfoColumns):
+            if "abnormal" not in infos.columns:
+                return []
+            infos = list(infos)
+        rows = []
+        for row, info in enumerate(infos):  # most need no call
+            if (type(info) is not dict or "abnormal" in info) and is_abnormal(info):
+                rows.append(row)
+        return rows
 
     def of_rows(self, rows: Sequence[int]) -> BlockStep:
         """The step of some of the envs."""
@@ -160,7 +149,7 @@ class BlockStep:
             [self.infos[row] for row in rows],
             None,
             None if self.raw is None else [self.raw[row] for row in rows],
-            None if self._codes is None else self._codes[index],
+            self.codes[index],
         )
 
     def timesteps(self) -> list[Any]:
@@ -275,11 +264,28 @@ class DictBlocks:
         ids = np.array(answered, np.int64)
         if not raw:
             empty = Column(Kind.OBJECT, [])
-            return BlockStep(answered, ids, empty, empty, [], [], None, raw)
-        dones = [step.done for step in raw]
-        obs = stacked([step.obs for step in raw])
+            return BlockStep(answered, ids, empty, empty, [], [], None, raw, np.zeros(0, np.uint8))
+        obs, rewards, dones, infos, codes = [], [], [], [], []
+        for timestep in raw:
+            obs.append(timestep.obs)
+            rewards.append(timestep.reward)
+            dones.append(timestep.done)
+            info = timestep.info
+            infos.append(info)
+            # Most steps of most envs need no call.
+            is_usual = type(info) is dict and info.get("terminated") is False and info.get("truncated") is False
+            codes.append(TOLD if is_usual else end_code(info))
+        is_plain = set(map(type, dones)) == _BOOLS
         step = BlockStep(
-            answered, ids, obs, stacked([step.reward for step in raw]), dones, [step.info for step in raw], None, raw
+            answered,
+            ids,
+            stacked(obs),
+            stacked(rewards),
+            np.array(dones) if is_plain else dones,
+            infos,
+            None,
+            raw,
+            np.array(codes, np.uint8),
         )
         if answered == env_ids:
             step.ready = self._ready_after(step)

@@ -116,7 +116,7 @@ class GymVectorEnvManager(BaseEnvManager):
         self._check_ready(actions)
         if not actions:
             return {}
-        self._version += 1
+        self.version += 1
         orders: list[Any] = [None] * self._env_num
         for env_id, action in actions.items():
             orders[env_id] = pack_array(action)

@@ -224,7 +224,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         """
         self._check_open()
         self._check_ready(actions)
-        self._version += 1
+        self.version += 1
         try:
             for env_id, action in actions.items():
                 self._send_step(env_id, action)

@@ -100,7 +100,10 @@ def env_actions(output: Mapping[int, Any], env_ids: list[int]) -> Sequence[Any]:
     stacked = getattr(output, "stacked", None)
     if isinstance(stacked, dict) and list(output.keys()) == env_ids:
         for key in _NEVER_NAN:
-            if key in stacked and _has_nan(stacked[key]):
+            value = stacked.get(key)
+            if type(value) is torch.Tensor and not value.dtype.is_floating_point:  # most actions need no call
+                continue
+            if value is not None and _has_nan(value):
                 _refuse_nan_rows(output, key)
         batch = stacked.get("action")
         if type(batch) is torch.Tensor and batch.ndim > 0:

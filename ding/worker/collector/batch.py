@@ -88,7 +88,7 @@ class Batch:
             FloatingPointError: an item holds a NaN.
         """
         node = self.node
-        if type(node) is Column and node.kind is Kind.ARRAY and (node.data.dtype.kind != "f" or not has_nan(node.data)):
+        if not may_hold_nan(node):
             return
         found = _nan_place(node)
         if found is not None:
@@ -113,24 +113,15 @@ class Steps:
     """
 
     __slots__ = (
-        "_infos",
-        "_player",
-        "_step",
-        "any_ends",
-        "ends",
-        "env_ids",
-        "ids",
-        "next_obs",
-        "obs",
-        "output",
-        "rewards",
+        *("_infos", "_player", "_rewards", "_step", "any_ends", "ends", "env_ids", "ids", "next_obs", "obs", "output"),
     )
 
-    def __init__(self, step: BlockStep, obs: Batch, output: Mapping[int, Any]) -> None:
+    def __init__(self, step: BlockStep, obs: Batch, output: Mapping[int, Any], next_obs: Batch | None = None) -> None:
         self._step = step
         self.env_ids, self.ids, self.ends, self.any_ends = step.env_ids, step.ids, step.ends, step.any_ends
         self.obs, self.output = obs, output
-        self.next_obs, self.rewards = Batch(step.env_ids, step.obs), Batch(step.env_ids, step.reward)
+        self.next_obs = Batch(step.env_ids, step.obs) if next_obs is None else next_obs
+        self._rewards: Batch | None = None
         self._infos: Sequence[Any] | None = None
         self._player: int | None = None
 
@@ -142,9 +133,21 @@ class Steps:
         """
         steps = copy.copy(self)
         steps.obs, steps.output = self.obs.of_player(player), output
-        steps.next_obs, steps.rewards = self.next_obs.of_player(player), self.rewards.of_player(player)
+        steps.next_obs, steps._rewards = self.next_obs.of_player(player), self.rewards.of_player(player)
         steps._player = player
         return steps
+
+    @property
+    def reward(self) -> Node:
+        """The rewards as columns."""
+        return self._step.reward if self._rewards is None else self._rewards.node
+
+    @property
+    def rewards(self) -> Batch:
+        """The rewards."""
+        if self._rewards is None:
+            self._rewards = Batch(self.env_ids, self._step.reward)
+        return self._rewards
 
     def with_infos(self, infos: Sequence[Any]) -> Steps:
         """The steps with other infos."""
@@ -298,6 +301,17 @@ def _nan_place(node: Node, path: str = "") -> tuple[int, str] | None:
         if found is not None:
             return found
     return None
+
+
+def may_hold_nan(node: Node) -> bool:
+    """Whether a node has to be searched for NaN: an array of floats that holds one, or anything but an array."""
+    if type(node) is not Column or node.kind is not Kind.ARRAY:
+        return True
+    data = node.data
+    if data.dtype.kind != "f":
+        return False
+    flat = data.reshape(-1)
+    return math.isnan(flat.dot(flat))  # as in `has_nan`
 
 
 def has_nan(array: np.ndarray) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 from ding.envs.env_manager.block import BlockStep, DictBlocks, Ready, overrides_dicts
 from ding.utils.data.samples import IntArray, map_node, node_rows
 from ding.worker.collector.actor import Actor
-from ding.worker.collector.batch import Batch, Ended, Steps, is_same
+from ding.worker.collector.batch import Batch, Ended, Steps, is_same, may_hold_nan
 
 
 class Quota(Protocol):
@@ -111,8 +111,6 @@ class Rollout:
     ) -> None:
         self._env = env
         self._blocks = blocks_of(env)
-        self.actor = actor
-        self._listeners = tuple(listeners)
         self._info = info
         self._ready: Ready | None = None  # what the envs show, as of `_version` of the env manager
         self._version: Any = None
@@ -132,11 +130,18 @@ class Rollout:
         self._place: IntArray = np.full((count, 2), -1)
         self._returned: dict[int, Batch] = {}
         self._rounds = 0
+        self._use(actor, listeners)
+
+    def _use(self, actor: Actor, listeners: Sequence[Listener]) -> None:
+        self.actor = actor
+        self._listeners = tuple(listeners)
+        # Only those that do something.
+        self._of_steps = tuple(each.on_steps for each in listeners if type(each).on_steps is not Listener.on_steps)
+        self._of_ends = tuple(each.on_ends for each in listeners if type(each).on_ends is not Listener.on_ends)
 
     def replace(self, actor: Actor, listeners: Sequence[Listener]) -> None:
         """Use another actor and listeners: the episodes continue, but steps that the former actor began are dropped."""
-        self.actor = actor
-        self._listeners = tuple(listeners)
+        self._use(actor, listeners)
         stale = {*self._stale, *self._pending}
         self._forget_actions()
         self._stale = stale
@@ -363,12 +368,14 @@ class Rollout:
             obs = obs.of_envs(step.env_ids)
         if not step.env_ids:
             return
-        steps = Steps(step, obs, output)
-        steps.next_obs.refuse_nan("the observation")
-        steps.rewards.refuse_nan("the reward")
-        self._remember(step, steps.next_obs)
-        for listener in self._listeners:
-            listener.on_steps(steps)
+        next_obs = Batch(step.env_ids, step.obs)
+        next_obs.refuse_nan("the observation")
+        steps = Steps(step, obs, output, next_obs)
+        if may_hold_nan(step.reward):
+            steps.rewards.refuse_nan("the reward")
+        self._remember(step, next_obs)
+        for on_steps in self._of_steps:
+            on_steps(steps)
         self._steps[step.ids] += 1
         self._seconds[step.ids] += (perf_counter() - start) / len(step.env_ids)
         if step.any_ends:
@@ -394,8 +401,8 @@ class Rollout:
         rows = np.flatnonzero(step.ends)
         ids = step.ids[rows]
         ended = Ended(step, rows, self._steps[ids].tolist(), self._seconds[ids].tolist())
-        for listener in self._listeners:
-            listener.on_ends(ended)
+        for on_ends in self._of_ends:
+            on_ends(ended)
         self.actor.reset(ended.env_ids)
         self._steps[ids] = 0
         self._seconds[ids] = 0.0

@@ -266,17 +266,13 @@ class TrajectoryCutter(Listener):
     def _note_void(self, env_id: int) -> None:
         if self._ends:
             self._ends.append((env_id, VOID))
-        else:
-            self._note(env_id, VOID, 0)
-
-    def _note(self, env_id: int, how: str, number: int) -> None:
-        if self._keeps_ends:
-            self._made.append((env_id, how, number))
+        elif self._keeps_ends:
+            self._made.append((env_id, VOID, 0))
 
     def _plain_columns(self, steps: Steps, output_keys: Sequence[str]) -> dict[str, Node]:
         """What policy and env return of a round besides observations and ends."""
         columns: dict[str, Node] = _output_columns(steps.output, steps.env_ids, output_keys)
-        columns["reward"] = steps.rewards.node
+        columns["reward"] = steps.reward
         if self.level_seeds is not None:
             columns["seed"] = pack([self.level_seeds[env_id] for env_id in steps.env_ids])
         dones = steps.dones()
@@ -332,13 +328,12 @@ class TrajectoryCutter(Listener):
         ends, self._ends = self._ends, []
         pieces = iter(numbers if table is not None else self._block.take_closed())
         for env_id, how in ends:
-            if how == VOID:
-                self._note(env_id, VOID, 0)
-                continue
-            piece = next(pieces)
-            number = piece if table is not None else self._make_of(env_id, piece)
-            self._note(env_id, how, number)
-            self._empty_pieces = 0 if number else self._empty_pieces + 1
+            number = 0
+            if how != VOID:
+                number = next(pieces) if table is not None else self._make_of(env_id, next(pieces))
+                self._empty_pieces = 0 if number else self._empty_pieces + 1
+            if self._keeps_ends:
+                self._made.append((env_id, how, number))
             if self._empty_pieces >= MAX_EMPTY_FLUSHES:
                 raise RuntimeError(
                     f"policy.get_train_sample made no sample of {self._empty_pieces} trajectory pieces in a row; "

@@ -121,17 +121,15 @@ class TrajectoryBlock:
             index = np.flatnonzero(unknown)
             fresh = obs if len(index) == count else map_node(lambda column: column.take(index).compact(), obs)
             at[index] = np.arange(self._obs_count, self._obs_count + len(index))
-            self._add_obs(fresh, len(index))
+            self._obs_parts.append(fresh)
+            self._obs_count += len(index)
         after = np.arange(self._obs_count, self._obs_count + count)
-        self._add_obs(next_obs, count)
+        self._obs_parts.append(next_obs)
+        self._obs_count += count
         self._at[ids] = after
         iterations = np.full(count, collect_iter, np.int64)
         self._rounds.append(_Round(ids, at, after, self._piece[ids], codes, iterations))
         self.lengths[ids] += 1
-
-    def _add_obs(self, obs: Node, count: int) -> None:
-        self._obs_parts.append(obs)
-        self._obs_count += count
 
     def close(self, ids: IntArray, has_ended: np.ndarray) -> None:
         """The pieces of these envs end with their last step.
@@ -418,7 +416,7 @@ def _grown(column: Column, more: Column, size: int) -> Column:
 def _joined(parts: list[Node]) -> Node:
     """The rows of all `parts`, which is emptied, copied into one node."""
     first = parts[0]
-    if all(type(part) is Column for part in parts):
+    if set(map(type, parts)) == {Column}:
         return _joined_columns(parts)
     if all(is_same_structure(first, part) for part in parts):
         node = map_node(lambda *columns: _joined_columns(list(columns)), first, *parts[1:])
@@ -430,11 +428,16 @@ def _joined(parts: list[Node]) -> Node:
 
 def _joined_columns(parts: list[Column]) -> Column:
     first = parts[0]
-    kind, steps = first.kind, first.steps
-    is_alike = all(first.matches(part) for part in parts)
-    if kind is Kind.OBJECT or not is_alike:
+    kind, steps, arrays = first.kind, first.steps, []
+    for part in parts:  # what `Column.matches` says, without a call for each part
+        data = part.data if part.rows is None else part.values()
+        if part.kind is not kind or kind is Kind.OBJECT or part.steps is not steps:
+            break
+        if arrays and (data.dtype != arrays[0].dtype or data.shape[1:] != arrays[0].shape[1:]):
+            break
+        arrays.append(data)
+    if len(arrays) < len(parts):
         return Column(Kind.OBJECT, [item for part in parts for item in part.items()])
-    arrays = [part.values() for part in parts]
     total = sum(map(len, arrays))
     if total * first.itemsize < _LARGE:
         return Column(kind, np.concatenate(arrays), None, steps)
@@ -442,7 +445,7 @@ def _joined_columns(parts: list[Column]) -> Column:
     parts.clear()
     arrays.reverse()
     start = 0
-    del first
+    del first, part
     while arrays:
         array = arrays.pop()
         data[start : start + len(array)] = array

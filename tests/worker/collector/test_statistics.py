@@ -42,7 +42,17 @@ def test_a_return_of_any_kind_counts_as_one_number(value):
 
 
 def ended(env_id, length, seconds, value=1.0):
-    step = BlockStep([env_id], np.array([env_id]), None, None, np.array([True]), [{"eval_episode_return": value}], None)
+    step = BlockStep(
+        [env_id],
+        np.array([env_id]),
+        None,
+        None,
+        np.array([True]),
+        [{"eval_episode_return": value}],
+        None,
+        None,
+        np.zeros(1),
+    )
     return Ended(step, np.array([0]), [length], [seconds])
 
 
