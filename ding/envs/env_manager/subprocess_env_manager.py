@@ -28,7 +28,7 @@ from ding.envs.env_manager.base_env_manager import (
     exhausted,
     is_done,
 )
-from ding.envs.env_manager.block import DictBlocks
+from ding.envs.env_manager.block import BlockStep, DictBlocks, Ready
 from ding.envs.env_manager.data_formats import (
     NOT_SHARED,
     ObsMessage,
@@ -237,6 +237,12 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             raise
 
     step_block = DictBlocks.step_block
+
+    def _ready_after(self, step: BlockStep) -> Ready | None:
+        """What is ready after a step that all envs have answered; None if other envs have become ready meanwhile."""
+        if not step.any_ends and self._ready_ids() != step.env_ids:
+            return None
+        return super()._ready_after(step)
 
     @staticmethod
     def wait(rest_conn: Iterable[Any], wait_num: int, timeout: float | None = None) -> tuple[list[Any], list[Any]]:

@@ -96,6 +96,7 @@ class VectorEnvManager(BatchEnvManager):
         self._vector_cfg, self._env_section = cfg, env_cfg
         self._device: torch.device | None = None  # of a vector env that speaks in tensors
         self._has_ended = np.zeros(self._env_num, np.bool_)  # in the last step of the vector env
+        self._is_dropped = np.zeros(self._env_num, np.bool_)  # whose running episodes were, until they begin another
         self._vector: Any = self._make_vector()
         self._mode = self._read_mode()
         space = self._vector.single_observation_space
@@ -113,6 +114,10 @@ class VectorEnvManager(BatchEnvManager):
         """The envs that wait for an action, or those of `env_ids` that do; if none does, episodes are begun."""
         if not self._ready_mask().any():
             self.wait_another()
+        again = self._is_dropped & self._ready_mask()
+        if again.any():  # to the caller, it is as if another one had reset them
+            self._version += 1
+            self._is_dropped &= ~again
         return super().ready_block(env_ids)
 
     def wait_another(self) -> bool:
@@ -123,7 +128,8 @@ class VectorEnvManager(BatchEnvManager):
         if self._mode is Autoreset.NEXT_STEP and (self._has_ended & waiting).any():
             self._step_vector(None, np.zeros(0, np.int64))
         else:
-            self._reset_all(waiting | self._ready_mask())
+            self._drop(self._ready_mask())
+            self._reset_all(self._state_numbers == RESET)
         return True
 
     # What the vector env is given and returns. It may write into its arrays later, so all is copied.
@@ -161,8 +167,12 @@ class VectorEnvManager(BatchEnvManager):
         left_out = self._ready_mask()
         if actions is not None:
             batch[ids], left_out[ids] = actions, False
-        self._state_numbers[left_out] = RESET
+        self._drop(left_out)
         return batch
+
+    def _drop(self, mask: BoolArray) -> None:
+        self._state_numbers[mask] = RESET
+        self._is_dropped |= mask
 
     def _to_vector(self, actions: Any) -> Any:
         return actions if self._device is None else torch.as_tensor(actions, device=self._device)

@@ -19,7 +19,7 @@ from ding.envs import (
 from ding.envs.env_manager.block import Ready, end_code, overrides_dicts
 from ding.utils.data.samples import node_rows
 from tests.envs.env_manager.fake_envpool import FakeEnvpool
-from tests.envs.env_manager.scripted_env import Make, be_abnormal, needs_reset_masks
+from tests.envs.env_manager.scripted_env import Make, Touch, WaitFor, be_abnormal, needs_reset_masks
 
 LENGTHS = (1, 3, 2, 50)
 ROUNDS = 12
@@ -195,6 +195,21 @@ def test_an_env_that_an_asynchronous_manager_answers_late_is_in_a_later_block():
         for env_id, length in enumerate(LENGTHS):
             at = [divmod(k, length) for k in range(len(steps[env_id]))]
             assert steps[env_id] == [[env_id, episode, step + 1] for episode, step in at]
+
+
+def test_an_env_that_becomes_ready_while_another_steps_is_not_passed_over(tmp_path):
+    steady = Make(0, length=10**6, deeds={("step", 1): WaitFor(tmp_path / "reset.1")})
+    short = Make(1, length=1, deeds={("reset", 1): Touch(tmp_path / "reset")})
+    cfg = {**FORK, "step_wait_timeout": None}
+    with launched(lambda: AsyncSubprocessEnvManager([steady, short], cfg)) as manager:
+        manager.step_block(actions_of([0, 1], 0), [0, 1])
+        step = manager.step_block(actions_of([0], 0), [0])
+        for _ in range(10_000):
+            if step.ready is None:
+                break
+            assert step.ready.env_ids == [0]
+            step = manager.step_block(actions_of([0], 0), [0])
+        assert manager.ready_block().env_ids == [0, 1]
 
 
 @pytest.mark.parametrize("cls", [BaseEnvManager, SyncSubprocessEnvManager])

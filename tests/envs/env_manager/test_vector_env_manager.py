@@ -177,6 +177,18 @@ def test_an_env_that_is_left_out_of_a_step_loses_its_episode(mode):
         assert [row.tolist() for row in node_rows(step.obs)] == [[0, 0, steps + 1, steps + 1], [1, 1, 1, 1]]
 
 
+def test_that_an_env_has_lost_its_episode_is_told_by_the_version_when_it_is_ready_again():
+    with counting("SameStep", lengths=(9, 2)) as manager:
+        seen = []
+        for env_ids in ([0, 1], [0], [0, 1], [0, 1]):
+            manager.step_block([1] * len(env_ids), env_ids)
+            version = manager.version
+            manager.ready_block(), manager.ready_obs
+            seen.append(manager.version - version)
+        assert seen == [0, 1, 0, 0]
+        assert manager.episodes_of([0, 1]).tolist() == [1, 3]
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_when_only_envs_without_an_end_are_waited_for_all_begin_again(mode):
     with counting(mode, lengths=(0, 0), episode_num=5) as manager:
