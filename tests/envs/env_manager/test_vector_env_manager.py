@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from easydict import EasyDict
 
+from ding.entry import serial_pipeline
 from ding.envs import GymnasiumEnv, VectorEnvManager, create_env_manager
 from ding.envs.env_manager.block import end_code
+from ding.example.cartpole_dqn import cartpole_dqn_config, cartpole_dqn_create_config
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import node_rows
+from ding.worker import InteractionSerialEvaluator, SampleSerialCollector
 from tests.envs.env_manager.scripted_env import needs_reset_masks
+from tests.fakes import FakeWriter, ScriptedPolicy
 
 pytestmark = needs_reset_masks
 if hasattr(gymnasium.vector, "AutoresetMode"):
@@ -351,3 +357,49 @@ def test_a_state_keeps_counts_and_begins_new_episodes():
         assert problems == ["envs 0, 1: a vector env saves no states of envs; its running episode is dropped"]
         assert other.episodes_of([0, 1]).tolist() == [2, 2]
         assert [obs[2] for obs in other.ready_obs.values()] == [0, 0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_collector_gets_every_transition_once_and_none_across_episodes(mode, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    cfg = {"lengths": (3, 1, 4, 9), "mode": mode, "limit": 5, "actions": gymnasium.spaces.Discrete(10**6)}
+    manager = VectorEnvManager({"vector_env": CountingVectorEnv, "kwargs": cfg, "env_num": 4})
+    policy = ScriptedPolicy(n_sample=40)
+    collector = SampleSerialCollector(SampleSerialCollector.default_config(), manager, policy, FakeWriter(), "exp")
+    samples = [sample for _ in range(3) for sample in collector.collect(drop_extra=False)]
+    collector.close()
+    lengths, found = (3, 1, 4, 5), {env_id: [] for env_id in range(4)}
+    for sample in samples:
+        env_id, episode, step = map(int, sample["obs"].tolist()[:3])
+        assert sample["next_obs"].tolist()[:3] == [env_id, episode, step + 1]
+        assert sample["done"] is (step + 1 == lengths[env_id])
+        found[env_id].append((episode, step))
+    for env_id, length in enumerate(lengths):
+        assert len(found[env_id]) >= 20
+        assert found[env_id] == [divmod(k, length) for k in range(len(found[env_id]))]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_evaluator_plays_as_many_episodes_as_it_is_asked_for(mode, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    cfg = InteractionSerialEvaluator.default_config()
+    cfg.update(n_episode=5, stop_value=100)
+    kwargs = {"lengths": (2, 3), "mode": mode}
+    policy = ScriptedPolicy()
+    policy.forward = lambda obs, **kwargs: {env_id: {"action": torch.tensor([2])} for env_id in obs}
+    manager = VectorEnvManager({"vector_env": CountingVectorEnv, "kwargs": kwargs, "env_num": 2})
+    evaluator = InteractionSerialEvaluator(cfg, manager, policy, FakeWriter(), exp_name="exp")
+    for _ in range(2):
+        _, info = evaluator.eval()
+        assert sorted(info["eval_episode_return"]) == [5.0, 5.0, 5.0, 9.0, 9.0]  # 2 + 3 and 2 + 3 + 4
+    evaluator.close()
+
+
+def test_a_serial_run_trains_on_the_vector_env_of_cartpole(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    main, create = copy.deepcopy(cartpole_dqn_config), copy.deepcopy(cartpole_dqn_create_config)
+    main.exp_name, create.env_manager.type = "exp", "vector_env"
+    main.env.update(collector_env_num=4, evaluator_env_num=2, n_evaluator_episode=3)
+    main.policy.collect.n_sample = 32
+    assert serial_pipeline([main, create], seed=0, max_train_iter=20) is not None
+    assert (tmp_path / "exp" / "ckpt" / "ckpt_best.pth.tar").exists()
