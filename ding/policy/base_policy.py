@@ -110,6 +110,13 @@ class Policy(PolicySteps, Configurable, ABC):
     # Whether samples are sequences of steps. Other policies of this package learn from single steps.
     learns_from_sequences: ClassVar[bool] = False
 
+    # Whether `_process_transition` takes the id of the env as a fourth argument. None: as the type of the config says.
+    process_transition_takes_env_id: ClassVar[bool | None] = None
+
+    # Whether `_forward_collect` and `_forward_eval` take `state`, what they returned as `state` last for each of these
+    # envs (None if for none), and `reset`, a bool array [E] that is true where an episode begins. None: as above.
+    forward_takes_state: ClassVar[bool | None] = None
+
     learn_function: ClassVar[type] = modes.learn_function
     collect_function: ClassVar[type] = modes.collect_function
     eval_function: ClassVar[type] = modes.eval_function
@@ -297,6 +304,16 @@ class Policy(PolicySteps, Configurable, ABC):
     @abstractmethod
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Returns the train samples of a trajectory fragment."""
+
+    def _get_process_transition_takes_env_id(self) -> bool:
+        return self._trait("process_transition_takes_env_id")
+
+    def _get_forward_takes_state(self) -> bool:
+        return self._trait("forward_takes_state")
+
+    def _trait(self, attribute: str) -> bool:
+        value: bool | None = getattr(self, attribute)
+        return modes.is_implied(attribute, self._cfg) if value is None else value
 
     def _reset_learn(self, data_id: list[int] | None = None) -> None:  # noqa: B027 overriding it is optional
         """Reset the state of learning; does nothing by default."""

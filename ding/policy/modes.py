@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import MethodType
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
@@ -52,6 +52,33 @@ def accepts_pieces(get_train_sample: F) -> F:
 def takes_pieces(get_train_sample: Any) -> bool:
     """Whether the function of a method is declared by `accepts_pieces`; False for any other callable."""
     return type(get_train_sample) is MethodType and get_train_sample.__func__ in _ACCEPTS_PIECES
+
+
+# Attributes of policies that are called with more arguments, and the type of config that implies each: those of
+# algorithm libraries are known by their type only.
+_IMPLIED_BY_TYPE = {"process_transition_takes_env_id": "ngu_command", "forward_takes_state": "dreamer_command"}
+
+
+def is_implied(attribute: str, cfg: Mapping[str, Any]) -> bool:
+    """Whether the type of a policy implies this attribute, if the policy does not tell."""
+    return cfg.get("type") == _IMPLIED_BY_TYPE[attribute]
+
+
+def takes_env_id(policy: Any) -> bool:
+    """Whether `process_transition` of a mode takes the id of the env as a fourth argument; see `Policy`."""
+    return _attribute_of(policy, "process_transition_takes_env_id")
+
+
+def takes_state(policy: Any) -> bool:
+    """Whether `forward` of a mode takes latent states; see `Policy`."""
+    return _attribute_of(policy, "forward_takes_state")
+
+
+def _attribute_of(policy: Any, name: str) -> bool:
+    try:
+        return bool(policy.get_attribute(name))
+    except (AttributeError, LookupError, NotImplementedError):  # no mode of a `Policy`
+        return is_implied(name, policy.get_attribute("cfg"))
 
 
 class learn_function(NamedTuple):

@@ -10,8 +10,10 @@ from ding.model.template.q_learning import DQN
 from ding.policy.base_policy import CommandModePolicy, Policy, create_policy, get_policy_cls
 from ding.policy.command_mode_policy_instance import DQNCommandModePolicy
 from ding.policy.dqn import DQNPolicy
+from ding.policy.modes import takes_env_id, takes_state
 from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import POLICY_REGISTRY
+from tests.fakes import ScriptedPolicy
 from tests.policy.samples import make_config
 
 STATE_FIELDS = ("get_attribute", "set_attribute", "state_dict", "load_state_dict")
@@ -123,6 +125,26 @@ def test_attributes_are_answered_by_method_then_by_name():
     assert mode.get_attribute("strange") == 5
     with pytest.raises(NotImplementedError, match="'nowhere'"):
         mode.get_attribute("nowhere")
+
+
+def test_how_else_a_policy_is_called_follows_its_type_unless_it_tells():
+    def mode(cls, name):
+        return cls(EasyDict(cls.default_config(), type=name), enable_field=["collect"]).collect_mode
+
+    def calls(policy):
+        return takes_env_id(policy), takes_state(policy)
+
+    assert calls(DQNPolicy(make_config()).collect_mode) == (False, False)
+    assert calls(mode(OrderedPolicy, "ngu_command")) == (True, False)
+    assert calls(mode(OrderedPolicy, "dreamer_command")) == (False, True)
+    told = {"process_transition_takes_env_id": False, "forward_takes_state": True}
+    telling = type("Telling", (OrderedPolicy,), told)
+    assert calls(mode(telling, "ngu_command")) == calls(mode(telling, "own")) == (False, True)
+    assert [mode(telling, "own").get_attribute(name) for name in told] == [False, True]
+    # Modes that are not of a `Policy` know the documented attributes only.
+    assert calls(ScriptedPolicy(type="ngu_command")) == (True, False)
+    assert calls(ScriptedPolicy(type="dreamer_command")) == (False, True)
+    assert calls(ScriptedPolicy()) == (False, False)
 
 
 def test_top_level_sizes_win_over_their_sections():
