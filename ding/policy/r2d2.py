@@ -14,7 +14,7 @@ from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.base_policy import Policy
 from ding.policy.common_utils import flag_column
-from ding.policy.modes import accepts_pieces
+from ding.policy.modes import accepts_pieces, plain_transition
 from ding.policy.sequence_data import collate_sequences, map_tensors
 from ding.rl_utils.adder import append_null_steps, get_nstep_return_data, get_train_sample
 from ding.rl_utils.returns import bootstrap_mask
@@ -22,7 +22,8 @@ from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error, q_nstep_td_error
 from ding.torch_utils.network.rnn import LSTM
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean, integer, number
-from ding.utils.data.samples import END_FLAGS, items_at, last_rows
+from ding.utils.data.collate_fn import default_collate
+from ding.utils.data.samples import END_FLAGS, Samples, items_at, last_rows
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import POLICY_REGISTRY
 
@@ -246,11 +247,19 @@ class R2D2Policy(Policy):
 
     def _forward_collect(self, data: dict[int, Any], eps: float) -> dict[int, Any]:
         """Act epsilon-greedily; returns per env `action` [1], `logit` [N] and `prev_state`, the previous state."""
-        return self._forward_envs(self._collect_model, data, obs_key="obs", data_id=list(data), inference=True, eps=eps)
+        output = self._forward_envs(
+            self._collect_model, data, obs_key="obs", data_id=list(data), inference=True, eps=eps
+        )
+        if output.stacked is not None:
+            states = output.stacked["prev_state"]  # a list of a state for each env, which are collected as columns
+            is_plain = all(map(_is_dict_of_tensors, states))
+            output.stacked = {**output.stacked, "prev_state": default_collate(states, False)} if is_plain else None
+        return output
 
     def _reset_collect(self, data_id: list[int] | None = None) -> None:
         self._collect_model.reset(data_id=data_id)
 
+    @plain_transition("action", "prev_state")
     def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
         return {
             "obs": obs,
@@ -265,6 +274,8 @@ class R2D2Policy(Policy):
         """Returns sequences of `burnin_step + learn_unroll_len` steps, with the flag `null`; see the class."""
         if not transitions:
             return []
+        if isinstance(transitions, Samples) and transitions.columns is not None and "next_obs" in transitions.columns:
+            transitions.set_column("next_obs", None)  # recorded by collectors, but nothing learns from it
         last = items_at(transitions, last_rows(transitions))
         is_final = ~bootstrap_mask(*(flag_column(last, flag) for flag in ("done", *END_FLAGS)))
         steps = get_nstep_return_data(transitions, self._nstep, gamma=self._gamma)
@@ -283,6 +294,10 @@ class R2D2Policy(Policy):
 
     def _reset_eval(self, data_id: list[int] | None = None) -> None:
         self._eval_model.reset(data_id=data_id)
+
+
+def _is_dict_of_tensors(state: Any) -> bool:
+    return type(state) is dict and all(isinstance(part, Tensor) for part in state.values())
 
 
 def _earlier_order(model: nn.Module) -> list[nn.Parameter]:

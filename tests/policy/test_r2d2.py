@@ -11,6 +11,7 @@ from easydict import EasyDict
 from ding.entry import serial_pipeline
 from ding.model import DRQN
 from ding.policy import R2D2CommandModePolicy, R2D2Policy, create_policy
+from ding.policy.modes import plain_output_keys
 from ding.rl_utils import value_inv_transform, value_transform
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.collate_fn import timestep_collate
@@ -19,8 +20,11 @@ from ding.utils.data.samples import Samples
 from ding.utils.default_helper import one_time_warning
 from ding.worker import create_buffer
 from tests.benchmarks.learning_tasks import r2d2 as task
+from tests.fakes import FakeManager
 from tests.policy.learning import set_target, target_of
 from tests.policy.outside_program import pair_of
+from tests.rl_utils.fragments import assert_same_item
+from tests.worker.collector.test_plain_transitions import collect
 
 Timestep = namedtuple("Timestep", ("obs", "reward", "done", "info"))
 GAMMA = 0.9
@@ -396,6 +400,42 @@ def test_a_transition_has_the_state_before_it_and_no_next_observation():
     transition = policy.collect_mode.process_transition(obs, output, step)
     assert list(transition) == ["obs", "action", "prev_state", "reward", "done"]
     assert transition["prev_state"] is output["prev_state"]
+
+
+class Asked(R2D2Policy):
+    def _process_transition(self, obs, policy_output, timestep):
+        return super()._process_transition(obs, policy_output, timestep)
+
+
+def test_states_are_collected_as_columns_and_equal_those_that_the_policy_is_asked_for():
+    def run(cls):
+        mode = make_policy("collect", cls=cls, n_sample=4).collect_mode
+        np.random.seed(0)
+        return collect(mode, FakeManager([9, 5, 4]), counts=(4, 6), policy_kwargs={"eps": 0.5})[0]
+
+    output = make_policy("collect").collect_mode.forward({2: torch.rand(3), 0: torch.rand(3)}, eps=0.5)
+    assert {key: states.shape for key, states in output.stacked["prev_state"].items()} == {
+        "h": (2, 1, 1, 6),
+        "c": (2, 1, 1, 6),
+    }
+    assert plain_output_keys(make_policy("collect").collect_mode.process_transition) == ("action", "prev_state")
+    ours, theirs = run(R2D2Policy), run(Asked)
+    assert len(ours) == len(theirs) > 9
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine.keys() == other.keys() and "next_obs" not in mine
+        assert_same_item(mine, {key: other[key] for key in mine})
+
+
+def test_states_of_other_types_are_those_of_each_env():
+    class PairNet(torch.nn.Module):
+        def forward(self, inputs, inference=True):
+            number = len(inputs["obs"])
+            return {"logit": torch.zeros(number, 2), "next_state": [(torch.zeros(1), torch.ones(1))] * number}
+
+    torch.manual_seed(0)
+    mode = R2D2Policy(make_config(), model=PairNet(), enable_field=["collect"]).collect_mode
+    output = mode.forward({0: torch.rand(3), 1: torch.rand(3)}, eps=0.5)
+    assert output.stacked is None and output[1]["prev_state"] == [torch.zeros(1), torch.zeros(1)]
 
 
 def test_a_train_sample_is_a_piece_of_the_documented_length():
