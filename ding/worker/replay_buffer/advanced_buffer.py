@@ -311,7 +311,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
             is_allowed, report = enough.allowed and rate.allowed, None
             if is_allowed:
                 batch = self._draw_batch(size, int(cur_learner_iter), sample_range)
-                if (self._tick.time() - 1) % self._print_freq == 0:
+                if (self._tick.step() - 1) % self._print_freq == 0:
                     report = self._sampled_data_attr_monitor.summary()
         if not is_allowed:
             self._logger.info("refused to sample %d items: %s; %s", size, enough.reason, rate.reason)
@@ -340,7 +340,9 @@ class AdvancedReplayBuffer(ColumnBuffer):
             ValueError: If the buffer is empty.
         """
         with self._lock:
-            return self._draw_batch(size, int(cur_learner_iter), None, least_weight)
+            batch = self._draw_batch(size, int(cur_learner_iter), None, least_weight)
+            self._tick.step()
+        return batch
 
     def _draw_batch(
         self, size: int, cur_learner_iter: int, sample_range: slice | None, least_weight: float | None = None
@@ -354,7 +356,6 @@ class AdvancedReplayBuffer(ColumnBuffer):
         added = {"staleness": Column(Kind.INT, staleness), "IS": Column(Kind.FLOAT, importance)}
         batch = self._with_metadata(slots, columns, records, added)
         self._sampled_data_attr_monitor.record(use=records["use"], priority=records["priority"], staleness=staleness)
-        self._tick.step()
         self._beta = min(1.0, self._beta + self._beta_step)
         self._thruput_controller.add(sampled=size)
         self._count_thruput(sampled=size)

@@ -83,8 +83,8 @@ class ColumnBuffer(IBuffer):
         check_section(cfg, type(self))
         self._cfg = EasyDict(deep_merge_dicts(self.default_config(), cfg))
         self._exp_name, self._instance_name = exp_name, instance_name
-        self._is_monitor = get_rank() == 0
-        self._log = WorkerLog(exp_name, instance_name, tb_logger, is_monitor=self._is_monitor)
+        is_monitor = get_rank() == 0
+        self._log = WorkerLog(exp_name, instance_name, tb_logger, is_monitor=is_monitor)
         self._logger, self._tb_logger = self._log.text, self._log.tb
         self._lock = threading.RLock()
         self._rng = new_generator()
@@ -98,7 +98,10 @@ class ColumnBuffer(IBuffer):
         self._deepcopy = self._cfg.deepcopy
         self._enable_track_used_data = self._cfg.enable_track_used_data
         self._used_data_remover = UsedDataRemover()
-        self._periodic_thruput_monitor = self._make_periodic_monitor() if self._is_monitor else None
+        period = EasyDict(seconds=self._periodic_seconds())
+        self._periodic_thruput_monitor = PeriodicThruputMonitor(instance_name, period, self._logger, self._tb_logger)
+        if not is_monitor:
+            self._periodic_thruput_monitor.close()
         self._memory_check = MemoryCheck(self._logger)
         self.on_dropped: Callable[[list[Any]], None] | None = None
         self._closed = False
@@ -126,10 +129,6 @@ class ColumnBuffer(IBuffer):
     def _valid_count(self, count: int) -> None:
         self._store.valid_count = count
 
-    def _make_periodic_monitor(self) -> PeriodicThruputMonitor:
-        cfg = EasyDict(seconds=self._periodic_seconds())
-        return PeriodicThruputMonitor(self._instance_name, cfg, self._logger, self._tb_logger)
-
     def _periodic_seconds(self) -> float:
         seconds: float = self._cfg.periodic_thruput_seconds
         return seconds
@@ -148,8 +147,7 @@ class ColumnBuffer(IBuffer):
             return
         self._closed = True
         self.clear()
-        if self._periodic_thruput_monitor is not None:
-            self._periodic_thruput_monitor.close()
+        self._periodic_thruput_monitor.close()
         self._used_data_remover.close()
         self._log.close()
 
@@ -193,12 +191,11 @@ class ColumnBuffer(IBuffer):
 
     def _state(self, is_copied: bool) -> dict[str, Any]:
         with self._lock:
-            monitor = self._periodic_thruput_monitor
             return {
                 "data": self._store.snapshot(is_copied),
                 **self._store.counters(),
                 "rng": generator_state(self._rng),
-                "thruput": None if monitor is None else monitor.state_dict(),
+                "thruput": self._periodic_thruput_monitor.state_dict(),
             }
 
     def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
@@ -221,7 +218,7 @@ class ColumnBuffer(IBuffer):
         self._store.load(state["data"], state)
         if "rng" in state:
             set_generator_state(self._rng, state["rng"])
-        if self._periodic_thruput_monitor is not None and state.get("thruput"):
+        if state.get("thruput"):
             self._periodic_thruput_monitor.load_state_dict(state["thruput"])
 
     def discard(self, is_unwanted: Callable[[Any], bool]) -> int:
@@ -332,8 +329,7 @@ class ColumnBuffer(IBuffer):
         self._store.empty(np.array([slot]))
 
     def _count_thruput(self, pushed: int = 0, sampled: int = 0, removed: int = 0) -> None:
-        if self._periodic_thruput_monitor is not None:
-            self._periodic_thruput_monitor.add(pushed, sampled, removed, self._store.valid_count)
+        self._periodic_thruput_monitor.add(pushed, sampled, removed, self._store.valid_count)
 
     def _check_size(self, size: int, can_exceed: bool = False) -> int:
         size = index(size)

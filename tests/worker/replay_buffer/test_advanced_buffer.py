@@ -513,13 +513,17 @@ def test_unknown_steps_are_not_logged(make_advanced, tb):
     assert tb.scalars == []
 
 
-def test_other_ranks_have_no_tb_logger(monkeypatch, tb):
-    monkeypatch.setattr("ding.worker.replay_buffer.column_buffer.get_rank", lambda: 1)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_other_ranks_have_no_tb_logger_and_report_no_throughput(monkeypatch, tb, rank):
+    monkeypatch.setattr("ding.worker.replay_buffer.column_buffer.get_rank", lambda: rank)
     with AdvancedReplayBuffer({}, tb, "exp") as buffer:
+        lines = []
+        monkeypatch.setattr(buffer._logger, "info", lambda text, *values: lines.append(text))
+        buffer._periodic_thruput_monitor._clock = lambda: 1e12
         buffer.push(items(0, 2), 5)
-        buffer.sample(1, 5)
-        assert buffer._tb_logger is None and buffer._periodic_thruput_monitor is None
-    assert tb.scalars == [] and tb.flushed == 0
+        assert (buffer._tb_logger is None) == (rank == 1)
+    assert [line for line in lines if "in the last" in line] == ["in the last %s s: %s"] * (1 - rank)
+    assert bool(tb.scalars) == (rank == 0) and tb.flushed == 1 - rank
 
 
 def test_save_and_load_keep_items_and_priorities(make_advanced):
