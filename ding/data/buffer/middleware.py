@@ -193,8 +193,7 @@ class UseTimeCheck:
         storage = self._buffer.storage
         np.add.at(storage.uses, slots, 1)
         counts: list[int] = storage.uses[slots].tolist()
-        for slot, count in zip(slots.tolist(), counts, strict=True):
-            storage.set_meta(slot, use_count=count)
+        storage.set_metas(slots, "use_count", counts)
         return counts
 
     def delete_used_up(self, slots: IntArray) -> None:
@@ -362,8 +361,7 @@ class PriorityExperienceReplay:
 
     def set_priorities(self, slots: IntArray, priorities: FloatArray) -> None:
         """Set the priorities of the records in `slots` to valid `priorities`; the last of a repeated slot counts."""
-        for slot, priority in zip(slots.tolist(), priorities.tolist(), strict=True):
-            self.buffer.storage.set_meta(slot, priority=priority)
+        self.buffer.storage.set_metas(slots, "priority", priorities.tolist())
         self._set(slots, priorities)
 
     def clear(self, chain: Callable[..., Any]) -> Any:
@@ -415,10 +413,8 @@ class PriorityExperienceReplay:
         is_held = self._numbers[changed] >= 0
         self._index.remove(changed[~is_held])
         slots = changed[is_held]
-        priorities = []
-        for slot, meta in zip(slots.tolist(), storage.metas(slots), strict=True):
-            priority = (meta or {}).get("priority")
-            priorities.append(self.max_priority if priority is None else priority)
-            if meta is None or priority is None or meta.get("priority_idx") != slot:
-                storage.set_meta(slot, priority=priorities[-1], priority_idx=slot)
-        self._index.set(slots, as_priorities(priorities))
+        given = [(meta or {}).get("priority") for meta in storage.metas(slots)]
+        priorities = as_priorities([self.max_priority if priority is None else priority for priority in given])
+        storage.set_metas(slots, "priority", priorities.tolist())
+        storage.set_metas(slots, "priority_idx", slots.tolist())
+        self._index.set(slots, priorities)

@@ -129,15 +129,19 @@ class RecordRing(Sequence[BufferedData]):
 
     def extend(self, samples: Samples, metas: Sequence[Meta] | None = None) -> None:
         """Append `samples` in columns, with their `metas`, if any. No record object is created."""
-        for start in range(0, len(samples), self._maxlen):
-            stop = start + self._maxlen
-            self._extend(part_of(samples, start, stop), None if metas is None else metas[start:stop])
+        count, size = len(samples), self._maxlen
+        if count <= size:
+            self._extend(samples, metas, count)
+            return
+        for start in range(0, count, size):
+            part = part_of(samples, start, start + size)
+            self._extend(part, None if metas is None else metas[start : start + size], len(part))
 
-    def _extend(self, samples: Samples, metas: Sequence[Meta] | None) -> None:
-        count, records = len(samples), self._records
+    def _extend(self, samples: Samples, metas: Sequence[Meta] | None, count: int) -> None:
+        records = self._records
         slots = self.next_slots(count)
         dropped = self._leaving(slots) if self.on_dropped is not None else []
-        self._store.write(slots, samples)
+        self._store.write(slots, samples, samples.columns)
         for slot, meta in zip(slots.tolist(), metas or [None] * count, strict=True):
             records[slot], self._metas[slot] = None, meta
         self.numbers[slots], self.uses[slots] = np.arange(self._next_number, self._next_number + count), 0
@@ -223,19 +227,19 @@ class RecordRing(Sequence[BufferedData]):
     def metas(self, slots: IntArray) -> list[Meta]:
         """Returns the metadata of the records in `slots`."""
         records, metas = self._records, self._metas
-        held = ((slot, records[slot]) for slot in slots.tolist())
-        return [metas[slot] if record is None else record.meta for slot, record in held]
+        return [metas[slot] if (record := records[slot]) is None else record.meta for slot in slots.tolist()]
 
-    def set_meta(self, slot: int, **values: Any) -> None:
-        """Set keys in the metadata of the record in `slot`."""
-        record = self._records[slot]
-        meta = self._metas[slot] if record is None else record.meta
-        if meta is not None:
-            meta.update(values)
-        elif record is None:
-            self._metas[slot] = values
-        else:
-            record.meta = values
+    def set_metas(self, slots: IntArray, key: str, values: Iterable[Any]) -> None:
+        """Set `key` in the metadata of the records in `slots` [n] to `values` [n]."""
+        for slot, value in zip(slots.tolist(), values, strict=True):
+            record = self._records[slot]
+            meta = self._metas[slot] if record is None else record.meta
+            if meta is not None:
+                meta[key] = value
+            elif record is None:
+                self._metas[slot] = {key: value}
+            else:
+                record.meta = {key: value}
 
     def dicts(self) -> list[dict[str, Any]]:
         """Returns dicts of id, data (shared with the ring, unless in columns) and meta (a shallow copy)."""

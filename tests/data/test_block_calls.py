@@ -1,0 +1,65 @@
+"""How many Python calls into the package a block of samples takes: as many for a large one as for a small one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ding
+from ding.utils.data.samples import Column, Kind, Samples
+from ding.worker import AdvancedReplayBuffer, DequeBufferWrapper, NaiveReplayBuffer
+
+
+def block(count: int) -> Samples:
+    obs, rows = np.zeros((count + 1, 4), np.float32), np.arange(count)
+    columns = {"obs": Column(Kind.TENSOR, obs, rows), "next_obs": Column(Kind.TENSOR, obs, rows + 1)}
+    return Samples({**columns, "reward": Column(Kind.FLOAT, np.ones(count))})
+
+
+def calls_of(function: Any, *args: Any) -> int:
+    """Calls of functions of the package, while `function` runs."""
+    root, before, count = os.path.dirname(ding.__file__), sys.getprofile(), 0
+
+    def profile(frame: Any, event: str, arg: Any) -> None:
+        nonlocal count
+        count += event == "call" and frame.f_code.co_filename.startswith(root)
+
+    sys.setprofile(profile)
+    try:
+        function(*args)
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: AdvancedReplayBuffer({"replay_buffer_size": 5000}),
+        lambda: NaiveReplayBuffer({"replay_buffer_size": 5000}),
+        lambda: DequeBufferWrapper({"replay_buffer_size": 5000}),
+        lambda: DequeBufferWrapper({"replay_buffer_size": 5000, "priority": True, "priority_IS_weight": True}),
+        lambda: DequeBufferWrapper({"replay_buffer_size": 5000, "priority": True, "max_use": 1000}),
+    ],
+    ids=["advanced", "naive", "deque", "deque with weights", "deque with priority and max_use"],
+)
+def test_a_block_takes_as_many_calls_whatever_its_size(make, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    buffer, calls = make(), {}
+    for size in (64, 64, 1000):  # the first push makes the columns, and estimates the memory
+        push = calls_of(buffer.push, block(size), 0)
+        sample = calls_of(buffer.sample, 64, 0) if size == 64 else calls_of(buffer.sample, 1000, 0)
+        batch = buffer.sample(size, 0)
+        info = {
+            key: batch.columns[key].values()
+            for key in ("replay_unique_id", "replay_buffer_idx")
+            if key in batch.columns
+        }
+        update = calls_of(buffer.update, {**info, "priority": np.ones(size)})
+        calls[size] = push, sample, update
+    assert calls[1000] == calls[64] and max(calls[64]) <= 60
+    buffer.close()
