@@ -12,6 +12,7 @@ import pytest
 import ding
 from ding.utils.data.samples import Column, Kind, Samples
 from ding.worker import AdvancedReplayBuffer, DequeBufferWrapper, NaiveReplayBuffer
+from ding.worker.replay_buffer.utils import ThruputController
 
 
 def block(count: int) -> Samples:
@@ -49,6 +50,7 @@ def calls_of(function: Any, *args: Any) -> int:
 )
 def test_a_block_takes_as_many_calls_whatever_its_size(make, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ThruputController, "_decay", lambda self: None)  # once a second
     buffer, calls = make(), {}
     for size in (64, 64, 1000):  # the first push makes the columns, and estimates the memory
         push = calls_of(buffer.push, block(size), 0)
