@@ -52,7 +52,7 @@ def test_a_block_takes_as_many_calls_whatever_its_size(make, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ThruputController, "_decay", lambda self: None)  # once a second
     buffer, calls = make(), {}
-    for size in (64, 64, 1000):  # the first push makes the columns, and estimates the memory
+    for i, size in enumerate((64, 64, 1000)):  # the first push makes the columns, and estimates the memory
         push = calls_of(buffer.push, block(size), 0)
         sample = calls_of(buffer.sample, 64, 0) if size == 64 else calls_of(buffer.sample, 1000, 0)
         batch = buffer.sample(size, 0)
@@ -61,7 +61,8 @@ def test_a_block_takes_as_many_calls_whatever_its_size(make, tmp_path, monkeypat
             for key in ("replay_unique_id", "replay_buffer_idx")
             if key in batch.columns
         }
-        update = calls_of(buffer.update, {**info, "priority": np.ones(size)})
+        # Falling priorities: the smallest weight never has to be searched for.
+        update = calls_of(buffer.update, {**info, "priority": np.full(size, 0.5 ** (i + 1))})
         calls[size] = push, sample, update
     assert calls[1000] == calls[64] and max(calls[64]) <= 60
     buffer.close()
