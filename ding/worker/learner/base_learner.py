@@ -36,9 +36,14 @@ from ding.worker.learner.learner_hook import (
     hook_mapping,
     unknown_hooks,
 )
+from ding.worker.learner.learner_log import (
+    TickMonitor,
+    get_simple_monitor_type,
+    refuse_nan,
+    sort_out,
+    take_priority_info,
+)
 from ding.worker.learner.learner_view import LearnerView
-from ding.worker.learner.log_entries import refuse_nan, sort_out, take_priority_info
-from ding.worker.learner.monitor import TickMonitor, get_simple_monitor_type
 
 __all__ = ["BaseLearner", "BatchSource", "TickMonitor", "create_learner", "get_simple_monitor_type"]
 

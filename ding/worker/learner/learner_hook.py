@@ -1,17 +1,40 @@
-"""The hook table of a learner: build it from a config, extend, merge and print it."""
+"""The hooks of a learner: their base classes, the built-in ones, and the table of a learner, built of its config."""
 
 from __future__ import annotations
 
+import numbers
+import os
 import sys
+import zlib
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar, Literal
 
+import numpy as np
+import torch
 from easydict import EasyDict
 
-from ding.utils.config_helper import Rule, anything, check_config, edit_distance, instance_of, number
-from ding.worker.learner.builtin_hooks import LoadCkptHook, LogReduceHook, LogShowHook, SaveCkptHook
-from ding.worker.learner.hook_base import Hook, LearnerHook, PeriodicHook
+from ding.utils.config_helper import (
+    ConfigError,
+    Rule,
+    anything,
+    check_config,
+    edit_distance,
+    instance_of,
+    integer,
+    number,
+)
+from ding.utils.file_helper import read_file, save_file
+from ding.utils.pytorch_ddp_dist_helper import allreduce
+from ding.worker.learner.checkpoint import (
+    EXTRA,
+    NORMALIZATION,
+    checkpoint_folder,
+    checkpoint_state,
+    delete_old_checkpoints,
+    normalization_of,
+)
 
 __all__ = [
     "Hook",
@@ -31,6 +54,337 @@ __all__ = [
     "show_hooks",
     "simplified_hook_mapping",
 ]
+
+Position = Literal["before_run", "after_run", "before_iter", "after_iter"]
+_PER_ITERATION = ("before_iter", "after_iter")
+# For `LogReduceHook`: keys that start so are left out, and how many numbers are sent at least.
+_KEPT_PREFIX = "noreduce_"
+_MIN_SIZE = 256
+
+
+class Hook(ABC):
+    """A callable with a name and a priority; a lower priority runs earlier.
+
+    Other keyword arguments are ignored, so that a subclass need not declare `ext_args`.
+
+    Raises:
+        AssertionError: the priority is negative.
+    """
+
+    def __init__(self, name: str, priority: float, **kwargs: Any) -> None:
+        if not priority >= 0:
+            raise AssertionError(f"hook {name!r}: priority = {priority!r} is not allowed; it must be a number >= 0")
+        self._name = name
+        self._priority = priority
+
+    @property
+    def name(self) -> str:
+        """The name by which a learner finds the hook; need not be unique."""
+        return self._name
+
+    @property
+    def priority(self) -> float:
+        """The priority among the hooks of a position; lower runs earlier."""
+        return self._priority
+
+    @abstractmethod
+    def __call__(self, engine: Any) -> Any:
+        """Act on `engine`, the learner."""
+        raise NotImplementedError
+
+
+class LearnerHook(Hook):
+    """A hook that a learner calls at `position`.
+
+    `before_run` and `after_run` surround a training. `before_iter` hooks run once per `train`; `after_iter` hooks run
+    once per dict that the policy returns, before the iteration counter is incremented.
+
+    Raises:
+        AssertionError: the position is unknown.
+
+    Example:
+        >>> class CountHook(LearnerHook):
+        ...     calls = 0
+        ...     def __call__(self, engine):
+        ...         self.calls += 1
+        >>> hook = CountHook("count", 50, position="after_iter")
+        >>> hook.position
+        'after_iter'
+    """
+
+    positions: ClassVar[list[str]] = ["before_run", "after_run", "before_iter", "after_iter"]
+
+    def __init__(self, *args: Any, position: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if position not in self.positions:
+            allowed = ", ".join(self.positions)
+            raise AssertionError(
+                f"hook {self._name!r}: position = {position!r} is not allowed; it must be one of {allowed}"
+            )
+        self._position = position
+
+    @property
+    def position(self) -> str:
+        """The position at which the learner calls the hook."""
+        return self._position
+
+
+class PeriodicHook(LearnerHook):
+    """A hook that acts every `ext_args['freq']` iterations (default 1), beginning with iteration 0.
+
+    A subclass defines `act`, and `observe` if it needs every iteration. At `before_run` and `after_run` the hook always
+    acts.
+
+    Raises:
+        ConfigError: `freq` is not an integer >= 1.
+    """
+
+    def __init__(self, *args: Any, ext_args: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        freq = 1 if ext_args is None else ext_args.get("freq", 1)
+        allowed = integer(minimum=1)(freq)
+        if allowed is not None:
+            raise ConfigError(
+                f"hook {self._name!r}: freq = {freq!r} is not allowed; it must be {allowed}, the number of iterations "
+                "from one call to the next. To switch the hook off, leave it out of the config."
+            )
+        self._freq = int(freq)
+
+    def __call__(self, engine: Any) -> None:
+        """Call `observe`, and `act` if due."""
+        self.observe(engine)
+        if engine.train_iter % self._freq == 0 or self._position not in _PER_ITERATION:
+            self.act(engine)
+
+    def observe(self, engine: Any) -> None:  # noqa: B027 - optional for subclasses
+        """Called in every iteration, before `act`."""
+
+    @abstractmethod
+    def act(self, engine: Any) -> None:
+        """Called every `freq` iterations."""
+        raise NotImplementedError
+
+
+# --- built-in hooks ---
+
+
+class LoadCkptHook(LearnerHook):
+    """Loads `ext_args['load_path']` into the policy and the learner's counters; does nothing if the path is empty.
+
+    Reads checkpoints of DI-engine, too. With `ext_args['trust_pickle']` (default False) it also reads files that
+    contain more than tensors and plain values; loading such a file can run code that it contains.
+
+    Raises:
+        KeyError: `ext_args` has no `load_path`.
+        FileNotFoundError: when called, if the file does not exist.
+        TypeError: when called, if the file does not contain a dict.
+    """
+
+    def __init__(self, *args: Any, ext_args: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if ext_args is None or "load_path" not in ext_args:
+            raise KeyError(f"hook {self._name!r}: ext_args lacks 'load_path', the checkpoint file ('' for none)")
+        self._load_path = os.fspath(ext_args["load_path"] or "")
+        self._trust_pickle = bool(ext_args.get("trust_pickle", False))
+
+    def __call__(self, engine: Any) -> None:
+        """Load the checkpoint into `engine`."""
+        path = self._load_path
+        if not path:
+            return
+        if not os.path.isfile(path):
+            raise FileNotFoundError(
+                f"hook {self._name!r}: there is no checkpoint {path!r} (looked for at {os.path.abspath(path)!r}); "
+                "correct load_ckpt_before_run in the learner's hook config, or set it to '' to start afresh"
+            )
+        state = read_file(path, trust_pickle=self._trust_pickle)
+        if not isinstance(state, dict):
+            raise TypeError(
+                f"hook {self._name!r}: {path!r} holds a {type(state).__name__}, not the dict of a checkpoint"
+            )
+        if "last_iter" in state:
+            engine.last_iter.update(int(state.pop("last_iter")))
+        if "last_step" in state:
+            engine.collector_envstep = int(state.pop("last_step"))
+        if normalization := normalization_of(state):
+            engine.ckpt_extra[NORMALIZATION] = normalization
+        state.pop(EXTRA, None)
+        engine.policy.load_state_dict(state)
+        engine.info(
+            f"loaded the checkpoint {path} at iteration {engine.train_iter}, env step {engine.collector_envstep}"
+        )
+
+
+class SaveCkptHook(PeriodicHook):
+    """Saves the policy's state with `last_iter` and `last_step` (the collector's env steps) on rank 0.
+
+    The file is `./<exp_name>/ckpt/iteration_<n>.pth.tar`, or `engine.ckpt_name` if set; the folder is
+    `ckpt_<instance_name>` unless the learner is called `learner`. The write is atomic, and
+    `torch.load(path, weights_only=True)` reads the file.
+
+    `ext_args['keep']` is the number of the newest `iteration_<n>` files to keep, by default `keep_checkpoints` of the
+    learner's config; None keeps all. Other files, such as `ckpt_best`, are never deleted.
+
+    Raises:
+        ConfigError: `keep` is not an integer >= 1.
+        FloatingPointError: when called, if the policy's state contains a NaN; nothing is written.
+    """
+
+    def __init__(self, *args: Any, ext_args: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, ext_args=ext_args, **kwargs)
+        self._keep = (ext_args or {}).get("keep")
+        allowed = integer(minimum=1, optional=True)(self._keep)
+        if allowed is not None:
+            raise ConfigError(f"hook {self._name!r}: keep = {self._keep!r} is not allowed; it must be {allowed}")
+
+    def act(self, engine: Any) -> None:
+        """Write the file."""
+        if engine.rank != 0:
+            return
+        name = engine.ckpt_name or f"iteration_{engine.train_iter}.pth.tar"
+        folder = checkpoint_folder(engine)
+        path = os.path.join(folder, name)
+        try:
+            save_file(path, checkpoint_state(engine))
+        except OSError as e:
+            on_unsaved = getattr(engine, "on_unsaved", None)
+            if on_unsaved is None:
+                raise
+            on_unsaved(e)
+            engine.logger.error("the checkpoint %s is not saved: %s", path, e)
+        else:
+            engine.info(f"saved the checkpoint {path}")
+            keep = self._keep or getattr(engine, "keep_checkpoints", None)
+            if keep is not None:
+                delete_old_checkpoints(folder, int(keep), newest=name)
+
+
+class LogShowHook(PeriodicHook):
+    """Records the scalars of each iteration in the monitor; writes their averages every `freq` iterations.
+
+    The averages of `policy.monitor_vars()` are written to the text log as a table, and to TensorBoard under
+    `<instance_name>_iter/<name>_avg` and `<instance_name>_step/<name>_avg`. The newest `[histogram]` and `[scalars]`
+    entries are written to TensorBoard under `<instance_name>/<key>`. Does nothing on a rank that does not monitor.
+
+    The learner clears the log buffer before it logs the next iteration, so hooks of any priority see the newest one.
+
+    What cannot be logged, such as a monitored value that is not a number, is told once and ends nothing.
+    """
+
+    def __call__(self, engine: Any) -> None:
+        """Record, and write if due."""
+        if engine.is_monitor:
+            super().__call__(engine)
+
+    def observe(self, engine: Any) -> None:
+        """Record the scalars and advance the monitor's clock."""
+        monitor, scalars = engine.monitor, engine.log_buffer["scalar"]
+        try:
+            monitor.record(scalars)
+        except Exception:  # the others of them are recorded, and that one is told
+            for name, value in scalars.items():
+                with engine.worker_log.only_shows(f"averaging {name}"):
+                    monitor.record({name: value})
+        monitor.time.step()
+
+    def act(self, engine: Any) -> None:
+        """Write to the logs."""
+        with engine.worker_log.only_shows():
+            self._write(engine)
+
+    def _write(self, engine: Any) -> None:
+        averages = {f"{name}_avg": engine.monitor.avg[name]() for name in engine.policy.monitor_vars()}
+        engine.info(f"train iteration {engine.train_iter}, env step {engine.collector_envstep}")
+        engine.logger.info(engine.logger.get_tabulate_vars_hor(averages))
+        engine.worker_log.scalars(averages, engine.train_iter, engine.collector_envstep)
+        on_averages = getattr(engine, "on_averages", None)
+        if on_averages is not None:
+            on_averages(engine.train_iter, averages)
+        if engine.tb_logger is None:
+            return
+        for key, values in engine.log_buffer["histogram"].items():
+            engine.tb_logger.add_histogram(f"{engine.instance_name}/{key}", np.asarray(values), engine.train_iter)
+        for key, values in engine.log_buffer["scalars"].items():
+            engine.tb_logger.add_scalars(f"{engine.instance_name}/{key}", _by_name(values), engine.train_iter)
+
+
+def _by_name(values: Any) -> dict[str, Any]:
+    """Returns one named number per curve; numbers of a sequence are named by their index."""
+    if isinstance(values, Mapping):
+        return {str(name): value for name, value in values.items()}
+    return {str(index): value for index, value in enumerate(np.asarray(values).ravel().tolist())}
+
+
+class LogReduceHook(LearnerHook):
+    """Replaces every number in the log buffer by its mean over the ranks, with one all-reduce per call.
+
+    Numbers become floats; tuples, arrays and tensors become lists. Values of keys that start with `noreduce_` stay.
+
+    Raises:
+        TypeError: when called, if a value is neither a number nor a dict, sequence, array or tensor of numbers.
+        RuntimeError: when called, if the ranks logged different keys or lengths.
+    """
+
+    def __call__(self, engine: Any) -> None:
+        """Average the log buffer of `engine`, in place."""
+        pack = _Pack()
+        _walk(engine.log_buffer, "", pack.add)
+        means = iter(pack.all_mean())
+        for key, section in _walk(engine.log_buffer, "", lambda value, path: next(means)).items():
+            if isinstance(engine.log_buffer[key], dict):
+                engine.log_buffer[key].update(section)
+            else:
+                engine.log_buffer[key] = section
+
+
+class _Pack:
+    """The numbers of a nested structure in one row, after a checksum of their paths."""
+
+    def __init__(self) -> None:
+        self._values = [0.0]
+        self._checksum = 0
+
+    def add(self, value: float, path: str) -> float:
+        self._values.append(value)
+        self._checksum = zlib.crc32(path.encode(), self._checksum)
+        return value
+
+    def all_mean(self) -> list[float]:
+        """Returns the means over all ranks in the order of the `add` calls, then padding."""
+        self._values[0] = float(self._checksum)
+        # Gloo aborts the process if the sizes of the ranks differ; rounding up makes that rare.
+        # The checksum finds differences within one size.
+        packed = torch.zeros(max(_MIN_SIZE, 1 << (len(self._values) - 1).bit_length()), dtype=torch.float64)
+        packed[: len(self._values)] = torch.tensor(self._values, dtype=torch.float64)
+        allreduce(packed)
+        checksum, *means = packed.tolist()
+        if checksum != self._checksum:
+            raise RuntimeError(
+                "log_reduce: the ranks logged different keys, whose values cannot be averaged; log the same keys and "
+                f"lengths on every rank, or prefix a key with {_KEPT_PREFIX!r} to leave it out"
+            )
+        return means
+
+
+def _walk(node: Any, path: str, visit: Callable[[float, str], float]) -> Any:
+    """Returns a copy of `node` with each number replaced by `visit(number, path)`, in a fixed order."""
+    if isinstance(node, Mapping):
+        return {
+            key: value if str(key).startswith(_KEPT_PREFIX) else _walk(value, f"{path}/{key}", visit)
+            for key, value in node.items()
+        }
+    if isinstance(node, torch.Tensor | np.ndarray):
+        node = node.tolist()
+    if isinstance(node, list | tuple):
+        return [_walk(value, path, visit) for value in node]
+    if isinstance(node, numbers.Real):
+        return visit(float(node), path)
+    raise TypeError(
+        f"log_reduce: {path.lstrip('/')} = {node!r} is not a number or a dict, sequence or tensor of numbers"
+    )
+
+
+# --- the table of a learner ---
 
 # The hooks of each position in the order in which they run: by priority, then by insertion.
 HookTable = dict[str, list[LearnerHook]]

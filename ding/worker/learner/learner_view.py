@@ -10,8 +10,7 @@ from ding.torch_utils.checkpoint_helper import CountVar
 from ding.torch_utils.data_helper import build_log_buffer
 from ding.utils.autolog import TickTime
 from ding.utils.showing import only_shows
-from ding.worker.learner.log_entries import LogEntries
-from ding.worker.learner.monitor import TickMonitor, get_simple_monitor_type
+from ding.worker.learner.learner_log import LogEntries, TickMonitor, get_simple_monitor_type
 from ding.worker.worker_log import WorkerLog
 
 # With one value a tick, averages are over the last 11.

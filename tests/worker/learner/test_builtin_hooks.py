@@ -10,8 +10,7 @@ from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
 from ding.worker.learner.checkpoint import plain_state
-from ding.worker.learner.hook_base import PeriodicHook
-from ding.worker.learner.learner_hook import LoadCkptHook, LogShowHook, SaveCkptHook, hook_mapping
+from ding.worker.learner.learner_hook import LoadCkptHook, LogShowHook, PeriodicHook, SaveCkptHook, hook_mapping
 from tests.worker.learner.fakes import FakePolicy, RecordingWriter, make_learner
 
 

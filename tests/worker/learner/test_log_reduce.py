@@ -75,14 +75,14 @@ def test_what_cannot_be_averaged_is_refused_by_name(value):
 
 def test_a_whole_buffer_takes_one_reduction(monkeypatch):
     packed = []
-    monkeypatch.setattr("ding.worker.learner.log_reduce_hook.allreduce", lambda x: packed.append(x.tolist()))
+    monkeypatch.setattr("ding.worker.learner.learner_hook.allreduce", lambda x: packed.append(x.tolist()))
     reduce(engine_with({"a": 1.0, "b": 2.0}, histogram={"q": [4.0, 5.0]}))
     assert len(packed) == 1 and packed[0][1:6] == [1.0, 2.0, 4.0, 5.0, 0.0]
 
 
 def test_a_buffer_of_any_size_is_packed(monkeypatch):
     sizes = []
-    monkeypatch.setattr("ding.worker.learner.log_reduce_hook.allreduce", lambda x: sizes.append(x.numel()))
+    monkeypatch.setattr("ding.worker.learner.learner_hook.allreduce", lambda x: sizes.append(x.numel()))
     for count in (0, 255, 256, 1000):
         values = [float(i) for i in range(count)]
         assert reduce(engine_with({}, histogram={"q": values}))["histogram"]["q"] == values
@@ -90,7 +90,7 @@ def test_a_buffer_of_any_size_is_packed(monkeypatch):
 
 
 def test_ranks_that_logged_different_keys_are_told_so(monkeypatch):
-    monkeypatch.setattr("ding.worker.learner.log_reduce_hook.allreduce", lambda x: x.add_(1))
+    monkeypatch.setattr("ding.worker.learner.learner_hook.allreduce", lambda x: x.add_(1))
     with pytest.raises(RuntimeError, match="different keys.*noreduce_"):
         reduce(engine_with({"a": 1.0}))
 

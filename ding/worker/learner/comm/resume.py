@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from ding.utils.file_helper import read_file, remove_file, save_file
 from ding.worker.learner.base_learner import BaseLearner
-from ding.worker.learner.builtin_hooks import LoadCkptHook
 from ding.worker.learner.checkpoint import EXTRA, checkpoint_folder, checkpoint_state
+from ding.worker.learner.learner_hook import LoadCkptHook
 from ding.worker.transport.stores import PolicyStore
 
 # Limit of the share of the time spent on saving.

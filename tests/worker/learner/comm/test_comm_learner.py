@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ding.utils.config_helper import ConfigError
-from ding.worker.learner import builtin_hooks
+from ding.worker.learner import learner_hook
 from ding.worker.learner.comm import channel, send_hooks
 from ding.worker.learner.comm.comm_learner import CommLearner
 from ding.worker.transport import stores
@@ -295,7 +295,7 @@ def test_a_full_disk_ends_no_training_and_is_counted(site, monkeypatch):
     driver.infos(1)
     with monkeypatch.context() as patch:
         patch.setattr(type(site.policies), "write", full)
-        patch.setattr(builtin_hooks, "save_file", full)
+        patch.setattr(learner_hook, "save_file", full)
         driver.learn(site.batch(2, 2), site.batch(3, 3))
         infos, _ = driver.infos(2)
     assert (infos[-1]["unwritten_weights"], infos[-1]["unwritten_checkpoints"]) == (1, 1)
@@ -319,7 +319,7 @@ def test_a_checkpoint_that_cannot_be_written_by_what_does_not_pass_is_an_error(s
     def forbidden(*args, **kwargs):
         raise PermissionError(errno.EACCES, "read-only")
 
-    monkeypatch.setattr(builtin_hooks, "save_file", forbidden)
+    monkeypatch.setattr(learner_hook, "save_file", forbidden)
     _, driver = site.pair()
     driver.start(learner={"hook": {"save_ckpt_after_iter": 1}})
     driver.learn(site.batch(1, 1))
