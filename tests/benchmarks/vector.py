@@ -3,7 +3,8 @@
 The bare loop steps the env, acts eps-greedily, and writes what it sees into arrays: for CartPole observations and next
 observations, for images only the newest of the four frames. Steps that only reset an env do not count. The peak of
 memory is that of all Python and numpy memory (tracemalloc) while a collector fills a buffer of frames that are stored
-once. `python -m tests.benchmarks.vector`; EnvPool comes with the extra `envpool`.
+once. `env_pool` steps EnvPool, `vector_env` gymnasium's own vectorised CartPole, and images that need no ROM.
+`python -m tests.benchmarks.vector`; EnvPool comes with the extra `envpool`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 from easydict import EasyDict
@@ -25,13 +27,15 @@ from torch import nn
 from ding.envs import GymnasiumEnv, create_env_manager
 from ding.model import DQN
 from ding.worker import NaiveReplayBuffer
+from tests.benchmarks import frames  # noqa: F401 registers the env of FRAMES
 from tests.benchmarks.buffer import in_new_process
 from tests.benchmarks.collect import EPS, LENGTH, copy_weights, dqn_collector, our_work, q_network
 from tests.benchmarks.report import Report
 from tests.benchmarks.turns import Work, rates
 
 CARTPOLE = {"env_id": "CartPole-v1", "shape": (4,), "actions": 2, "widths": [64, 64], "capacity": 20_000}
-PONG = {"env_id": "Pong-v5", "shape": (4, 84, 84), "actions": 6, "widths": [16, 32, 32, 128], "capacity": 4096}
+FRAMES = {"env_id": "Frames-v0", "shape": (4, 84, 84), "actions": 6, "widths": [16, 32, 32, 128], "capacity": 4096}
+PONG = {**FRAMES, "env_id": "Pong-v5"}
 FRAME_BYTES, PEAK_CAPACITY = 84 * 84, 20_480
 
 
@@ -43,9 +47,10 @@ def network(task: Mapping[str, Any]) -> DQN:
     return q_network(shape, task["actions"], task["widths"])
 
 
-def manager_of(kind: Mapping[str, Any], task: Mapping[str, Any], env_num: int) -> Any:
+def manager_of(kind: str, task: Mapping[str, Any], env_num: int) -> Any:
     env_fn = partial(GymnasiumEnv, cfg=EasyDict(env_id=task["env_id"]))
-    manager = create_env_manager(EasyDict(kind), [env_fn] * env_num)
+    cfg = {"type": kind, **({"batch_size": env_num} if kind == "env_pool" else {})}
+    manager = create_env_manager(EasyDict(cfg), [env_fn] * env_num)
     manager.seed(0)
     return manager
 
@@ -112,31 +117,33 @@ class BareLoop:
 # ---- measures
 
 
-def envpool_env(task: Mapping[str, Any], env_num: int) -> Any:
+def bare_env(kind: str, task: Mapping[str, Any], env_num: int) -> Any:
+    if kind == "vector_env":
+        return gymnasium.make_vec(task["env_id"], env_num, "vector_entry_point")
     import envpool
 
     return envpool.make_gymnasium(task["env_id"], num_envs=env_num, seed=0)
 
 
-def compare(report: Report, kind: Mapping[str, Any], task: Mapping[str, Any], env_num: int, goal: float) -> None:
+def compare(report: Report, kind: str, task: Mapping[str, Any], env_num: int, goal: float) -> None:
     """A line with the ratio to the bare loop on the same envs."""
     found: dict[str, float | None] = {"ours": None, "bare": None}
     with contextlib.suppress(ImportError), manager_of(kind, task, env_num) as manager:
-        bare = BareLoop(envpool_env(task, env_num), task, env_num)
+        bare = BareLoop(bare_env(kind, task, env_num), task, env_num)
         found = rates({"ours": storing_work(manager, task, env_num), "bare": bare})
-    what = f"collect and push, {kind['type']}, {env_num} {task['env_id']}"
+    what = f"collect and push, {kind}, {env_num} {task['env_id']}"
     report.line(what, "env steps/s", found["ours"], "bare loop", found["bare"], at_least=goal)
 
 
-def measure_peak(report: Report, kind: Mapping[str, Any], task: Mapping[str, Any], env_num: int) -> None:
+def measure_peak(report: Report, kind: str, task: Mapping[str, Any], env_num: int) -> None:
     each: float | None = None
     with contextlib.suppress(ImportError):
         each = in_new_process(peak_bytes, kind, {**task, "capacity": PEAK_CAPACITY}, env_num)
-    what = f"peak of memory by transition, {kind['type']}, {env_num} {task['env_id']}"
+    what = f"peak of memory by transition, {kind}, {env_num} {task['env_id']}"
     report.line(what, "B", each, "one frame", float(FRAME_BYTES), at_most=1.2)
 
 
-def peak_bytes(kind: Mapping[str, Any], task: Mapping[str, Any], env_num: int) -> float:
+def peak_bytes(kind: str, task: Mapping[str, Any], env_num: int) -> float:
     """Return the peak of the memory that it takes to fill a buffer, by transition."""
     torch.set_num_threads(1)
     with manager_of(kind, task, env_num) as manager:
@@ -155,10 +162,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for env_num, goal in ((8, 0.6), (64, 0.6), (256, 0.5)):
-            compare(report, {"type": "env_pool", "batch_size": env_num}, CARTPOLE, env_num, goal)
-        pool = {"type": "env_pool", "batch_size": 32}
-        compare(report, pool, PONG, 32, 0.8)
-        measure_peak(report, pool, PONG, 32)
+            compare(report, "env_pool", CARTPOLE, env_num, goal)
+        for env_num in (8, 64):
+            compare(report, "vector_env", CARTPOLE, env_num, 0.5)
+        for kind, task in (("vector_env", FRAMES), ("env_pool", PONG)):
+            compare(report, kind, task, 32, 0.8)
+            measure_peak(report, kind, task, 32)
         os.chdir("/")
     return report.exit_status()
 
