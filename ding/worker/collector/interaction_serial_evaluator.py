@@ -126,8 +126,10 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         train_iter: int,
         envstep: int,
     ) -> None:
+        from ding.policy.modes import takes_state  # here: importing the workers loads no policies
+
         monitor = recorder.monitor
-        make_actor = StateActor if self._policy_cfg.type == "dreamer_command" else SoloActor
+        make_actor = StateActor if takes_state(self._policy) else SoloActor
         self._actor = make_actor(self._policy, float_obs=True, keep_integers=True)
         film = (lambda: monitor.update_video(self._env.ready_imgs)) if render else None
         seconds = self._play(recorder, self._actor, policy_kwargs, film)

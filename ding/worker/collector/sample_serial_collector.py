@@ -62,16 +62,18 @@ class SampleSerialCollector(SerialCollector):
         warn_short_fragments(self._policy_cfg, self._default_n_sample, self._traj_len, self._env_num)
 
     def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[Listener]]:
+        from ding.policy.modes import takes_env_id, takes_state  # here: importing the workers loads no policies
+
         policy = self._policy
         self._cutter = TrajectoryCutter(
             policy,
             self._env_num,
             self._traj_len,
             share_next_obs=not self._deepcopy_obs,
-            with_env_id=self._policy_cfg.type == "ngu_command",
+            with_env_id=takes_env_id(policy),
             keeps_ends=True,
         )
-        make_actor = StateActor if self._policy_cfg.type == "dreamer_command" else SoloActor
+        make_actor = StateActor if takes_state(policy) else SoloActor
         self._actor = make_actor(policy, self._transform_obs)
         return self._actor, [self._cutter]
 
