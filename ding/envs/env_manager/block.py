@@ -7,8 +7,8 @@ defines the last two in terms of `ready_obs` and `step`; a manager that steps wh
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -230,8 +230,12 @@ def with_rows(node: Node, rows: Sequence[int], items: Sequence[Any]) -> Node:
 class DictBlocks:
     """`ready_block` and `step_block` of a manager by its documented `ready_obs` and `step`, which are called."""
 
-    ready_obs: Mapping[int, Any]
-    step: Callable[[Mapping[int, Any]], Mapping[int, Any]]
+    if TYPE_CHECKING:
+
+        @property
+        def ready_obs(self) -> Any: ...
+
+        def step(self, actions: Any) -> Any: ...
 
     def episodes_of(self, env_ids: Sequence[int]) -> IntArray:
         """The numbers of the episodes that these envs are in."""

@@ -116,7 +116,7 @@ class VectorEnvManager(BatchEnvManager):
             self.wait_another()
         again = self._is_dropped & self._ready_mask()
         if again.any():  # to the caller, it is as if another one had reset them
-            self._version += 1
+            self.version += 1
             self._is_dropped &= ~again
         return super().ready_block(env_ids)
 

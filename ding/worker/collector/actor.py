@@ -88,7 +88,7 @@ class StateActor(SoloActor):
         super().reset(env_ids)
 
 
-def env_actions(output: Mapping[int, Any], env_ids: list[int]) -> Sequence[Any]:
+def env_actions(output: Mapping[int, Any], env_ids: list[int]) -> Any:
     """The actions for these envs, in order: an array [E, *action_shape] (of single numbers [E, 1]), or a list.
 
     They share no memory with what the policy returned: an env may write into them.

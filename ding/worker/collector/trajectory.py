@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -186,7 +186,8 @@ class TrajectoryCutter(Listener):
         taken, self.pieces = self.pieces[:limit], [] if limit is None else self.pieces[limit:]
         self.count -= sum(map(len, taken))
         steps, self.steps = self.steps, 0
-        return whole_of([piece for piece in taken if len(piece)]), steps
+        samples: Any = whole_of([piece for piece in taken if len(piece)])
+        return samples, steps
 
     def take_ends(self) -> list[tuple[int, str, int]]:
         """`(env_id, how it ended, number of samples)` of the pieces that became samples since the last call.
@@ -326,7 +327,7 @@ class TrajectoryCutter(Listener):
             self.pieces.append(samples)
             self.count += len(samples)
         ends, self._ends = self._ends, []
-        pieces = iter(numbers if table is not None else self._block.take_closed())
+        pieces: Iterator[Any] = iter(numbers if table is not None else self._block.take_closed())
         for env_id, how in ends:
             number = 0
             if how != VOID:

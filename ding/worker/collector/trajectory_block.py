@@ -42,6 +42,11 @@ class _Round(NamedTuple):
     codes: Codes  # see `end_code`
     collect_iter: IntArray
 
+    def at(self, rows: IntArray) -> _Round:
+        """Some of the rows."""
+        parts: list[Any] = [part[rows] for part in self]
+        return _Round(*parts)
+
 
 class TrajectoryBlock:
     """The transitions of each env that no piece was taken of.
@@ -76,7 +81,8 @@ class TrajectoryBlock:
         self._obs_parts: list[Node] = []
         self._column_parts: dict[str, list[Node]] = {}
         self._dicts: list[dict[str, Any]] | None = None  # transitions that a policy has put together
-        self._rows = _Round(*(np.zeros(0, np.int64) for _ in range(4)), np.zeros(0, np.uint8), np.zeros(0, np.int64))
+none: IntArray = np.zeros(0, np.int64)
+        self._rows = _Round(none, none, none, none, np.zeros(0, np.uint8), none)
         self._obs = _Store()
         self._columns: dict[str, _Store] = {}
 
@@ -308,7 +314,7 @@ class TrajectoryBlock:
         shown = np.unique(np.concatenate([known.obs_rows[rows], known.next_rows[rows]]))
         place = np.full(self._obs_count + 1, -1)  # the last is for what is not here
         place[shown] = np.arange(len(shown))
-        kept = _Round(*(part[rows] for part in known))
+        kept = known.at(rows)
         pieces = np.unique(np.concatenate([kept.pieces, self._piece]))
         self._piece, self._next_piece = pieces.searchsorted(self._piece), len(pieces)
         self._closed = pieces.searchsorted(self._closed).tolist()
@@ -428,7 +434,8 @@ def _joined(parts: list[Node]) -> Node:
 
 def _joined_columns(parts: list[Column]) -> Column:
     first = parts[0]
-    kind, steps, arrays = first.kind, first.steps, []
+    kind, steps = first.kind, first.steps
+    arrays: list[Any] = []
     for part in parts:  # what `Column.matches` says, without a call for each part
         data = part.data if part.rows is None else part.values()
         if part.kind is not kind or kind is Kind.OBJECT or part.steps is not steps:
