@@ -81,7 +81,7 @@ class TrajectoryBlock:
         self._obs_parts: list[Node] = []
         self._column_parts: dict[str, list[Node]] = {}
         self._dicts: list[dict[str, Any]] | None = None  # transitions that a policy has put together
-none: IntArray = np.zeros(0, np.int64)
+        none: IntArray = np.zeros(0, np.int64)
         self._rows = _Round(none, none, none, none, np.zeros(0, np.uint8), none)
         self._obs = _Store()
         self._columns: dict[str, _Store] = {}
