@@ -33,7 +33,7 @@ class PoolEnvManager(BatchEnvManager):
     The env is `env_id`, an id of EnvPool such as `Pong-v5` or `CartPole-v1`; without it, the `env_id` in the config of
     `env_fn`. EnvPool makes the env itself, so an env section with wrappers or `act_scale` is refused.
 
-    With `batch_size` equal to the number of envs, `step` returns all timesteps of the envs that were acted in, and an
+    Unless `batch_size` is below the number of envs, `step` returns all timesteps of the envs that were acted in, and an
     env whose episode has ended is reset within the step. With a smaller `batch_size`, `step` returns the `batch_size`
     envs that are ready first, and an env whose episode has ended is ready again some steps later; at least `batch_size`
     envs must be working then, so it is for a collector of samples, which acts in all envs that are ready.
@@ -55,7 +55,11 @@ class PoolEnvManager(BatchEnvManager):
     simulator = "EnvPool"
     settings = Settings(
         {
-            "batch_size": Setting(8, integer(1), "Number of timesteps that a step returns, at most those of all envs."),
+            "batch_size": Setting(
+                None,
+                integer(1, optional=True),
+                "Number of timesteps that a step returns, at most those of all envs; None for all.",
+            ),
             **dict.fromkeys(
                 _ATARI_OPTIONS, Setting(None, None, "Option of the Atari envs of EnvPool; None for its default.")
             ),
@@ -78,7 +82,7 @@ class PoolEnvManager(BatchEnvManager):
         self._options = {**options, **({} if limit is None else {"max_episode_steps": limit}), **cfg["kwargs"]}
         self._library = _envpool()
         self._pool: Any = None
-        self._batch_size = min(int(cfg["batch_size"]), self._env_num)
+        self._batch_size = min(int(cfg["batch_size"] or self._env_num), self._env_num)
         self._is_sync = self._batch_size == self._env_num
         self._owed = np.zeros(self._env_num, np.int64)  # by env the number of answers that EnvPool has yet to return
         spec = self._library.make_spec(self._task_id, **self._options)

@@ -47,6 +47,14 @@ def test_the_config_alone_makes_a_manager_of_eight_envs(library):
     assert library.pools[0].is_closed
 
 
+@pytest.mark.parametrize(("batch_size", "answers"), [(None, 12), (5, 5), (20, 12)])
+def test_a_step_waits_for_all_envs_unless_it_is_told_otherwise(library, batch_size, answers):
+    with launched(env_num=12, batch_size=batch_size) as manager:
+        assert library.pools[0].batch_size == answers
+        answered = manager.step({env_id: 0 for env_id in manager.ready_obs_id})
+        assert len(answered) == 12 if answers == 12 else 0 < len(answered) <= 5  # resets are answered among them
+
+
 def test_a_config_names_it_as_env_pool_and_the_env_section_names_the_env(library):
     env_fn = [partial(GymnasiumEnv, cfg=EasyDict(env_id="Three-v0", max_episode_steps=2))] * 3
     manager = create_env_manager({"type": "env_pool", "frame_skip": 4, "kwargs": {"num_threads": 2}}, env_fn)
