@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ding.envs.env_manager.block import BlockStep, BoolArray, Codes, InfoColumns, end_code, stacked
+from ding.envs.env_manager.block import BlockStep, InfoColumns, end_code, stacked
 from ding.torch_utils.data_helper import WIDE_INTEGERS, to_tensor
 from ding.utils.data.env_batch import EnvBatch
 from ding.utils.data.samples import Column, IntArray, Kind, Node, map_node, node_rows, pack
@@ -103,27 +103,30 @@ class Steps:
         step: what the envs returned.
         obs: the observations that the policy acted on.
         output: the policy's output by env; it may hold further envs.
+        next_obs: the observations that the envs returned.
 
     Attributes:
         env_ids, ids: the envs that stepped, as a list and as an array [E].
-        obs, output: as given.
-        next_obs, rewards: what the envs returned.
+        obs, output, next_obs: as given.
+        reward: what the envs returned, as columns.
+        dones: the field `done` of the timesteps: an array [E] of bools, or a list of what the envs have as such.
+        infos: the field `info` of the timesteps.
+        codes: what each info tells of the end of the episode, see `end_code`.
         ends: an array [E] of bools, whether the episode of each env has ended.
         any_ends: whether one has.
     """
 
-    __slots__ = (
-        *("_infos", "_player", "_rewards", "_step", "any_ends", "ends", "env_ids", "ids", "next_obs", "obs", "output"),
-    )
-
-    def __init__(self, step: BlockStep, obs: Batch, output: Mapping[int, Any], next_obs: Batch | None = None) -> None:
+    def __init__(self, step: BlockStep, obs: Batch, output: Mapping[int, Any], next_obs: Batch) -> None:
         self._step = step
         self.env_ids, self.ids, self.ends, self.any_ends = step.env_ids, step.ids, step.ends, step.any_ends
-        self.obs, self.output = obs, output
-        self.next_obs = Batch(step.env_ids, step.obs) if next_obs is None else next_obs
-        self._rewards: Batch | None = None
-        self._infos: Sequence[Any] | None = None
+        self.reward, self.dones, self.infos, self.codes = step.reward, step.dones, step.infos, step.codes
+        self.obs, self.output, self.next_obs = obs, output, next_obs
         self._player: int | None = None
+
+    @property
+    def rewards(self) -> Batch:
+        """The rewards, env by env."""
+        return Batch(self.env_ids, self.reward)
 
     def of_player(self, player: int, output: Mapping[int, Any]) -> Steps:
         """The steps of one player; an episode ends for all players at once, whatever their own `done` is.
@@ -132,63 +135,36 @@ class Steps:
             ValueError: an env returned nothing for this player.
         """
         steps = copy.copy(self)
-        steps.obs, steps.output = self.obs.of_player(player), output
-        steps.next_obs, steps._rewards = self.next_obs.of_player(player), self.rewards.of_player(player)
+        steps.obs, steps.output, steps.next_obs = self.obs.of_player(player), output, self.next_obs.of_player(player)
+        steps.reward = self.rewards.of_player(player).node
+        if not isinstance(self.dones, np.ndarray):
+            steps.dones = [_field_of_player(done, player) for done in self.dones]
+        steps.infos = entries_of(self.infos, player)
+        steps.codes = np.array([end_code(info) for info in steps.infos], np.uint8)
         steps._player = player
         return steps
-
-    @property
-    def reward(self) -> Node:
-        """The rewards as columns."""
-        return self._step.reward if self._rewards is None else self._rewards.node
-
-    @property
-    def rewards(self) -> Batch:
-        """The rewards."""
-        if self._rewards is None:
-            self._rewards = Batch(self.env_ids, self._step.reward)
-        return self._rewards
 
     def with_infos(self, infos: Sequence[Any]) -> Steps:
         """The steps with other infos."""
         steps = copy.copy(self)
-        steps._infos = infos
+        steps.infos = infos
         return steps
-
-    def dones(self) -> BoolArray | list[Any]:
-        """The field `done` of the timesteps: an array [E] of bools, or a list of what the envs have as such."""
-        dones, player = self._step.dones, self._player
-        if player is None or isinstance(dones, np.ndarray):
-            return dones
-        return [_field_of_player(done, player) for done in dones]
-
-    def infos(self) -> Sequence[Any]:
-        """The field `info` of the timesteps."""
-        infos = self._step.infos if self._infos is None else self._infos
-        return infos if self._player is None else entries_of(infos, self._player)
-
-    def codes(self) -> Codes:
-        """What each info tells of the end of the episode, see `end_code`."""
-        if self._player is None and self._infos is None:
-            return self._step.codes
-        return np.array([end_code(info) for info in self.infos()], np.uint8)
-
-    def ended_infos(self) -> list[Any]:
-        """The infos of the steps that ended an episode."""
-        infos = self.infos()
-        return [infos[row] for row in np.flatnonzero(self.ends).tolist()]
 
     def timesteps(self) -> list[Any]:
         """The timesteps, with arrays of ours; of a player, with its own fields."""
+        player, rows = self._player, zip(self.next_obs.rows, self.rewards.rows, self.infos, strict=True)
         timesteps = self._step.timesteps()
-        if self._infos is not None:
-            timesteps = [step._replace(info=info) for step, info in zip(timesteps, self._infos, strict=True)]
-        player = self._player
         if player is None:
-            return timesteps
+            if self.infos is self._step.infos:
+                return timesteps
+            return [step._replace(info=info) for step, (_, _, info) in zip(timesteps, rows, strict=True)]
         return [
-            tuple.__new__(type(step), (obs, reward, *(_field_of_player(field, player) for field in step[2:])))
-            for step, obs, reward in zip(timesteps, self.next_obs.rows, self.rewards.rows, strict=True)
+            tuple.__new__(
+                type(step),
+                (obs, reward, _field_of_player(step.done, player), info)
+                + tuple(_field_of_player(field, player) for field in step[4:]),
+            )
+            for step, (obs, reward, info) in zip(timesteps, rows, strict=True)
         ]
 
 

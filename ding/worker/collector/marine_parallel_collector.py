@@ -92,7 +92,7 @@ class SharedInfoCutters(PlayerCutters):
     """A `PlayerCutters` for envs whose info may be that of all players, instead of holding an entry for each."""
 
     def on_steps(self, steps: Steps) -> None:
-        infos = steps.infos()
+        infos = steps.infos
         if any(map(_is_of_all, infos)):
             players = len(self._cutters)
             steps = steps.with_infos([[info] * players if _is_of_all(info) else info for info in infos])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ding.utils.msgpack_helper import can_pack
 from ding.worker.collector.actor import env_actions
 from ding.worker.collector.batch import Batch, Steps, entries_of
@@ -185,7 +187,7 @@ class PlayerTrajectories(PlayerCutters):
         super().on_steps(steps)
         self.steps += len(steps.env_ids)
         if steps.any_ends:
-            infos = steps.ended_infos()
+            infos = [steps.infos[row] for row in np.flatnonzero(steps.ends).tolist()]
             by_player = [entries_of(infos, player) for player in range(len(self.infos))]
             for known, new in zip(self.infos, by_player, strict=True):
                 known.extend(new)

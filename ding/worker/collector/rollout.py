@@ -263,7 +263,11 @@ class Rollout:
             return
         if before_act is not None:
             before_act()
-        obs = self._observed(ready, chosen)
+        last = self._last
+        if last is not None and last.node is ready.obs and last.env_ids == chosen:
+            obs = last
+        else:
+            obs = self._observed(ready, chosen)
         ids, episodes = ready.ids, ready.episodes
         if chosen is not ready.env_ids:
             ids = np.array(chosen)
@@ -311,9 +315,6 @@ class Rollout:
 
     def _observed(self, ready: Ready, env_ids: list[int]) -> Batch:
         """What these of the envs that are ready show."""
-        last = self._last
-        if last is not None and last.node is ready.obs and last.env_ids == env_ids:
-            return last
         if env_ids is ready.env_ids:
             obs = Batch(env_ids, ready.obs)
         else:
@@ -369,7 +370,8 @@ class Rollout:
         if not step.env_ids:
             return
         next_obs = Batch(step.env_ids, step.obs)
-        next_obs.refuse_nan("the observation")
+        if may_hold_nan(step.obs):
+            next_obs.refuse_nan("the observation")
         steps = Steps(step, obs, output, next_obs)
         if may_hold_nan(step.reward):
             steps.rewards.refuse_nan("the reward")

@@ -236,7 +236,7 @@ class TrajectoryCutter(Listener):
         else:
             dicts, columns = None, self._plain_columns(steps, output_keys)
             self.steps += len(ids)
-        block.record(ids, steps.obs.node, steps.next_obs.node, columns, steps.codes(), self.collect_iter, dicts)
+        block.record(ids, steps.obs.node, steps.next_obs.node, columns, steps.codes, self.collect_iter, dicts)
         closes = steps.ends
         if self._traj_len < INF:
             closes = closes | (block.lengths[ids] >= self._traj_len)
@@ -276,7 +276,7 @@ class TrajectoryCutter(Listener):
         columns["reward"] = steps.reward
         if self.level_seeds is not None:
             columns["seed"] = pack([self.level_seeds[env_id] for env_id in steps.env_ids])
-        dones = steps.dones()
+        dones = steps.dones
         columns["done"] = Column(Kind.BOOL, dones) if isinstance(dones, np.ndarray) else pack(dones)
         return columns
 

@@ -51,7 +51,7 @@ def test_the_config_alone_makes_a_manager_of_eight_envs(library):
 def test_a_step_waits_for_all_envs_unless_it_is_told_otherwise(library, batch_size, answers):
     with launched(env_num=12, batch_size=batch_size) as manager:
         assert library.pools[0].batch_size == answers
-        answered = manager.step({env_id: 0 for env_id in manager.ready_obs_id})
+        answered = manager.step(dict.fromkeys(manager.ready_obs_id, 0))
         assert len(answered) == 12 if answers == 12 else 0 < len(answered) <= 5  # resets are answered among them
 
 

@@ -167,11 +167,12 @@ def test_a_step_of_a_player_has_its_fields_and_those_of_all():
         1: Wide(PAIRS[1], PAIRS[1, :, :1], [False, True], ("a", "b")),
     }
     block = DictBlocks().block_of(raw, [])
-    steps = Steps(block, Batch.copied([0, 1], [PAIRS[2], PAIRS[2]]), {}).of_player(1, {0: "x", 1: "y"})
+    obs = Batch.copied([0, 1], [PAIRS[2], PAIRS[2]])
+    steps = Steps(block, obs, {}, Batch([0, 1], block.obs)).of_player(1, {0: "x", 1: "y"})
     first, second = steps.timesteps()
     assert type(first) is Wide and first.obs.tolist() == [2.0, 3.0] and first.reward.tolist() == [2.0]
     assert first.done.shape == () and first.info == "b" and second.done is True
-    assert [bool(done) for done in steps.dones()] == [False, True] and steps.infos() == ["b", "b"]
+    assert [bool(done) for done in steps.dones] == [False, True] and steps.infos == ["b", "b"]
     assert steps.obs.rows[0].tolist() == PAIRS[2, 1].tolist() and steps.output == {0: "x", 1: "y"}
     assert steps.ends.tolist() == [False, False]
 
@@ -181,7 +182,8 @@ def test_timesteps_keep_their_type_and_further_fields_and_share_no_memory_with_t
         pass
 
     obs, reward = np.array([1.0]), np.array([2.0], np.float32)
-    steps = Steps(DictBlocks().block_of({0: Wide(obs, reward, False, {"k": 1})}, []), batch_of([obs]), {})
+    block = DictBlocks().block_of({0: Wide(obs, reward, False, {"k": 1})}, [])
+    steps = Steps(block, batch_of([obs]), {}, Batch([0], block.obs))
     obs[:], reward[:] = 9.0, 9.0
     (step,) = steps.timesteps()
     assert type(step) is Wide and step.info == {"k": 1}
