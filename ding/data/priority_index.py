@@ -116,6 +116,10 @@ class PriorityIndex:
         self._least: float | None = math.inf
         self._least_slot = -1
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The levels and tensors are views of each other's memory, which attributes copied one by one would not be.
+        return _with_weights, (self.alpha, self.max_priority, self.weights.copy())
+
     @property
     def sum_tree(self) -> SumSegmentTree:
         """A new tree of the weights."""
@@ -249,6 +253,13 @@ class PriorityIndex:
             # Each row is summed separately, so that a sum does not depend on the other rows.
             sums[changed] = np.einsum("ij->i", parts.reshape(-1, _BLOCK).take(changed, axis=0))
         torch.cumsum(self._highest, 0, out=self._ends)
+
+
+def _with_weights(alpha: float, max_priority: float, weights: FloatArray) -> PriorityIndex:
+    index = PriorityIndex(len(weights), alpha)
+    index.set_weights(slice(0, len(weights)), weights)
+    index.max_priority = max_priority
+    return index
 
 
 def _padded(count: int) -> int:

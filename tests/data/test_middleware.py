@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -312,11 +314,11 @@ def test_a_state_restores_beta_priorities_and_draws():
     buffer.update(buffer[1].index, None, {"priority": 6.0})
     buffer.sample(2)
     other = DequeBuffer(4)
-    copy = PriorityExperienceReplay(other, IS_weight_anneal_train_iter=10)
-    other.use(copy)
+    restored = PriorityExperienceReplay(other, IS_weight_anneal_train_iter=10)
+    other.use(restored)
     other.load_state_dict(buffer.state_dict())
-    copy.load_state_dict(per.state_dict())
-    assert (copy.beta, copy.max_priority) == (per.beta, per.max_priority) == (0.46, 6.0 + 1e-5)
+    restored.load_state_dict(per.state_dict())
+    assert (restored.beta, restored.max_priority) == (per.beta, per.max_priority) == (0.46, 6.0 + 1e-5)
     assert [r.index for r in other.sample(4)] == [r.index for r in buffer.sample(4)]
 
 
@@ -353,3 +355,12 @@ def test_a_draw_at_the_rounded_end_of_a_range_stays_inside():
     index = PriorityIndex(4, alpha=1.0)
     index.set(np.array([0, 1, 2]), np.array([1e9, 1e-3, 5.0]))
     assert index.draw(1, LastMoment(), [(1, 2)]).tolist() == [1]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("count", range(1, 8))
+def test_a_copied_buffer_draws_all_its_records(count):
+    buffer, _ = per_buffer(8, count)
+    buffer.sample(1)
+    buffer.push({"n": count})
+    copied = copy.deepcopy(buffer)
+    assert {record.data["n"] for record in copied.sample(64)} == set(range(count + 1))

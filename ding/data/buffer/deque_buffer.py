@@ -261,8 +261,8 @@ class DequeBuffer(Buffer):
         """
         if "order" not in _state_dict:
             raise ValueError(
-                f"a state of a deque buffer with the keys {sorted(_state_dict)} is of an earlier version and cannot be "
-                "loaded; load the items of a file that save_data wrote"
+                "the state of a deque buffer is of an earlier version and cannot be loaded; save its items with "
+                "save_data of that version, and load them with load_data"
             )
         self.storage.load(_state_dict)
         self._rebuild()

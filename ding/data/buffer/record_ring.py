@@ -97,12 +97,13 @@ class RecordRing(Sequence[BufferedData]):
         return int(self._store.nbytes + 3 * self._order.nbytes + 16 * self._maxlen)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.state()
+        return {**self.state(), "version": self.version}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.on_dropped, self.version = None, 0
         self._make(len(state["order"]))
         self.load(state)
+        self.version = state["version"]
 
     # ---- writing
 
