@@ -18,7 +18,8 @@ from ding.worker.replay_buffer.utils import ThruputController
 def block(count: int) -> Samples:
     obs, rows = np.zeros((count + 1, 4), np.float32), np.arange(count)
     columns = {"obs": Column(Kind.TENSOR, obs, rows), "next_obs": Column(Kind.TENSOR, obs, rows + 1)}
-    return Samples({**columns, "reward": Column(Kind.FLOAT, np.ones(count))})
+    numbers = {key: Column(Kind.FLOAT, np.ones(count)) for key in ("reward", "priority")}
+    return Samples({**columns, **numbers, "collect_iter": Column(Kind.INT, np.zeros(count, np.int64))})
 
 
 def calls_of(function: Any, *args: Any) -> int:

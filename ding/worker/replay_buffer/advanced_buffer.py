@@ -260,12 +260,12 @@ class AdvancedReplayBuffer(ColumnBuffer):
             PriorityError: If a priority is negative or not finite.
         """
         default = self._index.max_priority
-        if columns is None:
-            given = [item.get("priority") for item in items]
-        elif "priority" not in columns:
+        column = None if columns is None else columns.get("priority")
+        if isinstance(column, Column) and column.kind is not Kind.OBJECT:
+            return as_priorities(column.values())
+        if columns is not None and column is None:
             return np.full(count, default)
-        else:
-            given = node_items(columns["priority"])
+        given = [item.get("priority") for item in items] if columns is None else node_items(column)
         return as_priorities([default if priority is None else priority for priority in given])
 
     def _collect_iters_of(self, items: Sequence[Any], columns: dict[str, Node] | None) -> IntArray:
