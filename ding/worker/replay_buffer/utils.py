@@ -399,9 +399,10 @@ class SampledDataAttrMonitor:
 
     def record(self, **values: npt.NDArray[Any]) -> None:
         """Record the `use`, `priority` and `staleness` of the items of one sample, an array [n] each."""
-        now = self.time.time()
-        self._records.append((now, values))
-        self._forget_before(now - self.expire)
+        now, records = self.time.time(), self._records
+        records.append((now, values))
+        while len(records) > 1 and records[0][0] < now - self.expire:
+            records.popleft()
 
     def summary(self) -> dict[str, float]:
         """Returns all statistics over the recent samples, by `<attr>_<statistic>`."""
@@ -456,14 +457,9 @@ class SampledDataAttrMonitor:
             raise ValueError("no sample was recorded; call record first")
         return self._records[-1][1][attr]
 
-    def _recent(self) -> deque[tuple[float, Mapping[str, npt.NDArray[Any]]]]:
-        self._forget_before(self.time.time() - self.expire)
-        return self._records
-
-    def _forget_before(self, begin: float) -> None:
-        records = self._records
-        while len(records) > 1 and records[0][0] < begin:
-            records.popleft()
+    def _recent(self) -> list[tuple[float, Mapping[str, npt.NDArray[Any]]]]:
+        begin, records = self.time.time() - self.expire, list(self._records)
+        return [record for record in records if record[0] >= begin] or records[-1:]
 
     def _average(self, attr: str) -> float:
         means = [float(values[attr].mean()) for _, values in self._recent()]
