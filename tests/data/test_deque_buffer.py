@@ -308,14 +308,6 @@ def test_the_ring_of_records_agrees_with_a_list(size, steps):
         assert [ring.position(record.index) for record in everything] == [places.get(r.index) for r in everything]
 
 
-def test_any_buffer_finds_many_records_by_id():
-    buffer = filled(3, 5)
-    ids = [buffer[2].index, "unknown", buffer[0].index]
-    expected = [buffer[2], None, buffer[0]]
-    assert buffer.find(ids) == Buffer.find(buffer, ids) == expected
-    assert DequeBuffer(1).find(ids) == [None] * 3
-
-
 def test_the_indices_tell_what_is_there():
     buffer = grouped({"a": 2})
     buffer.sample(1, groupby="group")

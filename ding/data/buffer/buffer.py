@@ -142,16 +142,6 @@ class Buffer(ABC):
         """
         raise NotImplementedError
 
-    def find(self, indices: list[str]) -> list[BufferedData | None]:
-        """Returns the records with the ids `indices`, None for an unknown id."""
-        found: list[BufferedData | None] = []
-        for index in indices:
-            try:
-                found.append(self.get_by_index(index))
-            except KeyError:
-                found.append(None)
-        return found
-
     @abstractmethod
     def get(self, idx: int) -> BufferedData:
         """Returns the record at position `idx`; 0 is the oldest."""

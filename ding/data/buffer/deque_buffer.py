@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ding.data.buffer.buffer import Buffer, BufferedData, KeepsRecords, apply_middleware
 from ding.data.buffer.record_ring import RecordRing
 from ding.data.data_file import read_data_file, write_data_file
@@ -149,10 +151,11 @@ class DequeBuffer(Buffer):
         return [candidates[i] for i in chosen.tolist()]
 
     def _fetch(self, indices: list[str]) -> list[BufferedData]:
-        return [
-            self.get_by_index(index) if record is None else record
-            for index, record in zip(indices, self.find(indices), strict=True)
-        ]
+        slots = [slot for slot in self.storage.find_slots(indices) if slot is not None]
+        if len(slots) < len(indices):
+            for index in indices:
+                self.get_by_index(index)  # raises for the unknown one
+        return self.storage.take(np.array(slots))
 
     def _groups(self, key: str, sample_range: slice | None, unroll_len: int | None) -> list[list[BufferedData]]:
         groups = list(self._meta_index.groups(key).values())
@@ -217,10 +220,6 @@ class DequeBuffer(Buffer):
         if position is None:
             raise KeyError(f"index = {index!r} is unknown: the record was not pushed here, or has left the buffer")
         return self.storage[position]
-
-    def find(self, indices: list[str]) -> list[BufferedData | None]:
-        """Returns the records with the ids `indices`, None for an unknown id."""
-        return self.storage.find(indices)
 
     def __iter__(self) -> Iterator[BufferedData]:
         return iter(self.storage)

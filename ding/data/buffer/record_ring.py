@@ -185,12 +185,6 @@ class RecordRing(Sequence[BufferedData]):
         positions = map(self.position, indices)
         return [None if i is None else int(self._order[(i + self._start) % self._maxlen]) for i in positions]
 
-    def find(self, indices: Iterable[Any]) -> list[BufferedData | None]:
-        """Returns the records with the ids `indices`, None for an unknown id."""
-        slots = self.find_slots(indices)
-        found = iter(self.take(np.array([slot for slot in slots if slot is not None], np.int64)))
-        return [None if slot is None else next(found) for slot in slots]
-
     def take(self, slots: IntArray) -> list[BufferedData]:
         """Returns the records in `slots`."""
         records = self._records
