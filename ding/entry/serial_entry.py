@@ -92,6 +92,7 @@ def _update(run: SerialRun, max_train_iter: int) -> None:
     learner, buffer = run.learner, run.buffer
     batch_size = learner.policy.get_attribute("batch_size")
     has_priority = learner.policy.get_attribute("priority")
+    envstep = run.collector.envstep
     for _ in range(run.cfg.policy.learn.update_per_collect):
         if learner.train_iter >= max_train_iter:
             return
@@ -99,6 +100,6 @@ def _update(run: SerialRun, max_train_iter: int) -> None:
         if not on_all_ranks(batch is not None):
             run.warn_starved(batch_size)
             return
-        learner.train(batch, run.collector.envstep)
+        learner.train(batch, envstep)
         if has_priority:
             buffer.update(learner.priority_info)

@@ -257,7 +257,8 @@ class PPOLoss:
             total = total + self.kl_beta * kl_div
         approx_kl = _max([surrogate.approx_kl for surrogate in surrogates])
         clipfrac = _max([surrogate.clipfrac for surrogate in surrogates])
-        logged = [total, policy_loss, value_loss, entropy, adv.max(), adv.mean(), value.mean(), value.max()]
+        seen = value.detach()
+        logged = [total, policy_loss, value_loss, entropy, adv.max(), adv.mean(), seen.mean(), seen.max()]
         logged += [approx_kl, clipfrac, kl_div]
         if self.kind.is_discrete is False:
             logit = output["logit"]
