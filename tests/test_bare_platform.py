@@ -98,7 +98,7 @@ def test_the_command_lists_what_is_registered(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("manager", ["subprocess", "async_subprocess", "gym_vector"])
+@pytest.mark.parametrize("manager", ["subprocess", "async_subprocess"])
 def test_a_serial_run_trains_with_envs_in_processes_that_import_everything_anew(manager, tmp_path):
     told = run(f"train('exp', manager={manager!r})\nprint(files('exp'))", tmp_path)
     assert "'ckpt_best.pth.tar', 'iteration_0.pth.tar', 'iteration_4.pth.tar']" in told

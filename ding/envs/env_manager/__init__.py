@@ -12,9 +12,9 @@ from ding.envs.env_manager.base_env_manager import (
 )
 from ding.envs.env_manager.env_child import EnvDiedError, EnvProcessError
 from ding.envs.env_manager.envpool_env_manager import PoolEnvManager
-from ding.envs.env_manager.gym_vector_env_manager import GymVectorEnvManager
 from ding.envs.env_manager.subprocess_env_manager import (
     AsyncSubprocessEnvManager,
+    GymVectorEnvManager,
     SubprocessEnvManagerV2,
     SyncSubprocessEnvManager,
     setup_ding_env_manager,

@@ -60,6 +60,7 @@ __all__ = [
     "AsyncSubprocessEnvManager",
     "EnvDiedError",
     "EnvProcessError",
+    "GymVectorEnvManager",
     "ShmBuffer",
     "ShmBufferContainer",
     "SubprocessEnvManagerV2",
@@ -693,6 +694,11 @@ class SyncSubprocessEnvManager(AsyncSubprocessEnvManager):
 
     def _settle(self) -> None:
         self._wait_while(self._is_any_unsettled)
+
+
+@ENV_MANAGER_REGISTRY.register("gym_vector")
+class GymVectorEnvManager(SyncSubprocessEnvManager):
+    """A `SyncSubprocessEnvManager` by another name; `VectorEnvManager` steps the vector envs of gymnasium."""
 
 
 @ENV_MANAGER_REGISTRY.register("subprocess_v2")

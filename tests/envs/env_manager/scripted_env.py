@@ -13,18 +13,12 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium
 import numpy as np
-import pytest
 from gymnasium.spaces import Box
 
 from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
 
 Deed = Callable[["ScriptedEnv"], Any]
-# A mark for tests of `gym_vector`.
-needs_reset_masks = pytest.mark.skipif(
-    not hasattr(gymnasium.vector, "AutoresetMode"), reason="this gymnasium cannot reset single envs of a vector env"
-)
 
 
 class ScriptedEnv(BaseEnv):

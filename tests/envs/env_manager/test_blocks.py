@@ -12,14 +12,13 @@ from easydict import EasyDict
 from ding.envs import (
     AsyncSubprocessEnvManager,
     BaseEnvManager,
-    GymVectorEnvManager,
     PoolEnvManager,
     SyncSubprocessEnvManager,
 )
 from ding.envs.env_manager.block import Ready, end_code, overrides_dicts
 from ding.utils.data.samples import node_rows
 from tests.envs.env_manager.fake_envpool import FakeEnvpool
-from tests.envs.env_manager.scripted_env import Make, Touch, WaitFor, be_abnormal, needs_reset_masks
+from tests.envs.env_manager.scripted_env import Make, Touch, WaitFor, be_abnormal
 
 LENGTHS = (1, 3, 2, 50)
 ROUNDS = 12
@@ -44,7 +43,6 @@ FORK = {"context": "fork", "retry_waiting_time": 0}
 MANAGERS = [
     pytest.param(from_envs(BaseEnvManager), id="base"),
     pytest.param(from_envs(SyncSubprocessEnvManager, **FORK), id="subprocess"),
-    pytest.param(from_envs(GymVectorEnvManager, **FORK), id="gym_vector", marks=needs_reset_masks),
     pytest.param(from_pool(), id="env_pool"),
     pytest.param(from_pool(env_id="One-v0"), id="env_pool-all-end-at-each-step"),
 ]

@@ -17,12 +17,11 @@ from ding.envs import (
     BaseEnvManager,
     BaseEnvManagerV2,
     GymnasiumEnv,
-    GymVectorEnvManager,
     SubprocessEnvManagerV2,
     SyncSubprocessEnvManager,
 )
 from ding.worker import InteractionSerialEvaluator, SampleSerialCollector
-from tests.envs.env_manager.scripted_env import Die, Make, Raise, ScriptedEnv, Wait, be_abnormal, needs_reset_masks
+from tests.envs.env_manager.scripted_env import Die, Make, Raise, ScriptedEnv, Wait, be_abnormal
 from tests.envs.fakes import states
 from tests.fakes import FakeWriter, ScriptedPolicy
 
@@ -31,16 +30,13 @@ PROCESSES = {
     "subprocess": SyncSubprocessEnvManager,
     "async_subprocess": AsyncSubprocessEnvManager,
     "subprocess_v2": SubprocessEnvManagerV2,
-    "gym_vector": GymVectorEnvManager,
 }
-MARKS = {"gym_vector": [needs_reset_masks]}
 CONTEXTS = ("fork", "forkserver", "spawn")
 LENGTHS = (2, 3, 5)
 
 OBSERVING = [
     SyncSubprocessEnvManager,
     AsyncSubprocessEnvManager,
-    pytest.param(GymVectorEnvManager, marks=needs_reset_masks),
 ]
 
 
@@ -55,7 +51,7 @@ def combinations(*, base=True, v2=True, spawn=False):
                     cls,
                     {"context": context, "shared_memory": shared, "retry_waiting_time": 0},
                     id=f"{name}-{context}-{'shared' if shared else 'piped'}",
-                    marks=[*([pytest.mark.slow] if is_slow else []), *MARKS.get(name, [])],
+                    marks=[pytest.mark.slow] if is_slow else [],
                 )
             )
     return found
@@ -287,9 +283,7 @@ class FourValues(ScriptedEnv):
         return tuple(super().step(action))
 
 
-@pytest.mark.parametrize(
-    "cls", [pytest.param(cls, marks=MARKS.get(name, [])) for name, cls in {**BASE, **PROCESSES}.items()]
-)
+@pytest.mark.parametrize("cls", [*BASE.values(), *PROCESSES.values()])
 def test_envs_of_gym_and_gymnasium_that_nothing_adapts_are_refused(cls):
     with pytest.raises(TypeError, match="made <.*CartPole.*>, which is no BaseEnv: .*reward_space.* DingEnvWrapper"):
         cls([lambda: gymnasium.make("CartPole-v1")], {})

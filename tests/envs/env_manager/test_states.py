@@ -19,13 +19,12 @@ from ding.envs import (
     BaseEnvTimestep,
     DingEnvWrapper,
     GymnasiumEnv,
-    GymVectorEnvManager,
     SubprocessEnvManagerV2,
     SyncSubprocessEnvManager,
 )
 from ding.envs.env_wrappers.base_wrapper import EnvWrapper
 from ding.envs.env_wrappers.episode_wrappers import EpisodicLifeWrapper, TimeLimitWrapper
-from tests.envs.env_manager.scripted_env import Make, ScriptedEnv, be_abnormal, needs_reset_masks
+from tests.envs.env_manager.scripted_env import Make, ScriptedEnv, be_abnormal
 from tests.envs.toys import Toy
 from tests.envs.usual_env import (
     DynamicEnv,
@@ -44,15 +43,11 @@ MANAGERS = {
     "base_v2": BaseEnvManagerV2,
     "subprocess": SyncSubprocessEnvManager,
     "subprocess_v2": SubprocessEnvManagerV2,
-    "gym_vector": GymVectorEnvManager,
     "async_subprocess": AsyncSubprocessEnvManager,
 }
 in_repeatable = pytest.mark.parametrize(
     "cls",
-    [
-        pytest.param(cls, id=name, marks=[needs_reset_masks] if name == "gym_vector" else [])
-        for name, cls in list(MANAGERS.items())[:5]
-    ],
+    [pytest.param(cls, id=name) for name, cls in list(MANAGERS.items())[:4]],
 )
 in_both = pytest.mark.parametrize("cls", [BaseEnvManager, SyncSubprocessEnvManager], ids=["base", "subprocess"])
 
