@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from ding.envs.env.gymnasium_source import GymnasiumSource, resolve_id
 from ding.envs.env.gymnasium_spaces import as_observation
 from ding.envs.env_manager.batch_env_manager import RESET, BatchEnvManager, refuse_foreign, rows_of_node, with_rows_put
 from ding.envs.env_manager.block import BlockStep, BoolArray, InfoColumns, Ready, stacked
+from ding.utils.child_helper import forget_secrets, without_secrets
 from ding.utils.config_helper import ConfigError, Setting, Settings, anything, instance_of, one_of
 from ding.utils.data.samples import Column, IntArray, Kind, Node
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
@@ -222,29 +225,17 @@ class VectorEnvManager(BatchEnvManager):
     def _make_vector(self) -> Any:
         import gymnasium
 
-        cfg, env_cfg, count = self._vector_cfg, self._env_section, self._env_num
-        if cfg["vector_env"] is not None:
-            refuse_foreign(env_cfg, "vector_env", "")
-            vector = cfg["vector_env"](num_envs=count, **cfg["kwargs"])
-            if not isinstance(vector, gymnasium.vector.VectorEnv) or vector.num_envs != count:
-                raise ConfigError(
-                    f"env.manager.vector_env gave {shown(vector)}, which is not a gymnasium.vector.VectorEnv of "
-                    f"{count} envs"
-                )
-            return vector
-        refuse_foreign(env_cfg, "vector_env", "; use 'subprocess' to have actions scaled", ("act_scale", "env_wrapper"))
-        own_id = {} if cfg["env_id"] is None else {"env_id": cfg["env_id"]}
-        source = GymnasiumSource.from_config(
-            {**env_cfg, **own_id, "kwargs": {**env_cfg.get("kwargs", {}), **cfg["kwargs"]}}
-        )
-        mode = cfg["vectorization_mode"] or ("vector_entry_point" if _has_entry_point(source) else "sync")
-        if mode == "vector_entry_point":
-            return _native(source, count)
-        if source.is_instance:
-            raise ConfigError(f"env.env = {shown(source.env)} is one env; give a function that makes it")
-        kind = gymnasium.vector.SyncVectorEnv if mode == "sync" else gymnasium.vector.AsyncVectorEnv
-        disabled = gymnasium.vector.AutoresetMode(Autoreset.DISABLED.value)
-        return kind([source.make] * count, **{"autoreset_mode": disabled, **cfg["vector_kwargs"]})
+        cfg, count = self._vector_cfg, self._env_num
+        if cfg["vector_env"] is None:
+            return _vector_of_section(cfg, self._env_section, count)
+        refuse_foreign(self._env_section, "vector_env", "")
+        vector = cfg["vector_env"](num_envs=count, **cfg["kwargs"])
+        if not isinstance(vector, gymnasium.vector.VectorEnv) or vector.num_envs != count:
+            raise ConfigError(
+                f"env.manager.vector_env gave {shown(vector)}, which is not a gymnasium.vector.VectorEnv of {count} "
+                "envs"
+            )
+        return vector
 
     def _read_mode(self) -> Autoreset:
         stated = self._vector_cfg["autoreset_mode"] or self._vector.metadata.get("autoreset_mode")
@@ -256,6 +247,23 @@ class VectorEnvManager(BatchEnvManager):
                 f"{shown(self._vector)} does not say when it resets an env: metadata['autoreset_mode'] is {stated!r}; "
                 f"set env.manager.autoreset_mode to one of {[mode.value for mode in Autoreset]}"
             ) from None
+
+
+def _vector_of_section(cfg: Mapping[str, Any], env_cfg: Mapping[str, Any], count: int) -> Any:
+    """The vector env of the `env_id` in a config, or else in an env section."""
+    refuse_foreign(env_cfg, "vector_env", "; use 'subprocess' to have actions scaled", ("act_scale", "env_wrapper"))
+    own_id = {} if cfg["env_id"] is None else {"env_id": cfg["env_id"]}
+    source = GymnasiumSource.from_config(
+        {**env_cfg, **own_id, "kwargs": {**env_cfg.get("kwargs", {}), **cfg["kwargs"]}}
+    )
+    mode = cfg["vectorization_mode"] or ("vector_entry_point" if _has_entry_point(source) else "sync")
+    if mode == "vector_entry_point":
+        if cfg["vector_kwargs"]:
+            raise ConfigError("env.manager.vector_kwargs have no meaning for an env's own vector env; use kwargs")
+        return _native(source, count)
+    if source.is_instance:
+        raise ConfigError(f"env.env = {shown(source.env)} is one env; give a function that makes it")
+    return _vector_of_singles(source, count, mode == "async", cfg["vector_kwargs"])
 
 
 def _native(source: GymnasiumSource, count: int) -> Any:
@@ -271,6 +279,25 @@ def _native(source: GymnasiumSource, count: int) -> Any:
     limit = source.max_episode_steps or limit
     limits = {} if limit is None else {"max_episode_steps": limit}
     return gymnasium.make_vec(env_id, count, "vector_entry_point", **{**limits, **source.kwargs})
+
+
+def _vector_of_singles(source: GymnasiumSource, count: int, in_processes: bool, kwargs: Mapping[str, Any]) -> Any:
+    from gymnasium import __version__, vector
+
+    if not hasattr(vector, "AutoresetMode"):
+        raise ImportError(
+            f"vector envs of single envs need gymnasium>=1.1, this is {__version__}: pip install -U 'gymnasium>=1.1'"
+        )
+    kwargs = {"autoreset_mode": vector.AutoresetMode(Autoreset.DISABLED.value), **kwargs}
+    members = [partial(_make_member, source, os.getpid())] * count
+    with without_secrets():
+        return (vector.AsyncVectorEnv if in_processes else vector.SyncVectorEnv)(members, **kwargs)
+
+
+def _make_member(source: GymnasiumSource, parent_pid: int) -> Any:
+    if os.getpid() != parent_pid:
+        forget_secrets()
+    return source.make()
 
 
 def _has_entry_point(source: GymnasiumSource) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import os
+import pathlib
 from functools import partial
 
 import gymnasium
@@ -265,12 +267,10 @@ def test_the_time_limit_of_the_env_section_and_its_id_make_a_native_vector_env()
 @pytest.mark.parametrize("mode", ["sync", "async", None])
 def test_single_envs_with_wrappers_step_as_those_of_other_managers(mode):
     cfg = EasyDict(env_id="CartPole-v1", wrappers=[(gymnasium.wrappers.TimeLimit, {"max_episode_steps": 5})])
-    own = GymnasiumEnv(cfg)
+    env = gymnasium.wrappers.TimeLimit(gymnasium.make("CartPole-v1"), 5)
     with VectorEnvManager({"vectorization_mode": mode}, [partial(GymnasiumEnv, cfg=cfg)] * 2) as manager:
         manager.seed([4, 6])
         manager.launch()
-        own._seeds = None
-        env = own._make(None)
         obs, _ = env.reset(seed=6)
         for t in range(12):
             np.testing.assert_array_equal(manager.ready_obs[1], obs)
@@ -280,6 +280,35 @@ def test_single_envs_with_wrappers_step_as_those_of_other_managers(mode):
             assert timesteps[1].info["truncated"] is truncated
             if terminated or truncated:
                 obs, _ = env.reset()
+
+
+class Telling(gymnasium.Env):
+    """Tells in which process it is, and whether that knows the token."""
+
+    observation_space = gymnasium.spaces.Box(0, 2**40, (2,), np.int64)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        passed = pathlib.Path("/proc/self/environ")
+        knows = "DING_TOKEN" in os.environ or (passed.exists() and b"DING_TOKEN" in passed.read_bytes())
+        return np.array([os.getpid(), knows]), {}
+
+
+@pytest.mark.parametrize("context", ["fork", "forkserver"])
+def test_envs_in_processes_do_not_inherit_the_token(context, monkeypatch):
+    monkeypatch.setenv("DING_TOKEN", "secret")
+    cfg = {"vectorization_mode": "async", "vector_kwargs": {"context": context}}
+    with VectorEnvManager(cfg, [partial(GymnasiumEnv, cfg={"env": Telling})] * 2) as manager:
+        manager.launch()
+        pids, knows = zip(*(obs.tolist() for obs in manager.ready_obs.values()), strict=True)
+    assert (len({*pids, os.getpid()}), knows) == (3, (0, 0))
+    assert os.environ["DING_TOKEN"] == "secret"
+
+
+def test_a_gymnasium_that_cannot_reset_single_envs_is_refused(monkeypatch):
+    monkeypatch.delattr(gymnasium.vector, "AutoresetMode")
+    with pytest.raises(ImportError, match=r"need gymnasium>=1.1, this is .*: pip install -U 'gymnasium>=1.1'"):
+        VectorEnvManager({"env_id": "CartPole-v1", "vectorization_mode": "sync"})
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -308,6 +337,7 @@ def test_a_sync_vector_env_hands_out_terminal_observations_in_each_mode(mode):
             "env.act_scale has no meaning for the env manager vector_env",
         ),
         ({"vectorization_mode": "vector_entry_point"}, {"env_id": "CartPole-v1", "wrappers": [str]}, "no wrappers"),
+        ({"vector_kwargs": {"copy": False}}, {"env_id": "CartPole-v1"}, "vector_kwargs have no meaning"),
         ({"vectorization_mode": "fast"}, {"env_id": "CartPole-v1"}, "vectorization_mode = 'fast'"),
         ({"vector_env": lambda num_envs: 3}, None, "gave 3, which is not a gymnasium.vector.VectorEnv of 1 envs"),
         ({"vector_env": lambda num_envs: 3}, {"wrappers": [str]}, "env.wrappers has no meaning"),
