@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
@@ -106,10 +107,12 @@ class ActionBatches:
             TypeError: they are not integers, but the space has no others.
             ValueError: an action does not have the shape of the space, or is outside of it.
         """
-        shape = self._space.shape
+        shape = len(env_ids), *self._space.shape
         if not isinstance(actions, np.ndarray):
-            actions = np.stack([np.reshape(action, shape) for action in actions])
-        batch = actions.reshape(len(env_ids), *shape)
+            actions = np.stack([np.asarray(action).reshape(-1) for action in actions])
+        if actions.size != math.prod(shape):
+            raise ValueError(f"actions of shape {actions.shape} do not fit {shape[0]} x the action space {self._space}")
+        batch = actions.reshape(shape)
         if self._range is not None:
             first, stop = self._range
             if batch.dtype.kind not in "iub":

@@ -169,6 +169,26 @@ def test_actions_of_several_numbers_reach_their_env(actions, given):
         assert manager._vector.given[0].dtype == space.dtype
 
 
+@pytest.mark.parametrize(
+    "actions, error, text",
+    [
+        ([[1], [10]], ValueError, r"\{1: 10\} are outside of the action space Discrete\(10\): \[0, 9\]"),
+        ([[1, 2], [1, 2]], ValueError, r"shape \(2, 2\) do not fit 2 x the action space"),
+        ([[1.0], [2.0]], TypeError, "actions of dtype float64 do not fit"),
+    ],
+)
+def test_actions_that_do_not_fit_are_refused_before_any_env_steps(actions, error, text):
+    with counting(lengths=(3, 3)) as manager:
+        for form in (
+            np.array(actions),
+            actions,
+            torch.tensor(actions, dtype=torch.float64 if error is TypeError else None),
+        ):
+            with pytest.raises(error, match=text):
+                manager.step_block(form, [0, 1])
+        assert manager._vector.given == []
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_an_env_that_is_left_out_of_a_step_loses_its_episode(mode):
     with counting(mode, lengths=(9, 3)) as manager:
