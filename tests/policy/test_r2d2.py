@@ -407,7 +407,9 @@ class Asked(R2D2Policy):
         return super()._process_transition(obs, policy_output, timestep)
 
 
-def test_states_are_collected_as_columns_and_equal_those_that_the_policy_is_asked_for():
+def test_states_are_collected_as_columns_and_equal_those_that_the_policy_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
     def run(cls):
         mode = make_policy("collect", cls=cls, n_sample=4).collect_mode
         np.random.seed(0)
