@@ -121,15 +121,17 @@ class Rollout:
         self._pending: dict[int, tuple[Batch, Mapping[int, Any]]] = {}
         self._stale: set[int] = set()  # envs that have yet to answer an actor that was replaced
         self._is_first_look = True  # since `run` was called
-        # Of each env: steps and seconds of the running episode, its number, and what the env returned last, a row of
-        # one of `_returned`.
+        # Of each env: steps and seconds of the running episode, and its number.
         count = env.env_num
+        self._every = list(range(count))
         self._steps: IntArray = np.zeros(count, np.int64)
         self._seconds = np.zeros(count)
         self._episodes: IntArray = np.zeros(count, np.int64)
-        self._place: IntArray = np.full((count, 2), -1)
+        # The observations that envs returned before `_last`: by number, and of each env the number and the row there.
         self._returned: dict[int, Batch] = {}
-        self._rounds = 0
+        self._place: IntArray = np.full((count, 2), -1)
+        self._returns = 0
+        self._shown: dict[int, Any] = {}  # what envs show after a gap
         self._use(actor, listeners)
 
     def _use(self, actor: Actor, listeners: Sequence[Listener]) -> None:
@@ -241,10 +243,6 @@ class Rollout:
         self._pending.clear()
         self._stale.clear()
 
-    def _forget_returned(self) -> None:
-        self._returned.clear()
-        self._place[:] = -1
-
     def _interrupt(self) -> None:
         """The next observations may not follow the last step that was recorded."""
         self._ready = self._last = None
@@ -300,18 +298,28 @@ class Rollout:
             if ready.episodes[row] != self._episodes[env_id]:
                 self._restarted(env_id)
                 continue
-            number, place = self._place[env_id].tolist()
-            if number < 0:
+            returned = self._returned_by(env_id)
+            if returned is None:
                 continue
             rows = node_rows(ready.obs) if rows is None else rows
-            if is_same(self._returned[number].rows[place], rows[row]):
+            if is_same(returned, rows[row]):
                 continue
             if self._is_first_look and not isinstance(self._env, DictBlocks):  # it cannot tell
                 self._restarted(env_id)
                 continue
             for listener in self._listeners:
                 listener.on_gap(env_id)
-            self._place[env_id] = -1
+            self._shown[env_id] = rows[row]
+
+    def _returned_by(self, env_id: int) -> Any:
+        """What an env in mid-episode returned last, or showed after a gap; None if that is not known."""
+        if env_id in self._shown:
+            return self._shown[env_id]
+        last = self._last
+        if last is not None and env_id in last.env_ids:
+            return last.rows[last.env_ids.index(env_id)]
+        number, row = self._place[env_id].tolist()
+        return self._returned[number].rows[row] if number in self._returned else None
 
     def _observed(self, ready: Ready, env_ids: list[int]) -> Batch:
         """What these of the envs that are ready show."""
@@ -348,8 +356,12 @@ class Rollout:
     def _step(self, obs: Batch | None, output: Mapping[int, Any], actions: Sequence[Any], start: float) -> bool:
         """Step these envs and record what has been answered; return whether anything has."""
         try:
+            before = self._version
             step: BlockStep = self._blocks.step_block(actions, [] if obs is None else obs.env_ids)
             self._version, self._ready = self._blocks.version, step.ready
+            # A manager counts its step once: another version tells of somebody else within the step.
+            if (type(before) is not int or self._version != before + 1) and self._has_reset(step):
+                self._version = None
             answered = len(step.env_ids)
             self._take_in(step, obs, output, start)
         except BaseException:
@@ -378,26 +390,42 @@ class Rollout:
         self._remember(step, next_obs)
         for on_steps in self._of_steps:
             on_steps(steps)
-        self._steps[step.ids] += 1
-        self._seconds[step.ids] += (perf_counter() - start) / len(step.env_ids)
+        seconds = (perf_counter() - start) / len(step.env_ids)
+        if step.env_ids == self._every:
+            self._steps += 1
+            self._seconds += seconds
+        else:
+            self._steps[step.ids] += 1
+            self._seconds[step.ids] += seconds
         if step.any_ends:
             self._finish(step)
 
     def _remember(self, step: BlockStep, next_obs: Batch) -> None:
+        last = self._last
+        if last is not None and last.env_ids != step.env_ids:
+            self._put_aside(last)
+        for env_id in [env_id for env_id in self._shown if env_id in step.env_ids]:
+            del self._shown[env_id]
         self._last, self._checked = next_obs, next_obs.node
-        ready, count = step.ready, len(step.env_ids)
-        episodes = ready.episodes if ready is not None else self._blocks.episodes_of(step.env_ids)
-        if ((episodes != self._episodes[step.ids]) & ~step.ends).any():  # a reset within the step
-            self._version = None
-        self._rounds = number = self._rounds + 1
-        self._returned[number] = next_obs
-        self._place[step.ids, 0] = number
-        self._place[step.ids, 1] = np.arange(count)
-        if count == len(self._steps):
-            self._returned = {number: next_obs}
-        elif len(self._returned) > 2 * len(self._steps):
+
+    def _put_aside(self, returned: Batch) -> None:
+        self._returns += 1
+        self._returned[self._returns] = returned
+        self._place[returned.env_ids, 0] = self._returns
+        self._place[returned.env_ids, 1] = np.arange(len(returned.env_ids))
+        if len(self._returned) > 2 * len(self._every):
             known = set(self._place[:, 0].tolist())
-            self._returned = {key: batch for key, batch in self._returned.items() if key in known}
+            self._returned = {number: batch for number, batch in self._returned.items() if number in known}
+
+    def _forget_returned(self) -> None:
+        self._returned.clear()
+        self._shown.clear()
+
+    def _has_reset(self, step: BlockStep) -> bool:
+        """Whether an env was reset within its step, besides those whose episode has ended."""
+        ready = step.ready
+        episodes = ready.episodes if ready is not None else self._blocks.episodes_of(step.env_ids)
+        return bool(((episodes != self._episodes[step.ids]) & ~step.ends).any())
 
     def _finish(self, step: BlockStep) -> None:
         rows = np.flatnonzero(step.ends)
@@ -408,7 +436,6 @@ class Rollout:
         self.actor.reset(ended.env_ids)
         self._steps[ids] = 0
         self._seconds[ids] = 0.0
-        self._place[ids] = -1
 
     def _without_unasked(self, step: BlockStep) -> BlockStep:
         """The steps of envs that the present actor acted on; the others answer an actor that was replaced."""
@@ -454,4 +481,3 @@ class Rollout:
         self._pending.pop(env_id, None)
         self._steps[env_id] = 0
         self._seconds[env_id] = 0.0
-        self._place[env_id] = -1

@@ -77,7 +77,7 @@ class TrajectoryBlock:
         self._at: IntArray = np.full(self._env_num, -1)  # the row of what each env shows; -1 if it is not here
         self._count = self._obs_count = 0
         # What is written a round at a time, and what it is joined to when somebody needs it.
-        self._rounds: list[_Round] = []
+        self._rounds: list[tuple[Any, ...]] = []  # the fields of a `_Round`, with one `collect_iter` for all rows
         self._obs_parts: list[Node] = []
         self._column_parts: dict[str, list[Node]] = {}
         self._dicts: list[dict[str, Any]] | None = None  # transitions that a policy has put together
@@ -133,8 +133,7 @@ class TrajectoryBlock:
         self._obs_parts.append(next_obs)
         self._obs_count += count
         self._at[ids] = after
-        iterations = np.full(count, collect_iter, np.int64)
-        self._rounds.append(_Round(ids, at, after, self._piece[ids], codes, iterations))
+        self._rounds.append((ids, at, after, self._piece[ids], codes, collect_iter))
         self.lengths[ids] += 1
 
     def close(self, ids: IntArray, has_ended: np.ndarray) -> None:
@@ -259,8 +258,13 @@ class TrajectoryBlock:
         """Join the rounds."""
         if not self._rounds:
             return
-        known = [self._rows, *self._rounds] if len(self._rows.ids) else self._rounds
-        self._rows = _Round(*(np.concatenate(parts) for parts in zip(*known, strict=True)))
+        *fields, iterations = zip(*self._rounds, strict=True)
+        counts = list(map(len, fields[0]))
+        fields.append((np.repeat(np.array(iterations, np.int64), counts),))
+        if len(self._rows.ids):
+            fields = [(known, *parts) for known, parts in zip(self._rows, fields, strict=True)]
+        joined: list[Any] = list(map(np.concatenate, fields))
+        self._rows = _Round(*joined)
         self._rounds = []
         obs_parts, self._obs_parts = self._obs_parts, []
         self._obs.append(obs_parts)
