@@ -323,6 +323,8 @@ def is_same(item: Any, other: Any) -> bool:
         return len(item) == len(other) and all(map(is_same, item, other))
     if isinstance(item, Mapping | list | tuple) or isinstance(other, Mapping | list | tuple):
         return False
+    if isinstance(item, np.ndarray) and isinstance(other, np.ndarray) and item.dtype == other.dtype == object:
+        return item.shape == other.shape and all(map(is_same, item.flat, other.flat))
     if isinstance(item, np.ndarray | torch.Tensor | np.generic | int | float):
         return np.array_equal(np.asarray(item), np.asarray(other))
     return bool(item == other)

@@ -234,3 +234,12 @@ def test_the_content_of_observations_is_compared():
 def test_observations_of_different_structure_differ(ragged):
     for other in (np.zeros(2), 1.0, {"a": np.zeros(2)}, "x"):
         assert not is_same(ragged, other) and not is_same(other, ragged)
+
+
+def test_arrays_of_objects_are_compared_item_by_item():
+    def made(value, text="a"):
+        return np.array([np.full(3, value), text], dtype=object)
+
+    assert is_same(made(1.0), made(1.0))
+    assert not is_same(made(1.0), made(2.0)) and not is_same(made(1.0), made(1.0, "b"))
+    assert not is_same(made(1.0), np.array([np.full(3, 1.0)], dtype=object))
