@@ -214,7 +214,8 @@ class Rollout:
         every = list(range(len(self._steps)))
         restarted = set(state["unanswered"])
         if isinstance(self._env, DictBlocks) and hasattr(type(self._env), "load_state_dict"):
-            restarted.update(np.flatnonzero(self._env.episodes_of(every) != self._episodes).tolist())
+            is_other = (self._env.episodes_of(every) != self._episodes) & (self._steps > 0)
+            restarted.update(np.flatnonzero(is_other).tolist())
         else:
             restarted.update(every)
         for env_id in sorted(restarted):

@@ -71,7 +71,7 @@ class SampleSerialCollector(SerialCollector):
             self._traj_len,
             share_next_obs=not self._deepcopy_obs,
             with_env_id=takes_env_id(policy),
-            keeps_ends=True,
+            keeps_events=True,
         )
         make_actor = StateActor if takes_state(policy) else SoloActor
         self._actor = make_actor(policy, self._transform_obs)
@@ -113,7 +113,7 @@ class SampleSerialCollector(SerialCollector):
         self._rollout.actor = SoloActor(self._policy, self._transform_obs) if random_collect else self._actor
         self._rollout.run(SampleQuota([self._cutter], n_sample), policy_kwargs or {})
         samples, steps = self._cutter.take()
-        self._statistics.note_pieces(self._cutter.take_ends())
+        self._statistics.note_pieces(self._cutter.take_events())
         self._count(steps, len(samples))
         if record_random_collect:
             self._output_log(train_iter)

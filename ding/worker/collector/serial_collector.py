@@ -165,20 +165,18 @@ class SerialCollector(SerialWorker, ISerialCollector):
         uncounted = self._uncounted_steps() if self._is_prepared else 0
         if not self._is_prepared or self._statistics.players != self._players:
             self._statistics = EpisodeStatistics(self._players, self._awaits_samples)
+        self._statistics.forget_pieces()
         actor, listeners = self._plugs(begins_episodes or not self._is_prepared)
+        # The statistics come first: an episode that they refuse ends for no listener.
+        listeners = [self._statistics, *listeners]
         if self._recorder is not None:
             self._recorder.steps = uncounted
         if self._is_prepared and not begins_episodes:
-            self._rollout.replace(actor, [*listeners, self._statistics])
+            self._rollout.replace(actor, listeners)
             return
         self._is_prepared = True
         self._statistics.train_samples.clear()
-        self._rollout = Rollout(
-            self._env,
-            actor,
-            [*listeners, self._statistics],
-            info=self._logger.info,
-        )
+        self._rollout = Rollout(self._env, actor, listeners, info=self._logger.info)
 
     @abstractmethod
     def _read_policy(self) -> None:

@@ -51,8 +51,8 @@ def _returns(ended: Ended) -> list[float]:
     return [episode_return(info, env_id) for env_id, info in zip(ended.env_ids, ended.infos, strict=True)]
 
 
-# How a piece of trajectory ends: within an episode, with it, or with an episode that is void.
-GOES_ON, ENDED, VOID = "goes on", "ended", "void"
+# What happens to an env: a piece of its trajectory becomes samples, its episode ends, or is void.
+PIECE, ENDED, VOID = "piece", "ended", "void"
 
 MAX_EPISODE_STEPS = 1_000_000  # of an evaluation, unless the config says otherwise
 
@@ -185,24 +185,20 @@ class EpisodeStatistics(Listener):
         self.finished += len(env_ids)
         self.seconds += sum(seconds)
 
-    def note_pieces(self, pieces: Iterable[tuple[int, str, int]]) -> None:
-        """Count the samples that were made of pieces, by their episodes.
-
-        Args:
-            pieces: `(env_id, how it ended, number of samples)`, in the order of their ends; see `TrajectoryCutter`.
-        """
-        for env_id, how, number in pieces:
-            if how == VOID:
-                self.train_samples.pop(env_id, None)
+    def note_pieces(self, events: Iterable[tuple[int, str, int]]) -> None:
+        """Count the samples that were made of pieces, by their episodes; see `TrajectoryCutter.take_events`."""
+        for env_id, what, number in events:
+            if what == PIECE:
+                self.train_samples[env_id] += number
                 continue
-            total = self.train_samples[env_id] + number
-            if how == ENDED:
-                self.train_samples.pop(env_id, None)
+            total = self.train_samples.pop(env_id, 0)
+            if what == ENDED:
                 self._samples += total
-                if self._awaiting[env_id]:
-                    self._awaiting[env_id].popleft()["train_sample"] = total
-            else:
-                self.train_samples[env_id] = total
+                self._awaiting[env_id].popleft()["train_sample"] = total
+
+    def forget_pieces(self) -> None:
+        """The samples of the episodes that await theirs are lost."""
+        self._awaiting.clear()
 
     def take_finished(self) -> tuple[int, float]:
         """Number and total duration (seconds) of the episodes that ended since the last call."""

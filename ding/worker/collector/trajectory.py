@@ -13,9 +13,9 @@ from ding.torch_utils.data_helper import to_tensor
 from ding.utils.data.plain_columns import samples_of_state, samples_state
 from ding.utils.data.samples import SHARED_DTYPES, Column, IntArray, Kind, Node, columns_of, pack, whole_of
 from ding.utils.msgpack_helper import can_pack
-from ding.worker.collector.batch import Batch, Steps, as_tensor
+from ding.worker.collector.batch import Batch, Ended, Steps, as_tensor
 from ding.worker.collector.rollout import Listener
-from ding.worker.collector.statistics import ENDED, GOES_ON, VOID
+from ding.worker.collector.statistics import ENDED, PIECE, VOID
 from ding.worker.collector.trajectory_block import IN_COLUMN, TrajectoryBlock
 
 INF = float("inf")
@@ -128,7 +128,7 @@ class TrajectoryCutter(Listener):
         on_samples: called with `(env_id, samples)` when a piece has become samples, which are kept nowhere then.
         make_samples: given `(env_id, transitions)`, makes what a piece adds to the data, instead of the policy; a piece
             is then a whole episode.
-        keeps_ends: keep what `take_ends` returns.
+        keeps_events: keep what `take_events` returns.
 
     Attributes:
         pieces: the samples that were not taken yet, piece by piece, or of several pieces at once.
@@ -146,7 +146,7 @@ class TrajectoryCutter(Listener):
         with_env_id: bool = False,
         on_samples: Callable[[int, list[Any]], None] | None = None,
         make_samples: Callable[[int, list[dict[str, Any]]], list[Any]] | None = None,
-        keeps_ends: bool = False,
+        keeps_events: bool = False,
     ) -> None:
         from ding.policy.modes import plain_output_keys, takes_pieces  # here: importing the workers loads no policies
 
@@ -157,10 +157,10 @@ class TrajectoryCutter(Listener):
         self._with_env_id = with_env_id
         self._on_samples = on_samples
         self._make_samples = make_samples
-        self._keeps_ends = keeps_ends
+        self._keeps_events = keeps_events
         self._block = TrajectoryBlock(env_num, share_next_obs)
-        self._ends: list[tuple[int, str]] = []  # of the closed pieces, and of what is void, in order
-        self._made: list[tuple[int, str, int]] = []  # the same of those that have become samples, with their number
+        self._events: list[tuple[int, str]] = []  # since the first of the closed pieces: those, and ends of episodes
+        self._noted: list[tuple[int, str, int]] = []  # the same before it, with the numbers of samples
         self._empty_pieces = 0
         self.collect_iter = 0
         self.level_seeds: Any = None
@@ -189,13 +189,13 @@ class TrajectoryCutter(Listener):
         samples: Any = whole_of([piece for piece in taken if len(piece)])
         return samples, steps
 
-    def take_ends(self) -> list[tuple[int, str, int]]:
-        """`(env_id, how it ended, number of samples)` of the pieces that became samples since the last call.
+    def take_events(self) -> list[tuple[int, str, int]]:
+        """`(env_id, what it was, number of samples)` of the pieces that became samples since the last call, in order.
 
-        In between are, with 0 samples, the envs whose episode was `VOID`.
+        In between are, with 0 samples, the envs whose episode `ENDED` or was `VOID`.
         """
-        made, self._made = self._made, []
-        return made
+        noted, self._noted = self._noted, []
+        return noted
 
     def keep(self, number: int) -> None:
         """Throw away the pieces after the first `number`."""
@@ -210,7 +210,7 @@ class TrajectoryCutter(Listener):
         pieces = [samples_state(piece) for piece in self.pieces]
         return {
             "fragments": self._block.state_dict(),
-            "ends": list(self._ends),
+            "events": list(self._events),
             "pieces": pieces if can_pack(pieces) else None,
             "steps": self.steps,
             "empty_pieces": self._empty_pieces,
@@ -220,9 +220,9 @@ class TrajectoryCutter(Listener):
         problems = self._block.load_state_dict(state["fragments"])
         if state["pieces"] is None:
             problems.append("samples that were not collected yet hold values that are not plain; they are dropped")
-        self._ends, self._made = [], []
+        self._events, self._noted = [], []
         if self._block.closed_rows:
-            self._ends = [(env_id, how) for env_id, how in state["ends"]]
+            self._events = [(env_id, what) for env_id, what in state["events"]]
         self.pieces = [samples_of_state(piece) for piece in state["pieces"] or ()]
         self.count = sum(map(len, self.pieces))
         self.steps, self._empty_pieces = state["steps"], state["empty_pieces"]
@@ -243,9 +243,12 @@ class TrajectoryCutter(Listener):
         if closes.any():
             self._close(ids[closes], steps.ends[closes])
 
+    def on_ends(self, ended: Ended) -> None:
+        self._note(ended.env_ids, ENDED)
+
     def on_abnormal(self, env_id: int) -> None:
         self._block.drop([env_id])
-        self._note_void(env_id)
+        self._note([env_id], VOID)
 
     def on_gap(self, env_id: int) -> None:
         if self._make_samples is None and self._block.lengths[env_id]:
@@ -259,16 +262,16 @@ class TrajectoryCutter(Listener):
             self._block.drop([env_id])  # no episode
         else:
             self.on_gap(env_id)
-        self._note_void(env_id)
+        self._note([env_id], VOID)
 
     def on_interrupt(self) -> None:
         self.clear()  # a piece with a gap would make wrong samples; those made before are kept
 
-    def _note_void(self, env_id: int) -> None:
-        if self._ends:
-            self._ends.append((env_id, VOID))
-        elif self._keeps_ends:
-            self._made.append((env_id, VOID, 0))
+    def _note(self, env_ids: Sequence[int], what: str) -> None:
+        if self._events:
+            self._events += [(env_id, what) for env_id in env_ids]
+        elif self._keeps_events:
+            self._noted += [(env_id, what, 0) for env_id in env_ids]
 
     def _plain_columns(self, steps: Steps, output_keys: Sequence[str]) -> dict[str, Node]:
         """What policy and env return of a round besides observations and ends."""
@@ -305,9 +308,7 @@ class TrajectoryCutter(Listener):
 
     def _close(self, ids: IntArray, has_ended: np.ndarray) -> None:
         self._block.close(ids, has_ended)
-        self._ends += [
-            (env_id, ENDED if ends else GOES_ON) for env_id, ends in zip(ids.tolist(), has_ended.tolist(), strict=False)
-        ]
+        self._events += [(env_id, PIECE) for env_id in ids.tolist()]
         if not self._may_wait():
             self._make()
 
@@ -326,15 +327,15 @@ class TrajectoryCutter(Listener):
             self._block.drop_closed()
             self.pieces.append(samples)
             self.count += len(samples)
-        ends, self._ends = self._ends, []
+        events, self._events = self._events, []
         pieces: Iterator[Any] = iter(numbers if table is not None else self._block.take_closed())
-        for env_id, how in ends:
+        for env_id, what in events:
             number = 0
-            if how != VOID:
+            if what == PIECE:
                 number = next(pieces) if table is not None else self._make_of(env_id, next(pieces))
                 self._empty_pieces = 0 if number else self._empty_pieces + 1
-            if self._keeps_ends:
-                self._made.append((env_id, how, number))
+            if self._keeps_events:
+                self._noted.append((env_id, what, number))
             if self._empty_pieces >= MAX_EMPTY_FLUSHES:
                 raise RuntimeError(
                     f"policy.get_train_sample made no sample of {self._empty_pieces} trajectory pieces in a row; "

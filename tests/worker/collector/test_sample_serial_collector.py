@@ -848,3 +848,27 @@ def test_train_samples_are_counted_to_the_episode_that_they_are_of():
     # Each piece of up to three steps makes one sample, so an episode of 4 steps makes two, and one of 6 steps too.
     assert (values["episode_count"], values["train_sample_count"], values["avg_sample_per_episode"]) == (3, 6, 2.0)
     assert values["total_train_sample_count"] == 8 and values["avg_train_sample_per_sec"] > 0
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_train_samples_are_counted_to_their_episode_after_an_exception_and_with_new_envs(waits):
+    policy = ScriptedPolicy(n_sample=100)
+    if waits:
+        cfg = DQNPolicy.default_config()
+        cfg.model = EasyDict(obs_shape=3, action_shape=2, encoder_hidden_size_list=[8])
+        cfg.collect.n_sample = 100
+        policy = DQNPolicy(cfg, enable_field=["collect"]).collect_mode._replace(forward=policy.forward)
+
+    def mark(env_id, episode, step):
+        if (episode, step) == (1, 1) and not failed:
+            failed.append(True)
+            raise ZeroDivisionError
+        return {}
+
+    failed = []
+    collector, _, _ = build(lengths=(3,), policy=policy, mark=mark)
+    with pytest.raises(ZeroDivisionError):
+        collector.collect(6)
+    collector.reset_env(FakeManager([2]))  # the samples of the former envs are lost
+    collector.collect(4)
+    assert [(entry["step"], entry["train_sample"]) for entry in collector._episode_info][1:] == [(2, 2), (2, 2)]

@@ -354,7 +354,7 @@ def test_samples_and_episodes_that_an_exception_has_left_go_on(manager):
         with pytest.raises(ValueError, match="broken"):
             one.collect(**amount)
         state = told(one, its)
-        assert state["worker"]["rollout"]["listeners"][0]["pieces"]
+        assert state["worker"]["rollout"]["listeners"][1]["pieces"]
         goes_on = [one.collect(**amount) for _ in range(3)]
         assert put_back(other, others, state) == []
         assert differences(as_dicts(goes_on), [as_dicts(other.collect(**amount)) for _ in range(3)]) == []
@@ -585,3 +585,20 @@ def test_the_best_metric_goes_on():
     assert other.load_state_dict(odd.state_dict()) == [
         "the best result so far is not made of plain values; it is forgotten"
     ]
+
+
+def test_an_env_at_the_start_of_an_episode_is_no_reason_to_reset_the_policy():
+    class Counted(Gambler):
+        resets = 0
+
+        def reset(self, env_ids=None):
+            self.resets += 1
+            super().reset(env_ids)
+
+    (one, its), (other, others) = (
+        built(SampleSerialCollector, BaseEnvManager, [Walk] * 2, Counted(unroll_len=2)) for _ in range(2)
+    )
+    resets = others[0].resets
+    assert put_back(other, others, told(one, its)) == [] and others[0].resets == resets
+    one.close()
+    other.close()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ding.envs.env_manager.block import BlockStep
 from ding.worker.collector.batch import Ended
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
-from ding.worker.collector.statistics import ENDED, GOES_ON, VOID, EpisodeStatistics, ReturnSummary, per
+from ding.worker.collector.statistics import ENDED, PIECE, VOID, EpisodeStatistics, ReturnSummary, per
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
 
 
@@ -58,16 +58,16 @@ def ended(env_id, length, seconds, value=1.0):
 
 def test_the_samples_of_an_episode_count_whenever_they_are_made():
     statistics = EpisodeStatistics(awaits_samples=True)
-    statistics.note_pieces([(0, GOES_ON, 2), (1, GOES_ON, 5)])
+    statistics.note_pieces([(0, PIECE, 2), (1, PIECE, 5)])
     assert statistics.summary()["train_sample_count"] == 0 and statistics.train_samples == {0: 2, 1: 5}
     statistics.on_ends(ended(0, 4, 0.5))
-    statistics.note_pieces([(0, ENDED, 1)])
+    statistics.note_pieces([(0, PIECE, 1), (0, ENDED, 0)])
     summary = statistics.summary()
     assert (summary["train_sample_count"], summary["avg_sample_per_episode"]) == (3, 3.0)
     assert summary["avg_train_sample_per_sec"] == 6.0
     statistics.on_ends(ended(0, 4, 0.5))  # an episode without samples, not the last one's again
     statistics.on_ends(ended(1, 4, 1.0))
-    statistics.note_pieces([(0, ENDED, 0), (1, ENDED, 0), (1, GOES_ON, 7)])
+    statistics.note_pieces([(0, ENDED, 0), (1, ENDED, 0), (1, PIECE, 7)])
     summary = statistics.summary()
     assert (summary["train_sample_count"], summary["avg_sample_per_episode"]) == (8, 8 / 3)
     assert summary["avg_train_sample_per_sec"] == 4.0
@@ -81,7 +81,7 @@ def test_the_samples_of_an_episode_count_whenever_they_are_made():
 
 def test_the_samples_of_a_void_episode_do_not_count():
     statistics = EpisodeStatistics(awaits_samples=True)
-    statistics.note_pieces([(0, GOES_ON, 3), (0, VOID, 0), (0, GOES_ON, 2)])
+    statistics.note_pieces([(0, PIECE, 3), (0, VOID, 0), (0, PIECE, 2)])
     statistics.on_ends(ended(0, 4, 0.5))
     statistics.note_pieces([(0, ENDED, 0)])
     assert statistics.summary()["train_sample_count"] == 2
