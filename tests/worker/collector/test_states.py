@@ -589,16 +589,16 @@ def test_the_best_metric_goes_on():
 
 def test_an_env_at_the_start_of_an_episode_is_no_reason_to_reset_the_policy():
     class Counted(Gambler):
-        resets = 0
+        times_reset = 0
 
         def reset(self, env_ids=None):
-            self.resets += 1
+            self.times_reset += 1
             super().reset(env_ids)
 
     (one, its), (other, others) = (
         built(SampleSerialCollector, BaseEnvManager, [Walk] * 2, Counted(unroll_len=2)) for _ in range(2)
     )
-    resets = others[0].resets
-    assert put_back(other, others, told(one, its)) == [] and others[0].resets == resets
+    times = others[0].times_reset
+    assert put_back(other, others, told(one, its)) == [] and others[0].times_reset == times
     one.close()
     other.close()
