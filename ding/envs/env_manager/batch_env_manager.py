@@ -14,7 +14,7 @@ from easydict import EasyDict
 from ding.envs.common.gym_compat import spaces_like
 from ding.envs.env.gymnasium_spaces import float32_space, reward_space_of
 from ding.envs.env_manager.base_env_manager import BaseEnvManager, EnvNotReadyError, EnvState, ResetParam
-from ding.envs.env_manager.block import BlockStep, BoolArray, InfoColumns, Ready, end_codes
+from ding.envs.env_manager.block import TOLD, BlockStep, BoolArray, InfoColumns, Ready, end_codes
 from ding.envs.env_manager.env_seeds import Seeds
 from ding.envs.env_manager.env_state import Restored
 from ding.utils.config_helper import ConfigError, Setting, Settings, instance_of, integer
@@ -140,6 +140,7 @@ class BatchEnvManager(BaseEnvManager):
     """
 
     simulator = "the simulator"  # in messages
+    _begins_with_steps = False  # envs whose episodes have ended begin others during steps, or in `wait_another`
     settings = Settings(
         {
             "env_id": Setting(
@@ -159,7 +160,10 @@ class BatchEnvManager(BaseEnvManager):
         self._env_states = EnvStates(count)
         self._state_numbers = self._env_states.numbers
         self._actions = ActionBatches(self._action_space)
+        self._idle = np.repeat(self._actions.idle[None], count, axis=0)
         self._all_ids = np.arange(count)
+        self._all_ids.flags.writeable = False
+        self._told: tuple[Ready, int] | None = None  # what was ready last, and as of which version
         self._returns = np.zeros(count)
         self._shown: Node = None  # E rows: what each env returned last
         self._is_shown_shared = False  # somebody else has these rows
@@ -217,15 +221,18 @@ class BatchEnvManager(BaseEnvManager):
     @property
     def ready_obs_id(self) -> list[int]:
         """Ids of the envs that wait for an action."""
-        env_ids: list[int] = np.flatnonzero(self._ready_mask()).tolist()
+        env_ids: list[int] = np.flatnonzero(self._waiting()).tolist()
         return env_ids
 
     def ready_block(self, env_ids: Sequence[int] | None = None) -> Ready:
         """The envs that wait for an action, or those of `env_ids` that do."""
-        mask = self._ready_mask()
+        mask = self._waiting()
         ids = np.flatnonzero(mask) if env_ids is None else np.array([i for i in env_ids if mask[i]], np.int64)
+        ids = self._known(ids)
         obs = self._rows(ids) if len(ids) else Column(Kind.OBJECT, [])
-        return Ready(ids.tolist(), ids, obs, self._episodes[ids])
+        ready = Ready(ids.tolist(), ids, obs, self._episodes[ids])
+        self._told = ready, self.version
+        return ready
 
     def step(self, actions: Mapping[int, Any]) -> dict[int, Any]:
         """Act in the envs of `actions`; return the timesteps `{env_id: timestep}` of those that have answered.
@@ -244,14 +251,8 @@ class BatchEnvManager(BaseEnvManager):
         """Act in the envs `env_ids`; return the step of those that have answered; see `step`."""
         if self._closed:
             self._check_open()
-        ids = np.array(env_ids, np.int64)
-        batch = None
-        if env_ids:
-            if min(env_ids) < 0 or max(env_ids) >= self._env_num:
-                self._check_ids(env_ids)
-            if not self._ready_mask()[ids].all():
-                self._refuse(env_ids)
-            batch = self._actions.stack(actions, env_ids)
+        ids = self._checked_ids(env_ids)
+        batch = self._actions.stack(actions, env_ids) if env_ids else None
         self.version += 1
         step = self._exchange(batch, ids)
         if step is None:
@@ -261,7 +262,25 @@ class BatchEnvManager(BaseEnvManager):
         if step.env_ids == env_ids and np.count_nonzero(mask) == len(ids) and mask[ids].all():  # and no other waits
             obs = self._rows(ids) if step.any_ends else step.obs
             step.ready = Ready(step.env_ids, ids, obs, self._episodes[ids])
+            self._told = step.ready, self.version  # a step of just these envs need not be checked
         return step
+
+    def _checked_ids(self, env_ids: list[int]) -> IntArray:
+        """Check that these envs wait for an action; return them as an array."""
+        if self._told is not None and env_ids is self._told[0].env_ids and self.version == self._told[1]:
+            return self._told[0].ids
+        ids = np.array(env_ids, np.int64)
+        if env_ids:
+            if min(env_ids) < 0 or max(env_ids) >= self._env_num:
+                self._check_ids(env_ids)
+            if not self._ready_mask()[ids].all():
+                self._refuse(env_ids)
+        return self._known(ids)
+
+    def _known(self, ids: IntArray) -> IntArray:
+        """The array of all envs, if `ids` is equal to it: to recognise it again takes no time."""
+        is_all = len(ids) == self._env_num and bool((ids == self._all_ids).all())
+        return self._all_ids if is_all else ids
 
     @abstractmethod
     def _exchange(self, actions: np.ndarray | None, ids: IntArray) -> BlockStep | None:
@@ -272,10 +291,22 @@ class BatchEnvManager(BaseEnvManager):
         ready: BoolArray = self._state_numbers == RUN
         return ready
 
+    def _waiting(self) -> BoolArray:
+        """Which envs wait for an action; if none does, episodes are begun."""
+        mask = self._ready_mask()
+        if self._begins_with_steps and not mask.any() and self.wait_another():
+            mask = self._ready_mask()
+        return mask
+
+    def wait_another(self) -> bool:
+        """Wait until another env is ready; False, at once, if none will be."""
+        return False
+
     def _refuse(self, env_ids: list[int]) -> None:
+        ready = np.flatnonzero(self._ready_mask()).tolist()
         states = {env_id: state.name for env_id, state in self._env_states.items()}
         raise EnvNotReadyError(
-            f"actions are for envs {env_ids}, but only {self.ready_obs_id} are ready; current env state are: {states}"
+            f"actions are for envs {env_ids}, but only {ready} are ready; current env state are: {states}"
         )
 
     def _block(
@@ -296,8 +327,9 @@ class BatchEnvManager(BaseEnvManager):
         dones: BoolArray = terminated | truncated
         columns, rows_of = infos
         columns["terminated"], columns["truncated"] = terminated, truncated
-        self._returns[ids] += rewards
-        if dones.any():
+        self._returns[... if ids is self._all_ids else ids] += rewards
+        any_ends = bool(dones.any())
+        if any_ends:
             columns["eval_episode_return"], rows_of["eval_episode_return"] = self._returns[ids], dones
             ended = ids[dones]
             self._env_episode_count[ended] += 1
@@ -306,7 +338,8 @@ class BatchEnvManager(BaseEnvManager):
             self._state_numbers[ended] = np.where(is_last, DONE, follows)
         reward = Column(Kind.ARRAY, rewards.astype(np.float32, copy=False)[:, None])
         info = InfoColumns(columns, len(ids), rows_of)
-        return BlockStep(ids.tolist(), ids, obs, reward, dones, info, None, None, end_codes(terminated, truncated))
+        codes = end_codes(terminated, truncated) if any_ends else np.full(len(ids), TOLD, np.uint8)
+        return BlockStep(ids.tolist(), ids, obs, reward, dones, info, None, None, codes)
 
     def _begin(self, ids: IntArray) -> None:
         """Note that episodes of these envs have begun."""
@@ -317,7 +350,7 @@ class BatchEnvManager(BaseEnvManager):
     # What each env shows: a batch of all envs is kept as it is, and copied before rows of it are replaced.
 
     def _show(self, ids: IntArray, obs: Node) -> None:
-        if len(ids) == self._env_num and (ids == self._all_ids).all():
+        if ids is self._all_ids:
             self._shown, self._is_shown_shared = obs, True
             return
         if self._shown is None:
@@ -326,7 +359,7 @@ class BatchEnvManager(BaseEnvManager):
         self._is_shown_shared = False
 
     def _rows(self, ids: IntArray) -> Node:
-        if len(ids) == self._env_num and (ids == self._all_ids).all():
+        if ids is self._all_ids:
             self._is_shown_shared = True
             return self._shown
         return rows_of_node(self._shown, ids)

@@ -34,10 +34,11 @@ class PoolEnvManager(BatchEnvManager):
     `env_fn`. EnvPool makes the env itself, so an env section with wrappers or `act_scale` is refused.
 
     Unless `batch_size` is below the number of envs, `step` returns all timesteps of the envs that were acted in, and an
-    env whose episode has ended is reset within the step. With a smaller `batch_size`, `step` returns the `batch_size`
-    envs that are ready first, and an env whose episode has ended is ready again some steps later; at least `batch_size`
-    envs must be working then, so it is for a collector of samples, which acts in all envs that are ready.
-    `step({})` waits for envs that were acted in before.
+    env whose episode has ended begins the next one during the next step, so it is ready again one step later. While no
+    env is ready, `ready_obs` begins episodes. With a smaller `batch_size`, `step` returns the `batch_size` envs that
+    are ready first, and an env whose episode has ended is ready again some steps later; at least `batch_size` envs must
+    be working then, so it is for a collector of samples, which acts in all envs that are ready. `step({})` waits for
+    envs that were acted in before.
 
     Env i is seeded with `seed + i`, or its own entry of a list, when the pool is made: at `launch`, or at the next
     `reset()` after `seed`. EnvPool draws the episodes that follow from that seed. `info` has `env_id`, the bools
@@ -83,35 +84,64 @@ class PoolEnvManager(BatchEnvManager):
         self._library = _envpool()
         self._pool: Any = None
         self._batch_size = min(int(cfg["batch_size"] or self._env_num), self._env_num)
-        self._is_sync = self._batch_size == self._env_num
+        self._is_sync = self._begins_with_steps = self._batch_size == self._env_num
         self._owed = np.zeros(self._env_num, np.int64)  # by env the number of answers that EnvPool has yet to return
+        self._is_owed = False  # any of them may be more than 0
         spec = self._library.make_spec(self._task_id, **self._options)
         return self._task_id, spec.gymnasium_observation_space, spec.gymnasium_action_space
 
     def wait_another(self) -> bool:
         """Wait until another env is ready; False, at once, if none will be without a call."""
+        if self._is_sync:
+            return self._begin_next()
         ready = self.ready_obs_id
         while self.ready_obs_id == ready and self._owed.sum() >= self._batch_size:
             self._receive()
         return self.ready_obs_id != ready
 
+    def _begin_next(self) -> bool:
+        """Begin the next episodes of the envs whose last ones have ended; return whether there are such."""
+        ended = np.flatnonzero(self._state_numbers == RESET)
+        if self._is_owed or not len(ended):  # a step was interrupted: its answer would come now
+            return False
+        self._send(self._idle[ended], ended)
+        self._receive()
+        return True
+
     def _ready_mask(self) -> BoolArray:
-        ready: BoolArray = (self._state_numbers == RUN) & (self._owed == 0)
+        ready: BoolArray = self._state_numbers == RUN
+        if self._is_owed:
+            ready &= self._owed == 0
         return ready
 
-    # What EnvPool is given and returns. It answers every action and reset of an env once, in arrays of its own.
+    # What EnvPool is given and returns. It answers every action and reset of an env once, in arrays of its own. Any
+    # action resets an env whose episode has ended.
 
     def _exchange(self, actions: np.ndarray | None, ids: IntArray) -> BlockStep | None:
         if actions is not None:
+            if self._is_sync and len(ids) < self._env_num:
+                actions, ids = self._with_begins(actions, ids)
             self._send(actions, ids)
         step = None
-        while step is None and (self._owed[self._state_numbers == RUN] > 0).any():
+        while step is None and self._is_owed and (self._owed[self._state_numbers == RUN] > 0).any():
             step = self._receive()
         return step
 
+    def _with_begins(self, actions: np.ndarray, ids: IntArray) -> tuple[np.ndarray, IntArray]:
+        """Add the envs whose episodes have ended."""
+        asked = (self._state_numbers == RESET) & (self._owed == 0)
+        asked[ids] = True
+        everyone = np.flatnonzero(asked)
+        if len(everyone) == len(ids):
+            return actions, ids
+        batch = self._idle.copy()
+        batch[ids] = actions
+        return (batch, self._all_ids) if len(everyone) == self._env_num else (batch[everyone], everyone)
+
     def _send(self, actions: np.ndarray, ids: IntArray) -> None:
         self._pool.send(actions, ids.astype(np.int32))
-        self._owed[ids] += 1
+        self._owed[... if ids is self._all_ids else ids] += 1
+        self._is_owed = True
 
     def _receive(self) -> BlockStep | None:
         """Take in the next batch and return the step of its envs; None if it has only first observations."""
@@ -122,24 +152,26 @@ class PoolEnvManager(BatchEnvManager):
             )
         raw_obs, rewards, terminated, truncated, infos = self._pool.recv()
         infos.pop("players", None)
-        ids, obs = infos["env_id"].astype(np.int64), _node(raw_obs)
-        if self._is_sync:
-            self._owed[ids] = 0
+        ids, obs = self._known(infos["env_id"].astype(np.int64)), _node(raw_obs)
+        if self._is_sync:  # the answers to all that was sent
+            self._owed[:], self._is_owed = 0, False
+            self._show(ids, obs)
+            rows = self._state_numbers[ids] == RUN
+            if not rows.all():
+                self._begin(ids[~rows])
         else:
             rows = self._begin_and_select(ids, obs)
-            if not rows.any():
-                return None
-            if not rows.all():
-                ids, obs, infos = ids[rows], rows_of_node(obs, rows), _rows_of(infos, rows)
-                rewards, terminated, truncated = rewards[rows], terminated[rows], truncated[rows]
-        self._show(ids, obs)
+        if not rows.any():
+            return None
+        if not rows.all():
+            ids, obs, infos = ids[rows], rows_of_node(obs, rows), _rows_of(infos, rows)
+            rewards, terminated, truncated = rewards[rows], terminated[rows], truncated[rows]
+        if not self._is_sync:
+            self._show(ids, obs)
         step = self._block(ids, obs, rewards.astype(np.float32, copy=False), terminated, truncated, (infos, {}))
-        if step.any_ends:
+        if step.any_ends and not self._is_sync:
             ended = ids[self._state_numbers[ids] == RESET]
-            if self._is_sync:
-                self._reset_some(ended)
-            else:  # any action resets an env whose episode has ended
-                self._send(np.repeat(self._actions.idle[None], len(ended), axis=0), ended)
+            self._send(self._idle[ended], ended)
         return step
 
     def _begin_and_select(self, ids: IntArray, obs: Node) -> BoolArray:
@@ -169,6 +201,7 @@ class PoolEnvManager(BatchEnvManager):
     def _reset_all(self) -> None:
         self._state_numbers[:] = RESET
         self._owed += 1
+        self._is_owed = True
         self._pool.async_reset()
         while self._owed.sum() >= self._batch_size:
             self._receive()
@@ -203,7 +236,7 @@ class PoolEnvManager(BatchEnvManager):
 
     def _close_pool(self) -> None:
         pool, self._pool = self._pool, None
-        self._owed[:] = 0
+        self._owed[:], self._is_owed = 0, False
         if pool is not None:
             pool.close()
 
@@ -217,8 +250,10 @@ class PoolEnvManager(BatchEnvManager):
         return super()._close_envs()
 
     def _drop_episode(self, env_id: int, env_state: EnvState) -> None:
-        if self._is_sync or env_state not in (EnvState.RUN, EnvState.RESET):
+        if env_state not in (EnvState.RUN, EnvState.RESET):
             super()._drop_episode(env_id, env_state)
+        elif self._is_sync:  # an env of EnvPool in mid-episode would not be reset by the next step
+            super()._drop_episode(env_id, EnvState.RUN)
         else:  # it has just been reset, or is about to be
             self._episodes[env_id] += 1
 

@@ -73,6 +73,7 @@ class VectorEnvManager(BatchEnvManager):
     """
 
     simulator = "a vector env"
+    _begins_with_steps = True
     settings = Settings(
         {
             "vectorization_mode": Setting(
@@ -100,6 +101,7 @@ class VectorEnvManager(BatchEnvManager):
         self._device: torch.device | None = None  # of a vector env that speaks in tensors
         self._has_ended = np.zeros(self._env_num, np.bool_)  # in the last step of the vector env
         self._is_dropped = np.zeros(self._env_num, np.bool_)  # whose running episodes were, until they begin another
+        self._any_dropped = False
         self._vector: Any = self._make_vector()
         self._mode = self._read_mode()
         space = self._vector.single_observation_space
@@ -108,20 +110,15 @@ class VectorEnvManager(BatchEnvManager):
             raise ConfigError(f"a vector env with the observation space {space} is not supported; use 'subprocess'")
         return str(self._vector), space, self._vector.single_action_space
 
-    @property
-    def ready_obs_id(self) -> list[int]:
-        """Ids of the envs that wait for an action; see `ready_obs`."""
-        return self.ready_block().env_ids
-
-    def ready_block(self, env_ids: Sequence[int] | None = None) -> Ready:
-        """The envs that wait for an action, or those of `env_ids` that do; if none does, episodes are begun."""
-        if not self._ready_mask().any():
-            self.wait_another()
-        again = self._is_dropped & self._ready_mask()
-        if again.any():  # to the caller, it is as if another one had reset them
-            self.version += 1
-            self._is_dropped &= ~again
-        return super().ready_block(env_ids)
+    def _waiting(self) -> BoolArray:
+        mask = super()._waiting()
+        if self._any_dropped:
+            again = self._is_dropped & mask
+            if again.any():  # to the caller, it is as if another one had reset them
+                self.version += 1
+                self._is_dropped &= ~again
+                self._any_dropped = bool(self._is_dropped.any())
+        return mask
 
     def wait_another(self) -> bool:
         """Drop the running episodes and wait until another env is ready; False, at once, if none will be."""
@@ -142,7 +139,7 @@ class VectorEnvManager(BatchEnvManager):
 
     def _step_vector(self, actions: np.ndarray | None, ids: IntArray) -> BlockStep | None:
         """Step the vector env; return the step of the envs `ids`, None if there are none."""
-        is_all, had_ended = len(ids) == self._env_num and bool((ids == self._all_ids).all()), self._has_ended
+        is_all, had_ended = ids is self._all_ids, self._has_ended
         if not is_all:
             actions = self._with_idle(actions, ids)
         obs, rewards, terminated, truncated, infos = self._vector.step(self._to_vector(actions))
@@ -161,21 +158,24 @@ class VectorEnvManager(BatchEnvManager):
             own = obs if is_all else rows_of_node(obs, ids)
             step = self._block(ids, own, rewards[rows], terminated[rows], truncated[rows], columns)
         begun = had_ended if self._mode is Autoreset.NEXT_STEP else ended
-        self._begin(np.flatnonzero(begun & (self._state_numbers == RESET)))
+        if begun.any():
+            self._begin(np.flatnonzero(begun & (self._state_numbers == RESET)))
         return step
 
     def _with_idle(self, actions: np.ndarray | None, ids: IntArray) -> np.ndarray:
         """An action for each env; the running episodes of envs that are not acted in are dropped."""
-        batch: np.ndarray = np.repeat(self._actions.idle[None], self._env_num, axis=0)
+        batch = self._idle.copy()
         left_out = self._ready_mask()
         if actions is not None:
             batch[ids], left_out[ids] = actions, False
-        self._drop(left_out)
+        if left_out.any():
+            self._drop(left_out)
         return batch
 
     def _drop(self, mask: BoolArray) -> None:
         self._state_numbers[mask] = RESET
         self._is_dropped |= mask
+        self._any_dropped, self._told = True, None
 
     def _to_vector(self, actions: Any) -> Any:
         return actions if self._device is None else torch.as_tensor(actions, device=self._device)

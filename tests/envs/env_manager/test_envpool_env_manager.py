@@ -17,7 +17,7 @@ from ding.envs import GymnasiumEnv, PoolEnvManager, create_env_manager
 from ding.example.cartpole_dqn import cartpole_dqn_config, cartpole_dqn_create_config
 from ding.utils.config_helper import ConfigError
 from ding.worker import InteractionSerialEvaluator, SampleSerialCollector
-from tests.envs.env_manager.fake_envpool import FakeEnvpool
+from tests.envs.env_manager.fake_envpool import LENGTHS, FakeEnvpool
 from tests.envs.env_manager.scripted_env import act, shown
 from tests.fakes import FakeWriter, ScriptedPolicy
 
@@ -80,7 +80,7 @@ def test_a_timestep_has_what_envpool_returned_of_its_own_env(library):
         assert library.pools[0].actions == [[1], [], [3]]
 
 
-def test_an_episode_that_ends_is_followed_by_the_next_without_a_step_in_between(library):
+def test_an_episode_that_ends_is_followed_by_the_next_during_the_next_step(library):
     with launched() as manager:
         act(manager), act(manager, 0, 1)
         timesteps = manager.step({0: 0, 2: 0})
@@ -89,9 +89,74 @@ def test_an_episode_that_ends_is_followed_by_the_next_without_a_step_in_between(
             (2, [12, 0, 2], False),
         ]
         assert timesteps[0].info["eval_episode_return"] == 6.0
-        assert shown(manager) == {0: [10, 1, 0], 1: [11, 0, 2], 2: [12, 0, 2]}
+        assert (shown(manager), manager.env_state_done(0)) == ({1: [11, 0, 2], 2: [12, 0, 2]}, False)
+        with pytest.raises(AssertionError, match=r"actions are for envs \[0\], but only \[1, 2\] are ready.*RESET"):
+            act(manager, 0)
+        timesteps = manager.step({1: 5})
+        assert [(i, t.obs.tolist(), t.info["eval_episode_return"]) for i, t in timesteps.items()] == [
+            (1, [11, 0, 3], 6.0)
+        ]
+        assert shown(manager) == {0: [10, 1, 0], 2: [12, 0, 2]}
+        assert manager.episodes_of([0, 1, 2]).tolist() == [2, 1, 1]
         assert act(manager, 0) == {0: ([10, 1, 1], False)}
-        assert manager.step({1: 0})[1].info["eval_episode_return"] == 6.0
+        assert shown(manager) == {0: [10, 1, 1], 1: [11, 1, 0], 2: [12, 0, 2]}
+        assert library.pools[0].actions == [[0, 0, 0, 0], [1, 1, 5], [2, 0]]
+
+
+@pytest.mark.parametrize("look", ["ready_obs", "ready_obs_id", "ready_block", "wait_another"])
+def test_when_all_episodes_have_ended_at_once_the_next_ones_begin_when_that_is_asked_for(library, look):
+    with launched(2, env_id="One-v0") as manager:
+        for number in range(2, 5):
+            assert all(done for _, done in act(manager).values())
+            found = getattr(manager, look)
+            assert (found() if callable(found) else found) is not None
+            assert shown(manager) == {0: [10, number - 1, 0], 1: [11, number - 1, 0]}
+            assert manager.episodes_of([0, 1]).tolist() == [number, number]
+        assert manager.wait_another() is False
+    with launched(2, env_id="One-v0", episode_num=2) as manager:
+        act(manager), act(manager)
+        assert (manager.ready_obs, manager.wait_another(), manager.done) == ({}, False, True)
+    with launched(2, env_id="One-v0", auto_reset=False) as manager:
+        act(manager)
+        assert (manager.ready_obs, manager.wait_another(), manager.done) == ({}, False, False)
+
+
+def test_an_env_that_is_reset_after_its_end_begins_one_episode_only(library):
+    with launched(2) as manager:
+        for _ in range(3):
+            timesteps = act(manager)
+        assert [done for _, done in timesteps.values()] == [True, True]
+        manager.reset({1: None})
+        assert shown(manager) == {1: [11, 1, 0]}
+        assert act(manager) == {1: ([11, 1, 1], False)}
+        assert shown(manager) == {0: [10, 1, 0], 1: [11, 1, 1]}
+        assert manager.episodes_of([0, 1]).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("length", ["One-v0", "Three-v0"])
+@pytest.mark.parametrize("limit", [None, 2])
+def test_a_collector_gets_every_step_once_and_none_across_episodes(library, length, limit, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    kwargs = {} if limit is None else {"max_episode_steps": limit}
+    manager = PoolEnvManager({"env_id": length, "env_num": 3, "kwargs": kwargs})
+    policy = ScriptedPolicy(n_sample=10)
+    collector = SampleSerialCollector(SampleSerialCollector.default_config(), manager, policy, FakeWriter(), "exp")
+    samples = collector.collect(drop_extra=False)
+    manager.reset({1: None})  # by another caller, in mid-episode or after an end
+    samples += [sample for _ in range(3) for sample in collector.collect(drop_extra=False)]
+    collector.close()
+    end, (pool,) = min(LENGTHS[length], limit or 9), library.pools
+    steps = {seed: [] for seed in range(3)}
+    for sample in samples:
+        seed, episode, step = map(int, sample["obs"].tolist())
+        assert sample["next_obs"].tolist() == [seed, episode, step + 1]
+        assert sample["done"] is (step + 1 == end)
+        steps[seed].append((episode, step))
+    for seed in (0, 2):
+        assert steps[seed] == [divmod(k, end) for k in range(len(steps[seed]))]
+    assert len(set(steps[1])) == len(steps[1])
+    for seed in range(3):  # the collector holds back a running episode
+        assert len(pool.actions[seed]) - end < len(steps[seed]) <= len(pool.actions[seed])
 
 
 def test_a_time_limit_is_told_from_a_true_end(library):
