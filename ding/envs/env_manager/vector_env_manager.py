@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 from ding.envs.env.gymnasium_source import GymnasiumSource, resolve_id
 from ding.envs.env.gymnasium_spaces import as_observation
 from ding.envs.env_manager.batch_env_manager import RESET, BatchEnvManager, refuse_foreign, rows_of_node, with_rows_put
-from ding.envs.env_manager.block import BlockStep, BoolArray, InfoColumns, Ready, stacked
+from ding.envs.env_manager.block import BlockStep, BoolArray, InfoColumns, stacked
 from ding.utils.child_helper import forget_secrets, without_secrets
 from ding.utils.config_helper import ConfigError, Setting, Settings, anything, instance_of, one_of
 from ding.utils.data.samples import Column, IntArray, Kind, Node
