@@ -348,7 +348,7 @@ class TrajectoryCutter(Listener):
             samples = self._policy.get_train_sample(transitions)
         else:
             samples = self._make_samples(env_id, transitions)
-        samples = [] if samples is None else samples
+        samples = samples if isinstance(samples, list) else list(() if samples is None else samples)
         if self._on_samples is not None:
             self._on_samples(env_id, samples)
         else:

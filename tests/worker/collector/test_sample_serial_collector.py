@@ -872,3 +872,9 @@ def test_train_samples_are_counted_to_their_episode_after_an_exception_and_with_
     collector.reset_env(FakeManager([2]))  # the samples of the former envs are lost
     collector.collect(4)
     assert [(entry["step"], entry["train_sample"]) for entry in collector._episode_info][1:] == [(2, 2), (2, 2)]
+
+
+@pytest.mark.parametrize("drop_extra", [False, True])
+def test_the_samples_of_a_policy_that_returns_a_tuple_are_a_list(drop_extra):
+    collector, _, _ = build(lengths=(2,), policy=ScriptedPolicy(sample=tuple))
+    assert type(collector.collect(2, drop_extra=drop_extra)) is list
