@@ -545,7 +545,9 @@ def _note_end_flags(items: Sequence[dict[str, Any]], codes: Codes) -> None:
 
 def _with_copies(column: Column, copies: dict[int, Any]) -> Column:
     """A column whose objects share no memory with a batch, which would live as long as they do."""
-    return column if column.kind is not Kind.OBJECT else Column(column.kind, [_copy(v, copies) for v in column.data])
+    if column.kind is not Kind.OBJECT:
+        return column
+    return Column(column.kind, [_copy(value, copies) for value in column.data], column.rows)
 
 
 def _copy(value: Any, copies: dict[int, Any]) -> Any:

@@ -333,3 +333,16 @@ def test_transitions_with_different_keys_are_a_list_of_dicts():
         (2, False, [0]),
     ]
     assert is_chain(items)
+
+
+def test_observations_that_a_policy_puts_into_its_transitions_need_not_stack():
+    block = TrajectoryBlock(1)
+    shown = [torch.ones(size) for size in (1, 2, 3)]
+    for obs, next_obs in zip(shown, shown[1:], strict=False):
+        transition = {"obs": obs, "next_obs": next_obs, "action": 0}
+        record(block, [0], pack([obs]), pack([next_obs]), {}, [False], [{}], 0, [transition])
+    piece = list(take(block, 0))
+    assert [(row["obs"].tolist(), row["next_obs"].tolist(), row["action"]) for row in piece] == [
+        ([1], [1, 1], 0),
+        ([1, 1], [1, 1, 1], 0),
+    ]
