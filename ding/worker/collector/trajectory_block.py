@@ -183,17 +183,19 @@ class TrajectoryBlock:
     def drop_closed(self) -> None:
         """Throw the closed pieces away; what was taken of them stays valid."""
         self._settle()
+        self._drop_closed()
+
+    def _drop_closed(self) -> None:
         self._closed, self.closed_rows = [], 0
-        self._renew()
+        under_way = int(self.lengths.sum())
+        if self._count > max(2 * under_way, _MANY_ROWS) or not under_way:
+            self._renew()
 
     def take_closed(self) -> list[list[Any]]:
         """The transitions of each of the closed pieces, as `Samples` where they are alike; they are here no more."""
         self._settle()
         pieces = [self._taken(np.flatnonzero(self._rows.pieces == piece)) for piece in self._closed]
-        self._closed, self.closed_rows = [], 0
-        under_way = int(self.lengths.sum())
-        if self._count > max(2 * under_way, _MANY_ROWS) or not under_way:
-            self._renew()
+        self._drop_closed()
         return pieces
 
     def peek(self, env_id: int) -> list[Any]:

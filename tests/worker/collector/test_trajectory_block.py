@@ -346,3 +346,18 @@ def test_observations_that_a_policy_puts_into_its_transitions_need_not_stack():
         ([1], [1, 1], 0),
         ([1, 1], [1, 1, 1], 0),
     ]
+
+
+@pytest.mark.parametrize("take_all", ["drop_closed", "take_closed"])
+def test_the_transitions_of_a_long_episode_are_seldom_copied_though_others_end_in_each_round(take_all, monkeypatch):
+    renewals = []
+    renew = TrajectoryBlock._renew
+    monkeypatch.setattr(TrajectoryBlock, "_renew", lambda block: (renewals.append(block.lengths[0]), renew(block)))
+    twin = Twin(2)
+    for _ in range(2_000):
+        twin.step([0, 1])
+        twin.block.close(np.array([1]), np.array([False]))
+        assert len(twin.block.closed_table()) == 1
+        getattr(twin.block, take_all)()
+    assert len(renewals) <= 8  # each time the block has doubled
+    assert [row["step"] for row in twin.block.peek(0)] == list(range(1, 2_001))
