@@ -96,7 +96,7 @@ class RowRing:
                 self._repack(count, held)
 
     def _put_frames(self, frames: Array) -> IntArray:
-        """Store the `frames` that are not among the recent ones. Returns the row of each frame."""
+        """Store the `frames`, of which no two are equal, unless they are among the recent ones; returns their rows."""
         checksums = [zlib.crc32(frame) for frame in frames]
         places = np.array([self._find(*pair) for pair in zip(checksums, frames, strict=True)], np.int64)
         new = np.flatnonzero(places < 0)
@@ -136,7 +136,7 @@ class RowRing:
         if capacity - used < max(count, capacity // 16):
             capacity = max(int(_GROWTH * capacity), used + count)
         data = self._allocate((capacity, *self._data.shape[1:]), self._data.dtype)
-        data[:used] = self._data[(first + ages) % self._capacity]
+        self._data.take((first + ages) % self._capacity, axis=0, out=data[:used], mode="clip")  # makes no other copy
         places = np.full(self._capacity, -1)  # of the kept rows, by their age
         places[ages] = np.arange(used)
         self._numbers[held] = places[(self._numbers[held] - first) % self._capacity]
@@ -151,7 +151,7 @@ def _units_of(obs: Column, next_obs: Column, share_frames: bool) -> tuple[Array,
     rows, obs_rows, next_rows = _rows_of(obs, next_obs)
     if not share_frames:
         return rows, obs_rows, next_rows
-    frames, numbers = _frames_of(rows)
+    frames, numbers = _frames_of(rows, obs_rows, next_rows)
     return frames, numbers[obs_rows], numbers[next_rows]
 
 
@@ -177,20 +177,39 @@ def shared_rows(obs: Column, next_obs: Column) -> tuple[Column, Column]:
     return Column(obs.kind, data, obs_rows), Column(next_obs.kind, data, next_rows)
 
 
-def _frames_of(rows: Array) -> tuple[Array, IntArray]:
-    """Returns the distinct frames of `rows` [M, C, ...] in order, and the frame indices [M, C] of each row.
+def _frames_of(rows: Array, obs_rows: IntArray, next_rows: IntArray) -> tuple[Array, IntArray]:
+    """Returns frames of `rows` [M, C, ...] in order, and the indices [M, C] of the frames of each row.
 
-    A row that is the previous row shifted by one frame adds one frame, an equal row none.
+    A row that is the row before it shifted by one frame adds one frame, an equal row none. Before the row of a next_obs
+    comes that of its obs, before others the previous one.
     """
-    stack = rows.shape[1]
-    count = np.full(len(rows), stack)
-    axes = tuple(range(1, rows.ndim))
-    count[1:][(rows[1:, :-1] == rows[:-1, 1:]).all(axis=axes)] = 1
-    count[1:][(rows[1:] == rows[:-1]).all(axis=axes)] = 0
-    is_added = np.arange(stack) >= stack - count[:, None]
-    added = rows[is_added]
-    is_new = np.ones(len(added), np.bool_)  # an episode begins with the same frame several times
-    is_new[1:] = (added[1:] != added[:-1]).any(axis=axes[:-1])
-    numbers = is_new.cumsum() - 1
-    last = count.cumsum() - 1
-    return added[is_new], numbers[last[:, None] + np.arange(1 - stack, 1)]
+    count, stack = rows.shape[:2]
+    before = np.arange(count) - 1
+    before[next_rows] = np.where(obs_rows < next_rows, obs_rows, before[next_rows])
+    source = np.arange(count * stack).reshape(count, stack)  # an equal frame of an earlier row, or the frame itself
+    moved = _equal_rows(rows, before, np.arange(1, count), 1)
+    source[moved, :-1] = source[before[moved], 1:]
+    rest = np.setdiff1d(np.arange(1, count), moved, assume_unique=True)
+    equal = _equal_rows(rows, before, rest, 0)
+    source[equal] = source[before[equal]]
+    source = source.reshape(-1)
+    while (source[source] != source).any():  # the earlier row may have it of another one
+        source = source[source]
+    frames = rows.reshape(len(source), *rows.shape[2:])
+    own = np.flatnonzero(source == np.arange(len(source)))
+    first: dict[int, int] = {}
+    for i in own.tolist():
+        like = first.setdefault(zlib.crc32(frames[i]), i)
+        if like != i and np.array_equal(frames[i], frames[like]):  # as at the beginning of an episode
+            source[i] = like
+    source = source[source]
+    is_own = source == np.arange(len(source))
+    return frames[is_own], (is_own.cumsum() - 1)[source].reshape(count, stack)
+
+
+def _equal_rows(rows: Array, before: IntArray, chosen: IntArray, shift: int) -> IntArray:
+    """Returns those of the rows `chosen` that are the rows before them, shifted by so many frames."""
+    for i in range(rows.shape[1] - shift):
+        same = rows[chosen, i] == rows[before[chosen], i + shift]
+        chosen = chosen[same.all(axis=tuple(range(1, same.ndim)))]
+    return chosen

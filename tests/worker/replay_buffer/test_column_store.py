@@ -194,6 +194,25 @@ def test_short_fragments_share_the_frames_that_they_begin_with():
     assert store.nbytes < 1.2 * 200 * 32 * 32
 
 
+@pytest.mark.parametrize("nstep", [1, 3])
+@pytest.mark.parametrize("has_rows", [False, True])
+def test_frames_are_shared_by_steps_that_come_round_by_round(has_rows, nstep):
+    store, twin, envs = store_of(400, share_frames=True), Twin(400), [stacked(first, 250) for first in (0, 1000, 2000)]
+    for start in range(0, 240, 8):
+        rounds = range(start, start + 8)
+        items = [{**env[t], "next_obs": env[t + nstep - 1]["next_obs"]} for t in rounds for env in envs]
+        samples = as_samples(items)
+        if has_rows:
+            data = np.stack([env[t]["obs"].numpy() for t in range(start, start + 8 + nstep) for env in envs])
+            numbers = np.arange(len(items))
+            samples.columns["obs"] = Column(Kind.TENSOR, data, numbers)
+            samples.columns["next_obs"] = Column(Kind.TENSOR, data, numbers + nstep * len(envs))
+        store.put(samples if has_rows else items)
+        twin.put(items)
+    assert_alike(store, twin)
+    assert store.nbytes < 1.2 * 400 * 32 * 32
+
+
 def test_a_frame_that_comes_up_again_and_again_keeps_no_old_frames():
     store, twin = store_of(100, share_frames=True), Twin(100)
     black = torch.zeros(4, 32, 32, dtype=torch.uint8)
