@@ -18,6 +18,10 @@ Allocate = Callable[[tuple[int, ...], np.dtype], Array]
 
 # Initial capacity relative to the estimate from the first push, and the factor by which it grows.
 _SPARE, _GROWTH = 1.03, 1.12
+# Most frames by item that are expected: fragments share their first ones, unless steps between them were dropped.
+_FRAMES = 1.125
+# Rows that are moved at once.
+_CHUNK = 64
 # Frames that later pushes may share: this part of the ring, or at least those of the last push.
 _RECENT = 1 / 16
 
@@ -48,8 +52,7 @@ class RowRing:
         units, obs_rows, _ = _units_of(*first, share_frames)
         self._allocate, self._share_frames = allocate, share_frames
         each = len(units) / len(obs_rows)
-        # Later fragments share their first frames with earlier ones.
-        needed = _SPARE * (min(each, 1.0) if share_frames else each) * size
+        needed = _SPARE * (min(each, _FRAMES) if share_frames else each) * size
         self._capacity = max(int(min(needed, 2 * size * obs_rows[0].size)), len(units))
         self._data = allocate((self._capacity, *units.shape[1:]), units.dtype)
         self._next = self._used = 0
@@ -133,17 +136,20 @@ class RowRing:
         first, capacity = self._first, self._capacity
         ages = np.unique((self._numbers[held] - first) % capacity)
         used = len(ages)
+        start, data = first, self._data
         if capacity - used < max(count, capacity // 16):
-            capacity = max(int(_GROWTH * capacity), used + count)
-        data = self._allocate((capacity, *self._data.shape[1:]), self._data.dtype)
-        self._data.take((first + ages) % self._capacity, axis=0, out=data[:used], mode="clip")  # makes no other copy
+            start, capacity = 0, max(int(_GROWTH * capacity), used + count)
+            data = self._allocate((capacity, *self._data.shape[1:]), self._data.dtype)
+        for at in range(0, used, _CHUNK):  # a row never moves to where one is that has yet to be moved
+            rows = ages[at : at + _CHUNK]
+            data[(start + np.arange(at, at + len(rows))) % capacity] = self._data[(first + rows) % self._capacity]
         places = np.full(self._capacity, -1)  # of the kept rows, by their age
-        places[ages] = np.arange(used)
+        places[ages] = (start + np.arange(used)) % capacity
         self._numbers[held] = places[(self._numbers[held] - first) % self._capacity]
         recent = ((checksum, places[(place - first) % self._capacity]) for checksum, place in self._recent.items())
         self._recent = {checksum: int(place) for checksum, place in recent if place >= 0}
         self.obs.data = self.next_obs.data = data
-        self._data, self._capacity, self._next, self._used = data, capacity, used % capacity, used
+        self._data, self._capacity, self._next, self._used = data, capacity, (start + used) % capacity, used
 
 
 def _units_of(obs: Column, next_obs: Column, share_frames: bool) -> tuple[Array, IntArray, IntArray]:

@@ -213,6 +213,23 @@ def test_frames_are_shared_by_steps_that_come_round_by_round(has_rows, nstep):
     assert store.nbytes < 1.2 * 400 * 32 * 32
 
 
+def test_rows_that_are_kept_longer_than_others_move_within_the_array():
+    store, twin = store_of(200, share_frames=True), Twin(200)
+    for first in range(0, 4000, 10):
+        items = stacked(first, 10)
+        store.put(items)
+        twin.put(items)
+        if first == 1000:
+            data = store.columns["obs"].data
+        if first % 30 == 0:  # one that stays, in front of many that go
+            gone = np.flatnonzero(store.held)[5:-40]
+            store.remove(gone)
+            for slot in gone.tolist():
+                twin.slots[slot] = None
+    assert_alike(store, twin)
+    assert store.columns["obs"].data is data
+
+
 def test_a_frame_that_comes_up_again_and_again_keeps_no_old_frames():
     store, twin = store_of(100, share_frames=True), Twin(100)
     black = torch.zeros(4, 32, 32, dtype=torch.uint8)
