@@ -211,6 +211,7 @@ class TrajectoryCutter(Listener):
         return {
             "fragments": self._block.state_dict(),
             "events": list(self._events),
+            "noted": list(self._noted),
             "pieces": pieces if can_pack(pieces) else None,
             "steps": self.steps,
             "empty_pieces": self._empty_pieces,
@@ -220,9 +221,11 @@ class TrajectoryCutter(Listener):
         problems = self._block.load_state_dict(state["fragments"])
         if state["pieces"] is None:
             problems.append("samples that were not collected yet hold values that are not plain; they are dropped")
-        self._events, self._noted = [], []
-        if self._block.closed_rows:
-            self._events = [(env_id, what) for env_id, what in state["events"]]
+        self._events = [(env_id, what) for env_id, what in state["events"]]
+        self._noted = [(env_id, what, number) for env_id, what, number in state["noted"]]
+        if not self._block.closed_rows:  # nothing waits, or it is lost
+            self._noted += [(env_id, what, 0) for env_id, what in self._events if what != PIECE]
+            self._events = []
         self.pieces = [samples_of_state(piece) for piece in state["pieces"] or ()]
         self.count = sum(map(len, self.pieces))
         self.steps, self._empty_pieces = state["steps"], state["empty_pieces"]

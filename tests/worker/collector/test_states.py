@@ -359,6 +359,8 @@ def test_samples_and_episodes_that_an_exception_has_left_go_on(manager):
         assert put_back(other, others, state) == []
         assert differences(as_dicts(goes_on), [as_dicts(other.collect(**amount)) for _ in range(3)]) == []
         assert one.envstep == other.envstep
+        samples_of = [[info["train_sample"] for info in worker._episode_info] for worker in (one, other)]
+        assert samples_of[0] and samples_of[0] == samples_of[1]
         one.close()
         other.close()
 
