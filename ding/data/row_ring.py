@@ -198,19 +198,19 @@ def _frames_of(rows: Array, obs_rows: IntArray, next_rows: IntArray) -> tuple[Ar
     rest = np.setdiff1d(np.arange(1, count), moved, assume_unique=True)
     equal = _equal_rows(rows, before, rest, 0)
     source[equal] = source[before[equal]]
-    source = source.reshape(-1)
-    while (source[source] != source).any():  # the earlier row may have it of another one
-        source = source[source]
-    frames = rows.reshape(len(source), *rows.shape[2:])
-    own = np.flatnonzero(source == np.arange(len(source)))
+    flat: IntArray = source.reshape(-1)
+    while (flat[flat] != flat).any():  # the earlier row may have it of another one
+        flat = flat[flat]
+    frames = rows.reshape(len(flat), *rows.shape[2:])
+    own = np.flatnonzero(flat == np.arange(len(flat)))
     first: dict[int, int] = {}
     for i in own.tolist():
         like = first.setdefault(zlib.crc32(frames[i]), i)
         if like != i and np.array_equal(frames[i], frames[like]):  # as at the beginning of an episode
-            source[i] = like
-    source = source[source]
-    is_own = source == np.arange(len(source))
-    return frames[is_own], (is_own.cumsum() - 1)[source].reshape(count, stack)
+            flat[i] = like
+    flat = flat[flat]
+    is_own = flat == np.arange(len(flat))
+    return frames[is_own], (is_own.cumsum() - 1)[flat].reshape(count, stack)
 
 
 def _equal_rows(rows: Array, before: IntArray, chosen: IntArray, shift: int) -> IntArray:

@@ -164,7 +164,7 @@ class VectorEnvManager(BatchEnvManager):
 
     def _with_idle(self, actions: np.ndarray | None, ids: IntArray) -> np.ndarray:
         """An action for each env; the running episodes of envs that are not acted in are dropped."""
-        batch = self._idle.copy()
+        batch: np.ndarray = self._idle.copy()
         left_out = self._ready_mask()
         if actions is not None:
             batch[ids], left_out[ids] = actions, False

@@ -271,7 +271,7 @@ class TrajectoryCutter(Listener):
         self.clear()  # a piece with a gap would make wrong samples; those made before are kept
 
     def _note(self, env_ids: Sequence[int], what: str) -> None:
-        if self._events:
+        if self._block.closed_rows:
             self._events += [(env_id, what) for env_id in env_ids]
         elif self._keeps_events:
             self._noted += [(env_id, what, 0) for env_id in env_ids]
@@ -310,6 +310,8 @@ class TrajectoryCutter(Listener):
         return transitions
 
     def _close(self, ids: IntArray, has_ended: np.ndarray) -> None:
+        if not self._block.closed_rows:
+            self._events = []
         self._block.close(ids, has_ended)
         self._events += [(env_id, PIECE) for env_id in ids.tolist()]
         if not self._may_wait():

@@ -257,9 +257,16 @@ class TrajectoryBlock:
         return ranks
 
     def _settle(self) -> None:
-        """Join the rounds."""
+        """Join the rounds; where that is not possible, all transitions are thrown away."""
         if not self._rounds:
             return
+        try:
+            self._join_rounds()
+        except BaseException:
+            self._clear()
+            raise
+
+    def _join_rounds(self) -> None:
         *fields, iterations = zip(*self._rounds, strict=True)
         counts = list(map(len, fields[0]))
         fields.append((np.repeat(np.array(iterations, np.int64), counts),))

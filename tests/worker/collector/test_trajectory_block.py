@@ -361,3 +361,15 @@ def test_the_transitions_of_a_long_episode_are_seldom_copied_though_others_end_i
         getattr(twin.block, take_all)()
     assert len(renewals) <= 8  # each time the block has doubled
     assert [row["step"] for row in twin.block.peek(0)] == list(range(1, 2_001))
+
+
+def test_transitions_that_cannot_be_tensors_are_refused_once_and_leave_the_block_usable():
+    block = TrajectoryBlock(1)
+    odd = [np.array([np.ones(size), "x"], dtype=object) for size in (1, 2)]
+    record(block, [0], pack(odd[:1]), pack(odd[1:]), {}, [False], [{}], 0)
+    with pytest.raises(TypeError, match="object"):
+        take(block, 0)
+    assert block.closed_rows == 0 and block.state_dict()["closed"] == []
+    record(block, [0], pack([np.zeros(1)]), pack([np.ones(1)]), {}, [False], [{}], 0)
+    (row,) = take(block, 0)
+    assert (row["obs"].tolist(), row["next_obs"].tolist()) == ([0], [1])
