@@ -239,7 +239,7 @@ def build_run(
         cfg.policy.other.commander, learner, collector, evaluator, buffer, policy.command_mode
     )
     progress = closing(stack, ProgressLine(max_env_step, get_rank() == 0, max_train_iter))
-    progress.begin(_policy_name(cfg), env_name(cfg.env, collector_env.env_ref), cfg.seed, cfg.exp_name)
+    progress.begin(_policy_name(cfg), env_name(cfg.env, getattr(collector_env, "env_ref", None)), cfg.seed, cfg.exp_name)
     workers = learner, collector, evaluator, buffer, commander, collector_env, progress
     return SerialRun(cfg, policy, *workers, common["tb_logger"], evaluator_env=evaluator_env, states=states)
 
@@ -268,7 +268,7 @@ def build_offline_run(
     )
     check_fits_env(policy, evaluator_env, model)
     progress = closing(stack, ProgressLine(enabled=get_rank() == 0, max_train_iter=max_train_iter))
-    progress.begin(_policy_name(cfg), env_name(cfg.env, evaluator_env.env_ref), cfg.seed, cfg.exp_name)
+    progress.begin(_policy_name(cfg), env_name(cfg.env, getattr(evaluator_env, "env_ref", None)), cfg.seed, cfg.exp_name)
     workers = learner, None, evaluator, None, None, None, progress, common["tb_logger"]
     return SerialRun(cfg, policy, *workers, evaluator_env=evaluator_env, states=states)
 

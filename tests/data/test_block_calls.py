@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import Any
@@ -30,11 +31,14 @@ def calls_of(function: Any, *args: Any) -> int:
         nonlocal count
         count += event == "call" and frame.f_code.co_filename.startswith(root)
 
+    gc.collect()
+    gc.disable()  # what others left behind may call functions of the package when it is deleted
     sys.setprofile(profile)
     try:
         function(*args)
     finally:
         sys.setprofile(before)
+        gc.enable()
     return count
 
 
