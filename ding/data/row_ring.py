@@ -49,7 +49,7 @@ class RowRing:
     def __init__(
         self, size: int, first: tuple[Column, Column], allocate: Allocate, share_frames: bool, numbers: Array
     ) -> None:
-        units, obs_rows, _ = _units_of(*first, share_frames)
+        units, obs_rows, _, _ = _units_of(*first, share_frames)
         self._allocate, self._share_frames = allocate, share_frames
         each = len(units) / len(obs_rows)
         needed = _SPARE * (min(each, _FRAMES) if share_frames else each) * size
@@ -69,9 +69,9 @@ class RowRing:
 
     def write(self, slots: IntArray | slice, obs: Column, next_obs: Column, held: npt.NDArray[np.bool_]) -> None:
         """Store values in `slots`, which must be empty according to `held` [size]."""
-        units, obs_rows, next_rows = _units_of(obs, next_obs, self._share_frames)
+        units, obs_rows, next_rows, checksums = _units_of(obs, next_obs, self._share_frames)
         self._ensure_free(len(units), held)
-        places = self._put_frames(units) if self._share_frames else self._put(units)
+        places = self._put_frames(units, checksums) if self._share_frames else self._put(units)
         self._numbers[slots, 0] = places[obs_rows]
         self._numbers[slots, 1] = places[next_rows]
 
@@ -98,9 +98,8 @@ class RowRing:
             if self._capacity - self._used < max(count, self._capacity // 64):  # avoids a reclaim at each write
                 self._repack(count, held)
 
-    def _put_frames(self, frames: Array) -> IntArray:
+    def _put_frames(self, frames: Array, checksums: list[int]) -> IntArray:
         """Store the `frames`, of which no two are equal, unless they are among the recent ones; returns their rows."""
-        checksums = [zlib.crc32(frame) for frame in frames]
         places = np.array([self._find(*pair) for pair in zip(checksums, frames, strict=True)], np.int64)
         new = np.flatnonzero(places < 0)
         places[new] = self._put(frames[new])
@@ -152,13 +151,16 @@ class RowRing:
         self._data, self._capacity, self._next, self._used = data, capacity, (start + used) % capacity, used
 
 
-def _units_of(obs: Column, next_obs: Column, share_frames: bool) -> tuple[Array, IntArray, IntArray]:
-    """Returns the distinct rows (or frames) to store, and their indices for `obs` and `next_obs`: [N], or [N, C]."""
+def _units_of(obs: Column, next_obs: Column, share_frames: bool) -> tuple[Array, IntArray, IntArray, list[int]]:
+    """Returns the distinct rows (or frames) to store, and their indices for `obs` and `next_obs`: [N], or [N, C].
+
+    The last value are the checksums of frames.
+    """
     rows, obs_rows, next_rows = _rows_of(obs, next_obs)
     if not share_frames:
-        return rows, obs_rows, next_rows
-    frames, numbers = _frames_of(rows, obs_rows, next_rows)
-    return frames, numbers[obs_rows], numbers[next_rows]
+        return rows, obs_rows, next_rows, []
+    frames, numbers, checksums = _frames_of(rows, obs_rows, next_rows)
+    return frames, numbers[obs_rows], numbers[next_rows], checksums
 
 
 def _rows_of(obs: Column, next_obs: Column) -> tuple[Array, IntArray, IntArray]:
@@ -183,12 +185,13 @@ def shared_rows(obs: Column, next_obs: Column) -> tuple[Column, Column]:
     return Column(obs.kind, data, obs_rows), Column(next_obs.kind, data, next_rows)
 
 
-def _frames_of(rows: Array, obs_rows: IntArray, next_rows: IntArray) -> tuple[Array, IntArray]:
-    """Returns frames of `rows` [M, C, ...] in order, and the indices [M, C] of the frames of each row.
+def _frames_of(rows: Array, obs_rows: IntArray, next_rows: IntArray) -> tuple[Array, IntArray, list[int]]:
+    """Returns the distinct frames of `rows` [M, C, ...] in order, their indices [M, C] by row, and their checksums.
 
     A row that is the row before it shifted by one frame adds one frame, an equal row none. Before the row of a next_obs
     comes that of its obs, before others the previous one.
     """
+    rows = np.ascontiguousarray(rows)
     count, stack = rows.shape[:2]
     before = np.arange(count) - 1
     before[next_rows] = np.where(obs_rows < next_rows, obs_rows, before[next_rows])
@@ -204,13 +207,17 @@ def _frames_of(rows: Array, obs_rows: IntArray, next_rows: IntArray) -> tuple[Ar
     frames = rows.reshape(len(flat), *rows.shape[2:])
     own = np.flatnonzero(flat == np.arange(len(flat)))
     first: dict[int, int] = {}
+    checksums = {}
     for i in own.tolist():
-        like = first.setdefault(zlib.crc32(frames[i]), i)
+        checksum = zlib.crc32(frames[i])
+        like = first.setdefault(checksum, i)
         if like != i and np.array_equal(frames[i], frames[like]):  # as at the beginning of an episode
             flat[i] = like
+        else:
+            checksums[i] = checksum
     flat = flat[flat]
     is_own = flat == np.arange(len(flat))
-    return frames[is_own], (is_own.cumsum() - 1)[flat].reshape(count, stack)
+    return frames[is_own], (is_own.cumsum() - 1)[flat].reshape(count, stack), list(checksums.values())
 
 
 def _equal_rows(rows: Array, before: IntArray, chosen: IntArray, shift: int) -> IntArray:

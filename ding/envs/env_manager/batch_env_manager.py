@@ -117,7 +117,7 @@ class ActionBatches:
             first, stop = self._range
             if batch.dtype.kind not in "iub":
                 raise TypeError(f"actions of dtype {batch.dtype} do not fit the action space {self._space}")
-            if (batch < first).any() or (batch >= stop).any():
+            if np.count_nonzero((batch < first) | (batch >= stop)):
                 self._refuse(batch, env_ids, first, stop)
         return batch.astype(self._space.dtype, copy=False)
 
@@ -259,7 +259,8 @@ class BatchEnvManager(BaseEnvManager):
             empty = Column(Kind.OBJECT, [])
             return BlockStep([], np.zeros(0, np.int64), empty, empty, [], [], None, [], np.zeros(0, np.uint8))
         mask = self._ready_mask()
-        if step.env_ids == env_ids and np.count_nonzero(mask) == len(ids) and mask[ids].all():  # and no other waits
+        is_as_before = np.count_nonzero(mask) == len(ids) == np.count_nonzero(mask[ids])  # no other env waits
+        if is_as_before and step.env_ids == env_ids:
             obs = self._rows(ids) if step.any_ends else step.obs
             step.ready = Ready(step.env_ids, ids, obs, self._episodes[ids])
             self._told = step.ready, self.version  # a step of just these envs need not be checked
@@ -294,7 +295,7 @@ class BatchEnvManager(BaseEnvManager):
     def _waiting(self) -> BoolArray:
         """Which envs wait for an action; if none does, episodes are begun."""
         mask = self._ready_mask()
-        if self._begins_with_steps and not mask.any() and self.wait_another():
+        if self._begins_with_steps and not np.count_nonzero(mask) and self.wait_another():
             mask = self._ready_mask()
         return mask
 
@@ -328,7 +329,7 @@ class BatchEnvManager(BaseEnvManager):
         columns, rows_of = infos
         columns["terminated"], columns["truncated"] = terminated, truncated
         self._returns[... if ids is self._all_ids else ids] += rewards
-        any_ends = bool(dones.any())
+        any_ends = np.count_nonzero(dones) > 0
         if any_ends:
             columns["eval_episode_return"], rows_of["eval_episode_return"] = self._returns[ids], dones
             ended = ids[dones]
@@ -376,7 +377,8 @@ class BatchEnvManager(BaseEnvManager):
 
 def rows_of_node(node: Node, rows: IntArray | BoolArray) -> Node:
     """Copies of these rows of a node of arrays."""
-    return map_node(lambda column: Column(column.kind, column.data[rows]), node)
+    rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+    return map_node(lambda column: Column(column.kind, column.data.take(rows, axis=0)), node)
 
 
 def with_rows_put(node: Node, rows: IntArray | BoolArray, values: Node, in_place: bool = False) -> Node:

@@ -182,8 +182,7 @@ def end_code(info: Any) -> int:
 
 def end_codes(terminated: BoolArray, truncated: BoolArray) -> Codes:
     """The codes of steps that tell both."""
-    codes: Codes = np.where(terminated, TOLD | TERMINATED, TOLD).astype(np.uint8)
-    codes[truncated] |= TRUNCATED
+    codes: Codes = TOLD + TERMINATED * terminated.view(np.uint8) + TRUNCATED * truncated.view(np.uint8)
     return codes
 
 

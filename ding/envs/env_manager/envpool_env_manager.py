@@ -157,13 +157,15 @@ class PoolEnvManager(BatchEnvManager):
             self._owed[:], self._is_owed = 0, False
             self._show(ids, obs)
             rows = self._state_numbers[ids] == RUN
-            if not rows.all():
+            steps = np.count_nonzero(rows)
+            if steps < len(ids):
                 self._begin(ids[~rows])
         else:
             rows = self._begin_and_select(ids, obs)
-        if not rows.any():
+            steps = np.count_nonzero(rows)
+        if not steps:
             return None
-        if not rows.all():
+        if steps < len(ids):
             ids, obs, infos = ids[rows], rows_of_node(obs, rows), _rows_of(infos, rows)
             rewards, terminated, truncated = rewards[rows], terminated[rows], truncated[rows]
         if not self._is_sync:

@@ -158,7 +158,7 @@ class VectorEnvManager(BatchEnvManager):
             own = obs if is_all else rows_of_node(obs, ids)
             step = self._block(ids, own, rewards[rows], terminated[rows], truncated[rows], columns)
         begun = had_ended if self._mode is Autoreset.NEXT_STEP else ended
-        if begun.any():
+        if np.count_nonzero(begun):
             self._begin(np.flatnonzero(begun & (self._state_numbers == RESET)))
         return step
 
@@ -168,7 +168,7 @@ class VectorEnvManager(BatchEnvManager):
         left_out = self._ready_mask()
         if actions is not None:
             batch[ids], left_out[ids] = actions, False
-        if left_out.any():
+        if np.count_nonzero(left_out):
             self._drop(left_out)
         return batch
 
