@@ -195,7 +195,9 @@ def _frames_of(rows: Array, obs_rows: IntArray, next_rows: IntArray) -> tuple[Ar
     count, stack = rows.shape[:2]
     before = np.arange(count) - 1
     before[next_rows] = np.where(obs_rows < next_rows, obs_rows, before[next_rows])
-    source = np.arange(count * stack).reshape(count, stack)  # an equal frame of an earlier row, or the frame itself
+    source: Any = np.arange(count * stack).reshape(
+        count, stack
+    )  # equal frames of earlier rows, or the frames themselves
     moved = _equal_rows(rows, before, np.arange(1, count), 1)
     source[moved, :-1] = source[before[moved], 1:]
     rest = np.setdiff1d(np.arange(1, count), moved, assume_unique=True)

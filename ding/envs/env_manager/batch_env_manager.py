@@ -228,8 +228,11 @@ class BatchEnvManager(BaseEnvManager):
         """The envs that wait for an action, or those of `env_ids` that do."""
         mask = self._waiting()
         ids = np.flatnonzero(mask) if env_ids is None else np.array([i for i in env_ids if mask[i]], np.int64)
-        ids = self._known(ids)
-        obs = self._rows(ids) if len(ids) else Column(Kind.OBJECT, [])
+        if len(ids) == self._env_num:
+            ids = self._known(ids)
+            obs = self._rows(ids)
+        else:
+            obs = rows_of_node(self._shown, ids) if len(ids) else Column(Kind.OBJECT, [])
         ready = Ready(ids.tolist(), ids, obs, self._episodes[ids])
         self._told = ready, self.version
         return ready
@@ -378,6 +381,8 @@ class BatchEnvManager(BaseEnvManager):
 def rows_of_node(node: Node, rows: IntArray | BoolArray) -> Node:
     """Copies of these rows of a node of arrays."""
     rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+    if type(node) is Column:  # most are
+        return Column(node.kind, node.data.take(rows, axis=0))
     return map_node(lambda column: Column(column.kind, column.data.take(rows, axis=0)), node)
 
 
