@@ -239,7 +239,7 @@ def build_run(
         cfg.policy.other.commander, learner, collector, evaluator, buffer, policy.command_mode
     )
     progress = closing(stack, ProgressLine(max_env_step, get_rank() == 0, max_train_iter))
-    progress.begin(_policy_name(cfg), env_name(cfg.env, getattr(collector_env, "env_ref", None)), cfg.seed, cfg.exp_name)
+    progress.begin(_policy_name(cfg), env_name(cfg.env, collector_env), cfg.seed, cfg.exp_name)
     workers = learner, collector, evaluator, buffer, commander, collector_env, progress
     return SerialRun(cfg, policy, *workers, common["tb_logger"], evaluator_env=evaluator_env, states=states)
 
@@ -268,7 +268,7 @@ def build_offline_run(
     )
     check_fits_env(policy, evaluator_env, model)
     progress = closing(stack, ProgressLine(enabled=get_rank() == 0, max_train_iter=max_train_iter))
-    progress.begin(_policy_name(cfg), env_name(cfg.env, getattr(evaluator_env, "env_ref", None)), cfg.seed, cfg.exp_name)
+    progress.begin(_policy_name(cfg), env_name(cfg.env, evaluator_env), cfg.seed, cfg.exp_name)
     workers = learner, None, evaluator, None, None, None, progress, common["tb_logger"]
     return SerialRun(cfg, policy, *workers, evaluator_env=evaluator_env, states=states)
 
@@ -277,8 +277,9 @@ def _policy_name(cfg: EasyDict) -> str:
     return str(cfg.policy.get("type", "a policy")).removesuffix("_command")
 
 
-def env_name(env_cfg: Mapping[str, Any], env: Any = None) -> str:
-    """Returns the display name of the env of a config."""
+def env_name(env_cfg: Mapping[str, Any], manager: Any = None) -> str:
+    """Returns the display name of the env of a config, which a manager may have a reference to."""
+    env = getattr(manager, "env_ref", None)
     name = env_cfg.get("env_id") or (env_cfg.get("type", "an env") if env is None else env)
     return shown(name, str)
 
