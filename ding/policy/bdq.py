@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from ding.policy.dqn import DQNPolicy, TDError
+from ding.policy.modes import accepts_pieces
 from ding.rl_utils.td import bdq_nstep_td_error, q_nstep_td_data
 from ding.utils.config_helper import Setting, Settings, integer
+from ding.utils.data.samples import Column, Kind, Samples, node_items, pack
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -64,8 +66,17 @@ class BDQPolicy(DQNPolicy):
         )
         return loss, error, {f"q_value_b_{i}": branch.mean() for i, branch in enumerate(q.detach().unbind(1))}
 
-    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
-        transition = super()._process_transition(obs, policy_output, timestep)
-        if not isinstance(transition["action"], Tensor):  # that of a random policy: a tensor for each branch
-            transition["action"] = torch.cat(list(transition["action"]))
-        return transition
+    @accepts_pieces
+    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Returns n-step samples. Those of a random policy, whose action is a list, have one tensor [D], too."""
+        if not isinstance(transitions, Samples) or transitions.columns is None:
+            joined = [{**transition, "action": _joined(transition["action"])} for transition in transitions]
+            return super()._get_train_sample(joined)
+        action = transitions.columns["action"]
+        if not isinstance(action, Column) or action.kind is not Kind.TENSOR or action.steps:
+            transitions = transitions.with_columns(action=pack([_joined(item) for item in node_items(action)]))
+        return super()._get_train_sample(transitions)
+
+
+def _joined(action: Any) -> Tensor:
+    return action if isinstance(action, Tensor) else torch.cat(list(action))
