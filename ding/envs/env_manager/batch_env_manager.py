@@ -17,7 +17,7 @@ from ding.envs.env_manager.base_env_manager import BaseEnvManager, EnvNotReadyEr
 from ding.envs.env_manager.block import TOLD, BlockStep, BoolArray, InfoColumns, Ready, end_codes
 from ding.envs.env_manager.env_seeds import Seeds
 from ding.envs.env_manager.env_state import Restored
-from ding.utils.config_helper import ConfigError, Setting, Settings, instance_of, integer
+from ding.utils.config_helper import ConfigError, Setting, Settings, check_values, instance_of, integer, settings_of
 from ding.utils.data.samples import Column, IntArray, Kind, Node, map_node, node_rows
 
 _STATES = tuple(EnvState)
@@ -153,6 +153,7 @@ class BatchEnvManager(BaseEnvManager):
 
     def __init__(self, cfg: Mapping[str, Any] = EasyDict(), env_fn: list[Callable[[], Any]] | None = None) -> None:
         merged = {**self.default_config(), **cfg}
+        check_values(merged, type(self).__name__, settings_of(type(self)).rules())
         count = int(merged["env_num"]) if env_fn is None else len(env_fn)
         self._env_num = count
         stand_in = partial(PooledEnv, *self._prepare(merged, _env_section(env_fn)))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from easydict import EasyDict
 
 from ding.envs.env.gymnasium_source import GymnasiumSource, resolve_id
 from ding.envs.env.gymnasium_spaces import as_observation
@@ -96,17 +97,25 @@ class VectorEnvManager(BatchEnvManager):
         BatchEnvManager.settings,
     )
 
+    def __init__(self, cfg: Mapping[str, Any] = EasyDict(), env_fn: list[Callable[[], Any]] | None = None) -> None:
+        self._vector: Any = None
+        try:
+            super().__init__(cfg, env_fn)
+        except BaseException:
+            if self._vector is not None:
+                self._vector.close()
+            raise
+
     def _prepare(self, cfg: Mapping[str, Any], env_cfg: Mapping[str, Any]) -> tuple[str, Any, Any]:
         self._vector_cfg, self._env_section = cfg, env_cfg
         self._device: torch.device | None = None  # of a vector env that speaks in tensors
         self._has_ended = np.zeros(self._env_num, np.bool_)  # in the last step of the vector env
         self._is_dropped = np.zeros(self._env_num, np.bool_)  # whose running episodes were, until they begin another
         self._any_dropped = False
-        self._vector: Any = self._make_vector()
+        self._vector = self._make_vector()
         self._mode = self._read_mode()
         space = self._vector.single_observation_space
         if not _is_of_arrays(space):
-            self._vector.close()
             raise ConfigError(f"a vector env with the observation space {space} is not supported; use 'subprocess'")
         return str(self._vector), space, self._vector.single_action_space
 
@@ -242,7 +251,6 @@ class VectorEnvManager(BatchEnvManager):
         try:
             return Autoreset(getattr(stated, "value", stated))
         except ValueError:
-            self._vector.close()
             raise ConfigError(
                 f"{shown(self._vector)} does not say when it resets an env: metadata['autoreset_mode'] is {stated!r}; "
                 f"set env.manager.autoreset_mode to one of {[mode.value for mode in Autoreset]}"

@@ -396,9 +396,19 @@ def test_terminal_observations_that_are_missing_are_an_error():
         manager.step({0: 1, 1: 1})
 
 
-def test_spaces_that_are_no_arrays_are_refused():
+def test_a_vector_env_that_is_refused_is_closed_and_a_wrong_config_makes_none():
+    made = []
+
+    def make(num_envs):
+        made.append(CountingVectorEnv(num_envs, "SameStep", (2,), actions=gymnasium.spaces.Text(3)))
+        return made[-1]
+
     with pytest.raises(ConfigError, match="action space Text"):
-        counting(actions=gymnasium.spaces.Text(3))
+        VectorEnvManager({"vector_env": make, "env_num": 1})
+    assert [vector.closed for vector in made] == [True]
+    with pytest.raises(ConfigError, match="max_retry = -1 is not allowed"):
+        VectorEnvManager({"vector_env": make, "env_num": 1, "max_retry": -1})
+    assert len(made) == 1
 
 
 def test_a_state_keeps_counts_and_begins_new_episodes():
