@@ -213,7 +213,8 @@ def benchmarks_page() -> str:
             ratio = "-" if row["ratio"] is None else f"{row['ratio']:g}"
             lines.append(f"| {row['what']} | {ours} | {theirs} | {ratio} | {row['goal']} |")
         lines.append("")
-    return "\n".join(lines).rstrip("\n") + "\n"
+    notes = (folder / "notes.md").read_text(encoding="utf-8")
+    return "\n".join(lines).rstrip("\n") + f"\n\n{notes}"
 
 
 def draw_first_picture() -> None:

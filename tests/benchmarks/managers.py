@@ -21,7 +21,6 @@ from gymnasium.spaces import Box
 from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
 from ding.envs.env_manager import (
     AsyncSubprocessEnvManager,
-    GymVectorEnvManager,
     SubprocessEnvManagerV2,
     SyncSubprocessEnvManager,
 )
@@ -33,7 +32,6 @@ MANAGERS: dict[str, Any] = {
     "subprocess": SyncSubprocessEnvManager,
     "async_subprocess": AsyncSubprocessEnvManager,
     "subprocess_v2": SubprocessEnvManagerV2,
-    "gym_vector": GymVectorEnvManager,
 }
 
 
