@@ -144,6 +144,7 @@ class CountedManager(DictBlocks, FakeManager):
         super().__init__(*args, **kwargs)
         self.version = 0
         self.resets = [0] * self.env_num
+        self.moves = np.zeros(self.env_num, np.int64)
 
     def episodes_of(self, env_ids: list[int]) -> np.ndarray:
         return np.array([self.played[i] + self.resets[i] for i in env_ids], np.int64)
@@ -152,10 +153,12 @@ class CountedManager(DictBlocks, FakeManager):
         self.version += 1
         for i in range(self.env_num) if reset_param is None else reset_param:
             self.resets[i] += 1
+            self.moves[i] += 1
         super().reset(reset_param)
 
     def step(self, actions: dict[int, Any]) -> dict[int, Timestep]:
         self.version += 1
+        self.moves[list(actions)] += 1
         return super().step(actions)
 
     step_block = DictBlocks.step_block

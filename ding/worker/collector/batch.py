@@ -169,31 +169,42 @@ class Steps:
 
 
 class Ended:
-    """The episodes that ended in a round.
+    """The episodes that ended in a round, P of them.
 
     Attributes:
-        env_ids: their envs.
-        lengths: their steps.
-        seconds: their cost: their share of the rounds that they took part in.
+        ids, steps, seconds: arrays [P]: their envs, their steps, and their cost: their share of the rounds that they
+            took part in.
     """
 
-    __slots__ = ("_rows", "_steps", "env_ids", "lengths", "seconds")
+    __slots__ = ("_rows", "_step", "ids", "seconds", "steps")
 
-    def __init__(self, steps: BlockStep, rows: IntArray, lengths: list[int], seconds: list[float]) -> None:
-        self._steps, self._rows = steps, rows
-        self.env_ids: list[int] = steps.ids[rows].tolist()
-        self.lengths, self.seconds = lengths, seconds
+    def __init__(self, step: BlockStep, rows: IntArray, steps: IntArray, seconds: np.ndarray) -> None:
+        self._step, self._rows = step, rows
+        self.ids = step.ids[rows]
+        self.steps, self.seconds = steps, seconds
+
+    @property
+    def env_ids(self) -> list[int]:
+        """Their envs."""
+        env_ids: list[int] = self.ids.tolist()
+        return env_ids
+
+    @property
+    def lengths(self) -> list[int]:
+        """Their steps."""
+        lengths: list[int] = self.steps.tolist()
+        return lengths
 
     @property
     def infos(self) -> list[Any]:
         """The infos of their last steps."""
-        return [self._steps.infos[row] for row in self._rows.tolist()]
+        return [self._step.infos[row] for row in self._rows.tolist()]
 
-    def column(self, key: str) -> list[Any] | None:
-        """The entries `key` of the infos; None if infos are no columns, or have no such numbers."""
-        infos = self._steps.infos
+    def column(self, key: str) -> np.ndarray | None:
+        """The entries `key` of the infos [P]; None if infos are no columns, or have no such numbers."""
+        infos = self._step.infos
         values = infos.columns.get(key) if isinstance(infos, InfoColumns) else None
-        return values[self._rows].tolist() if isinstance(values, np.ndarray) and values.ndim == 1 else None
+        return values[self._rows] if isinstance(values, np.ndarray) and values.ndim == 1 else None
 
 
 _OF_ALL_PLAYERS = (bool, np.generic, int, float, str, type(None))
@@ -325,7 +336,8 @@ def is_same(item: Any, other: Any) -> bool:
         return False
     if isinstance(item, np.ndarray) and isinstance(other, np.ndarray) and item.dtype == other.dtype == object:
         return item.shape == other.shape and all(map(is_same, item.flat, other.flat))
-    if isinstance(item, np.ndarray | torch.Tensor | np.generic | int | float):
+    numbers = np.ndarray | torch.Tensor | np.generic | int | float
+    if isinstance(item, numbers) or isinstance(other, numbers):
         return np.array_equal(np.asarray(item), np.asarray(other))
     return bool(item == other)
 

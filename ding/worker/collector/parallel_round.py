@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ding.envs.env_manager.block import BlockStep, DictBlocks
 from ding.torch_utils.data_helper import to_tensor
 from ding.utils.autolog import LoggedModel, LoggedValue, TickTime
 from ding.utils.data.env_batch import EnvBatch
-from ding.utils.data.samples import IntArray
 from ding.worker.collector.actor import env_actions, refuse_nan
 from ding.worker.collector.batch import Batch, Steps
-from ding.worker.collector.rollout import Listener, blocks_of
+from ding.worker.collector.rollout import ForeignBlocks, Listener
 
 if TYPE_CHECKING:
     from ding.worker.collector.base_parallel_collector import BaseParallelCollector
@@ -89,51 +87,35 @@ class CollectorActor:
         self._collector._reset_policy(env_ids)
 
 
-class RoundSteps(Listener, DictBlocks):
+class RoundSteps(Listener, ForeignBlocks):
     """The env manager of a collector as the rollout sees it: stepped by `_env_step`. Keeps what a round brought."""
 
     def __init__(self, collector: BaseParallelCollector) -> None:
+        super().__init__(collector._env_manager)
         self._collector = collector
-        self._blocks = blocks_of(collector._env_manager)
-        self._returned: Mapping[int, Any] = {}
+        self._answers: Mapping[int, Any] = {}
         self._steps: Steps | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._collector._env_manager, name)
 
-    @property
-    def version(self) -> Any:
-        return self._blocks.version
-
-    @property
-    def ready_obs(self) -> Mapping[int, Any]:
-        ready_obs: Mapping[int, Any] = self._collector._env_manager.ready_obs
-        return ready_obs
-
-    def episodes_of(self, env_ids: Sequence[int]) -> IntArray:
-        episodes: IntArray = self._blocks.episodes_of(env_ids)
-        return episodes
-
-    def step_block(self, actions: Sequence[Any], env_ids: list[int]) -> BlockStep:
-        return self.block_of(self.step(dict(zip(env_ids, actions, strict=True))), env_ids)
-
     def step(self, actions: Mapping[int, Any]) -> Mapping[int, Any]:
         collector = self._collector
         self._steps = None
         start = perf_counter()
-        self._returned = collector._env_step(actions)
-        seconds, size = perf_counter() - start, len(self._returned)
+        self._answers = collector._env_step(actions)
+        seconds, size = perf_counter() - start, len(self._answers)
         collector._log_buffer.update(
             {"env_time": seconds, "timestep_size": size, "norm_env_time": seconds / max(1, size)}
         )
-        return self._returned
+        return self._answers
 
     def on_steps(self, steps: Steps) -> None:
         self._steps = steps
 
     def take(self) -> EnvBatch:
         """The timesteps of the round as float32 tensors, made when they are looked at; normal ones are our copies."""
-        returned, steps = self._returned, self._steps
+        returned, steps = self._answers, self._steps
 
         def tensors() -> list[Any]:
             own = {} if steps is None else dict(zip(steps.env_ids, steps.timesteps(), strict=True))
