@@ -412,7 +412,7 @@ class Rollout:
             self._finish(step)
 
     def _finish(self, step: BlockStep) -> None:
-        rows = np.flatnonzero(step.ends)
+        rows = step.ends.nonzero()[0]
         ids = step.ids[rows]
         ended = Ended(step, rows, self._steps[ids], self._seconds[ids])
         for on_ends in self._of_ends:

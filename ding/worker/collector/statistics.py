@@ -141,8 +141,8 @@ class EpisodeStatistics(Listener):
         players: as given.
         reward_names: the names of the returns in the summary: `reward`, or `reward0`, `reward1`, ...
         running: an array [env_num], the number of the episode that each env is in. No two episodes have the same.
-        finished: number of episodes that ended since the last `take_finished`.
-        seconds: their total duration.
+        finished, seconds: number and total duration of the episodes that ended since the last `take_finished`, and are
+            summed up.
     """
 
     def __init__(self, players: int | None = None, env_num: int = 0) -> None:
@@ -154,6 +154,10 @@ class EpisodeStatistics(Listener):
         self._first = self._next = 0
         self._made: IntArray = np.zeros(0, np.int64)
         self._is_over = np.zeros(0, np.bool_)
+        # Of the episodes that have ended: `running`, the returns [P, players], steps and seconds; by round, and the
+        # latest of those that are summed up.
+        self._recent: list[tuple[Any, ...]] = []
+        self._latest: list[Any] = []
         self.begin_episodes(env_num)
         self.clear_summary()
 
@@ -185,15 +189,9 @@ class EpisodeStatistics(Listener):
             rows = list(zip(ended.env_ids, ended.infos, strict=True))
             players = range(self.players)
             returns = np.array([[episode_return(entry_of(info, p), env_id) for p in players] for env_id, info in rows])
-        ids, seconds = ended.ids, ended.seconds
-        numbers = self.running[ids]
-        self._recent.append((numbers, returns, ended.steps, seconds))
-        places = numbers - self._first
-        self._is_over[places] = True
-        self._samples += int(self._made[places].sum())
+        ids = ended.ids
+        self._recent.append((self.running[ids], returns, ended.steps, ended.seconds))
         self._begin(ids)
-        self.finished += len(ids)
-        self.seconds += float(seconds.sum())
         if len(self._recent) >= _MANY:
             self._sum_up()
 
@@ -204,6 +202,7 @@ class EpisodeStatistics(Listener):
 
     def count_samples(self, numbers: IntArray, samples: IntArray) -> None:
         """Count the samples [n] that were made of parts of the episodes `numbers` [n], which may have ended."""
+        self._sum_up()
         places = numbers - self._first
         if len(places) and places.min() < 0:  # episodes that were void already at the last log
             known = places >= 0
@@ -217,17 +216,16 @@ class EpisodeStatistics(Listener):
 
     def take_finished(self) -> tuple[int, float]:
         """Number and total duration (seconds) of the episodes that ended since the last call."""
+        self._sum_up()
         taken = self.finished, self.seconds
         self.finished, self.seconds = 0, 0.0
         return taken
 
     def clear_summary(self) -> None:
         """Begin a new summary."""
+        self._sum_up()
         self._returns = tuple(ReturnSummary() for _ in self.reward_names)
-        # Of the episodes that have ended: `running`, the returns [P, players], steps and seconds; by round, and the
-        # latest of those that are summed up.
-        self._recent: list[tuple[Any, ...]] = []
-        self._latest: list[Any] = []
+        self._latest = []
         self._steps = self._samples = 0
         self._seconds = 0.0
         self._forget(self.running)
@@ -244,11 +242,16 @@ class EpisodeStatistics(Listener):
             return
         episodes = list(map(np.concatenate, zip(*self._recent, strict=True)))
         self._recent = []
-        _, returns, steps, seconds = episodes
+        numbers, returns, steps, seconds = episodes
         for summary, values in zip(self._returns, returns.T, strict=True):
             summary.add(values)
+        places, total_s = numbers - self._first, float(seconds.sum())
+        self._is_over[places] = True
+        self._samples += int(self._made[places].sum())
         self._steps += int(steps.sum())
-        self._seconds += float(seconds.sum())
+        self._seconds += total_s
+        self.finished += len(numbers)
+        self.seconds += total_s
         known = [self._latest, episodes] if self._latest else [episodes]
         self._latest = [np.concatenate(parts)[-_LATEST:] for parts in zip(*known, strict=True)]
         self._forget(np.append(self.running, self._latest[0]))

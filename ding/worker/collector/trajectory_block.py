@@ -104,8 +104,8 @@ class TrajectoryBlock:
             self._column_parts = {key: [] for key in columns}
         for key, node in columns.items():
             self._column_parts[key].append(node)
-        if at.min(initial=0) < 0:
-            index = np.flatnonzero(at < 0)
+        index = (at < 0).nonzero()[0]
+        if len(index):
             self._obs_parts.append(obs if len(index) == count else _compact_rows(obs, index))
             at[index] = np.arange(shown, shown + len(index))
             shown += len(index)
@@ -122,7 +122,7 @@ class TrajectoryBlock:
         Args:
             has_ended: whether the episode has, so that the env will show another observation than it returned.
         """
-        self.closed_rows += int(self.lengths[ids].sum())
+        self.closed_rows += sum(self.lengths[ids].tolist())
         self._closed += self._piece[ids].tolist()
         self._begin_pieces(ids)
         self._at[ids[has_ended]] = -1
