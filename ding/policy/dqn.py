@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
-from ding.policy.base_policy import Policy
+from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import default_preprocess_learn, linear_lr_scheduler, set_noise_mode
 from ding.policy.modes import accepts_pieces, plain_transition
 from ding.policy.settings import setting
@@ -34,7 +34,7 @@ TDError = tuple[Tensor, Tensor, dict[str, Tensor]]
 
 
 @POLICY_REGISTRY.register("dqn")
-class DQNPolicy(Policy):
+class DQNPolicy(BatchPolicy):
     """Double DQN (https://arxiv.org/abs/1509.06461) for discrete and multi-discrete actions.
 
     The target network is copied every `learn.target_update_freq` iterations, or follows at the rate
@@ -81,7 +81,7 @@ class DQNPolicy(Policy):
             "other.eps.decay": 10000,
             "other.replay_buffer.replay_buffer_size": 10000,
         },
-        Policy.settings,
+        BatchPolicy.settings,
     )
     has_discrete_actions: ClassVar[bool | None] = True
 
@@ -249,11 +249,11 @@ class DQNPolicy(Policy):
         self._collect_model = model_wrap(self._model, wrapper_name="eps_greedy_sample")
         self._collect_model.reset()
 
-    def _forward_collect(self, data: dict[int, Any], eps: float) -> dict[int, Any]:
+    def _act_collect(self, obs: Any, env_ids: list[int], eps: float) -> dict[str, Any]:
         """Act epsilon-greedily; returns per env `action` [1] int64 and `logit` [N] (multi-discrete: tuples)."""
         if self._cfg.noisy_net:
             set_noise_mode(self._model, True)
-        return self._forward_envs(self._collect_model, data, eps=eps)
+        return self._forward_batch(self._collect_model, obs, eps=eps)
 
     @plain_transition("action")
     def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
@@ -276,10 +276,10 @@ class DQNPolicy(Policy):
         self._eval_model = model_wrap(self._model, wrapper_name="argmax_sample")
         self._eval_model.reset()
 
-    def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
-        """Act greedily; output as in `_forward_collect`."""
+    def _act_eval(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
+        """Act greedily; output as in `_act_collect`."""
         set_noise_mode(self._model, False)
-        return self._forward_envs(self._eval_model, data)
+        return self._forward_batch(self._eval_model, obs)
 
 
 def renew_noise(module: nn.Module) -> None:

@@ -222,9 +222,10 @@ _COLLATE: ByType = ByType(
 )
 
 
-def default_decollate(
-    batch: Any, ignore: list[str] = ["prev_state", "prev_actor_state", "prev_critic_state"]
-) -> list[Any]:
+_STATES = ["prev_state", "prev_actor_state", "prev_critic_state"]
+
+
+def default_decollate(batch: Any, ignore: list[str] = _STATES) -> list[Any]:
     """Split a batch into its B items, the reverse of `default_collate`.
 
     A tensor [B, ...] becomes B tensors [...] that share its memory, a tensor (B,) B tensors of shape (1,). A dict
@@ -268,6 +269,14 @@ _DECOLLATE: ByType = ByType(
     (Sequence, _decollate_sequence),
     (Distribution, _decollate_distribution),
 )
+
+
+def split_output(output: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Split what a policy returned for a batch of E envs into a dict for each; numbers become tensors of shape (1,).
+
+    Recurrent states are stacked like the rest, or a list with the state of each env.
+    """
+    return default_decollate(output, [key for key in _STATES if not isinstance(output.get(key), Mapping)])
 
 
 def timestep_collate(batch: Sequence[Any]) -> dict[str, Any]:

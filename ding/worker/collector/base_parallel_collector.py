@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
@@ -15,12 +15,11 @@ from easydict import EasyDict
 from ding.torch_utils.data_helper import build_log_buffer
 from ding.utils.autolog import TickTime
 from ding.utils.config_helper import Configurable
-from ding.utils.data.env_batch import EnvBatch
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import build_logger
 from ding.utils.registry_factory import PARALLEL_COLLECTOR_REGISTRY
 from ding.utils.system_helper import get_task_uid
-from ding.worker.collector.batch import Batch
+from ding.worker.collector.batch import PolicyOutput
 from ding.worker.collector.parallel_round import CollectorActor, CollectorMonitor, OneRound, RoundSteps
 from ding.worker.collector.rollout import Listener, Rollout
 
@@ -54,7 +53,7 @@ class BaseParallelCollector(Configurable, ABC):
     _runner: threading.Thread | None = None
     _last_round_at: float | None = None  # when a round ended, or the first began; None while none is played
     # What the policy returned in this round, for the listeners; a `_policy_inference` may set it.
-    _policy_output: Mapping[int, Any] | None = None
+    _policy_output: PolicyOutput | None = None
 
     def __init__(self, cfg: EasyDict) -> None:
         self._cfg = cfg
@@ -174,10 +173,6 @@ class BaseParallelCollector(Configurable, ABC):
     def _listeners(self) -> Sequence[Listener]:
         """What records the rollout besides `_process_timestep`, and before it."""
         return ()
-
-    def _observed(self, obs: Batch) -> EnvBatch:
-        """What `_policy_inference` is given of the observations of a round."""
-        return obs.seen(as_float=True)
 
     def _bare_output(self, action: Any) -> Any:
         """The output of a policy for an env whose action is all that `_policy_inference` returned."""

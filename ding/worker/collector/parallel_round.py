@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,9 @@ import torch
 
 from ding.torch_utils.data_helper import to_tensor
 from ding.utils.autolog import LoggedModel, LoggedValue, TickTime
-from ding.utils.data.env_batch import EnvBatch
+from ding.utils.batch_methods import batch_method
 from ding.worker.collector.actor import env_actions, refuse_nan
-from ding.worker.collector.batch import Batch, Steps
+from ding.worker.collector.batch import Batch, PolicyOutput, Steps
 from ding.worker.collector.rollout import ForeignBlocks, Listener
 
 if TYPE_CHECKING:
@@ -66,11 +66,16 @@ class CollectorActor:
     def __init__(self, collector: BaseParallelCollector) -> None:
         self._collector = collector
 
-    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[Mapping[int, Any], Sequence[Any]]:
+    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PolicyOutput, Sequence[Any]]:
         collector = self._collector
-        collector._policy_output = None
-        seen = collector._observed(obs)
         start = perf_counter()
+        act = batch_method(collector._policy_inference)
+        if act is not None:
+            output, actions = act(obs)
+            collector._log_buffer["policy_time"] = perf_counter() - start
+            return output, actions
+        collector._policy_output = None
+        seen = obs.seen(as_float=True)
         actions = collector._policy_inference(seen)
         collector._log_buffer["policy_time"] = perf_counter() - start
         output = collector._policy_output
@@ -113,12 +118,33 @@ class RoundSteps(Listener, ForeignBlocks):
     def on_steps(self, steps: Steps) -> None:
         self._steps = steps
 
-    def take(self) -> EnvBatch:
-        """The timesteps of the round as float32 tensors, made when they are looked at; normal ones are our copies."""
-        returned, steps = self._answers, self._steps
+    def take(self) -> Mapping[int, Any]:
+        """The timesteps of the round as float32 tensors; normal ones are our copies."""
+        return RoundTimesteps(self._answers, self._steps)
 
-        def tensors() -> list[Any]:
-            own = {} if steps is None else dict(zip(steps.env_ids, steps.timesteps(), strict=True))
-            return [to_tensor(own.get(env_id, returned[env_id]), torch.float32) for env_id in returned]
 
-        return EnvBatch(returned, tensors)
+class RoundTimesteps(Mapping[int, Any]):
+    """`{env_id: timestep of float32 tensors}`, made on access, as most collectors look at none.
+
+    Args:
+        returned: what the envs returned.
+        steps: those of them that are normal, which have arrays of ours.
+    """
+
+    def __init__(self, returned: Mapping[int, Any], steps: Steps | None) -> None:
+        self._returned, self._steps = returned, steps
+
+    @cached_property
+    def _tensors(self) -> dict[int, Any]:
+        steps = self._steps
+        own = {} if steps is None else dict(zip(steps.env_ids, steps.timesteps(), strict=True))
+        return {env_id: to_tensor(own.get(env_id, step), torch.float32) for env_id, step in self._returned.items()}
+
+    def __getitem__(self, env_id: int) -> Any:
+        return self._tensors[env_id]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._returned)
+
+    def __len__(self) -> int:
+        return len(self._returned)

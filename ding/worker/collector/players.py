@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ding.utils.msgpack_helper import can_pack
-from ding.worker.collector.actor import env_actions
-from ding.worker.collector.batch import Batch, Steps, entries_of
+from ding.worker.collector.actor import env_actions, output_of
+from ding.worker.collector.batch import Batch, PlayerOutputs, PolicyOutput, Steps, by_env, entries_of
 from ding.worker.collector.rollout import Listener
 from ding.worker.collector.trajectory import TrajectoryCutter
 
@@ -28,26 +28,6 @@ def check_policies(policies: Any, where: str, exactly: int | None = None) -> lis
     return list(policies)
 
 
-class PlayerOutputs(Mapping[int, list[Any]]):
-    """`{env_id: [the output of each player's policy]}`.
-
-    Attributes:
-        players: the output of each policy for all envs.
-    """
-
-    def __init__(self, players: Sequence[Mapping[int, Any]]) -> None:
-        self.players = players
-
-    def __getitem__(self, env_id: int) -> list[Any]:
-        return [output[env_id] for output in self.players]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.players[0])
-
-    def __len__(self) -> int:
-        return len(self.players[0])
-
-
 class BattleActor:
     """A policy for each player; observations and actions hold one entry for each player.
 
@@ -64,7 +44,7 @@ class BattleActor:
     def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PlayerOutputs, list[list[Any]]]:
         """Return the outputs of the policies, and for each env the list of the players' actions."""
         outputs = [
-            policy.forward(obs.of_player(player).seen(*self._obs_form), **kwargs)
+            output_of(policy, obs.of_player(player), self._obs_form, kwargs)
             for player, policy in enumerate(self._policies)
         ]
         actions = [env_actions(output, obs.env_ids) for output in outputs]
@@ -202,7 +182,7 @@ class PlayerTrajectories(PlayerCutters):
                 cutter.keep(whole)
 
 
-def _of_player(output: Mapping[int, Any], player: int) -> Mapping[int, Any]:
+def _of_player(output: PolicyOutput, player: int) -> PolicyOutput:
     if isinstance(output, PlayerOutputs):
         return output.players[player]
-    return {env_id: of_players[player] for env_id, of_players in output.items()}
+    return {env_id: of_players[player] for env_id, of_players in by_env(output).items()}

@@ -17,7 +17,7 @@ import numpy as np
 from ding.envs.env_manager.block import BlockStep, DictBlocks, Ready, overrides_dicts
 from ding.utils.data.samples import IntArray, map_node, node_rows
 from ding.worker.collector.actor import Actor
-from ding.worker.collector.batch import Batch, Ended, Steps, is_same, may_hold_nan
+from ding.worker.collector.batch import Batch, Ended, PolicyOutput, Steps, by_env, is_same, may_hold_nan
 
 
 class Quota(Protocol):
@@ -147,9 +147,9 @@ class Rollout:
         self._ready: Ready | None = None  # what the envs show, as of `_version` of the env manager
         self._version: Any = None
         self._last: Batch | None = None  # the observations returned last, which hold no NaN
-        self._acted: tuple[Batch, Mapping[int, Any]] | None = None
+        self._acted: tuple[Batch, PolicyOutput] | None = None
         # Observations and outputs of steps without an answer yet; an asynchronous manager answers in later rounds.
-        self._pending: dict[int, tuple[Batch, Mapping[int, Any]]] = {}
+        self._pending: dict[int, tuple[Batch, PolicyOutput]] = {}
         self._stale: set[int] = set()  # envs that have yet to answer an actor that was replaced
         # Of each env: steps and seconds of the running episode, its number, and the moves that are known, see
         # `DictBlocks.moves`; the latter are out of date for envs that begin an episode.
@@ -194,7 +194,7 @@ class Rollout:
         """
         acted: dict[int, tuple[Any, Any]] = {}
         if self._acted is not None:
-            obs, output = self._acted
+            obs, output = self._acted[0], by_env(self._acted[1])
             acted = {env_id: (row, output[env_id]) for env_id, row in zip(obs.env_ids, obs.rows, strict=True)}
         return {
             env_id: (*acted.get(env_id, (None, None)), int(self._steps[env_id]), float(self._seconds[env_id]))
@@ -365,7 +365,7 @@ class Rollout:
                 f"done={getattr(self._env, 'done', '?')}"
             )
 
-    def _step(self, obs: Batch | None, output: Mapping[int, Any], actions: Sequence[Any], start: float) -> bool:
+    def _step(self, obs: Batch | None, output: PolicyOutput, actions: Sequence[Any], start: float) -> bool:
         """Step these envs and record what has been answered; return whether anything has."""
         try:
             before = self._version
@@ -380,7 +380,7 @@ class Rollout:
             raise
         return answered > 0
 
-    def _take_in(self, step: BlockStep, obs: Batch | None, output: Mapping[int, Any], start: float) -> None:
+    def _take_in(self, step: BlockStep, obs: Batch | None, output: PolicyOutput, start: float) -> None:
         if obs is None or self._pending or self._stale or step.env_ids != obs.env_ids:
             if obs is not None:
                 self._pending.update(dict.fromkeys(obs.env_ids, (obs, output)))
@@ -437,7 +437,7 @@ class Rollout:
                 self._forget(env_id)
         return step.of_rows(asked)
 
-    def _answered(self, env_ids: list[int]) -> tuple[Batch, Mapping[int, Any]]:
+    def _answered(self, env_ids: list[int]) -> tuple[Batch, PolicyOutput]:
         """The observations and outputs of the envs that answered, from the time when they were acted on."""
         asked = [self._pending.pop(env_id) for env_id in env_ids]
         if not asked:
@@ -447,7 +447,8 @@ class Rollout:
             return first.of_envs(env_ids), output
         sources = list(zip(env_ids, asked, strict=True))
         items = [obs.rows[obs.env_ids.index(env_id)] for env_id, (obs, _) in sources]
-        return Batch.copied(env_ids, items), {env_id: outputs[env_id] for env_id, (_, outputs) in sources}
+        outputs = {id(output): by_env(output) for _, output in asked}
+        return Batch.copied(env_ids, items), {env_id: outputs[id(output)][env_id] for env_id, (_, output) in sources}
 
     def _without_abnormal(self, step: BlockStep, broken: Sequence[int]) -> BlockStep:
         """Restart the envs whose step is abnormal; return the steps of the others."""

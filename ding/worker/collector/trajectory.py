@@ -26,7 +26,7 @@ from ding.utils.data.samples import (
     whole_of,
 )
 from ding.utils.msgpack_helper import can_pack
-from ding.worker.collector.batch import Batch, Steps, as_tensor
+from ding.worker.collector.batch import Batch, PolicyOutput, StackedOutput, Steps, as_tensor, by_env
 from ding.worker.collector.rollout import Listener
 from ding.worker.collector.statistics import EpisodeStatistics
 from ding.worker.collector.trajectory_block import NOT_PLAIN, TrajectoryBlock
@@ -427,7 +427,7 @@ class TrajectoryCutter(Listener):
     def _ask(self, steps: Steps, timesteps: list[Any]) -> list[dict[str, Any]]:
         """The transitions that the policy makes of a round; it may change the observations it is given in place."""
         transitions = []
-        output, seeds = steps.output, self.level_seeds
+        output, seeds = by_env(steps.output), self.level_seeds
         for env_id, obs, timestep in zip(steps.env_ids, steps.obs.rows, timesteps, strict=True):
             more = (env_id,) if self._with_env_id else ()
             transition = dict(self._policy.process_transition(obs, output[env_id], timestep, *more))
@@ -522,16 +522,17 @@ class _Given:
         return changed
 
 
-def _output_columns(output: Mapping[int, Any], env_ids: list[int], keys: Sequence[str]) -> dict[str, Node]:
+def _output_columns(output: PolicyOutput, env_ids: list[int], keys: Sequence[str]) -> dict[str, Node]:
     """The entries `keys` of a policy's output for these envs; a batch is used without conversion."""
-    stacked = getattr(output, "stacked", None)
     nodes = dict.fromkeys(keys)
-    if isinstance(stacked, dict) and list(output.keys()) == env_ids:
+    if isinstance(output, StackedOutput) and output.env_ids == env_ids:
         for key in keys:
-            nodes[key] = _as_node(stacked.get(key))
-    for key, node in nodes.items():
-        if node is None:
-            nodes[key] = pack([to_tensor(output[env_id][key], transform_scalar=False) for env_id in env_ids])
+            nodes[key] = _as_node(output.columns.get(key))
+    missing = [key for key, node in nodes.items() if node is None]
+    if missing:
+        rows = by_env(output)
+        for key in missing:
+            nodes[key] = pack([to_tensor(rows[env_id][key], transform_scalar=False) for env_id in env_ids])
     return nodes
 
 
