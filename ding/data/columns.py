@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ding.data.row_ring import Array, shared_rows
+from ding.data.row_ring import Array
 from ding.utils.data.samples import Column, Kind, Node, Samples, columns_of, is_same_structure, map_node, node_items
 from ding.utils.fast_copy import fastcopy
 from ding.utils.segment_tree import IntArray
@@ -120,18 +120,12 @@ def own_item(item: Any) -> Any:
 
 def own_samples(samples: Samples) -> Samples:
     """Returns the samples, which must have `columns`, in new arrays. Shared observations stay shared."""
-    columns = samples.columns or {}
-    obs, next_obs = columns.get("obs"), columns.get("next_obs")
-    pairs: list[tuple[Column, Column]] = []
-    if obs is not None and next_obs is not None and is_same_structure(obs, next_obs):
-        pairs = list(zip(columns_of(obs), columns_of(next_obs), strict=True))
-    shared = {
-        id(old): new for pair in pairs if can_share(*pair) for old, new in zip(pair, shared_rows(*pair), strict=True)
-    }
-    everything = np.arange(len(samples))
+    columns = samples.compact().columns or {}
+    copies = {id(column.data): column.data.copy() for column in columns_of(columns) if column.kind is not Kind.OBJECT}
 
     def own(column: Column) -> Column:
-        return shared[id(column)] if id(column) in shared else own_column(column, everything)
+        data = own_objects(column.items()) if column.kind is Kind.OBJECT else copies[id(column.data)]
+        return Column(column.kind, data, None if column.kind is Kind.OBJECT else column.rows, column.steps)
 
     return Samples({key: map_node(own, node) for key, node in columns.items()})
 
