@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -122,24 +122,6 @@ class TickMonitor(LoggedModel):
         for name in self._declared:
             self.register_attribute_value("avg", name, partial(self.mean_of, name))
             self.register_attribute_value("val", name, partial(self._newest, name))
-
-    def record(self, values: Mapping[str, Any]) -> None:
-        """Record one value for each name; values of undeclared names are kept separately and may have any type.
-
-        Raises:
-            TypeError: the value of a declared name is not a number or a tensor, array or list with one element. No
-                declared value is recorded.
-        """
-        checked = {}
-        for name, value in values.items():
-            declared = self._declared.get(name)
-            if declared is None:
-                setattr(self, name, value)
-            else:
-                checked[name] = value if type(value) is declared.type_ else declared.check(value)
-        now = self._clock.time()
-        for name, value in checked.items():
-            self._data[name].append_at(now, value)
 
     def _newest(self, name: str) -> float:
         newest: float = self.window_of(name)[-1]
