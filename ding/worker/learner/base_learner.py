@@ -313,7 +313,7 @@ class BaseLearner(Configurable):
                 self._log_buffer["scalars"].update(entry.scalars)
                 self._log_buffer["histogram"].update(entry.histogram)
             self.call_hook("after_iter")
-            self._last_iter.add(1)
+            self._last_iter.val += 1
         return results
 
     @auto_checkpoint
