@@ -113,8 +113,7 @@ class QActorCriticPolicy(BatchPolicy):
         batch = self._on_model(batch, "obs", "next_obs")
         if self.has_discrete_actions is not True:
             batch["action"] = self._real_valued(batch["action"])
-        self._mode_of(self._model).set(True)
-        self._mode_of(self._target_net).set(True)
+        self._mode_of(self._model, self._target_net).set(True)
         return batch
 
     def _real_valued(self, action: Any) -> Any:

@@ -100,8 +100,7 @@ class SQNPolicy(BatchPolicy):
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
         """Take one step of both networks and one of alpha; `priority` is the mean squared error of each sample."""
         batch = self._prepare(data)
-        self._mode_of(self._model).set(True)
-        self._mode_of(self._target_net).set(True)
+        self._mode_of(self._model, self._target_net).set(True)
         alpha = self._log_alpha.detach().exp()
         next_value, entropy = self._soft_value(batch["next_obs"], alpha)
         q0, q1 = self._learn_model.forward(batch["obs"])["q_value"]
@@ -114,7 +113,7 @@ class SQNPolicy(BatchPolicy):
         logged = {
             "alpha_loss": alpha_loss,
             "entropy": entropy,
-            "alpha": self._log_alpha.exp(),
+            "alpha": self._log_alpha.exp().squeeze(),
             "q_value": (q0.mean() + q1.mean()) / 2,
         }
         value, values, priority = to_numbers(q_loss, logged, (errors[0] + errors[1]).detach() / 2)

@@ -27,7 +27,7 @@ class PolicySteps:
     _model: nn.Module
     _cuda: bool
     _device: str
-    _modes: dict[int, ModuleMode]
+    _modes: dict[tuple[nn.Module, ...], ModuleMode]
     _mixed_precision: MixedPrecision | None = None
 
     def _get_attribute(self, name: str) -> Any:
@@ -92,11 +92,11 @@ class PolicySteps:
                 optimizer.step() if mixed is None else mixed.step(optimizer)
         return norm
 
-    def _mode_of(self, module: nn.Module) -> ModuleMode:
-        """Returns the switch between training and evaluation mode of a module."""
-        mode = self._modes.get(id(module))
-        if mode is None or mode.module is not module:
-            mode = self._modes[id(module)] = ModuleMode(module)
+    def _mode_of(self, *modules: nn.Module) -> ModuleMode:
+        """Returns the switch between training and evaluation mode of these modules."""
+        mode = self._modes.get(modules)
+        if mode is None:
+            mode = self._modes[modules] = ModuleMode(*modules)
         return mode
 
     def _model_input(self, obs: Any, integers: bool = False) -> Any:
@@ -109,7 +109,9 @@ class PolicySteps:
             batch = to_device(batch, self._device)
         dtype = self._mode_of(self._model).dtype
         for key in observations:
-            batch[key] = model_input(batch[key], dtype)
+            obs = batch[key]
+            if not isinstance(obs, Tensor) or obs.dtype is not dtype:
+                batch[key] = model_input(obs, dtype)
         return batch
 
     def _forward_batch(self, model: Any, obs: Any, obs_key: str | None = None, **kwargs: Any) -> dict[str, Any]:

@@ -287,19 +287,17 @@ class Samples(list[Any]):
     @property
     def columns(self) -> dict[str, Node] | None:
         """`{key: node}`, or None after the first access to an item. Must not be changed in place."""
-        return self._columns
+        if callable(self._held):
+            self._held = self._held()
+        columns: dict[str, Node] | None = self._held
+        return columns
+
+    _columns = columns
 
     @property
     def has_columns(self) -> bool:
         """Whether `columns` is not None. Does not create columns."""
         return self._held is not None
-
-    @property
-    def _columns(self) -> dict[str, Node] | None:
-        if callable(self._held):
-            self._held = self._held()
-        columns: dict[str, Node] | None = self._held
-        return columns
 
     def take(self, index: Index) -> Samples:
         """Returns the samples at `index` (positions [K], or a slice). Requires `columns`."""
