@@ -303,7 +303,11 @@ class Samples(list[Any]):
         """Returns the samples at `index` (positions [K], or a slice). Requires `columns`."""
         assert self._columns is not None, "take() requires columns, but an item was accessed"
         is_chained = self.is_chained and isinstance(index, slice)
-        return Samples(map_node(lambda column: column.take(index), self._columns), chained=is_chained)
+        columns = {
+            key: node.take(index) if type(node) is Column else map_node(lambda column: column.take(index), node)
+            for key, node in self._columns.items()
+        }
+        return Samples(columns, chained=is_chained)
 
     def with_columns(self, **columns: Node) -> Samples:
         """Returns the samples with these columns added or replaced. Requires `columns`."""

@@ -263,6 +263,7 @@ class TrajectoryCutter(Listener):
         self._with_env_id = with_env_id
         self._on_samples = on_samples
         self._make_samples = make_samples
+        self._is_by_piece = make_samples is not None or on_samples is not None
         self._episodes = episodes
         self._block = TrajectoryBlock(env_num, share_next_obs)
         self._lists: TransitionLists | None = None  # in place of the block, once the policy puts transitions together
@@ -282,7 +283,7 @@ class TrajectoryCutter(Listener):
     def has(self, number: int) -> bool:
         """Whether so many samples were made; makes those of pieces that wait if there may be enough of them."""
         closed_rows = self._block.closed_rows
-        if closed_rows and self.count + closed_rows >= number:
+        if closed_rows and (self.count + closed_rows >= number or not self._may_wait()):
             self._make()
         return self.count >= number
 
@@ -446,13 +447,12 @@ class TrajectoryCutter(Listener):
             return
         self._block.close(ids, has_ended)
         self._closed.append((ids, numbers))
-        if not self._may_wait():
+        if self._is_by_piece:
             self._make()
 
     def _may_wait(self) -> bool:
         """Whether the policy is given all pieces of a collect at once."""
-        is_by_piece = self._make_samples is not None or self._on_samples is not None
-        return not is_by_piece and self._takes_pieces(self._policy.get_train_sample)
+        return not self._is_by_piece and self._takes_pieces(self._policy.get_train_sample)
 
     def _make(self) -> None:
         """Make the samples of the closed pieces."""
@@ -524,15 +524,15 @@ class _Given:
 
 def _output_columns(output: PolicyOutput, env_ids: list[int], keys: Sequence[str]) -> dict[str, Node]:
     """The entries `keys` of a policy's output for these envs; a batch is used without conversion."""
-    nodes = dict.fromkeys(keys)
-    if isinstance(output, StackedOutput) and output.env_ids == env_ids:
-        for key in keys:
-            nodes[key] = _as_node(output.columns.get(key))
-    missing = [key for key, node in nodes.items() if node is None]
-    if missing:
-        rows = by_env(output)
-        for key in missing:
-            nodes[key] = pack([to_tensor(rows[env_id][key], transform_scalar=False) for env_id in env_ids])
+    stacked = output.columns if isinstance(output, StackedOutput) and output.env_ids == env_ids else {}
+    nodes: dict[str, Node] = {}
+    rows: Mapping[int, Any] | None = None
+    for key in keys:
+        node = _as_node(stacked.get(key))
+        if node is None:
+            rows = by_env(output) if rows is None else rows
+            node = pack([to_tensor(rows[env_id][key], transform_scalar=False) for env_id in env_ids])
+        nodes[key] = node
     return nodes
 
 
