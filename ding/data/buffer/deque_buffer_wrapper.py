@@ -14,9 +14,8 @@ from easydict import EasyDict
 
 from ding.data.buffer.deque_buffer import DequeBuffer, copy_repeats
 from ding.data.buffer.middleware import PriorityExperienceReplay, UseTimeCheck, use_time_check
-from ding.data.buffer_interface import IBuffer
+from ding.data.buffer_interface import IBuffer, generator_state, set_generator_state
 from ding.data.priority_index import as_priorities
-from ding.data.random_source import generator_state, set_generator_state
 from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, check_section, integer, number
 from ding.utils.data.samples import Column, Kind, Samples, node_items
 from ding.utils.dict_helper import deep_merge_dicts

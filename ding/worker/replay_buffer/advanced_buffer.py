@@ -17,7 +17,7 @@ from ding.utils.config_helper import Setting, Settings, integer, number
 from ding.utils.data.samples import Column, Kind, Node, Samples, node_items, part_of
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import FloatArray, IntArray, MinSegmentTree, SumSegmentTree
-from ding.worker.replay_buffer.column_buffer import STORAGE_SETTINGS, ColumnBuffer
+from ding.worker.replay_buffer.base_buffer import STORAGE_SETTINGS, ColumnBuffer
 from ding.worker.replay_buffer.utils import SampledDataAttrMonitor, ThruputController, UniqueIds, Verdict, parse_id
 
 # The keys that `sample` adds. When an item with such keys is pushed, only `priority` is used.

@@ -12,13 +12,12 @@ import numpy as np
 
 from ding.data.column_store import own_samples
 from ding.data.priority_index import Slots
-from ding.data.ring import BoolArray
+from ding.data.ring import BoolArray, EpisodeEnds, done_flags
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, integer, number
 from ding.utils.data.samples import Node, Samples, part_of
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray
-from ding.worker.replay_buffer.column_buffer import STORAGE_SETTINGS, ColumnBuffer
-from ding.worker.replay_buffer.episode_ends import EpisodeEnds, done_flags
+from ding.worker.replay_buffer.base_buffer import STORAGE_SETTINGS, ColumnBuffer
 
 _SIZE_RULE = number(0)
 
