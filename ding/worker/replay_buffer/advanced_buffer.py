@@ -249,7 +249,8 @@ class AdvancedReplayBuffer(ColumnBuffer):
         records["collect_iter"][slots] = self._collect_iters_of(items, columns)
         self._next_unique_id += count
         store.valid_count += count - replaced
-        self._report_dropped(dropped)
+        if dropped:
+            self._report_dropped(dropped)
         self._count_thruput(pushed=count, removed=replaced)
         return count
 
@@ -273,7 +274,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         column = None if columns is None else columns.get("collect_iter")
         iters: IntArray
         if isinstance(column, Column) and column.kind is Kind.INT and not column.steps:
-            iters = column.values()
+            iters = column.data if column.rows is None else column.data[column.rows]
         elif columns is not None and column is None:
             return np.array([_NO_ITER])
         else:

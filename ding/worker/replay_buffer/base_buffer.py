@@ -364,8 +364,6 @@ class ColumnBuffer(IBuffer):
 
     def _report_dropped(self, items: Sequence[Any]) -> None:
         """Pass items that left the buffer to `on_dropped` and queue their files for deletion."""
-        if not items:
-            return
         if self.on_dropped is not None:
             self.on_dropped(items if isinstance(items, list) else list(items))
         if self._enable_track_used_data:
@@ -376,7 +374,8 @@ class ColumnBuffer(IBuffer):
         """Empty `slots` and report their items as dropped."""
         dropped = self._store.read(slots) if slots.size and self._needs_dropped() else []
         self._store.remove(slots)
-        self._report_dropped(dropped)
+        if dropped:
+            self._report_dropped(dropped)
 
     def _item_view(self, slot: int) -> Any:
         """Returns the item in an occupied `slot` as `_data` presents it."""

@@ -68,7 +68,8 @@ class NaiveReplayBuffer(ColumnBuffer):
             self._before_insert(items)
             _, gone, dropped = self._write(items, columns, count)
             self._store.valid_count += count - gone
-            self._report_dropped(dropped)
+            if dropped:
+                self._report_dropped(dropped)
             self._count_thruput(pushed=count, removed=gone)
         return count
 
