@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,60 @@ class IBuffer(Configurable, ABC):
     def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
         """Restore a state that `state_dict` returned."""
         raise NotImplementedError
+
+
+class StatefulBuffer(IBuffer):
+    """A replay buffer whose state is saved and restored under its lock.
+
+    Attributes:
+        on_dropped: Called with a list of the items that left the buffer, under its lock. May be set.
+    """
+
+    on_dropped: Callable[[list[Any]], None] | None
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the items, counters and random states, in plain values and arrays."""
+        with self._lock:
+            return self._state(is_copied=True)
+
+    def freeze(self) -> dict[str, Any]:
+        """Returns a state for `load_state_dict` that later calls do not change."""
+        return self.state_dict()
+
+    def live_state(self) -> dict[str, Any]:
+        """As `state_dict`, but arrays may share memory with the buffer. Use it before the buffer changes."""
+        with self._lock:
+            return self._state(is_copied=False)
+
+    def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
+        """Replace the contents by a state. If it has only the key `data`, push this list of items instead.
+
+        Raises:
+            AssertionError: If `data` is missing.
+            ValueError: If the state does not fit this buffer.
+        """
+        if "data" not in _state_dict:
+            raise AssertionError(f"a buffer state needs the key 'data'; it has {sorted(_state_dict)}")
+        with self._lock:
+            if set(_state_dict) == {"data"}:
+                self._insert([item for item in _state_dict["data"] if item is not None])
+            else:
+                self._restore(_state_dict)
+
+    @abstractmethod
+    def _state(self, is_copied: bool) -> dict[str, Any]:
+        """Returns the state. Called under the lock, as the other private methods."""
+
+    @abstractmethod
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Replace the contents by a state."""
+
+    @abstractmethod
+    def _insert(self, items: list[Any]) -> int:
+        """Store `items`. Returns the number of accepted items."""
 
 
 # ---- random generators: independent of each other, seeded by `set_pkg_seed`, saved with their buffer

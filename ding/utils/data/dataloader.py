@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
+from functools import partial
 from typing import Any
 
 import torch
@@ -87,10 +88,22 @@ class AsyncDataLoader(IDataLoader):
         chunk_size = 1 if chunk_size is None else chunk_size
         if chunk_size < 1 or batch_size % chunk_size:
             raise AssertionError(f"chunk_size = {chunk_size} is not allowed; it must divide batch_size = {batch_size}")
-        self._pool = WorkerPool(num_workers, "dataloader_worker") if num_workers > 1 else None
-        self._copier = StreamCopier(device, to_device_fn) if "cuda" in device else None
-        make = _BatchMaker(data_source, batch_size, chunk_size, collate_fn or default_collate, self._pool, self._copier)
-        self._prefetcher = Prefetcher(make, 2 * max(1, num_workers), "dataloader")
+        self._pool = pool = WorkerPool(num_workers, "dataloader_worker") if num_workers > 1 else None
+        self._copier = copier = StreamCopier(device, to_device_fn) if "cuda" in device else None
+        collate = collate_fn or default_collate
+
+        def make_batch() -> Any:  # without `self`, so that the thread does not keep the loader alive
+            data = data_source(batch_size)
+            is_in_columns = isinstance(data, Samples) and data.has_columns  # access to an item would create all items
+            if isinstance(data, (list, tuple)) and data and not is_in_columns and callable(data[0]):
+                starts = range(0, len(data), chunk_size)
+                chunks = [partial(_run_calls, data[start : start + chunk_size]) for start in starts]
+                done = _run_calls(chunks) if pool is None else pool.run(chunks)
+                data = [sample for chunk in done for sample in chunk]
+            batch = collate(data)
+            return batch if copier is None else copier.move(batch)
+
+        self._prefetcher = Prefetcher(make_batch, 2 * max(1, num_workers), "dataloader")
 
     def __iter__(self) -> AsyncDataLoader:
         return self
@@ -115,48 +128,8 @@ class AsyncDataLoader(IDataLoader):
             self.close()
 
 
-class _BatchMaker:
-    """Returns one batch per call. Separate from the loader, so that the thread does not keep the loader alive."""
-
-    def __init__(
-        self,
-        source: Source,
-        batch_size: int,
-        chunk_size: int,
-        collate_fn: Callable[[Any], Any],
-        pool: WorkerPool | None,
-        copier: StreamCopier | None,
-    ) -> None:
-        self._source = source
-        self._batch_size = batch_size
-        self._chunk_size = chunk_size
-        self._collate = collate_fn
-        self._pool = pool
-        self._copier = copier
-
-    def __call__(self) -> Any:
-        data = self._source(self._batch_size)
-        is_in_columns = isinstance(data, Samples) and data.has_columns  # access to an item would create all items
-        if isinstance(data, (list, tuple)) and data and not is_in_columns and callable(data[0]):
-            data = self._run(data)
-        batch = self._collate(data)
-        return batch if self._copier is None else self._copier.move(batch)
-
-    def _run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        if self._pool is None:
-            return [call() for call in calls]
-        chunks = [_Chunk(calls[i : i + self._chunk_size]) for i in range(0, len(calls), self._chunk_size)]
-        return [sample for chunk in self._pool.run(chunks) for sample in chunk]
-
-
-class _Chunk:
-    """The callables of one job of a worker."""
-
-    def __init__(self, calls: Sequence[Callable[[], Any]]) -> None:
-        self._calls = calls
-
-    def __call__(self) -> list[Any]:
-        return [call() for call in self._calls]
+def _run_calls(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    return [call() for call in calls]
 
 
 def join_or_warn(*threads: threading.Thread) -> None:

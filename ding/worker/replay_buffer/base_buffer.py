@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import index
 from types import TracebackType
@@ -16,6 +15,7 @@ from easydict import EasyDict
 
 from ding.data.buffer_interface import (
     IBuffer,
+    StatefulBuffer,
     generator_state,
     new_generator,
     read_data_file,
@@ -111,7 +111,7 @@ def check_prefetching(cfg: Mapping[str, Any]) -> None:
 Self = TypeVar("Self", bound="ColumnBuffer")
 
 
-class ColumnBuffer(IBuffer):
+class ColumnBuffer(StatefulBuffer):
     """Base class of the buffers that store their items in columns.
 
     A subclass sets `settings` and implements `push`, `sample` and `update`. All public methods are
@@ -138,13 +138,13 @@ class ColumnBuffer(IBuffer):
         exp_name: str = "default_experiment",
         instance_name: str = "buffer",
     ) -> None:
-        check_section(cfg, type(self))
+        super().__init__()
+        self._check_cfg(cfg)
         self._cfg = EasyDict(deep_merge_dicts(self.default_config(), cfg))
         self._exp_name, self._instance_name = exp_name, instance_name
         is_monitor = get_rank() == 0
         self._log = WorkerLog(exp_name, instance_name, tb_logger, is_monitor=is_monitor)
         self._logger, self._tb_logger = self._log.text, self._log.tb
-        self._lock = threading.RLock()
         self._rng = new_generator()
         self._store = ColumnStore(
             int(self._cfg.replay_buffer_size),
@@ -161,8 +161,17 @@ class ColumnBuffer(IBuffer):
         if not is_monitor:
             self._periodic_thruput_monitor.close()
         self._memory_check = MemoryCheck(self._logger)
-        self.on_dropped: Callable[[list[Any]], None] | None = None
+        self.on_dropped = None
         self._closed = False
+        self._begin()
+
+    @classmethod
+    def _check_cfg(cls, cfg: Mapping[str, Any]) -> None:
+        """Check the configuration, before anything else is done."""
+        check_section(cfg, cls)
+
+    def _begin(self) -> None:
+        """Hook of subclasses, called at the end of the construction."""
 
     def _storage_folder(self) -> str | None:
         if self._cfg.storage == "memory":
@@ -235,45 +244,16 @@ class ColumnBuffer(IBuffer):
         """Number of items stored so far."""
         return self._store.push_count
 
-    def freeze(self) -> dict[str, Any]:
-        """Returns a state for `load_state_dict` that later calls do not change."""
-        return self.state_dict()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns a copy of the items, counters and random state, in plain values and arrays."""
-        return self._state(is_copied=True)
-
-    def live_state(self) -> dict[str, Any]:
-        """As `state_dict`, but arrays may share memory with the buffer. Use it before the buffer changes."""
-        return self._state(is_copied=False)
-
     def _state(self, is_copied: bool) -> dict[str, Any]:
-        with self._lock:
-            return {
-                "data": self._store.snapshot(is_copied),
-                **self._store.counters(),
-                "rng": generator_state(self._rng),
-                "thruput": self._periodic_thruput_monitor.state_dict(),
-            }
-
-    def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
-        """Replace the contents by a state. If it has only the key `data`, push this list of items instead.
-
-        Raises:
-            AssertionError: If `data` is missing.
-            ValueError: If the state is of a buffer of another size.
-        """
-        if "data" not in _state_dict:
-            raise AssertionError(f"a buffer state needs the key 'data'; it has {sorted(_state_dict)}")
-        with self._lock:
-            if set(_state_dict) == {"data"}:
-                self._insert([item for item in _state_dict["data"] if item is not None])
-            else:
-                self._restore({**_state_dict, "data": _as_snapshot(_state_dict["data"])})
+        return {
+            "data": self._store.snapshot(is_copied),
+            **self._store.counters(),
+            "rng": generator_state(self._rng),
+            "thruput": self._periodic_thruput_monitor.state_dict(),
+        }
 
     def _restore(self, state: dict[str, Any]) -> None:
-        """Restore a state whose `data` is a snapshot of the store."""
-        self._store.load(state["data"], state)
+        self._store.load(as_snapshot(state["data"]), state)
         if "rng" in state:
             set_generator_state(self._rng, state["rng"])
         if state.get("thruput"):
@@ -438,7 +418,7 @@ class SlotView(Sequence[Any]):
         return copy.deepcopy(list(self), memo)
 
 
-def _as_snapshot(data: Any) -> dict[str, Any]:
+def as_snapshot(data: Any) -> dict[str, Any]:
     """Returns `data` of a state as a snapshot of the store; `data` may also be a list of the items by slot."""
     if isinstance(data, Mapping):
         return dict(data)
