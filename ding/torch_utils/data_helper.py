@@ -22,7 +22,7 @@ from ding.torch_utils.nested_tensor import (
     unsqueeze,
     zeros_like,
 )
-from ding.utils.data.by_type import ByType, is_namedtuple, is_treetensor
+from ding.utils.data.collate_fn import ByType, is_namedtuple, is_treetensor
 
 __all__ = [
     "CudaFetcher",
