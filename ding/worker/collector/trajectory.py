@@ -26,7 +26,7 @@ from ding.utils.data.samples import (
     whole_of,
 )
 from ding.utils.msgpack_helper import can_pack
-from ding.worker.collector.batch import Batch, PolicyOutput, StackedOutput, Steps, as_tensor, by_env
+from ding.worker.collector.batch import Batch, StackedOutput, Steps, as_tensor, by_env
 from ding.worker.collector.rollout import Listener
 from ding.worker.collector.statistics import EpisodeStatistics
 from ding.worker.collector.trajectory_block import NOT_PLAIN, TrajectoryBlock
@@ -375,7 +375,12 @@ class TrajectoryCutter(Listener):
 
     def _plain_columns(self, steps: Steps, output_keys: Sequence[str]) -> dict[str, Node]:
         """What policy and env return of a round besides observations and ends."""
-        columns: dict[str, Node] = _output_columns(steps.output, steps.env_ids, output_keys)
+        output, env_ids = steps.output, steps.env_ids
+        stacked = output.columns if isinstance(output, StackedOutput) and output.env_ids == env_ids else {}
+        columns: dict[str, Node] = {key: _as_node(stacked.get(key)) for key in output_keys}
+        for key in [key for key, node in columns.items() if node is None]:
+            rows = by_env(output)
+            columns[key] = pack([to_tensor(rows[env_id][key], transform_scalar=False) for env_id in env_ids])
         columns["reward"] = steps.reward
         if self.level_seeds is not None:
             columns["seed"] = pack([self.level_seeds[env_id] for env_id in steps.env_ids])
@@ -520,20 +525,6 @@ class _Given:
         for array, own in zip(self._arrays, self._copies, strict=True):
             array[...] = own
         return changed
-
-
-def _output_columns(output: PolicyOutput, env_ids: list[int], keys: Sequence[str]) -> dict[str, Node]:
-    """The entries `keys` of a policy's output for these envs; a batch is used without conversion."""
-    stacked = output.columns if isinstance(output, StackedOutput) and output.env_ids == env_ids else {}
-    nodes: dict[str, Node] = {}
-    rows: Mapping[int, Any] | None = None
-    for key in keys:
-        node = _as_node(stacked.get(key))
-        if node is None:
-            rows = by_env(output) if rows is None else rows
-            node = pack([to_tensor(rows[env_id][key], transform_scalar=False) for env_id in env_ids])
-        nodes[key] = node
-    return nodes
 
 
 def _as_node(batch: Any) -> Node:
