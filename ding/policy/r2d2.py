@@ -22,7 +22,6 @@ from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error, q_nstep_td_error
 from ding.torch_utils.network.rnn import LSTM
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean, integer, number
-from ding.utils.data.collate_fn import default_collate
 from ding.utils.data.samples import END_FLAGS, Samples, items_at, last_rows
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -241,17 +240,14 @@ class R2D2Policy(BatchPolicy):
             wrapper_name="hidden_state",
             state_num=_env_num(self._cfg, "collect"),
             save_prev_state=True,
+            stack_prev_state=True,
         )
         self._collect_model = model_wrap(states, wrapper_name="eps_greedy_sample")
         self._collect_model.reset()
 
     def _act_collect(self, obs: Any, env_ids: list[int], eps: float) -> dict[str, Any]:
         """Act epsilon-greedily; returns per env `action` [1], `logit` [N] and `prev_state`, the previous state."""
-        output = self._forward_batch(self._collect_model, obs, "obs", data_id=env_ids, inference=True, eps=eps)
-        states = output["prev_state"]  # a list of a state for each env
-        if all(map(_is_dict_of_tensors, states)):
-            output["prev_state"] = default_collate(states, cat_1dim=False)
-        return output
+        return self._forward_batch(self._collect_model, obs, "obs", data_id=env_ids, inference=True, eps=eps)
 
     def _reset_collect(self, data_id: list[int] | None = None) -> None:
         self._collect_model.reset(data_id=data_id)
@@ -291,10 +287,6 @@ class R2D2Policy(BatchPolicy):
 
     def _reset_eval(self, data_id: list[int] | None = None) -> None:
         self._eval_model.reset(data_id=data_id)
-
-
-def _is_dict_of_tensors(state: Any) -> bool:
-    return type(state) is dict and all(isinstance(part, Tensor) for part in state.values())
 
 
 def _earlier_order(model: nn.Module) -> list[nn.Parameter]:

@@ -11,7 +11,7 @@ import torch
 from easydict import EasyDict
 from torch import Tensor, nn
 
-from ding.policy.env_forward import as_tensors, model_input, stack_observations
+from ding.policy.env_forward import acting_input, model_input, stack_observations
 from ding.policy.grad_sync import GradientSynchronizer
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.mixed_precision import MixedPrecision
@@ -122,11 +122,9 @@ class PolicySteps:
         Args:
             obs: an array or tensor [E, *obs_shape], or a (nested) dict of them.
         """
-        obs = as_tensors(obs)
-        if self._cuda:
-            obs = to_device(obs, self._device)
-        self._mode_of(self._model).set(False)
-        obs = self._model_input(obs)  # converted on the device: uint8 images are transferred as bytes
+        mode = self._mode_of(self._model)
+        mode.set(False)
+        obs = acting_input(obs, mode.dtype, self._device if self._cuda else None)
         if obs_key is not None:
             obs = {obs_key: obs}
         with torch.set_grad_enabled(False):  # equivalent to `no_grad`, at half its cost

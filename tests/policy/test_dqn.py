@@ -641,7 +641,10 @@ def test_the_same_seed_makes_the_same_training():
 def test_observations_travel_to_the_device_as_they_are_and_become_floats_there(monkeypatch):
     policy = make_policy("collect")
     moved = []
-    monkeypatch.setattr("ding.policy.steps.to_device", lambda item, device: moved.append((device, item)) or item)
+    for module in ("env_forward", "steps"):
+        monkeypatch.setattr(
+            f"ding.policy.{module}.to_device", lambda item, device: moved.append((device, item)) or item
+        )
     policy._cuda, policy._device = True, "cuda:0"
     policy.collect_mode.forward({0: np.zeros(4, np.uint8), 1: np.ones(4, np.uint8)}, eps=0.0)
     (device, obs), (back, _) = moved

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding.policy.env_forward import as_tensors, model_input, stack_observations
+from ding.policy.env_forward import acting_input, model_input, stack_observations
 
 
 def test_a_plain_dict_is_collated_in_its_order():
@@ -16,24 +16,24 @@ def test_a_plain_dict_is_collated_in_its_order():
 
 def test_a_stacked_batch_is_not_copied():
     rows = np.arange(6, dtype=np.float32).reshape(2, 3)
-    assert as_tensors(rows).data_ptr() == as_tensors({"a": rows})["a"].data_ptr() == rows.ctypes.data
+    assert acting_input(rows).data_ptr() == acting_input({"a": rows})["a"].data_ptr() == rows.ctypes.data
 
 
 def test_observations_of_one_element_keep_their_axis():
     rows = np.zeros((2, 1), dtype=np.float32)
-    assert as_tensors(rows).shape == stack_observations(dict(enumerate(rows))).shape == (2, 1)
+    assert acting_input(rows).shape == stack_observations(dict(enumerate(rows))).shape == (2, 1)
 
 
 def test_members_of_one_element_lose_theirs_stacked_or_not():
     rows = np.zeros((2, 1), dtype=np.float32)
-    assert as_tensors({"a": rows})["a"].shape == (2,)
+    assert acting_input({"a": rows})["a"].shape == (2,)
     assert stack_observations({i: {"a": row} for i, row in enumerate(rows)})["a"].shape == (2,)
 
 
 def test_a_read_only_batch_is_copied():
     rows = np.zeros((2, 3), dtype=np.float32)
     rows.flags.writeable = False
-    assert as_tensors(rows).shape == (2, 3)
+    assert acting_input(rows).shape == (2, 3)
 
 
 def test_the_model_gets_float32_whatever_is_stored():
