@@ -257,8 +257,10 @@ class LogDict(dict[Any, Any]):
 
     def update(self, data: Mapping[Any, Any]) -> None:  # type: ignore[override]
         """Set each entry of `data`."""
+        super().update(data)
         for key, value in data.items():
-            super().__setitem__(key, value.tolist() if isinstance(value, torch.Tensor) else value)
+            if isinstance(value, torch.Tensor):
+                self[key] = value
 
 
 def build_log_buffer() -> LogDict:
