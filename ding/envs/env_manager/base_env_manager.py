@@ -225,7 +225,8 @@ class BaseEnvManager(DictBlocks, Configurable):
     @property
     def ready_obs(self) -> dict[int, Any]:
         """`{env_id: obs}` of the envs that wait for an action; empty if there are none."""
-        return {env_id: self._ready_obs[env_id] for env_id in np.flatnonzero(self._states == RUN).tolist()}
+        obs = self._ready_obs
+        return {env_id: obs[env_id] for env_id in (self._states == RUN).nonzero()[0].tolist()}
 
     @property
     def stepped_count(self) -> int:
@@ -396,16 +397,25 @@ class BaseEnvManager(DictBlocks, Configurable):
         """
         if self._closed:
             self._check_open()
-        self._check_ids(actions)
+        if not actions.keys() <= self._envs.keys():
+            self._check_ids(actions)
         self.version += 1
-        self._timesteps = timesteps = {}
-        envs, ready_obs, timeout, recent = self._envs, self._ready_obs, self._step_timeout, self._recent
-        moves = self.moves
-        if recent:
+        timesteps: dict[int, Any] = {}
+        self._timesteps = timesteps
+        if self._recent:
             self._compact_logs()
+        try:
+            self._step_each(actions, timesteps)
+        finally:
+            moved = ... if len(timesteps) == self._env_num else list(actions)[: len(timesteps) + 1]
+            self.moves[moved] += 1
+        return timesteps
+
+    def _step_each(self, actions: Mapping[int, Any], timesteps: dict[int, Any]) -> None:
+        """Act in the envs of `actions`, and add their timesteps to `timesteps`."""
+        envs, ready_obs, timeout, recent = self._envs, self._ready_obs, self._step_timeout, self._recent
         for env_id, action in actions.items():
             step = envs[env_id].step
-            moves[env_id] += 1
             if recent:  # what `EpisodeLog.act` does, at half of its cost
                 recent[env_id].append(action.copy() if type(action) is np.ndarray else copy_of(action))
             try:
@@ -421,7 +431,6 @@ class BaseEnvManager(DictBlocks, Configurable):
             else:
                 ready_obs[env_id] = timestep.obs
             timesteps[env_id] = timestep
-        return timesteps
 
     step_block = DictBlocks.step_block
 

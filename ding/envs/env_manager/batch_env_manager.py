@@ -357,6 +357,10 @@ class BatchEnvManager(BaseEnvManager):
                     kept = (place[self._ready.ids] < 0).nonzero()[0]
                     place[self._ready.ids[kept]] = len(ids) + np.arange(len(kept))
                     node, is_borrowed = joined(obs, copied_rows(self._ready.obs, kept)), False
+                    # An interrupt came between the beginning of an episode and this look.
+                    self._states[waiting[place[waiting] < 0]] = NEED_RESET
+                    waiting = waiting[place[waiting] >= 0]
+                    env_ids = waiting.tolist()
                 rows = place[waiting]
             if rows is not self._all_ids:
                 node = copied_rows(node, rows)

@@ -7,7 +7,6 @@ defines the last two in terms of `ready_obs` and `step`; a manager that steps wh
 from __future__ import annotations
 
 import copy
-import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,7 +24,6 @@ TERMINATED_TOLD, TERMINATED, TRUNCATED_TOLD, TRUNCATED = 1, 2, 4, 8
 TOLD = TERMINATED_TOLD | TRUNCATED_TOLD
 
 _BOOLS = {bool}
-_FIELDS = operator.attrgetter("obs", "reward", "done", "info")
 
 
 class Ready(NamedTuple):
@@ -322,13 +320,16 @@ class DictBlocks:
         answered, raw = list(timesteps), list(timesteps.values())
         if not raw:
             return no_step()
-        obs, rewards, dones, infos = map(list, zip(*map(_FIELDS, raw), strict=True))
-        codes = [  # most steps of most envs need no call
-            TOLD
-            if type(info) is dict and info.get("terminated") is False and info.get("truncated") is False
-            else end_code(info)
-            for info in infos
-        ]
+        obs, rewards, dones, infos, codes = [], [], [], [], []
+        for timestep in raw:
+            obs.append(timestep.obs)
+            rewards.append(timestep.reward)
+            dones.append(timestep.done)
+            info = timestep.info
+            infos.append(info)
+            # Most steps of most envs need no call.
+            is_usual = type(info) is dict and info.get("terminated") is False and info.get("truncated") is False
+            codes.append(TOLD if is_usual else end_code(info))
         step = BlockStep(
             answered,
             np.array(answered, np.int64),
