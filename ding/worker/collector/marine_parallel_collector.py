@@ -15,7 +15,7 @@ from ding.utils.data.env_batch import EnvBatch
 from ding.utils.registry_factory import PARALLEL_COLLECTOR_REGISTRY
 from ding.worker.collector.actor import env_actions
 from ding.worker.collector.batch import Batch, Steps, entries_of, entry_of
-from ding.worker.collector.players import PlayerCutters, PlayerOutputs
+from ding.worker.collector.players import PlayerCutter, PlayerOutputs
 from ding.worker.collector.rollout import Listener
 from ding.worker.collector.sample_sender import SampleSender
 from ding.worker.collector.statistics import episode_return, reported_return
@@ -88,14 +88,13 @@ def result_of(value: float) -> str:
     return "wins" if value > 0 else "losses"
 
 
-class SharedInfoCutters(PlayerCutters):
-    """A `PlayerCutters` for envs whose info may be that of all players, instead of holding an entry for each."""
+class SharedInfoCutter(PlayerCutter):
+    """A `PlayerCutter` for envs whose info may be that of all players, instead of holding an entry for each."""
 
     def on_steps(self, steps: Steps) -> None:
         infos = steps.infos
         if any(map(_is_of_all, infos)):
-            players = len(self._cutters)
-            steps = steps.with_infos([[info] * players if _is_of_all(info) else info for info in infos])
+            steps = steps.with_infos([{self._player: info} if _is_of_all(info) else info for info in infos])
         super().on_steps(steps)
 
 
@@ -227,19 +226,19 @@ class MarineParallelCollector(TaskCollector):
         learning = _learning(self._cfg)
         return self._policy_iter[learning.index(True) if True in learning else 0]
 
-    def _recorder(self, sender: SampleSender) -> Listener:
+    def _recorders(self, sender: SampleSender) -> Sequence[Listener]:
         self._cutters = [
             None if length is None else self._cutter_of(player, length, sender)
             for player, length in enumerate(self._traj_lens)
         ]
-        return SharedInfoCutters(self._cutters)
+        return [cutter for cutter in self._cutters if cutter is not None]
 
     def _cutter_of(self, player: int, length: float, sender: SampleSender) -> TrajectoryCutter:
         def add(env_id: int, samples: list[Any]) -> None:
             own = {"player": player, "policy_iter": list(self._policy_iter)}
             sender.add(samples, env_id, self._policy_iter[player], **own)
 
-        cutter = TrajectoryCutter(self._policy[player], self._env_num, length, on_samples=add)
+        cutter = SharedInfoCutter(player, self._policy[player], self._env_num, length, on_samples=add)
         cutter.collect_iter = self._policy_iter[player]
         return cutter
 

@@ -60,7 +60,7 @@ class TaskCollector(BaseParallelCollector):
     evaluator keeps those it began with.
 
     A subclass defines the actor: `_make_policy`, `_read_policy`, `_policy_inference` and `_reset_policy`; what is
-    recorded: `_recorder`; and which weights there are: `_paths`, `_load` and `_train_iter`.
+    recorded: `_recorders`; and which weights there are: `_paths`, `_load` and `_train_iter`.
     """
 
     settings = Settings(
@@ -217,7 +217,7 @@ class TaskCollector(BaseParallelCollector):
                 self._load(path, state)
 
     @abstractmethod
-    def _recorder(self, sender: SampleSender) -> Listener:
+    def _recorders(self, sender: SampleSender) -> Sequence[Listener]:
         """What makes samples of the rollout, and adds them to `sender`."""
 
     def _listeners(self) -> Sequence[Listener]:
@@ -231,7 +231,7 @@ class TaskCollector(BaseParallelCollector):
             self._cfg.chunk_size,
             self._cfg.flush_interval_s,
         )
-        return [self._recorder(self._sender), self._episodes]
+        return [*self._recorders(self._sender), self._episodes]
 
     def _play(self) -> None:
         self._start_s = perf_counter()

@@ -78,13 +78,13 @@ class ZerglingParallelCollector(TaskCollector):
     def _train_iter(self) -> int:
         return self._policy_iter
 
-    def _recorder(self, sender: SampleSender) -> Listener:
+    def _recorders(self, sender: SampleSender) -> Sequence[Listener]:
         def add(env_id: int, samples: list[Any]) -> None:
             sender.add(samples, env_id, self._policy_iter)
 
         cutter = self._cutter = TrajectoryCutter(self._policy, self._env_num, self._traj_len, on_samples=add)
         cutter.collect_iter = self._policy_iter
-        return cutter
+        return [cutter]
 
     def _policy_inference(self, obs: Any) -> Any:
         """The policy's actions; what else it returned goes into the samples."""
