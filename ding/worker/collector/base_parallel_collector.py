@@ -7,28 +7,59 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from time import monotonic
+from functools import partial
+from time import monotonic, perf_counter
 from typing import Any
 
+import numpy as np
+import torch
 from easydict import EasyDict
 
-from ding.torch_utils.data_helper import build_log_buffer
-from ding.utils.autolog import TickTime
+from ding.envs.env_manager.block import BlockStep, DictBlocks
+from ding.torch_utils.data_helper import build_log_buffer, to_tensor
+from ding.utils.autolog import LoggedModel, LoggedValue, TickTime
 from ding.utils.config_helper import Configurable
 from ding.utils.data.env_batch import EnvBatch
+from ding.utils.data.samples import IntArray
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import build_logger
 from ding.utils.registry_factory import PARALLEL_COLLECTOR_REGISTRY
 from ding.utils.system_helper import get_task_uid
-from ding.worker.collector.batch import Batch
-from ding.worker.collector.parallel_round import CollectorActor, CollectorMonitor, OneRound, RoundSteps
-from ding.worker.collector.rollout import Listener, Rollout
+from ding.worker.collector.actor import env_actions, refuse_nan
+from ding.worker.collector.batch import Batch, Steps
+from ding.worker.collector.rollout import Listener, Rollout, blocks_of
 
 # How long `close` waits for a round that is under way.
 ROUND_TIMEOUT_S = 10.0
 
+# They register the collectors of this package.
+OWN_MODULES = tuple(f"ding.worker.collector.{name}_parallel_collector" for name in ("zergling", "marine"))
 
-_OWN = "ding.worker.collector.parallel_collectors"  # registers the collectors of this package
+
+class CollectorMonitor(LoggedModel):
+    """What rounds take: seconds in the policy, in the envs, timesteps, seconds in the envs for each timestep.
+
+    `monitor.avg[name]()` is the mean over the last rounds.
+    """
+
+    policy_time = LoggedValue(float)
+    env_time = LoggedValue(float)
+    timestep_size = LoggedValue(float)
+    norm_env_time = LoggedValue(float)
+
+    def __init__(self, time_: TickTime, expire: float) -> None:
+        super().__init__(time_, expire)
+        for name in self._declared:
+            self.register_attribute_value("avg", name, partial(self.mean_of, name))
+
+    def record(self, values: Mapping[str, Any]) -> None:
+        """Record the measured values of a round; other names are kept apart."""
+        for name, value in values.items():
+            setattr(self, name, value)
+
+    def averages(self) -> dict[str, float]:
+        """The mean of each."""
+        return {name: self.mean_of(name) for name in self._declared}
 
 
 class BaseParallelCollector(Configurable, ABC):
@@ -110,6 +141,7 @@ class BaseParallelCollector(Configurable, ABC):
 
     @policy.setter
     def policy(self, _policy: Any) -> None:
+        self._read_policy(_policy)
         self._policy = _policy
 
     @property
@@ -161,13 +193,12 @@ class BaseParallelCollector(Configurable, ABC):
         return {}
 
     def _play(self) -> None:
-        steps, one_round = RoundSteps(self), OneRound()
-        actor = CollectorActor(self)
-        rollout = Rollout(steps, actor, [*self._listeners(), steps], info=self.info)
+        round_ = CollectorRound(self)
+        rollout = Rollout(round_, CollectorActor(self), [*self._listeners(), round_], info=self.info)
         self._last_round_at = monotonic()
         while not (self._stopping.is_set() or self._env_manager.done):
-            rollout.run(one_round, {})
-            self._process_timestep(steps.take())
+            rollout.run(round_, {})
+            self._process_timestep(round_.take())
             self._iter_after_hook()
             self._last_round_at = monotonic()
 
@@ -207,6 +238,9 @@ class BaseParallelCollector(Configurable, ABC):
         with contextlib.suppress(Exception):
             self.close()
 
+    def _read_policy(self, policy: Any) -> None:  # noqa: B027 overriding it is optional
+        """Check what `policy` is set to, and take from it what collecting needs to know."""
+
     def _start_thread(self) -> None:  # noqa: B027 overriding it is optional
         """Start helper threads."""
 
@@ -240,13 +274,104 @@ class BaseParallelCollector(Configurable, ABC):
         """Get the weights before the first round; a wait for them ends when `_join_thread` is called."""
 
 
+class CollectorActor:
+    """The actor of a collector: its `_policy_inference`."""
+
+    def __init__(self, collector: BaseParallelCollector) -> None:
+        self._collector = collector
+
+    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[Mapping[int, Any], Sequence[Any]]:
+        collector = self._collector
+        collector._policy_output = None
+        seen = collector._observed(obs)
+        start = perf_counter()
+        actions = collector._policy_inference(seen)
+        collector._log_buffer["policy_time"] = perf_counter() - start
+        output = collector._policy_output
+        if output is None:
+            output = {env_id: collector._bare_output(action) for env_id, action in actions.items()}
+        env_ids = obs.env_ids
+        if actions.keys() == set(env_ids) and all(type(action) is np.ndarray for action in actions.values()):
+            for env_id in env_ids:
+                refuse_nan(actions[env_id], env_id)
+            return output, [actions[env_id] for env_id in env_ids]
+        return output, env_actions({env_id: {"action": action} for env_id, action in actions.items()}, env_ids)
+
+    def reset(self, env_ids: Sequence[int] | None = None) -> None:
+        self._collector._reset_policy(env_ids)
+
+
+class CollectorRound(Listener, DictBlocks):
+    """A round of a collector: its env manager as the rollout sees it, which `_env_step` steps, and the quota.
+
+    Keeps what the round brought.
+    """
+
+    def __init__(self, collector: BaseParallelCollector) -> None:
+        self._collector = collector
+        self._blocks = blocks_of(collector._env_manager)
+        self._returned: Mapping[int, Any] = {}
+        self._steps: Steps | None = None
+        self._is_over = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._collector._env_manager, name)
+
+    def is_filled(self) -> bool:
+        self._is_over = not self._is_over
+        return self._is_over
+
+    def choose(self, env_ids: list[int]) -> list[int]:
+        return env_ids
+
+    @property
+    def version(self) -> Any:
+        return self._blocks.version
+
+    @property
+    def ready_obs(self) -> Mapping[int, Any]:
+        ready_obs: Mapping[int, Any] = self._collector._env_manager.ready_obs
+        return ready_obs
+
+    def episodes_of(self, env_ids: Sequence[int]) -> IntArray:
+        episodes: IntArray = self._blocks.episodes_of(env_ids)
+        return episodes
+
+    def step_block(self, actions: Sequence[Any], env_ids: list[int]) -> BlockStep:
+        return self.block_of(self.step(dict(zip(env_ids, actions, strict=True))), env_ids)
+
+    def step(self, actions: Mapping[int, Any]) -> Mapping[int, Any]:
+        collector = self._collector
+        start = perf_counter()
+        self._returned = collector._env_step(actions)
+        seconds, size = perf_counter() - start, len(self._returned)
+        collector._log_buffer.update(
+            {"env_time": seconds, "timestep_size": size, "norm_env_time": seconds / max(1, size)}
+        )
+        return self._returned
+
+    def on_steps(self, steps: Steps) -> None:
+        self._steps = steps
+
+    def take(self) -> EnvBatch:
+        """The timesteps of the round as float32 tensors, made when they are looked at; normal ones are our copies."""
+        returned, steps = self._returned, self._steps
+        self._returned, self._steps = {}, None
+
+        def tensors() -> list[Any]:
+            own = {} if steps is None else dict(zip(steps.env_ids, steps.timesteps(), strict=True))
+            return [to_tensor(own.get(env_id, returned[env_id]), torch.float32) for env_id in returned]
+
+        return EnvBatch(returned, tensors)
+
+
 def create_parallel_collector(cfg: EasyDict) -> BaseParallelCollector:
     """The parallel collector of the type `cfg.type`, after importing `cfg.import_names`.
 
     Raises:
         KeyError: no parallel collector is registered under that type.
     """
-    import_module([_OWN, *cfg.get("import_names", [])])
+    import_module([*OWN_MODULES, *cfg.get("import_names", [])])
     collector: BaseParallelCollector = PARALLEL_COLLECTOR_REGISTRY.build(cfg.type, cfg=cfg)
     return collector
 
@@ -257,6 +382,6 @@ def get_parallel_collector_cls(cfg: EasyDict) -> type[BaseParallelCollector]:
     Raises:
         KeyError: no parallel collector is registered under that type.
     """
-    import_module([_OWN, *cfg.get("import_names", [])])
+    import_module([*OWN_MODULES, *cfg.get("import_names", [])])
     collector_cls: type[BaseParallelCollector] = PARALLEL_COLLECTOR_REGISTRY.get(cfg.type)
     return collector_cls
