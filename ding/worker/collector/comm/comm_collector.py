@@ -1,19 +1,20 @@
-"""A collector worker of parallel training, on any transport."""
+"""The collector workers of parallel training: what they are on any transport, and those in one process and on Ray."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
 from ding.utils.config_helper import Setting, Settings, check_section, integer, number
+from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.collector.comm.base_comm_collector import BaseCommCollector
-from ding.worker.collector.comm.channel import TaskChannel
-from ding.worker.collector.comm.exchange import CollectorExchange
+from ding.worker.collector.comm.channel import CollectorExchange, TaskChannel
 from ding.worker.collector.comm.push_channel import PushChannel
 from ding.worker.transport.chunk import to_text
 from ding.worker.transport.link import Hosted
@@ -206,3 +207,41 @@ class CommCollector(Hosted, BaseCommCollector):
             self._slot.close()
         finally:
             super().close()
+
+
+@COMM_COLLECTOR_REGISTRY.register("local")
+class LocalCollector(CommCollector):
+    """Serves collector tasks to a coordinator in the same process; samples and weights stay in memory.
+
+    Args:
+        cfg: `port` (0 for any free number); `path_data` and `path_policy`, which name stores in memory. See also
+            `CommCollector`.
+
+    Example:
+        >>> from easydict import EasyDict
+        >>> from ding.worker.transport.local_transport import LocalHub
+        >>> worker = LocalCollector(EasyDict(path_data="data", path_policy="policy"))
+        >>> worker.start()
+        >>> link = LocalHub().link("collector0", "", worker.port)
+        >>> link.connect(timeout_s=1)
+        >>> link.run({"name": "resource"}, timeout_s=1)
+        {'gpu': 1, 'cpu': 20, 'batched': True}
+        >>> worker.close()
+    """
+
+    transport = "local"
+
+
+@COMM_COLLECTOR_REGISTRY.register("ray")
+class RayCollector(CommCollector):
+    """Serves collector tasks in an actor of Ray, see `WorkerActor`.
+
+    Samples go to the shards of the replay buffer, weights come through the object store.
+
+    Args:
+        cfg: `path_data` and `path_policy`; `data_interval_s` is 1.0 by default. See also `CommCollector`.
+    """
+
+    transport = "ray"
+    # Messages have only the number of samples, and a call takes the coordinator and the collector 0.6 ms each.
+    own_defaults = MappingProxyType({"data_interval_s": 1.0})

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ding.utils.data.samples import Column, Kind, Samples, columns_of, whole_of
-from ding.worker.collector.comm.channel import WeightsChannel, check_metadata
-from ding.worker.collector.comm.exchange import CollectorExchange
+from ding.worker.collector.comm.channel import CollectorExchange, WeightsChannel, check_metadata
 from ding.worker.collector.sample_sender import Metadata, joined_metadata
 from ding.worker.transport.chunk import encode_chunk
 from ding.worker.transport.chunk_reader import DATA_INDEX
