@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any
 
 from ding.interaction.exception.refusal import failure_for
-from ding.worker.transport.chunk import encode_chunk
+from ding.worker.transport.chunk import encode_chunk, to_text
 from ding.worker.transport.stores import EVALUATED, PolicyStore, SampleStore, write_patiently
 from ding.worker.transport.task_slot import Exchange
 from ding.worker.transport.tasks import plain, task_fail
@@ -143,7 +143,7 @@ class CollectorExchange(Exchange):
         return chunks - {self._last_taken}
 
 
-def check_metadata(metadata: dict[str, Any] | Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def check_metadata(metadata: Row | Sequence[Row]) -> list[Row]:
     """The metadata of samples, or a single info, as a list.
 
     Raises:
@@ -224,7 +224,7 @@ class TaskChannel(WeightsChannel):
         if self.exchange.is_closed:  # meanwhile
             self._delete_unannounced()
 
-    def send_metadata(self, metadata: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
+    def send_metadata(self, metadata: Row | Sequence[Row]) -> None:
         """Queue the metadata of samples, or an info, for the coordinator; waits while the queue is full.
 
         Raises:
@@ -238,6 +238,10 @@ class TaskChannel(WeightsChannel):
             self._unannounced.difference_update(entry.get("data_id", "") for entry in entries)
         else:
             self._delete_unannounced()
+
+    def report(self, rows: Sequence[Row]) -> dict[str, Any]:
+        """What a message to the coordinator says of the samples whose metadata were taken from the queue."""
+        return {"samples": to_text(rows)}
 
     def _delete_unannounced(self) -> None:
         while self._unannounced:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from easydict import EasyDict
@@ -16,7 +15,6 @@ from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.collector.comm.base_comm_collector import BaseCommCollector
 from ding.worker.collector.comm.channel import CollectorExchange, TaskChannel
 from ding.worker.collector.comm.push_channel import PushChannel
-from ding.worker.transport.chunk import to_text
 from ding.worker.transport.link import Hosted
 from ding.worker.transport.task_slot import TaskSlot, worker_thread
 from ding.worker.transport.tasks import (
@@ -70,11 +68,9 @@ class CommCollector(Hosted, BaseCommCollector):
         },
         WORKER_SETTINGS,
     )
-    # Defaults that differ in a subclass.
-    own_defaults: Mapping[str, Any] = {}
 
     def __init__(self, cfg: EasyDict) -> None:
-        cfg = EasyDict({**CommCollector.settings.config(), **self.own_defaults, **cfg})
+        cfg = EasyDict({**self.settings.config(), **cfg})
         check_section(cfg, type(self), required=WORKER_REQUIRED)
         super().__init__(cfg)
         transport = self._transport = get_transport(self.transport)
@@ -121,11 +117,7 @@ class CommCollector(Hosted, BaseCommCollector):
             return {**run.channel.exchange.take_one(self._cfg.data_timeout_s), **run.ids}
         rows, infos = run.channel.exchange.take(self._cfg.data_wait_s)
         progress = {"progress": run.collector.progress(), "silence_s": run.collector.silence_s}
-        if isinstance(run.channel, PushChannel):
-            content: dict[str, Any] = {"pushed": rows[0] if rows else None}
-        else:
-            content = {"samples": to_text(rows)}
-        return {**content, "infos": infos, "error": None, **progress, **run.ids}
+        return {**run.channel.report(rows), "infos": infos, "error": None, **progress, **run.ids}
 
     def deal_with_resource(self) -> dict[str, Any]:
         """The resources of this worker."""
@@ -244,4 +236,4 @@ class RayCollector(CommCollector):
 
     transport = "ray"
     # Messages have only the number of samples, and a call takes the coordinator and the collector 0.6 ms each.
-    own_defaults = MappingProxyType({"data_interval_s": 1.0})
+    settings = Settings({"data_interval_s": 1.0}, CommCollector.settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from itertools import groupby
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ding.utils.data.samples import Column, Kind, Samples, columns_of, part_of, whole_of
-from ding.worker.collector.comm.channel import CollectorExchange, WeightsChannel, check_metadata
+from ding.worker.collector.comm.channel import CollectorExchange, Row, WeightsChannel, check_metadata
 from ding.worker.transport.chunk import encode_chunk
 from ding.worker.transport.chunk_reader import DATA_INDEX
 from ding.worker.transport.ray.shard import Shard, ShardClosed, ShardLost
@@ -41,8 +41,8 @@ class _Chunk(NamedTuple):
     """
 
     content: Samples | bytes
-    rows: Sequence[dict[str, Any]]
-    last: dict[str, Any]
+    rows: Sequence[Row]
+    last: Row
     compressor: str
     size_bytes: int
 
@@ -101,7 +101,10 @@ class PushChannel(WeightsChannel):
 
     send_stepdata.takes_samples = True  # type: ignore[attr-defined]
 
-    def send_metadata(self, metadata: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
+    def report(self, rows: Sequence[Row]) -> dict[str, Any]:
+        return {"pushed": rows[0] if rows else None}
+
+    def send_metadata(self, metadata: Row | Sequence[Row]) -> None:
         """Send the samples of a chunk with their metadata, one dict for each, to a shard; or queue an info.
 
         Raises:
@@ -122,7 +125,7 @@ class PushChannel(WeightsChannel):
         if infos:
             self.exchange.put(infos, self._send_timeout_s)
 
-    def _push(self, rows: Sequence[dict[str, Any]]) -> None:
+    def _push(self, rows: Sequence[Row]) -> None:
         last = dict(part_of(rows, -1, None)[0])
         name = str(last["data_id"])
         kept = self._unannounced.pop(os.path.basename(name), None)
@@ -240,9 +243,12 @@ def _taken(queue: deque[_Chunk]) -> list[_Chunk]:
 def _parts(chunks: Sequence[_Chunk]) -> Iterator[tuple[bytes, bytes, str]]:
     """The arguments of `ReplayShard.push`; chunks in columns are encoded together, which takes the time of one."""
     for (compressor, is_joinable), group in groupby(chunks, key=lambda chunk: (chunk.compressor, _is_joinable(chunk))):
-        several = list(group)
-        joined = _joined(several) if is_joinable else None
-        for content, rows in [joined] if joined else [(chunk.content, chunk.rows) for chunk in several]:
+        parts: Iterable[tuple[Any, Any]] = [(chunk.content, chunk.rows) for chunk in group]
+        if is_joinable:
+            samples, rows = (whole_of(several) for several in zip(*parts, strict=True))
+            if isinstance(samples, Samples) and isinstance(rows, Samples):  # they are alike
+                parts = [(samples, rows.with_columns(**{DATA_INDEX: Column(Kind.INT, np.arange(len(samples)))}))]
+        for content, rows in parts:
             data = content if isinstance(content, bytes) else encode_chunk(content, compressor)
             yield data, encode_chunk(rows, "none"), compressor
 
@@ -252,16 +258,7 @@ def _is_joinable(chunk: _Chunk) -> bool:
     return isinstance(content, Samples) and isinstance(rows, Samples) and len(rows) == len(content)
 
 
-def _joined(chunks: Sequence[_Chunk]) -> tuple[Samples, Samples] | None:
-    """The samples of several chunks, and their metadata, in columns; None if they are not alike."""
-    samples = whole_of([chunk.content for chunk in chunks if isinstance(chunk.content, Samples)])
-    rows = whole_of([chunk.rows for chunk in chunks])
-    if not isinstance(samples, Samples) or not isinstance(rows, Samples):
-        return None
-    return samples, rows.with_columns(**{DATA_INDEX: Column(Kind.INT, np.arange(len(samples)))})
-
-
-def _of_shard(rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+def _of_shard(rows: Sequence[Row]) -> Sequence[Row]:
     """Metadata as a shard takes them, without those that locate the chunk."""
     if isinstance(rows, Samples) and rows.columns is not None:
         return Samples({key: node for key, node in rows.columns.items() if key not in _OF_CHUNK})
