@@ -168,6 +168,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         self._timesteps: dict[int, Any] = {}  # of the current or last step
         self.version = 0  # every call that changes an env changes this: who remembers it knows whether others did
         self._episodes = np.zeros(self._env_num, np.int64)
+        self.moves = np.zeros(self._env_num, np.int64)
         self._seeds = EnvSeeds(self._env_num)
         self._reset_param: dict[int, dict[str, Any] | None] = {}
         self._env_episode_count = np.zeros(self._env_num, np.int64)
@@ -391,10 +392,12 @@ class BaseEnvManager(DictBlocks, Configurable):
         self.version += 1
         self._timesteps = timesteps = {}
         envs, ready_obs, timeout, recent = self._envs, self._ready_obs, self._step_timeout, self._recent
+        moves = self.moves
         if recent:
             self._compact_logs()
         for env_id, action in actions.items():
             step = envs[env_id].step
+            moves[env_id] += 1
             if recent:  # what `EpisodeLog.act` does, at half of its cost
                 recent[env_id].append(action.copy() if type(action) is np.ndarray else copy_of(action))
             try:
@@ -508,6 +511,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         self._seeds.load_state_dict(state["seeds"])
         self._env_episode_count[:] = [state["episode_counts"][env_id] for env_id in range(self._env_num)]
         self.version += 1
+        self.moves += 1
         self._episodes[:] = state["episodes"]
         self._reset_param.update(state["reset_param"])
         self._normalization.load_state_dict(state["normalization"], state["is_frozen"])
@@ -608,6 +612,7 @@ class BaseEnvManager(DictBlocks, Configurable):
 
     def _reset_env(self, env_id: int) -> None:
         self._env_states[env_id] = EnvState.RESET
+        self.moves[env_id] += 1
         self._apply_seed(env_id)
         try:
             obs = self._attempt_reset(env_id)

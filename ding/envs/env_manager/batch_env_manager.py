@@ -258,6 +258,7 @@ class BatchEnvManager(BaseEnvManager):
         ids = self._checked_ids(env_ids)
         batch = self._actions.stack(actions, env_ids) if env_ids else None
         self.version += 1
+        self.moves[... if ids is self._all_ids else ids] += 1
         step = self._exchange(batch, ids)
         if step is None:
             empty = Column(Kind.OBJECT, [])
@@ -350,6 +351,7 @@ class BatchEnvManager(BaseEnvManager):
         """Note that episodes of these envs have begun."""
         self._returns[ids] = 0.0
         self._episodes[ids] += 1
+        self.moves[ids] += 1
         self._state_numbers[ids] = RUN
 
     # What each env shows: a batch of all envs is kept as it is, and copied before rows of it are replaced.

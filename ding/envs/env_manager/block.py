@@ -227,7 +227,15 @@ def with_rows(node: Node, rows: Sequence[int], items: Sequence[Any]) -> Node:
 
 
 class DictBlocks:
-    """`ready_block` and `step_block` of a manager by its documented `ready_obs` and `step`, which are called."""
+    """`ready_block` and `step_block` of a manager by its documented `ready_obs` and `step`, which are called.
+
+    Attributes:
+        moves: an array [E], how often each env was reset or sent an action since the manager was made. It tells what
+            other callers did: an env whose number is not the expected one was reset if its episode is another, too,
+            else it was stepped.
+    """
+
+    moves: IntArray
 
     if TYPE_CHECKING:
 
@@ -239,6 +247,10 @@ class DictBlocks:
     def episodes_of(self, env_ids: Sequence[int]) -> IntArray:
         """The numbers of the episodes that these envs are in."""
         raise NotImplementedError
+
+    def wait_another(self) -> bool:
+        """Wait until another env is ready; False, at once, if none will be."""
+        return False
 
     def ready_block(self, env_ids: Sequence[int] | None = None) -> Ready:
         """The envs that wait for an action, or those of `env_ids` that do."""

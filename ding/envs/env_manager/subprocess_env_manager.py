@@ -386,6 +386,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
     def _send_step(self, env_id: int, action: Any) -> None:
         is_last = self._env_episode_count[env_id] + 1 >= self._episode_num
         seed = self._seeds.pending(env_id)
+        self.moves[env_id] += 1
         self._processes[env_id].send(
             Request.STEP,
             "step",
@@ -484,6 +485,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         _, episode = self._seeds.in_force(env_id)
         self._seeds.set_episode(env_id, process.note(episode + 1))
         self._episodes[env_id] += 1  # twice does no harm: it is another number
+        self.moves[env_id] += 1
         self._ready_obs[env_id] = self._read_obs(env_id, message)
         self._env_states[env_id] = EnvState.RUN
         self._deliver_held(env_id)

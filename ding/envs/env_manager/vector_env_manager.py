@@ -183,6 +183,7 @@ class VectorEnvManager(BatchEnvManager):
 
     def _drop(self, mask: BoolArray) -> None:
         self._state_numbers[mask] = RESET
+        self.moves[mask] += 1
         self._is_dropped |= mask
         self._any_dropped, self._told = True, None
 
@@ -214,6 +215,7 @@ class VectorEnvManager(BatchEnvManager):
             self._begin(np.flatnonzero(mask))
         else:
             self._state_numbers[mask] = RESET
+            self.moves[mask] += 1
             if not self._ready_mask().any():
                 self.wait_another()
 

@@ -287,25 +287,27 @@ class Samples(list[Any]):
     @property
     def columns(self) -> dict[str, Node] | None:
         """`{key: node}`, or None after the first access to an item. Must not be changed in place."""
-        return self._columns
+        if callable(self._held):
+            self._held = self._held()
+        columns: dict[str, Node] | None = self._held
+        return columns
+
+    _columns = columns
 
     @property
     def has_columns(self) -> bool:
         """Whether `columns` is not None. Does not create columns."""
         return self._held is not None
 
-    @property
-    def _columns(self) -> dict[str, Node] | None:
-        if callable(self._held):
-            self._held = self._held()
-        columns: dict[str, Node] | None = self._held
-        return columns
-
     def take(self, index: Index) -> Samples:
         """Returns the samples at `index` (positions [K], or a slice). Requires `columns`."""
         assert self._columns is not None, "take() requires columns, but an item was accessed"
         is_chained = self.is_chained and isinstance(index, slice)
-        return Samples(map_node(lambda column: column.take(index), self._columns), chained=is_chained)
+        columns = {
+            key: node.take(index) if type(node) is Column else map_node(lambda column: column.take(index), node)
+            for key, node in self._columns.items()
+        }
+        return Samples(columns, chained=is_chained)
 
     def with_columns(self, **columns: Node) -> Samples:
         """Returns the samples with these columns added or replaced. Requires `columns`."""

@@ -6,8 +6,8 @@ import contextlib
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -15,19 +15,17 @@ import numpy as np
 import torch
 from easydict import EasyDict
 
-from ding.envs.env_manager.block import BlockStep, DictBlocks
 from ding.torch_utils.data_helper import build_log_buffer, to_tensor
 from ding.utils.autolog import LoggedModel, LoggedValue, TickTime
+from ding.utils.batch_methods import batch_method
 from ding.utils.config_helper import Configurable
-from ding.utils.data.env_batch import EnvBatch
-from ding.utils.data.samples import IntArray
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import build_logger
 from ding.utils.registry_factory import PARALLEL_COLLECTOR_REGISTRY
 from ding.utils.system_helper import get_task_uid
 from ding.worker.collector.actor import env_actions, refuse_nan
-from ding.worker.collector.batch import Batch, Steps
-from ding.worker.collector.rollout import Listener, Rollout, blocks_of
+from ding.worker.collector.batch import Batch, PolicyOutput, Steps
+from ding.worker.collector.rollout import ForeignBlocks, Listener, Rollout
 
 # How long `close` waits for a round that is under way.
 ROUND_TIMEOUT_S = 10.0
@@ -85,7 +83,7 @@ class BaseParallelCollector(Configurable, ABC):
     _runner: threading.Thread | None = None
     _last_round_at: float | None = None  # when a round ended, or the first began; None while none is played
     # What the policy returned in this round, for the listeners; a `_policy_inference` may set it.
-    _policy_output: Mapping[int, Any] | None = None
+    _policy_output: PolicyOutput | None = None
 
     def __init__(self, cfg: EasyDict) -> None:
         self._cfg = cfg
@@ -206,10 +204,6 @@ class BaseParallelCollector(Configurable, ABC):
         """What records the rollout besides `_process_timestep`, and before it."""
         return ()
 
-    def _observed(self, obs: Batch) -> EnvBatch:
-        """What `_policy_inference` is given of the observations of a round."""
-        return obs.seen(as_float=True)
-
     def _bare_output(self, action: Any) -> Any:
         """The output of a policy for an env whose action is all that `_policy_inference` returned."""
         return {"action": action}
@@ -280,11 +274,16 @@ class CollectorActor:
     def __init__(self, collector: BaseParallelCollector) -> None:
         self._collector = collector
 
-    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[Mapping[int, Any], Sequence[Any]]:
+    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PolicyOutput, Sequence[Any]]:
         collector = self._collector
-        collector._policy_output = None
-        seen = collector._observed(obs)
         start = perf_counter()
+        act = batch_method(collector._policy_inference)
+        if act is not None:
+            output, actions = act(obs)
+            collector._log_buffer["policy_time"] = perf_counter() - start
+            return output, actions
+        collector._policy_output = None
+        seen = obs.seen(as_float=True)
         actions = collector._policy_inference(seen)
         collector._log_buffer["policy_time"] = perf_counter() - start
         output = collector._policy_output
@@ -301,16 +300,16 @@ class CollectorActor:
         self._collector._reset_policy(env_ids)
 
 
-class CollectorRound(Listener, DictBlocks):
+class CollectorRound(Listener, ForeignBlocks):
     """A round of a collector: its env manager as the rollout sees it, which `_env_step` steps, and the quota.
 
     Keeps what the round brought.
     """
 
     def __init__(self, collector: BaseParallelCollector) -> None:
+        super().__init__(collector._env_manager)
         self._collector = collector
-        self._blocks = blocks_of(collector._env_manager)
-        self._returned: Mapping[int, Any] = {}
+        self._answers: Mapping[int, Any] = {}
         self._steps: Steps | None = None
         self._is_over = True
 
@@ -324,45 +323,51 @@ class CollectorRound(Listener, DictBlocks):
     def choose(self, env_ids: list[int]) -> list[int]:
         return env_ids
 
-    @property
-    def version(self) -> Any:
-        return self._blocks.version
-
-    @property
-    def ready_obs(self) -> Mapping[int, Any]:
-        ready_obs: Mapping[int, Any] = self._collector._env_manager.ready_obs
-        return ready_obs
-
-    def episodes_of(self, env_ids: Sequence[int]) -> IntArray:
-        episodes: IntArray = self._blocks.episodes_of(env_ids)
-        return episodes
-
-    def step_block(self, actions: Sequence[Any], env_ids: list[int]) -> BlockStep:
-        return self.block_of(self.step(dict(zip(env_ids, actions, strict=True))), env_ids)
-
     def step(self, actions: Mapping[int, Any]) -> Mapping[int, Any]:
         collector = self._collector
         start = perf_counter()
-        self._returned = collector._env_step(actions)
-        seconds, size = perf_counter() - start, len(self._returned)
+        self._answers = collector._env_step(actions)
+        seconds, size = perf_counter() - start, len(self._answers)
         collector._log_buffer.update(
             {"env_time": seconds, "timestep_size": size, "norm_env_time": seconds / max(1, size)}
         )
-        return self._returned
+        return self._answers
 
     def on_steps(self, steps: Steps) -> None:
         self._steps = steps
 
-    def take(self) -> EnvBatch:
-        """The timesteps of the round as float32 tensors, made when they are looked at; normal ones are our copies."""
-        returned, steps = self._returned, self._steps
-        self._returned, self._steps = {}, None
+    def take(self) -> Mapping[int, Any]:
+        """The timesteps of the round as float32 tensors; normal ones are our copies."""
+        answers, steps = self._answers, self._steps
+        self._answers, self._steps = {}, None
+        return RoundTimesteps(answers, steps)
 
-        def tensors() -> list[Any]:
-            own = {} if steps is None else dict(zip(steps.env_ids, steps.timesteps(), strict=True))
-            return [to_tensor(own.get(env_id, returned[env_id]), torch.float32) for env_id in returned]
 
-        return EnvBatch(returned, tensors)
+class RoundTimesteps(Mapping[int, Any]):
+    """`{env_id: timestep of float32 tensors}`, made on access, as most collectors look at none.
+
+    Args:
+        returned: what the envs returned.
+        steps: those of them that are normal, which have arrays of ours.
+    """
+
+    def __init__(self, returned: Mapping[int, Any], steps: Steps | None) -> None:
+        self._returned, self._steps = returned, steps
+
+    @cached_property
+    def _tensors(self) -> dict[int, Any]:
+        steps = self._steps
+        own = {} if steps is None else dict(zip(steps.env_ids, steps.timesteps(), strict=True))
+        return {env_id: to_tensor(own.get(env_id, step), torch.float32) for env_id, step in self._returned.items()}
+
+    def __getitem__(self, env_id: int) -> Any:
+        return self._tensors[env_id]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._returned)
+
+    def __len__(self) -> int:
+        return len(self._returned)
 
 
 def create_parallel_collector(cfg: EasyDict) -> BaseParallelCollector:

@@ -6,45 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from easydict import EasyDict
 
-from ding.torch_utils.data_helper import to_tensor
+from ding.utils.batch_methods import adapts_batch
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Rule, Setting, Settings
-from ding.utils.data.env_batch import EnvBatch
 from ding.utils.registry_factory import PARALLEL_COLLECTOR_REGISTRY
-from ding.worker.collector.actor import env_actions
-from ding.worker.collector.batch import Batch, Steps, entries_of, entry_of
-from ding.worker.collector.players import PlayerCutter, PlayerOutputs
+from ding.worker.collector.actor import env_actions, output_of
+from ding.worker.collector.batch import Batch, PlayerOutputs, PolicyOutput, Steps, entries_of, entry_of
+from ding.worker.collector.players import PlayerCutter
 from ding.worker.collector.statistics import episode_return, reported_return
 from ding.worker.collector.task_collector import TaskCollector, trajectory_length
 from ding.worker.collector.trajectory import TrajectoryCutter
 
 
-class PlayerObs(EnvBatch):
-    """Observations `{env_id: float32 tensors with an entry for each player}`, which are also there player by player.
-
-    Args:
-        batch: the observations as the envs returned them.
-    """
-
-    def __init__(self, batch: Batch) -> None:
-        super().__init__(batch.env_ids, lambda: [to_tensor(item, torch.float32) for item in batch.rows])
-        self._batch = batch
-
-    def of_player(self, player: int) -> EnvBatch:
-        """What this player sees, as float32 tensors."""
-        return self._batch.of_player(player).seen(as_float=True)
-
-
-def seen_by(obs: Mapping[int, Any], player: int) -> EnvBatch:
-    """What this player sees of observations that hold an entry for each player."""
-    if isinstance(obs, PlayerObs):
-        return obs.of_player(player)
-    return EnvBatch(obs, entries_of(obs.values(), player))
-
-
-def joint_actions(outputs: Sequence[Mapping[int, Any]], env_ids: Sequence[int]) -> dict[int, Any]:
+def joint_actions(outputs: Sequence[PolicyOutput], env_ids: Sequence[int]) -> dict[int, Any]:
     """`{env_id: the players' actions}`, of what each policy returned: stacked, without axes of length 1.
 
     Actions that differ in shape or dtype, or are no arrays, are a list with an entry for each player.
@@ -213,23 +188,31 @@ class MarineParallelCollector(TaskCollector):
     def _cutter(self, player: int, *args: Any, **kwargs: Any) -> TrajectoryCutter:
         return SharedInfoCutter(player, *args, **kwargs)
 
-    def _observed(self, obs: Batch) -> EnvBatch:
-        return super()._observed(obs) if self._eval_flag else PlayerObs(obs)
-
     def _bare_output(self, action: Any) -> Any:
         if self._eval_flag:
             return super()._bare_output(action)
         players = range(len(self._policy))
         return [{"action": action[p : p + 1] if getattr(action, "ndim", 0) == 1 else action[p]} for p in players]
 
+    @adapts_batch("_act")
     def _policy_inference(self, obs: Any) -> Any:
         """The players' joint actions; what else their policies returned goes into the samples."""
-        views = [obs] if self._eval_flag else [seen_by(obs, player) for player in range(len(self._policy))]
+        views = [obs]
+        if not self._eval_flag:
+            views = [dict(zip(obs, entries_of(obs.values(), p), strict=True)) for p in range(len(self._policy))]
         outputs = [
             policy.forward(view, **self._forward_kwargs) for policy, view in zip(self._policy, views, strict=True)
         ]
         self._policy_output = PlayerOutputs(outputs)
         return joint_actions(outputs, list(obs))
+
+    def _act(self, obs: Batch) -> tuple[PolicyOutput, Sequence[Any]]:
+        views = [obs] if self._eval_flag else [obs.of_player(player) for player in range(len(self._policy))]
+        outputs = [
+            output_of(policy, view, (True, False), self._forward_kwargs)
+            for policy, view in zip(self._policy, views, strict=True)
+        ]
+        return PlayerOutputs(outputs), list(joint_actions(outputs, obs.env_ids).values())
 
     def _results(self) -> dict[str, Any]:
         """Returns of player 0 and results, a list of each for each env."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ding.utils.msgpack_helper import can_pack
 from ding.worker.collector.actor import Actor, SoloActor
-from ding.worker.collector.batch import Batch, Steps, entries_of
+from ding.worker.collector.batch import Batch, PlayerOutputs, PolicyOutput, Steps, by_env, entries_of
 from ding.worker.collector.quota import episode_data
 from ding.worker.collector.rollout import Listener
 from ding.worker.collector.serial_collector import SerialCollector
@@ -29,26 +29,6 @@ def check_policies(policies: Any, where: str, exactly: int | None = None) -> lis
     if len(policies) < 2 or len(policies) != (exactly or len(policies)):
         raise AssertionError(f"{where} needs a list of {allowed} policies, one for each player, got {len(policies)}")
     return list(policies)
-
-
-class PlayerOutputs(Mapping[int, list[Any]]):
-    """`{env_id: [the output of each player's policy]}`.
-
-    Attributes:
-        players: the output of each policy for all envs.
-    """
-
-    def __init__(self, players: Sequence[Mapping[int, Any]]) -> None:
-        self.players = players
-
-    def __getitem__(self, env_id: int) -> list[Any]:
-        return [output[env_id] for output in self.players]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.players[0])
-
-    def __len__(self) -> int:
-        return len(self.players[0])
 
 
 class BattleActor:
@@ -237,7 +217,7 @@ class BattleCollector(SerialCollector):
         return [samples.get(player, []) for player in range(self._policy_num)], *self._infos.take(limit)
 
 
-def _of_player(output: Mapping[int, Any], player: int) -> Mapping[int, Any]:
+def _of_player(output: PolicyOutput, player: int) -> PolicyOutput:
     if isinstance(output, PlayerOutputs):
         return output.players[player]
-    return {env_id: of_players[player] for env_id, of_players in output.items()}
+    return {env_id: of_players[player] for env_id, of_players in by_env(output).items()}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from ding.utils.batch_methods import adapts_batch
 from ding.utils.registry_factory import PARALLEL_COLLECTOR_REGISTRY
-from ding.worker.collector.actor import env_actions
+from ding.worker.collector.actor import SoloActor, env_actions
+from ding.worker.collector.batch import Batch, PolicyOutput
 from ding.worker.collector.task_collector import TaskCollector
 
 
@@ -50,8 +53,12 @@ class ZerglingParallelCollector(TaskCollector):
         (None, None)
     """
 
+    @adapts_batch("_act")
     def _policy_inference(self, obs: Any) -> Any:
         """The policy's actions; what else it returned goes into the samples."""
         self._policy_output = self._policy.forward(obs, **self._forward_kwargs)
         env_ids = list(obs)
         return dict(zip(env_ids, env_actions(self._policy_output, env_ids), strict=True))
+
+    def _act(self, obs: Batch) -> tuple[PolicyOutput, Sequence[Any]]:
+        return SoloActor(self._policy, float_obs=True).act(obs, self._forward_kwargs)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ding.data.columns import own_samples
+from ding.data.column_store import own_samples
 from ding.data.priority_index import Slots
 from ding.data.ring import BoolArray
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, integer, number

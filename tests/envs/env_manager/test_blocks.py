@@ -12,13 +12,17 @@ from easydict import EasyDict
 from ding.envs import (
     AsyncSubprocessEnvManager,
     BaseEnvManager,
+    BaseEnvManagerV2,
     PoolEnvManager,
+    SubprocessEnvManagerV2,
     SyncSubprocessEnvManager,
+    VectorEnvManager,
 )
 from ding.envs.env_manager.block import Ready, end_code, overrides_dicts
 from ding.utils.data.samples import node_rows
+from tests.envs.env_manager.counting_vector_env import CountingVectorEnv
 from tests.envs.env_manager.fake_envpool import FakeEnvpool
-from tests.envs.env_manager.scripted_env import Make, Touch, WaitFor, be_abnormal
+from tests.envs.env_manager.scripted_env import Make, Raise, Touch, WaitFor, be_abnormal
 
 LENGTHS = (1, 3, 2, 50)
 ROUNDS = 12
@@ -39,12 +43,30 @@ def from_pool(**cfg):
     return make
 
 
+def from_vector(mode, **cfg):
+    def make(**more):
+        kwargs = {"lengths": LENGTHS, "mode": mode}
+        return VectorEnvManager({"vector_env": CountingVectorEnv, "env_num": 4, "kwargs": kwargs, **cfg, **more})
+
+    return make
+
+
 FORK = {"context": "fork", "retry_waiting_time": 0}
 MANAGERS = [
     pytest.param(from_envs(BaseEnvManager), id="base"),
     pytest.param(from_envs(SyncSubprocessEnvManager, **FORK), id="subprocess"),
     pytest.param(from_pool(), id="env_pool"),
     pytest.param(from_pool(env_id="One-v0"), id="env_pool-all-end-at-each-step"),
+]
+
+
+COUNTING = [
+    *MANAGERS[:2],
+    pytest.param(from_envs(AsyncSubprocessEnvManager, **FORK, step_wait_timeout=None), id="async_subprocess"),
+    pytest.param(from_envs(SyncSubprocessEnvManager, **FORK, reset_inplace=True), id="subprocess-inplace"),
+    *MANAGERS[2:],
+    pytest.param(from_pool(batch_size=2), id="env_pool-batches"),
+    *(pytest.param(from_vector(mode), id=f"vector_env-{mode}") for mode in ("NextStep", "SameStep", "Disabled")),
 ]
 
 
@@ -173,6 +195,113 @@ def test_each_reset_begins_another_episode_and_a_call_that_changes_envs_another_
         ready = manager.ready_block()
         assert ready.episodes.tolist() == manager.episodes_of(ready.env_ids).tolist()
         assert (ready.episodes > [2, 2, 2, 3]).all()
+
+
+class Watch:
+    """Says since the last look how many moves each env has made, and which envs began episodes."""
+
+    def __init__(self, manager):
+        self.manager = manager
+        self.look()
+
+    def look(self):
+        self.moves, self.episodes = self.manager.moves.copy(), self.manager.episodes_of(range(4)).copy()
+
+    def __call__(self):
+        moves, episodes = self.moves, self.episodes
+        self.look()
+        return (self.moves - moves).tolist(), (self.episodes - episodes).tolist()
+
+
+@pytest.mark.parametrize("make", COUNTING)
+def test_an_action_is_one_move_of_its_env_and_each_beginning_of_an_episode_at_least_one(make):
+    with launched(make) as manager:
+        assert manager.moves.shape == (4,) and manager.moves.dtype == np.int64 and (manager.moves > 0).all()
+        watch = Watch(manager)
+        for t in range(3 * ROUNDS):
+            ready = manager.ready_block()
+            between, begun = watch()
+            assert [moves == 0 for moves in between] == [episodes == 0 for episodes in begun]
+            env_ids = ready.env_ids
+            if t % 3 == 0:
+                manager.step(dict(zip(env_ids, actions_of(env_ids, t), strict=True)))
+            else:
+                manager.step_block(actions_of(env_ids, t), env_ids)
+            moves, episodes = watch()
+            for env_id in range(4):
+                count = moves[env_id] - (env_id in env_ids)
+                assert count == 0 if episodes[env_id] == 0 else count >= 1
+
+
+@pytest.mark.parametrize("make", COUNTING)
+def test_only_the_envs_of_a_step_or_a_reset_move(make):
+    with launched(make) as manager:
+        watch = Watch(manager)
+        manager.ready_obs, manager.ready_block(), manager.random_action(), manager.seed(1)
+        assert watch() == ([0] * 4, [0] * 4)
+        is_vector, is_batched = type(manager) is VectorEnvManager, getattr(manager, "_batch_size", 4) < 4
+        if not is_batched:
+            manager.step({3: actions_of([3], 0)[0]})
+            moves, _ = watch()
+            assert moves[3] == 1 and (is_vector or moves[:3] == [0, 0, 0])  # a vector env steps them all
+            manager.reset({3: None})
+            moves, episodes = watch()
+            assert moves[3] >= 1 and (is_vector or (moves[:3], episodes) == ([0, 0, 0], [0, 0, 0, 1]))
+        manager.reset()
+        moves, _ = watch()
+        assert all(count >= 1 for count in moves)
+        manager.close()
+        manager.launch()
+        assert all(count >= 1 for count in watch()[0])
+
+
+@pytest.mark.parametrize("make", COUNTING)
+def test_a_state_that_is_loaded_moves_all_envs(make):
+    with make() as manager:
+        manager.enable_states()
+        manager.launch()
+        state = manager.state_dict()
+        watch = Watch(manager)
+        manager.load_state_dict(state)
+        assert all(count >= 1 for count in watch()[0])
+
+
+@pytest.mark.parametrize("cls", [BaseEnvManagerV2, SubprocessEnvManagerV2])
+def test_the_managers_of_stacked_batches_count_moves_too(cls):
+    with launched(from_envs(cls)) as manager:
+        watch = Watch(manager)
+        manager.step({1: np.array([0]), 3: np.array([0])})
+        assert watch() == ([0, 1, 0, 1], [0] * 4)
+        manager.reset({2: None})
+        assert watch() == ([0, 0, 1, 0], [0, 0, 1, 0])
+
+
+def test_a_vector_env_moves_the_running_envs_that_are_left_out_of_a_step():
+    with launched(from_vector("NextStep")) as manager:
+        watch = Watch(manager)
+        manager.step({2: 1, 3: 1})
+        moves, episodes = watch()
+        assert (moves[2:], episodes) == ([1, 1], [0] * 4) and min(moves[:2]) >= 1
+
+
+def test_an_env_whose_step_fails_has_moved_and_those_after_it_have_not():
+    envs = [Make(0), Make(1, deeds={("step", 0): Raise(LookupError("broken"))}), Make(2), Make(3)]
+    with launched(lambda: BaseEnvManager(envs, {})) as manager:
+        watch = Watch(manager)
+        with pytest.raises(RuntimeError, match="broken"):
+            manager.step(dict(enumerate(actions_of(range(4), 0))))
+        assert watch()[0] == [1, 1, 0, 0]
+        manager.reset({1: None})
+        assert watch() == ([0, 1, 0, 0], [0, 1, 0, 0])
+
+
+def test_an_env_that_is_made_anew_has_moved():
+    deeds = {("reset", 1): Raise(LookupError("broken"))}
+    envs = [Make(0, deeds=deeds), *map(Make, (1, 2, 3))]
+    with launched(lambda: BaseEnvManager(envs, {"retry_type": "renew", "max_retry": 3, "retry_waiting_time": 0})) as m:
+        watch = Watch(m)
+        m.reset({0: None})
+        assert watch() == ([1, 0, 0, 0], [1, 0, 0, 0])
 
 
 @pytest.mark.parametrize("make", MANAGERS)
