@@ -11,7 +11,6 @@ from functools import cached_property, partial
 from time import monotonic, perf_counter
 from typing import Any
 
-import numpy as np
 import torch
 from easydict import EasyDict
 
@@ -23,7 +22,7 @@ from ding.utils.import_helper import import_module
 from ding.utils.log_helper import build_logger
 from ding.utils.registry_factory import PARALLEL_COLLECTOR_REGISTRY
 from ding.utils.system_helper import get_task_uid
-from ding.worker.collector.actor import env_actions, refuse_nan
+from ding.worker.collector.actor import env_actions
 from ding.worker.collector.batch import Batch, PolicyOutput, Steps
 from ding.worker.collector.rollout import ForeignBlocks, Listener, Rollout
 
@@ -283,18 +282,12 @@ class CollectorActor:
             collector._log_buffer["policy_time"] = perf_counter() - start
             return output, actions
         collector._policy_output = None
-        seen = obs.seen(as_float=True)
-        actions = collector._policy_inference(seen)
+        by_env = collector._policy_inference(obs.seen(as_float=True))
         collector._log_buffer["policy_time"] = perf_counter() - start
         output = collector._policy_output
         if output is None:
-            output = {env_id: collector._bare_output(action) for env_id, action in actions.items()}
-        env_ids = obs.env_ids
-        if actions.keys() == set(env_ids) and all(type(action) is np.ndarray for action in actions.values()):
-            for env_id in env_ids:
-                refuse_nan(actions[env_id], env_id)
-            return output, [actions[env_id] for env_id in env_ids]
-        return output, env_actions({env_id: {"action": action} for env_id, action in actions.items()}, env_ids)
+            output = {env_id: collector._bare_output(action) for env_id, action in by_env.items()}
+        return output, env_actions({env_id: {"action": action} for env_id, action in by_env.items()}, obs.env_ids)
 
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
         self._collector._reset_policy(env_ids)
