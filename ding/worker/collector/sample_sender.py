@@ -16,15 +16,6 @@ Row = dict[str, Any]
 FloatArray = npt.NDArray[np.float64]
 
 
-def check_compressor(name: str) -> None:
-    """Check the compressor before the first samples arrive.
-
-    Raises:
-        ImportError: the package that it needs is not installed.
-    """
-    encode_chunk([{}], name)
-
-
 class SampleSender:
     """Puts samples into chunks, sends each, and then the metadata of its samples.
 

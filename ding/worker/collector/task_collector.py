@@ -27,9 +27,10 @@ from ding.utils.config_helper import (
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.collector.quota import warn_short_fragments
 from ding.worker.collector.rollout import Listener
-from ding.worker.collector.sample_sender import SampleSender, check_compressor
+from ding.worker.collector.sample_sender import SampleSender
 from ding.worker.collector.statistics import MAX_EPISODE_STEPS, StepLimit, TaskEpisodes, episode_return
 from ding.worker.collector.trajectory import INF, TrajectoryCutter
+from ding.worker.transport.chunk import encode_chunk
 
 State = dict[str, Any]
 # Between two looks for the first weights: there is nothing to do without them.
@@ -202,7 +203,7 @@ class TaskCollector(BaseParallelCollector):
         """Refuse a config that is wrong, before anything is made."""
         check_section(cfg, type(self), required=("eval_flag", "exp_name", "env", "policy"))
         if not cfg.eval_flag:
-            check_compressor(cfg.compressor)
+            encode_chunk([{}], cfg.compressor)  # its package is needed
 
     def _make_env_manager(self) -> Any:
         cfg, is_eval = copy.deepcopy(self._cfg.env), self._eval_flag
