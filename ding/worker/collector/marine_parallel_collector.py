@@ -46,7 +46,7 @@ def left_return(info: Any, env_id: int) -> float:
 
     The return in an info of all players may hold an entry for each.
     """
-    if not _is_of_all(info):
+    if not _are_of_all([info])[0]:
         return float(episode_return(entry_of(info, 0), env_id))
     value = reported_return(info, env_id)
     if isinstance(value, Mapping | list | tuple) or getattr(value, "ndim", 0) > 0:
@@ -80,14 +80,16 @@ class SharedInfoCutter(PlayerCutter):
     """A `PlayerCutter` for envs whose info may be that of all players, instead of holding an entry for each."""
 
     def on_steps(self, steps: Steps) -> None:
-        infos = steps.infos
-        if any(map(_is_of_all, infos)):
-            steps = steps.with_infos([{self._player: info} if _is_of_all(info) else info for info in infos])
+        are_of_all = _are_of_all(steps.infos)
+        if any(are_of_all):
+            infos = zip(steps.infos, are_of_all, strict=True)
+            steps = steps.with_infos([{self._player: info} if is_of_all else info for info, is_of_all in infos])
         super().on_steps(steps)
 
 
-def _is_of_all(info: Any) -> bool:
-    return isinstance(info, Mapping) and 0 not in info
+def _are_of_all(infos: Sequence[Any]) -> list[bool]:
+    """Whether infos are those of all players."""
+    return [isinstance(info, Mapping) and 0 not in info for info in infos]
 
 
 def _list_of(*types: type) -> Rule:
