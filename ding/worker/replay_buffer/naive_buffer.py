@@ -212,7 +212,8 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
     def _check_cfg(cls, cfg: Mapping[str, Any]) -> None:
         if "set_buffer_size" not in cfg:
             raise AttributeError(
-                f"{cls.__name__} needs set_buffer_size in its config: {_function(None)}, the newest items to sample from"
+                f"{cls.__name__} needs set_buffer_size in its config: {_function(None)}, "
+                "the newest items to sample from"
             )
         super()._check_cfg(cfg)
 
