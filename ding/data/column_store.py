@@ -131,22 +131,17 @@ class ColumnStore(Ring):
             if leaves is None:
                 self._make_objects(items)
             else:
-                self._write_leaves(slots, leaves)
+                for obs, next_obs, ring, _ in self._pairs:
+                    ring.write(slots, leaves[obs], leaves[next_obs], self.held)
+                for place, stored, _ in self._single:
+                    column = leaves[place]
+                    if stored.kind is Kind.OBJECT:
+                        _put(stored.data, slots, _own_objects(column.items()))
+                    else:
+                        stored.data[slots] = column.data if column.rows is None else column.data[column.rows]
         if self._objects is not None:
-            for slot, item in zip(_numbers(slots), items, strict=True):
-                self._objects[slot] = _own_item(item)
+            _put(self._objects, slots, map(_own_item, items))
         self.held[slots] = True
-
-    def _write_leaves(self, slots: IntArray | slice, leaves: list[Column]) -> None:
-        for obs, next_obs, ring, _ in self._pairs:
-            ring.write(slots, leaves[obs], leaves[next_obs], self.held)
-        for place, stored, _ in self._single:
-            column = leaves[place]
-            if stored.kind is not Kind.OBJECT:
-                stored.data[slots] = column.data if column.rows is None else column.data[column.rows]
-                continue
-            for slot, value in zip(_numbers(slots), _own_objects(column.items()), strict=True):
-                stored.data[slot] = value
 
     def read(self, slots: IntArray) -> Sequence[Any]:
         """Returns the items in occupied `slots` [n]: `Samples`, or a list of objects."""
@@ -205,8 +200,7 @@ class ColumnStore(Ring):
         self.held[slots] = False
         lists = [column.data for column in self._leaves if column.kind is Kind.OBJECT]
         for objects in [*lists, *([] if self._objects is None else [self._objects])]:
-            for slot in slots.tolist():
-                objects[slot] = None
+            _put(objects, slots, [None] * len(slots))
 
     def remove(self, slots: IntArray) -> None:
         """Empty `slots`."""
@@ -353,8 +347,7 @@ class ColumnStore(Ring):
         for column in columns_of(node):
             self._unshare(column, slots)
             self._fields.pop(id(column), None)
-        for slot, value in zip(slots.tolist(), node_items(_own_node(node, slots)), strict=True):
-            objects[slot] = value
+        _put(objects, slots, node_items(map_node(lambda column: _own_column(column, slots), node)))
         return objects
 
     def _unshare(self, column: Column, slots: IntArray) -> None:
@@ -380,8 +373,7 @@ class ColumnStore(Ring):
             )
         if self.columns is not None:
             slots = np.flatnonzero(self.held)
-            for slot, item in zip(slots.tolist(), self.read(slots), strict=True):
-                objects[slot] = item
+            _put(objects, slots, self.read(slots))
         self._reset_columns()
         self._objects = objects
 
@@ -516,16 +508,13 @@ def _as_slice(slots: IntArray) -> IntArray | slice:
     return slice(first, last + 1) if is_consecutive else slots
 
 
-def _numbers(slots: IntArray | slice) -> Iterable[int]:
-    return range(slots.start, slots.stop) if isinstance(slots, slice) else slots.tolist()
+def _put(objects: list[Any], slots: IntArray | slice, values: Iterable[Any]) -> None:
+    numbers: Iterable[int] = range(slots.start, slots.stop) if isinstance(slots, slice) else slots.tolist()
+    for slot, value in zip(numbers, values, strict=True):
+        objects[slot] = value
 
 
 # ---- copies
-
-
-def _own_node(node: Node, slots: IntArray) -> Node:
-    """Returns a copy of the values of a node at `slots`."""
-    return map_node(lambda column: _own_column(column, slots), node)
 
 
 def _own_column(column: Column, slots: IntArray) -> Column:
