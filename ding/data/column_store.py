@@ -24,6 +24,7 @@ from ding.utils.data.samples import (
     Samples,
     columns_of,
     is_same_structure,
+    items_at,
     map_node,
     node_items,
     with_end_flags,
@@ -36,6 +37,8 @@ _IMMUTABLE = frozenset((type(None), bool, int, float, str, bytes))
 _LINE_BYTES = 64  # of the cache
 # Values of up to this many bytes are stored in one record per slot: a draw has one cache miss for all of them.
 _RECORD_BYTES = 64
+# Items of a state that are written at once.
+_LOADED_AT_ONCE = 1024
 # Records above this size are padded to a line of the cache, so that none spans two lines.
 _FULL_LINE = 52
 
@@ -143,10 +146,14 @@ class ColumnStore(Ring):
             _put(self._objects, slots, map(_own_item, items))
         self.held[slots] = True
 
-    def read(self, slots: IntArray) -> Sequence[Any]:
-        """Returns the items in occupied `slots` [n]: `Samples`, or a list of objects."""
+    def read(self, slots: IntArray, is_shared: bool = False) -> Sequence[Any]:
+        """Returns the items in occupied `slots` [n]: `Samples`, or a list of objects.
+
+        Args:
+            is_shared: Whether shared observations are still shared.
+        """
         if self.columns is not None:
-            return Samples(self.gather(slots), size=len(slots))
+            return Samples(self.gather_shared(slots) if is_shared else self.gather(slots), size=len(slots))
         objects = self._objects or []
         return [_own_item(objects[slot]) for slot in slots.tolist()]
 
@@ -419,8 +426,12 @@ class ColumnStore(Ring):
             case _:
                 raise ValueError("the state of the buffer is of an earlier version, and cannot be loaded")
         self.reset()
-        if len(slots):
-            self.write(slots, items)
+        # The oldest items first, as they were pushed: their observations are freed first. In parts, because frames that
+        # are stored once are expanded when they are written.
+        order = np.roll(np.arange(len(slots)), -int(slots.searchsorted(tail)))
+        for start in range(0, len(order), _LOADED_AT_ONCE):
+            part = order[start : start + _LOADED_AT_ONCE]
+            self.write(slots[part], items_at(items, part))
         self.restore(slots, counters)
 
 

@@ -150,7 +150,7 @@ class NaiveReplayBuffer(ColumnBuffer):
         store, occupied = self._store, self._store.occupied()
         is_kept = ~np.isin(occupied, slots)
         self._before_compaction(occupied, is_kept)
-        kept, push_count = store.read(occupied[is_kept]), store.push_count
+        kept, push_count = store.read(occupied[is_kept], is_shared=True), store.push_count
         self._evict(slots)
         store.reset()
         if kept:
