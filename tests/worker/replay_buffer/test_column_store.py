@@ -287,6 +287,15 @@ def test_a_state_of_frames_is_loaded_without_expanding_them_and_stays_as_small(p
     assert other.nbytes < 1.1 * store.nbytes
 
 
+def test_a_state_of_an_earlier_version_is_refused_and_changes_nothing():
+    store = store_of(4)
+    store.put([{"n": 1}])
+    old = {"size": 4, "slots": np.arange(1), "columns": {"keys": ["n"], "nodes": []}, "arrays": []}
+    with pytest.raises(ValueError, match="earlier version"):
+        store.load(old, store.counters())
+    assert list(store.read(store.occupied())) == [{"n": 1}]
+
+
 def test_observations_are_still_shared_after_items_are_discarded():
     with NaiveReplayBuffer({"replay_buffer_size": 1000}, FakeTb(), "exp") as buffer:
         for first in range(0, 1000, 50):
