@@ -24,6 +24,7 @@ from ding.utils.data.samples import (
     Samples,
     columns_of,
     is_same_structure,
+    items_at,
     map_node,
     node_items,
     with_end_flags,
@@ -36,6 +37,8 @@ _IMMUTABLE = frozenset((type(None), bool, int, float, str, bytes))
 _LINE_BYTES = 64  # of the cache
 # Values of up to this many bytes are stored in one record per slot: a draw has one cache miss for all of them.
 _RECORD_BYTES = 64
+# Items of a state that are written at once.
+_LOADED_AT_ONCE = 1024
 # Records above this size are padded to a line of the cache, so that none spans two lines.
 _FULL_LINE = 52
 
@@ -131,27 +134,26 @@ class ColumnStore(Ring):
             if leaves is None:
                 self._make_objects(items)
             else:
-                self._write_leaves(slots, leaves)
+                for obs, next_obs, ring, _ in self._pairs:
+                    ring.write(slots, leaves[obs], leaves[next_obs], self.held)
+                for place, stored, _ in self._single:
+                    column = leaves[place]
+                    if stored.kind is Kind.OBJECT:
+                        _put(stored.data, slots, _own_objects(column.items()))
+                    else:
+                        stored.data[slots] = column.data if column.rows is None else column.data[column.rows]
         if self._objects is not None:
-            for slot, item in zip(_numbers(slots), items, strict=True):
-                self._objects[slot] = _own_item(item)
+            _put(self._objects, slots, map(_own_item, items))
         self.held[slots] = True
 
-    def _write_leaves(self, slots: IntArray | slice, leaves: list[Column]) -> None:
-        for obs, next_obs, ring, _ in self._pairs:
-            ring.write(slots, leaves[obs], leaves[next_obs], self.held)
-        for place, stored, _ in self._single:
-            column = leaves[place]
-            if stored.kind is not Kind.OBJECT:
-                stored.data[slots] = column.data if column.rows is None else column.data[column.rows]
-                continue
-            for slot, value in zip(_numbers(slots), _own_objects(column.items()), strict=True):
-                stored.data[slot] = value
+    def read(self, slots: IntArray, is_shared: bool = False) -> Sequence[Any]:
+        """Returns the items in occupied `slots` [n]: `Samples`, or a list of objects.
 
-    def read(self, slots: IntArray) -> Sequence[Any]:
-        """Returns the items in occupied `slots` [n]: `Samples`, or a list of objects."""
+        Args:
+            is_shared: Whether shared observations are still shared.
+        """
         if self.columns is not None:
-            return Samples(self.gather(slots), size=len(slots))
+            return Samples(self.gather_shared(slots) if is_shared else self.gather(slots), size=len(slots))
         objects = self._objects or []
         return [_own_item(objects[slot]) for slot in slots.tolist()]
 
@@ -205,8 +207,7 @@ class ColumnStore(Ring):
         self.held[slots] = False
         lists = [column.data for column in self._leaves if column.kind is Kind.OBJECT]
         for objects in [*lists, *([] if self._objects is None else [self._objects])]:
-            for slot in slots.tolist():
-                objects[slot] = None
+            _put(objects, slots, [None] * len(slots))
 
     def remove(self, slots: IntArray) -> None:
         """Empty `slots`."""
@@ -353,8 +354,7 @@ class ColumnStore(Ring):
         for column in columns_of(node):
             self._unshare(column, slots)
             self._fields.pop(id(column), None)
-        for slot, value in zip(slots.tolist(), node_items(_own_node(node, slots)), strict=True):
-            objects[slot] = value
+        _put(objects, slots, node_items(map_node(lambda column: _own_column(column, slots), node)))
         return objects
 
     def _unshare(self, column: Column, slots: IntArray) -> None:
@@ -380,8 +380,7 @@ class ColumnStore(Ring):
             )
         if self.columns is not None:
             slots = np.flatnonzero(self.held)
-            for slot, item in zip(slots.tolist(), self.read(slots), strict=True):
-                objects[slot] = item
+            _put(objects, slots, self.read(slots))
         self._reset_columns()
         self._objects = objects
 
@@ -427,8 +426,12 @@ class ColumnStore(Ring):
             case _:
                 raise ValueError("the state of the buffer is of an earlier version, and cannot be loaded")
         self.reset()
-        if len(slots):
-            self.write(slots, items)
+        # The oldest items first, as they were pushed: their observations are freed first. In parts, because frames that
+        # are stored once are expanded when they are written.
+        order = np.roll(np.arange(len(slots)), -int(slots.searchsorted(tail)))
+        for start in range(0, len(order), _LOADED_AT_ONCE):
+            part = order[start : start + _LOADED_AT_ONCE]
+            self.write(slots[part], items_at(items, part))
         self.restore(slots, counters)
 
 
@@ -516,16 +519,13 @@ def _as_slice(slots: IntArray) -> IntArray | slice:
     return slice(first, last + 1) if is_consecutive else slots
 
 
-def _numbers(slots: IntArray | slice) -> Iterable[int]:
-    return range(slots.start, slots.stop) if isinstance(slots, slice) else slots.tolist()
+def _put(objects: list[Any], slots: IntArray | slice, values: Iterable[Any]) -> None:
+    numbers: Iterable[int] = range(slots.start, slots.stop) if isinstance(slots, slice) else slots.tolist()
+    for slot, value in zip(numbers, values, strict=True):
+        objects[slot] = value
 
 
 # ---- copies
-
-
-def _own_node(node: Node, slots: IntArray) -> Node:
-    """Returns a copy of the values of a node at `slots`."""
-    return map_node(lambda column: _own_column(column, slots), node)
 
 
 def _own_column(column: Column, slots: IntArray) -> Column:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ding.utils.segment_tree import FloatArray, IntArray, MinSegmentTree, SumSegmentTree
+from ding.utils.segment_tree import FloatArray, IntArray, SumSegmentTree
 
 # Added to updated priorities, and used instead of a pushed 0, so that every stored item can be drawn.
 PRIORITY_EPS = 1e-5
@@ -113,13 +113,6 @@ class PriorityIndex:
         """A new tree of the weights."""
         tree = SumSegmentTree(_power_of_two(len(self.weights)))
         tree.set_batch(np.arange(len(self.weights)), self.weights)
-        return tree
-
-    @property
-    def min_tree(self) -> MinSegmentTree:
-        """A new tree of the weights above 0."""
-        tree = MinSegmentTree(_power_of_two(len(self.weights)))
-        tree.set_batch(np.arange(len(self.weights)), np.where(self.weights > 0, self.weights, np.inf))
         return tree
 
     @property

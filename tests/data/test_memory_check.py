@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ding.data.buffer import DequeBuffer, DequeBufferWrapper
-from ding.data.memory_check import MemoryCheck, memory_of
+from ding.data.buffer_interface import MemoryCheck, memory_of
 from ding.utils.data.samples import Samples
 from ding.worker.replay_buffer import create_buffer
 
@@ -105,7 +105,7 @@ def test_there_is_no_warning_where_it_fits(monkeypatch, caplog):
 
 def test_memory_of_a_gpu_is_compared_with_what_is_free_there(monkeypatch, caplog):
     free_memory(monkeypatch, 2**40)
-    monkeypatch.setattr("ding.data.memory_check.memory_of", lambda items: {"cpu": 5, "cuda:1": KIB, "meta": 2**50})
+    monkeypatch.setattr("ding.data.buffer_interface.memory_of", lambda items: {"cpu": 5, "cuda:1": KIB, "meta": 2**50})
     free = {"cuda:1": 3 * 2**20}
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (free[device], 2**40))
     MemoryCheck(logging.getLogger("ding")).estimate([1], 2**22)

@@ -326,7 +326,9 @@ def test_batched_updates_skip_records_that_are_gone():
     buffer, per = per_buffer(4, 4)
     ids = [record.index for record in buffer]
     buffer.push({"n": 4})
-    per.update_priorities([ids[0], ids[1], ids[1]], [9.0, 2.0, 3.0])
+    slots = buffer.storage.find_slots([ids[0], ids[1], ids[1]])
+    assert slots[0] is None
+    per.set_priorities(np.array(slots[1:]), np.array([2.0, 3.0]))
     assert [r.meta["priority"] for r in buffer] == [3.0, 1.0, 1.0, 1.0] and per.max_priority == 3.0 + 1e-5
 
 

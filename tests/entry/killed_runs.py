@@ -95,7 +95,7 @@ def _note_outcome() -> None:
 
 def _items(buffer: Any) -> Any:
     data = buffer.state_dict()["data"]
-    if "columns" not in data:
+    if "samples" not in data:
         return data
     return [list(map(int, data["slots"])), *(_plain(item) for item in buffer._data if item is not None)]
 

@@ -14,9 +14,8 @@ from typing import Any, overload
 import numpy as np
 
 from ding.data.buffer.buffer import Buffer, BufferedData, KeepsRecords, apply_middleware
-from ding.data.buffer_interface import new_generator, read_data_file, write_data_file
+from ding.data.buffer_interface import MemoryCheck, new_generator, read_data_file, write_data_file
 from ding.data.column_store import ColumnStore
-from ding.data.memory_check import MemoryCheck
 from ding.utils.data.samples import Samples, part_of
 from ding.utils.fast_copy import fastcopy
 from ding.utils.segment_tree import IntArray

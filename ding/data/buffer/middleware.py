@@ -29,20 +29,28 @@ __all__ = [
 _COLLECTED = "train_iter_data_collected"
 
 
+def _on(**handlers: Callable[..., Any]) -> Middleware:
+    """Returns middleware that calls `handler(chain, *args, **kwargs)` for the actions that have a handler."""
+
+    def handle(action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return handlers[action](chain, *args, **kwargs) if action in handlers else chain(*args, **kwargs)
+
+    return handle
+
+
 def clone_object() -> Middleware:
     """Middleware that copies data when it is pushed and records when they are sampled.
 
     Containers, tensors and arrays are copied, other objects are shared.
     """
 
-    def handle(action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if action == "push":
-            return chain(*fastcopy.copy(list(args)), **fastcopy.copy(kwargs))
-        if action == "sample":
-            return fastcopy.copy(chain(*args, **kwargs))
-        return chain(*args, **kwargs)
+    def push(chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return chain(*fastcopy.copy(list(args)), **fastcopy.copy(kwargs))
 
-    return handle
+    def sample(chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return fastcopy.copy(chain(*args, **kwargs))
+
+    return _on(push=push, sample=sample)
 
 
 def group_sample(size_in_group: int, ordered_in_group: bool = True, max_use_in_group: bool = True) -> Middleware:
@@ -65,14 +73,12 @@ def group_sample(size_in_group: int, ordered_in_group: bool = True, max_use_in_g
         start = int(rng.integers(0, starts))
         return group[start : start + size_in_group]
 
-    def handle(action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if action != "sample":
-            return chain(*args, **kwargs)
+    def sample(chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if not kwargs.get("groupby"):
             raise ValueError("group_sample needs groups; call sample with the keyword groupby")
         return [take(group) for group in chain(*args, **kwargs)]
 
-    return handle
+    return _on(sample=sample)
 
 
 def padding(policy: str = "random") -> Middleware:
@@ -94,14 +100,14 @@ def padding(policy: str = "random") -> Middleware:
         record: BufferedData = fastcopy.copy(group[int(rng.integers(0, len(group)))])
         return record
 
-    def handle(action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        sample = chain(*args, **kwargs)
-        if action != "sample" or not sample or isinstance(sample[0], BufferedData):
-            return sample
-        longest = max(len(group) for group in sample)
-        return [group + [filler(group) for _ in range(longest - len(group))] for group in sample]
+    def sample(chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        groups = chain(*args, **kwargs)
+        if not groups or isinstance(groups[0], BufferedData):
+            return groups
+        longest = max(map(len, groups))
+        return [group + [filler(group) for _ in range(longest - len(group))] for group in groups]
 
-    return handle
+    return _on(sample=sample)
 
 
 def sample_range_view(buffer_: Buffer, start: int | None = None, end: int | None = None) -> Middleware:
@@ -118,12 +124,10 @@ def sample_range_view(buffer_: Buffer, start: int | None = None, end: int | None
 
     sample_range = slice(from_front(start), from_front(end))
 
-    def handle(action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if action == "sample":
-            return chain(*args, **{**kwargs, "sample_range": sample_range})
-        return chain(*args, **kwargs)
+    def sample(chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return chain(*args, **{**kwargs, "sample_range": sample_range})
 
-    return handle
+    return _on(sample=sample)
 
 
 def staleness_check(buffer_: Buffer, max_staleness: float = math.inf) -> Middleware:
@@ -150,14 +154,7 @@ def staleness_check(buffer_: Buffer, max_staleness: float = math.inf) -> Middlew
             buffer_.delete(stale)
         return chain(*args, **kwargs)
 
-    def handle(action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if action == "push":
-            return push(chain, *args, **kwargs)
-        if action == "sample":
-            return sample(chain, *args, **kwargs)
-        return chain(*args, **kwargs)
-
-    return handle
+    return _on(push=push, sample=sample)
 
 
 def use_time_check(buffer_: DequeBuffer, max_use: float = math.inf) -> UseTimeCheck:
@@ -252,14 +249,8 @@ class PriorityExperienceReplay:
         self._numbers, self._version = np.full(buffer.size, -1), -1
 
     def __call__(self, action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        handlers: dict[str, Callable[..., Any]] = {
-            "push": self.push,
-            "sample": self.sample,
-            "update": self.update,
-            "clear": self.clear,
-        }
-        handler = handlers.get(action)
-        return chain(*args, **kwargs) if handler is None else handler(chain, *args, **kwargs)
+        handle = _on(push=self.push, sample=self.sample, update=self.update, clear=self.clear)
+        return handle(action, chain, *args, **kwargs)
 
     @property
     def buffer_idx(self) -> dict[int, str]:
@@ -346,18 +337,6 @@ class PriorityExperienceReplay:
         (slot,) = self.buffer.storage.find_slots([index])
         if slot is not None and chain(index, data, {**meta, "priority_idx": slot}):
             self._set(np.array([slot]), priority)
-
-    def update_priorities(self, indices: list[str], priorities: Any) -> None:
-        """Set the priorities of many records at once. Skips unknown ids; the last priority of a repeated id counts.
-
-        Raises:
-            PriorityError: If a priority is negative or not finite.
-            ValueError: If the number of priorities is not that of the ids.
-        """
-        pairs = zip(self.buffer.storage.find_slots(indices), as_priorities(priorities).tolist(), strict=True)
-        known = [(slot, priority) for slot, priority in pairs if slot is not None]
-        slots = np.array([slot for slot, _ in known], np.int64)
-        self.set_priorities(slots, np.array([priority for _, priority in known]))
 
     def set_priorities(self, slots: IntArray, priorities: FloatArray) -> None:
         """Set the priorities of the records in `slots` to valid `priorities`; the last of a repeated slot counts."""

@@ -16,7 +16,7 @@ from ding.utils.autolog import TickTime
 from ding.utils.config_helper import Setting, Settings, integer, number
 from ding.utils.data.samples import Column, Kind, Node, Samples, node_items, part_of
 from ding.utils.registry_factory import BUFFER_REGISTRY
-from ding.utils.segment_tree import FloatArray, IntArray, MinSegmentTree, SumSegmentTree
+from ding.utils.segment_tree import FloatArray, IntArray, SumSegmentTree
 from ding.worker.replay_buffer.base_buffer import STORAGE_SETTINGS, ColumnBuffer, as_snapshot
 from ding.worker.replay_buffer.utils import SampledDataAttrMonitor, ThruputController, UniqueIds, Verdict, parse_id
 
@@ -143,21 +143,12 @@ class AdvancedReplayBuffer(ColumnBuffer):
         return self._store.head
 
     @property
-    def _use_count(self) -> IntArray:
-        counts: IntArray = self._store.records["use"]
-        return counts
-
-    @property
     def _max_priority(self) -> float:
         return self._index.max_priority
 
     @property
     def _sum_tree(self) -> SumSegmentTree:
         return self._index.sum_tree
-
-    @property
-    def _min_tree(self) -> MinSegmentTree:
-        return self._index.min_tree
 
     @property
     def max_priority(self) -> float:

@@ -15,6 +15,7 @@ from easydict import EasyDict
 
 from ding.data.buffer_interface import (
     IBuffer,
+    MemoryCheck,
     StatefulBuffer,
     generator_state,
     new_generator,
@@ -23,7 +24,6 @@ from ding.data.buffer_interface import (
     write_data_file,
 )
 from ding.data.column_store import ColumnStore
-from ding.data.memory_check import MemoryCheck
 from ding.data.priority_index import Slots
 from ding.utils.config_helper import (
     ConfigError,

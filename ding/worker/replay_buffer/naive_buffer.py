@@ -150,7 +150,7 @@ class NaiveReplayBuffer(ColumnBuffer):
         store, occupied = self._store, self._store.occupied()
         is_kept = ~np.isin(occupied, slots)
         self._before_compaction(occupied, is_kept)
-        kept, push_count = store.read(occupied[is_kept]), store.push_count
+        kept, push_count = store.read(occupied[is_kept], is_shared=True), store.push_count
         self._evict(slots)
         store.reset()
         if kept:
@@ -212,7 +212,8 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
     def _check_cfg(cls, cfg: Mapping[str, Any]) -> None:
         if "set_buffer_size" not in cfg:
             raise AttributeError(
-                f"{cls.__name__} needs set_buffer_size in its config: {_function(None)}, the newest items to sample from"
+                f"{cls.__name__} needs set_buffer_size in its config: {_function(None)}, "
+                "the newest items to sample from"
             )
         super()._check_cfg(cfg)
 

@@ -139,3 +139,16 @@ def test_what_are_no_dicts_with_the_same_keys_is_listed():
 def test_what_is_no_state_of_samples_is_an_error(state):
     with pytest.raises(ValueError, match="the state is not samples"):
         samples_of_state(state)
+
+
+def test_values_of_several_rows_are_read_only_from_own_states():
+    frames = np.arange(12, dtype=np.uint8).reshape(6, 2)
+    rows = np.array([[0, 1, 2], [1, 2, 3], [3, 4, 5]])
+    samples = Samples({"obs": Column(Kind.ARRAY, frames, rows)})
+    plain = to_plain(samples, verbatim=True)
+    assert plain["blocks"][0] is frames
+    restored = from_plain(plain, verbatim=True).columns["obs"]
+    assert restored.rows.tolist() == rows.tolist() and restored.values().tolist() == frames[rows].tolist()
+    with pytest.raises(ValueError, match="row numbers are not an array of integers"):
+        from_plain(plain)
+    assert [item["obs"].tolist() for item in from_plain(to_plain(samples))] == frames[rows].tolist()

@@ -118,4 +118,4 @@ def _compare(buffer: AdvancedReplayBuffer, twin: Twin) -> None:
             )
     weights = [item["priority"] ** 0.6 if item else 0.0 for item in twin.slots]
     assert buffer._sum_tree.reduce() == pytest.approx(sum(weights), abs=1e-9)
-    assert buffer._min_tree.reduce() == pytest.approx(min((w for w in weights if w), default=np.inf), abs=1e-12)
+    assert buffer._index.least_weight == pytest.approx(min((w for w in weights if w), default=np.inf), abs=1e-12)

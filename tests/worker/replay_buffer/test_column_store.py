@@ -6,6 +6,7 @@ import copy
 import logging
 import pickle
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -261,6 +262,48 @@ def test_frames_are_shared_by_a_buffer_that_is_told_to():
         for each in (buffer, other):
             assert shown(each._data) == shown(buffer._data)
             assert each._store.nbytes < 1.3 * 100 * 32 * 32
+
+
+@pytest.mark.parametrize("pushed", [150, 260])
+def test_a_state_of_frames_is_loaded_without_expanding_them_and_stays_as_small(pushed, monkeypatch):
+    monkeypatch.setattr("ding.data.column_store._LOADED_AT_ONCE", 4)
+    store, other, twin = store_of(200, share_frames=True), store_of(200, share_frames=True), Twin(200)
+    for first in range(0, 10 * pushed, 10 * 10):
+        items = stacked(first, 10, size=64)
+        store.put(items)
+        twin.put(items)
+    state = store.snapshot(is_copied=False)
+    tracemalloc.start()
+    other.load(state, store.counters())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.8 * store.nbytes
+    for first in range(5000, 9000, 10):
+        items = stacked(first, 10, size=64)
+        for each in (store, other):
+            each.put(items)
+        twin.put(items)
+    assert_alike(other, twin)
+    assert other.nbytes < 1.1 * store.nbytes
+
+
+def test_a_state_of_an_earlier_version_is_refused_and_changes_nothing():
+    store = store_of(4)
+    store.put([{"n": 1}])
+    old = {"size": 4, "slots": np.arange(1), "columns": {"keys": ["n"], "nodes": []}, "arrays": []}
+    with pytest.raises(ValueError, match="earlier version"):
+        store.load(old, store.counters())
+    assert list(store.read(store.occupied())) == [{"n": 1}]
+
+
+def test_observations_are_still_shared_after_items_are_discarded():
+    with NaiveReplayBuffer({"replay_buffer_size": 1000}, FakeTb(), "exp") as buffer:
+        for first in range(0, 1000, 50):
+            buffer.push(fragment(first, 50), 0)
+        buffer.discard(lambda item: item["collect_iter"] < 10)
+        assert_numbers(buffer._store, 10)
+        columns = buffer._store.columns
+        assert columns["obs"].data is columns["next_obs"].data
 
 
 # ---- files
