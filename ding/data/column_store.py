@@ -120,7 +120,8 @@ class ColumnStore(Ring):
         Args:
             columns: Those of `items`, if the caller knows them.
         """
-        slots = _as_slice(slots)
+        if not isinstance(slots, slice):
+            slots = _as_slice(slots)
         self.held[slots] = False
         if self._objects is None:
             columns = _columns_of_items(items) if columns is None else columns
@@ -173,6 +174,8 @@ class ColumnStore(Ring):
                 leaves[place] = _own_column(stored, slots)
             else:
                 leaves[place] = Column(stored.kind, records[field], None, stored.steps)
+        if self._is_flat:
+            return dict(zip(self.columns, leaves, strict=True)), records
         return self._with_leaves(leaves), records
 
     def gather_shared(self, slots: IntArray, is_copied: bool = True) -> dict[str, Node]:
@@ -194,8 +197,6 @@ class ColumnStore(Ring):
     def _with_leaves(self, leaves: list[Column]) -> dict[str, Node]:
         """Returns `columns` with other leaves."""
         assert self.columns is not None
-        if self._is_flat:
-            return dict(zip(self.columns, leaves, strict=True))
         others = iter(leaves)
         return {key: map_node(lambda _: next(others), node) for key, node in self.columns.items()}
 
@@ -506,9 +507,9 @@ def _described(node: Node) -> str:
     return " ".join(filter(None, (node.kind.value, str(node.data.dtype), shape)))
 
 
-def _as_slice(slots: IntArray | slice) -> IntArray | slice:
+def _as_slice(slots: IntArray) -> IntArray | slice:
     """Returns a slice for consecutive slots, which is faster."""
-    if isinstance(slots, slice) or not len(slots):
+    if not len(slots):
         return slots
     first, last = int(slots[0]), int(slots[-1])
     is_consecutive = last - first == len(slots) - 1 and (slots[1:] > slots[:-1]).all()

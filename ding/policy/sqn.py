@@ -21,6 +21,8 @@ from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings,
 from ding.utils.registry_factory import POLICY_REGISTRY
 from ding.utils.state_loading import load_parts, with_target
 
+_KEYS = frozenset(("obs", "next_obs", "action", "reward", "done", "terminated", "weight", "IS", "priority_IS"))
+
 
 @POLICY_REGISTRY.register("sqn")
 class SQNPolicy(BatchPolicy):
@@ -124,6 +126,7 @@ class SQNPolicy(BatchPolicy):
             use_priority_IS_weight=self._priority_IS_weight,
             use_priority=self._priority,
             ignore_done=self._cfg.learn.ignore_done,
+            keys=_KEYS,
         )
         return self._on_model(batch, "obs", "next_obs")
 

@@ -72,7 +72,7 @@ def nstep_return(
 
 def _discounted_sum(reward: Tensor, gamma: float) -> Tensor:
     discounts = _discounts(gamma, reward.shape[0], reward.dtype, reward.device)
-    return (view_similar(discounts, reward) * reward).sum(0)
+    return (discounts.view(-1, *[1] * (reward.dim() - 1)) * reward).sum(0)
 
 
 @lru_cache(maxsize=64)

@@ -10,10 +10,10 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum, unique
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from easydict import EasyDict
@@ -73,6 +73,10 @@ class EnvState(IntEnum):
     DONE = 4
     ERROR = 5
     NEED_RESET = 6
+
+
+# As plain numbers: numpy asks a member of an enum for attributes of arrays, which takes longer than the comparison.
+VOID, INIT, RUN, RESET, DONE, ERROR, NEED_RESET = map(int, EnvState)
 
 
 class ManagerStateError(AssertionError):
@@ -152,6 +156,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         check_section(self._cfg, type(self))
         self._env_fn = list(env_fn)
         self._env_num = len(self._env_fn)
+        self._ids = range(self._env_num)
         self._episode_num = self._cfg.episode_num
         self._max_retry = max(int(self._cfg.max_retry), 1)
         self._retry_waiting_time = self._cfg.retry_waiting_time
@@ -161,7 +166,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         self._reset_timeout = self._cfg.reset_timeout
 
         self._closed = True
-        self._env_states: MutableMapping[int, EnvState] = dict.fromkeys(range(self._env_num), EnvState.VOID)
+        self._states = np.full(self._env_num, VOID, np.int8)
         self._ready_obs: dict[int, Any] = {}
         self._env_replay_path: list[str] | None = None
         self._first_obs: dict[int, Any] = {}  # of running episodes that are recorded
@@ -220,8 +225,8 @@ class BaseEnvManager(DictBlocks, Configurable):
     @property
     def ready_obs(self) -> dict[int, Any]:
         """`{env_id: obs}` of the envs that wait for an action; empty if there are none."""
-        obs, run = self._ready_obs, EnvState.RUN
-        return {env_id: obs[env_id] for env_id, state in self._env_states.items() if state is run}
+        obs = self._ready_obs
+        return {env_id: obs[env_id] for env_id in (self._states == RUN).nonzero()[0].tolist()}
 
     @property
     def stepped_count(self) -> int:
@@ -236,12 +241,13 @@ class BaseEnvManager(DictBlocks, Configurable):
     @property
     def ready_obs_id(self) -> list[int]:
         """Ids of the envs that wait for an action."""
-        return [env_id for env_id, state in self._env_states.items() if state is EnvState.RUN]
+        env_ids: list[int] = np.flatnonzero(self._states == RUN).tolist()
+        return env_ids
 
     @property
     def done(self) -> bool:
         """Whether all envs have played their episodes."""
-        return all(state is EnvState.DONE for state in self._env_states.values())
+        return bool((self._states == DONE).all())
 
     @property
     def method_name_list(self) -> list[str]:
@@ -259,7 +265,11 @@ class BaseEnvManager(DictBlocks, Configurable):
 
     def env_state_done(self, env_id: int) -> bool:
         """Whether the env has played its episodes."""
-        return self._env_states[env_id] is EnvState.DONE
+        return bool(self._states[env_id] == DONE)
+
+    @property
+    def _env_states(self) -> dict[int, EnvState]:
+        return dict(enumerate(map(EnvState, self._states.tolist())))
 
     def random_action(self) -> dict[int, Any]:
         """`{env_id: sample of the action space}` for the envs in `ready_obs`.
@@ -347,7 +357,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         self._envs = {}
         try:
             for env_id in range(self._env_num):
-                self._env_states[env_id] = EnvState.INIT
+                self._states[env_id] = INIT
                 self._env_episode_count[env_id] = 0
                 self._reset_param[env_id] = None
                 self._seeds.renew(env_id)
@@ -387,17 +397,25 @@ class BaseEnvManager(DictBlocks, Configurable):
         """
         if self._closed:
             self._check_open()
-        if not actions.keys() <= self._env_states.keys():
+        if not actions.keys() <= self._envs.keys():
             self._check_ids(actions)
         self.version += 1
-        self._timesteps = timesteps = {}
-        envs, ready_obs, timeout, recent = self._envs, self._ready_obs, self._step_timeout, self._recent
-        moves = self.moves
-        if recent:
+        timesteps: dict[int, Any] = {}
+        self._timesteps = timesteps
+        if self._recent:
             self._compact_logs()
+        try:
+            self._step_each(actions, timesteps)
+        finally:
+            moved = ... if len(timesteps) == self._env_num else list(actions)[: len(timesteps) + 1]
+            self.moves[moved] += 1
+        return timesteps
+
+    def _step_each(self, actions: Mapping[int, Any], timesteps: dict[int, Any]) -> None:
+        """Act in the envs of `actions`, and add their timesteps to `timesteps`."""
+        envs, ready_obs, timeout, recent = self._envs, self._ready_obs, self._step_timeout, self._recent
         for env_id, action in actions.items():
             step = envs[env_id].step
-            moves[env_id] += 1
             if recent:  # what `EpisodeLog.act` does, at half of its cost
                 recent[env_id].append(action.copy() if type(action) is np.ndarray else copy_of(action))
             try:
@@ -413,7 +431,6 @@ class BaseEnvManager(DictBlocks, Configurable):
             else:
                 ready_obs[env_id] = timestep.obs
             timesteps[env_id] = timestep
-        return timesteps
 
     step_block = DictBlocks.step_block
 
@@ -481,7 +498,7 @@ class BaseEnvManager(DictBlocks, Configurable):
             "env_num": self._env_num,
             "envs": envs,
             "under_way": sorted(self._under_way()),
-            "states": [self._env_states[env_id].name for env_id in range(self._env_num)],
+            "states": [state.name for state in self._env_states.values()],
             "obs": {env_id: [copy.deepcopy(obs)] for env_id, obs in self._ready_obs.items() if can_pack(obs)},
             "seeds": self._seeds.state_dict(),
             "episode_counts": dict(enumerate(self._env_episode_count.tolist())),
@@ -542,7 +559,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         self._closed = True
         self.version += 1
         self._ready_obs = {}
-        self._env_states.update(dict.fromkeys(range(self._env_num), EnvState.VOID))
+        self._states[:] = VOID
         errors = self._close_envs()
         if errors:
             raise errors[0]
@@ -569,9 +586,15 @@ class BaseEnvManager(DictBlocks, Configurable):
             raise ManagerStateError("the env manager is closed: call launch() first")
 
     def _check_ids(self, env_ids: Iterable[int]) -> None:
-        unknown = [env_id for env_id in env_ids if env_id not in self._env_states]
+        unknown = [env_id for env_id in env_ids if env_id not in self._ids]
         if unknown:
             raise UnknownEnvError(f"there are no envs {unknown}; the env ids are 0 to {self._env_num - 1}")
+
+    def _refuse(self, env_ids: Iterable[int], ready: list[int]) -> NoReturn:
+        states = {env_id: state.name for env_id, state in self._env_states.items()}
+        raise EnvNotReadyError(
+            f"actions are for envs {list(env_ids)}, but only {ready} are ready; current env state are: {states}"
+        )
 
     def _end_episode(self, env_id: int, timestep: Any) -> Any:
         if self._count_end(env_id):
@@ -585,14 +608,14 @@ class BaseEnvManager(DictBlocks, Configurable):
         """Count the end of an episode and set the state of its env; return whether an auto reset follows."""
         self._env_episode_count[env_id] += 1
         if self._env_episode_count[env_id] >= self._episode_num:
-            self._env_states[env_id] = EnvState.DONE
+            self._states[env_id] = DONE
             return False
-        self._env_states[env_id] = EnvState.RESET if self._auto_reset else EnvState.NEED_RESET
+        self._states[env_id] = RESET if self._auto_reset else NEED_RESET
         return bool(self._auto_reset)
 
     def _reset_envs(self, env_ids: list[int]) -> None:
         for env_id in env_ids:
-            if self._env_replay_path is not None and self._env_states[env_id] is EnvState.RUN:
+            if self._env_replay_path is not None and self._states[env_id] == RUN:
                 if self._ready_obs[env_id] is not self._first_obs.get(env_id):  # it has made a step
                     _logger.warning("env %s is recorded and runs: it is not reset before its episode ends", env_id)
             else:
@@ -611,7 +634,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         return errors
 
     def _reset_env(self, env_id: int) -> None:
-        self._env_states[env_id] = EnvState.RESET
+        self._states[env_id] = RESET
         self.moves[env_id] += 1
         self._apply_seed(env_id)
         try:
@@ -623,14 +646,14 @@ class BaseEnvManager(DictBlocks, Configurable):
         self._ready_obs[env_id] = obs
         if self._env_replay_path is not None:
             self._first_obs[env_id] = obs
-        self._env_states[env_id] = EnvState.RUN
+        self._states[env_id] = RUN
 
     def _reset_again(self, env_id: int, error: Exception) -> Any:
         attempt = self._renew_and_reset if self._retry_type == "renew" else self._attempt_reset
         try:
             return attempt_again(error, partial(attempt, env_id), self._max_retry - 1, self._retry_waiting_time)
         except Exception as e:
-            self._env_states[env_id] = EnvState.ERROR
+            self._states[env_id] = ERROR
             self._close_after_failure()
             raise exhausted(env_id, "reset", self._max_retry, e) from e
 
@@ -639,7 +662,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         try:
             return attempt_again(error, attempt, self._max_retry - 1, self._retry_waiting_time)
         except Exception as e:
-            self._env_states[env_id] = EnvState.ERROR
+            self._states[env_id] = ERROR
             raise exhausted(env_id, "step", self._max_retry, e) from e
 
     def _close_after_failure(self) -> None:
@@ -665,14 +688,14 @@ class BaseEnvManager(DictBlocks, Configurable):
             self._ready_obs[env_id] = restored.obs if restored.is_replayed else shown[0]
         else:
             self._ready_obs.pop(env_id, None)
-        self._env_states[env_id] = env_state
+        self._states[env_id] = env_state
         return ""
 
     def _drop_episode(self, env_id: int, env_state: EnvState) -> None:
         """Begin the next episode of an env that cannot continue, unless it would have waited for a reset."""
         self._seeds.renew(env_id)
         self._ready_obs.pop(env_id, None)
-        self._env_states[env_id] = EnvState.NEED_RESET if env_state is EnvState.RUN else env_state
+        self._states[env_id] = NEED_RESET if env_state is EnvState.RUN else env_state
         if env_state is EnvState.RUN:
             self._reset_envs([env_id])
             if self._normalization.moments:

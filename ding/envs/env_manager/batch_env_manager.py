@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,20 +13,16 @@ from easydict import EasyDict
 
 from ding.envs.common.gym_compat import spaces_like
 from ding.envs.env.gymnasium_spaces import float32_space, reward_space_of
-from ding.envs.env_manager.base_env_manager import BaseEnvManager, EnvNotReadyError, EnvState, ResetParam
-from ding.envs.env_manager.block import TOLD, BlockStep, BoolArray, InfoColumns, Ready, end_codes
+from ding.envs.env_manager.base_env_manager import DONE, NEED_RESET, RESET, RUN, BaseEnvManager, ResetParam
+from ding.envs.env_manager.block import NO_ENVS, TOLD, BlockStep, BoolArray, InfoColumns, Ready, end_codes, no_step
 from ding.envs.env_manager.env_seeds import Seeds
 from ding.envs.env_manager.env_state import Restored
 from ding.utils.config_helper import ConfigError, Setting, Settings, check_values, instance_of, integer, settings_of
-from ding.utils.data.samples import Column, IntArray, Kind, Node, map_node, node_rows
+from ding.utils.data.samples import Column, IntArray, Kind, Node, columns_of, map_node, node_rows
 
-_STATES = tuple(EnvState)
-# As plain numbers: numpy asks a member of an enum for attributes of arrays, which takes longer than the comparison.
-RUN, RESET, DONE, NEED_RESET = (
-    int(state) for state in (EnvState.RUN, EnvState.RESET, EnvState.DONE, EnvState.NEED_RESET)
-)
 # Settings of an env section that make an env other than the one the simulator makes.
 _FOREIGN = ("env", "kwargs", "wrappers", "act_scale", "norm_obs", "env_wrapper")
+_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
 class PooledEnv:
@@ -45,35 +41,6 @@ class PooledEnv:
         return f"PooledEnv({self._name!r})"
 
 
-class EnvStates(MutableMapping[int, EnvState]):
-    """`{env_id: state}` over an array.
-
-    Attributes:
-        numbers: the states as an array [E].
-    """
-
-    def __init__(self, count: int) -> None:
-        self.numbers = np.full(count, EnvState.VOID, np.int8)
-
-    def __getitem__(self, env_id: int) -> EnvState:
-        if not 0 <= env_id < len(self.numbers):
-            raise KeyError(env_id)
-        state: EnvState = _STATES[self.numbers[env_id]]
-        return state
-
-    def __setitem__(self, env_id: int, state: EnvState) -> None:
-        self.numbers[env_id] = state
-
-    def __delitem__(self, env_id: int) -> None:
-        raise TypeError("every env has a state")
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(len(self.numbers)))
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-
 class ActionBatches:
     """Stacks and checks actions for a space.
 
@@ -86,7 +53,7 @@ class ActionBatches:
 
     def __init__(self, space: Any) -> None:
         spaces = spaces_like(space)
-        self._space = space
+        self._space, self._shape, self._dtype = space, space.shape, space.dtype
         self._range: tuple[Any, Any] | None = None  # the least integers, and those that are just too large
         if isinstance(space, spaces.Discrete):
             self._range = space.start, space.start + space.n
@@ -107,7 +74,7 @@ class ActionBatches:
             TypeError: they are not integers, but the space has no others.
             ValueError: an action does not have the shape of the space, or is outside of it.
         """
-        shape = len(env_ids), *self._space.shape
+        shape = len(env_ids), *self._shape
         if not isinstance(actions, np.ndarray):
             actions = np.stack([np.asarray(action).reshape(-1) for action in actions])
         if actions.size != math.prod(shape):
@@ -117,22 +84,21 @@ class ActionBatches:
             first, stop = self._range
             if batch.dtype.kind not in "iub":
                 raise TypeError(f"actions of dtype {batch.dtype} do not fit the action space {self._space}")
-            if np.count_nonzero((batch < first) | (batch >= stop)):
-                self._refuse(batch, env_ids, first, stop)
-        return batch.astype(self._space.dtype, copy=False)
-
-    def _refuse(self, batch: np.ndarray, env_ids: Sequence[int], first: Any, stop: Any) -> None:
-        wrong = ((batch < first) | (batch >= stop)).reshape(len(batch), -1).any(axis=1)
-        bad = {env_ids[row]: batch[row].tolist() for row in np.flatnonzero(wrong).tolist()}
-        allowed = f": [{first}, {stop - 1}]" if np.ndim(stop) == 0 else ""
-        raise ValueError(f"the actions {bad} are outside of the action space {self._space}{allowed}")
+            wrong = (batch < first) | (batch >= stop)
+            if np.count_nonzero(wrong):
+                rows = np.flatnonzero(wrong.reshape(len(batch), -1).any(axis=1)).tolist()
+                bad = {env_ids[row]: batch[row].tolist() for row in rows}
+                allowed = f": [{first}, {stop - 1}]" if np.ndim(stop) == 0 else ""
+                raise ValueError(f"the actions {bad} are outside of the action space {self._space}{allowed}")
+        return batch if batch.dtype is self._dtype else batch.astype(self._dtype, copy=False)
 
 
 class BatchEnvManager(BaseEnvManager):
     """Steps envs in batches; there is no Python object for an env, nor Python code that runs for each of them.
 
-    A subclass makes the simulator, gives it the actions (`_exchange`) and begins episodes (`_reset_envs`).
-    States of running episodes cannot be saved, so a resumed run begins new ones.
+    A subclass makes the simulator, gives it the actions (`_exchange`) and begins episodes (`_reset_envs`). What the
+    simulator returns it passes on to `_step_of`, or to `_count_begun` and `_look_at`, which note which envs wait for an
+    action and what they show. States of running episodes cannot be saved, so a resumed run begins new ones.
 
     Args:
         cfg: missing values are filled from `default_config()`.
@@ -156,24 +122,29 @@ class BatchEnvManager(BaseEnvManager):
         check_values(merged, type(self).__name__, settings_of(type(self)).rules())
         count = int(merged["env_num"]) if env_fn is None else len(env_fn)
         self._env_num = count
-        stand_in = partial(PooledEnv, *self._prepare(merged, _env_section(env_fn)))
+        section = getattr(env_fn[0], "keywords", {}).get("cfg") if env_fn else None
+        stand_in = partial(PooledEnv, *self._prepare(merged, section if isinstance(section, Mapping) else {}))
         super().__init__([stand_in] * count, cfg)
-        self._env_states = EnvStates(count)
-        self._state_numbers = self._env_states.numbers
         self._actions = ActionBatches(self._action_space)
         self._idle = np.repeat(self._actions.idle[None], count, axis=0)
-        self._all_ids = np.arange(count)
-        self._all_ids.flags.writeable = False
-        self._told: tuple[Ready, int] | None = None  # what was ready last, and as of which version
+        self._all_ids, self._all_told = np.arange(count), np.full(count, TOLD, np.uint8)
+        self._all_ids.flags.writeable = self._all_told.flags.writeable = False
+        self._every = list(range(count))
         self._returns = np.zeros(count)
-        self._shown: Node = None  # E rows: what each env returned last
-        self._is_shown_shared = False  # somebody else has these rows
+        self._owed = np.zeros(count, np.int64)  # by env the number of answers that the simulator has yet to give
+        self._is_owed = False  # any of them may be more than 0
+        self._ready = NO_ENVS  # as of the last answer of the simulator
+        self._is_asked = False  # it has been asked for another one
         self._sent_seeds: int | list[int] | None = None
         self._is_reseeded = False
 
     @abstractmethod
     def _prepare(self, cfg: Mapping[str, Any], env_cfg: Mapping[str, Any]) -> tuple[str, Any, Any]:
-        """Read the config; return the name of the env, its observation and its action space."""
+        """Read the config; return the name of the env, its observation and its action space.
+
+        Args:
+            env_cfg: the config that the first of the env functions was given; empty if there is none.
+        """
 
     def seed(self, seed: Seeds, dynamic_seed: bool | None = None) -> None:
         """Seed the envs when they are made next: at `launch`, or at the next `reset()` of all envs.
@@ -222,21 +193,22 @@ class BatchEnvManager(BaseEnvManager):
     @property
     def ready_obs_id(self) -> list[int]:
         """Ids of the envs that wait for an action."""
-        env_ids: list[int] = np.flatnonzero(self._waiting()).tolist()
-        return env_ids
+        return list(self.ready_block().env_ids)
 
     def ready_block(self, env_ids: Sequence[int] | None = None) -> Ready:
-        """The envs that wait for an action, or those of `env_ids` that do."""
-        mask = self._waiting()
-        ids = np.flatnonzero(mask) if env_ids is None else np.array([i for i in env_ids if mask[i]], np.int64)
-        if len(ids) == self._env_num:
-            ids = self._known(ids)
-            obs = self._rows(ids)
-        else:
-            obs = rows_of_node(self._shown, ids) if len(ids) else Column(Kind.OBJECT, [])
-        ready = Ready(ids.tolist(), ids, obs, self._episodes[ids])
-        self._told = ready, self.version
-        return ready
+        """The envs that wait for an action, or those of `env_ids` that do; if none does, episodes are begun."""
+        ready = self._now_ready() if self._is_asked else self._ready
+        if not ready.env_ids and self._begins_with_steps and self.wait_another():
+            ready = self._ready
+        if env_ids is None:
+            return ready
+        rows = np.array([ready.env_ids.index(env_id) for env_id in env_ids if env_id in ready.env_ids], np.int64)
+        ids = ready.ids[rows]
+        return Ready(ids.tolist(), ids, copied_rows(ready.obs, rows), ready.episodes[rows])
+
+    def wait_another(self) -> bool:
+        """Wait until another env is ready; False, at once, if none will be."""
+        return False
 
     def step(self, actions: Mapping[int, Any]) -> dict[int, Any]:
         """Act in the envs of `actions`; return the timesteps `{env_id: timestep}` of those that have answered.
@@ -255,121 +227,150 @@ class BatchEnvManager(BaseEnvManager):
         """Act in the envs `env_ids`; return the step of those that have answered; see `step`."""
         if self._closed:
             self._check_open()
-        ids = self._checked_ids(env_ids)
+        ready = self._now_ready() if self._is_asked else self._ready
+        ids = ready.ids
+        if env_ids is not ready.env_ids:
+            self._check_ids(env_ids)
+            if not set(env_ids).issubset(ready.env_ids):
+                self._refuse(env_ids, ready.env_ids)
+            ids = self._known(np.array(env_ids, np.int64))
         batch = self._actions.stack(actions, env_ids) if env_ids else None
         self.version += 1
         self.moves[... if ids is self._all_ids else ids] += 1
+        self._is_asked = True
         step = self._exchange(batch, ids)
         if step is None:
-            empty = Column(Kind.OBJECT, [])
-            return BlockStep([], np.zeros(0, np.int64), empty, empty, [], [], None, [], np.zeros(0, np.uint8))
-        mask = self._ready_mask()
-        is_as_before = np.count_nonzero(mask) == len(ids) == np.count_nonzero(mask[ids])  # no other env waits
-        if is_as_before and step.env_ids == env_ids:
-            obs = self._rows(ids) if step.any_ends else step.obs
-            step.ready = Ready(step.env_ids, ids, obs, self._episodes[ids])
-            self._told = step.ready, self.version  # a step of just these envs need not be checked
+            return no_step()
+        ready = self._ready
+        if ready.env_ids == env_ids and step.env_ids == env_ids:
+            step.ready = ready
         return step
-
-    def _checked_ids(self, env_ids: list[int]) -> IntArray:
-        """Check that these envs wait for an action; return them as an array."""
-        if self._told is not None and env_ids is self._told[0].env_ids and self.version == self._told[1]:
-            return self._told[0].ids
-        ids = np.array(env_ids, np.int64)
-        if env_ids:
-            if min(env_ids) < 0 or max(env_ids) >= self._env_num:
-                self._check_ids(env_ids)
-            if not self._ready_mask()[ids].all():
-                self._refuse(env_ids)
-        return self._known(ids)
 
     def _known(self, ids: IntArray) -> IntArray:
         """The array of all envs, if `ids` is equal to it: to recognise it again takes no time."""
-        is_all = len(ids) == self._env_num and bool((ids == self._all_ids).all())
+        is_all = len(ids) == self._env_num and not np.count_nonzero(ids != self._all_ids)
         return self._all_ids if is_all else ids
 
     @abstractmethod
     def _exchange(self, actions: np.ndarray | None, ids: IntArray) -> BlockStep | None:
         """Act in these envs, None for none; return the step of those that have answered, None if none has."""
 
-    def _ready_mask(self) -> BoolArray:
-        """Which envs wait for an action."""
-        ready: BoolArray = self._state_numbers == RUN
-        return ready
+    def _now_ready(self) -> Ready:
+        """The envs that wait for an action, after whatever has happened to the simulator."""
+        self._look_at(self._all_ids[:0], None)
+        return self._ready
 
-    def _waiting(self) -> BoolArray:
-        """Which envs wait for an action; if none does, episodes are begun."""
-        mask = self._ready_mask()
-        if self._begins_with_steps and not np.count_nonzero(mask) and self.wait_another():
-            mask = self._ready_mask()
-        return mask
+    # What comes from the simulator: G rows, of the envs `ids`.
 
-    def wait_another(self) -> bool:
-        """Wait until another env is ready; False, at once, if none will be."""
-        return False
-
-    def _refuse(self, env_ids: list[int]) -> None:
-        ready = np.flatnonzero(self._ready_mask()).tolist()
-        states = {env_id: state.name for env_id, state in self._env_states.items()}
-        raise EnvNotReadyError(
-            f"actions are for envs {env_ids}, but only {ready} are ready; current env state are: {states}"
-        )
-
-    def _block(
+    def _step_of(
         self,
         ids: IntArray,
+        rows: IntArray | None,
         obs: Node,
         rewards: np.ndarray,
         terminated: BoolArray,
         truncated: BoolArray,
         infos: tuple[dict[str, Any], dict[str, BoolArray]],
-    ) -> BlockStep:
-        """The step of these envs, which is counted.
+        begun: IntArray | None,
+        is_borrowed: bool = False,
+        returned: Node = None,
+    ) -> BlockStep | None:
+        """Count a step of the simulator; return that of the envs that were acted in, None if there are none.
 
         Args:
-            rewards: an array [K].
+            rows: those of envs that were acted in; None for all.
+            obs: what the envs show now.
             infos: the columns of `InfoColumns`, and the rows that have an entry.
+            begun: the envs whose episodes begin with `obs`, if they are not to wait for a reset.
+            is_borrowed: the simulator will write into `obs` again.
+            returned: what the steps have returned, where that is not `obs`.
         """
-        dones: BoolArray = terminated | truncated
         columns, rows_of = infos
         columns["terminated"], columns["truncated"] = terminated, truncated
-        self._returns[... if ids is self._all_ids else ids] += rewards
-        any_ends = np.count_nonzero(dones) > 0
-        if any_ends:
-            columns["eval_episode_return"], rows_of["eval_episode_return"] = self._returns[ids], dones
-            ended = ids[dones]
-            self._env_episode_count[ended] += 1
-            is_last = self._env_episode_count[ended] >= self._episode_num
-            follows = RESET if self._auto_reset else NEED_RESET
-            self._state_numbers[ended] = np.where(is_last, DONE, follows)
-        reward = Column(Kind.ARRAY, rewards.astype(np.float32, copy=False)[:, None])
-        info = InfoColumns(columns, len(ids), rows_of)
-        codes = end_codes(terminated, truncated) if any_ends else np.full(len(ids), TOLD, np.uint8)
-        return BlockStep(ids.tolist(), ids, obs, reward, dones, info, None, None, codes)
+        ended: BoolArray = terminated | truncated
+        acted, dones = ids, ended
+        if ids is self._all_ids:  # one that was not acted in begins another episode before its return counts
+            self._returns += rewards
+        if rows is not None:
+            acted, dones, rewards = ids.take(rows), ended.take(rows), rewards.take(rows)
+        if ids is not self._all_ids:
+            self._returns[acted] += rewards
+        codes = self._all_told[: len(acted)]
+        if np.count_nonzero(dones):
+            codes = end_codes(terminated, truncated)[... if rows is None else rows]
+            columns["eval_episode_return"], rows_of["eval_episode_return"] = self._returns[ids], ended
+            last = acted[dones]
+            counts = self._env_episode_count[last] = self._env_episode_count[last] + 1
+            self._states[last] = RESET if self._auto_reset else NEED_RESET
+            if self._episode_num < math.inf:
+                self._states[last[counts >= self._episode_num]] = DONE
+        if begun is not None:
+            self._count_begun(begun[self._states[begun] == RESET])
+        own = obs if returned is None else returned
+        if rows is not None or (is_borrowed and returned is None):
+            own = copied_rows(own, rows)
+        env_ids = self._every if acted is self._all_ids else acted.tolist()
+        self._look_at(ids, obs, is_borrowed, None if returned is not None else (env_ids, acted, own))
+        if not env_ids:
+            return None
+        reward = Column(Kind.ARRAY, rewards.astype(_FLOAT32, copy=False)[:, None])
+        info = InfoColumns(columns, len(env_ids), rows_of, rows)
+        return BlockStep(env_ids, acted, own, reward, dones, info, None, None, codes)
 
-    def _begin(self, ids: IntArray) -> None:
+    def _count_begun(self, ids: IntArray) -> None:
         """Note that episodes of these envs have begun."""
         self._returns[ids] = 0.0
         self._episodes[ids] += 1
         self.moves[ids] += 1
-        self._state_numbers[ids] = RUN
+        self._states[ids] = RUN
 
-    # What each env shows: a batch of all envs is kept as it is, and copied before rows of it are replaced.
+    def _look_at(
+        self,
+        ids: IntArray,
+        obs: Node,
+        is_borrowed: bool = False,
+        acted: tuple[list[int], IntArray, Node] | None = None,
+    ) -> None:
+        """Note which envs wait for an action; those of `ids` show `obs`, others what they did before.
 
-    def _show(self, ids: IntArray, obs: Node) -> None:
-        if ids is self._all_ids:
-            self._shown, self._is_shown_shared = obs, True
+        Args:
+            acted: envs, as a list and as an array, with a copy of what they show, for the case that it is them.
+        """
+        mask = self._states == RUN
+        if self._is_owed:
+            mask &= self._owed == 0
+        waiting = mask.nonzero()[0]
+        self._is_asked = False
+        if not len(waiting):
+            self._ready = NO_ENVS
             return
-        if self._shown is None:
-            self._shown = map_node(lambda column: _like(column, self._env_num), obs)
-        self._shown = with_rows_put(self._shown, ids, obs, in_place=not self._is_shown_shared)
-        self._is_shown_shared = False
+        if acted is not None and len(waiting) == len(acted[1]) and not np.count_nonzero(waiting != acted[1]):
+            env_ids, waiting, node = acted
+        else:
+            waiting = self._all_ids if len(waiting) == self._env_num else waiting
+            env_ids = self._every if waiting is self._all_ids else waiting.tolist()
+            rows, node = waiting, obs
+            if ids is not self._all_ids:
+                place = np.full(self._env_num, -1)
+                place[ids] = np.arange(len(ids))
+                if np.count_nonzero(place[waiting] < 0):
+                    kept = (place[self._ready.ids] < 0).nonzero()[0]
+                    place[self._ready.ids[kept]] = len(ids) + np.arange(len(kept))
+                    node, is_borrowed = joined(obs, copied_rows(self._ready.obs, kept)), False
+                    # An interrupt came between the beginning of an episode and this look.
+                    self._states[waiting[place[waiting] < 0]] = NEED_RESET
+                    waiting = waiting[place[waiting] >= 0]
+                    env_ids = waiting.tolist()
+                rows = place[waiting]
+            if rows is not self._all_ids:
+                node = copied_rows(node, rows)
+            elif is_borrowed:
+                node = copied_rows(node)
+        self._ready = Ready(env_ids, waiting, node, self._episodes[waiting])
 
-    def _rows(self, ids: IntArray) -> Node:
-        if ids is self._all_ids:
-            self._is_shown_shared = True
-            return self._shown
-        return rows_of_node(self._shown, ids)
+    def _close_envs(self) -> list[Exception]:
+        self._ready, self._is_asked = NO_ENVS, False
+        return super()._close_envs()
 
     # The simulator does not hand out the states of its envs.
 
@@ -381,35 +382,35 @@ class BatchEnvManager(BaseEnvManager):
         return {env_id: Restored(self._env_ref, None, problem=problem) for env_id in states}
 
 
-def rows_of_node(node: Node, rows: IntArray | BoolArray) -> Node:
-    """Copies of these rows of a node of arrays."""
-    rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
-    if type(node) is Column:  # most are
-        return Column(node.kind, node.data.take(rows, axis=0))
-    return map_node(lambda column: Column(column.kind, column.data.take(rows, axis=0)), node)
+def copied_rows(node: Node, rows: IntArray | None = None) -> Node:
+    """A copy of these rows of a node of arrays, None for all; float64 becomes float32."""
+    if type(node) is not Column:
+        return map_node(lambda column: copied_rows(column, rows), node)
+    data = node.data
+    if rows is not None:
+        data = data.take(rows, axis=0)
+    if data.dtype == _FLOAT64 and node.kind is Kind.ARRAY:
+        data = data.astype(_FLOAT32)
+    elif rows is None:
+        data = data.copy()
+    return Column(node.kind, data)
 
 
-def with_rows_put(node: Node, rows: IntArray | BoolArray, values: Node, in_place: bool = False) -> Node:
-    """A copy of a node of arrays, or that node `in_place`, with `values` in these rows."""
+def joined(node: Node, other: Node) -> Node:
+    """The rows of two nodes of arrays, one after the other; either may be None."""
+    if node is None or other is None:
+        return other if node is None else node
 
-    def put(column: Column, new: Column) -> Column:
-        if not in_place:
-            column = Column(column.kind, column.data.copy())
+    def join(one: Column, two: Column) -> Column:
+        return Column(two.kind, np.concatenate([one.data, two.data], dtype=two.data.dtype))
+
+    return map_node(join, node, other)
+
+
+def put_rows(node: Node, rows: BoolArray, values: Node) -> None:
+    """Write `values` into these rows of a node of arrays, which is the caller's."""
+    for column, new in zip(columns_of(node), columns_of(values), strict=True):
         column.data[rows] = new.data
-        return column
-
-    return map_node(put, node, values)
-
-
-def _like(column: Column, count: int) -> Column:
-    """A column of `count` zeros for values as those of `column`."""
-    return Column(column.kind, np.zeros((count, *column.data.shape[1:]), column.data.dtype))
-
-
-def _env_section(env_fn: list[Callable[[], Any]] | None) -> Mapping[str, Any]:
-    """The config that the first of the env functions was given; empty if there is none."""
-    cfg = getattr(env_fn[0], "keywords", {}).get("cfg") if env_fn else None
-    return cfg if isinstance(cfg, Mapping) else {}
 
 
 def refuse_foreign(env_cfg: Mapping[str, Any], manager: str, advice: str, keys: Sequence[str] = _FOREIGN) -> None:

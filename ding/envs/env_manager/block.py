@@ -7,7 +7,7 @@ defines the last two in terms of `ready_obs` and `step`; a manager that steps wh
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -42,18 +42,34 @@ class Ready(NamedTuple):
     episodes: IntArray
 
 
+NO_ENVS = Ready([], np.zeros(0, np.int64), Column(Kind.OBJECT, []), np.zeros(0, np.int64))
+
+
 class InfoColumns(Sequence[dict[str, Any]]):
     """The infos of the K envs of a step, whose dicts are made when they are looked at.
 
     Args:
         columns: `{key: array or list [K]}`; an entry of an array of one dimension is a Python number in the info.
         rows_of: by key the rows that have an entry at all; the others have none.
+        rows: which rows of `columns` and `rows_of` are those of the K envs; None for all in order.
     """
 
-    def __init__(self, columns: Mapping[str, Any], count: int, rows_of: Mapping[str, BoolArray] | None = None) -> None:
-        self.columns = columns
+    def __init__(
+        self,
+        columns: Mapping[str, Any],
+        count: int,
+        rows_of: Mapping[str, BoolArray] | None = None,
+        rows: IntArray | None = None,
+    ) -> None:
+        self._all = columns
         self._count = count
         self._rows_of = rows_of or {}
+        self._rows = rows
+
+    @property
+    def columns(self) -> Mapping[str, Any]:
+        """`{key: array or list [K]}`."""
+        return self._all if self._rows is None else _RowsOf(self._all, self._rows)
 
     def __len__(self) -> int:
         return self._count
@@ -63,11 +79,31 @@ class InfoColumns(Sequence[dict[str, Any]]):
             return [self[i] for i in range(*row.indices(self._count))]
         if not -self._count <= row < self._count:
             raise IndexError(row)
+        at = row if self._rows is None else self._rows[row]
         return {
-            key: _entry(values, row)
-            for key, values in self.columns.items()
-            if key not in self._rows_of or self._rows_of[key][row]
+            key: _entry(values, at)
+            for key, values in self._all.items()
+            if key not in self._rows_of or self._rows_of[key][at]
         }
+
+
+class _RowsOf(Mapping[str, Any]):
+    """Columns of which these rows are gathered when somebody looks at one."""
+
+    def __init__(self, columns: Mapping[str, Any], rows: IntArray) -> None:
+        self._all, self._rows = columns, rows
+
+    def __getitem__(self, key: str) -> Any:
+        values = self._all[key]
+        if isinstance(values, Mapping):
+            return _RowsOf(values, self._rows)
+        return values[self._rows] if isinstance(values, np.ndarray) else [values[row] for row in self._rows.tolist()]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
 
 
 def _entry(values: Any, row: int) -> Any:
@@ -115,7 +151,7 @@ class BlockStep:
         self.ready, self.raw, self.codes = ready, raw, codes
         if isinstance(dones, np.ndarray):
             self.ends = dones
-            self.any_ends = bool(dones.any())
+            self.any_ends = bool(np.count_nonzero(dones))
         else:
             ends = [done is not False and (done is True or bool(np.all(done))) for done in dones]
             self.ends, self.any_ends = np.array(ends, np.bool_), True in ends
@@ -124,7 +160,7 @@ class BlockStep:
         """The rows of the envs that flag their step as void."""
         infos = self.infos
         if isinstance(infos, InfoColumns):
-            if "abnormal" not in infos.columns:
+            if "abnormal" not in infos._all:
                 return []
             infos = list(infos)
         rows = []
@@ -163,6 +199,12 @@ class BlockStep:
             ]
         dones = self.dones.tolist() if isinstance(self.dones, np.ndarray) else self.dones
         return [BaseEnvTimestep(*pair, done, info) for pair, done, info in zip(pairs, dones, self.infos, strict=True)]
+
+
+def no_step() -> BlockStep:
+    """A step that no env has answered."""
+    empty = Column(Kind.OBJECT, [])
+    return BlockStep([], NO_ENVS.ids, empty, empty, [], [], None, [], np.zeros(0, np.uint8))
 
 
 def _repacked(column: Column) -> Node:
@@ -276,10 +318,8 @@ class DictBlocks:
             env_ids: the envs that were acted in.
         """
         answered, raw = list(timesteps), list(timesteps.values())
-        ids = np.array(answered, np.int64)
         if not raw:
-            empty = Column(Kind.OBJECT, [])
-            return BlockStep(answered, ids, empty, empty, [], [], None, raw, np.zeros(0, np.uint8))
+            return no_step()
         obs, rewards, dones, infos, codes = [], [], [], [], []
         for timestep in raw:
             obs.append(timestep.obs)
@@ -290,17 +330,16 @@ class DictBlocks:
             # Most steps of most envs need no call.
             is_usual = type(info) is dict and info.get("terminated") is False and info.get("truncated") is False
             codes.append(TOLD if is_usual else end_code(info))
-        is_plain = set(map(type, dones)) == _BOOLS
         step = BlockStep(
             answered,
-            ids,
+            np.array(answered, np.int64),
             stacked(obs),
             stacked(rewards),
-            np.array(dones) if is_plain else dones,
+            np.frombuffer(bytearray(dones), np.bool_) if set(map(type, dones)) == _BOOLS else dones,
             infos,
             None,
             raw,
-            np.array(codes, np.uint8),
+            np.frombuffer(bytearray(codes), np.uint8),
         )
         if answered == env_ids:
             step.ready = self._ready_after(step)

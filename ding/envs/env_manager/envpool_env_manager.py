@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ding.envs.env_manager.base_env_manager import EnvState
-from ding.envs.env_manager.batch_env_manager import RESET, RUN, BatchEnvManager, refuse_foreign, rows_of_node
-from ding.envs.env_manager.block import BlockStep, BoolArray
+from ding.envs.env_manager.base_env_manager import RESET, RUN, EnvState
+from ding.envs.env_manager.batch_env_manager import BatchEnvManager, refuse_foreign
+from ding.envs.env_manager.block import BlockStep
 from ding.utils.config_helper import ConfigError, Setting, Settings, instance_of, integer
 from ding.utils.data.samples import Column, IntArray, Kind, Node
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
@@ -84,64 +84,49 @@ class PoolEnvManager(BatchEnvManager):
         self._library = _envpool()
         self._pool: Any = None
         self._batch_size = min(int(cfg["batch_size"] or self._env_num), self._env_num)
+        self._all_numbers = np.arange(self._env_num, dtype=np.int32).tobytes()  # `env_id` of all envs in order
         self._is_sync = self._begins_with_steps = self._batch_size == self._env_num
-        self._owed = np.zeros(self._env_num, np.int64)  # by env the number of answers that EnvPool has yet to return
-        self._is_owed = False  # any of them may be more than 0
         spec = self._library.make_spec(self._task_id, **self._options)
         return self._task_id, spec.gymnasium_observation_space, spec.gymnasium_action_space
 
     def wait_another(self) -> bool:
         """Wait until another env is ready; False, at once, if none will be without a call."""
+        ready = self._now_ready().env_ids
         if self._is_sync:
-            return self._begin_next()
-        ready = self.ready_obs_id
-        while self.ready_obs_id == ready and self._owed.sum() >= self._batch_size:
-            self._receive()
-        return self.ready_obs_id != ready
-
-    def _begin_next(self) -> bool:
-        """Begin the next episodes of the envs whose last ones have ended; return whether there are such."""
-        ended = np.flatnonzero(self._state_numbers == RESET)
-        if self._is_owed or not len(ended):  # a step was interrupted: its answer would come now
-            return False
-        self._send(self._idle[ended], ended)
-        self._receive()
-        return True
-
-    def _ready_mask(self) -> BoolArray:
-        ready: BoolArray = self._state_numbers == RUN
-        if self._is_owed:
-            ready &= self._owed == 0
-        return ready
+            ended = np.flatnonzero(self._states == RESET)
+            if not self._is_owed and len(ended):  # else a step was interrupted: its answer would come now
+                self._send(self._idle[ended], ended)
+                self._receive()
+        else:
+            while self._now_ready().env_ids == ready and self._owed.sum() >= self._batch_size:
+                self._receive()
+        return self._now_ready().env_ids != ready
 
     # What EnvPool is given and returns. It answers every action and reset of an env once, in arrays of its own. Any
     # action resets an env whose episode has ended.
 
     def _exchange(self, actions: np.ndarray | None, ids: IntArray) -> BlockStep | None:
         if actions is not None:
-            if self._is_sync and len(ids) < self._env_num:
-                actions, ids = self._with_begins(actions, ids)
+            if self._is_sync and len(ids) < self._env_num:  # the envs whose episodes have ended begin others
+                ended = (self._states == RESET).nonzero()[0]
+                if len(ended):
+                    batch = self._idle.copy()
+                    batch[ids] = actions
+                    is_all = len(ids) + len(ended) == self._env_num
+                    ids = self._all_ids if is_all else np.sort(np.concatenate([ids, ended]))
+                    actions = batch if is_all else batch[ids]
             self._send(actions, ids)
+        if self._is_sync:
+            return self._receive() if self._is_owed else None
         step = None
-        while step is None and self._is_owed and (self._owed[self._state_numbers == RUN] > 0).any():
+        while step is None and np.count_nonzero(self._owed[self._states == RUN]):
             step = self._receive()
         return step
 
-    def _with_begins(self, actions: np.ndarray, ids: IntArray) -> tuple[np.ndarray, IntArray]:
-        """Add the envs whose episodes have ended."""
-        asked = (self._state_numbers == RESET) & (self._owed == 0)
-        asked[ids] = True
-        everyone = np.flatnonzero(asked)
-        if len(everyone) == len(ids):
-            return actions, ids
-        batch = self._idle.copy()
-        batch[ids] = actions
-        return (batch, self._all_ids) if len(everyone) == self._env_num else (batch[everyone], everyone)
-
     def _send(self, actions: np.ndarray, ids: IntArray) -> None:
-        self._pool.send(actions, ids.astype(np.int32))
         self._owed[... if ids is self._all_ids else ids] += 1
         self._is_owed = True
+        self._pool.send(actions, ids.astype(np.int32))
 
     def _receive(self) -> BlockStep | None:
         """Take in the next batch and return the step of its envs; None if it has only first observations."""
@@ -152,61 +137,26 @@ class PoolEnvManager(BatchEnvManager):
             )
         raw_obs, rewards, terminated, truncated, infos = self._pool.recv()
         infos.pop("players", None)
-        ids, obs = self._known(infos["env_id"].astype(np.int64)), _node(raw_obs)
+        ids, obs = infos["env_id"], _node(raw_obs)
+        ids = self._all_ids if ids.tobytes() == self._all_numbers else ids.astype(np.int64)
+        is_step = self._states[... if ids is self._all_ids else ids] == RUN
         if self._is_sync:  # the answers to all that was sent
             self._owed[:], self._is_owed = 0, False
-            self._show(ids, obs)
-            rows = self._state_numbers[ids] == RUN
-            steps = np.count_nonzero(rows)
-            if steps < len(ids):
-                self._begin(ids[~rows])
-        else:
-            rows = self._begin_and_select(ids, obs)
-            steps = np.count_nonzero(rows)
-        if not steps:
-            return None
-        if steps < len(ids):
-            ids, obs, infos = ids[rows], rows_of_node(obs, rows), _rows_of(infos, rows)
-            rewards, terminated, truncated = rewards[rows], terminated[rows], truncated[rows]
-        if not self._is_sync:
-            self._show(ids, obs)
-        step = self._block(ids, obs, rewards.astype(np.float32, copy=False), terminated, truncated, (infos, {}))
-        if step.any_ends and not self._is_sync:
-            ended = ids[self._state_numbers[ids] == RESET]
+            is_first = ~is_step
+        else:  # an answer to a step before a reset of its env is none, and may come together with that to the reset
+            np.subtract.at(self._owed, ids, 1)
+            places, last = np.arange(len(ids)), np.zeros(self._env_num, np.int64)
+            last[ids] = places
+            in_force = (self._owed[ids] == 0) & (last[ids] == places)
+            is_first = in_force & (self._states[ids] == RESET)
+            is_step &= in_force
+        all_step = np.count_nonzero(is_step) == len(ids)
+        rows, begun = (None, None) if all_step else (is_step.nonzero()[0], ids[is_first])
+        step = self._step_of(ids, rows, obs, rewards, terminated, truncated, (infos, {}), begun)
+        if step is not None and step.any_ends and not self._is_sync:
+            ended = step.ids[self._states[step.ids] == RESET]
             self._send(self._idle[ended], ended)
         return step
-
-    def _begin_and_select(self, ids: IntArray, obs: Node) -> BoolArray:
-        """Begin the episodes whose first observations are among these; return which of the other rows are steps.
-
-        The answer to a step before a reset of its env is none, and may come together with that to the reset.
-        """
-        np.subtract.at(self._owed, ids, 1)
-        rows = np.arange(len(ids))
-        last_row = np.zeros(self._env_num, np.int64)
-        last_row[ids] = rows
-        in_force = (self._owed[ids] == 0) & (last_row[ids] == rows)
-        is_first = in_force & (self._state_numbers[ids] == RESET)
-        if is_first.any():
-            self._begin(ids[is_first])
-            self._show(ids[is_first], rows_of_node(obs, is_first))
-        is_step: BoolArray = in_force & ~is_first
-        return is_step
-
-    def _reset_some(self, ids: IntArray) -> None:
-        if len(ids):
-            self._state_numbers[ids] = RESET
-            obs, _ = self._pool.reset(ids.astype(np.int32))
-            self._begin(ids)
-            self._show(ids, _node(obs))
-
-    def _reset_all(self) -> None:
-        self._state_numbers[:] = RESET
-        self._owed += 1
-        self._is_owed = True
-        self._pool.async_reset()
-        while self._owed.sum() >= self._batch_size:
-            self._receive()
 
     def _reset_envs(self, env_ids: list[int]) -> None:
         is_all = len(env_ids) == self._env_num
@@ -220,10 +170,18 @@ class PoolEnvManager(BatchEnvManager):
             raise RuntimeError(f"a step was interrupted, so the envs {env_ids} cannot be reset alone; reset() all envs")
         if is_all and (self._is_reseeded or is_interrupted):
             self._make_pool()
-        if is_all and not self._is_sync:
-            self._reset_all()
-        else:
-            self._reset_some(np.array(env_ids, np.int64))
+        ids = np.array(env_ids, np.int64)
+        self._states[ids] = RESET
+        if not self._is_sync:
+            self._owed += 1
+            self._is_owed = True
+            self._pool.async_reset()
+            while self._owed.sum() >= self._batch_size:
+                self._receive()
+        elif len(ids):
+            obs, _ = self._pool.reset(ids.astype(np.int32))
+            self._count_begun(ids)
+            self._look_at(self._known(ids), _node(obs))
 
     def _make_pool(self) -> None:
         self._close_pool()
@@ -269,14 +227,6 @@ def _node(obs: Any) -> Node:
         return Column(Kind.ARRAY, array)
     kind, dtype = _NUMBERS[array.dtype.kind]
     return Column(kind, array.astype(dtype))
-
-
-def _rows_of(infos: Mapping[str, Any], rows: BoolArray) -> dict[str, Any]:
-    """The infos of some of the envs."""
-    chosen = {}  # a comprehension takes longer
-    for key, part in infos.items():
-        chosen[key] = _rows_of(part, rows) if isinstance(part, Mapping) else part[rows]
-    return chosen
 
 
 def _envpool() -> ModuleType:

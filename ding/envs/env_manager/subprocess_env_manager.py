@@ -16,14 +16,18 @@ from functools import partial
 from multiprocessing.util import Finalize
 from typing import Any
 
+import numpy as np
 from easydict import EasyDict
 
 from ding.envs.env.base_env import BaseEnvTimestep
 from ding.envs.env_manager.base_env_manager import (
+    DONE,
+    ERROR,
+    NEED_RESET,
+    RESET,
+    RUN,
     BaseEnvManager,
     BaseEnvManagerV2,
-    EnvNotReadyError,
-    EnvState,
     ManagerStateError,
     exhausted,
     is_done,
@@ -280,12 +284,9 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
     # When to wait for which env.
 
     def _ready_ids(self) -> list[int]:
-        run, processes, arrived = EnvState.RUN, self._processes, self._arrived
-        return [
-            env_id
-            for env_id, state in self._env_states.items()
-            if state is run and env_id not in arrived and processes[env_id].request is None
-        ]
+        processes, arrived = self._processes, self._arrived
+        running = np.flatnonzero(self._states == RUN).tolist()
+        return [env_id for env_id in running if env_id not in arrived and processes[env_id].request is None]
 
     def _is_busy(self, env_id: int) -> bool:
         """Whether the env works on something, or is about to be reset again."""
@@ -306,10 +307,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._wait_while(lambda: any(self._is_busy(i) and i not in self._awaited for i in env_ids))
         ready = self._ready_ids()
         if not set(env_ids).issubset(ready):
-            states = {env_id: state.name for env_id, state in self._env_states.items()}
-            raise EnvNotReadyError(
-                f"actions are for envs {list(env_ids)}, but only {ready} are ready; current env state are: {states}"
-            )
+            self._refuse(env_ids, ready)
 
     def _await_steps(self) -> None:
         wait_num = min(self._wait_num, len(self._awaited) + len(self._arrived))
@@ -324,7 +322,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             self._take_in_replies(timeout)
 
     def _is_any_going_on(self) -> bool:
-        return any(self._env_states[env_id] is EnvState.RUN for env_id in self._arrived)
+        return any(self._states[env_id] == RUN for env_id in self._arrived)
 
     def _wait_while(self, is_waiting: Callable[[], bool]) -> None:
         self._raise_failure()
@@ -377,7 +375,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
 
     def _fail(self, env_id: int, error: Exception) -> None:
         """Close the manager, and raise the error of an env."""
-        self._env_states[env_id] = EnvState.ERROR
+        self._states[env_id] = ERROR
         self._close_after_failure()
         raise error
 
@@ -410,17 +408,17 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         else:
             timestep = fields._replace(obs=obs)
         if is_abnormal_timestep(timestep):
-            self._env_states[env_id] = EnvState.ERROR
+            self._states[env_id] = ERROR
         elif not is_done(timestep.done):
             self._ready_obs[env_id] = obs
         else:
             self._env_episode_count[env_id] = process.note(self._env_episode_count[env_id] + 1)
             if self._env_episode_count[env_id] >= self._episode_num:
-                self._env_states[env_id] = EnvState.DONE
+                self._states[env_id] = DONE
             elif not reply.reset_follows:
-                self._env_states[env_id] = EnvState.NEED_RESET
+                self._states[env_id] = NEED_RESET
             else:
-                self._env_states[env_id] = EnvState.RESET
+                self._states[env_id] = RESET
                 self._attempts[env_id] = 1
                 if self._reset_inplace:
                     self._held[env_id] = timestep
@@ -467,7 +465,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             self._discarded = set()
         for env_id in env_ids:
             self._attempts[env_id] = 1  # from here on it will be reset
-            self._env_states[env_id] = EnvState.RESET
+            self._states[env_id] = RESET
             if not self._is_being_made(env_id):
                 self._send_reset(env_id)
         self._wait_while(lambda: any(env_id in self._attempts for env_id in env_ids))
@@ -487,7 +485,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._episodes[env_id] += 1  # twice does no harm: it is another number
         self.moves[env_id] += 1
         self._ready_obs[env_id] = self._read_obs(env_id, message)
-        self._env_states[env_id] = EnvState.RUN
+        self._states[env_id] = RUN
         self._deliver_held(env_id)
         self._retry_at.pop(env_id, None)
         self._attempts.pop(env_id, None)
@@ -500,7 +498,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
     def _fail_reset(self, env_id: int, error: Exception, failed: str, attempts: int) -> None:
         """Retry a reset later, or give up after `attempts` of them."""
         if failed == "seed" or attempts >= self._max_retry:
-            self._env_states[env_id] = EnvState.ERROR
+            self._states[env_id] = ERROR
             self._failure = error if failed == "seed" else exhausted(env_id, "reset", attempts, error)
             self._deliver_held(env_id)
             self._retry_at.pop(env_id, None)

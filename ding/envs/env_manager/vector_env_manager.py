@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -14,8 +14,9 @@ from easydict import EasyDict
 
 from ding.envs.env.gymnasium_source import GymnasiumSource, resolve_id
 from ding.envs.env.gymnasium_spaces import as_observation
-from ding.envs.env_manager.batch_env_manager import RESET, BatchEnvManager, refuse_foreign, rows_of_node, with_rows_put
-from ding.envs.env_manager.block import BlockStep, BoolArray, InfoColumns, stacked
+from ding.envs.env_manager.base_env_manager import RESET, RUN
+from ding.envs.env_manager.batch_env_manager import BatchEnvManager, copied_rows, put_rows, refuse_foreign
+from ding.envs.env_manager.block import BlockStep, BoolArray, InfoColumns, Ready, stacked
 from ding.utils.child_helper import forget_secrets, without_secrets
 from ding.utils.config_helper import ConfigError, Setting, Settings, anything, instance_of, one_of
 from ding.utils.data.samples import Column, IntArray, Kind, Node
@@ -119,104 +120,110 @@ class VectorEnvManager(BatchEnvManager):
             raise ConfigError(f"a vector env with the observation space {space} is not supported; use 'subprocess'")
         return str(self._vector), space, self._vector.single_action_space
 
-    def _waiting(self) -> BoolArray:
-        mask = super()._waiting()
+    def ready_block(self, env_ids: Sequence[int] | None = None) -> Ready:
+        """The envs that wait for an action, or those of `env_ids` that do; if none does, episodes are begun."""
+        ready = super().ready_block(env_ids)
         if self._any_dropped:
-            again = self._is_dropped & mask
+            again = self._is_dropped & (self._states == RUN)
             if again.any():  # to the caller, it is as if another one had reset them
                 self.version += 1
                 self._is_dropped &= ~again
                 self._any_dropped = bool(self._is_dropped.any())
-        return mask
+        return ready
 
     def wait_another(self) -> bool:
         """Drop the running episodes and wait until another env is ready; False, at once, if none will be."""
-        waiting = self._state_numbers == RESET
+        waiting = self._states == RESET
         if not waiting.any():
             return False
         if self._mode is Autoreset.NEXT_STEP and (self._has_ended & waiting).any():
-            self._step_vector(None, np.zeros(0, np.int64))
+            self._exchange(self._idle[:0], self._all_ids[:0])
         else:
-            self._drop(self._ready_mask())
-            self._reset_all(self._state_numbers == RESET)
+            self._drop(self._states == RUN)
+            self._reset_all(np.flatnonzero(self._states == RESET))
         return True
 
     # What the vector env is given and returns. It may write into its arrays later, so all is copied.
 
     def _exchange(self, actions: np.ndarray | None, ids: IntArray) -> BlockStep | None:
-        return None if actions is None else self._step_vector(actions, ids)
-
-    def _step_vector(self, actions: np.ndarray | None, ids: IntArray) -> BlockStep | None:
-        """Step the vector env; return the step of the envs `ids`, None if there are none."""
-        is_all, had_ended = ids is self._all_ids, self._has_ended
-        if not is_all:
-            actions = self._with_idle(actions, ids)
-        obs, rewards, terminated, truncated, infos = self._vector.step(self._to_vector(actions))
-        obs, rewards = _own(obs), np.array(_array(rewards), np.float64).reshape(self._env_num)
-        terminated, truncated = np.array(_array(terminated), np.bool_), np.array(_array(truncated), np.bool_)
-        self._has_ended = ended = terminated | truncated
-        self._shown, self._is_shown_shared = obs, True
-        if self._mode is Autoreset.SAME_STEP and ended.any():
-            obs, infos = _with_final(obs, infos, ended)
-        rows: Any = slice(None) if is_all else ids
-        columns = _info_columns(infos, rows, self._env_num)
-        if self._mode is Autoreset.DISABLED and ended.any():
-            self._reset_masked(ended)
-        step = None
-        if len(ids):
-            own = obs if is_all else rows_of_node(obs, ids)
-            step = self._block(ids, own, rewards[rows], terminated[rows], truncated[rows], columns)
-        begun = had_ended if self._mode is Autoreset.NEXT_STEP else ended
-        if np.count_nonzero(begun):
-            self._begin(np.flatnonzero(begun & (self._state_numbers == RESET)))
-        return step
-
-    def _with_idle(self, actions: np.ndarray | None, ids: IntArray) -> np.ndarray:
-        """An action for each env; the running episodes of envs that are not acted in are dropped."""
-        batch: np.ndarray = self._idle.copy()
-        left_out = self._ready_mask()
-        if actions is not None:
-            batch[ids], left_out[ids] = actions, False
-        if np.count_nonzero(left_out):
-            self._drop(left_out)
-        return batch
+        if actions is None:
+            return None
+        rows, given = None, actions
+        if ids is not self._all_ids:
+            rows, given = ids, self._idle.copy()
+            given[ids] = actions
+            if len(ids) < len(self._ready.ids):
+                left_out = self._states == RUN
+                left_out[ids] = False
+                self._drop(left_out)
+        raw_obs, rewards, terminated, truncated, infos = self._vector.step(
+            given if self._device is None else torch.as_tensor(given, device=self._device)
+        )
+        obs = _node(raw_obs)
+        rewards = np.array(rewards if type(rewards) is np.ndarray else _array(rewards)).reshape(self._env_num)
+        terminated, truncated = _flags(terminated), _flags(truncated)
+        had_ended, self._has_ended = self._has_ended, terminated | truncated
+        begun = had_ended if self._mode is Autoreset.NEXT_STEP else self._has_ended
+        is_borrowed, returned = True, None
+        if self._mode is not Autoreset.NEXT_STEP and np.count_nonzero(begun):
+            returned = copied_rows(obs)
+            if self._mode is Autoreset.SAME_STEP:
+                infos = _put_final(returned, infos, begun)
+        columns = _info_columns(infos, self._env_num) if infos else ({}, {})
+        if self._mode is Autoreset.DISABLED and returned is not None:
+            obs, is_borrowed = self._reset_masked(begun, returned), False
+        starts = begun.nonzero()[0] if np.count_nonzero(begun) else None
+        return self._step_of(
+            self._all_ids,
+            rows,
+            obs,
+            rewards,
+            terminated,
+            truncated,
+            columns,
+            starts,
+            is_borrowed,
+            returned,
+        )
 
     def _drop(self, mask: BoolArray) -> None:
-        self._state_numbers[mask] = RESET
+        """Note that these envs lose their episodes, until others begin."""
+        self._states[mask] = RESET
         self.moves[mask] += 1
         self._is_dropped |= mask
-        self._any_dropped, self._told = True, None
+        self._any_dropped = self._is_asked = True
 
-    def _to_vector(self, actions: Any) -> Any:
-        return actions if self._device is None else torch.as_tensor(actions, device=self._device)
-
-    def _reset_masked(self, mask: BoolArray) -> None:
-        """Reset these envs of a vector env that leaves that to the caller."""
+    def _reset_masked(self, mask: BoolArray, shown: Node) -> Node:
+        """Reset these envs of a vector env that leaves that to the caller; return what all envs show, as a copy."""
         obs, _ = self._vector.reset(options={"reset_mask": mask.copy()})
-        self._shown = with_rows_put(self._shown, mask, rows_of_node(_own(obs), mask))
-        self._is_shown_shared = False
+        shown = copied_rows(shown)
+        put_rows(shown, mask, copied_rows(_node(obs), np.flatnonzero(mask)))
+        return shown
 
-    def _reset_all(self, mask: BoolArray) -> None:
-        """Reset the vector env; the episodes of the envs in `mask` begin."""
+    def _reset_all(self, ids: IntArray) -> None:
+        """Reset the vector env; the episodes of these envs begin."""
         seed, self._is_reseeded = self._sent_seeds if self._is_reseeded else None, False
         obs, _ = self._vector.reset(seed=seed)
         self._device = next((leaf.device for leaf in _leaves(obs) if isinstance(leaf, torch.Tensor)), None)
-        self._shown, self._is_shown_shared = _own(obs), True
         self._has_ended = np.zeros(self._env_num, np.bool_)
-        self._begin(np.flatnonzero(mask))
+        self._count_begun(ids)
+        self._look_at(self._all_ids, _node(obs), True)
 
     def _reset_envs(self, env_ids: list[int]) -> None:
         mask = np.zeros(self._env_num, np.bool_)
         mask[env_ids] = True
+        ids = np.flatnonzero(mask)
         if mask.all():
-            self._reset_all(mask)
+            self._reset_all(ids)
         elif self._mode is Autoreset.DISABLED:
-            self._reset_masked(mask)
-            self._begin(np.flatnonzero(mask))
+            obs, _ = self._vector.reset(options={"reset_mask": mask})
+            self._count_begun(ids)
+            self._look_at(ids, copied_rows(_node(obs), ids))
         else:
-            self._state_numbers[mask] = RESET
+            self._states[mask] = RESET
             self.moves[mask] += 1
-            if not self._ready_mask().any():
+            self._is_asked = True
+            if not (self._states == RUN).any():
                 self.wait_another()
 
     def _create_env(self, env_id: int) -> None:
@@ -339,19 +346,21 @@ def _leaves(obs: Any) -> Iterator[Any]:
         yield obs
 
 
-def _own(obs: Any) -> Node:
-    """Copies of observations as columns of arrays, float32 for float64."""
+def _flags(value: Any) -> BoolArray:
+    return np.array(_array(value) if isinstance(value, torch.Tensor) else value, np.bool_)
+
+
+def _node(obs: Any) -> Node:
+    """The arrays of a vector env as columns."""
+    if type(obs) is np.ndarray:
+        return Column(Kind.ARRAY, obs)
     if isinstance(obs, Mapping):
-        return {key: _own(part) for key, part in obs.items()}
-    if isinstance(obs, tuple):
-        return tuple(_own(part) for part in obs)
-    array = _array(obs)
-    dtype = np.dtype(np.float32) if array.dtype == np.float64 else array.dtype
-    return Column(Kind.ARRAY, np.array(array, dtype, order="C"))
+        return {key: _node(part) for key, part in obs.items()}
+    return tuple(map(_node, obs)) if isinstance(obs, tuple) else Column(Kind.ARRAY, _array(obs))
 
 
-def _with_final(obs: Node, infos: Mapping[str, Any], ended: BoolArray) -> tuple[Node, dict[str, Any]]:
-    """Observations and infos with those of the terminal steps for the envs whose episodes have ended."""
+def _put_final(obs: Node, infos: Mapping[str, Any], ended: BoolArray) -> dict[str, Any]:
+    """Write terminal observations into `obs`; return the infos with those of the terminal steps."""
     final = next((infos[key] for key in _FINAL_OBS if key in infos), None)
     if final is None:
         raise ValueError(
@@ -361,13 +370,14 @@ def _with_final(obs: Node, infos: Mapping[str, Any], ended: BoolArray) -> tuple[
     if isinstance(final, np.ndarray) and final.dtype == object:
         rows = stacked([as_observation(row) for row in final[ended]])
     else:
-        rows = rows_of_node(_own(final), ended)
+        rows = copied_rows(_node(final), np.flatnonzero(ended))
+    put_rows(obs, ended, rows)
     skipped = {name for key in (*_FINAL_OBS, _FINAL_INFO) for name in (key, f"_{key}")}
     rest = {key: value for key, value in infos.items() if key not in skipped}
     final_infos = infos.get(_FINAL_INFO)
     if isinstance(final_infos, Mapping):
         rest = _merged_infos(rest, final_infos, ended)
-    return with_rows_put(obs, ended, rows), rest
+    return rest
 
 
 def _merged_infos(infos: Mapping[str, Any], final: Mapping[str, Any], ended: BoolArray) -> dict[str, Any]:
@@ -397,19 +407,18 @@ def _mask_of(key: str, infos: Mapping[str, Any], count: int) -> BoolArray:
     return _array(mask).astype(np.bool_)
 
 
-def _info_columns(infos: Mapping[str, Any], rows: Any, env_num: int) -> tuple[dict[str, Any], dict[str, BoolArray]]:
-    """The infos of these envs for `InfoColumns`: `_key` says which envs have an entry `key`."""
+def _info_columns(infos: Mapping[str, Any], env_num: int) -> tuple[dict[str, Any], dict[str, BoolArray]]:
+    """Copies of the infos of all envs for `InfoColumns`: `_key` says which envs have an entry `key`."""
     columns: dict[str, Any] = {}
     rows_of: dict[str, BoolArray] = {}
-    count = env_num if isinstance(rows, slice) else len(rows)
     for key, value in infos.items():
         if _is_mask(key, infos):
-            rows_of[key[1:]] = _mask_of(key[1:], infos, env_num)[rows]
+            rows_of[key[1:]] = _mask_of(key[1:], infos, env_num)
         elif isinstance(value, Mapping):
-            nested, nested_rows = _info_columns(value, rows, env_num)
-            columns[key] = InfoColumns(nested, count, nested_rows)
+            nested, nested_rows = _info_columns(value, env_num)
+            columns[key] = InfoColumns(nested, env_num, nested_rows)
         elif isinstance(value, np.ndarray | torch.Tensor) and value.shape[:1] == (env_num,):
-            columns[key] = np.array(_array(value)[rows])
+            columns[key] = np.array(_array(value))
         else:
-            columns[key] = [value] * count
+            columns[key] = [value] * env_num
     return columns, rows_of

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ding.torch_utils.network.normalization import build_normalization
-from ding.utils.data.by_type import is_treetensor
+from ding.utils.data.collate_fn import is_treetensor
 
 State = dict[str, Tensor]
 

@@ -116,9 +116,11 @@ def env_actions(output: PolicyOutput, env_ids: list[int]) -> Any:
     if isinstance(output, StackedOutput) and output.env_ids == env_ids:
         for key in _NEVER_NAN:
             value = output.columns.get(key)
-            if type(value) is torch.Tensor and not value.dtype.is_floating_point:  # most actions need no call
-                continue
-            if value is not None and _has_nan(value):
+            if type(value) is torch.Tensor:
+                is_suspect = value.dtype.is_floating_point and has_nan(value.float().numpy(force=True))
+            else:
+                is_suspect = _has_nan(value)
+            if is_suspect:
                 _refuse_nan_rows(output.dicts(), key)
         batch = output.columns.get("action")
         if type(batch) is torch.Tensor and batch.ndim > 0:

@@ -92,10 +92,7 @@ class Batch:
         Raises:
             FloatingPointError: an item holds a NaN.
         """
-        node = self.node
-        if not may_hold_nan(node):
-            return
-        found = _nan_place(node)
+        found = _nan_place(self.node)
         if found is not None:
             row, path = found
             raise FloatingPointError(f"{what}{path} of env {self.env_ids[row]} holds NaN: {self.rows[row]!r}")
@@ -221,22 +218,18 @@ class Ended:
     """The episodes that ended in a round, P of them.
 
     Attributes:
+        env_ids: their envs.
         ids, steps, seconds: arrays [P]: their envs, their steps, and their cost: their share of the rounds that they
             took part in.
     """
 
-    __slots__ = ("_rows", "_step", "ids", "seconds", "steps")
+    __slots__ = ("_rows", "_step", "env_ids", "ids", "seconds", "steps")
 
     def __init__(self, step: BlockStep, rows: IntArray, steps: IntArray, seconds: np.ndarray) -> None:
         self._step, self._rows = step, rows
         self.ids = step.ids[rows]
+        self.env_ids: list[int] = self.ids.tolist()
         self.steps, self.seconds = steps, seconds
-
-    @property
-    def env_ids(self) -> list[int]:
-        """Their envs."""
-        env_ids: list[int] = self.ids.tolist()
-        return env_ids
 
     @property
     def lengths(self) -> list[int]:

@@ -342,7 +342,8 @@ class Rollout:
         else:
             index = np.array([ready.env_ids.index(env_id) for env_id in env_ids])
             obs = Batch(env_ids, map_node(lambda column: column.take(index).compact(), ready.obs))
-        obs.refuse_nan("the observation")
+        if may_hold_nan(obs.node):
+            obs.refuse_nan("the observation")
         return obs
 
     def _restarted(self, env_id: int) -> None:
@@ -368,9 +369,9 @@ class Rollout:
     def _step(self, obs: Batch | None, output: PolicyOutput, actions: Sequence[Any], start: float) -> bool:
         """Step these envs and record what has been answered; return whether anything has."""
         try:
-            before = self._version
-            step: BlockStep = self._blocks.step_block(actions, [] if obs is None else obs.env_ids)
-            self._version, self._ready = self._blocks.version, step.ready
+            blocks, before = self._blocks, self._version
+            step: BlockStep = blocks.step_block(actions, [] if obs is None else obs.env_ids)
+            self._version, self._ready = blocks.version, step.ready
             if self._version != before + 1:  # somebody else was at the envs within the step
                 self._version = None
             answered = len(step.env_ids)

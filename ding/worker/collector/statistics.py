@@ -47,13 +47,6 @@ def episode_return(info: Any, env_id: int) -> float:
     return float(torch.mean(value.float()) if isinstance(value, torch.Tensor) else np.mean(value))
 
 
-def _returns(ended: Ended) -> FloatArray:
-    values: Any = ended.column("eval_episode_return")
-    if values is None:
-        values = [episode_return(info, env_id) for env_id, info in zip(ended.env_ids, ended.infos, strict=True)]
-    return np.array(values, np.float64)
-
-
 MAX_EPISODE_STEPS = 1_000_000  # of an evaluation, unless the config says otherwise
 
 
@@ -184,7 +177,10 @@ class EpisodeStatistics(Listener):
 
     def on_ends(self, ended: Ended) -> None:
         if self.players is None:
-            returns = _returns(ended)[:, None]
+            values: Any = ended.column("eval_episode_return")
+            if values is None:
+                values = [episode_return(info, env_id) for env_id, info in zip(ended.env_ids, ended.infos, strict=True)]
+            returns = np.array(values, np.float64)[:, None]
         else:  # all are read before any is noted: an info that lacks its return leaves the summary whole
             rows = list(zip(ended.env_ids, ended.infos, strict=True))
             players = range(self.players)

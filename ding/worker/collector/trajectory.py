@@ -26,7 +26,7 @@ from ding.utils.data.samples import (
     whole_of,
 )
 from ding.utils.msgpack_helper import can_pack
-from ding.worker.collector.batch import Batch, PolicyOutput, StackedOutput, Steps, as_tensor, by_env
+from ding.worker.collector.batch import Batch, StackedOutput, Steps, as_tensor, by_env
 from ding.worker.collector.rollout import Listener
 from ding.worker.collector.statistics import EpisodeStatistics
 from ding.worker.collector.trajectory_block import NOT_PLAIN, TrajectoryBlock
@@ -263,6 +263,7 @@ class TrajectoryCutter(Listener):
         self._with_env_id = with_env_id
         self._on_samples = on_samples
         self._make_samples = make_samples
+        self._is_by_piece = make_samples is not None or on_samples is not None
         self._episodes = episodes
         self._block = TrajectoryBlock(env_num, share_next_obs)
         self._lists: TransitionLists | None = None  # in place of the block, once the policy puts transitions together
@@ -282,7 +283,7 @@ class TrajectoryCutter(Listener):
     def has(self, number: int) -> bool:
         """Whether so many samples were made; makes those of pieces that wait if there may be enough of them."""
         closed_rows = self._block.closed_rows
-        if closed_rows and self.count + closed_rows >= number:
+        if closed_rows and (self.count + closed_rows >= number or not self._may_wait()):
             self._make()
         return self.count >= number
 
@@ -374,7 +375,12 @@ class TrajectoryCutter(Listener):
 
     def _plain_columns(self, steps: Steps, output_keys: Sequence[str]) -> dict[str, Node]:
         """What policy and env return of a round besides observations and ends."""
-        columns: dict[str, Node] = _output_columns(steps.output, steps.env_ids, output_keys)
+        output, env_ids = steps.output, steps.env_ids
+        stacked = output.columns if isinstance(output, StackedOutput) and output.env_ids == env_ids else {}
+        columns: dict[str, Node] = {key: _as_node(stacked.get(key)) for key in output_keys}
+        for key in [key for key, node in columns.items() if node is None]:
+            rows = by_env(output)
+            columns[key] = pack([to_tensor(rows[env_id][key], transform_scalar=False) for env_id in env_ids])
         columns["reward"] = steps.reward
         if self.level_seeds is not None:
             columns["seed"] = pack([self.level_seeds[env_id] for env_id in steps.env_ids])
@@ -446,13 +452,12 @@ class TrajectoryCutter(Listener):
             return
         self._block.close(ids, has_ended)
         self._closed.append((ids, numbers))
-        if not self._may_wait():
+        if self._is_by_piece:
             self._make()
 
     def _may_wait(self) -> bool:
         """Whether the policy is given all pieces of a collect at once."""
-        is_by_piece = self._make_samples is not None or self._on_samples is not None
-        return not is_by_piece and self._takes_pieces(self._policy.get_train_sample)
+        return not self._is_by_piece and self._takes_pieces(self._policy.get_train_sample)
 
     def _make(self) -> None:
         """Make the samples of the closed pieces."""
@@ -520,20 +525,6 @@ class _Given:
         for array, own in zip(self._arrays, self._copies, strict=True):
             array[...] = own
         return changed
-
-
-def _output_columns(output: PolicyOutput, env_ids: list[int], keys: Sequence[str]) -> dict[str, Node]:
-    """The entries `keys` of a policy's output for these envs; a batch is used without conversion."""
-    nodes = dict.fromkeys(keys)
-    if isinstance(output, StackedOutput) and output.env_ids == env_ids:
-        for key in keys:
-            nodes[key] = _as_node(output.columns.get(key))
-    missing = [key for key, node in nodes.items() if node is None]
-    if missing:
-        rows = by_env(output)
-        for key in missing:
-            nodes[key] = pack([to_tensor(rows[env_id][key], transform_scalar=False) for env_id in env_ids])
-    return nodes
 
 
 def _as_node(batch: Any) -> Node:

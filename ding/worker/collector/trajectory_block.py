@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,27 +24,12 @@ from ding.worker.collector.batch import tensorised
 
 NOT_PLAIN = "the unfinished fragments hold values that are not plain; they are dropped"
 
-# From so many bytes on the arrays of rounds are freed one by one while they are joined.
-_LARGE = 1 << 20
 # The rows of pieces that were taken are dropped once more than half of all are such rows, and there are so many rows or
 # bytes.
 _MANY_ROWS, _MANY_BYTES = 2048, 1 << 20
-
-
-class _Rows(NamedTuple):
-    """Steps of envs, R of them."""
-
-    ids: IntArray  # of the envs
-    obs_rows: IntArray  # of what they were acted on with
-    next_rows: IntArray  # of what they returned
-    pieces: IntArray  # the pieces that they belong to
-    codes: Codes  # see `end_code`
-    collect_iter: IntArray
-
-    def at(self, rows: IntArray) -> _Rows:
-        """Some of the rows."""
-        parts: list[Any] = [part[rows] for part in self]
-        return _Rows(*parts)
+# The numbers of a row: its env, the rows of the observations before and after the step, the piece that it belongs to,
+# what the info tells of the end (see `end_code`), and the iteration of the policy.
+_ID, _OBS, _NEXT, _PIECE, _CODE, _ITER = range(6)
 
 
 class TrajectoryBlock:
@@ -66,6 +51,8 @@ class TrajectoryBlock:
     def __init__(self, env_num: int, chained: bool = True) -> None:
         self._env_num = env_num
         self._chained = chained
+        self._room = 0  # the rows that there were when pieces were taken last, and those of observations
+        self._obs_room = 0
         self._clear()
 
     def _clear(self) -> None:
@@ -76,14 +63,9 @@ class TrajectoryBlock:
         self._next_piece = self._env_num
         self._closed: list[int] = []  # pieces, in the order in which they were closed
         self._at: IntArray = np.full(self._env_num, -1)  # the row of what each env shows; -1 if it is not here
-        self._obs_count = self._obs_known = 0  # of all observations, and of those in `_obs`
-        # What is written a round at a time, and what it is joined to when somebody needs it.
-        self._rounds: list[tuple[Any, ...]] = []  # the fields of `_Rows`, with one `collect_iter` for all
-        self._obs_parts: list[Node] = []
-        self._column_parts: dict[str, list[Node]] = {}
-        none: IntArray = np.zeros(0, np.int64)
-        self._rows = _Rows(none, none, none, none, np.zeros(0, np.uint8), none)
-        self._obs = _Store()
+        self._count = 0  # of rows
+        self._numbers: IntArray = np.empty((6, self._room), np.int64)  # by row, with room for further rows
+        self._obs = _Store(room=self._obs_room)
         self._columns: dict[str, _Store] = {}
 
     def record(
@@ -97,23 +79,25 @@ class TrajectoryBlock:
             columns: the rest of the transitions, but for end flags and `collect_iter`; its keys are `keys`.
             codes: what the infos tell of ends, see `end_code`.
         """
-        count, at, shown = len(ids), self._at[ids], self._obs_count
+        count, first, at = len(ids), self._count, self._at[ids]
         if self.keys is None:
             self.keys = list(columns)
-            self._columns = {key: _Store() for key in columns}
-            self._column_parts = {key: [] for key in columns}
+            self._columns = {key: _Store(room=self._room) for key in columns}
         for key, node in columns.items():
-            self._column_parts[key].append(node)
-        index = (at < 0).nonzero()[0]
+            self._columns[key].append(node, count)
+        shown, index = self._obs.size, (at < 0).nonzero()[0]
         if len(index):
-            self._obs_parts.append(obs if len(index) == count else _compact_rows(obs, index))
             at[index] = np.arange(shown, shown + len(index))
             shown += len(index)
-        self._obs_count = shown + count
-        after = np.arange(shown, self._obs_count)
-        self._obs_parts.append(next_obs)
-        self._at[ids] = after
-        self._rounds.append((ids, at, after, self._piece[ids], codes, collect_iter))
+            self._obs.append(obs if len(index) == count else _rows_of(obs, index), len(index))
+        self._obs.append(next_obs, count)
+        end = first + count
+        if end > self._numbers.shape[1]:
+            self._numbers = np.concatenate([self._numbers[:, :first], np.empty((6, 2 * end - first), np.int64)], axis=1)
+        row = self._numbers[:, first:end]
+        row[_ID], row[_OBS], row[_PIECE], row[_CODE], row[_ITER] = ids, at, self._piece[ids], codes, collect_iter
+        row[_NEXT] = self._at[ids] = np.arange(shown, shown + count)
+        self._count = end
         self.lengths[ids] += 1
 
     def close(self, ids: IntArray, has_ended: np.ndarray) -> None:
@@ -151,40 +135,39 @@ class TrajectoryBlock:
 
     def closed_table(self) -> Samples:
         """The transitions of the closed pieces, with `lengths`."""
-        self._settle()
-        ranks = self._ranks()[self._rows.pieces]
-        rows = np.flatnonzero(ranks >= 0)
+        ranks = self._ranks()[self._numbers[_PIECE, : self._count]]
+        rows = (ranks >= 0).nonzero()[0]
         order = ranks[rows]
         lengths = np.bincount(order, minlength=len(self._closed))
         return self._table(rows[order.argsort(kind="stable")], lengths)
 
     def drop_closed(self) -> None:
         """Throw the closed pieces away; what was taken of them stays valid."""
-        self._settle()
         self._closed, self.closed_rows = [], 0
-        under_way, count = int(self.lengths.sum()), len(self._rows.ids)
-        is_large = count > _MANY_ROWS or self._obs.nbytes > _MANY_BYTES
-        if not under_way or (is_large and count > 2 * under_way):
+        self._room, self._obs_room = self._count, self._obs.size
+        under_way = sum(self.lengths.tolist())
+        is_large = self._count > _MANY_ROWS or self._obs.nbytes > _MANY_BYTES
+        if not under_way or (is_large and self._count > 2 * under_way):
             self._renew()
 
     def take_closed(self) -> list[Samples]:
         """The transitions of each of the closed pieces; they are here no more."""
-        self._settle()
-        pieces = [self._table(np.flatnonzero(self._rows.pieces == piece)).compact() for piece in self._closed]
+        pieces = [self._piece_of(piece) for piece in self._closed]
         self.drop_closed()
         return pieces
 
     def peek(self, env_id: int) -> Samples:
         """The transitions of the piece under way of this env, which stay."""
-        self._settle()
-        return self._table(np.flatnonzero(self._rows.pieces == self._piece[env_id])).compact()
+        return self._piece_of(self._piece[env_id])
+
+    def _piece_of(self, piece: int) -> Samples:
+        return self._table((self._numbers[_PIECE, : self._count] == piece).nonzero()[0]).compact()
 
     def state_dict(self) -> dict[str, Any]:
         """The transitions in plain values; others are left out."""
-        self._settle()
         self._renew()
-        obs = node_state(self._obs.node)
-        columns = {key: node_state(store.node) for key, store in self._columns.items()}
+        obs = node_state(self._obs.rows)
+        columns = {key: node_state(store.rows) for key, store in self._columns.items()}
         is_plain = self.keys is None or not (obs is None or None in columns.values())
         return {
             "lengths": self.lengths.tolist(),
@@ -193,9 +176,9 @@ class TrajectoryBlock:
             "piece": self._piece.copy(),
             "next_piece": self._next_piece,
             "at": self._at.copy(),
-            "rows": list(self._rows) if is_plain else None,
+            "rows": self._numbers[:, : self._count].copy() if is_plain else None,
             "obs": obs if is_plain and self.keys is not None else None,
-            "obs_count": self._obs_count,
+            "obs_count": self._obs.size,
             "columns": columns if is_plain else None,
         }
 
@@ -213,16 +196,13 @@ class TrajectoryBlock:
         self.lengths = np.array(state["lengths"], np.int64)
         self._closed, self.closed_rows = list(state["closed"]), state["closed_rows"]
         self._piece, self._next_piece = np.array(state["piece"]), state["next_piece"]
-        if not len(state["rows"][0]):
-            return []
-        self._at = np.array(state["at"])
-        self._rows = _Rows(*map(np.array, state["rows"]))
-        self._obs_count = self._obs_known = state["obs_count"]
-        self._obs = _Store(_compact(node_of_state(state["obs"])), self._obs_count)
-        count = len(self._rows.ids)
-        self._columns = {key: _Store(_compact(node_of_state(own)), count) for key, own in state["columns"].items()}
-        self._column_parts = {key: [] for key in self._columns}
-        self.keys = list(self._columns)
+        self._numbers = np.array(state["rows"])
+        self._count = self._numbers.shape[1]
+        if self._count:
+            self._at = np.array(state["at"])
+            self._obs = _Store(node_of_state(state["obs"]), state["obs_count"])
+            self._columns = {key: _Store(node_of_state(own), self._count) for key, own in state["columns"].items()}
+            self.keys = list(self._columns)
         return []
 
     def _ranks(self) -> IntArray:
@@ -231,43 +211,16 @@ class TrajectoryBlock:
         ranks[self._closed] = np.arange(len(self._closed))
         return ranks
 
-    def _settle(self) -> None:
-        """Join the rounds; where that is not possible, all transitions are thrown away."""
-        if not self._rounds:
-            return
-        try:
-            self._join_rounds()
-        except BaseException:
-            self._clear()
-            raise
-
-    def _join_rounds(self) -> None:
-        *fields, iterations = zip(*self._rounds, strict=True)
-        counts = list(map(len, fields[0]))
-        fields.append((np.repeat(np.array(iterations, np.int64), counts),))
-        if len(self._rows.ids):
-            fields = [(known, *parts) for known, parts in zip(self._rows, fields, strict=True)]
-        joined: list[Any] = list(map(np.concatenate, fields))
-        self._rows = _Rows(*joined)
-        self._rounds = []
-        known, self._obs_known = self._obs_known, self._obs_count
-        obs_parts, self._obs_parts = self._obs_parts, []
-        self._obs.append(obs_parts, self._obs_count - known)
-        columns, self._column_parts = self._column_parts, {key: [] for key in self._column_parts}
-        for key, parts in columns.items():
-            self._columns[key].append(parts, sum(counts))
-
     def _table(self, rows: IntArray, lengths: IntArray | None = None) -> Samples:
         """The transitions in these rows; its columns may be views."""
         if not len(rows):
             return Samples({}, lengths=lengths)
-        known = self._rows
-        obs, next_obs = self._obs.take(known.obs_rows[rows]), self._obs.take(known.next_rows[rows])
-        columns: dict[str, Node] = {"obs": obs, "next_obs": next_obs}
+        numbers = self._numbers[:, rows]
+        columns: dict[str, Node] = {"obs": self._obs.take(numbers[_OBS]), "next_obs": self._obs.take(numbers[_NEXT])}
         for key, store in self._columns.items():
             columns[key] = store.take(rows)
-        columns["collect_iter"] = Column(Kind.INT, known.collect_iter[rows])
-        codes = known.codes[rows]
+        columns["collect_iter"] = Column(Kind.INT, numbers[_ITER])
+        codes = numbers[_CODE]
         if (codes & TOLD == TOLD).all():
             columns["terminated"] = Column(Kind.BOOL, codes & TERMINATED != 0)
             columns["truncated"] = Column(Kind.BOOL, codes & TRUNCATED != 0)
@@ -277,72 +230,82 @@ class TrajectoryBlock:
 
     def _renew(self) -> None:
         """Begin new columns with the rows of pieces that are closed or under way."""
-        known = self._rows
-        is_kept = known.pieces == self._piece[known.ids]
+        ids, pieces = self._numbers[_ID, : self._count], self._numbers[_PIECE, : self._count]
+        is_kept = pieces == self._piece[ids]
         if self._closed:
-            is_kept |= self._ranks()[known.pieces] >= 0
-        rows = np.flatnonzero(is_kept)
-        if not rows.size:
+            is_kept |= self._ranks()[pieces] >= 0
+        rows = is_kept.nonzero()[0]
+        if not len(rows):
             self._clear()
             return
-        shown = np.unique(np.concatenate([known.obs_rows[rows], known.next_rows[rows]]))
-        place = np.full(self._obs_count + 1, -1)  # the last is for what is not here
+        numbers = self._numbers[:, rows]
+        shown = np.unique(numbers[[_OBS, _NEXT]])
+        place = np.full(self._obs.size + 1, -1)  # the last is for what is not here
         place[shown] = np.arange(len(shown))
-        kept = known.at(rows)
-        pieces = np.unique(np.concatenate([kept.pieces, self._piece]))
-        self._piece, self._next_piece = pieces.searchsorted(self._piece), len(pieces)
-        self._closed = pieces.searchsorted(self._closed).tolist()
-        self._rows = kept._replace(
-            obs_rows=place[kept.obs_rows],
-            next_rows=place[kept.next_rows],
-            pieces=pieces.searchsorted(kept.pieces),
-        )
+        kept = np.unique(np.concatenate([numbers[_PIECE], self._piece]))
+        self._piece, self._next_piece = kept.searchsorted(self._piece), len(kept)
+        self._closed = kept.searchsorted(self._closed).tolist()
+        numbers[_PIECE] = kept.searchsorted(numbers[_PIECE])
+        numbers[_OBS], numbers[_NEXT] = place[numbers[_OBS]], place[numbers[_NEXT]]
+        self._numbers = np.empty((6, max(self._room, len(rows))), np.int64)
+        self._numbers[:, : len(rows)] = numbers
+        self._count = len(rows)
         self._at = place[self._at]
-        self._obs = self._obs.only(shown)
-        self._obs_count = self._obs_known = len(shown)
-        self._columns = {key: store.only(rows) for key, store in self._columns.items()}
-
-
-def _compact(node: Node) -> Node:
-    return map_node(Column.compact, node)
-
-
-def _compact_rows(node: Node, rows: IntArray) -> Node:
-    """A copy of some rows of a node whose columns are compact."""
-    if type(node) is Column and node.kind is not Kind.OBJECT:
-        return Column(node.kind, node.data[rows], None, node.steps)
-    return map_node(lambda column: column.take(rows).compact(), node)
+        self._obs = self._obs.only(shown, self._obs_room)
+        self._columns = {key: store.only(rows, self._room) for key, store in self._columns.items()}
 
 
 class _Store:
-    """Rows of one key as they are in samples, which are appended to; what was appended stays as it is."""
+    """Rows of one key as they are in samples, which are appended to; what was appended stays as it is.
 
-    def __init__(self, node: Node = None, size: int = 0) -> None:
-        self._node = node  # compact columns, with room for further rows
-        self._size = size
+    Args:
+        room: number of rows that are expected.
+
+    Attributes:
+        size: number of rows.
+    """
+
+    def __init__(self, rows: Node = None, size: int = 0, room: int = 0) -> None:
+        self.size, self._room = 0, room
+        self._node: Node = None  # compact columns, with room for further rows
+        self._kinds: Sequence[Kind] = ()  # of columns whose rows may be written to that of an array as they are
+        if size:
+            self._extend(map_node(Column.compact, rows), size)
 
     @property
-    def node(self) -> Node:
-        """The rows."""
-        return None if self._node is None else map_node(lambda column: column.take(slice(self._size)), self._node)
+    def rows(self) -> Node:
+        """The rows, which may be views."""
+        return None if self._node is None else map_node(lambda column: column.take(slice(self.size)), self._node)
 
     @property
     def nbytes(self) -> int:
         """The memory of the rows, without that of objects."""
-        return 0 if self._node is None else self._size * sum(c.itemsize for c in columns_of(self._node))
+        return 0 if self._node is None else self.size * sum(c.itemsize for c in columns_of(self._node))
 
-    def append(self, parts: list[Node], count: int) -> None:
-        """Append the `count` rows of `parts`, which is emptied."""
-        more, node, size = tensorised(_joined(parts)), self._node, self._size
-        if node is None:
-            self._node = more
-        elif type(node) is type(more) is Column and node.matches(more):
-            self._node = _extended(node, more, size)
-        elif _is_alike(node, more):
-            self._node = map_node(lambda column, other: _extended(column, other, size), node, more)
+    def append(self, node: Node, count: int) -> None:
+        """Append the `count` rows of a node."""
+        known, end = self._node, self.size + count
+        if type(node) is Column and node.kind in self._kinds and node.rows is None and node.steps is known.steps:
+            ours, data = known.data, node.data  # the usual case, without further calls
+            is_double = data.dtype == np.float64 and node.kind is Kind.ARRAY  # which is float32 in samples
+            is_same = data.dtype == ours.dtype or (is_double and ours.dtype == np.float32)
+            if is_same and data.shape[1:] == ours.shape[1:] and end <= len(ours):
+                ours[self.size : end] = data
+                self.size = end
+                return
+        self._extend(map_node(Column.compact, tensorised(node)), count)
+
+    def _extend(self, more: Node, count: int) -> None:
+        known, size, room = self._node, self.size, max(self._room, 2 * (self.size + count))
+        if known is None:
+            self._node = map_node(lambda other: _extended(other, other, 0, room), more)
+        elif is_same_structure(known, more) and all(map(Column.matches, columns_of(known), columns_of(more))):
+            self._node = map_node(lambda column, other: _extended(column, other, size, room), known, more)
         else:
-            self._node = _joined([self.node, more])
-        self._size += count
+            self._node = Column(Kind.OBJECT, node_items(self.rows) + node_items(more))
+        self.size += count
+        kind = self._node.kind if type(self._node) is Column else Kind.OBJECT
+        self._kinds = () if kind is Kind.OBJECT else (kind, Kind.ARRAY) if kind is Kind.TENSOR else (kind,)
 
     def take(self, rows: IntArray) -> Node:
         """These rows, which may be views."""
@@ -350,70 +313,30 @@ class _Store:
             return Column(self._node.kind, self._node.data, rows, self._node.steps)
         return map_node(lambda column: column.take(rows), self._node)
 
-    def only(self, rows: IntArray) -> _Store:
-        """A copy of these rows."""
-        return _Store(_compact_rows(self._node, rows), len(rows))
+    def only(self, rows: IntArray, room: int) -> _Store:
+        """A copy of these rows, with room for further ones."""
+        return _Store(self.take(rows), len(rows), room)
 
 
-def _is_alike(one: Node, other: Node) -> bool:
-    """Whether the rows of two nodes may stand in one array."""
-    pairs = zip(columns_of(one), columns_of(other), strict=False)
-    return is_same_structure(one, other) and all(column.matches(more) for column, more in pairs)
-
-
-def _extended(column: Column, more: Column, size: int) -> Column:
-    """A column of the first `size` rows of `column`, and those of `more`; with room for as many again if it is new."""
+def _extended(column: Column, more: Column, size: int, room: int) -> Column:
+    """A column of the first `size` rows of `column`, and those of `more`; if it is new, with room for so many rows."""
     if column.kind is Kind.OBJECT:
         return Column(Kind.OBJECT, [*column.data[:size], *more.data])
     data, rows = column.data, more.data
     end = size + len(rows)
-    if end > len(data):
-        data = np.empty((2 * end, *data.shape[1:]), data.dtype)
+    if end > len(data) or not size:
+        data = np.empty((room, *data.shape[1:]), data.dtype)
         data[:size] = column.data[:size]
         column = Column(column.kind, data, None, column.steps)
     data[size:end] = rows
     return column
 
 
-def _joined(parts: list[Node]) -> Node:
-    """The rows of all `parts`, which is emptied, copied into one node."""
-    first = parts[0]
-    if set(map(type, parts)) == {Column}:
-        return _joined_columns(parts)
-    if all(is_same_structure(first, part) for part in parts):
-        node = map_node(lambda *columns: _joined_columns(list(columns)), first, *parts[1:])
-    else:
-        node = Column(Kind.OBJECT, [item for part in parts for item in node_items(part)])
-    parts.clear()
-    return node
-
-
-def _joined_columns(parts: list[Column]) -> Column:
-    first = parts[0]
-    kind, steps = first.kind, first.steps
-    arrays: list[Any] = []
-    for part in parts:  # what `Column.matches` says, without a call for each part
-        data = part.data if part.rows is None else part.values()
-        if part.kind is not kind or kind is Kind.OBJECT or part.steps is not steps:
-            break
-        if arrays and (data.dtype != arrays[0].dtype or data.shape[1:] != arrays[0].shape[1:]):
-            break
-        arrays.append(data)
-    if len(arrays) < len(parts):
-        return Column(Kind.OBJECT, [item for part in parts for item in part.items()])
-    total = sum(map(len, arrays))
-    if total * first.itemsize < _LARGE:
-        return Column(kind, np.concatenate(arrays), None, steps)
-    data = np.empty((total, *arrays[0].shape[1:]), arrays[0].dtype)
-    parts.clear()
-    arrays.reverse()
-    start = 0
-    del first, part
-    while arrays:
-        array = arrays.pop()
-        data[start : start + len(array)] = array
-        start += len(array)
-    return Column(kind, data, None, steps)
+def _rows_of(node: Node, rows: IntArray) -> Node:
+    """A copy of some rows of a node whose columns are compact."""
+    if type(node) is Column and node.kind is not Kind.OBJECT:
+        return Column(node.kind, node.data[rows], None, node.steps)
+    return map_node(lambda column: column.take(rows).compact(), node)
 
 
 def _end_flags(codes: Codes, done: Node) -> dict[str, Column]:

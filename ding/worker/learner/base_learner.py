@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from itertools import count
 from operator import attrgetter
@@ -392,9 +391,11 @@ class BaseLearner(Configurable):
             self._log.close()
 
     def __del__(self) -> None:
-        # At interpreter exit, modules may be gone already; an error cannot reach a caller.
-        with contextlib.suppress(Exception):
+        # At interpreter exit, modules such as `contextlib` may be gone already; an error cannot reach a caller.
+        try:  # noqa: SIM105
             self.close()
+        except Exception:
+            pass
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the counters, the log that is not shown yet, and the state of the hooks.

@@ -261,6 +261,19 @@ def test_after_a_step_that_was_interrupted_all_envs_are_reset_together(library, 
         assert act(manager) == {0: ([10, 0, 1], False), 1: ([11, 0, 1], False)}
 
 
+def test_an_env_whose_first_observation_was_lost_to_an_interrupt_waits_for_a_reset(library, monkeypatch):
+    with launched(2) as manager:
+        for _ in range(2):
+            act(manager)
+        act(manager, 0)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):  # env 0 begins when env 1 steps
+            patch.setattr(manager, "_look_at", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
+            act(manager, 1)
+        assert shown(manager) == {1: [11, 1, 0]}
+        manager.reset({0: None})
+        assert shown(manager) == {0: [10, 2, 0], 1: [11, 1, 0]}
+
+
 @pytest.mark.parametrize("batch_size, ends", [(3, False), (3, True), (2, False)])
 def test_the_calls_of_a_step_do_not_grow_with_the_envs(library, batch_size, ends):
     def calls(factor):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import pathlib
+import tracemalloc
 from functools import partial
 
 import gymnasium
@@ -409,6 +410,44 @@ def test_a_vector_env_that_is_refused_is_closed_and_a_wrong_config_makes_none():
     with pytest.raises(ConfigError, match="max_retry = -1 is not allowed"):
         VectorEnvManager({"vector_env": make, "env_num": 1, "max_retry": -1})
     assert len(made) == 1
+
+
+class Pictures(gymnasium.vector.VectorEnv):
+    """Shows one array, which it writes into again; each episode of env 0 has three steps, the others do not end."""
+
+    def __init__(self, num_envs, size=100_000):
+        self.num_envs, self.metadata = num_envs, {"autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP}
+        self.single_observation_space = gymnasium.spaces.Box(0, 255, (size,), np.uint8)
+        self.single_action_space = gymnasium.spaces.Discrete(2)
+        self.shown, self.step_count, self.flags = np.zeros((num_envs, size), np.uint8), 0, np.zeros(num_envs, bool)
+
+    def reset(self, *, seed=None, options=None):
+        return self.shown, {}
+
+    def step(self, actions):
+        self.step_count += 1
+        self.shown += 1
+        ended = self.flags.copy()
+        ended[0] = self.step_count % 4 == 3
+        return self.shown, np.zeros(self.num_envs), ended, self.flags, {}
+
+
+def test_an_observation_is_copied_once_for_the_step_and_again_only_for_a_policy_that_sees_other_envs():
+    with VectorEnvManager({"vector_env": Pictures, "env_num": 8}) as manager:
+        manager.launch()
+        vector, ready, copies = manager._vector, manager.ready_block(), []
+        for _ in range(8):
+            actions = np.zeros((len(ready.env_ids), 1), np.int64)
+            tracemalloc.start()
+            step = manager.step_block(actions, ready.env_ids)
+            ready = manager.ready_block()
+            copies.append(tracemalloc.get_traced_memory()[1] / vector.shown[0].nbytes)
+            tracemalloc.stop()
+            assert (step.ready is not None) is (ready.obs is step.obs)
+            assert not np.shares_memory(step.obs.data, vector.shown)
+            assert (step.obs.data == vector.step_count % 256).all() and (ready.obs.data == vector.shown[0, 0]).all()
+        # In the third step env 0 ends, so that 8 return and 7 wait; it sits out the fourth.
+        assert [round(count) for count in copies] == [8, 8, 8 + 7, 7 + 8] * 2
 
 
 def test_a_state_keeps_counts_and_begins_new_episodes():

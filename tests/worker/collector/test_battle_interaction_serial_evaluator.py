@@ -210,7 +210,7 @@ def test_other_ranks_neither_launch_envs_nor_write_and_are_told_the_result(monke
     monkeypatch.setattr("ding.worker.collector.serial_worker.get_rank", lambda: 1)
     monkeypatch.setattr("ding.worker.collector.serial_worker.get_world_size", lambda: 2)
     monkeypatch.setattr(
-        "ding.worker.collector.serial_evaluator.broadcast_object_list",
+        "ding.worker.collector.base_serial_evaluator.broadcast_object_list",
         lambda objects, src: objects.__setitem__(slice(None), told),
     )
     evaluator, env, _ = build()

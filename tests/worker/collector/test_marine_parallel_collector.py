@@ -13,7 +13,7 @@ from ding.example.goofspiel_selfplay import policy_config
 from ding.utils.config_helper import ConfigError
 from ding.worker.collector import MarineParallelCollector, create_parallel_collector, get_parallel_collector_cls
 from ding.worker.collector.marine_parallel_collector import joint_actions, left_return, result_of
-from ding.worker.collector.policy_watch import PolicyWatch
+from ding.worker.collector.task_collector import PolicyWatch
 from tests.worker.collector.battles import LateBattleManager, whole
 from tests.worker.collector.marine_fakes import SentByPath, battle_cfg, make, play
 from tests.worker.collector.parallel_fakes import DEADLINE_S, ENVS, GATES, POLICIES, use_watches, weights

@@ -6,8 +6,7 @@ import torch
 from ding.worker.collector.actor import SoloActor
 from ding.worker.collector.base_serial_evaluator import VectorEvalMonitor
 from ding.worker.collector.batch import PlayerOutputs, StackedOutput
-from ding.worker.collector.episode_evaluator import EpisodeRecorder
-from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
+from ding.worker.collector.interaction_serial_evaluator import EpisodeRecorder, InteractionSerialEvaluator
 from ding.worker.collector.players import BattleActor
 from ding.worker.collector.rollout import Rollout
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector

@@ -14,7 +14,7 @@ from easydict import EasyDict
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples
 from ding.utils.registry_factory import LEARNER_REGISTRY
-from ding.worker.learner import BaseLearner, LearnerHook, add_learner_hook, create_learner
+from ding.worker.learner import BaseLearner, LearnerHook, add_learner_hook, base_learner, create_learner
 from ding.worker.learner.base_learner import BatchSource
 from tests.same_state import through_bytes
 from tests.worker.learner.fakes import FakePolicy, RecordingWriter, learner_cfg, make_learner
@@ -482,6 +482,14 @@ def test_close_closes_the_writer_that_the_learner_made(monkeypatch):
 def test_a_learner_that_was_never_whole_ends_quietly():
     learner = BaseLearner.__new__(BaseLearner)
     learner.close()
+    learner.__del__()
+
+
+def test_a_learner_ends_quietly_when_its_modules_are_gone(monkeypatch):
+    learner = make_learner()
+    for name in [name for name in vars(base_learner) if not name.startswith("__")]:
+        monkeypatch.setattr(base_learner, name, None)
+    learner._log = None.__class__  # has no close
     learner.__del__()
 
 
