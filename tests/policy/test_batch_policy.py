@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from ding.model import model_wrap
 from ding.policy import BatchPolicy
 from ding.policy.command_mode_policy_instance import EpsCommandModePolicy
 from ding.policy.dqn import DQNPolicy
@@ -135,3 +136,16 @@ def test_recurrent_states_are_split_whether_they_are_stacked_or_not():
             {"action": torch.tensor([5]), "prev_state": {"h": torch.tensor([2.0])}},
         ]
     )
+
+
+def test_a_model_that_returns_a_bare_tensor_is_named():
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return x.sum(-1)
+
+    policy = make()
+    policy._collect_model = model_wrap(Net(), "base")
+    policy._act_collect = lambda obs, env_ids, eps: policy._forward_batch(policy._collect_model, obs)
+    assert policy.collect_mode.forward({3: torch.ones(3)}, eps=0.0) == {3: torch.tensor([3.0])}
+    with pytest.raises(KeyError, match=r"returned tensor\(\[0.\]\) for env 0; it must return {env_id: {'action'"):
+        collected(policy)
