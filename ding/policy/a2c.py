@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.actor_critic import ACTION_KINDS, ActorCriticPolicy
-from ding.policy.modes import plain_transition
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.ppo import normalised
 from ding.policy.settings import COMPATIBLE
@@ -52,6 +52,7 @@ class A2CPolicy(ActorCriticPolicy):
         },
         ActorCriticPolicy.settings,
     )
+    _output_keys: Sequence[str] = ("action", "value")
 
     def _monitor_vars_learn(self) -> list[str]:
         names = ["policy_loss", "value_loss", "entropy_loss", "adv_abs_max", "grad_norm"]
@@ -90,15 +91,4 @@ class A2CPolicy(ActorCriticPolicy):
             "entropy_loss": loss.entropy_loss.item(),
             "adv_abs_max": adv.abs().max().item(),
             "grad_norm": grad_norm.item(),
-        }
-
-    @plain_transition("action", "value")
-    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
-        return {
-            "obs": obs,
-            "next_obs": timestep.obs,
-            "action": policy_output["action"],
-            "value": policy_output["value"],
-            "reward": timestep.reward,
-            "done": timestep.done,
         }

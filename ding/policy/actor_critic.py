@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import batch_observations, drop_column, flag_column, is_end, set_columns, stack_column
-from ding.policy.modes import accepts_pieces, plain_transition
+from ding.policy.modes import accepts_pieces
 from ding.policy.settings import setting
 from ding.rl_utils.adder import get_train_sample
 from ding.rl_utils.gae import gae, gae_data
@@ -102,10 +102,6 @@ class StochasticPolicy(BatchPolicy):
     The config of a subclass may have `action_space`; the default is 'discrete'.
     """
 
-    # Keyword arguments of the model's forward when collecting and evaluating.
-    _collect_kwargs: ClassVar[Mapping[str, Any]] = {}
-    _eval_kwargs: ClassVar[Mapping[str, Any]] = {}
-
     @property
     def _kind(self) -> ActionKind:
         return ACTION_KINDS[setting(self._cfg, "action_space", "discrete")]
@@ -134,17 +130,9 @@ class StochasticPolicy(BatchPolicy):
         self._collect_model = model_wrap(self._model, wrapper_name=self._kind.collect_wrapper)
         self._collect_model.reset()
 
-    def _act_collect(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
-        """Sample an action for each env; its output has `action` and the outputs of the model."""
-        return self._forward_batch(self._collect_model, obs, **self._collect_kwargs)
-
     def _init_eval(self) -> None:
         self._eval_model = model_wrap(self._model, wrapper_name=self._kind.eval_wrapper)
         self._eval_model.reset()
-
-    def _act_eval(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
-        """Take the most likely action, or the mean of a continuous one; the output has `action` and `logit`."""
-        return self._forward_batch(self._eval_model, obs, **self._eval_kwargs)
 
 
 class ActorCriticPolicy(StochasticPolicy):
@@ -174,6 +162,7 @@ class ActorCriticPolicy(StochasticPolicy):
     _optional_parts: ClassVar[tuple[str, ...]] = ("value_norm", "lr_scheduler")
     _collect_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor_critic"}
     _eval_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor"}
+    _output_keys: Sequence[str] = ("action", "logit", "value")
     # Whether samples have `next_obs` even if it is not needed to recompute their advantages.
     _keeps_next_obs: ClassVar[bool] = True
 
@@ -206,18 +195,6 @@ class ActorCriticPolicy(StochasticPolicy):
         return {"value_norm": self._running_mean_std} if self._value_norm else {}
 
     # --- collect ---
-
-    @plain_transition("action", "logit", "value")
-    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
-        return {
-            "obs": obs,
-            "next_obs": timestep.obs,
-            "action": policy_output["action"],
-            "logit": policy_output["logit"],
-            "value": policy_output["value"],
-            "reward": timestep.reward,
-            "done": timestep.done,
-        }
 
     @accepts_pieces
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:

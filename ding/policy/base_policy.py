@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any, ClassVar
 
@@ -14,8 +14,10 @@ from torch import nn
 
 from ding.model.common.utils import create_model
 from ding.policy import modes
+from ding.policy.modes import accepts_pieces, plain_transition
 from ding.policy.settings import GLOSSARY, check_settings, setting
 from ding.policy.steps import PolicySteps, act_by_env
+from ding.rl_utils.adder import get_train_sample
 from ding.torch_utils.mixed_precision import AUTOCAST_TYPES, MixedPrecision, compile_model, compile_option
 from ding.utils.batch_methods import adapts_batch
 from ding.utils.config_helper import ConfigError, Configurable, Setting, Settings, boolean, integer, one_of, settings_of
@@ -383,13 +385,19 @@ class Policy(PolicySteps, Configurable, ABC):
 class BatchPolicy(Policy):
     """A policy that acts on stacked observations, without a dict for each env.
 
-    Instead of `_forward_collect` and `_forward_eval` a subclass defines `_act_collect` and `_act_eval`;
-    `_forward_batch` does so with a wrapped model. A class that overrides `_forward_collect` or `_forward_eval`
-    nevertheless is called with dicts.
+    `_act_collect` and `_act_eval`, which forward `_collect_model` and `_eval_model`, take the place of
+    `_forward_collect` and `_forward_eval`. A class that overrides one of the latter is nevertheless called with dicts.
+    Train samples are plain transitions.
     """
 
-    @abstractmethod
-    def _act_collect(self, obs: Any, env_ids: list[int], *args: Any, **kwargs: Any) -> dict[str, Any]:
+    # Keyword arguments of the model's forward when collecting and evaluating.
+    _collect_kwargs: ClassVar[Mapping[str, Any]] = {}
+    _eval_kwargs: ClassVar[Mapping[str, Any]] = {}
+    # What transitions hold of the output, and whether they hold the next observation.
+    _output_keys: Sequence[str] = ("action",)
+    _records_next_obs: ClassVar[bool] = True
+
+    def _act_collect(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
         """Act with exploration.
 
         Args:
@@ -399,10 +407,11 @@ class BatchPolicy(Policy):
         Returns:
             `action` and whatever transitions need, in tensors [E, ...] on the CPU, or nested dicts and lists of them.
         """
+        return self._forward_batch(self._collect_model, obs, **self._collect_kwargs)
 
-    @abstractmethod
-    def _act_eval(self, obs: Any, env_ids: list[int], *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def _act_eval(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
         """Act greedily; arguments and result as in `_act_collect`."""
+        return self._forward_batch(self._eval_model, obs, **self._eval_kwargs)
 
     @adapts_batch("_act_collect")
     def _forward_collect(self, data: dict[int, Any], *args: Any, **kwargs: Any) -> dict[int, Any]:
@@ -413,6 +422,16 @@ class BatchPolicy(Policy):
     def _forward_eval(self, data: dict[int, Any], *args: Any, **kwargs: Any) -> dict[int, Any]:
         """`_act_eval` on `{env_id: obs}`."""
         return act_by_env(self._act_eval, data, *args, **kwargs)
+
+    @plain_transition(attribute="_output_keys")
+    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
+        next_obs = {"next_obs": timestep.obs} if self._records_next_obs else {}
+        output = {key: policy_output[key] for key in self._output_keys}
+        return {"obs": obs, **next_obs, **output, "reward": timestep.reward, "done": timestep.done}
+
+    @accepts_pieces
+    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return get_train_sample(transitions, self._unroll_len)
 
 
 class CommandModePolicy(Policy):

@@ -15,9 +15,7 @@ from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.dqn import head_actions
-from ding.policy.modes import accepts_pieces, plain_transition
 from ding.policy.settings import positive
-from ding.rl_utils.adder import get_train_sample
 from ding.torch_utils.data_helper import to_device
 from ding.utils.config_helper import Setting, Settings, anything, boolean, integer, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -179,27 +177,9 @@ class BehaviourCloningPolicy(BatchPolicy):
             settings["sigma"] = self._cfg.collect.noise_sigma if sigma is None else sigma
         return self._forward_batch(self._collect_model, obs, **settings)
 
-    @plain_transition("action")
-    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
-        return {
-            "obs": obs,
-            "next_obs": timestep.obs,
-            "action": policy_output["action"],
-            "reward": timestep.reward,
-            "done": timestep.done,
-        }
-
-    @accepts_pieces
-    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return get_train_sample(transitions, self._unroll_len)
-
     def _init_eval(self) -> None:
         self._eval_model = self._wrap()
         self._eval_model.reset()
-
-    def _act_eval(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
-        """Take the most likely action, or the mean of a Gaussian; discrete outputs also have `logit`."""
-        return self._forward_batch(self._eval_model, obs)
 
 
 def _make_optimizer(model: nn.Module, learn: Mapping[str, Any]) -> torch.optim.Optimizer:

@@ -180,7 +180,7 @@ class DDPGPolicy(QActorCriticPolicy):
     # --- collect and eval ---
 
     @property
-    def _output_keys(self) -> tuple[str, ...]:
+    def _output_keys(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("action", "logit") if self._is_hybrid else ("action",)
 
     def _init_collect(self) -> None:
@@ -203,13 +203,9 @@ class DDPGPolicy(QActorCriticPolicy):
         `action_args`.
         """
         kwargs: dict[str, Any] = {"eps": eps} if self._is_hybrid else {}
-        return self._forward_batch(self._collect_model, obs, mode="compute_actor", **kwargs)
+        return self._forward_batch(self._collect_model, obs, **self._collect_kwargs, **kwargs)
 
     def _init_eval(self) -> None:
         wrapper = "hybrid_argmax_sample" if self._is_hybrid else "base"
         self._eval_model = model_wrap(self._model, wrapper_name=wrapper)
         self._eval_model.reset()
-
-    def _act_eval(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
-        """Act without noise, with the most likely type of a hybrid action; output as in `_act_collect`."""
-        return self._forward_batch(self._eval_model, obs, mode="compute_actor")

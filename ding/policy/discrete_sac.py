@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -36,6 +37,7 @@ class DiscreteSACPolicy(SoftActorCriticPolicy):
     """
 
     settings: ClassVar[Settings] = Settings({"type": "discrete_sac"}, SoftActorCriticPolicy.settings)
+    _output_keys: Sequence[str] = ("action", "logit")
     has_discrete_actions: ClassVar[bool | None] = True
     model_type: ClassVar[tuple[str, str]] = ("discrete_qac", "ding.model.template.qac")
 
@@ -85,22 +87,14 @@ class DiscreteSACPolicy(SoftActorCriticPolicy):
 
     # --- collect and eval ---
 
-    @property
-    def _output_keys(self) -> tuple[str, ...]:
-        return ("action", "logit")
-
     def _init_collect(self) -> None:
         self._collect_model = model_wrap(self._model, wrapper_name="eps_greedy_multinomial_sample")
         self._collect_model.reset()
 
     def _act_collect(self, obs: Any, env_ids: list[int], eps: float = 0.0) -> dict[str, Any]:
         """Sample an action, or a uniform one with probability `eps`; returns `action` [1] and `logit` [N] per env."""
-        return self._forward_batch(self._collect_model, obs, mode="compute_actor", eps=eps)
+        return self._forward_batch(self._collect_model, obs, eps=eps, **self._collect_kwargs)
 
     def _init_eval(self) -> None:
         self._eval_model = model_wrap(self._model, wrapper_name="argmax_sample")
         self._eval_model.reset()
-
-    def _act_eval(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
-        """Take the most likely action; output as in `_act_collect`."""
-        return self._forward_batch(self._eval_model, obs, mode="compute_actor")

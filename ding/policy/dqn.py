@@ -15,7 +15,7 @@ from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import default_preprocess_learn, linear_lr_scheduler, set_noise_mode
-from ding.policy.modes import accepts_pieces, plain_transition
+from ding.policy.modes import accepts_pieces
 from ding.policy.settings import setting
 from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
 from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error
@@ -247,21 +247,13 @@ class DQNPolicy(BatchPolicy):
         self._collect_model = model_wrap(self._model, wrapper_name="eps_greedy_sample")
         self._collect_model.reset()
 
-    def _act_collect(self, obs: Any, env_ids: list[int], eps: float) -> dict[str, Any]:
+    def _act_collect(  # type: ignore[override]
+        self, obs: Any, env_ids: list[int], eps: float
+    ) -> dict[str, Any]:
         """Act epsilon-greedily; returns per env `action` [1] int64 and `logit` [N] (multi-discrete: tuples)."""
         if self._cfg.noisy_net:
             set_noise_mode(self._model, True)
-        return self._forward_batch(self._collect_model, obs, eps=eps)
-
-    @plain_transition("action")
-    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
-        return {
-            "obs": obs,
-            "next_obs": timestep.obs,
-            "action": policy_output["action"],
-            "reward": timestep.reward,
-            "done": timestep.done,
-        }
+        return self._forward_batch(self._collect_model, obs, eps=eps, **self._collect_kwargs)
 
     @accepts_pieces
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ import torch
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.actor_critic import ACTION_KINDS, StochasticPolicy
 from ding.policy.common_utils import is_end, set_columns, stack_column
-from ding.policy.modes import accepts_pieces, plain_transition
+from ding.policy.modes import accepts_pieces
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.settings import COMPATIBLE
 from ding.rl_utils.adder import get_train_sample
@@ -38,6 +38,7 @@ class EpisodePolicy(StochasticPolicy):
         },
         StochasticPolicy.settings,
     )
+    _records_next_obs: ClassVar[bool] = False
 
     def default_model(self) -> tuple[str, list[str]]:
         return "pg", ["ding.model.template.pg"]
@@ -126,15 +127,6 @@ class PGPolicy(EpisodePolicy):
         names = self._monitor_vars_learn()[1:]
         cur_lr = self._optimizer.param_groups[0]["lr"]
         return [{"cur_lr": cur_lr, **dict(zip(names, row, strict=True))} for row in torch.stack(steps).tolist()]
-
-    @plain_transition("action")
-    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
-        return {
-            "obs": obs,
-            "action": policy_output["action"],
-            "reward": timestep.reward,
-            "done": timestep.done,
-        }
 
     def _init_eval(self) -> None:
         kind = ACTION_KINDS[self._cfg.action_space]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
 from ding.model.wrapper.model_wrappers import model_wrap
-from ding.policy.modes import plain_transition
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.pg import EpisodePolicy
 from ding.policy.ppo import initialise_actor_critic
@@ -54,6 +54,7 @@ class PPOPGPolicy(EpisodePolicy):
         },
         EpisodePolicy.settings,
     )
+    _output_keys: Sequence[str] = ("action", "logit")
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
         if learns and self._cfg.learn.ppo_param_init:  # before rank 0 broadcasts its parameters
@@ -101,13 +102,3 @@ class PPOPGPolicy(EpisodePolicy):
         names = self._monitor_vars_learn()[1:]
         cur_lr = self._optimizer.param_groups[0]["lr"]
         return [{"cur_lr": cur_lr, **dict(zip(names, row, strict=True))} for row in torch.stack(steps).tolist()]
-
-    @plain_transition("action", "logit")
-    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
-        return {
-            "obs": obs,
-            "action": policy_output["action"],
-            "logit": policy_output["logit"],
-            "reward": timestep.reward,
-            "done": timestep.done,
-        }

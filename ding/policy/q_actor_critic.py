@@ -13,8 +13,6 @@ from torch import Tensor
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import default_preprocess_learn
-from ding.policy.modes import accepts_pieces, plain_transition
-from ding.rl_utils.adder import get_train_sample
 from ding.rl_utils.td import v_1step_td_data, v_1step_td_error
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean
 
@@ -52,6 +50,8 @@ class QActorCriticPolicy(BatchPolicy):
     # Keys of samples, in addition to `_output_keys` and importance weights.
     learn_keys: ClassVar[tuple[str, ...]] = ("obs", "next_obs", "reward", "done", "terminated", "weight")
     uses_nstep: ClassVar[bool] = False
+    _collect_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor"}
+    _eval_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor"}
     # The norm at which the gradients of actor and critic are clipped.
     _max_grad_norm: ClassVar[float] = math.inf
 
@@ -60,11 +60,6 @@ class QActorCriticPolicy(BatchPolicy):
             raise ConfigError("policy.multi_agent = True needs a model of your own: set policy.model.type or pass one")
         model_type, module = self.model_type
         return model_type, [module]
-
-    @property
-    def _output_keys(self) -> tuple[str, ...]:
-        """Keys of the policy output that transitions keep."""
-        return ("action",)
 
     @property
     def _has_twin_critic(self) -> bool:
@@ -152,22 +147,6 @@ class QActorCriticPolicy(BatchPolicy):
 
     def _learn_parts(self) -> dict[str, Any]:
         return {"model": self._learn_model, "target_model": self._target_model, **self._optimizers()}
-
-    # --- collect ---
-
-    @plain_transition(attribute="_output_keys")
-    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
-        return {
-            "obs": obs,
-            "next_obs": timestep.obs,
-            **{key: policy_output[key] for key in self._output_keys},
-            "reward": timestep.reward,
-            "done": timestep.done,
-        }
-
-    @accepts_pieces
-    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return get_train_sample(transitions, self._unroll_len)
 
 
 def q_values(output: Mapping[str, Any]) -> list[Tensor]:

@@ -14,7 +14,7 @@ from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import flag_column
-from ding.policy.modes import accepts_pieces, plain_transition
+from ding.policy.modes import accepts_pieces
 from ding.policy.sequence_data import collate_sequences, map_tensors
 from ding.rl_utils.adder import append_null_steps, get_nstep_return_data, get_train_sample
 from ding.rl_utils.returns import bootstrap_mask
@@ -94,6 +94,8 @@ class R2D2Policy(BatchPolicy):
         BatchPolicy.settings,
     )
     learns_from_sequences: ClassVar[bool] = True
+    _output_keys: Sequence[str] = ("action", "prev_state")
+    _records_next_obs: ClassVar[bool] = False
     has_discrete_actions: ClassVar[bool | None] = True
 
     def default_model(self) -> tuple[str, list[str]]:
@@ -245,22 +247,14 @@ class R2D2Policy(BatchPolicy):
         self._collect_model = model_wrap(states, wrapper_name="eps_greedy_sample")
         self._collect_model.reset()
 
-    def _act_collect(self, obs: Any, env_ids: list[int], eps: float) -> dict[str, Any]:
+    def _act_collect(  # type: ignore[override]
+        self, obs: Any, env_ids: list[int], eps: float
+    ) -> dict[str, Any]:
         """Act epsilon-greedily; returns per env `action` [1], `logit` [N] and `prev_state`, the previous state."""
         return self._forward_batch(self._collect_model, obs, "obs", data_id=env_ids, inference=True, eps=eps)
 
     def _reset_collect(self, data_id: list[int] | None = None) -> None:
         self._collect_model.reset(data_id=data_id)
-
-    @plain_transition("action", "prev_state")
-    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
-        return {
-            "obs": obs,
-            "action": policy_output["action"],
-            "prev_state": policy_output["prev_state"],
-            "reward": timestep.reward,
-            "done": timestep.done,
-        }
 
     @accepts_pieces
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from ding.policy.actor_critic import StochasticPolicy
-from ding.policy.modes import accepts_pieces, plain_transition
+from ding.policy.modes import accepts_pieces
 from ding.policy.sequence_data import collate_sequences
 from ding.rl_utils.adder import append_null_steps, get_train_sample
 from ding.torch_utils.data_helper import to_device
@@ -43,6 +43,7 @@ class SequenceActorPolicy(StochasticPolicy):
     learns_from_sequences: ClassVar[bool] = True
     _collect_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor"}
     _eval_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor"}
+    _output_keys: Sequence[str] = ("logit", "action")
 
     # --- learn ---
 
@@ -58,17 +59,6 @@ class SequenceActorPolicy(StochasticPolicy):
         return to_device(batch, self._device) if self._cuda else batch
 
     # --- collect ---
-
-    @plain_transition("action", "logit")
-    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
-        return {
-            "obs": obs,
-            "next_obs": timestep.obs,
-            "logit": policy_output["logit"],
-            "action": policy_output["action"],
-            "reward": timestep.reward,
-            "done": timestep.done,
-        }
 
     @accepts_pieces
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:

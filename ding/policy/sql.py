@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ding.model.wrapper.model_wrappers import model_wrap
-from ding.policy.common_utils import set_noise_mode
 from ding.policy.dqn import DQNPolicy, TDError, legal_logit
 from ding.policy.settings import positive
 from ding.rl_utils.td import q_nstep_sql_td_error, q_nstep_td_data
@@ -62,8 +61,7 @@ class SQLPolicy(DQNPolicy):
         self._collect_model = model_wrap(self._model, wrapper_name="eps_greedy_multinomial_sample")
         self._collect_model.reset()
 
-    def _act_collect(self, obs: Any, env_ids: list[int], eps: float) -> dict[str, Any]:
-        """Sample from softmax(q / alpha), or uniformly with probability `eps`; output as in DQN."""
-        if self._cfg.noisy_net:
-            set_noise_mode(self._model, True)
-        return self._forward_batch(self._collect_model, obs, eps=eps, alpha=self._cfg.learn.alpha)
+    @property
+    def _collect_kwargs(self) -> dict[str, Any]:  # type: ignore[override]
+        """Sample from softmax(q / alpha), or uniformly with probability `eps`."""
+        return {"alpha": self._cfg.learn.alpha}

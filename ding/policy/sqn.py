@@ -13,9 +13,7 @@ from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.dqn import legal_logit, to_numbers
-from ding.policy.modes import accepts_pieces, plain_transition
 from ding.policy.settings import COMPATIBLE, positive
-from ding.rl_utils.adder import get_train_sample
 from ding.rl_utils.returns import weighted_mean
 from ding.rl_utils.td import q_v_1step_td_data, q_v_1step_td_error
 from ding.torch_utils.optimizer_helper import Adam
@@ -170,26 +168,10 @@ class SQNPolicy(BatchPolicy):
         self._collect_model = model_wrap(self._model, wrapper_name="multinomial_sample")
         self._collect_model.reset()
 
-    def _act_collect(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
-        """Sample from softmax(min(q0, q1) / alpha).
-
-        Returns per env `action` [1] int64, `logit` [N] and `q_value`, a pair of [N].
-        """
-        return self._forward_batch(self._collect_model, obs, alpha=self._log_alpha.detach().exp().item())
-
-    @plain_transition("action")
-    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
-        return {
-            "obs": obs,
-            "next_obs": timestep.obs,
-            "action": policy_output["action"],
-            "reward": timestep.reward,
-            "done": timestep.done,
-        }
-
-    @accepts_pieces
-    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return get_train_sample(transitions, self._unroll_len)
+    @property
+    def _collect_kwargs(self) -> dict[str, Any]:  # type: ignore[override]
+        """Sample from softmax(min(q0, q1) / alpha); the output has `action`, `logit` and the pair `q_value`."""
+        return {"alpha": self._log_alpha.detach().exp().item()}
 
     def _state_dict_collect(self) -> dict[str, Any]:
         return {"model": self._collect_model.state_dict(), "log_alpha": self._log_alpha.detach().clone()}
@@ -203,7 +185,3 @@ class SQNPolicy(BatchPolicy):
     def _init_eval(self) -> None:
         self._eval_model = model_wrap(self._model, wrapper_name="argmax_sample")
         self._eval_model.reset()
-
-    def _act_eval(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
-        """Act greedily; output as in `_act_collect`."""
-        return self._forward_batch(self._eval_model, obs)

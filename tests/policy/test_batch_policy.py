@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from ding.model import model_wrap
 from ding.policy import BatchPolicy
 from ding.policy.command_mode_policy_instance import EpsCommandModePolicy
 from ding.policy.dqn import DQNPolicy
+from ding.policy.modes import plain_output_keys
 from ding.utils.batch_methods import batch_method
 from ding.utils.data.collate_fn import default_collate, default_decollate, split_output
-from tests.fakes import FakeManager
+from tests.fakes import FakeManager, Timestep
 from tests.policy.samples import make_config
 from tests.worker.collector.test_plain_transitions import collect
 
@@ -77,12 +79,38 @@ def test_a_forward_changed_later_is_called_with_dicts(monkeypatch):
     assert collected(make()) == expected and len(calls) == 15
 
 
-def test_a_policy_on_batches_must_define_both_methods():
-    class Half(DQNPolicy):
-        _act_eval = BatchPolicy._act_eval
+def test_a_policy_on_batches_acts_with_its_models_and_makes_plain_transitions_by_default():
+    class Bare(BatchPolicy):
+        config = {"type": "bare", "learn": {}, "collect": {}, "eval": {}}
+        _eval_kwargs = {"sign": -1}
 
-    with pytest.raises(TypeError, match="abstract method '?_act_eval"):
-        make(Half)
+        def _init_learn(self):
+            raise AssertionError
+
+        def _init_collect(self):
+            self._collect_model = self._model
+
+        def _init_eval(self):
+            self._eval_model = self._model
+
+        def _forward_learn(self, data):
+            raise AssertionError
+
+    class Net(torch.nn.Module):
+        def forward(self, x, sign=1):
+            return {"action": sign * x.sum(-1)}
+
+    policy = Bare(Bare.default_config(), model=Net(), enable_field=["collect", "eval"])
+    obs = {4: np.ones(3, np.float64), 2: np.zeros(3, np.float64)}
+    assert policy.collect_mode.forward(obs) == {4: {"action": torch.tensor([3.0])}, 2: {"action": torch.tensor([0.0])}}
+    output = policy.eval_mode.forward(obs)[4]
+    assert output == {"action": torch.tensor([-3.0])}
+    step = Timestep(np.zeros(3), 1.0, False, {})
+    transition = policy.collect_mode.process_transition(obs[4], output, step)
+    assert list(transition) == ["obs", "next_obs", "action", "reward", "done"]
+    assert transition["obs"] is obs[4] and transition["next_obs"] is step.obs
+    assert plain_output_keys(policy.collect_mode.process_transition) == ("action",)
+    assert policy.collect_mode.get_train_sample([transition]) == [transition]
 
 
 def test_the_command_mode_of_a_policy_on_batches_knows_that_it_takes_epsilon():
@@ -108,3 +136,16 @@ def test_recurrent_states_are_split_whether_they_are_stacked_or_not():
             {"action": torch.tensor([5]), "prev_state": {"h": torch.tensor([2.0])}},
         ]
     )
+
+
+def test_a_model_that_returns_a_bare_tensor_is_named():
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return x.sum(-1)
+
+    policy = make()
+    policy._collect_model = model_wrap(Net(), "base")
+    policy._act_collect = lambda obs, env_ids, eps: policy._forward_batch(policy._collect_model, obs)
+    assert policy.collect_mode.forward({3: torch.ones(3)}, eps=0.0) == {3: torch.tensor([3.0])}
+    with pytest.raises(KeyError, match=r"returned tensor\(\[0.\]\) for env 0; it must return {env_id: {'action'"):
+        collected(policy)

@@ -240,7 +240,7 @@ def test_collecting_draws_actions_and_evaluating_takes_the_likeliest():
     step = Timestep(torch.rand(3), torch.ones(1), False, {})
     transition = policy.collect_mode.process_transition(obs[0], output[0], step)
     assert list(transition) == ["obs", "next_obs", "logit", "action", "reward", "done"]
-    assert plain_output_keys(policy.collect_mode.process_transition) == ("action", "logit")
+    assert plain_output_keys(policy.collect_mode.process_transition) == ("logit", "action")
 
 
 def test_continuous_actions_have_a_mean_and_a_deviation():

@@ -311,11 +311,14 @@ _DECOLLATE: ByType = ByType(
 )
 
 
-def split_output(output: Mapping[str, Any]) -> list[dict[str, Any]]:
+def split_output(output: Any) -> list[Any]:
     """Split what a policy returned for a batch of E envs into a dict for each; numbers become tensors of shape (1,).
 
-    Recurrent states are stacked like the rest, or a list with the state of each env.
+    Recurrent states are stacked like the rest, or a list with the state of each env. An output that is no dict is
+    split as by `default_decollate`.
     """
+    if not isinstance(output, Mapping):
+        return default_decollate(output)
     return default_decollate(output, [key for key in _STATES if not isinstance(output.get(key), Mapping)])
 
 

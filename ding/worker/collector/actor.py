@@ -12,6 +12,7 @@ import torch
 
 from ding.torch_utils.data_helper import to_ndarray
 from ding.utils.batch_methods import batch_method
+from ding.utils.data.collate_fn import split_output
 from ding.utils.msgpack_helper import can_pack
 from ding.worker.collector.batch import Batch, PolicyOutput, StackedOutput, by_env, has_nan
 
@@ -38,7 +39,10 @@ def output_of(policy: Any, obs: Batch, obs_form: tuple[bool, bool], kwargs: Mapp
     if act is None or stacked is None:
         output: Mapping[int, Any] = policy.forward(obs.seen(*obs_form), **kwargs)
         return output
-    return StackedOutput(act(stacked, obs.env_ids, **kwargs), obs.env_ids)
+    columns = act(stacked, obs.env_ids, **kwargs)
+    if not isinstance(columns, dict):  # such as a bare tensor, of a model of the user's own
+        return dict(zip(obs.env_ids, split_output(columns), strict=True))
+    return StackedOutput(columns, obs.env_ids)
 
 
 class SoloActor:
@@ -187,7 +191,7 @@ def _has_nan(value: Any) -> bool:
 def _action_of(out: Any, env_id: int) -> Any:
     try:
         return out["action"]
-    except (KeyError, TypeError) as e:
+    except (KeyError, IndexError, TypeError) as e:
         raise KeyError(
             f"policy.forward returned {out!r} for env {env_id}; it must return {{env_id: {{'action': ...}}}}"
         ) from e
