@@ -48,7 +48,9 @@ def as_priorities(values: Any) -> FloatArray:
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu().numpy()
     elif not isinstance(values, np.ndarray):
-        values = [v if isinstance(v, float) else _as_float(v) for v in values]
+        values = list(values)
+        if not {float}.issuperset(map(type, values)):  # the usual case, without a step for each
+            values = [v if isinstance(v, float) else _as_float(v) for v in values]
     priorities = np.asarray(values, dtype=np.float64).reshape(-1)
     # `argmin` and `argmax` take a quarter of the time of `min` and `max`, for which numpy sets up a reduction.
     if priorities.size and not (priorities[priorities.argmin()] >= 0 and priorities[priorities.argmax()] < math.inf):

@@ -337,7 +337,7 @@ def append_evaluation(exp_name: str, seed: int, train_iter: int, envstep: int, e
     Its keys are `train_iter`, `env_step`, `seed`, `returns` and `lengths` of the episodes, and `seconds`. Lengths and
     seconds come from `evaluator.last_eval`; both are null if the evaluator does not record it.
     """
-    last = getattr(evaluator, "last_eval", None)
+    last = evaluator.last_eval
     record = {
         "train_iter": train_iter,
         "env_step": envstep,

@@ -22,6 +22,7 @@ from ding.config.checks import value_at
 from ding.config.main_settings import MAIN_SETTINGS
 from ding.entry.run_folder import plain_tree
 from ding.entry.saved_states import FOLDER
+from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.torch_utils.training_guard import Interruption, refuse_nan
 from ding.utils.config_helper import ConfigError, check_values
 from ding.utils.file_helper import sweep_temporary
@@ -235,7 +236,7 @@ class RunStates:
 
     def enable(self, env: Any) -> None:
         """Have an env manager record what its state needs; call it before the launch."""
-        if self._settings is not None and hasattr(env, "enable_states"):
+        if self._settings is not None and isinstance(env, BaseEnvManager):
             env.enable_states(self._settings.trust_pickle)
 
     # ---- saving

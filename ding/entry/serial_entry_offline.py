@@ -170,7 +170,7 @@ def _train(run: SerialRun, loader: DataLoader[Any], max_train_iter: int, evaluat
 
 
 class EpochBatches:
-    """The batches of each epoch in order; calls `end_epoch` of a policy that has it.
+    """The batches of each epoch in order; calls `end_epoch` of the policy.
 
     Args:
         number: the number of epochs.
@@ -181,7 +181,7 @@ class EpochBatches:
 
     def __init__(self, loader: DataLoader[Any], number: int, policy: Any) -> None:
         self._loader, self._number = loader, number
-        self._end_epoch = getattr(policy, "end_epoch", None)
+        self._policy = policy
         self._epoch = self.trained = 0
         self._iterator: Iterator[Any] | None = None
         self._order = self._order_state()
@@ -194,8 +194,7 @@ class EpochBatches:
     def __iter__(self) -> Iterator[Any]:
         while self._epoch < self._number:
             yield from self._iterator or self._begin_epoch()
-            if self._end_epoch is not None:
-                self._end_epoch()
+            self._policy.end_epoch()
             self._epoch, self.trained, self._iterator = self._epoch + 1, 0, None
 
     def _begin_epoch(self) -> Iterator[Any]:

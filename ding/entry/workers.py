@@ -19,7 +19,7 @@ from ding.entry.run_folder import BEST, RunFolder
 from ding.entry.run_state import RunStates
 from ding.entry.utils import random_collect
 from ding.envs.env.base_env import get_vec_env_setting
-from ding.envs.env_manager.base_env_manager import create_env_manager
+from ding.envs.env_manager.base_env_manager import BaseEnvManager, create_env_manager
 from ding.policy.base_policy import Policy, create_policy
 from ding.torch_utils.thread_count import fitting_threads
 from ding.utils.default_helper import derive_seed, set_pkg_seed
@@ -104,7 +104,7 @@ class SerialRun:
     def _keep_best(self) -> None:
         """Make sure that only a better checkpoint replaces the best one in the folder."""
         best = os.path.join(self.cfg.exp_name, "ckpt", BEST)
-        if get_rank() == 0 and os.path.exists(best) and hasattr(self.evaluator, "note_best"):
+        if get_rank() == 0 and os.path.exists(best):
             returns = [line["returns"] for line in RunFolder(self.cfg.exp_name).evaluations() if line["returns"]]
             for evaluated in returns:
                 self.evaluator.note_best(float(np.mean(evaluated)))
@@ -115,7 +115,7 @@ class SerialRun:
         Each rank has its own statistics; the checkpoint has those of rank 0.
         """
         env = self.collector_env
-        if hasattr(env, "sync_normalization"):
+        if isinstance(env, BaseEnvManager):  # one of another package has its own way
             env.sync_normalization()
             state = env.normalization_state()
             if state:
@@ -137,8 +137,8 @@ class SerialRun:
         if self.writer is not None:
             self.writer.flush()
         reached = mean_return(self.eval_info)
-        lengths = getattr(getattr(self.evaluator, "last_eval", None), "lengths", None)
-        mean_length = float(np.mean(lengths)) if lengths is not None and len(lengths) else None
+        last = self.evaluator.last_eval
+        mean_length = None if last is None or not len(last.lengths) else float(np.mean(last.lengths))
         self.progress.evaluated(reached, train_iter, envstep, mean_length, self._learned())
         self.stop = bool(stop)
         if reached > self.best_return:
@@ -303,7 +303,7 @@ def check_fits_env(policy: Policy, env: Any, model: Any) -> None:
 
 def normalize_as_trained(env: Any, state: Any) -> None:
     """Have the envs of a manager normalize with the fixed statistics `state` of a training, if any."""
-    if state and hasattr(env, "load_normalization") and not env.closed:
+    if state and isinstance(env, BaseEnvManager) and not env.closed:
         env.load_normalization(state, is_frozen=True)
 
 

@@ -327,6 +327,9 @@ class Policy(PolicySteps, Configurable, ABC):
     def _reset_eval(self, data_id: list[int] | None = None) -> None:  # noqa: B027 overriding it is optional
         """Reset the state of the envs `data_id` (None: all); does nothing by default."""
 
+    def end_epoch(self) -> None:  # noqa: B027 overriding it is optional
+        """Called after each epoch of offline training; does nothing by default."""
+
     def default_model(self) -> tuple[str, list[str]]:
         """`(registered model type, modules to import for it)`.
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from ding.entry.progress import ParallelProgressLine, ProgressLine, append_evaluation, mean_return, write_result
+from ding.worker.collector.base_serial_evaluator import ISerialEvaluator
 from ding.worker.coordinator.run_state import Progress
 
 
@@ -44,9 +45,11 @@ def test_each_evaluation_is_one_json_line(tmp_path):
     assert lines(tmp_path / "eval.jsonl") == [{"train_iter": 0, **expected}, {"train_iter": 3, **expected}]
 
 
-@pytest.mark.parametrize("evaluator", [object(), type("E", (), {"last_eval": None})()])
-def test_an_evaluator_without_records_leaves_lengths_null(tmp_path, evaluator):
-    append_evaluation(str(tmp_path), 7, 3, 40, evaluator, {"eval_episode_return": [np.float32(1.5), np.array([2.0])]})
+def test_an_evaluator_without_records_leaves_lengths_null(tmp_path):
+    class Own(ISerialEvaluator):
+        __init__ = reset = reset_env = reset_policy = close = should_eval = eval = lambda self: None
+
+    append_evaluation(str(tmp_path), 7, 3, 40, Own(), {"eval_episode_return": [np.float32(1.5), np.array([2.0])]})
     assert lines(tmp_path / "eval.jsonl") == [
         {"train_iter": 3, "env_step": 40, "seed": 7, "returns": [1.5, [2.0]], "lengths": None, "seconds": None}
     ]

@@ -27,7 +27,16 @@ _NOT_IN_TENSORBOARD = ("train_iter", "each_reward")
 
 
 class ISerialEvaluator(Configurable, ABC):
-    """Measures how good a policy is, in this process."""
+    """Measures how good a policy is, in this process.
+
+    Attributes:
+        last_eval: the `EvalRecord` of the newest evaluation; None before the first, or if the evaluator keeps none.
+    """
+
+    last_eval: Any = None
+
+    def note_best(self, mean_return: float) -> None:  # noqa: B027 overriding it is optional
+        """Save only checkpoints of a better mean return than this one; does nothing by default."""
 
     @abstractmethod
     def reset_env(self, _env: Any = None) -> None:
