@@ -19,13 +19,16 @@ import numpy as np
 from easydict import EasyDict
 
 from ding.envs.common.gym_compat import library_of
-from ding.envs.env_manager.block import DictBlocks
-from ding.envs.env_manager.data_formats import StackedFormat
-from ding.envs.env_manager.env_seeds import EnvSeeds, Seeds
+from ding.envs.env_manager.block import DictBlocks, StackedFormat
 from ding.envs.env_manager.env_state import (
+    ENV_CALLS,
     RECENT,
+    EnvSeeds,
     EpisodeLog,
+    Normalization,
     Restored,
+    Seeds,
+    attribute_of,
     copy_of,
     is_equal,
     load_space_state,
@@ -33,7 +36,6 @@ from ding.envs.env_manager.env_state import (
     save_env,
     space_state,
 )
-from ding.envs.env_manager.normalization import ENV_CALLS, Normalization, attribute_of
 from ding.utils.config_helper import (
     NO_DEFAULT,
     Configurable,
@@ -641,7 +643,7 @@ class BaseEnvManager(DictBlocks, Configurable):
             obs = self._attempt_reset(env_id)
         except Exception as e:
             obs = self._reset_again(env_id, e)
-        self._seeds.count_episode(env_id)
+        self._seeds.set_episode(env_id, self._seeds.next_episode(env_id) + 1)
         self._episodes[env_id] += 1
         self._ready_obs[env_id] = obs
         if self._env_replay_path is not None:
@@ -774,7 +776,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         reset, param, timeout = self._envs[env_id].reset, self._reset_param[env_id] or {}, self._reset_timeout
         log = self._logs.get(env_id)
         if log is not None:
-            log.prepare(self._envs[env_id], *self._seeds.in_force(env_id))
+            log.prepare(self._envs[env_id], self._seeds.current(env_id))
         obs = reset(**param) if timeout is None else call_with_timeout(timeout, "reset_timeout", reset, **param)
         if log is not None:
             self._recent[env_id] = log.begin(self._envs[env_id], param)

@@ -15,8 +15,7 @@ from ding.envs.common.gym_compat import spaces_like
 from ding.envs.env.gymnasium_spaces import float32_space, reward_space_of
 from ding.envs.env_manager.base_env_manager import DONE, NEED_RESET, RESET, RUN, BaseEnvManager, ResetParam
 from ding.envs.env_manager.block import NO_ENVS, TOLD, BlockStep, BoolArray, InfoColumns, Ready, end_codes, no_step
-from ding.envs.env_manager.env_seeds import Seeds
-from ding.envs.env_manager.env_state import Restored
+from ding.envs.env_manager.env_state import Restored, Seeds
 from ding.utils.config_helper import ConfigError, Setting, Settings, check_values, instance_of, integer, settings_of
 from ding.utils.data.samples import Column, IntArray, Kind, Node, columns_of, map_node, node_rows
 
