@@ -19,7 +19,7 @@ import numpy as np
 from easydict import EasyDict
 
 from ding.envs.common.gym_compat import library_of
-from ding.envs.env_manager.block import DictBlocks, StackedFormat
+from ding.envs.env_manager.block import DictBlocks, StackedFormat, is_done
 from ding.envs.env_manager.env_state import (
     ENV_CALLS,
     RECENT,
@@ -404,35 +404,34 @@ class BaseEnvManager(DictBlocks, Configurable):
         self.version += 1
         timesteps: dict[int, Any] = {}
         self._timesteps = timesteps
-        if self._recent:
+        self.moves[... if len(actions) == self._env_num else list(actions)] += 1
+        envs, ready_obs, timeout, recent = self._envs, self._ready_obs, self._step_timeout, self._recent
+        if recent:
             self._compact_logs()
         try:
-            self._step_each(actions, timesteps)
-        finally:
-            moved = ... if len(timesteps) == self._env_num else list(actions)[: len(timesteps) + 1]
-            self.moves[moved] += 1
+            for env_id, action in actions.items():
+                step = envs[env_id].step
+                if recent:  # what `EpisodeLog.act` does, at half of its cost
+                    recent[env_id].append(action.copy() if type(action) is np.ndarray else copy_of(action))
+                try:
+                    timestep = (
+                        step(action) if timeout is None else call_with_timeout(timeout, "step_timeout", step, action)
+                    )
+                except Exception as e:
+                    timestep = self._step_again(env_id, action, e)
+                try:
+                    done = timestep.done
+                except AttributeError:
+                    raise no_timestep(envs[env_id], timestep) from None
+                if done is not False and is_done(done):
+                    timestep = self._end_episode(env_id, timestep)
+                else:
+                    ready_obs[env_id] = timestep.obs
+                timesteps[env_id] = timestep
+        except BaseException:
+            self.moves[list(actions)[len(timesteps) + 1 :]] -= 1  # those that the turn did not come to
+            raise
         return timesteps
-
-    def _step_each(self, actions: Mapping[int, Any], timesteps: dict[int, Any]) -> None:
-        """Act in the envs of `actions`, and add their timesteps to `timesteps`."""
-        envs, ready_obs, timeout, recent = self._envs, self._ready_obs, self._step_timeout, self._recent
-        for env_id, action in actions.items():
-            step = envs[env_id].step
-            if recent:  # what `EpisodeLog.act` does, at half of its cost
-                recent[env_id].append(action.copy() if type(action) is np.ndarray else copy_of(action))
-            try:
-                timestep = step(action) if timeout is None else call_with_timeout(timeout, "step_timeout", step, action)
-            except Exception as e:
-                timestep = self._step_again(env_id, action, e)
-            try:
-                done = timestep.done
-            except AttributeError:
-                raise no_timestep(envs[env_id], timestep) from None
-            if done is not False and is_done(done):
-                timestep = self._end_episode(env_id, timestep)
-            else:
-                ready_obs[env_id] = timestep.obs
-            timesteps[env_id] = timestep
 
     step_block = DictBlocks.step_block
 
@@ -840,11 +839,6 @@ def get_env_manager_cls(cfg: Mapping[str, Any]) -> type:
 @lru_cache(maxsize=64)
 def _log_once(text: str) -> None:
     _logger.info(text)
-
-
-def is_done(done: Any) -> bool:
-    """Whether the `done` of a timestep, a flag or an array with one for each player, ends the episode."""
-    return done is True or (done is not False and bool(np.all(done)))
 
 
 def no_timestep(env: Any, returned: Any) -> TypeError:

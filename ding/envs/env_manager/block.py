@@ -155,7 +155,7 @@ class BlockStep:
             self.ends = dones
             self.any_ends = bool(np.count_nonzero(dones))
         else:
-            ends = [done is not False and (done is True or bool(np.all(done))) for done in dones]
+            ends = list(map(is_done, dones))
             self.ends, self.any_ends = np.array(ends, np.bool_), True in ends
 
     def abnormal_rows(self) -> list[int]:
@@ -230,9 +230,14 @@ def end_codes(terminated: BoolArray, truncated: BoolArray) -> Codes:
     return codes
 
 
+def is_done(done: Any) -> bool:
+    """Whether the `done` of a timestep, a flag or an array with one for each player, ends the episode."""
+    return done is True or (done is not False and bool(np.all(done)))
+
+
 def is_abnormal(info: Any) -> bool:
     """Whether the env flags its step as void by `info['abnormal']`, for several players by any of their infos."""
-    if isinstance(info, Mapping):
+    if isinstance(info, (dict, Mapping)):  # the check for dict alone is quick
         return bool(info.get("abnormal", False))
     return any(isinstance(player, Mapping) and player.get("abnormal", False) for player in info or ())
 
@@ -253,21 +258,6 @@ def stacked(items: Sequence[Any]) -> Node:
 def _owned(column: Column) -> Column:
     """A column whose objects are copies."""
     return Column(Kind.OBJECT, copy.deepcopy(column.data)) if column.kind is Kind.OBJECT else column
-
-
-def with_rows(node: Node, rows: Sequence[int], items: Sequence[Any]) -> Node:
-    """A copy of `node` in which these rows are copies of `items`."""
-    if type(node) is Column and node.kind is Kind.ARRAY and not node.steps:
-        like = node.data[0]
-        if all(type(item) is np.ndarray and item.dtype == like.dtype and item.shape == like.shape for item in items):
-            data = node.data.copy()
-            for row, item in zip(rows, items, strict=True):
-                data[row] = item
-            return Column(Kind.ARRAY, data)
-    whole = node_rows(node)
-    for row, item in zip(rows, items, strict=True):
-        whole[row] = item
-    return stacked(whole)
 
 
 class DictBlocks:
@@ -348,12 +338,8 @@ class DictBlocks:
         env_ids = step.env_ids
         if not step.any_ends:
             return Ready(env_ids, step.ids, step.obs, self.episodes_of(env_ids))
-        ready_obs = self.ready_obs
-        if list(ready_obs) != env_ids:
-            return None
-        rows = np.flatnonzero(step.ends).tolist()
-        obs = with_rows(step.obs, rows, [ready_obs[env_ids[row]] for row in rows])
-        return Ready(env_ids, step.ids, obs, self.episodes_of(env_ids))
+        ready = self.ready_block()
+        return ready if ready.env_ids == env_ids else None
 
 
 def overrides_dicts(env: Any) -> bool:

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ding.envs.env.base_env import BaseEnvTimestep
-from ding.envs.env_manager.base_env_manager import call_with_timeout, is_done, no_timestep
+from ding.envs.env_manager.base_env_manager import call_with_timeout, no_timestep
+from ding.envs.env_manager.block import is_abnormal, is_done
 from ding.envs.env_manager.env_state import ENV_CALLS, EnvSeed, EpisodeLog, Restored, restore_env, save_env
 from ding.utils.child_helper import KILL, die_with, forget_secrets, reset_inherited, set_death_signal
 from ding.utils.object_state import global_generators_state, load_global_generators_state
@@ -240,13 +241,9 @@ def is_abnormal_timestep(timestep: Any) -> bool:
         TypeError: the info is neither a dict, a sequence of them nor None.
     """
     info = timestep.info
-    if isinstance(info, (dict, Mapping)):  # the check for dict alone is quick
-        return bool(info.get("abnormal", False))
-    if isinstance(info, (list, tuple)):
-        return any(isinstance(player, Mapping) and bool(player.get("abnormal", False)) for player in info)
-    if info is None:
-        return False
-    raise TypeError(f"the info of a timestep must be a dict, or a list of them, not {type(info).__name__}")
+    if info is not None and not isinstance(info, (dict, Mapping, list, tuple)):
+        raise TypeError(f"the info of a timestep must be a dict, or a list of them, not {type(info).__name__}")
+    return is_abnormal(info)
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ class EnvSeeds:
     def set_episode(self, env_id: int, number: int) -> None:
         """Set the number of the next episode of an env that has a seed."""
         if env_id in self._seeds:
-            self._seeds[env_id] = self._seeds[env_id]._replace(episode=number)
+            self._seeds[env_id] = EnvSeed(*self._seeds[env_id][:-1], number)
 
     def state_dict(self) -> dict[str, Any]:
         """The seeds with the numbers of the next episodes, and which envs must still be seeded."""

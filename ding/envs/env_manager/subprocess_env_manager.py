@@ -30,9 +30,8 @@ from ding.envs.env_manager.base_env_manager import (
     BaseEnvManagerV2,
     ManagerStateError,
     exhausted,
-    is_done,
 )
-from ding.envs.env_manager.block import BlockStep, DictBlocks, Ready, StackedFormat
+from ding.envs.env_manager.block import BlockStep, DictBlocks, Ready, StackedFormat, is_done
 from ding.envs.env_manager.env_child import (
     NOT_SHARED,
     ChildPlan,
