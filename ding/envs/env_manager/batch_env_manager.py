@@ -55,7 +55,7 @@ class ActionBatches:
         self._space, self._shape, self._dtype = space, space.shape, space.dtype
         self._range: tuple[Any, Any] | None = None  # the least integers, and those that are just too large
         if isinstance(space, spaces.Discrete):
-            self._range = space.start, space.start + space.n
+            self._range = int(space.start), int(space.start + space.n)
         elif isinstance(space, spaces.MultiDiscrete):
             start = getattr(space, "start", 0)
             self._range = start, start + space.nvec
@@ -129,6 +129,7 @@ class BatchEnvManager(BaseEnvManager):
         self._all_ids, self._all_told = np.arange(count), np.full(count, TOLD, np.uint8)
         self._all_ids.flags.writeable = self._all_told.flags.writeable = False
         self._every = list(range(count))
+        self._never_stops = self._auto_reset and self._episode_num == math.inf  # each episode is followed by another
         self._returns = np.zeros(count)
         self._owed = np.zeros(count, np.int64)  # by env the number of answers that the simulator has yet to give
         self._is_owed = False  # any of them may be more than 0
@@ -301,10 +302,10 @@ class BatchEnvManager(BaseEnvManager):
             last = acted[dones]
             counts = self._env_episode_count[last] = self._env_episode_count[last] + 1
             self._states[last] = RESET if self._auto_reset else NEED_RESET
-            if self._episode_num < math.inf:
+            if not self._never_stops:
                 self._states[last[counts >= self._episode_num]] = DONE
         if begun is not None:
-            self._count_begun(begun[self._states[begun] == RESET])
+            self._count_begun(begun if self._never_stops else begun[self._states[begun] == RESET])
         own = obs if returned is None else returned
         if rows is not None or (is_borrowed and returned is None):
             own = copied_rows(own, rows)

@@ -226,7 +226,9 @@ def end_code(info: Any) -> int:
 
 def end_codes(terminated: BoolArray, truncated: BoolArray) -> Codes:
     """The codes of steps that tell both."""
-    codes: Codes = TOLD + TERMINATED * terminated.view(np.uint8) + TRUNCATED * truncated.view(np.uint8)
+    codes: Codes = TOLD + TERMINATED * terminated.view(np.uint8)
+    if np.count_nonzero(truncated):
+        codes += TRUNCATED * truncated.view(np.uint8)
     return codes
 
 
