@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from easydict import EasyDict
 
 from ding.envs.env_manager.block import DictBlocks
-from ding.utils.data.env_batch import EnvBatch
+from ding.utils.batch_methods import adapts_batch
 
 
 class Timestep(NamedTuple):
@@ -144,6 +145,7 @@ class CountedManager(DictBlocks, FakeManager):
         super().__init__(*args, **kwargs)
         self.version = 0
         self.resets = [0] * self.env_num
+        self.moves = np.zeros(self.env_num, np.int64)
 
     def episodes_of(self, env_ids: list[int]) -> np.ndarray:
         return np.array([self.played[i] + self.resets[i] for i in env_ids], np.int64)
@@ -152,13 +154,22 @@ class CountedManager(DictBlocks, FakeManager):
         self.version += 1
         for i in range(self.env_num) if reset_param is None else reset_param:
             self.resets[i] += 1
+            self.moves[i] += 1
         super().reset(reset_param)
 
     def step(self, actions: dict[int, Any]) -> dict[int, Timestep]:
         self.version += 1
+        self.moves[list(actions)] += 1
         return super().step(actions)
 
     step_block = DictBlocks.step_block
+
+
+def _rows_of(batch: Any, count: int) -> list[Any]:
+    if isinstance(batch, dict):
+        columns = {key: _rows_of(value, count) for key, value in batch.items()}
+        return [{key: column[i] for key, column in columns.items()} for i in range(count)]
+    return [batch[i] for i in range(count)]
 
 
 class ScriptedPolicy:
@@ -166,7 +177,7 @@ class ScriptedPolicy:
 
     Args:
         n_sample: default number of samples.
-        batched: return an `EnvBatch`, as the library's own policies do, instead of a plain dict.
+        batched: `forward` adapts `act`, as that of the library's own policies does.
         sample: `get_train_sample`.
         attributes: further attributes of the config.
     """
@@ -187,19 +198,26 @@ class ScriptedPolicy:
             "unroll_len": unroll_len,
             "on_policy": on_policy,
         }
-        self.batched = batched
+        if not batched:
+            self.forward = partial(self.forward)
         self.sample = sample
         self.seen: list[dict[int, Any]] = []
         self.kwargs: list[dict[str, Any]] = []
         self.resets: list[Any] = []
         self.pieces: list[list[dict]] = []
 
+    @adapts_batch("act")
     def forward(self, obs: dict[int, Any], **kwargs: Any) -> dict[int, Any]:
+        actions = self._actions(obs, kwargs)
+        return {env_id: {"action": action} for env_id, action in zip(obs, actions.split(1), strict=True)}
+
+    def act(self, obs: Any, env_ids: list[int], **kwargs: Any) -> dict[str, Any]:
+        return {"action": self._actions(dict(zip(env_ids, _rows_of(obs, len(env_ids)), strict=True)), kwargs)}
+
+    def _actions(self, obs: dict[int, Any], kwargs: dict[str, Any]) -> torch.Tensor:
         self.kwargs.append(kwargs)
         self.seen.append({env_id: np.array(o.tolist()) if hasattr(o, "tolist") else o for env_id, o in obs.items()})
-        action = torch.full((len(obs),), len(self.seen))
-        rows = [{"action": part} for part in action.split(1)]
-        return EnvBatch(obs, rows, {"action": action}) if self.batched else dict(zip(obs, rows, strict=True))
+        return torch.full((len(obs),), len(self.seen))
 
     def process_transition(self, obs: Any, output: Any, timestep: Any) -> dict[str, Any]:
         return {

@@ -11,7 +11,7 @@ from ding.utils.config_helper import ConfigError, check_values, instance_of
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import registries
 
-# Entry of a create config -> (registry, package whose import registers our classes).
+# Entry of a create config -> (registry, packages whose import registers our classes).
 _SOURCES = {
     "env": ("env", "ding.envs"),
     "env_manager": ("env_manager", "ding.envs"),
@@ -25,7 +25,10 @@ _SOURCES = {
 # As above, for parallel training, whose collectors have their own registry.
 _PARALLEL_SOURCES = {
     "learner": ("learner", "ding.worker.learner"),
-    "parallel_collector": ("parallel_collector", "ding.worker.collector.parallel_collectors"),
+    "parallel_collector": (
+        "parallel_collector",
+        [f"ding.worker.collector.{name}_parallel_collector" for name in ("zergling", "marine")],
+    ),
     "commander": ("commander", "ding.worker.coordinator.one_vs_one_parallel_commander"),
 }
 ENTRIES = (*_SOURCES, "learner", "commander", "comm_learner", "comm_collector", "league", "dataset")

@@ -1,9 +1,14 @@
-"""The interface of replay buffers."""
+"""The interface of replay buffers, and what they share: states, random generators and files of items."""
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ding.utils.config_helper import Configurable
 
@@ -66,3 +71,123 @@ class IBuffer(Configurable, ABC):
     def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
         """Restore a state that `state_dict` returned."""
         raise NotImplementedError
+
+
+class StatefulBuffer(IBuffer):
+    """A replay buffer whose state is saved and restored under its lock.
+
+    Attributes:
+        on_dropped: Called with a list of the items that left the buffer, under its lock. May be set.
+    """
+
+    on_dropped: Callable[[list[Any]], None] | None
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the items, counters and random states, in plain values and arrays."""
+        with self._lock:
+            return self._state(is_copied=True)
+
+    def freeze(self) -> dict[str, Any]:
+        """Returns a state for `load_state_dict` that later calls do not change."""
+        return self.state_dict()
+
+    def live_state(self) -> dict[str, Any]:
+        """As `state_dict`, but arrays may share memory with the buffer. Use it before the buffer changes."""
+        with self._lock:
+            return self._state(is_copied=False)
+
+    def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
+        """Replace the contents by a state. If it has only the key `data`, push this list of items instead.
+
+        Raises:
+            AssertionError: If `data` is missing.
+            ValueError: If the state does not fit this buffer.
+        """
+        if "data" not in _state_dict:
+            raise AssertionError(f"a buffer state needs the key 'data'; it has {sorted(_state_dict)}")
+        with self._lock:
+            if set(_state_dict) == {"data"}:
+                self._insert([item for item in _state_dict["data"] if item is not None])
+            else:
+                self._restore(_state_dict)
+
+    @abstractmethod
+    def _state(self, is_copied: bool) -> dict[str, Any]:
+        """Returns the state. Called under the lock, as the other private methods."""
+
+    @abstractmethod
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Replace the contents by a state."""
+
+    @abstractmethod
+    def _insert(self, items: list[Any]) -> int:
+        """Store `items`. Returns the number of accepted items."""
+
+
+# ---- random generators: independent of each other, seeded by `set_pkg_seed`, saved with their buffer
+
+
+def new_generator() -> np.random.Generator:
+    """Returns a new generator, seeded from numpy's global state.
+
+    SFC64 is fast, and its state is a few 64-bit words that code-free files can hold.
+    """
+    return np.random.Generator(np.random.SFC64(np.random.randint(0, 2**32, size=4, dtype=np.uint32)))
+
+
+def generator_state(rng: np.random.Generator) -> dict[str, Any]:
+    """Returns a copy of the state of `rng` in plain values and arrays."""
+    state = dict(rng.bit_generator.state)
+    state["state"] = {name: words.copy() for name, words in state["state"].items()}
+    return state
+
+
+def set_generator_state(rng: np.random.Generator, state: dict[str, Any]) -> None:
+    """Set the state of `rng` to one that `generator_state` returned."""
+    rng.bit_generator.state = state
+
+
+# ---- files of items: code-free msgpack, written atomically
+
+_FORMAT = "ding-buffer"
+_VERSION = 1
+
+
+def write_data_file(file_name: str, kind: str, items: list[Any], notes: dict[str, Any] | None = None) -> None:
+    """Write `items` to `file_name`. Creates parent folders; an existing file is replaced atomically.
+
+    Args:
+        kind: What the items are; `read_data_file` requires the same.
+        notes: Further data about the items as a whole.
+    """
+    from ding.utils.file_helper import atomic_write
+    from ding.utils.msgpack_helper import pack
+
+    packed = pack({"format": _FORMAT, "version": _VERSION, "kind": kind, "items": items, "notes": notes or {}})
+    with atomic_write(file_name, mode="wb") as file:
+        file.write(packed)
+
+
+def read_data_file(file_name: str, kind: str) -> tuple[list[Any], dict[str, Any]]:
+    """Returns the items and notes of a file that `write_data_file` wrote.
+
+    Raises:
+        ValueError: If the file is of another kind or version, or cannot be decoded.
+    """
+    from ding.utils.msgpack_helper import unpack
+
+    content = Path(file_name).read_bytes()
+    try:
+        data = unpack(content)
+    except Exception as error:
+        raise ValueError(f"{file_name!r} is not a buffer data file: it cannot be decoded as msgpack") from error
+    if not isinstance(data, dict) or data.get("format") != _FORMAT or data.get("version") != _VERSION:
+        raise ValueError(f"{file_name!r} is not a buffer data file of version {_VERSION}; write it with save_data")
+    if data["kind"] != kind:
+        raise ValueError(
+            f"{file_name!r} holds {data['kind']}, not {kind}: it was saved by another type of buffer; load it there"
+        )
+    return data["items"], data.get("notes", {})

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import itertools
 import logging
+import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ding.data.columns import (
-    LINE_BYTES,
-    ColumnMemory,
-    can_hold,
-    can_share,
-    columns_of_items,
-    described,
-    own_column,
-    own_item,
-    own_node,
-    own_objects,
-    packed_columns,
-    shape_of,
-    signature,
-    unpacked_columns,
-)
 from ding.data.ring import Ring
-from ding.data.row_ring import RowRing
+from ding.data.row_ring import Array, RowRing
+from ding.utils.data.plain_columns import from_plain, samples_of_state, samples_state, to_plain
 from ding.utils.data.samples import (
     END_FLAGS,
     Column,
@@ -38,8 +28,12 @@ from ding.utils.data.samples import (
     node_items,
     with_end_flags,
 )
+from ding.utils.fast_copy import fastcopy
 from ding.utils.segment_tree import IntArray
 
+# Objects of these types cannot be changed, so they need no copies.
+_IMMUTABLE = frozenset((type(None), bool, int, float, str, bytes))
+_LINE_BYTES = 64  # of the cache
 # Values of up to this many bytes are stored in one record per slot: a draw has one cache miss for all of them.
 _RECORD_BYTES = 64
 # Records above this size are padded to a line of the cache, so that none spans two lines.
@@ -63,6 +57,7 @@ class ColumnStore(Ring):
     Attributes:
         records: Structured array [size] of the fields, which the owner may change, small values and row numbers. The
             first items and `reset` replace it.
+        columns: The columns [size] by key, undefined in empty slots; None without columns.
     """
 
     def __init__(
@@ -74,44 +69,50 @@ class ColumnStore(Ring):
         fields: Sequence[tuple[str, Any]] = (),
     ) -> None:
         super().__init__(size)
-        self._logger, self._memory, self._share_frames = logger, ColumnMemory(folder), share_frames
-        self._columns: dict[str, Node] | None = None
-        self._rings: list[tuple[str, RowRing]] = []  # with the record field of their row numbers
-        self._signature: list[Any] = []  # of the columns
+        self._logger, self._memory, self._share_frames = logger, _ColumnMemory(folder), share_frames
         self._own_fields = list(fields)
         self.records: Any = np.zeros(size, self._own_fields)
-        self._fields: dict[int, str] = {}  # record field of a small column, by the id of the column
+        self.columns: dict[str, Node] | None = None
         self._objects: list[Any] | None = None  # the items by slot, if they are not in columns
+        self._fields: dict[int, str] = {}  # record field of a small column, by the id of the column
+        self._rings: list[tuple[RowRing, str]] = []  # with the record field of their row numbers
+        self._index_columns()
+
+    def _index_columns(self) -> None:
+        """Note the leaves of `columns`, with what the leaves of items have to be to be written to them."""
+        self._leaves: list[Column] = list(columns_of(self.columns or {}))
+        self._formats = list(map(_format_of, self._leaves))
+        shared = {id(column) for ring, _ in self._rings for column in (ring.obs, ring.next_obs)}
+        places = {id(column): place for place, column in enumerate(self._leaves)}
+        self._pairs = [(places[id(r.obs)], places[id(r.next_obs)], r, name) for r, name in self._rings]
+        # The leaves that are not in a ring: their places, and their record fields, if they have one.
+        self._single = [
+            (place, column, self._fields.get(id(column)))
+            for place, column in enumerate(self._leaves)
+            if id(column) not in shared
+        ]
+        self._is_flat = all(type(node) is Column for node in (self.columns or {}).values())
 
     # ---- the contents
 
     @property
-    def columns(self) -> dict[str, Node] | None:
-        """The columns [size] by key, undefined in empty slots; None without columns."""
-        return self._columns
-
-    @property
     def is_empty(self) -> bool:
         """Whether nothing was stored since construction or `reset`."""
-        return self._columns is None and self._objects is None
+        return self.columns is None and self._objects is None
 
     @property
     def nbytes(self) -> int:
         """Memory of all columns if all slots are in use, without the memory of objects."""
-        rings = [ring for _, ring in self._rings]
-        counted = {id(column) for ring in rings for column in (ring.obs, ring.next_obs)}
-        counted.update(self._fields)
-        own = [column for column in columns_of(self._columns or {}) if id(column) not in counted]
-        arrays = sum(column.data.nbytes for column in own if column.kind is not Kind.OBJECT)
-        pointers = sum(column.kind is Kind.OBJECT for column in own) + (self._objects is not None)
-        apart = arrays + 8 * pointers * self.size + sum(ring.nbytes for ring in rings)
-        return int(apart + self.records.nbytes + self.held.nbytes)
+        apart = [column for _, column, field in self._single if field is None]
+        arrays = sum(column.data.nbytes for column in apart if column.kind is not Kind.OBJECT)
+        pointers = sum(column.kind is Kind.OBJECT for column in apart) + (self._objects is not None)
+        rings = sum(ring.nbytes for ring, _ in self._rings)
+        return int(arrays + 8 * pointers * self.size + rings + self.records.nbytes + self.held.nbytes)
 
     def put(self, items: Sequence[Any]) -> None:
         """Write at most `size` items to the next slots; items there are overwritten."""
-        count = len(items)
-        self.write(self.next_slots(count), items)
-        self.advance(count)
+        self.write(self.next_slots(len(items)), items)
+        self.advance(len(items))
 
     def write(self, slots: IntArray | slice, items: Sequence[Any], columns: dict[str, Node] | None = None) -> None:
         """Write items to `slots`; items there are overwritten. Counters do not change.
@@ -119,32 +120,40 @@ class ColumnStore(Ring):
         Args:
             columns: Those of `items`, if the caller knows them.
         """
+        if not isinstance(slots, slice):
+            slots = _as_slice(slots)
         self.held[slots] = False
         if self._objects is None:
-            columns = columns_of_items(items) if columns is None else columns
-            if self._columns is None and columns is not None:
+            columns = _columns_of_items(items) if columns is None else columns
+            if self.columns is None and columns is not None:
                 self._make_columns(columns)
-            pairs = None if columns is None else self._conform(columns)
-            if pairs is None:
+            leaves = None if columns is None else self._fitting(columns) or self._conform(columns)
+            if leaves is None:
                 self._make_objects(items)
             else:
-                self._write_columns(slots, pairs)
+                self._write_leaves(slots, leaves)
         if self._objects is not None:
             for slot, item in zip(_numbers(slots), items, strict=True):
-                self._objects[slot] = own_item(item)
+                self._objects[slot] = _own_item(item)
         self.held[slots] = True
 
-    def empty(self, slots: IntArray) -> None:
-        """Remove the items in `slots`. Unlike `remove`, keeps `head`."""
-        self.held[slots] = False
-        self._forget_objects(slots)
+    def _write_leaves(self, slots: IntArray | slice, leaves: list[Column]) -> None:
+        for obs, next_obs, ring, _ in self._pairs:
+            ring.write(slots, leaves[obs], leaves[next_obs], self.held)
+        for place, stored, _ in self._single:
+            column = leaves[place]
+            if stored.kind is not Kind.OBJECT:
+                stored.data[slots] = column.data if column.rows is None else column.data[column.rows]
+                continue
+            for slot, value in zip(_numbers(slots), _own_objects(column.items()), strict=True):
+                stored.data[slot] = value
 
     def read(self, slots: IntArray) -> Sequence[Any]:
         """Returns the items in occupied `slots` [n]: `Samples`, or a list of objects."""
-        if self._columns is not None:
+        if self.columns is not None:
             return Samples(self.gather(slots), size=len(slots))
         objects = self._objects or []
-        return [own_item(objects[slot]) for slot in slots.tolist()]
+        return [_own_item(objects[slot]) for slot in slots.tolist()]
 
     def gather(self, slots: IntArray) -> dict[str, Node]:
         """Returns copies of the columns at `slots` [n]. Requires `columns`."""
@@ -155,50 +164,54 @@ class ColumnStore(Ring):
     def gather_with_fields(self, slots: IntArray) -> tuple[dict[str, Node] | None, np.ndarray]:
         """Returns copies of the columns at `slots` [n], None without columns, and of the records with the fields."""
         records = self.records.take(slots)
-        if self._columns is None:
+        if self.columns is None:
             return None, records
-        shared: dict[int, Column] = {}
-        for name, ring in self._rings:
-            shared[id(ring.obs)], shared[id(ring.next_obs)] = ring.gather(records[name])
-        return self._gathered(slots, records, shared), records
+        leaves = self._leaves.copy()
+        for obs, next_obs, ring, name in self._pairs:
+            leaves[obs], leaves[next_obs] = ring.gather(records[name])
+        for place, stored, field in self._single:
+            if field is None:
+                leaves[place] = _own_column(stored, slots)
+            else:
+                leaves[place] = Column(stored.kind, records[field], None, stored.steps)
+        if self._is_flat:
+            return dict(zip(self.columns, leaves, strict=True)), records
+        return self._with_leaves(leaves), records
 
     def gather_shared(self, slots: IntArray, is_copied: bool = True) -> dict[str, Node]:
         """Returns the columns at `slots` [n], with shared observations still shared. Requires `columns`.
 
         The arrays are copies. If `is_copied` is False, they may be views of the store.
         """
-        assert self._columns is not None
-        shared: dict[int, Column] = {}
-        for _, ring in self._rings:
-            shared[id(ring.obs)], shared[id(ring.next_obs)] = ring.snapshot(slots, is_copied)
-        if not is_copied and len(slots) and slots[-1] == len(slots) - 1:  # the first slots, in order
-            for column in columns_of(self._columns):
-                is_separate = id(column) not in shared and id(column) not in self._fields
-                if is_separate and column.kind is not Kind.OBJECT:
-                    shared[id(column)] = Column(column.kind, column.data[: len(slots)], None, column.steps)
-        return self._gathered(slots, self.records.take(slots), shared)
-
-    def _gathered(self, slots: IntArray, records: np.ndarray, shared: dict[int, Column]) -> dict[str, Node]:
-        """Returns the columns at `slots`: from `records`, from `shared` (by the id of the column), else copied."""
-        fields = self._fields
-
-        def own(column: Column) -> Column:
-            if id(column) in fields:
-                return Column(column.kind, records[fields[id(column)]], None, column.steps)
-            return shared[id(column)] if id(column) in shared else own_column(column, slots)
-
-        gathered = {}
-        for key, node in (self._columns or {}).items():
-            if id(node) in fields:  # most columns: without the calls, this takes half the time
-                gathered[key] = Column(node.kind, records[fields[id(node)]], None, node.steps)
+        leaves = self._leaves.copy()
+        for obs, next_obs, ring, _ in self._pairs:
+            leaves[obs], leaves[next_obs] = ring.snapshot(slots, is_copied)
+        is_in_front = len(slots) > 0 and slots[-1] == len(slots) - 1  # the first slots, in order
+        for place, stored, field in self._single:
+            if is_in_front and not is_copied and field is None and stored.kind is not Kind.OBJECT:
+                leaves[place] = stored.take(slice(0, len(slots)))
             else:
-                gathered[key] = shared[id(node)] if id(node) in shared else map_node(own, node)
-        return gathered
+                leaves[place] = _own_column(stored, slots)
+        return self._with_leaves(leaves)
+
+    def _with_leaves(self, leaves: list[Column]) -> dict[str, Node]:
+        """Returns `columns` with other leaves."""
+        assert self.columns is not None
+        others = iter(leaves)
+        return {key: map_node(lambda _: next(others), node) for key, node in self.columns.items()}
+
+    def empty(self, slots: IntArray) -> None:
+        """Remove the items in `slots`. Unlike `remove`, keeps `head`."""
+        self.held[slots] = False
+        lists = [column.data for column in self._leaves if column.kind is Kind.OBJECT]
+        for objects in [*lists, *([] if self._objects is None else [self._objects])]:
+            for slot in slots.tolist():
+                objects[slot] = None
 
     def remove(self, slots: IntArray) -> None:
         """Empty `slots`."""
-        self.release(slots)
-        self._forget_objects(slots)
+        self.empty(slots)
+        self.skip_empty_head()
 
     def reset(self) -> None:
         """Empty all slots and remove the columns. `push_count` does not change."""
@@ -206,8 +219,9 @@ class ColumnStore(Ring):
         self._reset_columns()
 
     def _reset_columns(self) -> None:
-        self._columns = self._objects = None
+        self.columns = self._objects = None
         self._rings, self._fields = [], {}
+        self._index_columns()
         if self.records.dtype != np.dtype(self._own_fields):
             self.records = self._with_own_fields(np.empty(self.size, self._own_fields))
         self._memory.delete_files()
@@ -218,45 +232,29 @@ class ColumnStore(Ring):
             records[name] = self.records[name]
         return records
 
-    # ---- writing
-
-    def _write_columns(self, slots: IntArray | slice, pairs: list[tuple[Column, Column]]) -> None:
-        new = {id(stored): column for stored, column in pairs}
-        for _, ring in self._rings:
-            ring.write(slots, new.pop(id(ring.obs)), new.pop(id(ring.next_obs)), self.held)
-        for stored, column in pairs:
-            if id(stored) not in new:
-                continue
-            if stored.kind is not Kind.OBJECT:
-                stored.data[slots] = column.values()
-                continue
-            for slot, value in zip(_numbers(slots), own_objects(column.items()), strict=True):
-                stored.data[slot] = value
+    # ---- the columns of the first items
 
     def _make_columns(self, columns: dict[str, Node]) -> None:
         # Keys that share a column now may differ later.
-        columns = {
-            key: map_node(lambda c: Column(c.kind, c.data, c.rows, c.steps), node) for key, node in columns.items()
-        }
+        columns = {key: map_node(lambda column: column.take(slice(None)), node) for key, node in columns.items()}
         pairs = self._pairs_to_share(columns)
         shared = {id(column) for pair, _ in pairs for column in pair}
         small = [c for c in columns_of(columns) if 0 < c.itemsize <= _RECORD_BYTES and id(c) not in shared]
         self._make_records(small, pairs)
         made: dict[int, Column] = {}
         for i, column in enumerate(small):
-            name = f"column {i}"
-            stored = made[id(column)] = Column(column.kind, self.records[name], None, column.steps)
-            self._fields[id(stored)] = name
-        for (pair, has_frames), name in zip(pairs, self._names_of_numbers(pairs), strict=True):
-            ring = RowRing(self.size, pair, self._memory.allocate, has_frames, self.records[name])
-            self._rings.append((name, ring))
+            stored = made[id(column)] = Column(column.kind, self.records[f"column {i}"], None, column.steps)
+            self._fields[id(stored)] = f"column {i}"
+        for i, (pair, has_frames) in enumerate(pairs):
+            ring = RowRing(self.size, pair, self._memory.allocate, has_frames, self.records[f"rows {i}"])
+            self._rings.append((ring, f"rows {i}"))
             made.update(zip(map(id, pair), (ring.obs, ring.next_obs), strict=True))
 
         def make(column: Column) -> Column:
             return made[id(column)] if id(column) in made else self._make_column(column)
 
-        self._columns = {key: map_node(make, node) for key, node in columns.items()}
-        self._signature = signature(self._columns.values())
+        self.columns = {key: map_node(make, node) for key, node in columns.items()}
+        self._index_columns()
 
     def _pairs_to_share(self, columns: dict[str, Node]) -> list[tuple[tuple[Column, Column], bool]]:
         """Returns the pairs of `obs` and `next_obs` columns to store once, and whether as frames."""
@@ -265,130 +263,132 @@ class ColumnStore(Ring):
             return []
         pairs = []
         for pair in zip(columns_of(obs), columns_of(next_obs), strict=True):
-            has_frames = self._share_frames and len(shape_of(pair[0])) >= 3 and shape_of(pair[0])[0] > 1
-            if can_share(*pair, by_frames=has_frames):
+            if pair[0].kind is Kind.OBJECT or pair[0].steps or _format_of(pair[0]) != _format_of(pair[1]):
+                continue
+            shape = _shape_of(pair[0])
+            has_frames = self._share_frames and len(shape) >= 3 and shape[0] > 1 and pair[0].itemsize > 0
+            are_rows = pair[0].data is pair[1].data and pair[0].rows is not None and pair[1].rows is not None
+            if has_frames or are_rows:
                 pairs.append((pair, has_frames))
         return pairs
-
-    @staticmethod
-    def _names_of_numbers(pairs: Sequence[Any]) -> list[str]:
-        return [f"rows {i}" for i in range(len(pairs))]
 
     def _make_records(self, small: list[Column], pairs: list[tuple[tuple[Column, Column], bool]]) -> None:
         fields: list[tuple[str, Any, tuple[int, ...]]] = [(name, dtype, ()) for name, dtype in self._own_fields]
         fields += [(f"column {i}", column.data.dtype, column.data.shape[1:]) for i, column in enumerate(small)]
-        for name, ((obs, _), has_frames) in zip(self._names_of_numbers(pairs), pairs, strict=True):
-            fields.append((name, np.int32, (2, shape_of(obs)[0]) if has_frames else (2,)))
+        for i, ((obs, _), has_frames) in enumerate(pairs):
+            fields.append((f"rows {i}", np.int32, (2, _shape_of(obs)[0]) if has_frames else (2,)))
         fields.sort(key=lambda field: -np.dtype(field[1]).itemsize)  # avoids gaps between the fields
         dtype = np.dtype(fields, align=True)
-        if _FULL_LINE < dtype.itemsize < LINE_BYTES:
-            fields.append(("padding", np.uint8, (LINE_BYTES - dtype.itemsize,)))
+        if _FULL_LINE < dtype.itemsize < _LINE_BYTES:
+            fields.append(("padding", np.uint8, (_LINE_BYTES - dtype.itemsize,)))
             dtype = np.dtype(fields, align=True)
         self.records = self._with_own_fields(self._memory.allocate((self.size,), dtype))
 
     def _make_column(self, column: Column) -> Column:
         if column.kind is Kind.OBJECT:
             return Column(Kind.OBJECT, [None] * self.size)
-        data = self._memory.allocate((self.size, *shape_of(column)), column.data.dtype)
+        data = self._memory.allocate((self.size, *_shape_of(column)), column.data.dtype)
         return Column(column.kind, data, None, column.steps)
 
     # ---- values that do not fit
 
     def accepts(self, columns: dict[str, Node]) -> bool:
         """Returns whether items with these columns fit the columns of the store as they are."""
-        stored = self._columns
-        return self.is_empty if stored is None else can_hold(stored, columns)
+        return self.is_empty if self.columns is None else _can_hold(self.columns, columns)
 
-    def _conform(self, columns: dict[str, Node]) -> list[tuple[Column, Column]] | None:
-        """Pair each stored column with the one of `columns` to write to it, changing kinds if necessary.
-
-        Returns None if the keys differ.
-        """
-        stored = self._columns
-        assert stored is not None
-        if columns.keys() == stored.keys():
-            nodes = list(map(columns.__getitem__, stored))
-            if signature(nodes) == self._signature:
-                return list(zip(stored.values(), nodes, strict=True))
-        else:
-            flags = [flag for flag in END_FLAGS if flag in columns or flag in stored]
-            columns, extended = with_end_flags(columns, flags), with_end_flags(stored, flags)
-            if columns.keys() != extended.keys():
-                return None
-            self._columns = stored = extended
-        pairs: list[tuple[Column, Column]] = []
+    def _fitting(self, columns: dict[str, Node]) -> list[Column] | None:
+        """Returns the leaves of `columns` that go to each of the store's, None if some do not fit as they are."""
+        stored, leaves = self.columns or {}, []
+        if len(columns) != len(stored):
+            return None
         for key, node in stored.items():
-            if not can_hold(node, columns[key]):
-                self._warn(key, described(node), described(columns[key]))
-                stored[key] = Column(Kind.OBJECT, self._as_objects(node))
-            if isinstance(stored[key], Column) and stored[key].kind is Kind.OBJECT:
-                pairs.append((stored[key], Column(Kind.OBJECT, node_items(columns[key]))))
-                continue
-            for old, new in zip(columns_of(stored[key]), columns_of(columns[key]), strict=True):
-                pairs.append((old, new.as_objects() if old.kind is Kind.OBJECT else new))
-        self._signature = signature(stored.values())
-        return pairs
+            new = columns.get(key)
+            if type(node) is Column and type(new) is Column:  # most are
+                leaves.append(new)
+            elif new is None or not is_same_structure(node, new):
+                return None
+            else:
+                leaves.extend(columns_of(new))
+        for column, (kind, steps, dtype, shape) in zip(leaves, self._formats, strict=True):
+            if column.kind is not kind:
+                return None
+            if kind is not Kind.OBJECT:
+                data, rows = column.data, column.rows
+                own_shape = data.shape[1:] if rows is None or rows.ndim == 1 else rows.shape[1:] + data.shape[1:]
+                if data.dtype != dtype or own_shape != shape or column.steps is not steps:
+                    return None
+        return leaves
+
+    def _conform(self, columns: dict[str, Node]) -> list[Column] | None:
+        """As `_fitting`, changing the kinds of columns if necessary. Returns None if the keys differ."""
+        stored = self.columns
+        assert stored is not None
+        flags = [flag for flag in END_FLAGS if flag in columns or flag in stored]
+        columns, extended = with_end_flags(columns, flags), with_end_flags(stored, flags)
+        if columns.keys() != extended.keys():
+            return None
+        self.columns = extended
+        leaves: list[Column] = []
+        for key, node in extended.items():
+            if not _can_hold(node, columns[key]):
+                self._logger.warning(
+                    "the values of %r should have one type and shape: expected %s, got %s; "
+                    "they are stored as Python objects now, which takes more memory and time",
+                    key,
+                    _described(node),
+                    _described(columns[key]),
+                )
+                extended[key] = Column(Kind.OBJECT, self._as_objects(node))
+            new = columns[key]
+            if isinstance(extended[key], Column) and extended[key].kind is Kind.OBJECT:
+                new = Column(Kind.OBJECT, node_items(new))
+            pairs = zip(columns_of(extended[key]), columns_of(new), strict=True)
+            leaves += [new.as_objects() if old.kind is Kind.OBJECT else new for old, new in pairs]
+        self._index_columns()
+        return leaves
 
     def _as_objects(self, node: Node) -> list[Any]:
         """Returns the stored values by slot, and gives up the columns."""
-        self._unshare(columns_of(node))
         slots, objects = np.flatnonzero(self.held), [None] * self.size
-        for slot, value in zip(slots.tolist(), node_items(own_node(node, slots)), strict=True):
-            objects[slot] = value
         for column in columns_of(node):
+            self._unshare(column, slots)
             self._fields.pop(id(column), None)
+        for slot, value in zip(slots.tolist(), node_items(_own_node(node, slots)), strict=True):
+            objects[slot] = value
         return objects
 
-    def _unshare(self, columns: Iterable[Column]) -> None:
-        """Store the `obs` and `next_obs` that one of `columns` belongs to separately."""
-        for column in columns:
-            for name, ring in [named for named in self._rings if column in (named[1].obs, named[1].next_obs)]:
-                self._rings.remove((name, ring))
-                slots = np.flatnonzero(self.held)
-                for each in (ring.obs, ring.next_obs):
-                    values = own_column(each, slots).values()
-                    each.data, each.rows = self._memory.allocate((self.size, *values.shape[1:]), values.dtype), None
-                    each.data[slots] = values
+    def _unshare(self, column: Column, slots: IntArray) -> None:
+        """Store the `obs` and `next_obs` that `column` may belong to, with values in `slots`, separately."""
+        for ring, name in [named for named in self._rings if column in (named[0].obs, named[0].next_obs)]:
+            self._rings.remove((ring, name))
+            for each in (ring.obs, ring.next_obs):
+                values = _own_column(each, slots).values()
+                each.data, each.rows = self._memory.allocate((self.size, *values.shape[1:]), values.dtype), None
+                each.data[slots] = values
 
     def _make_objects(self, items: Sequence[Any]) -> None:
         """Store whole items as objects after this call, because some of `items` do not fit the columns."""
-        keys: Any = self._columns.keys() if self._columns is not None else getattr(items[0], "keys", list)()
+        keys: Any = self.columns.keys() if self.columns is not None else getattr(items[0], "keys", list)()
         other = next((item for item in items if isinstance(item, dict) and item.keys() != keys), None)
-        if self._columns is not None or other is not None:
-            got = items[0] if other is None else sorted(map(str, other))
+        objects: list[Any] = [None] * self.size
+        if self.columns is not None or other is not None:
             self._logger.warning(
                 "items of a buffer should be dicts with the same keys: expected %s, got %.200s; "
                 "all items are stored as Python objects now, which takes more memory and time",
                 sorted(map(str, keys)),
-                got,
+                items[0] if other is None else sorted(map(str, other)),
             )
-        objects: list[Any] = [None] * self.size
-        if self._columns is not None:
+        if self.columns is not None:
             slots = np.flatnonzero(self.held)
             for slot, item in zip(slots.tolist(), self.read(slots), strict=True):
                 objects[slot] = item
         self._reset_columns()
         self._objects = objects
 
-    def _warn(self, key: str, expected: str, got: str) -> None:
-        self._logger.warning(
-            "the values of %r should have one type and shape: expected %s, got %s; "
-            "they are stored as Python objects now, which takes more memory and time",
-            key,
-            expected,
-            got,
-        )
-
-    def _forget_objects(self, slots: IntArray) -> None:
-        lists = [column.data for column in columns_of(self._columns or {}) if column.kind is Kind.OBJECT]
-        for objects in [*lists, *([] if self._objects is None else [self._objects])]:
-            for slot in slots.tolist():
-                objects[slot] = None
-
     # ---- states
 
     def snapshot(self, is_copied: bool = True) -> dict[str, Any]:
-        """Returns plain values and arrays: ascending `slots` [n], and `columns` with `arrays`, or `items`.
+        """Returns plain values and arrays: ascending `slots` [n], and their `samples` or `objects`.
 
         Unchanged values have the same position in the same array in the next snapshot.
 
@@ -396,19 +396,19 @@ class ColumnStore(Ring):
             is_copied: If False, arrays may be views of the store.
         """
         slots = np.flatnonzero(self.held)
-        if self._columns is not None:
-            return {"size": self.size, "slots": slots, **packed_columns(self.gather_shared(slots, is_copied))}
-        items = list(self.read(slots))
-        packed = [i for i, item in enumerate(items) if isinstance(item, Samples) and item.columns]
-        for i in packed:
-            items[i] = packed_columns(items[i].columns)
-        return {"size": self.size, "slots": slots, "items": items, "packed": packed}
+        state = {"size": self.size, "slots": slots}
+        if self.columns is None:
+            return {**state, "objects": samples_state(list(self.read(slots)))}
+        samples = Samples(self.gather_shared(slots, is_copied), size=len(slots))
+        return {**state, "samples": to_plain(samples, verbatim=True)}
 
     def load(self, snapshot: dict[str, Any], counters: Mapping[str, Any]) -> None:
         """Replace the contents by a `snapshot`; `counters` are those of `Ring.restore`.
 
+        The snapshot may have `items` instead, a list.
+
         Raises:
-            ValueError: If it is of a store of another size.
+            ValueError: If it is of a store of another size, or has another format.
         """
         size, tail = snapshot["size"], counters["tail"]
         if size != self.size or not 0 <= tail < self.size:
@@ -417,18 +417,149 @@ class ColumnStore(Ring):
                 "construct the buffer with the replay_buffer_size of the state"
             )
         slots = np.asarray(snapshot["slots"], np.int64)
-        items: Sequence[Any]
-        if "columns" in snapshot:
-            items = Samples(unpacked_columns(snapshot))
-        else:
-            items = list(snapshot["items"])
-            for i in snapshot.get("packed", ()):
-                items[i] = Samples(unpacked_columns(items[i]))
+        match snapshot:
+            case {"samples": samples}:
+                items: Sequence[Any] = from_plain(samples, verbatim=True)
+            case {"objects": objects}:
+                items = samples_of_state(objects)
+            case {"items": items}:
+                pass
+            case _:
+                raise ValueError("the state of the buffer is of an earlier version, and cannot be loaded")
         self.reset()
         if len(slots):
             self.write(slots, items)
         self.restore(slots, counters)
 
 
+class _ColumnMemory:
+    """Allocates the arrays of a store, in memory or as mapped files.
+
+    Args:
+        folder: Folder of the files, created with the first one. None for memory.
+    """
+
+    def __init__(self, folder: str | None) -> None:
+        self._folder = folder
+        self._files: list[str] = []
+        self._numbers = itertools.count()
+
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+        """Returns an uninitialized array, aligned to a line of the cache. Memory is committed when it is written."""
+        if self._folder is None:
+            memory = np.empty(math.prod(shape) * dtype.itemsize + _LINE_BYTES, np.uint8)
+            array: Array = np.ndarray(shape, dtype, memory, -memory.ctypes.data % _LINE_BYTES)
+            return array
+        os.makedirs(self._folder, exist_ok=True)
+        name = os.path.join(self._folder, f"{os.getpid()}_{id(self):x}_{next(self._numbers)}.column")
+        self._files.append(name)
+        return np.asarray(np.memmap(name, dtype, "w+", shape=shape))
+
+    def delete_files(self) -> None:
+        """Delete the files of all arrays."""
+        for name in self._files:
+            with contextlib.suppress(FileNotFoundError):  # the folder was cleared
+                os.remove(name)
+        self._files.clear()
+
+
+def _columns_of_items(items: Sequence[Any]) -> dict[str, Node] | None:
+    """Returns the columns of dicts with the same keys, or None for other items. End flags may be missing in some."""
+    samples = Samples.of(items)
+    if samples is None and all(type(item) is dict and item for item in items):
+        groups = [list(group) for _, group in itertools.groupby(items, dict.keys)]
+        parts = [Samples.of(group) for group in groups]
+        samples = Samples.joined([part for part in parts if part is not None])
+    return None if samples is None else samples.columns
+
+
+def _shape_of(column: Column) -> tuple[int, ...]:
+    """Returns the shape of one value, including its number of frames if it refers to several."""
+    frames: tuple[int, ...] = () if column.rows is None else column.rows.shape[1:]
+    shape: tuple[int, ...] = column.data.shape[1:]
+    return frames + shape
+
+
+def _format_of(column: Column) -> tuple[Kind, bool, Any, Any]:
+    """Returns the kind, steps, dtype and shape of the values: equal for columns that fit each other."""
+    if column.kind is Kind.OBJECT:
+        return Kind.OBJECT, False, None, None
+    return column.kind, column.steps, column.data.dtype, _shape_of(column)
+
+
+def _can_hold(stored: Node, node: Node) -> bool:
+    """Returns whether values of `node` can be written to the columns of `stored`."""
+    if isinstance(stored, Column) and stored.kind is Kind.OBJECT:
+        return True
+    if not is_same_structure(stored, node):
+        return False
+    pairs = zip(columns_of(stored), columns_of(node), strict=True)
+    return all(old.kind is Kind.OBJECT or _format_of(old) == _format_of(new) for old, new in pairs)
+
+
+def _described(node: Node) -> str:
+    """Returns a description of a node, for warnings."""
+    if not isinstance(node, Column):
+        return f"a {type(node).__name__} of {sorted(map(str, node)) if isinstance(node, dict) else len(node)}"
+    if node.kind is Kind.OBJECT:
+        return "an object"
+    shape = f"of shape {list(_shape_of(node))}" if _shape_of(node) else ""
+    return " ".join(filter(None, (node.kind.value, str(node.data.dtype), shape)))
+
+
+def _as_slice(slots: IntArray) -> IntArray | slice:
+    """Returns a slice for consecutive slots, which is faster."""
+    if not len(slots):
+        return slots
+    first, last = int(slots[0]), int(slots[-1])
+    is_consecutive = last - first == len(slots) - 1 and (slots[1:] > slots[:-1]).all()
+    return slice(first, last + 1) if is_consecutive else slots
+
+
 def _numbers(slots: IntArray | slice) -> Iterable[int]:
     return range(slots.start, slots.stop) if isinstance(slots, slice) else slots.tolist()
+
+
+# ---- copies
+
+
+def _own_node(node: Node, slots: IntArray) -> Node:
+    """Returns a copy of the values of a node at `slots`."""
+    return map_node(lambda column: _own_column(column, slots), node)
+
+
+def _own_column(column: Column, slots: IntArray) -> Column:
+    """Returns a copy of the values of a column at `slots`."""
+    values = column.take(slots).values()
+    return Column(column.kind, _own_objects(values) if column.kind is Kind.OBJECT else values, None, column.steps)
+
+
+def _own_objects(values: list[Any]) -> list[Any]:
+    """Returns copies of objects. Immutable objects and objects of unknown types are shared."""
+    return values if _IMMUTABLE.issuperset(map(type, values)) else [fastcopy.copy(value) for value in values]
+
+
+def _own_item(item: Any) -> Any:
+    """Returns a copy of an item that is a dict or `Samples`, and any other item itself."""
+    if type(item) is dict:
+        return fastcopy.copy(item)
+    if isinstance(item, Samples) and item.columns is not None:
+        return Samples({key: map_node(_own_if_objects, node) for key, node in item.columns.items()})
+    return copy.copy(item) if isinstance(item, dict) else item
+
+
+def _own_if_objects(column: Column) -> Column:
+    return Column(Kind.OBJECT, _own_objects(column.items())) if column.kind is Kind.OBJECT else column
+
+
+def own_samples(samples: Samples) -> Samples:
+    """Returns the samples, which must have `columns`, in new arrays. Shared observations stay shared."""
+    columns = samples.compact().columns or {}
+    copies = {id(column.data): column.data.copy() for column in columns_of(columns) if column.kind is not Kind.OBJECT}
+
+    def own(column: Column) -> Column:
+        if column.kind is Kind.OBJECT:
+            return _own_if_objects(column)
+        return Column(column.kind, copies[id(column.data)], column.rows, column.steps)
+
+    return Samples({key: map_node(own, node) for key, node in columns.items()})

@@ -50,23 +50,11 @@ def as_priorities(values: Any) -> FloatArray:
     elif not isinstance(values, np.ndarray):
         values = [v if isinstance(v, float) else _as_float(v) for v in values]
     priorities = np.asarray(values, dtype=np.float64).reshape(-1)
-    if priorities.size and not (_smallest(priorities) >= 0 and _largest(priorities) < math.inf):
+    # `argmin` and `argmax` take a quarter of the time of `min` and `max`, for which numpy sets up a reduction.
+    if priorities.size and not (priorities[priorities.argmin()] >= 0 and priorities[priorities.argmax()] < math.inf):
         wrong = ~((priorities >= 0) & np.isfinite(priorities))
         raise PriorityError(f"priority = {priorities[wrong][0]} is not allowed; it must be finite and >= 0")
     return priorities
-
-
-# `argmin` and `argmax` take a quarter of the time of `min` and `max`, for which numpy sets up a reduction.
-
-
-def _smallest(values: FloatArray) -> float:
-    """Returns the smallest of at least one value; NaN if there is one."""
-    return float(values[values.argmin()])
-
-
-def _largest(values: FloatArray) -> float:
-    """Returns the largest of at least one value; NaN if there is one."""
-    return float(values[values.argmax()])
 
 
 def _as_float(value: Any) -> float:
@@ -137,7 +125,8 @@ class PriorityIndex:
     @property
     def total(self) -> float:
         """Sum of all weights."""
-        self._settle()
+        if self._changed:
+            self._settle()
         return float(self._running[-1])
 
     def update(self, slots: IntArray, priorities: FloatArray, eps: float = PRIORITY_EPS) -> FloatArray:
@@ -153,7 +142,7 @@ class PriorityIndex:
     def set(self, slots: Slots, priorities: FloatArray) -> FloatArray:
         """Set the priorities of `slots` [n] to valid `priorities` [n], with `PRIORITY_EPS` for 0, and return these."""
         if priorities.size:
-            if _smallest(priorities) == 0.0:
+            if priorities[priorities.argmin()] == 0.0:
                 priorities = np.where(priorities == 0.0, PRIORITY_EPS, priorities)
             self.set_weights(slots, priorities**self.alpha)
         return priorities
@@ -162,7 +151,7 @@ class PriorityIndex:
         """Set weights [n]; 0 excludes a slot from the draw."""
         self.weights[slots] = weights
         if self._least is not None:
-            if weights.size and _smallest(weights) < self._least:
+            if weights.size and weights[weights.argmin()] < self._least:
                 self._note_least(slots)
             if self._least_slot >= 0 and self.weights[self._least_slot] != self._least:
                 self._least = None
@@ -196,7 +185,7 @@ class PriorityIndex:
     def note_max(self, priorities: FloatArray) -> None:
         """Raise `max_priority` to at least the largest of `priorities`."""
         if priorities.size:
-            self.max_priority = max(self.max_priority, _largest(priorities))
+            self.max_priority = max(self.max_priority, float(priorities[priorities.argmax()]))
 
     def draw(self, size: int, rng: np.random.Generator, ranges: Sequence[Range] | None = None) -> IntArray:
         """Draw `size` slots, one from each of `size` equal strata of the total weight, in ascending order of strata.
@@ -213,12 +202,13 @@ class PriorityIndex:
         if ranges is not None:
             slots = np.concatenate([np.arange(start, stop) for start, stop in ranges] or [np.arange(0)])
             return slots[_search(np.append(0.0, self.weights[slots].cumsum()), strata)[0]]
-        self._settle()
+        if self._changed:
+            self._settle()
         found, masses = _search(self._running, strata)
-        for sums in reversed(self._sums[1:-1]):
-            found, masses = _search_blocks(sums, found, masses)
-        is_single = _SINGLE_TOTALS[0] < self._running[-1] < _SINGLE_TOTALS[1]
-        return _search_last_blocks(self._sums[0], found, masses, is_single)
+        for level in range(len(self._sums) - 2, -1, -1):
+            is_single = level == 0 and _SINGLE_TOTALS[0] < self._running[-1] < _SINGLE_TOTALS[1]
+            found, masses = _search_blocks(self._sums[level], found, masses, level == 0, is_single)
+        return found
 
     @property
     def least_weight(self) -> float:
@@ -234,14 +224,13 @@ class PriorityIndex:
         Args:
             least_weight: The smallest weight, if items of other buffers count too; by default `self.least_weight`.
         """
-        least = self.least_weight if least_weight is None else least_weight
+        least = self._least if least_weight is None else least_weight
+        least = self.least_weight if least is None else least
         result: FloatArray = (least / self.weights.take(slots)) ** beta
         return result
 
     def _settle(self) -> None:
-        """Recompute the sums of changed blocks."""
-        if not self._changed:
-            return
+        """Recompute the sums of changed blocks, of which there is at least one."""
         # Duplicates are computed twice, which is faster than removing them.
         changed = self._changed[0] if len(self._changed) == 1 else np.concatenate(self._changed)
         if len(changed) > len(self._sums[1]):
@@ -295,34 +284,30 @@ def _search(running: FloatArray, strata: FloatArray) -> tuple[IntArray, FloatArr
     return found, masses - running.take(found)
 
 
-def _search_blocks(sums: FloatArray, blocks: IntArray, masses: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Find the indices of the masses [n] within `blocks` [n] of `sums`, and the rest of each mass there."""
-    rows = sums.reshape(-1, _BLOCK).take(blocks, axis=0)
-    running = _RUNNING @ rows.T
-    place = _places(rows, running <= masses).astype(np.int64)
-    before = running.take((place - 1) * len(blocks) + np.arange(len(blocks)), mode="clip")
-    return blocks * _BLOCK + place, masses - np.where(place > 0, before, 0.0)
+def _search_blocks(
+    sums: FloatArray, blocks: IntArray, masses: FloatArray, is_last: bool, is_single: bool
+) -> tuple[IntArray, FloatArray]:
+    """Find the indices of the masses [n] within `blocks` [n] of `sums`, and the rest of each mass there.
 
-
-def _search_last_blocks(weights: FloatArray, blocks: IntArray, masses: FloatArray, is_single: bool) -> IntArray:
-    """Find the indices of the masses [n] within `blocks` [n] of `weights`, in single or double precision."""
-    rows = weights.reshape(-1, _BLOCK).take(blocks, axis=0)
-    if is_single:
-        is_passed = masses.astype(np.float32) >= _RUNNING_SINGLE @ rows.astype(np.float32).T
-    else:
-        is_passed = masses >= _RUNNING @ rows.T
-    blocks *= _BLOCK
-    blocks += _places(rows, is_passed)
-    return blocks
-
-
-def _places(rows: FloatArray, is_passed: BoolArray) -> npt.NDArray[np.uint8]:
-    """Returns how many weights of each of `rows` [n, _BLOCK] a mass exceeds, from flags [_BLOCK, n].
-
-    The flags are transposed, because operations along n take half the time.
+    Args:
+        is_last: Whether the rest of the masses is not needed.
+        is_single: Whether to compute in single precision.
     """
+    rows = sums.reshape(-1, _BLOCK).take(blocks, axis=0)
+    if is_single:
+        running = _RUNNING_SINGLE @ rows.astype(np.float32).T
+        is_passed = masses.astype(np.float32) >= running
+    else:
+        running = _RUNNING @ rows.T
+        is_passed = masses >= running
+    # How many sums of its block a mass exceeds. Flags [_BLOCK, n], because operations along n take half the time.
     places: npt.NDArray[np.uint8] = np.add.reduce(is_passed.view(np.uint8), axis=0, dtype=np.uint8)
     is_over = is_passed[-1]
     if np.count_nonzero(is_over):  # a mass that was rounded up to the sum of its block
         places[is_over] = _BLOCK - 1 - (rows[is_over, ::-1] > 0).argmax(axis=1)
-    return places
+    if not is_last:
+        before = running.take((places.astype(np.int64) - 1) * len(blocks) + np.arange(len(blocks)), mode="clip")
+        masses = masses - np.where(places > 0, before, 0.0)
+    blocks *= _BLOCK
+    blocks += places
+    return blocks, masses

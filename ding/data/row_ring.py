@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import zlib
+import functools
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,8 @@ from ding.utils.data.samples import Column
 from ding.utils.segment_tree import IntArray
 
 Array = npt.NDArray[np.generic]
+BoolArray = npt.NDArray[np.bool_]
+Slots = IntArray | slice
 # Returns an uninitialized array of a shape and dtype.
 Allocate = Callable[[tuple[int, ...], np.dtype], Array]
 
@@ -20,10 +23,30 @@ Allocate = Callable[[tuple[int, ...], np.dtype], Array]
 _SPARE, _GROWTH = 1.03, 1.12
 # Most frames by item that are expected: fragments share their first ones, unless steps between them were dropped.
 _FRAMES = 1.125
-# Rows that are moved at once.
-_CHUNK = 64
-# Frames that later pushes may share: this part of the ring, or at least those of the last push.
+# Rows that are moved or compared at once: so many images stay in the cache.
+_CHUNK = 32
+# Frames that later pushes may share: at least this part of the ring, and those of the last push.
 _RECENT = 1 / 16
+# Least rows of a segment, as a part of the capacity.
+_SEGMENT = 1 / 64
+
+
+class _Segment:
+    """The slots that were written while a part of a ring was, and the oldest row that they refer to."""
+
+    __slots__ = ("begin", "oldest", "slots")
+
+    def __init__(self, begin: int, oldest: int, slots: Slots) -> None:
+        self.begin, self.oldest, self.slots = begin, oldest, [slots]
+
+    def add(self, oldest: int, slots: Slots) -> None:
+        """Add slots that were written next."""
+        self.oldest = min(self.oldest, oldest)
+        last = self.slots[-1]
+        if isinstance(last, slice) and isinstance(slots, slice) and last.stop == slots.start:
+            self.slots[-1] = slice(last.start, slots.stop)
+        else:
+            self.slots.append(slots)
 
 
 class RowRing:
@@ -49,14 +72,19 @@ class RowRing:
     def __init__(
         self, size: int, first: tuple[Column, Column], allocate: Allocate, share_frames: bool, numbers: Array
     ) -> None:
-        units, obs_rows, _, _ = _units_of(*first, share_frames)
+        data, chosen, obs_rows, next_rows = _rows_of(*first)
+        each = len(chosen) / len(obs_rows)
+        if share_frames:
+            data, chosen, _, _ = _frames_of(data, chosen, obs_rows, next_rows)
+            each = min(len(chosen) / len(obs_rows), _FRAMES)
         self._allocate, self._share_frames = allocate, share_frames
-        each = len(units) / len(obs_rows)
-        needed = _SPARE * (min(each, _FRAMES) if share_frames else each) * size
-        self._capacity = max(int(min(needed, 2 * size * obs_rows[0].size)), len(units))
-        self._data = allocate((self._capacity, *units.shape[1:]), units.dtype)
-        self._next = self._used = 0
-        self._recent: dict[int, int] = {}  # row of a frame by its checksum, newest last
+        self._capacity = max(int(_SPARE * each * size), len(chosen))
+        self._data = allocate((self._capacity, *data.shape[1:]), data.dtype)
+        # Rows are counted from the beginning; the row with the count n is at n % capacity. Those in [begin, end) are
+        # kept. The segments have all slots that may refer to them, oldest first.
+        self._begin = self._end = 0
+        self._segments: deque[_Segment] = deque()
+        self._recent: dict[int, int] = {}  # the count of a frame by its checksum, newest last
         self._numbers: Any = numbers
         self.obs, self.next_obs = (
             Column(column.kind, self._data, self._numbers[:, i]) for i, column in enumerate(first)
@@ -67,13 +95,25 @@ class RowRing:
         """Allocated bytes."""
         return int(self._data.nbytes)
 
-    def write(self, slots: IntArray | slice, obs: Column, next_obs: Column, held: npt.NDArray[np.bool_]) -> None:
+    def write(self, slots: Slots, obs: Column, next_obs: Column, held: BoolArray) -> None:
         """Store values in `slots`, which must be empty according to `held` [size]."""
-        units, obs_rows, next_rows, checksums = _units_of(obs, next_obs, self._share_frames)
-        self._ensure_free(len(units), held)
-        places = self._put_frames(units, checksums) if self._share_frames else self._put(units)
+        data, chosen, obs_rows, next_rows = _rows_of(obs, next_obs)
+        checksums: IntArray | None = None
+        if self._share_frames:
+            data, chosen, of_rows, checksums = _frames_of(data, chosen, obs_rows, next_rows)
+            obs_rows, next_rows = of_rows[obs_rows], of_rows[next_rows]
+        if self._capacity - self._end + self._begin < len(chosen):
+            self._make_room(len(chosen), held)
+        begin = self._end
+        counts = self._put(data, chosen) if checksums is None else self._put_frames(data, chosen, checksums)
+        places = counts % self._capacity
         self._numbers[slots, 0] = places[obs_rows]
         self._numbers[slots, 1] = places[next_rows]
+        oldest = begin if checksums is None else int(counts.min())
+        if self._segments and begin - self._segments[-1].begin < _SEGMENT * self._capacity:
+            self._segments[-1].add(oldest, slots)
+        else:
+            self._segments.append(_Segment(begin, oldest, slots))
 
     def gather(self, numbers: npt.NDArray[np.int32]) -> tuple[Column, Column]:
         """Returns copies of the values of slots with these row `numbers` [n, 2], or [n, 2, C]."""
@@ -87,52 +127,66 @@ class RowRing:
         data = data.copy() if is_copied else data
         return Column(self.obs.kind, data, rows[:, 0]), Column(self.next_obs.kind, data, rows[:, 1])
 
-    @property
-    def _first(self) -> int:
-        """The oldest row."""
-        return (self._next - self._used) % self._capacity
+    # ---- writing
 
-    def _ensure_free(self, count: int, held: npt.NDArray[np.bool_]) -> None:
-        if self._capacity - self._used < count:
-            self._reclaim(held)
-            if self._capacity - self._used < max(count, self._capacity // 64):  # avoids a reclaim at each write
+    def _put(self, data: Array, chosen: IntArray) -> IntArray:
+        """Append the rows `chosen` of `data`, and return their counts."""
+        place, count = self._end % self._capacity, len(chosen)
+        split = min(count, self._capacity - place)
+        for start, part in ((place, chosen[:split]), (0, chosen[split:])):
+            if len(part):  # "clip" writes to `out` without a buffer
+                np.take(data, part, axis=0, out=self._data[start : start + len(part)], mode="clip")
+        self._end += count
+        return np.arange(self._end - count, self._end)
+
+    def _put_frames(self, frames: Array, chosen: IntArray, checksums: IntArray) -> IntArray:
+        """Append the frames `chosen`, no two of which are equal, unless they are among the recent ones.
+
+        Returns:
+            Their counts.
+        """
+        keys = checksums.tolist()
+        counts = np.array([self._recent.get(key, -1) for key in keys])
+        found = np.flatnonzero(counts >= self._begin)
+        is_equal = _are_equal(frames, chosen[found], self._data, counts[found] % self._capacity)
+        is_new = np.ones(len(counts), np.bool_)
+        is_new[found[is_equal]] = False
+        new = np.flatnonzero(is_new)
+        counts[new] = self._put(frames, chosen[new])
+        # A shared frame does not become newer: an item that refers to an old row keeps all newer rows alive.
+        for i, count in zip(new.tolist(), counts[new].tolist(), strict=True):
+            self._recent.pop(keys[i], None)
+            self._recent[keys[i]] = count
+        recent = max(len(chosen), int(_RECENT * self._capacity))
+        if len(self._recent) > 2 * recent:  # rarely: removing the oldest one by one takes longer
+            self._recent = dict(list(self._recent.items())[-recent:])
+        return counts
+
+    # ---- rows that are not needed any more
+
+    def _make_room(self, count: int, held: BoolArray) -> None:
+        """Free at least `count` rows, and enough that not every write has to."""
+        wanted = max(count, self._capacity // 64)
+        segments = self._segments
+        while segments:
+            oldest = self._oldest_of(segments[0].slots, held)
+            if len(segments) == 1 or oldest < segments[1].begin:
+                self._begin = min(oldest, min((segment.oldest for segment in list(segments)[1:]), default=oldest))
+                break
+            segments.popleft()
+        if self._capacity - self._end + self._begin < wanted:
+            self._begin = self._oldest_of([slice(None)], held)
+            if self._capacity - self._end + self._begin < wanted:
                 self._repack(count, held)
 
-    def _put_frames(self, frames: Array, checksums: list[int]) -> IntArray:
-        """Store the `frames`, of which no two are equal, unless they are among the recent ones; returns their rows."""
-        places = np.array([self._find(*pair) for pair in zip(checksums, frames, strict=True)], np.int64)
-        new = np.flatnonzero(places < 0)
-        places[new] = self._put(frames[new])
-        # A shared frame does not become newer: an item that refers to an old row keeps all newer rows alive.
-        for i in new.tolist():
-            self._recent.pop(checksums[i], None)
-            self._recent[checksums[i]] = int(places[i])
-        while len(self._recent) > max(len(frames), int(_RECENT * self._capacity)):
-            del self._recent[next(iter(self._recent))]
-        return places
+    def _oldest_of(self, slots: list[Slots], held: BoolArray) -> int:
+        """Returns the count of the oldest row that `slots` refer to, without those that are empty."""
+        ages = [(self._numbers[part][held[part]] - self._begin) % self._capacity for part in slots]
+        return self._begin + min(int(part.min(initial=self._end - self._begin)) for part in ages)
 
-    def _find(self, checksum: int, frame: Array) -> int:
-        """Returns the row of an equal frame of a recent push, or -1."""
-        place = self._recent.get(checksum, -1)
-        is_used = place >= 0 and (place - self._first) % self._capacity < self._used
-        return place if is_used and np.array_equal(self._data[place], frame) else -1
-
-    def _put(self, units: Array) -> IntArray:
-        count = len(units)
-        places = (self._next + np.arange(count)) % self._capacity
-        self._data[places] = units
-        self._next = (self._next + count) % self._capacity
-        self._used += count
-        return places
-
-    def _reclaim(self, held: npt.NDArray[np.bool_]) -> None:
-        """Free the rows before the oldest one that is referred to."""
-        ages = (self._numbers[held] - self._first) % self._capacity
-        self._used -= int(ages.min(initial=self._used))
-
-    def _repack(self, count: int, held: npt.NDArray[np.bool_]) -> None:
+    def _repack(self, count: int, held: BoolArray) -> None:
         """Keep only the rows that are referred to, in a larger array if they leave too little space."""
-        first, capacity = self._first, self._capacity
+        first, capacity = self._begin % self._capacity, self._capacity
         ages = np.unique((self._numbers[held] - first) % capacity)
         used = len(ages)
         start, data = first, self._data
@@ -142,89 +196,110 @@ class RowRing:
         for at in range(0, used, _CHUNK):  # a row never moves to where one is that has yet to be moved
             rows = ages[at : at + _CHUNK]
             data[(start + np.arange(at, at + len(rows))) % capacity] = self._data[(first + rows) % self._capacity]
-        places = np.full(self._capacity, -1)  # of the kept rows, by their age
-        places[ages] = (start + np.arange(used)) % capacity
-        self._numbers[held] = places[(self._numbers[held] - first) % self._capacity]
-        recent = ((checksum, places[(place - first) % self._capacity]) for checksum, place in self._recent.items())
-        self._recent = {checksum: int(place) for checksum, place in recent if place >= 0}
-        self.obs.data = self.next_obs.data = data
-        self._data, self._capacity, self._next, self._used = data, capacity, (start + used) % capacity, used
+        counts = np.full(self._capacity, -1)  # of the kept rows, by their age
+        counts[ages] = start + np.arange(used)
+        self._numbers[held] = counts[(self._numbers[held] - first) % self._capacity] % capacity
+        recent = {checksum: old - self._begin for checksum, old in self._recent.items() if old >= self._begin}
+        self._recent = {checksum: int(counts[age]) for checksum, age in recent.items() if counts[age] >= 0}
+        self.obs.data = self.next_obs.data = self._data = data
+        self._capacity, self._begin, self._end = capacity, start, start + used
+        self._segments = deque([_Segment(start, start, slice(0, len(held)))])
 
 
-def _units_of(obs: Column, next_obs: Column, share_frames: bool) -> tuple[Array, IntArray, IntArray, list[int]]:
-    """Returns the distinct rows (or frames) to store, and their indices for `obs` and `next_obs`: [N], or [N, C].
-
-    The last value are the checksums of frames.
-    """
-    rows, obs_rows, next_rows = _rows_of(obs, next_obs)
-    if not share_frames:
-        return rows, obs_rows, next_rows, []
-    frames, numbers, checksums = _frames_of(rows, obs_rows, next_rows)
-    return frames, numbers[obs_rows], numbers[next_rows], checksums
-
-
-def _rows_of(obs: Column, next_obs: Column) -> tuple[Array, IntArray, IntArray]:
-    """Returns the distinct rows in order, and their indices [N] for `obs` and `next_obs`."""
+def _rows_of(obs: Column, next_obs: Column) -> tuple[Array, IntArray, IntArray, IntArray]:
+    """Returns an array, its rows that are used, in order, and their indices [N] for `obs` and `next_obs`."""
     if obs.data is not next_obs.data or obs.rows is None or next_obs.rows is None or obs.rows.ndim > 1:
         values = np.stack([obs.values(), next_obs.values()], axis=1)
-        numbers = np.arange(0, 2 * len(values), 2)
-        return values.reshape(2 * len(values), *values.shape[2:]), numbers, numbers + 1
-    first = int(min(obs.rows.min(), next_obs.rows.min()))
-    stop = int(max(obs.rows.max(), next_obs.rows.max())) + 1
-    is_used = np.zeros(stop - first, np.bool_)
-    is_used[obs.rows - first] = is_used[next_obs.rows - first] = True
+        rows = np.arange(2 * len(values))
+        return values.reshape(len(rows), *values.shape[2:]), rows, rows[::2], rows[1::2]
+    is_used = np.zeros(len(obs.data), np.bool_)
+    is_used[obs.rows] = is_used[next_obs.rows] = True
     numbers = is_used.cumsum() - 1
-    rows = obs.data[first:stop] if is_used.all() else obs.data[first:stop][is_used]
-    return rows, numbers[obs.rows - first], numbers[next_obs.rows - first]
+    return obs.data, np.flatnonzero(is_used), numbers[obs.rows], numbers[next_obs.rows]
 
 
-def shared_rows(obs: Column, next_obs: Column) -> tuple[Column, Column]:
-    """Returns columns with the same values, as rows of a new array that holds nothing else."""
-    rows, obs_rows, next_rows = _rows_of(obs, next_obs)
-    data = rows.copy()
-    return Column(obs.kind, data, obs_rows), Column(next_obs.kind, data, next_rows)
+# ---- frames
 
 
-def _frames_of(rows: Array, obs_rows: IntArray, next_rows: IntArray) -> tuple[Array, IntArray, list[int]]:
-    """Returns the distinct frames of `rows` [M, C, ...] in order, their indices [M, C] by row, and their checksums.
+def _frames_of(
+    data: Array, chosen: IntArray, obs_rows: IntArray, next_rows: IntArray
+) -> tuple[Array, IntArray, IntArray, IntArray]:
+    """Split the rows `chosen` of `data` into frames.
 
     A row that is the row before it shifted by one frame adds one frame, an equal row none. Before the row of a next_obs
     comes that of its obs, before others the previous one.
+
+    Returns:
+        An array of frames, the distinct ones in it, in order, the indices of these [M, C] by row, and their checksums.
     """
-    rows = np.ascontiguousarray(rows)
+    rows = np.ascontiguousarray(data if len(chosen) == len(data) else data[chosen])
     count, stack = rows.shape[:2]
     before = np.arange(count) - 1
     before[next_rows] = np.where(obs_rows < next_rows, obs_rows, before[next_rows])
-    source: Any = np.arange(count * stack).reshape(
-        count, stack
-    )  # equal frames of earlier rows, or the frames themselves
-    moved = _equal_rows(rows, before, np.arange(1, count), 1)
+    # Equal frames of earlier rows, or the frames themselves.
+    source: IntArray = np.arange(count * stack).reshape(count, stack)
+    moved = _follow(rows, before, np.arange(1, count), 1)
     source[moved, :-1] = source[before[moved], 1:]
-    rest = np.setdiff1d(np.arange(1, count), moved, assume_unique=True)
-    equal = _equal_rows(rows, before, rest, 0)
+    equal = _follow(rows, before, np.setdiff1d(np.arange(1, count), moved, assume_unique=True), 0)
     source[equal] = source[before[equal]]
-    flat: IntArray = source.reshape(-1)
+    flat = source.reshape(-1)
     while (flat[flat] != flat).any():  # the earlier row may have it of another one
         flat = flat[flat]
     frames = rows.reshape(len(flat), *rows.shape[2:])
     own = np.flatnonzero(flat == np.arange(len(flat)))
-    first: dict[int, int] = {}
-    checksums = {}
-    for i in own.tolist():
-        checksum = zlib.crc32(frames[i])
-        like = first.setdefault(checksum, i)
-        if like != i and np.array_equal(frames[i], frames[like]):  # as at the beginning of an episode
-            flat[i] = like
-        else:
-            checksums[i] = checksum
+    # Others may be equal, as at the beginning of an episode.
+    checksums, first, like = np.unique(_checksums(frames, own), return_index=True, return_inverse=True)
+    repeated = np.flatnonzero(first[like] != np.arange(len(own)))
+    is_equal = _are_equal(frames, own[repeated], frames, own[first[like[repeated]]])
+    flat[own[repeated[is_equal]]] = own[first[like[repeated[is_equal]]]]
     flat = flat[flat]
     is_own = flat == np.arange(len(flat))
-    return frames[is_own], (is_own.cumsum() - 1)[flat].reshape(count, stack), list(checksums.values())
+    distinct = np.flatnonzero(is_own)
+    return frames, distinct, (is_own.cumsum() - 1)[flat].reshape(count, stack), checksums[like[is_own[own]]]
 
 
-def _equal_rows(rows: Array, before: IntArray, chosen: IntArray, shift: int) -> IntArray:
-    """Returns those of the rows `chosen` that are the rows before them, shifted by so many frames."""
-    for i in range(rows.shape[1] - shift):
-        same = rows[chosen, i] == rows[before[chosen], i + shift]
-        chosen = chosen[same.all(axis=tuple(range(1, same.ndim)))]
-    return chosen
+def _words(rows: Array) -> npt.NDArray[np.uint64]:
+    """Returns the bytes of each of contiguous `rows` as the widest integers that they are a multiple of."""
+    each = rows.nbytes // len(rows) if len(rows) else 1
+    width = next(width for width in (8, 4, 2, 1) if each % width == 0)
+    words: npt.NDArray[np.uint64] = rows.reshape(len(rows), -1).view(f"u{width}")
+    return words
+
+
+def _follow(rows: Array, before: IntArray, chosen: IntArray, shift: int) -> IntArray:
+    """Returns those of the rows `chosen` that are the rows `before` them, shifted by so many frames."""
+    words = _words(rows.reshape(rows.shape[0] * rows.shape[1], -1)).reshape(*rows.shape[:2], -1)
+    found = [chosen[:0]]
+    for at in range(0, len(chosen), _CHUNK):
+        part = chosen[at : at + _CHUNK]
+        here, there = _lined_up(words, part), _lined_up(words, before[part])
+        same = here[:, : words.shape[1] - shift] == there[:, shift:]
+        found.append(part[same.all(axis=(1, 2))])
+    return np.concatenate(found)
+
+
+def _lined_up(words: Array, chosen: IntArray) -> Array:
+    """Returns the rows `chosen`; without a copy if they are consecutive."""
+    first, stop = int(chosen[0]), int(chosen[-1]) + 1
+    is_consecutive = stop - first == len(chosen) and (np.diff(chosen) == 1).all()
+    return words[first:stop] if is_consecutive else words[chosen]
+
+
+def _are_equal(frames: Array, chosen: IntArray, others: Array, places: IntArray) -> BoolArray:
+    """Returns whether each of the frames `chosen` is that in `places` of `others`."""
+    one, other = _words(frames), _words(others)
+    parts = [slice(at, at + _CHUNK) for at in range(0, len(chosen), _CHUNK)]
+    return np.concatenate([np.ones(0, np.bool_), *((one[chosen[p]] == other[places[p]]).all(axis=1) for p in parts)])
+
+
+def _checksums(frames: Array, chosen: IntArray) -> IntArray:
+    """Returns a checksum [n] of each of the frames `chosen`: the sum of its words, each with a weight of its place."""
+    words = _words(frames)
+    weights = _weights(words.shape[1])
+    sums = [np.einsum("ij,j->i", words[chosen[at : at + _CHUNK]], weights) for at in range(0, len(chosen), _CHUNK)]
+    return np.concatenate(sums) if sums else chosen[:0]
+
+
+@functools.lru_cache(8)
+def _weights(count: int) -> npt.NDArray[np.uint64]:
+    return np.random.default_rng(0).integers(0, 2**64, count, np.uint64)

@@ -28,9 +28,8 @@ from ding.rl_utils.adder import get_nstep_return_data
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.dataset import NaiveRLDataset, naive_save, offline_data_save_type
 from ding.utils.file_helper import read_file
-from ding.worker.collector.episode_evaluator import EvalRecord
 from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
-from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
+from ding.worker.collector.interaction_serial_evaluator import EvalRecord, InteractionSerialEvaluator
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from ding.worker.learner.checkpoint import EXTRA, OFFLINE_STATS, normalization_of
 

@@ -19,7 +19,7 @@ from ding.entry.workers import build_evaluator_env, build_policy, normalize_as_t
 from ding.utils.file_helper import read_file
 from ding.worker.collector.actor import SoloActor
 from ding.worker.collector.batch import Batch
-from ding.worker.collector.episode_evaluator import EvalRecord
+from ding.worker.collector.interaction_serial_evaluator import EvalRecord
 from ding.worker.learner.checkpoint import EXTRA, OFFLINE_STATS
 
 

@@ -250,6 +250,7 @@ def _write_port(system: EasyDict, name: str, port: int | None) -> None:
 def _import_workers() -> None:
     """Import once, rather than in each forked process."""
     import ding.worker.collector.comm.flask_fs_collector
-    import ding.worker.collector.parallel_collectors
+    import ding.worker.collector.marine_parallel_collector
+    import ding.worker.collector.zergling_parallel_collector
     import ding.worker.learner.comm.flask_fs_learner
     import ding.worker.transport.http_transport  # noqa: F401

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ding.data.random_source import generator_state, new_generator, set_generator_state
+from ding.data.buffer_interface import generator_state, new_generator, set_generator_state
 from ding.league.algorithm import pfsp
 from ding.utils.config_helper import (
     NO_DEFAULT,

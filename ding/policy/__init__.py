@@ -2,7 +2,7 @@
 
 from ding.policy.a2c import A2CPolicy
 from ding.policy.acer import ACERPolicy
-from ding.policy.base_policy import CommandModePolicy, Policy, create_policy, get_policy_cls
+from ding.policy.base_policy import BatchPolicy, CommandModePolicy, Policy, create_policy, get_policy_cls
 from ding.policy.bc import BehaviourCloningPolicy
 from ding.policy.bdq import BDQPolicy
 from ding.policy.c51 import C51Policy
@@ -81,6 +81,7 @@ __all__ = [
     "ACERPolicy",
     "BDQCommandModePolicy",
     "BDQPolicy",
+    "BatchPolicy",
     "BehaviourCloningCommandModePolicy",
     "BehaviourCloningPolicy",
     "C51CommandModePolicy",

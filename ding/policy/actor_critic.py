@@ -12,7 +12,7 @@ from easydict import EasyDict
 from torch import Tensor, nn
 
 from ding.model.wrapper.model_wrappers import model_wrap
-from ding.policy.base_policy import Policy
+from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import batch_observations, drop_column, flag_column, is_end, set_columns, stack_column
 from ding.policy.modes import accepts_pieces, plain_transition
 from ding.policy.settings import setting
@@ -96,7 +96,7 @@ class ValueNorm(RunningMeanStd):
 _MODELS = ("vac", "pg", "mavac")
 
 
-class StochasticPolicy(Policy):
+class StochasticPolicy(BatchPolicy):
     """Base of policies that sample actions from a distribution given by the model's `logit`.
 
     The config of a subclass may have `action_space`; the default is 'discrete'.
@@ -134,17 +134,17 @@ class StochasticPolicy(Policy):
         self._collect_model = model_wrap(self._model, wrapper_name=self._kind.collect_wrapper)
         self._collect_model.reset()
 
-    def _forward_collect(self, data: dict[int, Any]) -> dict[int, Any]:
+    def _act_collect(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
         """Sample an action for each env; its output has `action` and the outputs of the model."""
-        return self._forward_envs(self._collect_model, data, **self._collect_kwargs)
+        return self._forward_batch(self._collect_model, obs, **self._collect_kwargs)
 
     def _init_eval(self) -> None:
         self._eval_model = model_wrap(self._model, wrapper_name=self._kind.eval_wrapper)
         self._eval_model.reset()
 
-    def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
+    def _act_eval(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
         """Take the most likely action, or the mean of a continuous one; the output has `action` and `logit`."""
-        return self._forward_envs(self._eval_model, data, **self._eval_kwargs)
+        return self._forward_batch(self._eval_model, obs, **self._eval_kwargs)
 
 
 class ActorCriticPolicy(StochasticPolicy):

@@ -15,8 +15,9 @@ from torch import nn
 from ding.model.common.utils import create_model
 from ding.policy import modes
 from ding.policy.settings import GLOSSARY, check_settings, setting
-from ding.policy.steps import PolicySteps
+from ding.policy.steps import PolicySteps, act_by_env
 from ding.torch_utils.mixed_precision import AUTOCAST_TYPES, MixedPrecision, compile_model, compile_option
+from ding.utils.batch_methods import adapts_batch
 from ding.utils.config_helper import ConfigError, Configurable, Setting, Settings, boolean, integer, one_of, settings_of
 from ding.utils.default_helper import deep_merge_dicts, one_time_warning
 from ding.utils.import_helper import import_module
@@ -47,7 +48,7 @@ class Policy(PolicySteps, Configurable, ABC):
     - `_forward_learn(data)`: learn from a list of train samples; returns what to log. `_backward_and_step` takes an
       optimizer step.
     - `_forward_collect(data)`, `_forward_eval(data)`: map `{env_id: obs}` to `{env_id: {'action': ...}}`;
-      `_forward_envs` does so with a wrapped model.
+      `_forward_envs` does so with a wrapped model. A `BatchPolicy` acts on stacked observations instead.
     - `_process_transition(obs, policy_output, timestep)`: the transition of one step of an env.
     - `_get_train_sample(transitions)`: the train samples of a trajectory fragment.
 
@@ -377,6 +378,41 @@ class Policy(PolicySteps, Configurable, ABC):
     def _load_state_dict_eval(self, state_dict: dict[str, Any]) -> None:
         check_keys(["model"], state_dict)
         self._eval_model.load_state_dict(state_dict["model"], strict=True)
+
+
+class BatchPolicy(Policy):
+    """A policy that acts on stacked observations, without a dict for each env.
+
+    Instead of `_forward_collect` and `_forward_eval` a subclass defines `_act_collect` and `_act_eval`;
+    `_forward_batch` does so with a wrapped model. A class that overrides `_forward_collect` or `_forward_eval`
+    nevertheless is called with dicts.
+    """
+
+    @abstractmethod
+    def _act_collect(self, obs: Any, env_ids: list[int], *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Act with exploration.
+
+        Args:
+            obs: the observations of E envs: an array or tensor [E, *obs_shape], or a (nested) dict of them.
+            env_ids: the ids of these envs.
+
+        Returns:
+            `action` and whatever transitions need, in tensors [E, ...] on the CPU, or nested dicts and lists of them.
+        """
+
+    @abstractmethod
+    def _act_eval(self, obs: Any, env_ids: list[int], *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Act greedily; arguments and result as in `_act_collect`."""
+
+    @adapts_batch("_act_collect")
+    def _forward_collect(self, data: dict[int, Any], *args: Any, **kwargs: Any) -> dict[int, Any]:
+        """`_act_collect` on `{env_id: obs}`."""
+        return act_by_env(self._act_collect, data, *args, **kwargs)
+
+    @adapts_batch("_act_eval")
+    def _forward_eval(self, data: dict[int, Any], *args: Any, **kwargs: Any) -> dict[int, Any]:
+        """`_act_eval` on `{env_id: obs}`."""
+        return act_by_env(self._act_eval, data, *args, **kwargs)
 
 
 class CommandModePolicy(Policy):

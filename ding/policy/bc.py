@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ding.model.wrapper.model_wrappers import model_wrap
-from ding.policy.base_policy import Policy
+from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.dqn import head_actions
 from ding.policy.modes import accepts_pieces, plain_transition
@@ -29,7 +29,7 @@ _TANH_1 = math.tanh(1.0)
 
 
 @POLICY_REGISTRY.register("bc")
-class BehaviourCloningPolicy(Policy):
+class BehaviourCloningPolicy(BatchPolicy):
     """Imitates demonstrations (https://doi.org/10.1162/neco.1991.3.1.88), of discrete or of continuous actions.
 
     Discrete actions are learned by classification, with `continuous` actions by regression. For `serial_pipeline_bc`,
@@ -69,7 +69,7 @@ class BehaviourCloningPolicy(Policy):
             "collect.noise_range.max": Setting(0.5, doc="Upper limit of the noise."),
             "eval": {},
         },
-        Policy.settings,
+        BatchPolicy.settings,
     )
     _optional_parts: ClassVar[tuple[str, ...]] = ("lr_scheduler",)
 
@@ -168,16 +168,16 @@ class BehaviourCloningPolicy(Policy):
             self._collect_model = self._wrap()
         self._collect_model.reset()
 
-    def _forward_collect(
-        self, data: dict[int, Any], eps: float | None = None, sigma: float | None = None
-    ) -> dict[int, Any]:
+    def _act_collect(
+        self, obs: Any, env_ids: list[int], eps: float | None = None, sigma: float | None = None
+    ) -> dict[str, Any]:
         """Act epsilon-greedily (`eps`, 0 where it is None), or with noise of the deviation `sigma`."""
         settings: dict[str, Any] = {}
         if not self._cfg.continuous:
             settings["eps"] = eps or 0.0
         elif self._cfg.collect.noise:
             settings["sigma"] = self._cfg.collect.noise_sigma if sigma is None else sigma
-        return self._forward_envs(self._collect_model, data, **settings)
+        return self._forward_batch(self._collect_model, obs, **settings)
 
     @plain_transition("action")
     def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
@@ -197,9 +197,9 @@ class BehaviourCloningPolicy(Policy):
         self._eval_model = self._wrap()
         self._eval_model.reset()
 
-    def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
+    def _act_eval(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
         """Take the most likely action, or the mean of a Gaussian; discrete outputs also have `logit`."""
-        return self._forward_envs(self._eval_model, data)
+        return self._forward_batch(self._eval_model, obs)
 
 
 def _make_optimizer(model: nn.Module, learn: Mapping[str, Any]) -> torch.optim.Optimizer:

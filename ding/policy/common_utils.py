@@ -47,7 +47,9 @@ def default_preprocess_learn(
     """
     if use_priority_IS_weight and not use_priority:
         raise AssertionError("priority_IS_weight = True needs priority = True: it corrects prioritized sampling")
-    check_not_empty(data)
+    size = len(data)
+    if size == 0:
+        check_not_empty(data)
     columns = data.columns if isinstance(data, Samples) else None
     if columns is None:
         batch = _collate_dicts(data, keys)
@@ -55,15 +57,13 @@ def default_preprocess_learn(
         batch = collate_columns(columns, keys, cat_1dim=_has_integer_actions(columns))
     for key in ("obs", "next_obs"):
         if key in batch and isinstance(batch[key], Tensor) and batch[key].dim() == 1 and _is_row(data, columns, key):
-            batch[key] = batch[key].view(len(data), 1)
-    for key in ("value", "adv", "return", "done"):
+            batch[key] = batch[key].view(size, 1)
+    for key in ("value", "adv", "return", "done", "weight"):
         if key in batch:
             batch[key] = _drop_last_axis(batch[key])
     if "done" in batch:
         batch["done"] = _final(data, batch, ignore_done)
-    if use_priority_IS_weight:
-        batch["weight"] = importance_weight(batch)
-    batch["weight"] = _drop_last_axis(batch["weight"]) if "weight" in batch else None
+    batch["weight"] = _drop_last_axis(importance_weight(batch)) if use_priority_IS_weight else batch.get("weight")
     if "reward" in batch:
         batch["reward"] = _nstep_reward(batch["reward"]) if use_nstep else _drop_last_axis(batch["reward"])
     return batch
@@ -198,7 +198,7 @@ def _is_integer(action: Any) -> bool:
 
 
 def _drop_last_axis(item: Any) -> Any:
-    return item.squeeze(1) if isinstance(item, Tensor) and item.shape[1:] == (1,) else item
+    return item.squeeze(1) if isinstance(item, Tensor) and item.dim() == 2 and item.shape[1] == 1 else item
 
 
 def _nstep_reward(reward: Tensor) -> Tensor:

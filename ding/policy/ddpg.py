@@ -196,20 +196,20 @@ class DDPGPolicy(QActorCriticPolicy):
             self._collect_model = model_wrap(self._collect_model, wrapper_name="hybrid_eps_greedy_multinomial_sample")
         self._collect_model.reset()
 
-    def _forward_collect(self, data: dict[int, Any], eps: float = 0.0) -> dict[int, Any]:
+    def _act_collect(self, obs: Any, env_ids: list[int], eps: float = 0.0) -> dict[str, Any]:
         """Act with noise; returns `action` [A] per env.
 
         A hybrid action is `{'action_type': [1], 'action_args': [A]}`; the output then also has `logit` [N] and
         `action_args`.
         """
         kwargs: dict[str, Any] = {"eps": eps} if self._is_hybrid else {}
-        return self._forward_envs(self._collect_model, data, mode="compute_actor", **kwargs)
+        return self._forward_batch(self._collect_model, obs, mode="compute_actor", **kwargs)
 
     def _init_eval(self) -> None:
         wrapper = "hybrid_argmax_sample" if self._is_hybrid else "base"
         self._eval_model = model_wrap(self._model, wrapper_name=wrapper)
         self._eval_model.reset()
 
-    def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
-        """Act without noise, with the most likely type of a hybrid action; output as in `_forward_collect`."""
-        return self._forward_envs(self._eval_model, data, mode="compute_actor")
+    def _act_eval(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
+        """Act without noise, with the most likely type of a hybrid action; output as in `_act_collect`."""
+        return self._forward_batch(self._eval_model, obs, mode="compute_actor")

@@ -93,14 +93,14 @@ class DiscreteSACPolicy(SoftActorCriticPolicy):
         self._collect_model = model_wrap(self._model, wrapper_name="eps_greedy_multinomial_sample")
         self._collect_model.reset()
 
-    def _forward_collect(self, data: dict[int, Any], eps: float = 0.0) -> dict[int, Any]:
+    def _act_collect(self, obs: Any, env_ids: list[int], eps: float = 0.0) -> dict[str, Any]:
         """Sample an action, or a uniform one with probability `eps`; returns `action` [1] and `logit` [N] per env."""
-        return self._forward_envs(self._collect_model, data, mode="compute_actor", eps=eps)
+        return self._forward_batch(self._collect_model, obs, mode="compute_actor", eps=eps)
 
     def _init_eval(self) -> None:
         self._eval_model = model_wrap(self._model, wrapper_name="argmax_sample")
         self._eval_model.reset()
 
-    def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
-        """Take the most likely action; output as in `_forward_collect`."""
-        return self._forward_envs(self._eval_model, data, mode="compute_actor")
+    def _act_eval(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
+        """Take the most likely action; output as in `_act_collect`."""
+        return self._forward_batch(self._eval_model, obs, mode="compute_actor")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
-from ding.policy.base_policy import Policy
+from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import default_preprocess_learn, linear_lr_scheduler, set_noise_mode
 from ding.policy.modes import accepts_pieces, plain_transition
 from ding.policy.settings import setting
@@ -34,7 +34,7 @@ TDError = tuple[Tensor, Tensor, dict[str, Tensor]]
 
 
 @POLICY_REGISTRY.register("dqn")
-class DQNPolicy(Policy):
+class DQNPolicy(BatchPolicy):
     """Double DQN (https://arxiv.org/abs/1509.06461) for discrete and multi-discrete actions.
 
     The target network is copied every `learn.target_update_freq` iterations, or follows at the rate
@@ -81,7 +81,7 @@ class DQNPolicy(Policy):
             "other.eps.decay": 10000,
             "other.replay_buffer.replay_buffer_size": 10000,
         },
-        Policy.settings,
+        BatchPolicy.settings,
     )
     has_discrete_actions: ClassVar[bool | None] = True
 
@@ -148,7 +148,7 @@ class DQNPolicy(Policy):
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
         """Take one optimizer step; `priority` is the (by default squared) error of each sample, the rest is logged."""
         batch = self._prepare(data)
-        self._set_training(True)
+        self._mode_of(self._model, self._target_net).set(True)
         if self._cfg.noisy_net:
             renew_noise(self._model)
             renew_noise(self._target_net)
@@ -166,7 +166,7 @@ class DQNPolicy(Policy):
         if update_target_model:
             self._target_model.update(self._learn_model)
         batch = self._prepare(data)
-        self._set_training(False)
+        self._mode_of(self._model, self._target_net).set(False)
         with torch.no_grad():
             _, error, _ = self._td_error(batch, *self._forward_networks(batch))
         return {"priority": error.tolist()}
@@ -182,10 +182,6 @@ class DQNPolicy(Policy):
         )
         return self._on_model(batch, "obs", "next_obs")
 
-    def _set_training(self, training: bool) -> None:
-        self._mode_of(self._model).set(training)
-        self._mode_of(self._target_net).set(training)
-
     def _forward_networks(self, batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
         """Returns the output of the network, the target network's for the next observations, and the next action."""
         output = self._model(batch["obs"])
@@ -198,8 +194,10 @@ class DQNPolicy(Policy):
         self, batch: dict[str, Any], output: dict[str, Any], next_output: dict[str, Any], next_action: Any
     ) -> TDError:
         """Returns loss and error; for multi-discrete actions, averaged over the heads."""
-        if isinstance(output["logit"], Tensor):
-            loss, error, logged = self._head_error(batch, output, next_output, _indices(batch["action"]), next_action)
+        q, next_q = output["logit"], next_output["logit"]
+        if isinstance(q, Tensor):
+            loss, error, logged = self._head_error(batch, output, next_output, batch["action"].long(), next_action)
+            means = {"q_value": q.detach().mean(), "target_q_value": next_q.mean()}
         else:
             actions = head_actions(batch["action"])
             heads = zip(split_heads(output), split_heads(next_output), actions, next_action, strict=True)
@@ -207,7 +205,7 @@ class DQNPolicy(Policy):
             loss = torch.stack([head_loss for head_loss, _, _ in errors]).mean()
             error = torch.stack([head_error for _, head_error, _ in errors]).mean(0)
             logged = {name: torch.stack([head[name] for _, _, head in errors]).mean() for name in errors[0][2]}
-        means = {"q_value": _mean(output["logit"]), "target_q_value": _mean(next_output["logit"])}
+            means = {"q_value": _mean(q), "target_q_value": _mean(next_q)}
         return loss, error.detach(), {**means, **logged}
 
     def _head_error(
@@ -249,11 +247,11 @@ class DQNPolicy(Policy):
         self._collect_model = model_wrap(self._model, wrapper_name="eps_greedy_sample")
         self._collect_model.reset()
 
-    def _forward_collect(self, data: dict[int, Any], eps: float) -> dict[int, Any]:
+    def _act_collect(self, obs: Any, env_ids: list[int], eps: float) -> dict[str, Any]:
         """Act epsilon-greedily; returns per env `action` [1] int64 and `logit` [N] (multi-discrete: tuples)."""
         if self._cfg.noisy_net:
             set_noise_mode(self._model, True)
-        return self._forward_envs(self._collect_model, data, eps=eps)
+        return self._forward_batch(self._collect_model, obs, eps=eps)
 
     @plain_transition("action")
     def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
@@ -276,10 +274,10 @@ class DQNPolicy(Policy):
         self._eval_model = model_wrap(self._model, wrapper_name="argmax_sample")
         self._eval_model.reset()
 
-    def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
-        """Act greedily; output as in `_forward_collect`."""
+    def _act_eval(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
+        """Act greedily; output as in `_act_collect`."""
         set_noise_mode(self._model, False)
-        return self._forward_envs(self._eval_model, data)
+        return self._forward_batch(self._eval_model, obs)
 
 
 def renew_noise(module: nn.Module) -> None:
@@ -292,8 +290,7 @@ def renew_noise(module: nn.Module) -> None:
 
 def to_numbers(loss: Tensor, logged: dict[str, Tensor], error: Tensor) -> tuple[float, dict[str, float], list[float]]:
     """Convert a loss, values to log and the errors [B] to Python numbers in one transfer."""
-    values = [value.detach().view(1) for value in (loss, *logged.values())]
-    total_loss, *numbers = torch.cat([*values, error]).tolist()
+    total_loss, *numbers = torch.cat((torch.stack((loss, *logged.values())), error)).tolist()
     return total_loss, dict(zip(logged, numbers, strict=False)), numbers[len(logged) :]
 
 
@@ -314,18 +311,12 @@ def legal_logit(output: dict[str, Any]) -> Tensor:
     return logit
 
 
-def _mean(logit: Any) -> Tensor:
-    """The mean over all values; for several heads, the mean of their means."""
-    if isinstance(logit, Tensor):
-        return logit.detach().mean()
-    return torch.stack([head.detach().mean() for head in logit]).mean()
-
-
-def _indices(action: Tensor) -> Tensor:
-    return action if action.dtype is torch.int64 else action.long()
+def _mean(logits: list[Tensor]) -> Tensor:
+    """The mean of the means of several heads."""
+    return torch.stack([logit.detach().mean() for logit in logits]).mean()
 
 
 def head_actions(action: Any) -> list[Tensor]:
     """Returns the actions [B] per head, from a tensor [B, K] or K tensors [B] or [B, 1]."""
     heads = action.unbind(-1) if isinstance(action, Tensor) else action
-    return [_indices(head.reshape(-1)) for head in heads]
+    return [head.reshape(-1).long() for head in heads]

@@ -1,18 +1,16 @@
-"""Conversion of per-env observations into one model input, and of the model output into per-env results."""
+"""Conversion of observations into the input of a model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ding.torch_utils.data_helper import WIDE_INTEGERS
-from ding.utils.data.collate_fn import default_collate, default_decollate
-from ding.utils.data.env_batch import EnvBatch
+from ding.torch_utils.data_helper import WIDE_INTEGERS, to_device
+from ding.utils.data.collate_fn import default_collate
 
 
 def stack_observations(data: Mapping[int, Any]) -> Any:
@@ -20,19 +18,34 @@ def stack_observations(data: Mapping[int, Any]) -> Any:
 
     Entries [1] of a dict observation become [E], as in a batch of train samples.
     """
-    stacked = getattr(data, "stacked", None)
-    if stacked is not None:
-        return _as_tensors(stacked)
     observations = list(data.values())
     return default_collate(observations, cat_1dim=isinstance(observations[0], Mapping))
 
 
-def _as_tensors(item: Any, is_member: bool = False) -> Any:
-    if isinstance(item, np.ndarray):
-        item = torch.from_numpy(item if item.flags.writeable else item.copy())
-    elif isinstance(item, Mapping):
-        return {key: _as_tensors(value, True) for key, value in item.items()}
-    return item.squeeze(1) if is_member and isinstance(item, Tensor) and item.shape[1:] == (1,) else item
+def acting_input(
+    obs: Any, dtype: torch.dtype = torch.float32, device: str | None = None, is_entry: bool = False
+) -> Any:
+    """Convert a stacked batch to tensors of a model's `dtype` on its `device`; integers as in `model_input`.
+
+    Entries [E, 1] of a dict become [E], as in `stack_observations`. Tensors are moved before they are converted, so
+    that images of bytes are transferred as bytes.
+
+    Args:
+        device: None leaves tensors where they are.
+        is_entry: whether `obs` is an entry of a dict.
+    """
+    if isinstance(obs, np.ndarray):
+        obs = torch.from_numpy(obs if obs.flags.writeable else obs.copy())
+    if isinstance(obs, Tensor):
+        if is_entry and obs.shape[1:] == (1,):
+            obs = obs.squeeze(1)
+        if device is not None:
+            obs = to_device(obs, device)
+        is_ready = obs.dtype is dtype or obs.dtype in WIDE_INTEGERS
+        return obs if is_ready else obs.to(dtype)
+    if isinstance(obs, Mapping):
+        return {key: acting_input(value, dtype, device, True) for key, value in obs.items()}
+    return [acting_input(value, dtype, device) for value in obs] if isinstance(obs, list | tuple) else obs
 
 
 def model_input(obs: Any, dtype: torch.dtype = torch.float32, integers: bool = False) -> Any:
@@ -49,11 +62,3 @@ def model_input(obs: Any, dtype: torch.dtype = torch.float32, integers: bool = F
     if isinstance(obs, list | tuple):
         return [model_input(value, dtype, integers) for value in obs]
     return obs
-
-
-def split_output(env_ids: Iterable[int], output: Mapping[str, Any]) -> EnvBatch:
-    """Split a batched `output` into one dict per env; the result keeps the batch as `stacked`.
-
-    Scalars per env have shape (1,). The dicts are created on access.
-    """
-    return EnvBatch(env_ids, partial(default_decollate, output), output)

@@ -85,7 +85,7 @@ class FQFPolicy(DQNPolicy):
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
         """Take one step of the fractions and one of the quantiles; `priority` is the error of each sample."""
         batch = self._prepare(data)
-        self._set_training(True)
+        self._mode_of(self._model, self._target_net).set(True)
         if self._cfg.noisy_net:
             renew_noise(self._model)
             renew_noise(self._target_net)

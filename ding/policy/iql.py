@@ -153,17 +153,17 @@ class IQLPolicy(QActorCriticPolicy):
         self._collect_model = SquashedSampleWrapper(model_wrap(self._model, wrapper_name="base"))
         self._collect_model.reset()
 
-    def _forward_collect(self, data: dict[int, Any]) -> dict[int, Any]:
+    def _act_collect(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
         """Sample an action for each env; its output has `action` [A] and `logit`, the pair (mu, sigma)."""
-        return self._forward_envs(self._collect_model, data, mode="compute_actor")
+        return self._forward_batch(self._collect_model, obs, mode="compute_actor")
 
     def _init_eval(self) -> None:
         self._eval_model = SquashedMeanWrapper(model_wrap(self._model, wrapper_name="base"))
         self._eval_model.reset()
 
-    def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
+    def _act_eval(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
         """Take tanh of the mean; the output has `action` [A]."""
-        return self._forward_envs(self._eval_model, data, mode="compute_actor")
+        return self._forward_batch(self._eval_model, obs, mode="compute_actor")
 
 
 def expectile_loss(difference: Tensor, tau: float) -> Tensor:

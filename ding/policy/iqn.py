@@ -7,11 +7,9 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ding.policy.dqn import DQNPolicy, TDError
-from ding.policy.env_forward import split_output
 from ding.policy.settings import positive
 from ding.rl_utils.distributional import iqn_nstep_td_data, iqn_nstep_td_error
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, one_of
-from ding.utils.data.env_batch import EnvBatch
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -61,17 +59,14 @@ class IQNPolicy(DQNPolicy):
         loss, error = iqn_nstep_td_error(data, self._gamma, self._nstep, self._cfg.learn.kappa, value_gamma)
         return loss, error, {}
 
-    def _forward_envs(self, model: Any, data: dict[int, Any], obs_key: str | None = None, **kwargs: Any) -> EnvBatch:
-        batch = super()._forward_envs(model, data, obs_key, **kwargs)
-        if not data:
-            return batch
-        output: Any = batch.stacked
+    def _forward_batch(self, model: Any, obs: Any, obs_key: str | None = None, **kwargs: Any) -> dict[str, Any]:
+        output = super()._forward_batch(model, obs, obs_key, **kwargs)
         q, quantiles = output["q"], output["quantiles"]
         if isinstance(q, Tensor):
             rows: Any = _rows_of_envs(q, quantiles)
         else:
             rows = zip(*[_rows_of_envs(*head) for head in zip(q, quantiles, strict=True)], strict=True)
-        return split_output(data.keys(), {**output, **dict(zip(("q", "quantiles"), rows, strict=True))})
+        return {**output, **dict(zip(("q", "quantiles"), rows, strict=True))}
 
 
 def _rows_of_envs(q: Tensor, quantiles: Tensor) -> tuple[Tensor, Tensor]:

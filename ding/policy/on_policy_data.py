@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -84,9 +85,7 @@ class OnPolicyData:
         columns: dict[str, Any] = {key: self.columns.get(key) for key in keys}
         columns["obs"] = self.acted_on
         shuffled = take(columns, order.to(self._next_rows.device))
-        size = min(size, self.size)
-        for start in range(0, self.size, size):
-            yield narrow(shuffled, min(start, self.size - size), size)
+        yield from _split(shuffled, min(size, self.size))
 
 
 def _next_rows(data: Sequence[dict[str, Any]]) -> tuple[IntArray, IntArray]:
@@ -135,6 +134,23 @@ def take(item: Any, rows: Tensor) -> Any:
     if isinstance(item, Mapping):
         return {key: take(value, rows) for key, value in item.items()}
     return item if item is None else [take(value, rows) for value in item]
+
+
+def _split(item: Any, size: int) -> Iterable[Any]:
+    """Returns the parts of `size` rows of each tensor in nested dicts and lists, as views; None is kept.
+
+    The last part is filled with rows of the one before. The structure is walked through once, not for each part.
+    """
+    if isinstance(item, Tensor):
+        parts = item.split(size)  # type: ignore[no-untyped-call]
+        return parts if len(item) % size == 0 else (*parts[:-1], item.narrow(0, len(item) - size, size))
+    if isinstance(item, Mapping):
+        return (dict(zip(item, row, strict=True)) for row in _rows(item.values(), size))
+    return repeat(None) if item is None else map(list, _rows(item, size))
+
+
+def _rows(items: Iterable[Any], size: int) -> Iterable[Any]:
+    return zip(*[_split(item, size) for item in items], strict=False)  # None has no end
 
 
 def narrow(item: Any, start: int, size: int) -> Any:

@@ -15,6 +15,7 @@ from torch import Tensor
 from ding.policy.base_policy import Policy
 from ding.policy.command_mode_policy_instance import DummyCommandModePolicy, EpsCommandModePolicy
 from ding.policy.modes import random_collect_function
+from ding.utils.batch_methods import batch_method_name
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 _COMMAND = "_command"
@@ -23,8 +24,8 @@ _COMMAND = "_command"
 def derive_command_policy(name: str) -> type | None:
     """Derive the class of `<x>_command` if only the policy `<x>` is registered: that policy with a command mode.
 
-    Epsilon follows `other.eps` if the policy's `_forward_collect` takes `eps` and its default config has that section;
-    otherwise the modes get no settings. A policy that already has a command mode is returned unchanged.
+    Epsilon follows `other.eps` if the policy's `_forward_collect` or `_act_collect` takes `eps` and its default config
+    has that section; otherwise the modes get no settings. A policy that has a command mode is returned unchanged.
     Returns None for other names.
 
     Raises:
@@ -41,7 +42,9 @@ def _with_command_mode(policy: type) -> type | None:
         return policy
     if not issubclass(policy, Policy):
         return None
-    takes_eps = "eps" in inspect.signature(policy._forward_collect).parameters
+    batch_name = batch_method_name(policy._forward_collect)
+    act = policy._forward_collect if batch_name is None else getattr(policy, batch_name)
+    takes_eps = "eps" in inspect.signature(act).parameters
     explores = takes_eps and "eps" in policy.default_config().get("other", {})
     mode = EpsCommandModePolicy if explores else DummyCommandModePolicy
     names = {"__module__": policy.__module__, "__doc__": f"`{policy.__name__}` with a command mode."}

@@ -105,7 +105,9 @@ class PPOOffPolicy(ActorCriticPolicy):
             clipped_surrogate(new.log_prob, old.log_prob, adv, weight, learn.clip_ratio)
             for new, old in zip(terms, old_terms, strict=True)
         ]
-        policy_loss, approx_kl, clipfrac = (torch.stack(column) for column in zip(*surrogates, strict=True))
+        policy_loss, approx_kl, clipfrac = (
+            torch.stack([getattr(part, name) for part in surrogates]) for name in ("loss", "approx_kl", "clipfrac")
+        )
         entropy = torch.stack([weighted_mean(term.entropy, weight) for term in terms]).sum()
         value_loss = self._value_loss(value, batch)
         total = policy_loss.sum() + learn.value_weight * value_loss - learn.entropy_weight * entropy

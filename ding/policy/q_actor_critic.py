@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ding.model.wrapper.model_wrappers import model_wrap
-from ding.policy.base_policy import Policy
+from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.modes import accepts_pieces, plain_transition
 from ding.rl_utils.adder import get_train_sample
@@ -19,7 +19,7 @@ from ding.rl_utils.td import v_1step_td_data, v_1step_td_error
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean
 
 
-class QActorCriticPolicy(Policy):
+class QActorCriticPolicy(BatchPolicy):
     """Base of policies that learn off policy with a model like `ding.model.template.qac.ContinuousQAC`.
 
     That is one with the modes `compute_actor` and `compute_critic`, and the attributes `actor` and `critic`, modules
@@ -45,7 +45,7 @@ class QActorCriticPolicy(Policy):
             "collect.unroll_len": 1,
             "eval": {},
         },
-        Policy.settings,
+        BatchPolicy.settings,
     )
     # The default model, and the module that registers it.
     model_type: ClassVar[tuple[str, str]] = ("continuous_qac", "ding.model.template.qac")
@@ -113,8 +113,7 @@ class QActorCriticPolicy(Policy):
         batch = self._on_model(batch, "obs", "next_obs")
         if self.has_discrete_actions is not True:
             batch["action"] = self._real_valued(batch["action"])
-        self._mode_of(self._model).set(True)
-        self._mode_of(self._target_net).set(True)
+        self._mode_of(self._model, self._target_net).set(True)
         return batch
 
     def _real_valued(self, action: Any) -> Any:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
-from ding.policy.base_policy import Policy
+from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import flag_column
 from ding.policy.modes import accepts_pieces, plain_transition
 from ding.policy.sequence_data import collate_sequences, map_tensors
@@ -22,7 +22,6 @@ from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error, q_nstep_td_error
 from ding.torch_utils.network.rnn import LSTM
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean, integer, number
-from ding.utils.data.collate_fn import default_collate
 from ding.utils.data.samples import END_FLAGS, Samples, items_at, last_rows
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -34,7 +33,7 @@ _MAX_SHARE = 0.9
 
 
 @POLICY_REGISTRY.register("r2d2")
-class R2D2Policy(Policy):
+class R2D2Policy(BatchPolicy):
     """R2D2 (https://openreview.net/forum?id=r1lyTjAqYX): double DQN over sequences of a recurrent network.
 
     A sample is a sequence of `burnin_step + learn_unroll_len` steps of an episode. The network starts it in the state
@@ -92,7 +91,7 @@ class R2D2Policy(Policy):
                 10000, doc="Capacity of the replay buffer, in sequences."
             ),
         },
-        Policy.settings,
+        BatchPolicy.settings,
     )
     learns_from_sequences: ClassVar[bool] = True
     has_discrete_actions: ClassVar[bool | None] = True
@@ -241,20 +240,14 @@ class R2D2Policy(Policy):
             wrapper_name="hidden_state",
             state_num=_env_num(self._cfg, "collect"),
             save_prev_state=True,
+            stack_prev_state=True,
         )
         self._collect_model = model_wrap(states, wrapper_name="eps_greedy_sample")
         self._collect_model.reset()
 
-    def _forward_collect(self, data: dict[int, Any], eps: float) -> dict[int, Any]:
+    def _act_collect(self, obs: Any, env_ids: list[int], eps: float) -> dict[str, Any]:
         """Act epsilon-greedily; returns per env `action` [1], `logit` [N] and `prev_state`, the previous state."""
-        output = self._forward_envs(
-            self._collect_model, data, obs_key="obs", data_id=list(data), inference=True, eps=eps
-        )
-        if output.stacked is not None:
-            states = output.stacked["prev_state"]  # a list of a state for each env, which are collected as columns
-            is_plain = all(map(_is_dict_of_tensors, states))
-            output.stacked = {**output.stacked, "prev_state": default_collate(states, False)} if is_plain else None
-        return output
+        return self._forward_batch(self._collect_model, obs, "obs", data_id=env_ids, inference=True, eps=eps)
 
     def _reset_collect(self, data_id: list[int] | None = None) -> None:
         self._collect_model.reset(data_id=data_id)
@@ -288,16 +281,12 @@ class R2D2Policy(Policy):
         self._eval_model = model_wrap(states, wrapper_name="argmax_sample")
         self._eval_model.reset()
 
-    def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
+    def _act_eval(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
         """Act greedily; returns per env `action` [1] and `logit` [N]."""
-        return self._forward_envs(self._eval_model, data, obs_key="obs", data_id=list(data), inference=True)
+        return self._forward_batch(self._eval_model, obs, "obs", data_id=env_ids, inference=True)
 
     def _reset_eval(self, data_id: list[int] | None = None) -> None:
         self._eval_model.reset(data_id=data_id)
-
-
-def _is_dict_of_tensors(state: Any) -> bool:
-    return type(state) is dict and all(isinstance(part, Tensor) for part in state.values())
 
 
 def _earlier_order(model: nn.Module) -> list[nn.Parameter]:

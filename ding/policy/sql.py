@@ -62,8 +62,8 @@ class SQLPolicy(DQNPolicy):
         self._collect_model = model_wrap(self._model, wrapper_name="eps_greedy_multinomial_sample")
         self._collect_model.reset()
 
-    def _forward_collect(self, data: dict[int, Any], eps: float) -> dict[int, Any]:
+    def _act_collect(self, obs: Any, env_ids: list[int], eps: float) -> dict[str, Any]:
         """Sample from softmax(q / alpha), or uniformly with probability `eps`; output as in DQN."""
         if self._cfg.noisy_net:
             set_noise_mode(self._model, True)
-        return self._forward_envs(self._collect_model, data, eps=eps, alpha=self._cfg.learn.alpha)
+        return self._forward_batch(self._collect_model, obs, eps=eps, alpha=self._cfg.learn.alpha)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ding.model.wrapper.model_wrappers import model_wrap
-from ding.policy.base_policy import Policy
+from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.dqn import legal_logit, to_numbers
 from ding.policy.modes import accepts_pieces, plain_transition
@@ -23,9 +23,11 @@ from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings,
 from ding.utils.registry_factory import POLICY_REGISTRY
 from ding.utils.state_loading import load_parts, with_target
 
+_KEYS = frozenset(("obs", "next_obs", "action", "reward", "done", "terminated", "weight", "IS", "priority_IS"))
+
 
 @POLICY_REGISTRY.register("sqn")
-class SQNPolicy(Policy):
+class SQNPolicy(BatchPolicy):
     """Soft Q-learning (https://arxiv.org/abs/1702.08165) as soft actor-critic without an actor.
 
     The policy is softmax(min(q0, q1) / alpha): it defines the bootstrap value and is used for collecting. As in
@@ -66,7 +68,7 @@ class SQNPolicy(Policy):
             "other.eps.decay": Setting(2000, doc=COMPATIBLE),
             "other.replay_buffer.replay_buffer_size": 100000,
         },
-        Policy.settings,
+        BatchPolicy.settings,
     )
     has_discrete_actions: ClassVar[bool | None] = True
 
@@ -100,8 +102,7 @@ class SQNPolicy(Policy):
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
         """Take one step of both networks and one of alpha; `priority` is the mean squared error of each sample."""
         batch = self._prepare(data)
-        self._mode_of(self._model).set(True)
-        self._mode_of(self._target_net).set(True)
+        self._mode_of(self._model, self._target_net).set(True)
         alpha = self._log_alpha.detach().exp()
         next_value, entropy = self._soft_value(batch["next_obs"], alpha)
         q0, q1 = self._learn_model.forward(batch["obs"])["q_value"]
@@ -114,7 +115,7 @@ class SQNPolicy(Policy):
         logged = {
             "alpha_loss": alpha_loss,
             "entropy": entropy,
-            "alpha": self._log_alpha.exp(),
+            "alpha": self._log_alpha.exp().squeeze(),
             "q_value": (q0.mean() + q1.mean()) / 2,
         }
         value, values, priority = to_numbers(q_loss, logged, (errors[0] + errors[1]).detach() / 2)
@@ -127,6 +128,7 @@ class SQNPolicy(Policy):
             use_priority_IS_weight=self._priority_IS_weight,
             use_priority=self._priority,
             ignore_done=self._cfg.learn.ignore_done,
+            keys=_KEYS,
         )
         return self._on_model(batch, "obs", "next_obs")
 
@@ -168,12 +170,12 @@ class SQNPolicy(Policy):
         self._collect_model = model_wrap(self._model, wrapper_name="multinomial_sample")
         self._collect_model.reset()
 
-    def _forward_collect(self, data: dict[int, Any]) -> dict[int, Any]:
+    def _act_collect(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
         """Sample from softmax(min(q0, q1) / alpha).
 
         Returns per env `action` [1] int64, `logit` [N] and `q_value`, a pair of [N].
         """
-        return self._forward_envs(self._collect_model, data, alpha=self._log_alpha.detach().exp().item())
+        return self._forward_batch(self._collect_model, obs, alpha=self._log_alpha.detach().exp().item())
 
     @plain_transition("action")
     def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
@@ -202,6 +204,6 @@ class SQNPolicy(Policy):
         self._eval_model = model_wrap(self._model, wrapper_name="argmax_sample")
         self._eval_model.reset()
 
-    def _forward_eval(self, data: dict[int, Any]) -> dict[int, Any]:
-        """Act greedily; output as in `_forward_collect`."""
-        return self._forward_envs(self._eval_model, data)
+    def _act_eval(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
+        """Act greedily; output as in `_act_collect`."""
+        return self._forward_batch(self._eval_model, obs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -11,13 +11,13 @@ import torch
 from easydict import EasyDict
 from torch import Tensor, nn
 
-from ding.policy.env_forward import model_input, split_output, stack_observations
+from ding.policy.env_forward import acting_input, model_input, stack_observations
 from ding.policy.grad_sync import GradientSynchronizer
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.mixed_precision import MixedPrecision
 from ding.torch_utils.module_mode import ModuleMode
 from ding.torch_utils.thread_count import flushed_denormals
-from ding.utils.data.env_batch import EnvBatch
+from ding.utils.data.collate_fn import split_output
 
 
 class PolicySteps:
@@ -27,7 +27,7 @@ class PolicySteps:
     _model: nn.Module
     _cuda: bool
     _device: str
-    _modes: dict[int, ModuleMode]
+    _modes: dict[tuple[nn.Module, ...], ModuleMode]
     _mixed_precision: MixedPrecision | None = None
 
     def _get_attribute(self, name: str) -> Any:
@@ -92,11 +92,11 @@ class PolicySteps:
                 optimizer.step() if mixed is None else mixed.step(optimizer)
         return norm
 
-    def _mode_of(self, module: nn.Module) -> ModuleMode:
-        """Returns the switch between training and evaluation mode of a module."""
-        mode = self._modes.get(id(module))
-        if mode is None or mode.module is not module:
-            mode = self._modes[id(module)] = ModuleMode(module)
+    def _mode_of(self, *modules: nn.Module) -> ModuleMode:
+        """Returns the switch between training and evaluation mode of these modules."""
+        mode = self._modes.get(modules)
+        if mode is None:
+            mode = self._modes[modules] = ModuleMode(*modules)
         return mode
 
     def _model_input(self, obs: Any, integers: bool = False) -> Any:
@@ -109,37 +109,61 @@ class PolicySteps:
             batch = to_device(batch, self._device)
         dtype = self._mode_of(self._model).dtype
         for key in observations:
-            batch[key] = model_input(batch[key], dtype)
+            obs = batch[key]
+            if not isinstance(obs, Tensor) or obs.dtype is not dtype:
+                batch[key] = model_input(obs, dtype)
         return batch
 
-    def _forward_envs(self, model: Any, data: dict[int, Any], obs_key: str | None = None, **kwargs: Any) -> EnvBatch:
-        """Forward `{env_id: obs}` through `model` in evaluation mode, without gradients; results are on the CPU.
+    def _forward_batch(self, model: Any, obs: Any, obs_key: str | None = None, **kwargs: Any) -> dict[str, Any]:
+        """Forward stacked observations through `model` in evaluation mode, without gradients; results are on the CPU.
 
         With `obs_key` the model receives the observations in a dict under this key. `kwargs` go to the model's forward.
-        Without envs the result is empty, and the model is not called.
+
+        Args:
+            obs: an array or tensor [E, *obs_shape], or a (nested) dict of them.
+        """
+        mode = self._mode_of(self._model)
+        mode.set(False)
+        obs = acting_input(obs, mode.dtype, self._device if self._cuda else None)
+        if obs_key is not None:
+            obs = {obs_key: obs}
+        with torch.set_grad_enabled(False):  # equivalent to `no_grad`, at half its cost
+            output: dict[str, Any] = model.forward(obs, **kwargs)
+        if self._cuda:
+            output = to_device(output, "cpu")
+        return output
+
+    def _forward_envs(
+        self, model: Any, data: Mapping[int, Any], obs_key: str | None = None, **kwargs: Any
+    ) -> dict[int, Any]:
+        """Forward `{env_id: obs}` through `model` as `_forward_batch` does; returns a dict for each env.
 
         Raises:
             TypeError: `data` is no dict, such as one observation alone.
         """
-        if not isinstance(data, Mapping):
-            raise TypeError(
-                f"forward takes a dict of observations by env id, not a {type(data).__name__}; give one observation as "
-                "{0: obs}"
-            )
-        if not data:
-            return EnvBatch((), ())
-        obs = stack_observations(data)
-        if self._cuda:
-            obs = to_device(obs, self._device)
-        self._mode_of(self._model).set(False)
-        obs = self._model_input(obs)  # converted on the device: uint8 images are transferred as bytes
-        if obs_key is not None:
-            obs = {obs_key: obs}
-        with torch.set_grad_enabled(False):  # equivalent to `no_grad`, at half its cost
-            output = model.forward(obs, **kwargs)
-        if self._cuda:
-            output = to_device(output, "cpu")
-        return split_output(data.keys(), output)
+        return act_by_env(lambda obs, env_ids: self._forward_batch(model, obs, obs_key, **kwargs), data)
+
+
+def act_by_env(
+    act: Callable[..., dict[str, Any]], data: Mapping[int, Any], *args: Any, **kwargs: Any
+) -> dict[int, Any]:
+    """Map `{env_id: obs}` to `{env_id: output}` by `act(obs, env_ids, ...)` on stacked batches.
+
+    Without envs the result is empty, and `act` is not called.
+
+    Raises:
+        TypeError: `data` is no dict, such as one observation alone.
+    """
+    if not isinstance(data, Mapping):
+        raise TypeError(
+            f"forward takes a dict of observations by env id, not a {type(data).__name__}; give one observation as "
+            "{0: obs}"
+        )
+    if not data:
+        return {}
+    env_ids = list(data)
+    output = act(stack_observations(data), env_ids, *args, **kwargs)
+    return dict(zip(env_ids, split_output(output), strict=True))
 
 
 def _parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:

@@ -88,11 +88,27 @@ class ppo_info(NamedTuple):
 
 
 class Surrogate(NamedTuple):
-    """The clipped objective and measures of the policy change, as 0-d tensors."""
+    """The clipped objective, and how far the policy has moved for each action."""
 
-    loss: Tensor
-    approx_kl: Tensor  # mean of log p_old - log p_new
-    clipfrac: Tensor  # fraction of ratios outside of 1 +- clip_ratio
+    loss: Tensor  # 0-d
+    log_ratio: Tensor  # log p_new - log p_old, detached
+    ratio: Tensor  # as `adv`, detached
+    clip_ratio: float
+
+    @property
+    def approx_kl(self) -> Tensor:
+        """The mean of log p_old - log p_new, 0-d."""
+        return -self.log_ratio.mean()
+
+    @property
+    def clipfrac(self) -> Tensor:
+        """The fraction of ratios outside of 1 +- `clip_ratio`, 0-d."""
+        return is_clipped(self.ratio, self.clip_ratio).mean()
+
+
+def is_clipped(ratio: Tensor, clip_ratio: float) -> Tensor:
+    """Returns 1 for each ratio outside of 1 +- `clip_ratio`, else 0."""
+    return ((ratio - 1).abs() > clip_ratio).float()
 
 
 def clipped_surrogate(
@@ -119,10 +135,7 @@ def clipped_surrogate(
     objective = torch.min(ratio * adv, ratio.clamp(1 - clip_ratio, 1 + clip_ratio) * adv)
     if dual_clip is not None:
         objective = torch.where(adv < 0, torch.max(objective, dual_clip * adv), objective)
-    loss = -weighted_mean(objective, weight)
-    with torch.no_grad():
-        clipped = ((ratio - 1).abs() > clip_ratio).float()
-        return Surrogate(loss, -log_ratio.mean(), clipped.mean())
+    return Surrogate(-weighted_mean(objective, weight), log_ratio.detach(), ratio.detach(), clip_ratio)
 
 
 def kl_estimate(log_ratio: Tensor, kl_type: str = "k1") -> Tensor:

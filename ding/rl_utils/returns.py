@@ -61,19 +61,18 @@ def nstep_return(
         discounted, factor = (view_similar(powers, reward) * reward).sum(0), per_sample**nstep
     else:
         discount = float(gamma)  # type: ignore[arg-type]
-        discounted = _discounted_sum(reward, discount)
+        discounted = reward[0] if nstep == 1 else _discounted_sum(reward, discount)
         factor = discount**nstep if value_gamma is None else value_gamma
-    if isinstance(factor, Tensor):
-        factor = view_similar(factor, next_value)
-    bootstrapped = factor * next_value * view_similar(alive(done), next_value)
-    return (view_similar(discounted, next_value) + bootstrapped).to(next_value.dtype)
+    goes_on = alive(done)
+    if next_value.dim() > 1:
+        discounted, goes_on = view_similar(discounted, next_value), view_similar(goes_on, next_value)
+        factor = view_similar(factor, next_value) if isinstance(factor, Tensor) else factor
+    return (discounted + factor * next_value * goes_on).to(next_value.dtype)
 
 
 def _discounted_sum(reward: Tensor, gamma: float) -> Tensor:
-    if reward.shape[0] == 1:
-        return reward[0]
     discounts = _discounts(gamma, reward.shape[0], reward.dtype, reward.device)
-    return (view_similar(discounts, reward) * reward).sum(0)
+    return (discounts.view(-1, *[1] * (reward.dim() - 1)) * reward).sum(0)
 
 
 @lru_cache(maxsize=64)

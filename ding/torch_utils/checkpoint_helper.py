@@ -19,7 +19,7 @@ _StateDict = Mapping[str, torch.Tensor]
 
 
 class CountVar:
-    """A counter that several objects share.
+    """A counter that several objects share; `val` is the current count.
 
     Example:
         >>> last_iter = CountVar(0)
@@ -29,20 +29,15 @@ class CountVar:
     """
 
     def __init__(self, init_val: int) -> None:
-        self._val = init_val
-
-    @property
-    def val(self) -> int:
-        """The current count."""
-        return self._val
+        self.val = init_val
 
     def update(self, val: int) -> None:
         """Set the count."""
-        self._val = val
+        self.val = val
 
     def add(self, add_num: int) -> None:
         """Increase the count by `add_num`."""
-        self._val += add_num
+        self.val += add_num
 
 
 def build_checkpoint_helper(cfg: Any) -> CheckpointHelper:

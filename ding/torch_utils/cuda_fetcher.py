@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ding.torch_utils.nested_tensor import to_device
-from ding.utils.data.prefetch import Prefetcher, StreamCopier
+from ding.utils.data.dataloader import Prefetcher, StreamCopier
 
 
 class CudaFetcher:

@@ -22,7 +22,7 @@ from ding.torch_utils.nested_tensor import (
     unsqueeze,
     zeros_like,
 )
-from ding.utils.data.by_type import ByType, is_namedtuple, is_treetensor
+from ding.utils.data.collate_fn import ByType, is_namedtuple, is_treetensor
 
 __all__ = [
     "CudaFetcher",
@@ -257,8 +257,10 @@ class LogDict(dict[Any, Any]):
 
     def update(self, data: Mapping[Any, Any]) -> None:  # type: ignore[override]
         """Set each entry of `data`."""
+        super().update(data)
         for key, value in data.items():
-            super().__setitem__(key, value.tolist() if isinstance(value, torch.Tensor) else value)
+            if isinstance(value, torch.Tensor):
+                self[key] = value
 
 
 def build_log_buffer() -> LogDict:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.distributions import Distribution
 
-from ding.utils.data.by_type import ByType, is_treetensor
+from ding.utils.data.collate_fn import ByType, is_treetensor
 
 
 def _map_tensors(data: Any, purpose: str, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:

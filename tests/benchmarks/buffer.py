@@ -23,7 +23,6 @@ import numpy as np
 import torch
 from easydict import EasyDict
 
-from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.dqn import DQNPolicy
 from ding.utils.data.collate_fn import collate_samples, default_collate
 from ding.utils.data.samples import Column, Kind, Samples
@@ -89,7 +88,7 @@ class NoMaths(DQNPolicy):
     """Prepares batches as DQN does, and reports priorities instead of learning."""
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        default_preprocess_learn(data, use_priority_IS_weight=True, use_priority=True, use_nstep=True)
+        self._prepare(data)
         return {"cur_lr": 1e-3, "total_loss": 0.0, "priority": torch.rand(BATCH).tolist()}
 
 

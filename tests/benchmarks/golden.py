@@ -31,7 +31,7 @@ from ding.envs import BaseEnvManager, GymnasiumEnv
 from ding.policy import DQNPolicy
 from ding.utils import set_pkg_seed
 from ding.worker import BattleEpisodeSerialCollector, BattleSampleSerialCollector, EpisodeSerialCollector
-from ding.worker.replay_buffer.column_buffer import ColumnBuffer
+from ding.worker.replay_buffer.base_buffer import ColumnBuffer
 from tests.worker.collector.battles import BattleManager, Player
 
 ITERATIONS, SEED = 40, 1

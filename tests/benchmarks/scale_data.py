@@ -34,7 +34,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,7 +50,7 @@ from ding.utils.registry_factory import (
     TRANSPORT_REGISTRY,
 )
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
-from ding.worker.collector.comm.comm_collector import CommCollector
+from ding.worker.collector.comm.comm_collector import CommCollector, RayCollector
 from ding.worker.collector.sample_sender import SampleSender
 from ding.worker.coordinator.comm_coordinator import COLLECTOR, LEARNER, TaskRun
 from ding.worker.coordinator.worker_table import Worker
@@ -313,7 +312,7 @@ class ActorTransport(LocalTransport):
 @COMM_COLLECTOR_REGISTRY.register("bench_ray")
 class ActorCollector(CommCollector):
     transport = "bench_ray"
-    own_defaults = MappingProxyType({"data_interval_s": 1.0})  # as for RayCollector
+    settings = RayCollector.settings
 
 
 @COMM_LEARNER_REGISTRY.register("bench_ray")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from ding.data.buffer import Buffer, BufferedData, DequeBuffer, apply_middleware
-from ding.data.buffer.record_ring import RecordRing
+from ding.data.buffer.deque_buffer import RecordRing
 
 
 @pytest.fixture(autouse=True)

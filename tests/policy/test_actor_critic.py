@@ -69,7 +69,7 @@ def test_outputs_keep_ids_order_and_documented_shapes(space, action, logit):
 
 def test_actions_are_drawn_from_the_policy():
     policy = make_policy("collect")
-    output = policy.collect_mode.forward({i: torch.ones(4) for i in range(3000)}).stacked
+    output = policy._act_collect(torch.ones(3000, 4), list(range(3000)))
     probs = output["logit"][0].softmax(-1)
     shares = torch.bincount(output["action"], minlength=3) / 3000
     assert shares.tolist() == pytest.approx(probs.tolist(), abs=0.03)
@@ -77,7 +77,7 @@ def test_actions_are_drawn_from_the_policy():
 
 def test_continuous_actions_are_drawn_around_their_mean():
     policy = make_policy("collect", space="continuous")
-    output = policy.collect_mode.forward({i: torch.ones(4) for i in range(3000)}).stacked
+    output = policy._act_collect(torch.ones(3000, 4), list(range(3000)))
     mu, sigma = output["logit"]["mu"][0], output["logit"]["sigma"][0]
     assert torch.allclose(output["action"].mean(0), mu, atol=0.06)
     assert torch.allclose(output["action"].std(0), sigma, rtol=0.05)
@@ -95,12 +95,13 @@ def test_evaluation_takes_the_likeliest_action():
 
 def test_illegal_actions_are_never_taken():
     policy = make_policy("collect", "eval")
-    observations = {i: {"observation": torch.rand(4), "action_mask": torch.tensor([i % 2, 1, 0])} for i in range(500)}
-    collected = policy.collect_mode.forward(observations).stacked["action"]
+    masks = torch.tensor([[i % 2, 1, 0] for i in range(500)])
+    observations = {"observation": torch.rand(500, 4), "action_mask": masks}
+    collected = policy._act_collect(observations, list(range(500)))["action"]
     assert set(collected[::2].tolist()) == {1} and set(collected[1::2].tolist()) == {0, 1}
     with torch.no_grad():
         policy._model.actor_head.Q[-1][0].bias.copy_(torch.tensor([1.0, 0.0, 5.0]))
-    evaluated = policy.eval_mode.forward(observations).stacked["action"]
+    evaluated = policy._act_eval(observations, list(range(500)))["action"]
     assert evaluated[:4].tolist() == [1, 0, 1, 0]
 
 

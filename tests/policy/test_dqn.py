@@ -12,7 +12,7 @@ from torch import nn
 from ding.model.template.q_learning import DQN
 from ding.policy.dqn import DQNPolicy
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
-from ding.utils.data.env_batch import EnvBatch
+from ding.utils.batch_methods import batch_method
 from ding.utils.default_helper import one_time_warning
 from tests.policy.learning import target_of
 from tests.policy.samples import make_batch, make_config, make_sample
@@ -464,13 +464,13 @@ def test_evaluation_is_greedy():
 def test_the_stacked_outputs_are_those_of_the_envs():
     rows = np.random.RandomState(0).rand(3, 4).astype(np.float32)
     policy = make_policy("eval")
-    output = policy.eval_mode.forward(EnvBatch([5, 1, 2], rows, rows))
-    stacked = output.stacked
+    stacked = batch_method(policy.eval_mode.forward)(rows, [5, 1, 2])
     assert stacked["action"].shape == (3,) and stacked["logit"].shape == (3, 2)
-    for row, env_id in enumerate([5, 1, 2]):
-        assert torch.equal(output[env_id]["logit"], stacked["logit"][row])
-    plain = policy.eval_mode.forward(dict(zip([5, 1, 2], torch.from_numpy(rows), strict=True)))
-    assert torch.equal(plain.stacked["logit"], stacked["logit"])
+    output = policy.eval_mode.forward(dict(zip([5, 1, 2], rows, strict=True)))
+    assert list(output) == [5, 1, 2]
+    for row, out in enumerate(output.values()):
+        assert torch.equal(out["logit"], stacked["logit"][row])
+        assert torch.equal(out["action"], stacked["action"][row : row + 1])
 
 
 def test_full_epsilon_explores_per_env():
@@ -494,17 +494,17 @@ def test_observations_of_any_dtype_are_acted_on(dtype):
     policy = make_policy("eval")
     rows = np.arange(8).reshape(2, 4)
     expected = policy.eval_mode.forward({0: torch.arange(4.0), 1: torch.arange(4.0, 8.0)})
-    as_batch = policy.eval_mode.forward(EnvBatch([0, 1], rows.astype(dtype), rows.astype(dtype)))
+    as_batch = batch_method(policy.eval_mode.forward)(rows.astype(dtype), [0, 1])
     as_dict = policy.eval_mode.forward(dict(enumerate(rows.astype(dtype))))
-    assert torch.equal(as_batch[1]["logit"], expected[1]["logit"])
+    assert torch.equal(as_batch["logit"][1], expected[1]["logit"])
     assert torch.equal(as_dict[1]["logit"], expected[1]["logit"])
 
 
 def test_an_observation_of_one_number_is_acted_on_and_learnt_from():
     policy = make_policy("learn", "eval", model__obs_shape=1)
     rows = np.zeros((2, 1), dtype=np.float32)
-    for observations in (EnvBatch([0, 1], rows, rows), dict(enumerate(rows))):
-        assert policy.eval_mode.forward(observations)[1]["logit"].shape == (2,)
+    assert policy.eval_mode.forward(dict(enumerate(rows)))[1]["logit"].shape == (2,)
+    assert batch_method(policy.eval_mode.forward)(rows, [0, 1])["logit"].shape == (2, 2)
     output = policy.learn_mode.forward(make_batch(4, obs=torch.zeros(1), next_obs=torch.zeros(1)))
     assert len(output["priority"]) == 4
 
@@ -641,7 +641,10 @@ def test_the_same_seed_makes_the_same_training():
 def test_observations_travel_to_the_device_as_they_are_and_become_floats_there(monkeypatch):
     policy = make_policy("collect")
     moved = []
-    monkeypatch.setattr("ding.policy.steps.to_device", lambda item, device: moved.append((device, item)) or item)
+    for module in ("env_forward", "steps"):
+        monkeypatch.setattr(
+            f"ding.policy.{module}.to_device", lambda item, device: moved.append((device, item)) or item
+        )
     policy._cuda, policy._device = True, "cuda:0"
     policy.collect_mode.forward({0: np.zeros(4, np.uint8), 1: np.ones(4, np.uint8)}, eps=0.0)
     (device, obs), (back, _) = moved

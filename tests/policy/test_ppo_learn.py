@@ -10,6 +10,7 @@ from torch import nn
 
 from ding.model.template.vac import VAC
 from ding.policy.on_policy_data import OnPolicyData
+from ding.policy.ppo import PPOLoss, normalised
 from ding.utils.file_helper import save_file
 from tests.policy.on_policy_samples import (
     AgentModel,
@@ -197,6 +198,34 @@ def test_each_step_is_told_with_exactly_the_documented_keys_as_floats(space):
     assert all(type(value) is float for step in steps for value in step.values())
     assert steps[0]["approx_kl"] == pytest.approx(0, abs=1e-6) and steps[0]["clipfrac"] == 0
     assert all(step["adv_mean"] == pytest.approx(0, abs=1e-6) and step["kl_div"] == 0 for step in steps)
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_what_is_told_of_each_step_is_that_of_its_minibatch(space, monkeypatch):
+    policy, told = make_policy(space=space, learn__learning_rate=0.05), []
+
+    def spy(self, output, batch):
+        total, terms = call(self, output, batch)
+        adv, value = normalised(batch["adv"]), output["value"].detach()
+        values = [total.item(), adv.max().item(), adv.mean().item(), value.mean().item(), value.max().item()]
+        log_ratios = [
+            (term.log_prob - old).detach()
+            for term, old in zip(self.kind.terms(output["logit"], batch["action"]), batch["log_prob_old"], strict=True)
+        ]
+        values.append(max(-log_ratio.mean().item() for log_ratio in log_ratios))
+        values.append(max(((r.exp() - 1).abs() > self.clip_ratio).float().mean().item() for r in log_ratios))
+        if space == "continuous":
+            parts = batch["action"], output["logit"]["mu"], output["logit"]["sigma"]
+            values += [part.mean().item() for part in parts]
+        told.append(values)
+        return total, terms
+
+    call = PPOLoss.__call__
+    monkeypatch.setattr(PPOLoss, "__call__", spy)
+    steps = policy.learn_mode.forward(make_pieces(policy))
+    names = ["total_loss", "adv_max", "adv_mean", "value_mean", "value_max", "approx_kl", "clipfrac"]
+    names += ["act", "mu_mean", "sigma_mean"] if space == "continuous" else []
+    assert [[step[name] for name in names] for step in steps] == told and steps[-1]["clipfrac"] > 0
 
 
 def test_monitored_names(tmp_path):
@@ -462,7 +491,7 @@ def test_what_is_on_another_device_comes_back(monkeypatch):
         moved.append(device)
         return item
 
-    for module in ("actor_critic", "on_policy_data", "steps"):
+    for module in ("actor_critic", "env_forward", "on_policy_data", "steps"):
         monkeypatch.setattr(f"ding.policy.{module}.to_device", to_device)
     policy = make_policy()
     policy._cuda, policy._device = True, "cuda:0"

@@ -13,6 +13,7 @@ from ding.model import DRQN
 from ding.policy import R2D2CommandModePolicy, R2D2Policy, create_policy
 from ding.policy.modes import plain_output_keys
 from ding.rl_utils import value_inv_transform, value_transform
+from ding.utils.batch_methods import batch_method
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.collate_fn import timestep_collate
 from ding.utils.data.plain_columns import from_plain, to_plain
@@ -415,11 +416,9 @@ def test_states_are_collected_as_columns_and_equal_those_that_the_policy_is_aske
         np.random.seed(0)
         return collect(mode, FakeManager([9, 5, 4]), counts=(4, 6), policy_kwargs={"eps": 0.5})[0]
 
-    output = make_policy("collect").collect_mode.forward({2: torch.rand(3), 0: torch.rand(3)}, eps=0.5)
-    assert {key: states.shape for key, states in output.stacked["prev_state"].items()} == {
-        "h": (2, 1, 1, 6),
-        "c": (2, 1, 1, 6),
-    }
+    act = batch_method(make_policy("collect").collect_mode.forward)
+    states = act(torch.rand(2, 3), [2, 0], eps=0.5)["prev_state"]
+    assert {key: part.shape for key, part in states.items()} == {"h": (2, 1, 1, 6), "c": (2, 1, 1, 6)}
     assert plain_output_keys(make_policy("collect").collect_mode.process_transition) == ("action", "prev_state")
     ours, theirs = run(R2D2Policy), run(Asked)
     assert len(ours) == len(theirs) > 9
@@ -437,7 +436,7 @@ def test_states_of_other_types_are_those_of_each_env():
     torch.manual_seed(0)
     mode = R2D2Policy(make_config(), model=PairNet(), enable_field=["collect"]).collect_mode
     output = mode.forward({0: torch.rand(3), 1: torch.rand(3)}, eps=0.5)
-    assert output.stacked is None and output[1]["prev_state"] == [torch.zeros(1), torch.zeros(1)]
+    assert output[1]["prev_state"] == [torch.zeros(1), torch.zeros(1)]
 
 
 def test_a_train_sample_is_a_piece_of_the_documented_length():

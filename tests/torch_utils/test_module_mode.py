@@ -1,5 +1,8 @@
 """Switching the mode of a module does what its `train` does."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 from torch import nn
@@ -93,3 +96,22 @@ def test_without_parameters_of_real_numbers_the_dtype_is_float32():
     net = nn.Module()
     net.count = nn.Parameter(torch.ones(1, dtype=torch.int64), requires_grad=False)
     assert ModuleMode(net).dtype is ModuleMode(nn.ReLU()).dtype is torch.float32
+
+
+def test_several_modules_change_together():
+    one, other = nn.Sequential(nn.Dropout(0.5)), nn.Sequential(nn.Dropout(0.5))
+    mode = ModuleMode(one, other)
+    other.eval()
+    mode.set(True)
+    assert modes(one) == modes(other) == [True] * 2
+    one.eval()
+    mode.set(False)
+    assert modes(one) == modes(other) == [False] * 2
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
+def test_a_copy_switches_the_copied_modules(duplicate):
+    net = nn.Sequential(nn.Dropout(0.5))
+    twin, mode = duplicate((net, ModuleMode(net)))
+    mode.set(False)
+    assert modes(twin) == [False] * 2 and modes(net) == [True] * 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,9 +13,8 @@ from easydict import EasyDict
 
 from ding.data.buffer.deque_buffer import DequeBuffer, copy_repeats
 from ding.data.buffer.middleware import PriorityExperienceReplay, UseTimeCheck, use_time_check
-from ding.data.buffer_interface import IBuffer
+from ding.data.buffer_interface import StatefulBuffer, generator_state, set_generator_state
 from ding.data.priority_index import as_priorities
-from ding.data.random_source import generator_state, set_generator_state
 from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, check_section, integer, number
 from ding.utils.data.samples import Column, Kind, Samples, node_items
 from ding.utils.dict_helper import deep_merge_dicts
@@ -26,7 +24,7 @@ from ding.utils.showing import only_shows
 
 
 @BUFFER_REGISTRY.register("deque")
-class DequeBufferWrapper(IBuffer):
+class DequeBufferWrapper(StatefulBuffer):
     """Replay buffer based on `DequeBuffer`, prioritized with `priority`. Thread-safe.
 
     Items that are pushed in columns (`Samples`) stay in columns until their records are accessed, and `sample` returns
@@ -86,6 +84,7 @@ class DequeBufferWrapper(IBuffer):
         exp_name: str = "default_experiement",
         instance_name: str = "buffer",
     ) -> None:
+        super().__init__()
         check_section(cfg, type(self))
         self.cfg = EasyDict(deep_merge_dicts(self.default_config(), cfg))
         if self.cfg.priority_IS_weight and not self.cfg.priority:
@@ -95,7 +94,6 @@ class DequeBufferWrapper(IBuffer):
         self.name = f"{instance_name}_iter"
         self.buffer = DequeBuffer(size=int(self.cfg.replay_buffer_size))
         self.last_log_train_iter: int | None = None
-        self._lock = threading.RLock()
         self._push_count = 0
         self._newest_sample: tuple[IntArray, IntArray] | None = None  # slots, and numbers in the ids
         self._use_check: UseTimeCheck | None = None
@@ -285,11 +283,6 @@ class DequeBufferWrapper(IBuffer):
             self.buffer.load_data(file_name)
             self._newest_sample = None
 
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the items with their priorities, the counters and random states, in plain values and arrays."""
-        with self._lock:
-            return self._state(is_copied=True)
-
     def _state(self, is_copied: bool) -> dict[str, Any]:
         return {
             "data": self.buffer.state_dict(is_copied),
@@ -298,15 +291,6 @@ class DequeBufferWrapper(IBuffer):
             "priority": None if self._per is None else self._per.state_dict(),
             "rng": generator_state(self.buffer.rng),
         }
-
-    def freeze(self) -> dict[str, Any]:
-        """Returns a state for `load_state_dict` that later calls do not change, unless items are modified in place."""
-        return self.state_dict()
-
-    def live_state(self) -> dict[str, Any]:
-        """As `freeze`, but arrays may share memory with the buffer. Use it before the buffer changes."""
-        with self._lock:
-            return self._state(is_copied=False)
 
     def discard(self, is_unwanted: Callable[[Any], bool]) -> int:
         """Remove the items for which `is_unwanted` returns true. Returns their number."""
@@ -319,25 +303,17 @@ class DequeBufferWrapper(IBuffer):
             self.buffer.delete(ids)
             return len(ids)
 
-    def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
-        """Replace the contents by a state. If it has only the key `data`, push this list of items instead.
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.buffer.load_state_dict(state["data"])
+        self._push_count = state["push_count"]
+        self.last_log_train_iter = state.get("last_log_train_iter")
+        self._newest_sample = None
+        set_generator_state(self.buffer.rng, state["rng"])
+        if self._per is not None and state["priority"] is not None:
+            self._per.load_state_dict(state["priority"])
 
-        Raises:
-            AssertionError: If `data` is missing.
-        """
-        if "data" not in _state_dict:
-            raise AssertionError(f"a buffer state needs the key 'data'; it has {sorted(_state_dict)}")
-        with self._lock:
-            if set(_state_dict) == {"data"}:
-                self.push(_state_dict["data"])
-                return
-            self.buffer.load_state_dict(_state_dict["data"])
-            self._push_count = _state_dict["push_count"]
-            self.last_log_train_iter = _state_dict.get("last_log_train_iter")
-            self._newest_sample = None
-            set_generator_state(self.buffer.rng, _state_dict["rng"])
-            if self._per is not None and _state_dict["priority"] is not None:
-                self._per.load_state_dict(_state_dict["priority"])
+    def _insert(self, items: list[Any]) -> int:
+        return self.push(items)
 
 
 def _with_weight_columns(samples: Samples, weights: torch.Tensor) -> Samples:

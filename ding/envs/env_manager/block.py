@@ -284,6 +284,10 @@ class DictBlocks:
         """The numbers of the episodes that these envs are in."""
         raise NotImplementedError
 
+    def wait_another(self) -> bool:
+        """Wait until another env is ready; False, at once, if none will be."""
+        return False
+
     def ready_block(self, env_ids: Sequence[int] | None = None) -> Ready:
         """The envs that wait for an action, or those of `env_ids` that do."""
         ready_obs = self.ready_obs

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import NoneType
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from ding.model.wrapper.base_wrapper import IModelWrapper
 from ding.torch_utils.nested_tensor import get_tensor_data, zeros_like
@@ -13,6 +15,10 @@ from ding.torch_utils.nested_tensor import get_tensor_data, zeros_like
 
 def _no_state() -> None:
     return None
+
+
+def _is_dict_of_tensors(state: Any) -> bool:
+    return type(state) is dict and all(isinstance(part, Tensor) for part in state.values())
 
 
 class HiddenStateWrapper(IModelWrapper):
@@ -23,6 +29,7 @@ class HiddenStateWrapper(IModelWrapper):
         save_prev_state: whether the output gets `prev_state`, a list of detached copies of the input states
             (zeros if there was none).
         init_fn: creates the initial state of an id.
+        stack_prev_state: let these copies be one dict of stacked tensors, if the states are dicts of tensors.
 
     Example:
         >>> class Counter(nn.Module):
@@ -40,11 +47,13 @@ class HiddenStateWrapper(IModelWrapper):
         state_num: int,
         save_prev_state: bool = False,
         init_fn: Callable[[], Any] = _no_state,
+        stack_prev_state: bool = False,
     ) -> None:
         super().__init__(model)
         self._state_num = state_num
         self._save_prev_state = save_prev_state
         self._init_fn = init_fn
+        self._stack_prev_state = stack_prev_state
         self._state: dict[int, Any] = {index: init_fn() for index in range(state_num)}
 
     def forward(
@@ -60,7 +69,8 @@ class HiddenStateWrapper(IModelWrapper):
             `data_id`.
         """
         ids = list(self._state) if data_id is None else list(data_id)
-        before = [self._state_of(index) for index in ids]
+        self._check_ids(ids)
+        before = [self._state[index] for index in ids]
         output: dict[str, Any] = super().forward({**data, "prev_state": before}, **kwargs)
         after = output.pop("next_state", None)
         if after is None:
@@ -69,20 +79,29 @@ class HiddenStateWrapper(IModelWrapper):
             raise AssertionError(f"the model returned {len(after)} next states for the {len(ids)} ids {ids}")
         self._keep(ids, after, valid_id)
         if self._save_prev_state:
-            zeros = zeros_like(after[0])
-            output["prev_state"] = [zeros if state is None else get_tensor_data(state) for state in before]
+            output["prev_state"] = self._copies(before, zeros_like(after[0]))
         return output
 
-    def _state_of(self, index: int) -> Any:
-        if index not in self._state:
-            raise KeyError(f"id {index} has no hidden state; state_num = {self._state_num} allows ids below that")
-        return self._state[index]
+    def _check_ids(self, ids: list[int]) -> None:
+        if not self._state.keys() >= set(ids):
+            unknown = next(index for index in ids if index not in self._state)
+            raise KeyError(f"id {unknown} has no hidden state; state_num = {self._state_num} allows ids below that")
+
+    def _copies(self, states: list[Any], zeros: Any) -> Any:
+        """Copies of the states, `zeros` for None; see `stack_prev_state`."""
+        are_dicts = {type(state) for state in states} <= {dict, NoneType}
+        if self._stack_prev_state and are_dicts and _is_dict_of_tensors(zeros):
+            columns = {key: [zero if state is None else state[key] for state in states] for key, zero in zeros.items()}
+            return {key: torch.stack(column).detach() for key, column in columns.items()}
+        return [zeros if state is None else get_tensor_data(state) for state in states]
 
     def _keep(self, ids: list[int], states: Any, valid_id: list[int] | None) -> None:
-        valid = set(ids if valid_id is None else valid_id)
-        if not valid <= set(ids):
-            raise AssertionError(f"valid_id {valid_id} must be among data_id {ids}")
-        self._state.update((index, state) for index, state in zip(ids, states, strict=True) if index in valid)
+        after = dict(zip(ids, states, strict=True))
+        if valid_id is not None:
+            if not after.keys() >= set(valid_id):
+                raise AssertionError(f"valid_id {valid_id} must be among data_id {ids}")
+            after = {index: after[index] for index in valid_id}
+        self._state.update(after)
 
     def reset(self, data_id: list[int] | None = None, state: list[Any] | None = None, **kwargs: Any) -> None:
         """Set the states of the ids in `data_id` (None: all) to `state`, or to initial ones.
@@ -95,7 +114,6 @@ class HiddenStateWrapper(IModelWrapper):
         states = [self._init_fn() for _ in ids] if state is None else list(state)
         if len(states) != len(ids):
             raise AssertionError(f"{len(states)} states do not fit the {len(ids)} ids {ids}")
-        for index in ids:
-            self._state_of(index)
+        self._check_ids(ids)
         self._state.update(zip(ids, states, strict=True))
         super().reset(data_id=data_id, **kwargs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,18 +28,18 @@ class _LogitSampleWrapper(IModelWrapper):
         TypeError: the model output is not a dict.
     """
 
-    def _sample(self, output: Any, choose: Any) -> dict[str, Any]:
-        """Set `output['action']` to `choose(logit, mask)` for each head."""
+    def _sample(self, output: Any, choose: Callable[..., Tensor], *args: Any) -> dict[str, Any]:
+        """Set `output['action']` to `choose(logit, mask, *args)` for each head."""
         if not isinstance(output, dict):
             raise TypeError(f"{type(self).__name__} needs a model output dict, not {type(output).__name__}")
         logit, mask = output["logit"], output.get("action_mask")
         if mask is not None:
             mask_logits(output)
         if isinstance(logit, Tensor):
-            output["action"] = choose(logit, mask)
+            output["action"] = choose(logit, mask, *args)
         else:
             masks = [None] * len(logit) if mask is None else mask
-            output["action"] = [choose(*head) for head in zip(logit, masks, strict=True)]
+            output["action"] = [choose(*head, *args) for head in zip(logit, masks, strict=True)]
         return output
 
 
@@ -67,9 +67,7 @@ def _apply_mask(logit: Tensor, mask: Tensor) -> None:
     logit.sub_((mask == 0).to(logit.dtype) * _ILLEGAL)
 
 
-def _check_mask(mask: Tensor | None) -> None:
-    if mask is None:
-        return
+def _check_mask(mask: Tensor) -> None:
     stuck = (mask == 0).all(-1)
     if stuck.any():
         row = stuck.nonzero()[0].tolist()
@@ -77,7 +75,8 @@ def _check_mask(mask: Tensor | None) -> None:
 
 
 def _multinomial(logit: Tensor, mask: Tensor | None, alpha: float) -> Tensor:
-    _check_mask(mask)
+    if mask is not None:
+        _check_mask(mask)
     prob = torch.softmax(logit.detach() / alpha, -1)
     return torch.multinomial(prob.reshape(-1, prob.shape[-1]), 1).view(prob.shape[:-1])
 
@@ -99,31 +98,33 @@ def _explore(greedy: Tensor, logit: Tensor, mask: Tensor | None, eps: float | Te
         eps = eps.to(greedy.device).view(-1, *[1] * (greedy.ndim - 1))
     elif eps <= 0:
         return greedy
-    elif mask is None and greedy.is_cpu and greedy.dim() == 1:
-        _explore_in_place(greedy.numpy(), logit.shape[-1], eps)
+    elif mask is None and greedy.is_cpu and greedy.dim() == 1:  # a tenth of the time of three torch operations
+        coins = np.random.random(len(greedy))
+        explores = (coins < eps).nonzero()[0]
+        if len(explores):
+            # A coin is uniform in [0, eps), so it also selects the action; rounding cannot reach the number of them.
+            greedy.numpy()[explores] = coins[explores] / eps * logit.shape[-1]
         return greedy
     coin = torch.rand(greedy.shape, device=greedy.device)
     return torch.where(coin < eps, _uniform(logit, mask), greedy)
 
 
-def _explore_in_place(actions: np.ndarray, num: int, eps: float) -> None:
-    """`_explore` for a new array [B]: a plain loop costs a tenth of three torch operations."""
-    for row, coin in enumerate(np.random.random(len(actions)).tolist()):
-        if coin < eps:
-            # The number is uniform in [0, eps), so it also selects the action; rounding cannot reach num.
-            actions[row] = int(coin / eps * num)
-
-
 def _eps_greedy(logit: Tensor, mask: Tensor | None, eps: float | Tensor) -> Tensor:
     """Returns the index [*B] of the largest logit, or, with probability `eps`, of a uniform legal one."""
-    is_usual = mask is None and logit.is_cpu and logit.dim() == 2 and logit.dtype is torch.float32
-    if not is_usual or isinstance(eps, Tensor):
-        return _explore(logit.argmax(-1), logit, mask, eps)
-    # Same result as torch: with cold caches, one torch operation per round costs several times more.
-    actions = logit.numpy(force=True).argmax(-1)
-    if eps > 0:
-        _explore_in_place(actions, logit.shape[-1], eps)
-    return torch.from_numpy(actions)
+    if mask is None and logit.is_cpu and logit.dim() == 2 and logit.dtype is torch.float32:
+        # Same result as torch: with cold caches, one torch operation per round costs several times more.
+        greedy = torch.from_numpy(logit.numpy(force=True).argmax(-1))
+    else:
+        greedy = logit.argmax(-1)
+    return _explore(greedy, logit, mask, eps)
+
+
+def _argmax(logit: Tensor, mask: Tensor | None) -> Tensor:
+    return logit.argmax(-1)
+
+
+def _eps_multinomial(logit: Tensor, mask: Tensor | None, alpha: float, eps: float | Tensor) -> Tensor:
+    return _explore(_multinomial(logit, mask, alpha), logit, mask, eps)
 
 
 def _eps_of_rows(eps: Mapping[int, float], data_id: Any, output: Any) -> Tensor:
@@ -141,14 +142,14 @@ class ArgmaxSampleWrapper(_LogitSampleWrapper):
     """
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        return self._sample(super().forward(*args, **kwargs), lambda logit, mask: logit.argmax(-1))
+        return self._sample(super().forward(*args, **kwargs), _argmax)
 
 
 class MultinomialSampleWrapper(_LogitSampleWrapper):
     """`action` [B] is sampled from softmax(logit / alpha)."""
 
     def forward(self, *args: Any, alpha: float = 1.0, **kwargs: Any) -> dict[str, Any]:
-        return self._sample(super().forward(*args, **kwargs), lambda logit, mask: _multinomial(logit, mask, alpha))
+        return self._sample(super().forward(*args, **kwargs), _multinomial, alpha)
 
 
 class EpsGreedySampleWrapper(_LogitSampleWrapper):
@@ -160,7 +161,7 @@ class EpsGreedySampleWrapper(_LogitSampleWrapper):
     def forward(self, *args: Any, eps: float | Mapping[int, float], **kwargs: Any) -> dict[str, Any]:
         output = super().forward(*args, **kwargs)
         rows = _eps_of_rows(eps, kwargs.get("data_id"), output) if isinstance(eps, Mapping) else eps
-        return self._sample(output, lambda logit, mask: _eps_greedy(logit, mask, rows))
+        return self._sample(output, _eps_greedy, rows)
 
 
 class EpsGreedyMultinomialSampleWrapper(_LogitSampleWrapper):
@@ -171,7 +172,7 @@ class EpsGreedyMultinomialSampleWrapper(_LogitSampleWrapper):
     ) -> dict[str, Any]:
         output = super().forward(*args, **kwargs)
         rows = _eps_of_rows(eps, kwargs.get("data_id"), output) if isinstance(eps, Mapping) else eps
-        return self._sample(output, lambda logit, mask: _explore(_multinomial(logit, mask, alpha), logit, mask, rows))
+        return self._sample(output, _eps_multinomial, alpha, rows)
 
 
 def _gaussian(output: Any, name: str) -> tuple[Tensor, Tensor]:

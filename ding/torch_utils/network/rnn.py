@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ding.torch_utils.network.normalization import build_normalization
-from ding.utils.data.by_type import is_treetensor
+from ding.utils.data.collate_fn import is_treetensor
 
 State = dict[str, Tensor]
 
@@ -208,19 +208,21 @@ def _batch_state(prev_state: Any, inputs: Tensor, num_layers: int, hidden_size: 
         zeros = inputs.new_zeros(num_layers, batch, hidden_size)
         return zeros, zeros
     if not isinstance(prev_state, Sequence):
-        return _pair(prev_state)
+        state = _as_dict(prev_state)
+        return state["h"], state["c"]
     zero = inputs.new_zeros(num_layers, 1, hidden_size)
-    pairs = [(zero, zero) if state is None else _pair(state) for state in prev_state]
-    return torch.cat([h for h, _ in pairs], dim=1), torch.cat([c for _, c in pairs], dim=1)
+    none = {"h": zero, "c": zero}
+    states = [none if state is None else state if type(state) is dict else _as_dict(state) for state in prev_state]
+    return torch.cat([state["h"] for state in states], dim=1), torch.cat([state["c"] for state in states], dim=1)
 
 
-def _pair(state: Any) -> tuple[Tensor, Tensor]:
+def _as_dict(state: Any) -> Mapping[str, Tensor]:
     if is_treetensor(type(state)):
         state = state.json()
     if isinstance(state, Mapping):
-        return state["h"], state["c"]
+        return state
     if isinstance(state, Sequence) and len(state) == 2:
-        return state[0], state[1]
+        return dict(zip(("h", "c"), state, strict=True))
     raise TypeError(f"a recurrent state must be None, a dict with h and c, or a pair, got {type(state).__name__}")
 
 

@@ -1,15 +1,365 @@
-"""A record of values over time, with registered statistics."""
+"""Clocks, recent values on a clock, and models that log named values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import numbers
+import operator
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum, unique
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
-from ding.utils.autolog.data import TimeRangedData
-from ding.utils.autolog.time_ctl import BaseTime, TimeProxy
-from ding.utils.autolog.value import LoggedValue
+from ding.utils.lock_helper import LockContext, LockContextType
+
+_T = TypeVar("_T")
+
+# --- clocks ---
+
+
+class BaseTime(ABC):
+    """A clock that never decreases."""
+
+    @abstractmethod
+    def time(self) -> float:
+        """Returns the current time."""
+
+
+class NaturalTime(BaseTime):
+    """Wall clock time in seconds since the epoch; constant while the system clock is behind an earlier reading."""
+
+    def __init__(self) -> None:
+        self._last_time = time.time()
+
+    def time(self) -> float:
+        """Returns the current time."""
+        self._last_time = max(self._last_time, time.time())
+        return self._last_time
+
+
+class TickTime(BaseTime):
+    """A clock that only `step` advances.
+
+    Example:
+        >>> clock = TickTime()
+        >>> clock.step(), clock.step(3), clock.time()
+        (1, 4, 4)
+    """
+
+    def __init__(self, init: int = 0) -> None:
+        self._tick = init
+
+    def step(self, delta: int = 1) -> int:
+        """Advance by `delta` ticks; return the new time.
+
+        Raises:
+            TypeError: `delta` is not an integer.
+            ValueError: `delta` is less than 1.
+        """
+        try:
+            delta = operator.index(delta)
+        except TypeError:
+            raise TypeError(f"a tick clock moves by an integer, got {type(delta).__name__} {delta!r}") from None
+        if delta < 1:
+            raise ValueError(f"a tick clock moves forward by at least 1, got {delta}")
+        self._tick += delta
+        return self._tick
+
+    def time(self) -> int:
+        """Returns the current tick."""
+        return self._tick
+
+
+class TimeProxy(BaseTime):
+    """Wraps a clock that can be frozen: `time` is then constant until `unfreeze`.
+
+    A second `freeze` waits for the `unfreeze` of the first. Reading takes no lock.
+
+    Args:
+        time_: the wrapped clock.
+        frozen: whether to start frozen.
+        lock_type: the kind of lock.
+
+    Example:
+        >>> clock = TickTime()
+        >>> proxy = TimeProxy(clock)
+        >>> proxy.freeze()
+        >>> clock.step(), proxy.time(), proxy.current_time()
+        (1, 0, 1)
+    """
+
+    def __init__(
+        self, time_: BaseTime, frozen: bool = False, lock_type: LockContextType = LockContextType.THREAD_LOCK
+    ) -> None:
+        self._time = time_
+        self._lock_type = lock_type
+        self._lock = LockContext(lock_type)
+        self._frozen = False
+        self._frozen_time: float = 0
+        if frozen:
+            self.freeze()
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the time is frozen."""
+        return self._frozen
+
+    def freeze(self) -> None:
+        """Freeze `time` at the current time; wait while another caller has it frozen."""
+        self._lock.acquire()
+        self._frozen_time = self._time.time()
+        self._frozen = True
+
+    def unfreeze(self) -> None:
+        """Unfreeze `time`.
+
+        Raises:
+            RuntimeError: the time is not frozen.
+        """
+        if not self._frozen:
+            raise RuntimeError("the time is not frozen; call freeze() before unfreeze()")
+        self._frozen = False
+        self._lock.release()
+
+    def time(self) -> float:
+        """Returns the current time, or while frozen, the time of `freeze`."""
+        return self._frozen_time if self._frozen else self._time.time()
+
+    def current_time(self) -> float:
+        """Returns the current time, frozen or not."""
+        return self._time.time()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves out the lock, which cannot be copied; the copy creates its own."""
+        state = self.__dict__.copy()
+        del state["_lock"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = LockContext(self._lock_type)
+        if self._frozen:
+            self._lock.acquire()
+
+
+# --- recent values ---
+
+
+class RangedData(ABC, Generic[_T]):
+    """Keeps the values of the last `expire` units of time, and the value that was current when that span began.
+
+    So the newest value stays however old it is. Only one thread may write.
+
+    Raises:
+        TypeError: `expire` is not a number.
+        ValueError: `expire` is not positive.
+    """
+
+    def __init__(self, expire: float) -> None:
+        if not isinstance(expire, numbers.Real) or isinstance(expire, bool):
+            raise TypeError(f"expire must be a number, got {type(expire).__name__} {expire!r}")
+        if expire <= 0:
+            raise ValueError(f"expire must be positive, got {expire}")
+        self._expire: float = expire if isinstance(expire, int) else float(expire)
+        self._records: deque[tuple[float, _T]] = deque()  # times and values
+
+    @abstractmethod
+    def _get_time(self) -> float:
+        """Returns the current time, which must never decrease."""
+
+    @property
+    def expire(self) -> float:
+        """How long a value is kept."""
+        return self._expire
+
+    def append(self, data: _T) -> RangedData[_T]:
+        """Record one value now; return self.
+
+        Raises:
+            ValueError: the time has decreased.
+        """
+        now, records = self._get_time(), self._records
+        if records:
+            if now < records[-1][0]:
+                raise ValueError(f"time went back: the newest value is of {records[-1][0]}, now is {now}")
+            if records[0][0] < now - 2 * self._expire:  # not each time: what reads the values drops the rest
+                self._drop_expired(now)
+        records.append((now, data))
+        return self
+
+    def extend(self, iter_: Iterable[_T]) -> RangedData[_T]:
+        """Record each value now; return self.
+
+        Raises:
+            ValueError: the time has decreased.
+        """
+        for item in iter_:
+            self.append(item)
+        return self
+
+    def current(self) -> _T:
+        """Returns the newest value.
+
+        Raises:
+            ValueError: nothing is recorded.
+        """
+        if not self._records:
+            raise ValueError("nothing was recorded yet")
+        return self._records[-1][1]
+
+    def history(self) -> list[tuple[float, _T]]:
+        """Returns (time, value) of all kept values in order; a value older than the span has the span's start time.
+
+        If time has passed since the newest value, it is repeated at the end with the current time.
+        """
+        now = self._get_time()
+        self._drop_expired(now)
+        return _history(self._records, now, self._expire)
+
+    def __bool__(self) -> bool:
+        return bool(self._records)
+
+    def _drop_expired(self, now: float) -> None:
+        """Drop expired values; keep one that is older than the span."""
+        begin, records = now - self._expire, self._records
+        while len(records) > 1 and records[1][0] < begin:
+            records.popleft()
+
+
+def _history(records: Iterable[tuple[float, _T]], now: float, expire: float) -> list[tuple[float, _T]]:
+    result = list(records)
+    is_old = bool(result) and now > result[-1][0]
+    result = [(max(time_, now - expire), value) for time_, value in result]
+    return [*result, (now, result[-1][1])] if is_old else result
+
+
+class TimeRangedData(RangedData[_T]):
+    """`RangedData` on a given clock.
+
+    Example:
+        >>> clock = TickTime()
+        >>> data = TimeRangedData(clock, expire=2)
+        >>> for value in "abcde":
+        ...     _, _ = data.append(value), clock.step()
+        >>> data.history()
+        [(3, 'c'), (3, 'd'), (4, 'e'), (5, 'e')]
+    """
+
+    def __init__(self, time_: BaseTime, expire: float) -> None:
+        super().__init__(expire)
+        self._time = time_
+        self._get_time = time_.time  # type: ignore[method-assign]  # saves one call per value
+
+    def _get_time(self) -> float:
+        return self._time.time()
+
+    @property
+    def time(self) -> BaseTime:
+        """The clock."""
+        return self._time
+
+
+class _Rows(TimeRangedData[dict[str, Any]]):
+    """Values by name that were recorded together; a row may lack names."""
+
+    def _drop_expired(self, now: float) -> None:
+        begin, records = now - self._expire, self._records
+        dropped: dict[str, Any] = {}
+        while len(records) > 1 and records[1][0] < begin:
+            dropped.update(records.popleft()[1])
+        if dropped:  # what was current of each name when the span began
+            time_, row = records[0]
+            records[0] = time_, {**dropped, **row}
+
+    def history_of(self, name: str) -> list[tuple[float, Any]]:
+        """Returns the history of one name."""
+        now = self._get_time()
+        self._drop_expired(now)
+        return _history([(time_, row[name]) for time_, row in self._records if name in row], now, self._expire)
+
+    def current_of(self, name: str) -> Any:
+        """Returns the newest value of one name.
+
+        Raises:
+            ValueError: nothing is recorded.
+        """
+        for _, row in reversed(self._records):
+            if name in row:
+                return row[name]
+        raise ValueError("nothing was recorded yet")
+
+
+# --- models ---
+
+
+class LoggedValue(Generic[_T]):
+    """A value of a `LoggedModel`: assignment records it, reading returns the newest.
+
+    Values must be instances of `type_`. If it is float or int, any number and any tensor, array or list with one
+    element is converted; a bool is a number, and int accepts only whole numbers.
+
+    Raises:
+        TypeError: on assignment of a value of another type.
+        ValueError: on reading before the first assignment.
+    """
+
+    def __init__(self, type_: type[_T] = object) -> None:  # type: ignore[assignment]
+        self.type_ = type_
+        self._convert: Callable[[Any], Any] | None = {float: _to_float, int: _to_int}.get(type_)
+        self._name = "value"
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def check(self, value: Any) -> _T:
+        """Returns `value`, converted to the type if it is a number.
+
+        Raises:
+            TypeError: `value` has another type.
+        """
+        if self._convert is not None:
+            try:
+                return cast(_T, self._convert(value))
+            except (TypeError, ValueError) as error:
+                raise TypeError(f"{self._name} takes {self.type_.__name__} values: {error}") from error
+        if not isinstance(value, self.type_):
+            raise TypeError(f"{self._name} takes {self.type_.__name__} values, got {type(value).__name__} {value!r}")
+        return value
+
+    def __get__(self, instance: LoggedModel | None, owner: type) -> Any:
+        return self if instance is None else instance._get_value(self._name)
+
+    def __set__(self, instance: LoggedModel, value: Any) -> None:
+        setattr(instance, self._name, value)  # __setattr__ of the model records it
+
+
+def _single(value: Any) -> numbers.Real:
+    """Returns the number in `value`."""
+    if isinstance(value, (list, tuple)) and len(value) == 1:
+        value = value[0]
+    item = getattr(value, "item", None)
+    if callable(item):
+        size = value.numel() if callable(getattr(value, "numel", None)) else value.size
+        if size != 1:
+            raise ValueError(f"expected one number, got {size} in a {type(value).__name__}")
+        value = item()
+    if not isinstance(value, numbers.Real):
+        raise TypeError(f"got {type(value).__name__} {value!r}")
+    return value
+
+
+def _to_float(value: Any) -> float:
+    return float(_single(value))
+
+
+def _to_int(value: Any) -> int:
+    number: Any = _single(value)
+    if not isinstance(number, int) and not float(number).is_integer():
+        raise ValueError(f"got {number}, which is not whole")
+    return int(number)
 
 
 @unique
@@ -63,23 +413,23 @@ class LoggedModel:
     """
 
     _declared: dict[str, LoggedValue[Any]] = {}
+    _time: BaseTime
+    _clock: TimeProxy
+    _init_time: float
+    _data: _Rows
+    _methods: dict[str, dict[str, Any]]
+    _extras: dict[str, Any]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._declared = {name: value for name, value in vars(cls).items() if isinstance(value, LoggedValue)}
 
     def __init__(self, time_: BaseTime, expire: float) -> None:
-        self._time = time_
-        self._clock = TimeProxy(time_)
-        self._init_time = time_.time()
-        self._expire = expire
-        self._data: dict[str, TimeRangedData[Any]] = {
-            name: TimeRangedData(self._clock, expire) for name in self._declared
-        }
-        self._methods: dict[str, dict[str, Any]] = {}
-        self._extras: dict[str, Any] = {}
+        clock = TimeProxy(time_)
+        own = {"_time": time_, "_clock": clock, "_init_time": time_.time(), "_data": _Rows(clock, expire)}
+        self.__dict__.update(own, _methods={}, _extras={})
         for name in self._declared:
-            self.register_attribute_value("range_values", name, _RangeValues(self, name))
+            self.register_attribute_value("range_values", name, partial(self._range_values, name))
 
     @property
     def time(self) -> BaseTime:
@@ -89,7 +439,7 @@ class LoggedModel:
     @property
     def expire(self) -> float:
         """How long a value is kept, in units of the clock."""
-        return self._expire
+        return self._data.expire
 
     def fixed_time(self) -> float:
         """Returns the time at which values are recorded and read; while frozen, the time of `freeze`."""
@@ -122,13 +472,29 @@ class LoggedModel:
         """Returns the names of the attributes that are registered for a value, without `range_values`."""
         return [name for name, values in self._methods.items() if property_name in values and name != "range_values"]
 
+    def record(self, values: Mapping[str, Any]) -> None:
+        """Record one value for each name; values of undeclared names are kept separately and may have any type.
+
+        Raises:
+            TypeError: the value of a declared name has another type than declared. No declared value is recorded.
+        """
+        row = {}
+        for name, value in values.items():
+            declared = self._declared.get(name)
+            if declared is None:
+                setattr(self, name, value)
+            else:
+                row[name] = value if type(value) is declared.type_ else declared.check(value)
+        self._data.append(row)
+
     def mean_of(self, name: str) -> float:
         """Returns the unweighted mean of the values in `range_values[name]()`, 0.0 if there are none.
 
         Raises:
             KeyError: `name` is not declared.
         """
-        return self._data[name].mean()
+        values = self.window_of(name)
+        return sum(values) / len(values) if values else 0.0
 
     def window_of(self, name: str) -> list[Any]:
         """Returns the values in `range_values[name]()` without their times.
@@ -136,26 +502,25 @@ class LoggedModel:
         Raises:
             KeyError: `name` is not declared.
         """
-        return self._data[name].window()
+        if name not in self._declared:
+            raise KeyError(name)
+        return [value for _, value in self._data.history_of(name)[:-1]]
+
+    def _range_values(self, name: str, mode: TimeMode = TimeMode.RELATIVE_LIFECYCLE) -> list[_Interval]:
+        shift = (0, self._init_time, self.fixed_time())[mode]
+        history = [(time_ - shift, value) for time_, value in self._data.history_of(name)]
+        return [((begin, end), value) for (begin, value), (end, _) in pairwise(history)]
 
     def _get_value(self, name: str) -> Any:
-        data = self._data.get(name)
-        return self.__getattr__(name) if data is None else data.current()
+        return self._data.current_of(name) if name in self._declared else self.__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        declared = self._declared.get(name)
-        if declared is not None:
-            if type(value) is not declared.type_:
-                value = declared.check(value)
-            self._data[name].append(value)
-        elif name.startswith("_") and not self._is_own_part(name):
+        if name in self._declared:
+            LoggedModel.record(self, {name: value})  # not what a subclass calls `record`
+        elif name.startswith("_") and not _is_own_part(name):
             object.__setattr__(self, name, value)
         else:
             self._extras[name] = value
-
-    def _is_own_part(self, name: str) -> bool:
-        """Whether a private name belongs to this class, so that a value must not replace it."""
-        return name in _OWN_FIELDS and name in self.__dict__ or (hasattr(LoggedModel, name) and name[:2] != "__")
 
     def __getattr__(self, name: str) -> Any:
         # During construction and copying, `_extras` may be missing, too.
@@ -164,23 +529,6 @@ class LoggedModel:
         raise _UnknownAttributeError(f"{type(self).__name__} has no value or registered attribute {name!r}")
 
 
-_OWN_FIELDS = frozenset(("_time", "_clock", "_init_time", "_expire", "_data", "_methods", "_extras"))
-
-
-class _RangeValues:
-    """The function `range_values[name]`; an object, so that it is copied with its model."""
-
-    def __init__(self, model: LoggedModel, name: str) -> None:
-        self._model = model
-        self._name = name
-
-    def __call__(self, mode: TimeMode = TimeMode.RELATIVE_LIFECYCLE) -> list[_Interval]:
-        model = self._model
-        shifts: dict[TimeMode, Callable[[], float]] = {
-            TimeMode.ABSOLUTE: lambda: 0,
-            TimeMode.RELATIVE_LIFECYCLE: lambda: model._init_time,
-            TimeMode.RELATIVE_CURRENT_TIME: model.fixed_time,
-        }
-        shift = shifts[mode]()
-        history = model._data[self._name].history()
-        return [((begin - shift, end - shift), value) for (begin, value), (end, _) in pairwise(history)]
+def _is_own_part(name: str) -> bool:
+    """Whether a private name belongs to `LoggedModel`, so that a value must not replace it."""
+    return name in LoggedModel.__annotations__ or (hasattr(LoggedModel, name) and name[:2] != "__")

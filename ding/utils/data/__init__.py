@@ -19,11 +19,9 @@ from ding.utils.data.dataset import (
     npz_save,
     offline_data_save_type,
 )
-from ding.utils.data.env_batch import EnvBatch
 
 __all__ = [
     "AsyncDataLoader",
-    "EnvBatch",
     "HDF5Dataset",
     "IDataLoader",
     "MinariDataset",

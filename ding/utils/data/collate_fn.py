@@ -12,8 +12,49 @@ import numpy as np
 import torch
 from torch.distributions import Distribution
 
-from ding.utils.data.by_type import ByType, is_namedtuple, is_treetensor
 from ding.utils.data.samples import Column, Kind, Node, Samples, node_items
+
+Handler = Callable[..., Any]
+Matcher = type | tuple[type, ...] | Callable[[type], bool]
+
+
+def is_namedtuple(kind: type) -> bool:
+    """Returns whether `kind` is a namedtuple class."""
+    return issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
+def is_treetensor(kind: type) -> bool:
+    """Returns whether `kind` is a tree of tensors (DI-treetensor), which `json()` turns into dicts."""
+    return callable(getattr(kind, "json", None)) and not issubclass(kind, dict)
+
+
+class ByType(dict[type, Handler]):
+    """A dict of handlers by type: `handlers[type(value)]` is the handler of `value`.
+
+    The lookup of a type that no rule matches raises a TypeError.
+
+    Args:
+        purpose: What the handlers do, for the error "cannot <purpose> a value of type ...".
+        rules: Pairs of types, or a predicate on types, and a handler. The first match of a new type is cached.
+
+    Example:
+        >>> length = ByType("measure", (str, len), (int, int.bit_length))
+        >>> length[bool](True)
+        1
+    """
+
+    def __init__(self, purpose: str, *rules: tuple[Matcher, Handler]) -> None:
+        super().__init__()
+        self._purpose = purpose
+        self._rules = rules
+
+    def __missing__(self, kind: type) -> Handler:
+        for matcher, handler in self._rules:
+            if issubclass(kind, matcher) if isinstance(matcher, (type, tuple)) else matcher(kind):
+                self[kind] = handler
+                return handler
+        raise TypeError(f"cannot {self._purpose} a value of type {kind.__module__}.{kind.__qualname__}")
+
 
 _KEEP_LIST_PREFIX = ["collate_ignore"]
 # Names are faster than lookups in an enum.
@@ -104,8 +145,12 @@ def collate_columns(
     keys: Iterable[str] | None = None,
     cat_1dim: bool = True,
     ignore: tuple[str, ...] = tuple(_KEEP_LIST_PREFIX),
+    splits_steps: bool = True,
 ) -> dict[Any, Any]:
-    """Collate columns; arguments and result are those of `collate_samples`."""
+    """Collate columns; arguments and result are those of `collate_samples`.
+
+    With `splits_steps` items that are lists of L entries become L batches [N, ...], else one [N, L, ...].
+    """
     result: dict[Any, Any] = {}
     key: Any = None
     try:
@@ -115,10 +160,20 @@ def collate_columns(
                 continue
             if isinstance(key, str) and key.startswith(ignore):
                 result[key] = node_items(node)
-            elif type(node) is Column and node.kind is not _OBJECT and not node.steps:
-                result[key] = _as_batch(node, cat_1dim)
-            else:
+            elif type(node) is not Column or node.kind is _OBJECT:
                 result[key] = _collate_node(node, cat_1dim)
+            else:  # numbers, without a call for each key
+                kind, values = node.kind, node.data if node.rows is None else node.data.take(node.rows, axis=0)
+                is_row = values.ndim == 2 + node.steps and values.shape[-1] == 1
+                if cat_1dim and is_row and (kind is _TENSOR or kind is _ARRAY):
+                    values = values[..., 0]
+                if kind is _FLOAT:
+                    with np.errstate(over="ignore"):
+                        batch = torch.from_numpy(values.astype(np.float32))  # three times as fast as torch
+                else:
+                    batch = torch.from_numpy(values.copy() if node.rows is None else values)
+                is_split = node.steps and splits_steps
+                result[key] = [batch[:, i].clone() for i in range(batch.shape[1])] if is_split else batch
     except (TypeError, ValueError, RuntimeError) as error:
         if type(error) not in (TypeError, ValueError, RuntimeError):
             raise
@@ -127,30 +182,15 @@ def collate_columns(
 
 
 def _collate_node(node: Node, cat_1dim: bool) -> Any:
-    if isinstance(node, Column):
-        if node.kind is Kind.OBJECT:
-            objects = node.items()
-            return _COLLATE[type(objects[0])](objects, cat_1dim)
-        batch = _as_batch(node, cat_1dim)
-        return [batch[:, i].clone() for i in range(batch.shape[1])] if node.steps else batch
     if isinstance(node, dict):
         return collate_columns(node, None, cat_1dim)
+    if isinstance(node, Column):
+        if node.kind is not _OBJECT:
+            return collate_columns({"entry": node}, None, cat_1dim)["entry"]
+        objects = node.items()
+        return _COLLATE[type(objects[0])](objects, cat_1dim)
     parts = [_collate_node(part, cat_1dim) for part in node]
     return type(node)(*parts) if is_namedtuple(type(node)) else parts
-
-
-def _as_batch(column: Column, cat_1dim: bool) -> torch.Tensor:
-    """Returns the values of a numeric column as a new tensor [N, *shape], or [N, steps, *shape]."""
-    values, kind, rows = column.data, column.kind, column.rows
-    if rows is not None:
-        values = values.take(rows, axis=0)
-    shape = values.shape
-    if cat_1dim and len(shape) == 2 + column.steps and shape[-1] == 1 and (kind is _TENSOR or kind is _ARRAY):
-        values = values[..., 0]
-    if kind is _FLOAT:
-        with np.errstate(over="ignore"):
-            return torch.from_numpy(values.astype(np.float32))  # three times as fast as the conversion of torch
-    return torch.from_numpy(values.copy() if rows is None else values)
 
 
 def _collate_nested_dicts(batch: Sequence[Mapping[Any, Any]], cat_1dim: bool) -> dict[Any, Any]:
@@ -222,9 +262,10 @@ _COLLATE: ByType = ByType(
 )
 
 
-def default_decollate(
-    batch: Any, ignore: list[str] = ["prev_state", "prev_actor_state", "prev_critic_state"]
-) -> list[Any]:
+_STATES = ["prev_state", "prev_actor_state", "prev_critic_state"]
+
+
+def default_decollate(batch: Any, ignore: list[str] = _STATES) -> list[Any]:
     """Split a batch into its B items, the reverse of `default_collate`.
 
     A tensor [B, ...] becomes B tensors [...] that share its memory, a tensor (B,) B tensors of shape (1,). A dict
@@ -270,6 +311,14 @@ _DECOLLATE: ByType = ByType(
 )
 
 
+def split_output(output: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Split what a policy returned for a batch of E envs into a dict for each; numbers become tensors of shape (1,).
+
+    Recurrent states are stacked like the rest, or a list with the state of each env.
+    """
+    return default_decollate(output, [key for key in _STATES if not isinstance(output.get(key), Mapping)])
+
+
 def timestep_collate(batch: Sequence[Any]) -> dict[str, Any]:
     """Collate B sequences of T steps into tensors [T, B, ...].
 
@@ -309,7 +358,7 @@ def collate_steps(batch: Sequence[dict[str, Any]], keys: Iterable[str]) -> dict[
 
 def _stack_node(node: Node) -> Any:
     if isinstance(node, Column) and node.steps:
-        return _as_batch(node, cat_1dim=True).transpose(0, 1).contiguous()
+        return collate_columns({"entry": node}, splits_steps=False)["entry"].transpose(0, 1).contiguous()
     if isinstance(node, dict):
         return {key: _stack_node(value) for key, value in node.items()}
     return _stack_steps(_collate_node(node, True))

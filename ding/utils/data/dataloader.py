@@ -1,18 +1,27 @@
-"""Asynchronous loading and collation of batches."""
+"""Asynchronous loading and collation of batches: a bounded queue, a pool of threads, and copies to a GPU."""
 
 from __future__ import annotations
 
+import logging
+import queue
 import sys
+import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from functools import partial
 from typing import Any
 
+import torch
+
 from ding.utils.data.collate_fn import default_collate
-from ding.utils.data.prefetch import Prefetcher, StreamCopier
 from ding.utils.data.samples import Samples
-from ding.utils.data.worker_pool import WorkerPool
 
 Source = Callable[[int], Any]
+_Job = tuple["Future[Any]", Callable[[], Any]]
+_JOIN_S = 5.0
 
 
 class IDataLoader(ABC):
@@ -79,10 +88,22 @@ class AsyncDataLoader(IDataLoader):
         chunk_size = 1 if chunk_size is None else chunk_size
         if chunk_size < 1 or batch_size % chunk_size:
             raise AssertionError(f"chunk_size = {chunk_size} is not allowed; it must divide batch_size = {batch_size}")
-        self._pool = WorkerPool(num_workers, "dataloader_worker") if num_workers > 1 else None
-        self._copier = StreamCopier(device, to_device_fn) if "cuda" in device else None
-        make = _BatchMaker(data_source, batch_size, chunk_size, collate_fn or default_collate, self._pool, self._copier)
-        self._prefetcher = Prefetcher(make, 2 * max(1, num_workers), "dataloader")
+        self._pool = pool = WorkerPool(num_workers, "dataloader_worker") if num_workers > 1 else None
+        self._copier = copier = StreamCopier(device, to_device_fn) if "cuda" in device else None
+        collate = collate_fn or default_collate
+
+        def make_batch() -> Any:  # without `self`, so that the thread does not keep the loader alive
+            data = data_source(batch_size)
+            is_in_columns = isinstance(data, Samples) and data.has_columns  # access to an item would create all items
+            if isinstance(data, (list, tuple)) and data and not is_in_columns and callable(data[0]):
+                starts = range(0, len(data), chunk_size)
+                chunks = [partial(_run_calls, data[start : start + chunk_size]) for start in starts]
+                done = _run_calls(chunks) if pool is None else pool.run(chunks)
+                data = [sample for chunk in done for sample in chunk]
+            batch = collate(data)
+            return batch if copier is None else copier.move(batch)
+
+        self._prefetcher = Prefetcher(make_batch, 2 * max(1, num_workers), "dataloader")
 
     def __iter__(self) -> AsyncDataLoader:
         return self
@@ -107,45 +128,216 @@ class AsyncDataLoader(IDataLoader):
             self.close()
 
 
-class _BatchMaker:
-    """Returns one batch per call. Separate from the loader, so that the thread does not keep the loader alive."""
-
-    def __init__(
-        self,
-        source: Source,
-        batch_size: int,
-        chunk_size: int,
-        collate_fn: Callable[[Any], Any],
-        pool: WorkerPool | None,
-        copier: StreamCopier | None,
-    ) -> None:
-        self._source = source
-        self._batch_size = batch_size
-        self._chunk_size = chunk_size
-        self._collate = collate_fn
-        self._pool = pool
-        self._copier = copier
-
-    def __call__(self) -> Any:
-        data = self._source(self._batch_size)
-        is_in_columns = isinstance(data, Samples) and data.has_columns  # access to an item would create all items
-        if isinstance(data, (list, tuple)) and data and not is_in_columns and callable(data[0]):
-            data = self._run(data)
-        batch = self._collate(data)
-        return batch if self._copier is None else self._copier.move(batch)
-
-    def _run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        if self._pool is None:
-            return [call() for call in calls]
-        chunks = [_Chunk(calls[i : i + self._chunk_size]) for i in range(0, len(calls), self._chunk_size)]
-        return [sample for chunk in self._pool.run(chunks) for sample in chunk]
+def _run_calls(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    return [call() for call in calls]
 
 
-class _Chunk:
-    """The callables of one job of a worker."""
+def join_or_warn(*threads: threading.Thread) -> None:
+    """Wait a few seconds for daemon threads to end, and log a warning for each that is stuck in user code.
 
-    def __init__(self, calls: Sequence[Callable[[], Any]]) -> None:
-        self._calls = calls
+    Skips the calling thread, in which the garbage collector may run a finalizer.
+    """
+    deadline = time.monotonic() + _JOIN_S
+    for thread in threads:
+        if thread is threading.current_thread():
+            continue
+        thread.join(max(0.0, deadline - time.monotonic()))
+        if thread.is_alive():
+            logging.getLogger("ding").warning("thread %s did not end within %g s of its close", thread.name, _JOIN_S)
 
-    def __call__(self) -> list[Any]:
-        return [call() for call in self._calls]
+
+class Prefetcher:
+    """Calls `produce` ahead of time, in a thread, and returns the results in order.
+
+    An exception in `produce` ends the thread; `get` raises it after the earlier results. `get` and `close` may be
+    called from different threads.
+
+    Args:
+        produce: Returns the next item. Called only while fewer than `capacity` items are waiting. It must not refer to
+            the owner of the prefetcher, which could then never be garbage collected.
+        capacity: Maximum number of waiting items.
+        name: Name of the thread.
+    """
+
+    def __init__(self, produce: Callable[[], Any], capacity: int, name: str) -> None:
+        self._produce = produce
+        self._capacity = capacity
+        self._items: deque[Any] = deque()
+        self._error: BaseException | None = None
+        self._closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._fill, name=name, daemon=True)
+        self._thread.start()
+
+    def _fill(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or len(self._items) < self._capacity)
+                if self._closed:
+                    return
+            try:
+                item = self._produce()
+            except BaseException as error:  # raised by get
+                with self._changed:
+                    self._error = error
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                if not self._closed:
+                    self._items.append(item)
+                self._changed.notify_all()
+            del item  # free the batch while the next one is produced
+
+    def get(self) -> Any:
+        """Wait for the next item. Returns None after `close`.
+
+        Raises:
+            BaseException: The exception that `produce` raised.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._items or self._error is not None)
+            if self._closed:
+                return None
+            if self._items:
+                item = self._items.popleft()
+                self._changed.notify_all()
+                return item
+            assert self._error is not None
+            raise self._error
+
+    def stop(self) -> None:
+        """Wake all waiting threads and stop, without waiting for the thread to end."""
+        with self._changed:
+            self._closed = True
+            self._items.clear()
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Stop and wait for the thread to end. May be called any number of times."""
+        self.stop()
+        join_or_warn(self._thread)
+
+
+def map_tensors(data: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Apply `function` to each tensor in nested data. Mappings become dicts, sequences lists."""
+    if isinstance(data, torch.Tensor):
+        return function(data)
+    if isinstance(data, Mapping):
+        return {key: map_tensors(value, function) for key, value in data.items()}
+    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
+        return [map_tensors(value, function) for value in data]
+    return data
+
+
+class StreamCopier:
+    """Moves batches to `device`, on a separate CUDA stream if it is a GPU.
+
+    One thread calls `move`; the computing thread calls `hand_over` on each batch it gets.
+
+    Args:
+        device: A device name.
+        to_device_fn: `(batch, device) -> batch`; by default, the tensors in dicts and sequences are moved.
+    """
+
+    def __init__(self, device: str, to_device_fn: Callable[[Any, str], Any] | None = None) -> None:
+        self._device = device
+        self._to_device = to_device_fn or _move
+        make_stream: Any = torch.cuda.Stream  # has no types
+        self._stream: Any = make_stream(device) if "cuda" in device else None
+
+    def move(self, batch: Any) -> Any:
+        """Move `batch` and wait until the copy is complete."""
+        if self._stream is None:
+            return self._to_device(batch, self._device)
+        with torch.cuda.stream(self._stream):
+            moved = self._to_device(batch, self._device)
+        self._stream.synchronize()
+        return moved
+
+    def hand_over(self, moved: Any) -> Any:
+        """Mark `moved` as used by the caller's stream, so that its memory is not reused too soon."""
+        if self._stream is not None:
+            stream = torch.cuda.current_stream(self._device)
+            map_tensors(moved, lambda tensor: _record(tensor, stream))
+        return moved
+
+
+def _move(batch: Any, device: str) -> Any:
+    return map_tensors(batch, lambda tensor: tensor.to(device))
+
+
+def _record(tensor: torch.Tensor, stream: Any) -> torch.Tensor:
+    if tensor.is_cuda:
+        tensor.record_stream(stream)
+    return tensor
+
+
+class WorkerPool:
+    """A pool of `size` daemon threads that run callables.
+
+    Unlike `concurrent.futures.ThreadPoolExecutor`, a stuck job does not block `close` or the exit of the interpreter.
+    """
+
+    def __init__(self, size: int, name: str) -> None:
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._pending: set[Future[Any]] = set()
+        self._lock = threading.RLock()  # reentrant: the garbage collector may close the pool from within run
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=_work, args=(self._jobs,), name=f"{name}_{i}", daemon=True) for i in range(size)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def run(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Run `jobs` and return their results in order. Raises the first error in this order and cancels later jobs.
+
+        Raises:
+            CancelledError: If the pool is closed, or gets closed before the jobs end.
+        """
+        futures: list[Future[Any]] = [Future() for _ in jobs]
+        with self._lock:
+            if self._closed:
+                raise CancelledError("the pool is closed")
+            self._pending.update(futures)
+        try:
+            for future, job in zip(futures, jobs, strict=True):
+                self._jobs.put((future, job))
+            return [future.result() for future in futures]
+        finally:
+            for future in reversed(futures):  # backwards, so that no job starts while earlier ones are cancelled
+                future.cancel()
+            with self._lock:
+                self._pending.difference_update(futures)
+
+    def stop(self) -> None:
+        """Cancel waiting jobs, and end the threads after the running ones, without waiting for them."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            pending = list(self._pending)
+        for future in pending:
+            future.cancel()
+        for _ in self._threads:
+            self._jobs.put(None)
+
+    def close(self) -> None:
+        """Stop and wait for the threads to end. May be called any number of times."""
+        self.stop()
+        join_or_warn(*self._threads)
+
+
+def _work(jobs: queue.SimpleQueue[_Job | None]) -> None:
+    while True:
+        entry = jobs.get()
+        if entry is None:
+            return
+        future, job = entry
+        if not future.set_running_or_notify_cancel():
+            continue
+        try:
+            future.set_result(job())
+        except BaseException as error:  # raised by run
+            future.set_exception(error)
+        del entry, future, job  # free the job and its result while waiting for the next one

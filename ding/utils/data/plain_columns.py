@@ -6,6 +6,7 @@ does not trust the data: it never allocates more than a bounded multiple of the 
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,10 +34,13 @@ _KINDS_OF_DTYPE: dict[str, tuple[Kind, ...]] = {
 _INTS = [(-(2**bits), 2**bits - 1, np.dtype(f"i{size}")) for bits, size in ((7, 1), (15, 2), (31, 4), (63, 8))]
 
 
-def to_plain(samples: Sequence[Any]) -> dict[str, Any]:
+def to_plain(samples: Sequence[Any], verbatim: bool = False) -> dict[str, Any]:
     """Returns samples as dicts, lists and arrays for `from_plain`. Shared arrays are stored once.
 
     Samples that do not fit columns are stored as a list of items.
+
+    Args:
+        verbatim: Whether to store all arrays as they are. By default, they take as little space as possible.
 
     Example:
         >>> plain = to_plain([{"id": 1, "iter": 7}, {"id": 2, "iter": 7}])
@@ -49,8 +53,8 @@ def to_plain(samples: Sequence[Any]) -> dict[str, Any]:
     columns = None if in_columns is None else in_columns.columns
     if in_columns is None or not columns:
         return {"items": list(samples)}
-    for is_brief in (True, False):
-        writer = _Writer(is_brief)
+    for way in (_Way.VERBATIM if verbatim else _Way.BRIEF, _Way.COMPACT):
+        writer = _Writer(way)
         plain = {"size": len(in_columns), "columns": writer.node(columns), "blocks": writer.blocks}
         if _can_hold(writer.size_bytes, len(in_columns), columns):
             return plain
@@ -60,30 +64,38 @@ def to_plain(samples: Sequence[Any]) -> dict[str, Any]:
 def _can_hold(size_bytes: int, size: int, columns: dict[str, Node]) -> bool:
     """Returns whether `size_bytes` bytes of arrays and objects may expand to these columns of `size` samples."""
     stored = size_bytes + _FREE_BYTES
-    expanded = sum(len(column) * _bytes_of_value(column) for column in columns_of(columns))
-    return size <= stored and expanded <= _MAX_GROWTH * stored
+    return size <= stored and sum(map(_expanded_bytes, columns_of(columns))) <= _MAX_GROWTH * stored
 
 
-def _bytes_of_value(column: Column) -> int:
+def _expanded_bytes(column: Column) -> int:
     steps: int = column.data.shape[1] if column.steps else 1
-    return max(_VALUE_BYTES * steps, column.itemsize)
+    count = len(column.data) if column.rows is None else column.rows.size
+    return count * max(_VALUE_BYTES * steps, column.itemsize)
+
+
+class _Way(enum.Enum):
+    """How samples are encoded: equal values once, all values one by one, or arrays and rows as they are."""
+
+    BRIEF = "brief"
+    COMPACT = "compact"
+    VERBATIM = "verbatim"
 
 
 class _Writer:
     """Encodes nodes as lists that begin with their type. Arrays are added to `blocks`.
 
     Args:
-        is_brief: Whether to store equal values once.
+        way: How they are encoded.
 
     Attributes:
         size_bytes: Size of all arrays, plus one for each object.
     """
 
-    def __init__(self, is_brief: bool) -> None:
+    def __init__(self, way: _Way) -> None:
         self.blocks: list[np.ndarray] = []
         self.size_bytes = 0
-        self._is_brief = is_brief
-        self._numbers: dict[int, int] = {}  # by the id of an array, which `blocks` keeps alive
+        self._way = way
+        self._numbers: dict[int, int] = {}  # by the id of an array of the samples
 
     def node(self, node: Node, depth: int = 0) -> list[Any]:
         if isinstance(node, Column):
@@ -95,7 +107,7 @@ class _Writer:
         return self._objects(node_items(node))
 
     def _objects(self, values: list[Any]) -> list[Any]:
-        kinds = set(map(type, values)) if self._is_brief else set()
+        kinds = set(map(type, values)) if self._way is _Way.BRIEF else set()
         if kinds <= {str, bool, type(None)} and len(kinds) == 1:
             if values.count(values[0]) == len(values):
                 return ["same", values[0]]
@@ -110,16 +122,18 @@ class _Writer:
     def _column(self, column: Column) -> list[Any]:
         rows = column.rows
         is_scattered = rows is not None and (rows.ndim > 1 or not len(rows) <= len(column.data) <= 2 * len(rows) + 1)
-        if is_scattered or not self._is_brief:
+        if self._way is _Way.COMPACT or (self._way is _Way.BRIEF and is_scattered):
             column = column.compact()
-        if self._is_brief and column.rows is None and len(column.data) and not column.steps:
+        if self._way is _Way.BRIEF and column.rows is None and len(column.data) and not column.steps:
             brief = self._numbers_in_brief(column.kind, column.data)
             if brief is not None:
                 return brief
         number = self._numbers.setdefault(id(column.data), len(self.blocks))
         if number == len(self.blocks):
             self._add_block(column.data)
-        rows = None if column.rows is None else _narrow(column.rows)
+        rows = column.rows
+        if rows is not None and self._way is _Way.BRIEF:
+            rows = _narrow(rows)
         self.size_bytes += 0 if rows is None else rows.nbytes
         return ["column", column.kind.value, column.steps, number, rows]
 
@@ -139,7 +153,7 @@ class _Writer:
         return ["column", kind.value, False, len(self.blocks) - 1, None]
 
     def _add_block(self, block: np.ndarray) -> None:
-        self.blocks.append(block)
+        self.blocks.append(np.ascontiguousarray(block))
         self.size_bytes += block.nbytes
 
 
@@ -152,8 +166,11 @@ def _dtype_for(least: int, most: int) -> np.dtype:
     return next(dtype for low, high, dtype in _INTS if low <= least and most <= high)
 
 
-def from_plain(plain: Any) -> list[Any]:
+def from_plain(plain: Any, verbatim: bool = False) -> list[Any]:
     """Returns the samples that were passed to `to_plain`, as `Samples` if they are in columns. Safe for untrusted data.
+
+    Args:
+        verbatim: As for `to_plain`. Then a value may consist of several rows.
 
     Raises:
         ValueError: If the format is wrong, or the data claims a size that it cannot hold.
@@ -171,7 +188,7 @@ def from_plain(plain: Any) -> list[Any]:
             raise ValueError(f"size = {size!r} is not allowed; it must be an int >= 0")
         if not all(isinstance(block, np.ndarray) for block in blocks):
             raise ValueError("a block is not an array")
-        return Samples(_Reader(size, blocks).read(plain["columns"]), size=size)
+        return Samples(_Reader(size, blocks, 2 if verbatim else 1).read(plain["columns"]), size=size)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
         raise ValueError(f"the data is not samples in columns: {e!r}") from e
 
@@ -228,10 +245,10 @@ def _is_plain(node: Node) -> bool:
 
 
 class _Reader:
-    """Decodes the nodes of `size` samples."""
+    """Decodes the nodes of `size` samples, whose row numbers have up to `max_ndim` dimensions."""
 
-    def __init__(self, size: int, blocks: Sequence[np.ndarray]) -> None:
-        self._size, self._blocks = size, blocks
+    def __init__(self, size: int, blocks: Sequence[np.ndarray], max_ndim: int) -> None:
+        self._size, self._blocks, self._max_ndim = size, blocks, max_ndim
         self._size_bytes = sum(block.nbytes for block in blocks)
         # The rows of a value that is stored once; takes no memory.
         self._first_row = np.broadcast_to(np.zeros(1, np.int64), (size,))
@@ -288,7 +305,7 @@ class _Reader:
         """Check row numbers, which must be in [0, `count`)."""
         if rows is None:
             return None
-        if not (isinstance(rows, np.ndarray) and rows.dtype.kind == "i" and rows.ndim == 1):
+        if not (isinstance(rows, np.ndarray) and rows.dtype.kind == "i" and 1 <= rows.ndim <= self._max_ndim):
             raise ValueError("the row numbers are not an array of integers")
         if rows.size and (rows.min() < 0 or rows.max() >= count):
             raise ValueError(f"row numbers are not in [0, {count})")

@@ -254,7 +254,7 @@ class Samples(list[Any]):
         Values of one kind, shape and dtype share an array; others become a column of objects. A `next_obs` that is the
         same object as the `obs` of the next item is stored once.
         """
-        if isinstance(items, Samples) and items._columns is not None:
+        if isinstance(items, Samples) and items.columns is not None:
             return items
         values = _values_by_key(items) if items else None
         if values is None:
@@ -270,7 +270,7 @@ class Samples(list[Any]):
         """
         if len(parts) == 1:
             return parts[0] if parts[0].lengths is None else parts[0].take(slice(None))
-        columns = [part._columns for part in parts]
+        columns = [part.columns for part in parts]
         if any(part is None for part in columns):
             return None
         known: list[dict[str, Any]] = [part for part in columns if part is not None]
@@ -287,42 +287,42 @@ class Samples(list[Any]):
     @property
     def columns(self) -> dict[str, Node] | None:
         """`{key: node}`, or None after the first access to an item. Must not be changed in place."""
-        return self._columns
+        if callable(self._held):
+            self._held = self._held()
+        columns: dict[str, Node] | None = self._held
+        return columns
 
     @property
     def has_columns(self) -> bool:
         """Whether `columns` is not None. Does not create columns."""
         return self._held is not None
 
-    @property
-    def _columns(self) -> dict[str, Node] | None:
-        if callable(self._held):
-            self._held = self._held()
-        columns: dict[str, Node] | None = self._held
-        return columns
-
     def take(self, index: Index) -> Samples:
         """Returns the samples at `index` (positions [K], or a slice). Requires `columns`."""
-        assert self._columns is not None, "take() requires columns, but an item was accessed"
+        assert self.columns is not None, "take() requires columns, but an item was accessed"
         is_chained = self.is_chained and isinstance(index, slice)
-        return Samples(map_node(lambda column: column.take(index), self._columns), chained=is_chained)
+        columns = {
+            key: node.take(index) if type(node) is Column else map_node(lambda column: column.take(index), node)
+            for key, node in self.columns.items()
+        }
+        return Samples(columns, chained=is_chained)
 
     def with_columns(self, **columns: Node) -> Samples:
         """Returns the samples with these columns added or replaced. Requires `columns`."""
-        assert self._columns is not None, "with_columns() requires columns, but an item was accessed"
-        return Samples({**self._columns, **columns}, chained=self.is_chained, lengths=self.lengths)
+        assert self.columns is not None, "with_columns() requires columns, but an item was accessed"
+        return Samples({**self.columns, **columns}, chained=self.is_chained, lengths=self.lengths)
 
     def set_column(self, key: str, column: Node | None) -> None:
         """Add or replace a column in place, or remove it if None. Requires `columns`."""
-        assert self._columns is not None, "set_column() requires columns, but an item was accessed"
-        columns = {**self._columns, key: column}
+        assert self.columns is not None, "set_column() requires columns, but an item was accessed"
+        columns = {**self.columns, key: column}
         self._held = {key: column for key, column in columns.items() if column is not None}
 
     def compact(self) -> Samples:
         """Returns the samples in arrays that hold nothing else; shared rows stay shared. Requires `columns`."""
-        assert self._columns is not None, "compact() requires columns, but an item was accessed"
+        assert self.columns is not None, "compact() requires columns, but an item was accessed"
         rows_of: dict[int, list[IntArray]] = {}
-        for column in columns_of(self._columns):
+        for column in columns_of(self.columns):
             if column.rows is not None:
                 rows_of.setdefault(id(column.data), []).append(column.rows)
         gathered: dict[int, tuple[Any, IntArray]] = {}
@@ -340,11 +340,11 @@ class Samples(list[Any]):
                 known = gathered[id(column.data)] = column.data.take(kept, axis=0), new_rows
             return Column(column.kind, known[0], known[1][column.rows], column.steps)
 
-        return Samples(map_node(compact, self._columns), chained=self.is_chained, lengths=self.lengths)
+        return Samples(map_node(compact, self.columns), chained=self.is_chained, lengths=self.lengths)
 
     def _create_items(self) -> None:
         """Create the items, once."""
-        columns = self._columns
+        columns = self.columns
         if columns is not None:
             items = node_items(columns) if columns else []
             if self.is_chained:
@@ -370,7 +370,7 @@ class Samples(list[Any]):
         return list(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
-        columns = self._columns
+        columns = self.columns
         if columns is not None and all(column.kind is not Kind.OBJECT for column in columns_of(columns)):
             # Each creates its own items, and columns never change.
             return Samples(columns, chained=self.is_chained, lengths=self.lengths)

@@ -11,18 +11,34 @@ import numpy as np
 import torch
 
 from ding.torch_utils.data_helper import to_ndarray
+from ding.utils.batch_methods import batch_method
 from ding.utils.msgpack_helper import can_pack
-from ding.worker.collector.batch import Batch, has_nan
+from ding.worker.collector.batch import Batch, PolicyOutput, StackedOutput, by_env, has_nan
 
 
 class Actor(Protocol):
     """Chooses the actions of a round."""
 
-    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[Mapping[int, Any], Sequence[Any]]:
-        """Return `({env_id: what the policy returned}, the actions for the envs of obs in order)`."""
+    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PolicyOutput, Sequence[Any]]:
+        """Return `(what the policy returned, see by_env, the actions for the envs of obs in order)`."""
 
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
         """The episodes of these envs, or of all, have ended."""
+
+
+def output_of(policy: Any, obs: Batch, obs_form: tuple[bool, bool], kwargs: Mapping[str, Any]) -> PolicyOutput:
+    """What a policy returns for the envs of a batch, which it is given stacked if its forward is known to stack it.
+
+    Args:
+        obs_form: the arguments of `Batch.stacked_input`.
+        kwargs: further arguments of the policy's forward.
+    """
+    act = batch_method(policy.forward)
+    stacked = None if act is None else obs.stacked_input(*obs_form)
+    if act is None or stacked is None:
+        output: Mapping[int, Any] = policy.forward(obs.seen(*obs_form), **kwargs)
+        return output
+    return StackedOutput(act(stacked, obs.env_ids, **kwargs), obs.env_ids)
 
 
 class SoloActor:
@@ -38,8 +54,8 @@ class SoloActor:
         self._policy = policy
         self._obs_form = float_obs, keep_integers
 
-    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[Mapping[int, Any], Sequence[Any]]:
-        output = self._policy.forward(obs.seen(*self._obs_form), **kwargs)
+    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PolicyOutput, Sequence[Any]]:
+        output = output_of(self._policy, obs, self._obs_form, kwargs)
         return output, env_actions(output, obs.env_ids)
 
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
@@ -65,13 +81,13 @@ class StateActor(SoloActor):
         self.states: dict[int, Any] = {}
         self.ended: set[int] = set()
 
-    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[Mapping[int, Any], Sequence[Any]]:
+    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PolicyOutput, Sequence[Any]]:
         states = [self.states.get(env_id) for env_id in obs.env_ids]
         resets = np.array([env_id in self.ended for env_id in obs.env_ids])
         self.ended.difference_update(obs.env_ids)
         state = None if all(s is None for s in states) else states
-        output = self._policy.forward(obs.seen(*self._obs_form), **kwargs, reset=resets, state=state)
-        self.states.update((env_id, out["state"]) for env_id, out in output.items())
+        output = output_of(self._policy, obs, self._obs_form, {**kwargs, "reset": resets, "state": state})
+        self.states.update((env_id, out["state"]) for env_id, out in by_env(output).items())
         return output, env_actions(output, obs.env_ids)
 
     def state_dict(self) -> dict[str, Any]:
@@ -88,7 +104,7 @@ class StateActor(SoloActor):
         super().reset(env_ids)
 
 
-def env_actions(output: Mapping[int, Any], env_ids: list[int]) -> Any:
+def env_actions(output: PolicyOutput, env_ids: list[int]) -> Any:
     """The actions for these envs, in order: an array [E, *action_shape] (of single numbers [E, 1]), or a list.
 
     They share no memory with what the policy returned: an env may write into them.
@@ -97,19 +113,22 @@ def env_actions(output: Mapping[int, Any], env_ids: list[int]) -> Any:
         FloatingPointError: the policy returned NaN, as an action or a logit.
         KeyError: it returned no action for an env.
     """
-    stacked = getattr(output, "stacked", None)
-    if isinstance(stacked, dict) and list(output.keys()) == env_ids:
+    if isinstance(output, StackedOutput) and output.env_ids == env_ids:
         for key in _NEVER_NAN:
-            value = stacked.get(key)
-            if type(value) is torch.Tensor and not value.dtype.is_floating_point:  # most actions need no call
-                continue
-            if value is not None and _has_nan(value):
-                _refuse_nan_rows(output, key)
-        batch = stacked.get("action")
+            value = output.columns.get(key)
+            if type(value) is torch.Tensor:
+                is_suspect = value.dtype.is_floating_point and has_nan(value.float().numpy(force=True))
+            else:
+                is_suspect = _has_nan(value)
+            if is_suspect:
+                _refuse_nan_rows(output.dicts(), key)
+        batch = output.columns.get("action")
         if type(batch) is torch.Tensor and batch.ndim > 0:
             actions: np.ndarray = batch.numpy(force=True).copy()
             return actions[:, None] if actions.ndim == 1 else actions
+        output = output.dicts()
     else:
+        output = by_env(output)
         for key in _NEVER_NAN:
             _refuse_nan_rows(output, key)
     missing = [env_id for env_id in env_ids if env_id not in output]

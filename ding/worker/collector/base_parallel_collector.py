@@ -6,29 +6,57 @@ import contextlib
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from time import monotonic
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from time import monotonic, perf_counter
 from typing import Any
 
+import torch
 from easydict import EasyDict
 
-from ding.torch_utils.data_helper import build_log_buffer
-from ding.utils.autolog import TickTime
+from ding.torch_utils.data_helper import build_log_buffer, to_tensor
+from ding.utils.autolog import LoggedModel, LoggedValue, TickTime
+from ding.utils.batch_methods import batch_method
 from ding.utils.config_helper import Configurable
-from ding.utils.data.env_batch import EnvBatch
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import build_logger
 from ding.utils.registry_factory import PARALLEL_COLLECTOR_REGISTRY
 from ding.utils.system_helper import get_task_uid
-from ding.worker.collector.batch import Batch
-from ding.worker.collector.parallel_round import CollectorActor, CollectorMonitor, OneRound, RoundSteps
-from ding.worker.collector.rollout import Listener, Rollout
+from ding.worker.collector.actor import env_actions
+from ding.worker.collector.batch import Batch, PolicyOutput, Steps
+from ding.worker.collector.rollout import ForeignBlocks, Listener, Rollout
 
 # How long `close` waits for a round that is under way.
 ROUND_TIMEOUT_S = 10.0
 
+# They register the collectors of this package.
+OWN_MODULES = tuple(f"ding.worker.collector.{name}_parallel_collector" for name in ("zergling", "marine"))
 
-_OWN = "ding.worker.collector.parallel_collectors"  # registers the collectors of this package
+
+class CollectorMonitor(LoggedModel):
+    """What rounds take: seconds in the policy, in the envs, timesteps, seconds in the envs for each timestep.
+
+    `monitor.avg[name]()` is the mean over the last rounds.
+    """
+
+    policy_time = LoggedValue(float)
+    env_time = LoggedValue(float)
+    timestep_size = LoggedValue(float)
+    norm_env_time = LoggedValue(float)
+
+    def __init__(self, time_: TickTime, expire: float) -> None:
+        super().__init__(time_, expire)
+        for name in self._declared:
+            self.register_attribute_value("avg", name, partial(self.mean_of, name))
+
+    def record(self, values: Mapping[str, Any]) -> None:
+        """Record the measured values of a round; other names are kept apart."""
+        for name, value in values.items():
+            setattr(self, name, value)
+
+    def averages(self) -> dict[str, float]:
+        """The mean of each."""
+        return {name: self.mean_of(name) for name in self._declared}
 
 
 class BaseParallelCollector(Configurable, ABC):
@@ -54,7 +82,7 @@ class BaseParallelCollector(Configurable, ABC):
     _runner: threading.Thread | None = None
     _last_round_at: float | None = None  # when a round ended, or the first began; None while none is played
     # What the policy returned in this round, for the listeners; a `_policy_inference` may set it.
-    _policy_output: Mapping[int, Any] | None = None
+    _policy_output: PolicyOutput | None = None
 
     def __init__(self, cfg: EasyDict) -> None:
         self._cfg = cfg
@@ -110,6 +138,7 @@ class BaseParallelCollector(Configurable, ABC):
 
     @policy.setter
     def policy(self, _policy: Any) -> None:
+        self._read_policy(_policy)
         self._policy = _policy
 
     @property
@@ -161,23 +190,18 @@ class BaseParallelCollector(Configurable, ABC):
         return {}
 
     def _play(self) -> None:
-        steps, one_round = RoundSteps(self), OneRound()
-        actor = CollectorActor(self)
-        rollout = Rollout(steps, actor, [*self._listeners(), steps], info=self.info)
+        round_ = CollectorRound(self)
+        rollout = Rollout(round_, CollectorActor(self), [*self._listeners(), round_], info=self.info)
         self._last_round_at = monotonic()
         while not (self._stopping.is_set() or self._env_manager.done):
-            rollout.run(one_round, {})
-            self._process_timestep(steps.take())
+            rollout.run(round_, {})
+            self._process_timestep(round_.take())
             self._iter_after_hook()
             self._last_round_at = monotonic()
 
     def _listeners(self) -> Sequence[Listener]:
         """What records the rollout besides `_process_timestep`, and before it."""
         return ()
-
-    def _observed(self, obs: Batch) -> EnvBatch:
-        """What `_policy_inference` is given of the observations of a round."""
-        return obs.seen(as_float=True)
 
     def _bare_output(self, action: Any) -> Any:
         """The output of a policy for an env whose action is all that `_policy_inference` returned."""
@@ -206,6 +230,9 @@ class BaseParallelCollector(Configurable, ABC):
         # At interpreter exit the attributes may be gone already, and there is no caller to raise an error to.
         with contextlib.suppress(Exception):
             self.close()
+
+    def _read_policy(self, policy: Any) -> None:  # noqa: B027 overriding it is optional
+        """Check what `policy` is set to, and take from it what collecting needs to know."""
 
     def _start_thread(self) -> None:  # noqa: B027 overriding it is optional
         """Start helper threads."""
@@ -240,13 +267,109 @@ class BaseParallelCollector(Configurable, ABC):
         """Get the weights before the first round; a wait for them ends when `_join_thread` is called."""
 
 
+class CollectorActor:
+    """The actor of a collector: its `_policy_inference`."""
+
+    def __init__(self, collector: BaseParallelCollector) -> None:
+        self._collector = collector
+
+    def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PolicyOutput, Sequence[Any]]:
+        collector = self._collector
+        start = perf_counter()
+        act = batch_method(collector._policy_inference)
+        if act is not None:
+            output, actions = act(obs)
+            collector._log_buffer["policy_time"] = perf_counter() - start
+            return output, actions
+        collector._policy_output = None
+        by_env = collector._policy_inference(obs.seen(as_float=True))
+        collector._log_buffer["policy_time"] = perf_counter() - start
+        output = collector._policy_output
+        if output is None:
+            output = {env_id: collector._bare_output(action) for env_id, action in by_env.items()}
+        return output, env_actions({env_id: {"action": action} for env_id, action in by_env.items()}, obs.env_ids)
+
+    def reset(self, env_ids: Sequence[int] | None = None) -> None:
+        self._collector._reset_policy(env_ids)
+
+
+class CollectorRound(Listener, ForeignBlocks):
+    """A round of a collector: its env manager as the rollout sees it, which `_env_step` steps, and the quota.
+
+    Keeps what the round brought.
+    """
+
+    def __init__(self, collector: BaseParallelCollector) -> None:
+        super().__init__(collector._env_manager)
+        self._collector = collector
+        self._answers: Mapping[int, Any] = {}
+        self._steps: Steps | None = None
+        self._is_over = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._collector._env_manager, name)
+
+    def is_filled(self) -> bool:
+        self._is_over = not self._is_over
+        return self._is_over
+
+    def choose(self, env_ids: list[int]) -> list[int]:
+        return env_ids
+
+    def step(self, actions: Mapping[int, Any]) -> Mapping[int, Any]:
+        collector = self._collector
+        start = perf_counter()
+        self._answers = collector._env_step(actions)
+        seconds, size = perf_counter() - start, len(self._answers)
+        collector._log_buffer.update(
+            {"env_time": seconds, "timestep_size": size, "norm_env_time": seconds / max(1, size)}
+        )
+        return self._answers
+
+    def on_steps(self, steps: Steps) -> None:
+        self._steps = steps
+
+    def take(self) -> Mapping[int, Any]:
+        """The timesteps of the round as float32 tensors; normal ones are our copies."""
+        answers, steps = self._answers, self._steps
+        self._answers, self._steps = {}, None
+        return RoundTimesteps(answers, steps)
+
+
+class RoundTimesteps(Mapping[int, Any]):
+    """`{env_id: timestep of float32 tensors}`, made on access, as most collectors look at none.
+
+    Args:
+        returned: what the envs returned.
+        steps: those of them that are normal, which have arrays of ours.
+    """
+
+    def __init__(self, returned: Mapping[int, Any], steps: Steps | None) -> None:
+        self._returned, self._steps = returned, steps
+
+    @cached_property
+    def _tensors(self) -> dict[int, Any]:
+        steps = self._steps
+        own = {} if steps is None else dict(zip(steps.env_ids, steps.timesteps(), strict=True))
+        return {env_id: to_tensor(own.get(env_id, step), torch.float32) for env_id, step in self._returned.items()}
+
+    def __getitem__(self, env_id: int) -> Any:
+        return self._tensors[env_id]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._returned)
+
+    def __len__(self) -> int:
+        return len(self._returned)
+
+
 def create_parallel_collector(cfg: EasyDict) -> BaseParallelCollector:
     """The parallel collector of the type `cfg.type`, after importing `cfg.import_names`.
 
     Raises:
         KeyError: no parallel collector is registered under that type.
     """
-    import_module([_OWN, *cfg.get("import_names", [])])
+    import_module([*OWN_MODULES, *cfg.get("import_names", [])])
     collector: BaseParallelCollector = PARALLEL_COLLECTOR_REGISTRY.build(cfg.type, cfg=cfg)
     return collector
 
@@ -257,6 +380,6 @@ def get_parallel_collector_cls(cfg: EasyDict) -> type[BaseParallelCollector]:
     Raises:
         KeyError: no parallel collector is registered under that type.
     """
-    import_module([_OWN, *cfg.get("import_names", [])])
+    import_module([*OWN_MODULES, *cfg.get("import_names", [])])
     collector_cls: type[BaseParallelCollector] = PARALLEL_COLLECTOR_REGISTRY.get(cfg.type)
     return collector_cls

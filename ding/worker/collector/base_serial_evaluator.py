@@ -1,4 +1,4 @@
-"""The interface of serial evaluators, their factory, and the bookkeeping of evaluation episodes."""
+"""The interface and the base of serial evaluators, their factory, and the bookkeeping of evaluation episodes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,24 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from numbers import Number
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from easydict import EasyDict
 
-from ding.utils.config_helper import Configurable
+from ding.utils.config_helper import NO_DEFAULT, Configurable, Setting, Settings, check_section, integer, number
 from ding.utils.import_helper import import_module
+from ding.utils.pytorch_ddp_dist_helper import broadcast_object_list
 from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY
+from ding.utils.time_helper import EasyTimer
+from ding.worker.collector.serial_worker import SerialWorker
+
+Result = TypeVar("Result")
+SaveCheckpoint = Callable[[str], Any]
+
+# They are no measurements of an evaluation.
+_NOT_IN_TENSORBOARD = ("train_iter", "each_reward")
 
 
 class ISerialEvaluator(Configurable, ABC):
@@ -70,6 +79,136 @@ def create_serial_evaluator(cfg: EasyDict, **kwargs: Any) -> ISerialEvaluator:
         cfg.type = "interaction"
     evaluator: ISerialEvaluator = SERIAL_EVALUATOR_REGISTRY.build(cfg.type, cfg=cfg, **kwargs)
     return evaluator
+
+
+class SerialEvaluator(SerialWorker, ISerialEvaluator):
+    """Base of the serial evaluators; a subclass measures, and decides which result is better and which is good enough.
+
+    Args:
+        cfg: config, see `default_config`.
+        env: what to evaluate in.
+        policy: the eval mode of a policy (for battles a list of them).
+        tb_logger: a TensorBoard writer shared with others; without one, one is made.
+        exp_name: the experiment's folder, for the logs.
+        instance_name: name in the logs and tags.
+    """
+
+    settings = Settings(
+        {
+            "eval_freq": Setting(50, number(-1), "Number of iterations between two evaluations."),
+            "patience": Setting(
+                NO_DEFAULT,
+                integer(1, optional=True),
+                "Number of evaluations in a row without a better mean return that end the run; None for no limit.",
+            ),
+        }
+    )
+    _saved: tuple[str, ...] = ("last_eval_iter",)  # the attributes `_<name>` that are the state
+    _last_eval_iter: int
+    _stop_value: Any
+
+    def __init__(
+        self,
+        cfg: EasyDict,
+        env: Any = None,
+        policy: Any = None,
+        tb_logger: Any = None,
+        exp_name: str = "default_experiment",
+        instance_name: str = "evaluator",
+    ) -> None:
+        check_section(cfg, type(self))
+        self._is_live = False
+        self._open(cfg, tb_logger, exp_name, instance_name)
+        self._timer = EasyTimer(cuda=False)
+        self._read_settings({**self.settings.config(), **cfg})
+        self.reset(policy, env)
+        self._is_live = True
+
+    def _read_settings(self, cfg: Mapping[str, Any]) -> None:
+        """Take the settings from a config that has at least the defaults."""
+        self._eval_freq = cfg["eval_freq"]
+
+    @property
+    def env(self) -> Any:
+        """The env manager; setting it is `reset_env`."""
+        return self._env
+
+    @env.setter
+    def env(self, _env: Any) -> None:
+        self.reset_env(_env)
+
+    @property
+    def policy(self) -> Any:
+        """The evaluated policy; setting it is `reset_policy`."""
+        return self._policy
+
+    @policy.setter
+    def policy(self, _policy: Any) -> None:
+        self.reset_policy(_policy)
+
+    def reset_policy(self, _policy: Any = None) -> None:
+        """Take over `_policy` and reset it; with None only reset the present one."""
+        if _policy is not None:
+            self._policy = self._checked_policy(_policy)
+        self._reset_policies()
+
+    def reset(self, _policy: Any = None, _env: Any = None) -> None:
+        """Use the given policy and env, reset those that are not given, and forget the best and the last result."""
+        if _env is not None or self._is_live:
+            self.reset_env(_env)
+        if _policy is not None or (self._is_live and self._policy is not None):
+            self.reset_policy(_policy)
+        self._last_eval_iter = -1
+        self._end_flag = False
+
+    def should_eval(self, train_iter: int) -> bool:
+        """Whether an evaluation is due: at iteration 0, then when `eval_freq` iterations have passed since the last."""
+        if train_iter == self._last_eval_iter:
+            return False
+        if train_iter - self._last_eval_iter < self._eval_freq and train_iter != 0:
+            return False
+        self._last_eval_iter = train_iter
+        return True
+
+    def state_dict(self) -> dict[str, Any]:
+        """The last evaluation and the best result so far, in plain values; without envs and policy."""
+        return {name: getattr(self, f"_{name}") for name in self._saved}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        """Restore a state of `state_dict`; return why that is not exact, a sentence for each reason."""
+        for name in self._saved:
+            setattr(self, f"_{name}", state[name])
+        return []
+
+    def _from_rank_0(self, evaluate: Callable[[], tuple[bool, Result]]) -> tuple[bool, Result]:
+        """What `evaluate` returns on rank 0, which alone calls it; all ranks must come here together."""
+        shared: list[Any] = [None, None]
+        if self._rank == 0:
+            shared = list(evaluate())
+        if self._world_size > 1:
+            broadcast_object_list(shared, src=0)
+        stop, result = shared
+        return stop, result
+
+    def _report(self, values: Mapping[str, Any], train_iter: int, envstep: int) -> None:
+        """Write the single values of an evaluation as a text table and, if they are numbers, to TensorBoard."""
+        values = {"train_iter": train_iter, "ckpt_name": f"iteration_{train_iter}.pth.tar", **values}
+        plain = {key: as_plain(value) for key, value in values.items()}
+        single = {key: value for key, value in plain.items() if isinstance(value, str | int | float)}
+        self._logger.info(self._logger.get_tabulate_vars_hor(single))
+        numbers = {key: value for key, value in single.items() if not isinstance(value, str)}
+        shown = {key: value for key, value in numbers.items() if key not in _NOT_IN_TENSORBOARD}
+        assert self._log is not None
+        self._log.scalars(shown, train_iter=train_iter, envstep=envstep)
+
+    def _report_stop(self, result: Any) -> None:
+        assert self._log is not None
+        self._logger.info(
+            "the evaluation result %s has reached stop_value %s: training may stop; the evaluations are in %s/",
+            result,
+            self._stop_value,
+            self._log.path,
+        )
 
 
 class VectorEvalMonitor:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,7 +15,7 @@ import torch
 
 from ding.envs.env_manager.block import BlockStep, InfoColumns, end_code, stacked
 from ding.torch_utils.data_helper import WIDE_INTEGERS, to_tensor
-from ding.utils.data.env_batch import EnvBatch
+from ding.utils.data.collate_fn import split_output
 from ding.utils.data.samples import Column, IntArray, Kind, Node, map_node, node_rows, pack
 
 _NUMBERS = (Kind.SCALAR, Kind.FLOAT, Kind.INT, Kind.BOOL)
@@ -52,16 +54,19 @@ class Batch:
             self._rows = node_rows(self.node)
         return self._rows
 
-    def seen(self, as_float: bool = False, keep_integers: bool = False) -> EnvBatch:
-        """The input of a policy: the items unchanged, or as float32 tensors, but for integers that are no bytes."""
+    def stacked_input(self, as_float: bool = False, keep_integers: bool = False) -> Any:
+        """`stacked` as a policy gets it: unchanged, or as float32 tensors, but for integers that are no bytes."""
         stacked = _stacked(self.node)
-        if not as_float:
-            return EnvBatch(self.env_ids, lambda: self.rows, stacked)
-        convert = _float_tensors if keep_integers else partial(to_tensor, dtype=torch.float32)
-        if stacked is None:
-            return EnvBatch(self.env_ids, lambda: [convert(item) for item in self.rows])
-        tensors = convert(stacked)
-        return EnvBatch(self.env_ids, partial(_tensor_rows, tensors, len(self.env_ids)), tensors)
+        return stacked if stacked is None or not as_float else _converter(keep_integers)(stacked)
+
+    def seen(self, as_float: bool = False, keep_integers: bool = False) -> dict[int, Any]:
+        """The items by env in the form of `stacked_input`; those that do not stack are converted one by one."""
+        rows = self.rows
+        if as_float:
+            tensors = self.stacked_input(as_float, keep_integers)
+            convert = _converter(keep_integers)
+            rows = [convert(item) for item in rows] if tensors is None else _tensor_rows(tensors, len(self.env_ids))
+        return dict(zip(self.env_ids, rows, strict=True))
 
     def of_envs(self, env_ids: list[int]) -> Batch:
         """Those of these envs, in this order."""
@@ -87,13 +92,54 @@ class Batch:
         Raises:
             FloatingPointError: an item holds a NaN.
         """
-        node = self.node
-        if not may_hold_nan(node):
-            return
-        found = _nan_place(node)
+        found = _nan_place(self.node)
         if found is not None:
             row, path = found
             raise FloatingPointError(f"{what}{path} of env {self.env_ids[row]} holds NaN: {self.rows[row]!r}")
+
+
+class Output(ABC):
+    """What policies returned in a round, in another form than a dict by env."""
+
+    @abstractmethod
+    def dicts(self) -> dict[int, Any]:
+        """What they returned for each env, by env; made anew at each call."""
+
+
+# What policies returned in a round: a dict by env, or another form of it.
+PolicyOutput = Mapping[int, Any] | Output
+
+
+@dataclass(frozen=True)
+class StackedOutput(Output):
+    """What a policy returned for a batch of envs.
+
+    Attributes:
+        columns: entries of the outputs, in tensors [E, ...] or nested dicts and lists of them.
+        env_ids: the envs, in order.
+    """
+
+    columns: dict[str, Any]
+    env_ids: list[int]
+
+    def dicts(self) -> dict[int, Any]:
+        return dict(zip(self.env_ids, split_output(self.columns), strict=True))
+
+
+@dataclass(frozen=True)
+class PlayerOutputs(Output):
+    """What the policy of each player returned, which for an env is a list with an entry for each player."""
+
+    players: Sequence[PolicyOutput]
+
+    def dicts(self) -> dict[int, Any]:
+        outputs = [by_env(output) for output in self.players]
+        return {env_id: [output[env_id] for output in outputs] for env_id in outputs[0]}
+
+
+def by_env(output: PolicyOutput) -> Mapping[int, Any]:
+    """What was returned for each env."""
+    return output.dicts() if isinstance(output, Output) else output
 
 
 class Steps:
@@ -102,7 +148,7 @@ class Steps:
     Args:
         step: what the envs returned.
         obs: the observations that the policy acted on.
-        output: the policy's output by env; it may hold further envs.
+        output: the policy's output, see `by_env`; it may hold further envs.
         next_obs: the observations that the envs returned.
 
     Attributes:
@@ -116,7 +162,7 @@ class Steps:
         any_ends: whether one has.
     """
 
-    def __init__(self, step: BlockStep, obs: Batch, output: Mapping[int, Any], next_obs: Batch) -> None:
+    def __init__(self, step: BlockStep, obs: Batch, output: PolicyOutput, next_obs: Batch) -> None:
         self._step = step
         self.env_ids, self.ids, self.ends, self.any_ends = step.env_ids, step.ids, step.ends, step.any_ends
         self.reward, self.dones, self.infos, self.codes = step.reward, step.dones, step.infos, step.codes
@@ -128,7 +174,7 @@ class Steps:
         """The rewards, env by env."""
         return Batch(self.env_ids, self.reward)
 
-    def of_player(self, player: int, output: Mapping[int, Any]) -> Steps:
+    def of_player(self, player: int, output: PolicyOutput) -> Steps:
         """The steps of one player; an episode ends for all players at once, whatever their own `done` is.
 
         Raises:
@@ -169,31 +215,38 @@ class Steps:
 
 
 class Ended:
-    """The episodes that ended in a round.
+    """The episodes that ended in a round, P of them.
 
     Attributes:
         env_ids: their envs.
-        lengths: their steps.
-        seconds: their cost: their share of the rounds that they took part in.
+        ids, steps, seconds: arrays [P]: their envs, their steps, and their cost: their share of the rounds that they
+            took part in.
     """
 
-    __slots__ = ("_rows", "_steps", "env_ids", "lengths", "seconds")
+    __slots__ = ("_rows", "_step", "env_ids", "ids", "seconds", "steps")
 
-    def __init__(self, steps: BlockStep, rows: IntArray, lengths: list[int], seconds: list[float]) -> None:
-        self._steps, self._rows = steps, rows
-        self.env_ids: list[int] = steps.ids[rows].tolist()
-        self.lengths, self.seconds = lengths, seconds
+    def __init__(self, step: BlockStep, rows: IntArray, steps: IntArray, seconds: np.ndarray) -> None:
+        self._step, self._rows = step, rows
+        self.ids = step.ids[rows]
+        self.env_ids: list[int] = self.ids.tolist()
+        self.steps, self.seconds = steps, seconds
+
+    @property
+    def lengths(self) -> list[int]:
+        """Their steps."""
+        lengths: list[int] = self.steps.tolist()
+        return lengths
 
     @property
     def infos(self) -> list[Any]:
         """The infos of their last steps."""
-        return [self._steps.infos[row] for row in self._rows.tolist()]
+        return [self._step.infos[row] for row in self._rows.tolist()]
 
-    def column(self, key: str) -> list[Any] | None:
-        """The entries `key` of the infos; None if infos are no columns, or have no such numbers."""
-        infos = self._steps.infos
+    def column(self, key: str) -> np.ndarray | None:
+        """The entries `key` of the infos [P]; None if infos are no columns, or have no such numbers."""
+        infos = self._step.infos
         values = infos.columns.get(key) if isinstance(infos, InfoColumns) else None
-        return values[self._rows].tolist() if isinstance(values, np.ndarray) and values.ndim == 1 else None
+        return values[self._rows] if isinstance(values, np.ndarray) and values.ndim == 1 else None
 
 
 _OF_ALL_PLAYERS = (bool, np.generic, int, float, str, type(None))
@@ -237,6 +290,10 @@ def _player_node(batch: Batch, player: int) -> Node:
         is_number = node.kind is Kind.ARRAY and not node.steps and node.data.ndim == 2
         return Column(Kind.SCALAR if is_number else node.kind, node.data[:, player])
     return pack(entries_of(batch.rows, player))
+
+
+def _converter(keep_integers: bool) -> Callable[[Any], Any]:
+    return _float_tensors if keep_integers else partial(to_tensor, dtype=torch.float32)
 
 
 def _stacked(node: Node) -> Any:
@@ -325,7 +382,8 @@ def is_same(item: Any, other: Any) -> bool:
         return False
     if isinstance(item, np.ndarray) and isinstance(other, np.ndarray) and item.dtype == other.dtype == object:
         return item.shape == other.shape and all(map(is_same, item.flat, other.flat))
-    if isinstance(item, np.ndarray | torch.Tensor | np.generic | int | float):
+    numbers = np.ndarray | torch.Tensor | np.generic | int | float
+    if isinstance(item, numbers) or isinstance(other, numbers):
         return np.array_equal(np.asarray(item), np.asarray(other))
     return bool(item == other)
 

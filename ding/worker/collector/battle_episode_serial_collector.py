@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from ding.utils.config_helper import Setting, Settings, boolean
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.actor import Actor
-from ding.worker.collector.battle_collector import BattleCollector
-from ding.worker.collector.quota import EpisodeQuota, checked_n_episode, episode_data
+from ding.worker.collector.players import BattleCollector
+from ding.worker.collector.quota import EpisodeQuota, checked_n_episode
 from ding.worker.collector.rollout import Listener
-from ding.worker.collector.trajectory import INF, TrajectoryCutter
 
 
 @SERIAL_COLLECTOR_REGISTRY.register("episode_1v1")
@@ -40,20 +38,10 @@ class BattleEpisodeSerialCollector(BattleCollector):
 
     _quota: EpisodeQuota
 
-    def _read_amounts(self, collect_cfg: Any) -> None:
-        self._default_n_episode = collect_cfg.get("n_episode")
-        self._traj_len = INF
-
-    def _cutter_of(self, policy: Any) -> TrajectoryCutter:
-        make_samples = partial(episode_data, self._cfg, policy)
-        return TrajectoryCutter(
-            policy, self._env_num, INF, share_next_obs=not self._deepcopy_obs, make_samples=make_samples
-        )
-
     def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[Listener]]:
         actor, recorders = super()._plugs(begins_episodes)
         left = () if begins_episodes else self._quota.playing
-        self._quota = EpisodeQuota(self._trajectories.episodes, left)
+        self._quota = EpisodeQuota(self._infos.episodes, left)
         return actor, [*recorders, self._quota]
 
     def collect(
@@ -81,7 +69,7 @@ class BattleEpisodeSerialCollector(BattleCollector):
         n_episode = checked_n_episode(n_episode, self._default_n_episode, self._env_num)
         self._quota.begin(n_episode, self._rollout.restart)
         self._rollout.run(self._quota, policy_kwargs or {})
-        episodes, infos, steps = self._trajectories.take(n_episode)
+        episodes, infos, steps = self._take(n_episode)
         self._count(steps)
         self._output_log(train_iter)
         return episodes, infos

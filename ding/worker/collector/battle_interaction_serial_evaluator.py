@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY
-from ding.worker.collector.episode_evaluator import BattleRecorder, EpisodeEvaluator
+from ding.worker.collector.interaction_serial_evaluator import EpisodeEvaluator
 from ding.worker.collector.players import BattleActor, check_policies
 
 
@@ -80,9 +80,8 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
                 raise RuntimeError(
                     f"{type(self).__name__} has no policies yet: give it a list of them with reset_policy"
                 )
-            recorder = BattleRecorder(self._monitor_of(n_episode), self._env_num, len(self._policy))
-            seconds = self._play(recorder, BattleActor(self._policy, float_obs=True, keep_integers=True), {})
-            self._summarise(recorder, train_iter, envstep, seconds)
+            recorder = self._recorder(n_episode, len(self._policy))
+            self._play(recorder, BattleActor(self._policy, float_obs=True, keep_integers=True), train_iter, envstep)
             return self._judge(save_ckpt_fn, train_iter), recorder.infos
 
         return self._from_rank_0(evaluate)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ding.utils.data.samples import part_of
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
-from ding.worker.collector.battle_collector import BattleCollector
+from ding.worker.collector.players import BattleCollector
 from ding.worker.collector.quota import SampleQuota, checked_n_sample, piece_length, warn_short_fragments
 from ding.worker.collector.serial_collector import LOGGED_COUNTS, LOGGED_TOTALS
 from ding.worker.collector.statistics import STATISTICS
-from ding.worker.collector.trajectory import TrajectoryCutter
 
 
 @SERIAL_COLLECTOR_REGISTRY.register("sample_1v1")
@@ -31,18 +30,15 @@ class BattleSampleSerialCollector(BattleCollector):
         instance_name: name in the logs and tags.
     """
 
-    def _read_amounts(self, collect_cfg: Any) -> None:
-        self._default_n_sample = collect_cfg.get("n_sample")
-        self._traj_len_inf = collect_cfg.get("traj_len_inf", self._policy_cfg.get("traj_len_inf", False))
-        self._traj_len = piece_length(self._default_n_sample, self._traj_len_inf, self._unroll_len, self._env_num)
-        warn_short_fragments(self._policy_cfg, self._default_n_sample, self._traj_len, self._env_num)
+    def _piece_length(self, collect_cfg: Mapping[str, Any]) -> float:
         if not any(self._policy_collect_data):
             raise ValueError(
                 f"no policy of {type(self).__name__} collects data: collect_data is False for all {self._policy_num}"
             )
-
-    def _cutter_of(self, policy: Any) -> TrajectoryCutter:
-        return TrajectoryCutter(policy, self._env_num, self._traj_len, share_next_obs=not self._deepcopy_obs)
+        self._traj_len_inf = collect_cfg.get("traj_len_inf", self._policy_cfg.get("traj_len_inf", False))
+        length = piece_length(self._default_n_sample, self._traj_len_inf, self._unroll_len, self._env_num)
+        warn_short_fragments(self._policy_cfg, self._default_n_sample, length, self._env_num)
+        return length
 
     def collect(
         self,
@@ -71,12 +67,13 @@ class BattleSampleSerialCollector(BattleCollector):
         """
         self._begin(train_iter)
         n_sample = checked_n_sample(n_sample, self._default_n_sample, self._env_num)
-        self._rollout.run(SampleQuota(self._trajectories.cutters, n_sample), policy_kwargs or {})
-        data, infos, steps = self._trajectories.take()
+        self._rollout.run(SampleQuota(list(self._cutters.values()), n_sample), policy_kwargs or {})
+        data, infos, steps = self._take()
         self._count(steps, sum(map(len, data)))
         self._output_log(train_iter)
-        # Fragments of an on-policy version must not be finished by the next one.
-        self._trajectories.clear(self._are_on_policy)
+        for player, cutter in self._cutters.items():
+            if self._are_on_policy[player]:
+                cutter.clear()  # fragments of this version must not be finished by the next one
         return [part_of(samples, 0, n_sample) for samples in data] if drop_extra else data, infos
 
     def _log_keys(self) -> Sequence[str]:

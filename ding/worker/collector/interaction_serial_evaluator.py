@@ -1,19 +1,259 @@
-"""The serial evaluator that lets a policy play episodes."""
+"""Evaluators that let policies play episodes: their base, and the one of a single policy."""
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from time import perf_counter
 from typing import Any
 
+import numpy as np
+import torch
 from easydict import EasyDict
 
-from ding.utils.config_helper import Setting, Settings, number, one_of
+from ding.torch_utils.data_helper import to_item
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, integer, number, one_of
+from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY
 from ding.utils.render_helper import fps
-from ding.worker.collector.actor import SoloActor, StateActor
-from ding.worker.collector.episode_evaluator import EpisodeEvaluator, EpisodeRecorder
+from ding.utils.showing import shown
+from ding.worker.collector.actor import Actor, SoloActor, StateActor
+from ding.worker.collector.base_serial_evaluator import SaveCheckpoint, SerialEvaluator, VectorEvalMonitor, as_plain
+from ding.worker.collector.batch import Ended, entry_of
+from ding.worker.collector.rollout import Listener, Rollout
+from ding.worker.collector.statistics import MAX_EPISODE_STEPS, StepLimit, per, reported_return
 
-_RENDER_DEFAULTS = {"render_freq": -1, "mode": "train_iter"}
+
+@dataclass(frozen=True, slots=True)
+class EvalRecord:
+    """One evaluation.
+
+    Attributes:
+        train_iter: iteration of the policy.
+        envstep: env steps of the training so far.
+        returns: return of each episode, env by env.
+        lengths: steps of each episode, in the same order.
+        seconds: how long the evaluation took.
+    """
+
+    train_iter: int
+    envstep: int
+    returns: list[float]
+    lengths: list[int]
+    seconds: float
+
+
+class EpisodeRecorder(Listener):
+    """Fills a `VectorEvalMonitor` with the episodes of an evaluation; as a quota it steps only envs that lack some.
+
+    Args:
+        players: number of players with an info each, of which player 0 is judged; None if infos are not by player.
+        on_episode: called with the env, the return and the number of episodes so far when one has ended.
+
+    Attributes:
+        lengths: steps of the episodes of each env.
+        infos: for each player, the text and numbers in its infos of the episodes, in the order of their ends.
+    """
+
+    def __init__(
+        self,
+        monitor: VectorEvalMonitor,
+        env_num: int,
+        players: int | None = None,
+        on_episode: Callable[[int, Any, int], None] = lambda env_id, reward, number_played: None,
+    ) -> None:
+        self.monitor = monitor
+        self.lengths: dict[int, list[int]] = {env_id: [] for env_id in range(env_num)}
+        self.infos: list[list[dict[str, Any]]] = [[] for _ in range(players or 0)]
+        self._on_episode = on_episode
+
+    def is_filled(self) -> bool:
+        return self.monitor.is_finished()
+
+    def choose(self, env_ids: list[int]) -> list[int]:
+        """The ready envs that lack episodes."""
+        chosen = [env_id for env_id in env_ids if not self.monitor.is_full(env_id)]
+        return env_ids if len(chosen) == len(env_ids) else chosen
+
+    def on_ends(self, ended: Ended) -> None:
+        for env_id, info, steps in zip(ended.env_ids, ended.infos, ended.lengths, strict=True):
+            of_players = [entry_of(info, player) for player in range(len(self.infos))]
+            judged = of_players[0] if of_players else info
+            reward = reported_return(judged, env_id)
+            reported = {} if of_players else {"eval_episode_return": reward}
+            reported.update(judged.get("episode_info") or {})
+            self.lengths[env_id].append(steps)
+            if reported:
+                self.monitor.update_info(env_id, reported)
+            self.monitor.update_reward(env_id, _single(reward))
+            self._on_episode(env_id, reward, self.monitor.get_current_episode())
+            for known, own in zip(self.infos, of_players, strict=True):
+                known.append(_items(own))
+
+
+def _items(info: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of an info that are single values, or made of them; the rest are left out."""
+    items = {}
+    for key, value in info.items():
+        with contextlib.suppress(ValueError, TypeError):  # arrays of several elements, and foreign types
+            items[key] = to_item(value)
+    return items
+
+
+def _single(reward: Any) -> Any:
+    """A one-element array or tensor as a number; a vector-valued return as its mean."""
+    if isinstance(reward, torch.Tensor):
+        return reward.item() if reward.numel() == 1 else reward.float().mean().item()
+    return float(np.mean(reward))
+
+
+class EpisodeEvaluator(SerialEvaluator):
+    """Base of the evaluators that play a fixed number of episodes in each env of a manager.
+
+    The evaluator owns its env manager: it launches it (on rank 0, which alone evaluates), and closes it with itself.
+    """
+
+    settings = Settings(
+        {
+            "n_episode": Setting(
+                NO_DEFAULT, integer(1, optional=True), "Number of episodes of an evaluation; set by `env`."
+            ),
+            "stop_value": Setting(NO_DEFAULT, number(), "Mean return that ends the training; set by `env`."),
+            "max_episode_steps": Setting(
+                NO_DEFAULT,
+                integer(1, optional=True),
+                f"An env that ends no episode for so many steps is an error; {MAX_EPISODE_STEPS} by default, None for "
+                "no limit.",
+            ),
+        },
+        SerialEvaluator.settings,
+    )
+    _saved = (*SerialEvaluator._saved, "max_episode_return")
+    _needs_policy = True  # at construction
+
+    def _read_settings(self, cfg: Mapping[str, Any]) -> None:
+        super()._read_settings(cfg)
+        self._default_n_episode = cfg.get("n_episode")
+        self._stop_value = cfg.get("stop_value", int(1e10))
+        self._max_episode_steps = cfg.get("max_episode_steps", MAX_EPISODE_STEPS)
+
+    def reset_env(self, _env: Any = None) -> None:
+        """Take over and launch `_env`, closing the env manager it replaces; with None reset the present one."""
+        if _env is not None:
+            self._replace_env(_env, launch=self._rank == 0)
+        elif self._rank == 0:
+            self._env.reset()
+
+    def reset_policy(self, _policy: Any = None) -> None:
+        """Take over `_policy` and reset it; with None only reset the present one.
+
+        Raises:
+            AssertionError: no env was ever set.
+        """
+        if self._env is None:
+            raise AssertionError("set an env first (reset_env)")
+        super().reset_policy(_policy)
+
+    def reset(self, _policy: Any = None, _env: Any = None) -> None:
+        """Use the given policy and env, reset those that are not given, and forget the best return and last evaluation.
+
+        Raises:
+            AssertionError: a policy is given, but no env was ever set.
+            AttributeError: env or policy is missing.
+        """
+        super().reset(_policy, _env)
+        if self._env is None or (self._policy is None and self._needs_policy):
+            raise AttributeError(
+                f"{type(self).__name__} needs an env manager and a policy, got {shown(_env, str)} and "
+                f"{shown(_policy, str)}"
+            )
+        self._max_episode_return = -math.inf
+        self.last_eval: EvalRecord | None = None
+
+    def note_best(self, mean_return: float) -> None:
+        """Count a return that an earlier run has reached: only a better one is worth a new best checkpoint."""
+        self._max_episode_return = max(self._max_episode_return, mean_return)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "last_eval": None if self.last_eval is None else asdict(self.last_eval)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        self.last_eval = None if state["last_eval"] is None else EvalRecord(**state["last_eval"])
+        return super().load_state_dict(state)
+
+    def _recorder(self, n_episode: int | None, players: int | None = None) -> EpisodeRecorder:
+        n_episode = self._default_n_episode if n_episode is None else n_episode
+        if n_episode is None:
+            raise AssertionError("eval needs n_episode: give it to eval(), or set env.n_evaluator_episode")
+        monitor = VectorEvalMonitor(self._env_num, n_episode)
+        return EpisodeRecorder(monitor, self._env_num, players, self._finish_episode)
+
+    def _finish_episode(self, env_id: int, reward: Any, number_played: int) -> None:
+        self._logger.info(
+            "[EVALUATOR]env %d finish episode, return: %.4f, current episode: %d",
+            env_id,
+            float(np.mean(as_plain(reward))),
+            number_played,
+        )
+
+    def _play(
+        self,
+        recorder: EpisodeRecorder,
+        actor: Actor,
+        train_iter: int,
+        envstep: int,
+        policy_kwargs: Mapping[str, Any] = {},
+        before_act: Callable[[], None] | None = None,
+    ) -> None:
+        """Fill `recorder` with episodes that begin now, keep the evaluation as `last_eval`, and log it.
+
+        Raises:
+            RuntimeError: an env ends no episode for `max_episode_steps` steps.
+        """
+        start = perf_counter()
+        self._env.reset()
+        self._reset_policies()
+        listeners = [recorder, StepLimit(self._max_episode_steps)]
+        Rollout(self._env, actor, listeners, info=self._logger.info).run(recorder, policy_kwargs, before_act)
+        seconds = perf_counter() - start
+        returns = [float(value) for value in recorder.monitor.get_episode_return()]
+        lengths = [length for env_lengths in recorder.lengths.values() for length in env_lengths]
+        self.last_eval = EvalRecord(train_iter, envstep, returns, lengths, seconds)
+        episodes, steps = len(returns), sum(lengths)
+        values = {
+            "episode_count": episodes,
+            "envstep_count": steps,
+            "avg_envstep_per_episode": per(steps, episodes),
+            "evaluate_time": seconds,
+            "avg_envstep_per_sec": per(steps, seconds),
+            "avg_time_per_episode": per(seconds, episodes),
+            "reward_mean": float(np.mean(returns)),
+            "reward_std": float(np.std(returns)),
+            "reward_max": max(returns),
+            "reward_min": min(returns),
+            **(recorder.monitor.get_episode_info() or {}),
+        }
+        self._report(values, train_iter, envstep)
+
+    def _judge(self, save_ckpt_fn: SaveCheckpoint | None, train_iter: int) -> bool:
+        """Save a new best checkpoint; return whether training may stop."""
+        assert self.last_eval is not None
+        mean_return = float(np.mean(self.last_eval.returns))
+        if math.isnan(mean_return):
+            one_time_warning(
+                "the mean return of an evaluation is NaN: no best checkpoint is saved and the stop value is not "
+                f"reached; look at info['eval_episode_return'] of the env; the returns are {self.last_eval.returns}"
+            )
+        if mean_return > self._max_episode_return:
+            if save_ckpt_fn is not None:
+                save_ckpt_fn("ckpt_best.pth.tar")
+            self._max_episode_return = mean_return
+        stop = bool(mean_return >= self._stop_value and train_iter > 0)
+        if stop:
+            self._report_stop(mean_return)
+        return stop
 
 
 @SERIAL_EVALUATOR_REGISTRY.register("interaction")
@@ -43,32 +283,20 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         },
         EpisodeEvaluator.settings,
     )
-    _defaults: dict[str, Any] = {**EpisodeEvaluator._defaults, "eval_freq": 1000, "figure_path": None, "render": {}}
+    _saved = (*EpisodeEvaluator._saved, "last_render_iter")
 
-    def _read_settings(self, settings: Mapping[str, Any]) -> None:
-        super()._read_settings(settings)
-        self._figure_path = settings["figure_path"]
-        self._render = EasyDict({**_RENDER_DEFAULTS, **settings["render"]})
+    def _read_settings(self, cfg: Mapping[str, Any]) -> None:
+        super()._read_settings(cfg)
+        self._figure_path = cfg["figure_path"]
+        self._render = EasyDict({**self.settings.section("render").config(), **cfg["render"]})
 
-    def _read_policy(self) -> None:
+    def reset_policy(self, _policy: Any = None) -> None:
+        super().reset_policy(_policy)
         self._policy_cfg = self._policy.get_attribute("cfg")
 
     def reset(self, _policy: Any = None, _env: Any = None) -> None:
-        """Use the given policy and env, reset those that are not given, and forget the best return and last evaluation.
-
-        Raises:
-            AssertionError: a policy is given, but no env was ever set.
-            AttributeError: env or policy is missing.
-        """
         super().reset(_policy, _env)
         self._last_render_iter = -1
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "last_render_iter": self._last_render_iter}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        self._last_render_iter = state["last_render_iter"]
-        return super().load_state_dict(state)
 
     def _should_render(self, envstep: int, train_iter: int) -> bool:
         if self._render.render_freq == -1:
@@ -109,37 +337,28 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
             AssertionError: no number of episodes is given, or it is below the number of envs.
         """
 
+        from ding.policy.modes import takes_state  # here: importing the workers loads no policies
+
         def evaluate() -> tuple[bool, dict[str, Any] | None]:
-            recorder = EpisodeRecorder(self._monitor_of(n_episode), self._env_num)
+            recorder = self._recorder(n_episode)
+            monitor = recorder.monitor
             render = force_render or self._should_render(envstep, train_iter)
-            self._evaluate(recorder, policy_kwargs or {}, render, train_iter, envstep)
-            return self._judge(save_ckpt_fn, train_iter), recorder.monitor.get_episode_info()
+            film = (lambda: monitor.update_video(self._env.ready_imgs)) if render else None
+            make_actor = StateActor if takes_state(self._policy) else SoloActor
+            self._actor = make_actor(self._policy, float_obs=True, keep_integers=True)
+            self._play(recorder, self._actor, train_iter, envstep, policy_kwargs or {}, film)
+            if render:
+                self._write_video(monitor, self._render_position(envstep, train_iter))
+            return self._judge(save_ckpt_fn, train_iter), monitor.get_episode_info()
 
         stop, info = self._from_rank_0(evaluate)
         return stop, info or {}
 
-    def _evaluate(
-        self,
-        recorder: EpisodeRecorder,
-        policy_kwargs: Mapping[str, Any],
-        render: bool,
-        train_iter: int,
-        envstep: int,
-    ) -> None:
-        from ding.policy.modes import takes_state  # here: importing the workers loads no policies
-
-        monitor = recorder.monitor
-        make_actor = StateActor if takes_state(self._policy) else SoloActor
-        self._actor = make_actor(self._policy, float_obs=True, keep_integers=True)
-        film = (lambda: monitor.update_video(self._env.ready_imgs)) if render else None
-        seconds = self._play(recorder, self._actor, policy_kwargs, film)
-        self._summarise(recorder, train_iter, envstep, seconds)
-        if render:
+    def _write_video(self, monitor: VectorEvalMonitor, position: int) -> None:
+        assert self._log is not None  # of `_open`
+        with self._log.only_shows():
             tag = f"{self._instance_name}_{self._render.mode}/"
-            position = self._render_position(envstep, train_iter)
-            assert self._log is not None  # of `_open`
-            with self._log.only_shows():
-                self._tb_logger.add_video(tag, monitor.get_video(), position, fps(self._env))
+            self._tb_logger.add_video(tag, monitor.get_video(), position, fps(self._env))
 
     def _finish_episode(self, env_id: int, reward: Any, number_played: int) -> None:
         if self._figure_path is not None:

@@ -6,47 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from easydict import EasyDict
 
-from ding.torch_utils.data_helper import to_tensor
+from ding.utils.batch_methods import adapts_batch
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Rule, Setting, Settings
-from ding.utils.data.env_batch import EnvBatch
 from ding.utils.registry_factory import PARALLEL_COLLECTOR_REGISTRY
-from ding.worker.collector.actor import env_actions
-from ding.worker.collector.batch import Batch, Steps, entries_of, entry_of
-from ding.worker.collector.players import PlayerCutters, PlayerOutputs
-from ding.worker.collector.rollout import Listener
-from ding.worker.collector.sample_sender import SampleSender
+from ding.worker.collector.actor import env_actions, output_of
+from ding.worker.collector.batch import Batch, PlayerOutputs, PolicyOutput, Steps, entries_of, entry_of
+from ding.worker.collector.players import PlayerCutter
 from ding.worker.collector.statistics import episode_return, reported_return
 from ding.worker.collector.task_collector import TaskCollector, trajectory_length
 from ding.worker.collector.trajectory import TrajectoryCutter
 
 
-class PlayerObs(EnvBatch):
-    """Observations `{env_id: float32 tensors with an entry for each player}`, which are also there player by player.
-
-    Args:
-        batch: the observations as the envs returned them.
-    """
-
-    def __init__(self, batch: Batch) -> None:
-        super().__init__(batch.env_ids, lambda: [to_tensor(item, torch.float32) for item in batch.rows])
-        self._batch = batch
-
-    def of_player(self, player: int) -> EnvBatch:
-        """What this player sees, as float32 tensors."""
-        return self._batch.of_player(player).seen(as_float=True)
-
-
-def seen_by(obs: Mapping[int, Any], player: int) -> EnvBatch:
-    """What this player sees of observations that hold an entry for each player."""
-    if isinstance(obs, PlayerObs):
-        return obs.of_player(player)
-    return EnvBatch(obs, entries_of(obs.values(), player))
-
-
-def joint_actions(outputs: Sequence[Mapping[int, Any]], env_ids: Sequence[int]) -> dict[int, Any]:
+def joint_actions(outputs: Sequence[PolicyOutput], env_ids: Sequence[int]) -> dict[int, Any]:
     """`{env_id: the players' actions}`, of what each policy returned: stacked, without axes of length 1.
 
     Actions that differ in shape or dtype, or are no arrays, are a list with an entry for each player.
@@ -81,6 +54,21 @@ def left_return(info: Any, env_id: int) -> float:
     return float(episode_return({"eval_episode_return": value}, env_id))
 
 
+def length_set_once(policy: Any) -> float:
+    """`trajectory_length` of a policy.
+
+    Raises:
+        AssertionError: it gives both n_sample and n_episode, or neither.
+    """
+    n_sample, n_episode = (policy.get_attribute(name) for name in ("n_sample", "n_episode"))
+    if n_sample is not None and n_episode is not None:
+        raise AssertionError(
+            f"the policy gives n_sample = {n_sample} and n_episode = {n_episode}; only one of them may be set in "
+            "policy.collect"
+        )
+    return trajectory_length(policy)
+
+
 def result_of(value: float) -> str:
     """What a return means: `wins`, `draws` or `losses`."""
     if value == 0:
@@ -88,14 +76,13 @@ def result_of(value: float) -> str:
     return "wins" if value > 0 else "losses"
 
 
-class SharedInfoCutters(PlayerCutters):
-    """A `PlayerCutters` for envs whose info may be that of all players, instead of holding an entry for each."""
+class SharedInfoCutter(PlayerCutter):
+    """A `PlayerCutter` for envs whose info may be that of all players, instead of holding an entry for each."""
 
     def on_steps(self, steps: Steps) -> None:
         infos = steps.infos
         if any(map(_is_of_all, infos)):
-            players = len(self._cutters)
-            steps = steps.with_infos([[info] * players if _is_of_all(info) else info for info in infos])
+            steps = steps.with_infos([{self._player: info} if _is_of_all(info) else info for info in infos])
         super().on_steps(steps)
 
 
@@ -174,10 +161,9 @@ class MarineParallelCollector(TaskCollector):
         TaskCollector.settings,
     )
     _return_of = staticmethod(left_return)
+    _trajectory_length = staticmethod(length_set_once)
 
-    def __init__(self, cfg: EasyDict) -> None:
-        self._cutters: list[TrajectoryCutter | None] = []
-        super().__init__(cfg)
+    _by_player = True
 
     def _check(self, cfg: EasyDict) -> None:
         super()._check(cfg)
@@ -185,7 +171,8 @@ class MarineParallelCollector(TaskCollector):
         if len(cfg.policy) != number:
             what = "evaluates 1 policy" if cfg.eval_flag else "collects with 2 policies"
             raise AssertionError(f"{type(self).__name__} {what}, got {len(cfg.policy)} in the list 'policy'")
-        lists = {"policy_update_path": cfg.get("policy_update_path"), "policy_update_flag": _learning(cfg)}
+        self._learning = list(cfg.get("policy_update_flag", [True] * number))
+        lists = {"policy_update_path": cfg.get("policy_update_path"), "policy_update_flag": self._learning}
         for key, value in lists.items():
             if value is None or len(value) != number:
                 raise ConfigError(
@@ -193,58 +180,13 @@ class MarineParallelCollector(TaskCollector):
                     f"as there are policies, {number}"
                 )
 
-    def _make_policy(self) -> Any:
-        self._policy_iter = [0] * len(self._cfg.policy)
-        return [self._mode_of(policy) for policy in self._cfg.policy]
-
-    def _read_policy(self, policy: Any) -> None:
-        self._traj_lens = [
-            _trajectory_length(of_player) if learns else None
-            for of_player, learns in zip(policy, _learning(self._cfg), strict=True)
-        ]
-
-    def _paths(self) -> Mapping[Any, bool]:
-        watched: dict[Any, bool] = {}
-        for path, learns in zip(self._cfg.policy_update_path, _learning(self._cfg), strict=True):
-            if path is not None:
-                watched[path] = watched.get(path, False) or (learns and not self._eval_flag)
+    def _watched(self) -> dict[Any, bool]:
+        watched = super()._watched()
+        watched.pop(None, None)  # of a policy that needs no weights
         return watched
 
-    def _load(self, path: Any, state: dict[str, Any]) -> None:
-        is_first = self._start_s is None
-        for player, (own_path, learns) in enumerate(
-            zip(self._cfg.policy_update_path, _learning(self._cfg), strict=True)
-        ):
-            if own_path == path and (learns or is_first):
-                self._policy_iter[player] = self._load_into(self._policy[player], state, f"player {player} ")
-        for cutter, iteration in zip(self._cutters, self._policy_iter, strict=False):
-            if cutter is not None:
-                cutter.collect_iter = iteration
-
-    @property
-    def _train_iter(self) -> int:
-        """That of the first policy that learns, or else of player 0."""
-        learning = _learning(self._cfg)
-        return self._policy_iter[learning.index(True) if True in learning else 0]
-
-    def _recorder(self, sender: SampleSender) -> Listener:
-        self._cutters = [
-            None if length is None else self._cutter_of(player, length, sender)
-            for player, length in enumerate(self._traj_lens)
-        ]
-        return SharedInfoCutters(self._cutters)
-
-    def _cutter_of(self, player: int, length: float, sender: SampleSender) -> TrajectoryCutter:
-        def add(env_id: int, samples: list[Any]) -> None:
-            own = {"player": player, "policy_iter": list(self._policy_iter)}
-            sender.add(samples, env_id, self._policy_iter[player], **own)
-
-        cutter = TrajectoryCutter(self._policy[player], self._env_num, length, on_samples=add)
-        cutter.collect_iter = self._policy_iter[player]
-        return cutter
-
-    def _observed(self, obs: Batch) -> EnvBatch:
-        return super()._observed(obs) if self._eval_flag else PlayerObs(obs)
+    def _cutter(self, player: int, *args: Any, **kwargs: Any) -> TrajectoryCutter:
+        return SharedInfoCutter(player, *args, **kwargs)
 
     def _bare_output(self, action: Any) -> Any:
         if self._eval_flag:
@@ -252,35 +194,27 @@ class MarineParallelCollector(TaskCollector):
         players = range(len(self._policy))
         return [{"action": action[p : p + 1] if getattr(action, "ndim", 0) == 1 else action[p]} for p in players]
 
+    @adapts_batch("_act")
     def _policy_inference(self, obs: Any) -> Any:
         """The players' joint actions; what else their policies returned goes into the samples."""
-        views = [obs] if self._eval_flag else [seen_by(obs, player) for player in range(len(self._policy))]
+        views = [obs]
+        if not self._eval_flag:
+            views = [dict(zip(obs, entries_of(obs.values(), p), strict=True)) for p in range(len(self._policy))]
         outputs = [
             policy.forward(view, **self._forward_kwargs) for policy, view in zip(self._policy, views, strict=True)
         ]
         self._policy_output = PlayerOutputs(outputs)
         return joint_actions(outputs, list(obs))
 
-    def _reset_policy(self, env_ids: Sequence[int] | None) -> None:
-        for policy in self._policy:
-            policy.reset(env_ids)
+    def _act(self, obs: Batch) -> tuple[PolicyOutput, Sequence[Any]]:
+        views = [obs] if self._eval_flag else [obs.of_player(player) for player in range(len(self._policy))]
+        outputs = [
+            output_of(policy, view, (True, False), self._forward_kwargs)
+            for policy, view in zip(self._policy, views, strict=True)
+        ]
+        return PlayerOutputs(outputs), list(joint_actions(outputs, obs.env_ids).values())
 
     def _results(self) -> dict[str, Any]:
         """Returns of player 0 and results, a list of each for each env."""
         returns = self._episodes.returns(self._env_num)
         return {"reward_raw": returns, "game_result": [[result_of(value) for value in of_env] for of_env in returns]}
-
-
-def _learning(cfg: EasyDict) -> list[bool]:
-    """For each policy, whether it learns."""
-    return list(cfg.get("policy_update_flag", [True] * len(cfg.policy)))
-
-
-def _trajectory_length(policy: Any) -> float:
-    n_sample, n_episode = (policy.get_attribute(name) for name in ("n_sample", "n_episode"))
-    if n_sample is not None and n_episode is not None:
-        raise AssertionError(
-            f"the policy gives n_sample = {n_sample} and n_episode = {n_episode}; only one of them may be set in "
-            "policy.collect"
-        )
-    return trajectory_length(policy)

@@ -11,7 +11,7 @@ from ding.torch_utils.data_helper import to_tensor
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, boolean
 from ding.utils.msgpack_helper import can_pack
 from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY
-from ding.worker.collector.serial_evaluator import SaveCheckpoint, SerialEvaluator
+from ding.worker.collector.base_serial_evaluator import SaveCheckpoint, SerialEvaluator
 from ding.worker.collector.statistics import per
 
 
@@ -84,14 +84,13 @@ class MetricSerialEvaluator(SerialEvaluator):
         },
         SerialEvaluator.settings,
     )
-    _defaults: dict[str, Any] = {**SerialEvaluator._defaults, "stop_value": None, "multi_gpu": False}
-
     _dataloader: Any = None
     _metric: Any = None
 
-    def _read_settings(self, settings: Mapping[str, Any]) -> None:
-        super()._read_settings(settings)
-        self._multi_gpu = settings["multi_gpu"]
+    def _read_settings(self, cfg: Mapping[str, Any]) -> None:
+        super()._read_settings(cfg)
+        self._stop_value = cfg.get("stop_value")
+        self._multi_gpu = cfg.get("multi_gpu", False)
 
     @property
     def env(self) -> Any:
@@ -114,20 +113,9 @@ class MetricSerialEvaluator(SerialEvaluator):
             raise ValueError(f"{type(self).__name__} needs the pair (loader, metric) as its env, got {_env!r:.200}")
         self._dataloader, self._metric = _env
 
-    def reset_policy(self, _policy: Any = None) -> None:
-        """Take over `_policy` and reset it; with None only reset the present one."""
-        if _policy is not None:
-            self._policy = _policy
-        self._policy.reset()
-
     def reset(self, _policy: Any = None, _env: Any = None) -> None:
-        """Use the given policy and data, reset the present policy, and forget the best result and last evaluation."""
-        self.reset_env(_env)
-        if _policy is not None or (self._is_live and self._policy is not None):
-            self.reset_policy(_policy)
+        super().reset(_policy, _env)
         self._max_avg_eval_result: Any = None
-        self._last_eval_iter = -1
-        self._end_flag = False
 
     def eval(  # type: ignore[override]  # there are no episodes to count
         self, save_ckpt_fn: Callable[[str], Any] | None = None, train_iter: int = -1, envstep: int = -1
@@ -155,7 +143,8 @@ class MetricSerialEvaluator(SerialEvaluator):
 
         def conclude() -> tuple[bool, Any]:
             result, batches, seconds = measured  # type: ignore[misc]  # rank 0 has measured
-            self._summarise(result, batches, seconds, train_iter, envstep)
+            times = {"evaluate_time": seconds, "avg_time_per_data": per(seconds, batches)}
+            self._report({"data_length": batches, **times, **result}, train_iter, envstep)
             return self._judge(result, save_ckpt_fn, train_iter), result
 
         return self._from_rank_0(conclude)
@@ -190,17 +179,6 @@ class MetricSerialEvaluator(SerialEvaluator):
     def _mean_over_ranks(self, result: Mapping[str, Any], batches: int) -> dict[str, float]:
         total, *sums = self._sum_over_ranks(batches, *(float(value) * batches for value in result.values()))
         return {key: value / total for key, value in zip(result, sums, strict=True)}
-
-    def _summarise(self, result: Any, batches: int, seconds: float, train_iter: int, envstep: int) -> None:
-        summary = {
-            "train_iter": train_iter,
-            "ckpt_name": f"iteration_{train_iter}.pth.tar",
-            "data_length": batches,
-            "evaluate_time": seconds,
-            "avg_time_per_data": per(seconds, batches),
-            **result,
-        }
-        self._report(summary, train_iter, envstep)
 
     def _judge(self, result: Any, save_ckpt_fn: SaveCheckpoint | None, train_iter: int) -> bool:
         """Save a new best checkpoint; return whether training may stop."""

@@ -1,17 +1,20 @@
-"""Several players in every env, each with its own policy: the actor, and the trajectories of each player."""
+"""Several players in every env, each with its own policy: actor, trajectories, infos, and the base of collectors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ding.utils.msgpack_helper import can_pack
-from ding.worker.collector.actor import env_actions
-from ding.worker.collector.batch import Batch, Steps, entries_of
+from ding.worker.collector.actor import Actor, SoloActor
+from ding.worker.collector.batch import Batch, PlayerOutputs, PolicyOutput, Steps, by_env, entries_of
+from ding.worker.collector.quota import episode_data
 from ding.worker.collector.rollout import Listener
-from ding.worker.collector.trajectory import TrajectoryCutter
+from ding.worker.collector.serial_collector import SerialCollector
+from ding.worker.collector.trajectory import INF, TrajBuffer, TrajectoryCutter
 
 
 def check_policies(policies: Any, where: str, exactly: int | None = None) -> list[Any]:
@@ -28,26 +31,6 @@ def check_policies(policies: Any, where: str, exactly: int | None = None) -> lis
     return list(policies)
 
 
-class PlayerOutputs(Mapping[int, list[Any]]):
-    """`{env_id: [the output of each player's policy]}`.
-
-    Attributes:
-        players: the output of each policy for all envs.
-    """
-
-    def __init__(self, players: Sequence[Mapping[int, Any]]) -> None:
-        self.players = players
-
-    def __getitem__(self, env_id: int) -> list[Any]:
-        return [output[env_id] for output in self.players]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.players[0])
-
-    def __len__(self) -> int:
-        return len(self.players[0])
-
-
 class BattleActor:
     """A policy for each player; observations and actions hold one entry for each player.
 
@@ -58,151 +41,183 @@ class BattleActor:
     """
 
     def __init__(self, policies: Sequence[Any], float_obs: bool = False, keep_integers: bool = False) -> None:
-        self._policies = tuple(policies)
-        self._obs_form = float_obs, keep_integers
+        self._actors = [SoloActor(policy, float_obs, keep_integers) for policy in policies]
 
     def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PlayerOutputs, list[list[Any]]]:
         """Return the outputs of the policies, and for each env the list of the players' actions."""
-        outputs = [
-            policy.forward(obs.of_player(player).seen(*self._obs_form), **kwargs)
-            for player, policy in enumerate(self._policies)
-        ]
-        actions = [env_actions(output, obs.env_ids) for output in outputs]
+        acts = [actor.act(obs.of_player(player), kwargs) for player, actor in enumerate(self._actors)]
+        outputs, actions = zip(*acts, strict=True)
         return PlayerOutputs(outputs), [list(of_env) for of_env in zip(*actions, strict=True)]
 
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
         """The episodes of these envs, or of all, have ended."""
-        for policy in self._policies:
-            if env_ids is None:
-                policy.reset()
-            else:
-                policy.reset(env_ids)
+        for actor in self._actors:
+            actor.reset(env_ids)
 
 
-class PlayerCutters(Listener):
-    """Gathers what each player sees and does; an episode ends for all of them at once.
+class PlayerCutter(TrajectoryCutter):
+    """Cuts the trajectories of one player; an episode ends for all players at once.
 
     Args:
-        cutters: one for each player; None for a player whose trajectories are not kept.
-
-    Attributes:
-        cutters: the cutters other than None.
+        player: whose entries of observations, rewards, infos and outputs are recorded.
+        args, kwargs: as for `TrajectoryCutter`.
     """
 
-    def __init__(self, cutters: Sequence[TrajectoryCutter | None]) -> None:
-        self._cutters = tuple(cutters)
-        self.cutters = tuple(cutter for cutter in cutters if cutter is not None)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"cutters": [None if cutter is None else cutter.state_dict() for cutter in self._cutters]}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        problems = []
-        for cutter, own in zip(self._cutters, state["cutters"], strict=True):
-            if (cutter is None) is not (own is None):
-                raise ValueError(
-                    "the state is of other players: trajectories are kept for a player in one of the two only"
-                )
-            if cutter is not None:
-                problems += cutter.load_state_dict(own)
-        return problems
+    def __init__(self, player: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._player = player
 
     def on_steps(self, steps: Steps) -> None:
-        for player, cutter in enumerate(self._cutters):
-            if cutter is not None:
-                cutter.on_steps(steps.of_player(player, _of_player(steps.output, player)))
-
-    def on_abnormal(self, env_id: int) -> None:
-        for cutter in self.cutters:
-            cutter.on_abnormal(env_id)
-
-    def on_gap(self, env_id: int) -> None:
-        for cutter in self.cutters:
-            cutter.on_gap(env_id)
-
-    def on_restart(self, env_id: int) -> None:
-        for cutter in self.cutters:
-            cutter.on_restart(env_id)
-
-    def on_interrupt(self) -> None:
-        for cutter in self.cutters:
-            cutter.on_interrupt()
+        super().on_steps(steps.of_player(self._player, _of_player(steps.output, self._player)))
 
 
-class PlayerTrajectories(PlayerCutters):
-    """Also gathers the info of each player at the end of its episodes.
+class PlayerInfos(Listener):
+    """Gathers the info of each player at the end of episodes; comes after the cutters of the players.
 
     Args:
-        cutters: see `PlayerCutters`.
+        players: their number.
+        cutters: those of the players whose trajectories are kept.
         by_episode: each piece is an episode and makes one sample; players then keep as many of them.
 
     Attributes:
-        infos: for each player, its infos of the finished episodes, in the order of their ends.
         steps: env steps recorded since the last `take`, each counted once however many players there are.
     """
 
-    def __init__(self, cutters: Sequence[TrajectoryCutter | None], by_episode: bool = False) -> None:
-        super().__init__(cutters)
-        self._by_episode = by_episode
-        self.infos: list[list[Any]] = [[] for _ in cutters]
+    def __init__(self, players: int, cutters: Sequence[TrajectoryCutter], by_episode: bool = False) -> None:
+        self._infos: list[list[Any]] = [[] for _ in range(players)]
+        self._cutters, self._by_episode = cutters, by_episode
         self.steps = 0
 
     def episodes(self) -> int:
         """Number of finished episodes that are whole for every player and not yet taken."""
-        return min([len(self.infos[0]), *(len(cutter.pieces) for cutter in self.cutters)])
+        return min([len(self._infos[0]), *(len(cutter.pieces) for cutter in self._cutters)])
 
-    def take(self, limit: int | None = None) -> tuple[list[list[Any]], list[list[Any]], int]:
+    def take(self, limit: int | None = None) -> tuple[list[list[Any]], int]:
+        """Infos, a list for each player, and the number of steps, since the last call; `limit` as for the cutters."""
+        infos = [of_player[:limit] for of_player in self._infos]
+        self._infos = [[] if limit is None else of_player[limit:] for of_player in self._infos]
+        steps, self.steps = self.steps, 0
+        return infos, steps
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"infos": self._infos if can_pack(self._infos) else None, "steps": self.steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        self.steps = state["steps"]
+        if state["infos"] is None:
+            self._keep(0)
+            return ["infos not collected yet hold values that are not plain; their episodes are dropped"]
+        self._infos = [list(of_player) for of_player in state["infos"]]
+        return []
+
+    def on_steps(self, steps: Steps) -> None:
+        self.steps += len(steps.env_ids)
+        if steps.any_ends:
+            infos = [steps.infos[row] for row in np.flatnonzero(steps.ends).tolist()]
+            by_player = [entries_of(infos, player) for player in range(len(self._infos))]
+            for known, new in zip(self._infos, by_player, strict=True):
+                known.extend(new)
+
+    def on_interrupt(self) -> None:
+        if self._by_episode:  # the round that raised may have ended an episode for some of the players only
+            self._keep(self.episodes())
+
+    def _keep(self, number: int) -> None:
+        for infos in self._infos:
+            del infos[number:]
+        for cutter in self._cutters:
+            cutter.keep(number)
+
+
+class BattleCollector(SerialCollector):
+    """Base of the collectors of battles; settings such as `n_sample` are those of policy 0 (or the first that has any).
+
+    Observations, rewards and infos of the envs hold one entry for each player, by index; `done` may. An env is given
+    the list of the players' actions. The trajectories of a policy whose attribute `collect_data` is False are not
+    kept; it needs `forward` and `reset` only.
+    """
+
+    _needs_policy = False
+    _exact_players: int | None = None
+    _gathers_episodes = False
+    _policy_collect_data: Sequence[bool] = ()
+
+    def _checked_policy(self, policy: Any) -> Any:
+        return check_policies(policy, type(self).__name__, self._exact_players)
+
+    def _acting_policies(self) -> list[Any]:
+        return self._policy or []
+
+    def _read_policy(self) -> None:
+        self._players = self._policy_num = len(self._policy)
+        self._policy_collect_data = [bool(getattr(policy, "collect_data", True)) for policy in self._policy]
+        first = next((policy for policy in self._policy if hasattr(policy, "get_attribute")), self._policy[0])
+        self._policy_cfg = first.get_attribute("cfg")
+        self._unroll_len = first.get_attribute("unroll_len")
+        self._on_policy = self._policy_cfg.get("on_policy", False)
+        self._are_on_policy = [self._is_on_policy(policy) for policy in self._policy]
+        collect_cfg = self._policy_cfg.get("collect") or {}
+        self._default_n_sample, self._default_n_episode = collect_cfg.get("n_sample"), collect_cfg.get("n_episode")
+        self._traj_len = self._piece_length(collect_cfg)
+
+    def _is_on_policy(self, policy: Any) -> bool:
+        cfg = policy.get_attribute("cfg") if hasattr(policy, "get_attribute") else self._policy_cfg
+        return bool(cfg.get("on_policy", False))
+
+    def _piece_length(self, collect_cfg: Mapping[str, Any]) -> float:
+        """Transitions of a trajectory piece, by the policy's section `collect`."""
+        return INF
+
+    def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[Listener]]:
+        self._cutters = {
+            player: PlayerCutter(
+                player,
+                policy,
+                self._env_num,
+                self._traj_len,
+                share_next_obs=not self._deepcopy_obs,
+                make_samples=partial(episode_data, self._cfg, policy) if self._gathers_episodes else None,
+            )
+            for player, policy in enumerate(self._policy)
+            if self._policy_collect_data[player]
+        }
+        cutters = list(self._cutters.values())
+        self._infos = self._recorder = PlayerInfos(self._policy_num, cutters, by_episode=self._gathers_episodes)
+        return BattleActor(self._policy, self._transform_obs), [*cutters, self._infos]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "collect_data": list(self._policy_collect_data)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        if self._is_prepared and state["collect_data"] not in ([], self._policy_collect_data):
+            raise ValueError("the state is of other players: trajectories are kept for a player in one of the two only")
+        return super().load_state_dict(state)
+
+    def _fragments_under_way(self, env_id: int) -> Any:
+        kept = {player: cutter.under_way(env_id) for player, cutter in self._cutters.items()}
+        return {player: kept.get(player, TrajBuffer(None)) for player in range(self._policy_num)}
+
+    def _begin(self, train_iter: int) -> None:
+        """Note the iteration of a collect.
+
+        Raises:
+            RuntimeError: there are no policies yet.
+        """
+        if not self._is_prepared:
+            raise RuntimeError(f"{type(self).__name__} has no policies yet: give it a list of them with reset_policy")
+        for cutter in self._cutters.values():
+            cutter.collect_iter = train_iter
+
+    def _take(self, limit: int | None = None) -> tuple[list[list[Any]], list[list[Any]], int]:
         """Samples and infos, a list of each for each player, and the number of steps, since the last call.
 
         With a `limit`, the episodes beyond that number stay for the next call.
         """
-        samples = [[] if cutter is None else cutter.take(limit)[0] for cutter in self._cutters]
-        infos = [of_player[:limit] for of_player in self.infos]
-        self.infos = [[] if limit is None else of_player[limit:] for of_player in self.infos]
-        steps, self.steps = self.steps, 0
-        return samples, infos, steps
-
-    def clear(self, of_players: Sequence[bool]) -> None:
-        """Throw away the pieces under way of the players for which `of_players` is true."""
-        for cutter, is_meant in zip(self._cutters, of_players, strict=True):
-            if cutter is not None and is_meant:
-                cutter.clear()
-
-    def state_dict(self) -> dict[str, Any]:
-        infos = self.infos if can_pack(self.infos) else None
-        return {**super().state_dict(), "infos": infos, "steps": self.steps}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        problems = super().load_state_dict(state)
-        self.steps = state["steps"]
-        if state["infos"] is None:
-            self.infos = [[] for _ in self._cutters]
-            for cutter in self.cutters:
-                cutter.keep(0)
-            return [*problems, "infos not collected yet hold values that are not plain; their episodes are dropped"]
-        self.infos = [list(of_player) for of_player in state["infos"]]
-        return problems
-
-    def on_steps(self, steps: Steps) -> None:
-        super().on_steps(steps)
-        self.steps += len(steps.env_ids)
-        if steps.any_ends:
-            infos = [steps.infos[row] for row in np.flatnonzero(steps.ends).tolist()]
-            by_player = [entries_of(infos, player) for player in range(len(self.infos))]
-            for known, new in zip(self.infos, by_player, strict=True):
-                known.extend(new)
-
-    def on_interrupt(self) -> None:
-        super().on_interrupt()
-        if self._by_episode:  # the round that raised may have ended an episode for some of the players only
-            whole = self.episodes()
-            for infos in self.infos:
-                del infos[whole:]
-            for cutter in self.cutters:
-                cutter.keep(whole)
+        samples = {player: cutter.take(limit)[0] for player, cutter in self._cutters.items()}
+        return [samples.get(player, []) for player in range(self._policy_num)], *self._infos.take(limit)
 
 
-def _of_player(output: Mapping[int, Any], player: int) -> Mapping[int, Any]:
+def _of_player(output: PolicyOutput, player: int) -> PolicyOutput:
     if isinstance(output, PlayerOutputs):
         return output.players[player]
-    return {env_id: of_players[player] for env_id, of_players in output.items()}
+    return {env_id: of_players[player] for env_id, of_players in by_env(output).items()}

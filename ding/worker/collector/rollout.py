@@ -7,6 +7,7 @@ envs. Abnormal steps and timing are handled here, once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, Protocol
@@ -16,7 +17,7 @@ import numpy as np
 from ding.envs.env_manager.block import BlockStep, DictBlocks, Ready, overrides_dicts
 from ding.utils.data.samples import IntArray, map_node, node_rows
 from ding.worker.collector.actor import Actor
-from ding.worker.collector.batch import Batch, Ended, Steps, is_same, may_hold_nan
+from ding.worker.collector.batch import Batch, Ended, PolicyOutput, Steps, by_env, is_same, may_hold_nan
 
 
 class Quota(Protocol):
@@ -60,15 +61,21 @@ class Listener:
 
 
 class ForeignBlocks(DictBlocks):
-    """An env manager of which nothing but the documented interface is known, or of which that is overridden."""
+    """An env manager of which nothing but the documented interface is known, or of which that is overridden.
+
+    What other callers do to an env is read off what it shows: if that is not what the env returned last, it has moved.
+    Between two runs of a rollout it has begun another episode then.
+    """
+
+    version = math.nan  # equal to nothing that was known before
 
     def __init__(self, env: Any) -> None:
         self._env = env
-
-    @property
-    def version(self) -> object:
-        """Nothing that was known before: nobody tells who has reset or stepped an env since."""
-        return object()
+        self._numbers = env if isinstance(env, DictBlocks) else None  # of episodes
+        self._returned: dict[int, Any] = {}  # by env in mid-episode
+        self._episodes: IntArray = np.zeros(env.env_num, np.int64)
+        self.moves = np.zeros(env.env_num, np.int64)
+        self.is_first_look = True  # of a run
 
     @property
     def ready_obs(self) -> Mapping[int, Any]:
@@ -79,16 +86,40 @@ class ForeignBlocks(DictBlocks):
         timesteps: Mapping[int, Any] = self._env.step(actions)
         return timesteps
 
+    def wait_another(self) -> bool:
+        wait = getattr(self._env, "wait_another", None)  # not documented
+        return wait is not None and bool(wait())
+
     def episodes_of(self, env_ids: Sequence[int]) -> IntArray:
-        """As the manager tells them; zeros if it does not."""
-        if isinstance(self._env, DictBlocks):
-            return self._env.episodes_of(env_ids)
-        return np.zeros(len(env_ids), np.int64)
+        """As the manager tells them, else as they are seen to begin."""
+        return self._episodes[list(env_ids)] if self._numbers is None else self._numbers.episodes_of(env_ids)
+
+    def ready_block(self, env_ids: Sequence[int] | None = None) -> Ready:
+        ready = super().ready_block(env_ids)
+        if self._returned:
+            for env_id, shown in zip(ready.env_ids, node_rows(ready.obs), strict=True):
+                if env_id in self._returned and not is_same(self._returned[env_id], shown):
+                    self._returned[env_id] = shown
+                    self.moves[env_id] += 1
+                    self._episodes[env_id] += self.is_first_look
+        self.is_first_look = False
+        return ready._replace(episodes=self.episodes_of(ready.env_ids))
+
+    def step_block(self, actions: Sequence[Any], env_ids: list[int]) -> BlockStep:
+        step = super().step_block(actions, env_ids)
+        self.moves[env_ids] += 1
+        self._returned.update(zip(step.env_ids, node_rows(step.obs), strict=True))
+        for env_id in step.ids[step.ends].tolist():
+            del self._returned[env_id]
+        return step
+
+    def _ready_after(self, step: BlockStep) -> None:
+        return None  # it is asked for anyway
 
 
-def blocks_of(env: Any) -> Any:
-    """What steps the envs of a manager in blocks: the manager itself, unless its documented methods are overridden."""
-    return env if isinstance(env, DictBlocks) and not overrides_dicts(env) else ForeignBlocks(env)
+def is_in_blocks(env: Any) -> bool:
+    """Whether an env manager may be stepped in blocks: its documented methods are not overridden."""
+    return isinstance(env, DictBlocks) and not overrides_dicts(env)
 
 
 class Rollout:
@@ -110,28 +141,24 @@ class Rollout:
         info: Callable[[str], None] | None = None,
     ) -> None:
         self._env = env
-        self._blocks = blocks_of(env)
+        self._foreign = ForeignBlocks(env)
+        self._blocks: Any = self._foreign
         self._info = info
         self._ready: Ready | None = None  # what the envs show, as of `_version` of the env manager
         self._version: Any = None
-        self._checked: Any = None  # observations that hold no NaN
-        self._last: Batch | None = None  # the observations returned last
-        self._acted: tuple[Batch, Mapping[int, Any]] | None = None
+        self._last: Batch | None = None  # the observations returned last, which hold no NaN
+        self._acted: tuple[Batch, PolicyOutput] | None = None
         # Observations and outputs of steps without an answer yet; an asynchronous manager answers in later rounds.
-        self._pending: dict[int, tuple[Batch, Mapping[int, Any]]] = {}
+        self._pending: dict[int, tuple[Batch, PolicyOutput]] = {}
         self._stale: set[int] = set()  # envs that have yet to answer an actor that was replaced
-        self._is_first_look = True  # since `run` was called
-        # Of each env: steps and seconds of the running episode, and its number.
+        # Of each env: steps and seconds of the running episode, its number, and the moves that are known, see
+        # `DictBlocks.moves`; the latter are out of date for envs that begin an episode.
         count = env.env_num
         self._every = list(range(count))
         self._steps: IntArray = np.zeros(count, np.int64)
         self._seconds = np.zeros(count)
         self._episodes: IntArray = np.zeros(count, np.int64)
-        # The observations that envs returned before `_last`: by number, and of each env the number and the row there.
-        self._returned: dict[int, Batch] = {}
-        self._place: IntArray = np.full((count, 2), -1)
-        self._returns = 0
-        self._shown: dict[int, Any] = {}  # what envs show after a gap
+        self._moves: IntArray = np.zeros(count, np.int64)
         self._use(actor, listeners)
 
     def _use(self, actor: Actor, listeners: Sequence[Listener]) -> None:
@@ -167,7 +194,7 @@ class Rollout:
         """
         acted: dict[int, tuple[Any, Any]] = {}
         if self._acted is not None:
-            obs, output = self._acted
+            obs, output = self._acted[0], by_env(self._acted[1])
             acted = {env_id: (row, output[env_id]) for env_id, row in zip(obs.env_ids, obs.rows, strict=True)}
         return {
             env_id: (*acted.get(env_id, (None, None)), int(self._steps[env_id]), float(self._seconds[env_id]))
@@ -179,6 +206,7 @@ class Rollout:
 
         What other callers did to the envs since the last round is reported to the listeners first.
         """
+        self._choose_blocks()
         if self._blocks.version != self._version:
             self._look()
         return {
@@ -203,7 +231,6 @@ class Rollout:
             raise ValueError(f"the state is of {len(state['steps'])} envs, but there are {len(self._steps)}")
         self._ready = self._last = self._acted = None
         self._forget_actions()
-        self._forget_returned()
         problems = [
             problem
             for listener, own in zip(self._listeners, state["listeners"], strict=True)
@@ -211,16 +238,15 @@ class Rollout:
         ]
         self._steps[:], self._seconds[:] = state["steps"], state["seconds"]
         self._episodes[:] = state["episodes"]
-        every = list(range(len(self._steps)))
-        restarted = set(state["unanswered"])
-        if isinstance(self._env, DictBlocks) and hasattr(type(self._env), "load_state_dict"):
-            is_other = (self._env.episodes_of(every) != self._episodes) & (self._steps > 0)
-            restarted.update(np.flatnonzero(is_other).tolist())
-        else:
-            restarted.update(every)
+        restarted = {*state["unanswered"], *self._every}
+        if isinstance(self._env, DictBlocks):
+            is_other = (self._env.episodes_of(self._every) != self._episodes) & (self._steps > 0)
+            restarted = {*state["unanswered"], *np.flatnonzero(is_other).tolist()}
         for env_id in sorted(restarted):
             self._restarted(env_id)
+        self._choose_blocks()
         self._version = self._blocks.version
+        self._moves[:] = self._blocks.moves
         return problems
 
     def run(self, quota: Quota, policy_kwargs: Mapping[str, Any], before_act: Callable[[], None] | None = None) -> None:
@@ -234,10 +260,17 @@ class Rollout:
             RuntimeError: no env is ready that the quota could step.
             FloatingPointError: an env or the policy returned NaN.
         """
-        self._blocks = blocks_of(self._env)  # a method may have been replaced since
-        self._is_first_look = True
+        self._choose_blocks()
+        self._foreign.is_first_look = True
         while not quota.is_filled():
             self._round(quota, policy_kwargs, before_act)
+
+    def _choose_blocks(self) -> None:
+        """Step the env manager itself in blocks, unless its documented methods are overridden; which may change."""
+        blocks = self._env if is_in_blocks(self._env) else self._foreign
+        if blocks is not self._blocks:
+            self._moves += blocks.moves - self._blocks.moves
+            self._blocks = blocks
 
     def _forget_actions(self) -> None:
         """Drop the actions without an answer: record none."""
@@ -247,7 +280,6 @@ class Rollout:
     def _interrupt(self) -> None:
         """The next observations may not follow the last step that was recorded."""
         self._ready = self._last = None
-        self._forget_returned()
         for listener in self._listeners:
             listener.on_interrupt()
 
@@ -262,18 +294,19 @@ class Rollout:
             return
         if before_act is not None:
             before_act()
-        last = self._last
+        last, ids, episodes = self._last, ready.ids, ready.episodes
         if last is not None and last.node is ready.obs and last.env_ids == chosen:
             obs = last
         else:
             obs = self._observed(ready, chosen)
-        ids, episodes = ready.ids, ready.episodes
         if chosen is not ready.env_ids:
             ids = np.array(chosen)
             episodes = episodes[[ready.env_ids.index(env_id) for env_id in chosen]]
         self._episodes[ids] = episodes
         output, actions = self.actor.act(obs, kwargs)
         self._acted = obs, output
+        np.copyto(self._moves, self._blocks.moves)
+        self._moves[ids] += 1
         self._step(obs, output, actions, start)
         if chosen is not ready.env_ids:
             self._ready = None  # there are others
@@ -286,41 +319,21 @@ class Rollout:
                 self._restarted(env_id)  # its answer is lost
         version = self._blocks.version
         if version != self._version:
-            self._check_continuity(ready)
-        self._ready, self._version, self._is_first_look = ready, version, False
+            self._note_moves()
+        self._ready, self._version = ready, version
         return ready
 
-    def _check_continuity(self, ready: Ready) -> None:
-        """Report to listeners if an env in mid-episode was reset, or shows another observation than it returned."""
-        rows: list[Any] | None = None
-        for row, env_id in enumerate(ready.env_ids):
-            if not self._steps[env_id]:
-                continue
-            if ready.episodes[row] != self._episodes[env_id]:
+    def _note_moves(self) -> None:
+        """Report to listeners which envs in mid-episode were reset, or stepped, by other callers."""
+        moves, episodes = self._blocks.moves, self._blocks.episodes_of(self._every)
+        is_reset = episodes != self._episodes
+        for env_id in np.flatnonzero((is_reset | (moves != self._moves)) & (self._steps > 0)).tolist():
+            if is_reset[env_id]:
                 self._restarted(env_id)
-                continue
-            returned = self._returned_by(env_id)
-            if returned is None:
-                continue
-            rows = node_rows(ready.obs) if rows is None else rows
-            if is_same(returned, rows[row]):
-                continue
-            if self._is_first_look and not isinstance(self._env, DictBlocks):  # it cannot tell
-                self._restarted(env_id)
-                continue
-            for listener in self._listeners:
-                listener.on_gap(env_id)
-            self._shown[env_id] = rows[row]
-
-    def _returned_by(self, env_id: int) -> Any:
-        """What an env in mid-episode returned last, or showed after a gap; None if that is not known."""
-        if env_id in self._shown:
-            return self._shown[env_id]
-        last = self._last
-        if last is not None and env_id in last.env_ids:
-            return last.rows[last.env_ids.index(env_id)]
-        number, row = self._place[env_id].tolist()
-        return self._returned[number].rows[row] if number in self._returned else None
+            else:
+                for listener in self._listeners:
+                    listener.on_gap(env_id)
+        self._moves[:] = moves
 
     def _observed(self, ready: Ready, env_ids: list[int]) -> Batch:
         """What these of the envs that are ready show."""
@@ -329,7 +342,7 @@ class Rollout:
         else:
             index = np.array([ready.env_ids.index(env_id) for env_id in env_ids])
             obs = Batch(env_ids, map_node(lambda column: column.take(index).compact(), ready.obs))
-        if obs.node is not self._checked:
+        if may_hold_nan(obs.node):
             obs.refuse_nan("the observation")
         return obs
 
@@ -346,22 +359,20 @@ class Rollout:
             if not self._step(None, {}, [], start):
                 self._forget_actions()  # another caller has reset these envs
             return
-        wait_another = getattr(self._env, "wait_another", None)
-        if wait_another is None or not wait_another():
+        if not self._blocks.wait_another():
             raise RuntimeError(
                 "no env is ready to step: the env manager is closed, or its envs have used up their episodes "
                 f"(env.manager.episode_num); its state: closed={getattr(self._env, 'closed', '?')}, "
                 f"done={getattr(self._env, 'done', '?')}"
             )
 
-    def _step(self, obs: Batch | None, output: Mapping[int, Any], actions: Sequence[Any], start: float) -> bool:
+    def _step(self, obs: Batch | None, output: PolicyOutput, actions: Sequence[Any], start: float) -> bool:
         """Step these envs and record what has been answered; return whether anything has."""
         try:
-            before = self._version
-            step: BlockStep = self._blocks.step_block(actions, [] if obs is None else obs.env_ids)
-            self._version, self._ready = self._blocks.version, step.ready
-            # A manager counts its step once: another version tells of somebody else within the step.
-            if (type(before) is not int or self._version != before + 1) and self._has_reset(step):
+            blocks, before = self._blocks, self._version
+            step: BlockStep = blocks.step_block(actions, [] if obs is None else obs.env_ids)
+            self._version, self._ready = blocks.version, step.ready
+            if self._version != before + 1:  # somebody else was at the envs within the step
                 self._version = None
             answered = len(step.env_ids)
             self._take_in(step, obs, output, start)
@@ -370,7 +381,7 @@ class Rollout:
             raise
         return answered > 0
 
-    def _take_in(self, step: BlockStep, obs: Batch | None, output: Mapping[int, Any], start: float) -> None:
+    def _take_in(self, step: BlockStep, obs: Batch | None, output: PolicyOutput, start: float) -> None:
         if obs is None or self._pending or self._stale or step.env_ids != obs.env_ids:
             if obs is not None:
                 self._pending.update(dict.fromkeys(obs.env_ids, (obs, output)))
@@ -388,7 +399,7 @@ class Rollout:
         steps = Steps(step, obs, output, next_obs)
         if may_hold_nan(step.reward):
             steps.rewards.refuse_nan("the reward")
-        self._remember(step, next_obs)
+        self._last = next_obs
         for on_steps in self._of_steps:
             on_steps(steps)
         seconds = (perf_counter() - start) / len(step.env_ids)
@@ -401,37 +412,10 @@ class Rollout:
         if step.any_ends:
             self._finish(step)
 
-    def _remember(self, step: BlockStep, next_obs: Batch) -> None:
-        last = self._last
-        if last is not None and last.env_ids != step.env_ids:
-            self._put_aside(last)
-        for env_id in [env_id for env_id in self._shown if env_id in step.env_ids]:
-            del self._shown[env_id]
-        self._last, self._checked = next_obs, next_obs.node
-
-    def _put_aside(self, returned: Batch) -> None:
-        self._returns += 1
-        self._returned[self._returns] = returned
-        self._place[returned.env_ids, 0] = self._returns
-        self._place[returned.env_ids, 1] = np.arange(len(returned.env_ids))
-        if len(self._returned) > 2 * len(self._every):
-            known = set(self._place[:, 0].tolist())
-            self._returned = {number: batch for number, batch in self._returned.items() if number in known}
-
-    def _forget_returned(self) -> None:
-        self._returned.clear()
-        self._shown.clear()
-
-    def _has_reset(self, step: BlockStep) -> bool:
-        """Whether an env was reset within its step, besides those whose episode has ended."""
-        ready = step.ready
-        episodes = ready.episodes if ready is not None else self._blocks.episodes_of(step.env_ids)
-        return bool(((episodes != self._episodes[step.ids]) & ~step.ends).any())
-
     def _finish(self, step: BlockStep) -> None:
-        rows = np.flatnonzero(step.ends)
+        rows = step.ends.nonzero()[0]
         ids = step.ids[rows]
-        ended = Ended(step, rows, self._steps[ids].tolist(), self._seconds[ids].tolist())
+        ended = Ended(step, rows, self._steps[ids], self._seconds[ids])
         for on_ends in self._of_ends:
             on_ends(ended)
         self.actor.reset(ended.env_ids)
@@ -454,7 +438,7 @@ class Rollout:
                 self._forget(env_id)
         return step.of_rows(asked)
 
-    def _answered(self, env_ids: list[int]) -> tuple[Batch, Mapping[int, Any]]:
+    def _answered(self, env_ids: list[int]) -> tuple[Batch, PolicyOutput]:
         """The observations and outputs of the envs that answered, from the time when they were acted on."""
         asked = [self._pending.pop(env_id) for env_id in env_ids]
         if not asked:
@@ -464,7 +448,8 @@ class Rollout:
             return first.of_envs(env_ids), output
         sources = list(zip(env_ids, asked, strict=True))
         items = [obs.rows[obs.env_ids.index(env_id)] for env_id, (obs, _) in sources]
-        return Batch.copied(env_ids, items), {env_id: outputs[env_id] for env_id, (_, outputs) in sources}
+        outputs = {id(output): by_env(output) for _, output in asked}
+        return Batch.copied(env_ids, items), {env_id: outputs[id(output)][env_id] for env_id, (_, output) in sources}
 
     def _without_abnormal(self, step: BlockStep, broken: Sequence[int]) -> BlockStep:
         """Restart the envs whose step is abnormal; return the steps of the others."""

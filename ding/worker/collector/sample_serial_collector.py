@@ -48,8 +48,6 @@ class SampleSerialCollector(SerialCollector):
         instance_name: name in the logs and tags.
     """
 
-    _awaits_samples = True
-
     def _read_policy(self) -> None:
         policy = self._policy
         self._policy_cfg = policy.get_attribute("cfg")
@@ -71,7 +69,7 @@ class SampleSerialCollector(SerialCollector):
             self._traj_len,
             share_next_obs=not self._deepcopy_obs,
             with_env_id=takes_env_id(policy),
-            keeps_events=True,
+            episodes=self._statistics,
         )
         make_actor = StateActor if takes_state(policy) else SoloActor
         self._actor = make_actor(policy, self._transform_obs)
@@ -113,7 +111,6 @@ class SampleSerialCollector(SerialCollector):
         self._rollout.actor = SoloActor(self._policy, self._transform_obs) if random_collect else self._actor
         self._rollout.run(SampleQuota([self._cutter], n_sample), policy_kwargs or {})
         samples, steps = self._cutter.take()
-        self._statistics.note_pieces(self._cutter.take_events())
         self._count(steps, len(samples))
         if record_random_collect:
             self._output_log(train_iter)
@@ -122,7 +119,7 @@ class SampleSerialCollector(SerialCollector):
         if self._on_policy:
             # Fragments of this policy version must not be finished by the next one.
             self._cutter.clear()
-        return part_of(samples, 0, n_sample) if drop_extra else samples
+        return part_of(samples, 0, n_sample) if drop_extra and len(samples) > n_sample else samples
 
     def _log_keys(self) -> Sequence[str]:
         return _LOGGED

@@ -72,7 +72,6 @@ class SerialCollector(SerialWorker, ISerialCollector):
     )
     _needs_policy = True  # at construction
     _players: int | None = None  # number of players; None if infos are not by player
-    _awaits_samples = False  # whether the statistics are told of the samples of each episode
     _is_prepared = False
 
     _rollout: Rollout
@@ -164,8 +163,9 @@ class SerialCollector(SerialWorker, ISerialCollector):
         self._read_policy()
         uncounted = self._uncounted_steps() if self._is_prepared else 0
         if not self._is_prepared or self._statistics.players != self._players:
-            self._statistics = EpisodeStatistics(self._players, self._awaits_samples)
-        self._statistics.forget_pieces()
+            self._statistics = EpisodeStatistics(self._players, self._env_num)
+        elif begins_episodes:
+            self._statistics.begin_episodes(self._env_num)
         actor, listeners = self._plugs(begins_episodes or not self._is_prepared)
         # The statistics come first: an episode that they refuse ends for no listener.
         listeners = [self._statistics, *listeners]
@@ -175,7 +175,6 @@ class SerialCollector(SerialWorker, ISerialCollector):
             self._rollout.replace(actor, listeners)
             return
         self._is_prepared = True
-        self._statistics.train_samples.clear()
         self._rollout = Rollout(self._env, actor, listeners, info=self._logger.info)
 
     @abstractmethod
@@ -244,17 +243,17 @@ class SerialCollector(SerialWorker, ISerialCollector):
     @property
     def _env_info(self) -> dict[int, dict[str, Any]]:
         """Seconds, steps and train samples of the running episode of each env."""
-        running, samples = self._rollout.under_way(), self._statistics.train_samples
+        running = self._rollout.under_way()
         infos = {}
         for env_id in range(self._env_num):
             _, _, steps, seconds = running.get(env_id, (None, None, 0, 0.0))
-            infos[env_id] = {"time": seconds, "step": steps, "train_sample": samples[env_id]}
+            infos[env_id] = {"time": seconds, "step": steps, "train_sample": self._statistics.train_samples(env_id)}
         return infos
 
     @property
     def _episode_info(self) -> list[dict[str, Any]]:
         """The latest episodes that have ended since the last output."""
-        return list(self._statistics.latest)
+        return self._statistics.latest
 
     def _reset_stat(self, env_id: int) -> None:
         """Drop the unfinished data of this env."""

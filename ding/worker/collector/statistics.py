@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from ding.utils.data.samples import IntArray
 from ding.utils.object_state import attributes_state, load_attributes_state
 from ding.worker.collector.batch import Ended, Steps, entry_of
 from ding.worker.collector.rollout import Listener
+
+FloatArray = npt.NDArray[np.float64]
 
 
 def per(amount: float, of: float) -> float:
@@ -43,16 +46,6 @@ def episode_return(info: Any, env_id: int) -> float:
         return value
     return float(torch.mean(value.float()) if isinstance(value, torch.Tensor) else np.mean(value))
 
-
-def _returns(ended: Ended) -> list[float]:
-    values = ended.column("eval_episode_return")
-    if values is not None:
-        return values
-    return [episode_return(info, env_id) for env_id, info in zip(ended.env_ids, ended.infos, strict=True)]
-
-
-# What happens to an env: a piece of its trajectory becomes samples, its episode ends, or is void.
-PIECE, ENDED, VOID = "piece", "ended", "void"
 
 MAX_EPISODE_STEPS = 1_000_000  # of an evaluation, unless the config says otherwise
 
@@ -96,8 +89,8 @@ class StepLimit(Listener):
         )
 
 
-# Episodes that are remembered one by one.
-_LATEST = 100
+# Episodes that are remembered one by one, and rounds with ends that are summed up together.
+_LATEST, _MANY = 100, 256
 
 STATISTICS = ("mean", "std", "max", "min")
 
@@ -105,8 +98,8 @@ STATISTICS = ("mean", "std", "max", "min")
 class ReturnSummary:
     """Mean, standard deviation, maximum and minimum of a stream of returns, in constant memory.
 
-    The variance is updated as in Welford, "Note on a method for calculating corrected sums of squares and products"
-    (1962).
+    The variances of parts are combined as in Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for
+    computing sample variances" (1979).
     """
 
     def __init__(self) -> None:
@@ -116,14 +109,14 @@ class ReturnSummary:
         self._max = -math.inf
         self._min = math.inf
 
-    def add(self, values: Iterable[float]) -> None:
-        for value in values:
-            self.count += 1
-            delta = value - self._mean
-            self._mean += delta / self.count
-            self._squares += delta * (value - self._mean)
-            self._max = max(self._max, value)
-            self._min = min(self._min, value)
+    def add(self, values: FloatArray) -> None:
+        """Add returns [n >= 1]."""
+        mean = float(values.mean())
+        delta, total = mean - self._mean, self.count + len(values)
+        self._squares += float(np.square(values - mean).sum()) + delta**2 * self.count * len(values) / total
+        self._mean += delta * len(values) / total
+        self.count = total
+        self._max, self._min = max(self._max, float(values.max())), min(self._min, float(values.min()))
 
     def scalars(self, name: str) -> dict[str, float]:
         """`{name_mean, name_std, name_max, name_min}`; the deviation is that of the population."""
@@ -136,26 +129,44 @@ class EpisodeStatistics(Listener):
 
     Args:
         players: number of players, each with an info of its own; None where the info is that of the only one.
-        awaits_samples: the number of samples of each episode comes later, by `note_pieces`.
 
     Attributes:
         players: as given.
         reward_names: the names of the returns in the summary: `reward`, or `reward0`, `reward1`, ...
-        train_samples: `{env_id: number}` of samples made of the episodes under way.
-        latest: the latest of the episodes in the summary: reward (of each player), time, step, train_sample.
-        finished: number of episodes that ended since the last `take_finished`.
-        seconds: their total duration.
+        running: an array [env_num], the number of the episode that each env is in. No two episodes have the same.
+        finished, seconds: number and total duration of the episodes that ended since the last `take_finished`, and are
+            summed up.
     """
 
-    def __init__(self, players: int | None = None, awaits_samples: bool = False) -> None:
+    def __init__(self, players: int | None = None, env_num: int = 0) -> None:
         self.players = players
-        self._awaits_samples = awaits_samples
-        self._awaiting: defaultdict[int, deque[dict[str, Any]]] = defaultdict(deque)
         self.reward_names = ("reward",) if players is None else tuple(f"reward{player}" for player in range(players))
-        self.train_samples: Counter[int] = Counter()
         self.finished = 0
         self.seconds = 0.0
+        # Of each episode from `_first` on: the samples made of it so far, and whether it has ended.
+        self._first = self._next = 0
+        self._made: IntArray = np.zeros(0, np.int64)
+        self._is_over = np.zeros(0, np.bool_)
+        # Of the episodes that have ended: `running`, the returns [P, players], steps and seconds; by round, and the
+        # latest of those that are summed up.
+        self._recent: list[tuple[Any, ...]] = []
+        self._latest: list[Any] = []
+        self.begin_episodes(env_num)
         self.clear_summary()
+
+    def begin_episodes(self, env_num: int) -> None:
+        """All envs begin episodes; those that were under way do not count."""
+        self.running: IntArray = np.zeros(env_num, np.int64)
+        self._begin(np.arange(env_num))
+
+    def _begin(self, ids: IntArray) -> None:
+        self.running[ids] = np.arange(self._next, self._next + len(ids))
+        self._next += len(ids)
+        missing = self._next - self._first - len(self._made)
+        if missing > 0:
+            more = missing + len(self._made)
+            self._made = np.append(self._made, np.zeros(more, np.int64))
+            self._is_over = np.append(self._is_over, np.zeros(more, np.bool_))
 
     def state_dict(self) -> dict[str, Any]:
         return attributes_state(self)
@@ -165,58 +176,99 @@ class EpisodeStatistics(Listener):
         return []
 
     def on_ends(self, ended: Ended) -> None:
-        env_ids, players = ended.env_ids, self.players
-        if players is None:
-            returns = [_returns(ended)]
+        if self.players is None:
+            values: Any = ended.column("eval_episode_return")
+            if values is None:
+                values = [episode_return(info, env_id) for env_id, info in zip(ended.env_ids, ended.infos, strict=True)]
+            returns = np.array(values, np.float64)[:, None]
         else:  # all are read before any is noted: an info that lacks its return leaves the summary whole
-            rows = list(zip(env_ids, ended.infos, strict=True))
-            returns = [[episode_return(entry_of(info, p), env_id) for env_id, info in rows] for p in range(players)]
-        for summary, values in zip(self._returns, returns, strict=True):
-            summary.add(values)
-        lengths, seconds = ended.lengths, ended.seconds
-        for env_id, length, cost, *values in zip(env_ids, lengths, seconds, *returns, strict=True):
-            entry = dict(zip(self.reward_names, values, strict=True))
-            entry.update(time=cost, step=length, train_sample=0)
-            self.latest.append(entry)
-            if self._awaits_samples:
-                self._awaiting[env_id].append(entry)
-        self._steps += sum(lengths)
-        self._seconds += sum(seconds)
-        self.finished += len(env_ids)
-        self.seconds += sum(seconds)
+            rows = list(zip(ended.env_ids, ended.infos, strict=True))
+            players = range(self.players)
+            returns = np.array([[episode_return(entry_of(info, p), env_id) for p in players] for env_id, info in rows])
+        ids = ended.ids
+        self._recent.append((self.running[ids], returns, ended.steps, ended.seconds))
+        self._begin(ids)
+        if len(self._recent) >= _MANY:
+            self._sum_up()
 
-    def note_pieces(self, events: Iterable[tuple[int, str, int]]) -> None:
-        """Count the samples that were made of pieces, by their episodes; see `TrajectoryCutter.take_events`."""
-        for env_id, what, number in events:
-            if what == PIECE:
-                self.train_samples[env_id] += number
-                continue
-            total = self.train_samples.pop(env_id, 0)
-            if what == ENDED:
-                self._samples += total
-                self._awaiting[env_id].popleft()["train_sample"] = total
+    def on_abnormal(self, env_id: int) -> None:
+        self._begin(np.array([env_id]))
 
-    def forget_pieces(self) -> None:
-        """The samples of the episodes that await theirs are lost."""
-        self._awaiting.clear()
+    on_restart = on_abnormal
+
+    def count_samples(self, numbers: IntArray, samples: IntArray) -> None:
+        """Count the samples [n] that were made of parts of the episodes `numbers` [n], which may have ended."""
+        self._sum_up()
+        places = numbers - self._first
+        if len(places) and places.min() < 0:  # episodes that were void already at the last log
+            known = places >= 0
+            places, samples = places[known], samples[known]
+        np.add.at(self._made, places, samples)
+        self._samples += int(samples[self._is_over[places]].sum())
+
+    def train_samples(self, env_id: int) -> int:
+        """The samples that were made of the running episode of an env."""
+        return int(self._made[self.running[env_id] - self._first])
 
     def take_finished(self) -> tuple[int, float]:
         """Number and total duration (seconds) of the episodes that ended since the last call."""
+        self._sum_up()
         taken = self.finished, self.seconds
         self.finished, self.seconds = 0, 0.0
         return taken
 
     def clear_summary(self) -> None:
         """Begin a new summary."""
+        self._sum_up()
         self._returns = tuple(ReturnSummary() for _ in self.reward_names)
-        self.latest: deque[dict[str, Any]] = deque(maxlen=_LATEST)
-        self._steps = 0
-        self._samples = 0
+        self._latest = []
+        self._steps = self._samples = 0
         self._seconds = 0.0
+        self._forget(self.running)
+
+    def _forget(self, kept: IntArray) -> None:
+        """Forget the samples of episodes before all of `kept`."""
+        gone = int(kept.min(initial=self._next)) - self._first
+        self._first += gone
+        self._made, self._is_over = self._made[gone:].copy(), self._is_over[gone:].copy()
+
+    def _sum_up(self) -> None:
+        """Add the recent episodes to the summary."""
+        if not self._recent:
+            return
+        episodes = list(map(np.concatenate, zip(*self._recent, strict=True)))
+        self._recent = []
+        numbers, returns, steps, seconds = episodes
+        for summary, values in zip(self._returns, returns.T, strict=True):
+            summary.add(values)
+        places, total_s = numbers - self._first, float(seconds.sum())
+        self._is_over[places] = True
+        self._samples += int(self._made[places].sum())
+        self._steps += int(steps.sum())
+        self._seconds += total_s
+        self.finished += len(numbers)
+        self.seconds += total_s
+        known = [self._latest, episodes] if self._latest else [episodes]
+        self._latest = [np.concatenate(parts)[-_LATEST:] for parts in zip(*known, strict=True)]
+        self._forget(np.append(self.running, self._latest[0]))
+
+    @property
+    def latest(self) -> list[dict[str, Any]]:
+        """The latest of the episodes in the summary: reward (of each player), time, step, train_sample."""
+        self._sum_up()
+        if not self._latest:
+            return []
+        numbers, *fields = self._latest
+        made = self._made[numbers - self._first]
+        return [
+            {**dict(zip(self.reward_names, values, strict=True)), "time": time, "step": step, "train_sample": samples}
+            for values, step, time, samples in zip(*(part.tolist() for part in (*fields, made)), strict=True)
+        ]
 
     @property
     def summary_count(self) -> int:
         """Episodes in the summary."""
+        self._sum_up()
         return self._returns[0].count
 
     def summary(self) -> dict[str, float]:

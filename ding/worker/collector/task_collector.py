@@ -1,12 +1,12 @@
-"""Base of the parallel collectors of this package: envs, weights, and the data and reports that they send."""
+"""Base of the collectors of tasks: envs, policies and their weights, and the data and reports that they send."""
 
 from __future__ import annotations
 
 import copy
-from abc import abstractmethod
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from time import perf_counter, time
+from time import monotonic, perf_counter, time
 from typing import Any
 
 from easydict import EasyDict
@@ -25,12 +25,15 @@ from ding.utils.config_helper import (
     number,
 )
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
-from ding.worker.collector.policy_watch import PolicyWatch
 from ding.worker.collector.quota import warn_short_fragments
 from ding.worker.collector.rollout import Listener
 from ding.worker.collector.sample_sender import SampleSender, check_compressor
 from ding.worker.collector.statistics import MAX_EPISODE_STEPS, StepLimit, TaskEpisodes, episode_return
-from ding.worker.collector.trajectory import INF
+from ding.worker.collector.trajectory import INF, TrajectoryCutter
+
+State = dict[str, Any]
+# Between two looks for the first weights: there is nothing to do without them.
+_FIRST_LOOK_S = 0.05
 
 
 def _compressor_of_samples(value: Any) -> str | None:
@@ -53,14 +56,93 @@ def trajectory_length(policy: Any) -> float:
     return n_sample  # type: ignore[no-any-return]
 
 
+class PolicyWatch:
+    """Looks for weights every `interval_s` seconds.
+
+    Args:
+        fetch: returns the newest weights, None where they are those it returned last; raises `FileNotFoundError`
+            while there are none.
+    """
+
+    def __init__(self, fetch: Callable[[], State | None], interval_s: float) -> None:
+        self._fetch = fetch
+        self._interval_s = interval_s
+        self._newest: State | None = None
+        self._error: Exception | None = None
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def first(self, timeout_s: float) -> State | None:
+        """Wait for the first weights; None when closed.
+
+        Raises:
+            TimeoutError: there are none in time.
+        """
+        deadline = monotonic() + timeout_s
+        while not self._closed.is_set():
+            reason = "there is nothing new"
+            try:
+                state = self._fetch()
+            except FileNotFoundError as e:
+                state, reason = None, str(e)
+            if state is not None:
+                return state
+            if monotonic() > deadline:
+                raise TimeoutError(f"no weights have come within {timeout_s:g} s: {reason}")
+            self._closed.wait(_FIRST_LOOK_S)
+        return None
+
+    def start(self) -> None:
+        """Begin to look for newer weights, in a thread."""
+        with self._lock:
+            if not self._closed.is_set() and self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="update_policy", daemon=True)
+                self._thread.start()
+
+    def _watch(self) -> None:
+        while not self._closed.wait(self._interval_s):
+            try:
+                state = self._fetch()
+            except FileNotFoundError:
+                continue  # the learner has ended and its weights have gone: those we have are the newest
+            except Exception as e:
+                with self._lock:
+                    self._error = e
+                return
+            if state is not None:
+                with self._lock:
+                    self._newest = state
+
+    def take(self) -> State | None:
+        """The newest weights that have come since the last call.
+
+        Raises:
+            Exception: what went wrong when they were fetched.
+        """
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            state, self._newest = self._newest, None
+        return state
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """End the wait for the first weights, and the thread. Idempotent."""
+        self._closed.set()
+        with self._lock:
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout_s)
+
+
 class TaskCollector(BaseParallelCollector):
     """Base of collectors that send samples in chunks (see `SampleSender`) and infos when episodes have ended.
 
     The info with `collector_done` is the last thing that is sent. New weights are taken up between two rounds; an
     evaluator keeps those it began with.
 
-    A subclass defines the actor: `_make_policy`, `_read_policy`, `_policy_inference` and `_reset_policy`; what is
-    recorded: `_recorder`; and which weights there are: `_paths`, `_load` and `_train_iter`.
+    There is one policy, or, if `_by_player` is true, one for each player: `policy` and the entries of the config about
+    policies are then lists. A subclass defines how the policies act, `_policy_inference`.
     """
 
     settings = Settings(
@@ -89,6 +171,9 @@ class TaskCollector(BaseParallelCollector):
     )
     # The return of an episode, of the info of its last step and the env's id.
     _return_of: Callable[[Any, int], float] = staticmethod(episode_return)
+    _trajectory_length: Callable[[Any], float] = staticmethod(trajectory_length)
+    _by_player = False
+    _learning: Sequence[bool] = (True,)  # of each policy, whether it learns
 
     def __init__(self, cfg: EasyDict) -> None:
         cfg = EasyDict({**TaskCollector.config, **self.config, **cfg})
@@ -98,13 +183,17 @@ class TaskCollector(BaseParallelCollector):
         self._sender: SampleSender | None = None
         self._start_s: float | None = None
         self._has_told_end = False
+        self._policy_paths = self._of_policies(cfg.get("policy_update_path"))
+        self._policy_iters = [0] * len(self._policy_paths)
+        self._cutters: dict[int, TrajectoryCutter] = {}  # of the policies that learn
         self._watches = {
-            path: PolicyWatch(partial(self._fetch, path), cfg.update_policy_second) for path in self._paths()
+            path: PolicyWatch(partial(self._fetch, path), cfg.update_policy_second) for path in self._watched()
         }
         self._forward_kwargs = {} if cfg.eval_flag else dict(cfg.get("collect_setting") or {})
         try:
             self.env_manager = self._make_env_manager()
-            self.policy = self._make_policy()
+            policies = [self._mode_of(policy_cfg) for policy_cfg in self._of_policies(cfg.policy)]
+            self.policy = policies if self._by_player else policies[0]
         except BaseException:
             self.close()
             raise
@@ -125,9 +214,9 @@ class TaskCollector(BaseParallelCollector):
             manager.seed(int(seed))
         return manager
 
-    @abstractmethod
-    def _make_policy(self) -> Any:
-        """What `policy` is set to at first."""
+    def _of_policies(self, value: Any) -> list[Any]:
+        """What `value`, such as `policy`, holds for each policy."""
+        return list(value) if self._by_player else [value]
 
     def _mode_of(self, policy_cfg: EasyDict) -> Any:
         """The mode of a policy for what this collector does."""
@@ -136,20 +225,10 @@ class TaskCollector(BaseParallelCollector):
 
         return getattr(create_policy(policy_cfg, enable_field=[field]), f"{field}_mode")
 
-    @abstractmethod
     def _read_policy(self, policy: Any) -> None:
-        """Take from `policy` what collecting needs to know."""
-
-    @property
-    def policy(self) -> Any:
-        """The mode of the policy that acts, or a list of them."""
-        return self._policy
-
-    @policy.setter
-    def policy(self, _policy: Any) -> None:
         if not self._eval_flag:
-            self._read_policy(_policy)
-        self._policy = _policy
+            policies = zip(self._of_policies(policy), self._learning, strict=True)
+            self._traj_lens = [self._trajectory_length(policy) if learns else None for policy, learns in policies]
 
     @property
     def env_manager(self) -> Any:
@@ -165,29 +244,30 @@ class TaskCollector(BaseParallelCollector):
         self._env_num = _env_manager.env_num
         self._predefined_episode_count = self._env_num * _env_manager._episode_num
 
-    @abstractmethod
-    def _paths(self) -> Mapping[Any, bool]:
+    def _watched(self) -> dict[Any, bool]:
         """Where the weights are, and whether newer ones are looked for while this collector plays."""
-
-    @abstractmethod
-    def _load(self, path: Any, state: dict[str, Any]) -> None:
-        """Take up the weights of `path`, between two rounds."""
-
-    @property
-    @abstractmethod
-    def _train_iter(self) -> int:
-        """The iteration of the weights that act."""
+        watched: dict[Any, bool] = {}
+        for path, learns in zip(self._policy_paths, self._learning, strict=True):
+            watched[path] = watched.get(path, False) or (learns and not self._eval_flag)
+        return watched
 
     def _fetch(self, path: Any) -> dict[str, Any] | None:
         return self.get_policy_update_info(path)
 
-    def _load_into(self, policy: Any, state: Mapping[str, Any], name: str = "") -> int:
-        """Load weights; returns their iteration."""
-        state = dict(state)
-        iteration = int(state.pop("iter"))
-        policy.load_state_dict(state)
-        self.debug(f"{name}acts with the weights of iteration {iteration}")
-        return iteration
+    def _load(self, path: Any, state: State) -> None:
+        """Take up the weights of `path`, between two rounds; policies that do not learn take up only their first."""
+        is_first = self._start_s is None
+        for player, policy in enumerate(self._of_policies(self._policy)):
+            if self._policy_paths[player] != path or not (is_first or self._learning[player]):
+                continue
+            weights = dict(state)
+            iteration = int(weights.pop("iter"))
+            policy.load_state_dict(weights)
+            self._policy_iters[player] = iteration
+            if player in self._cutters:
+                self._cutters[player].collect_iter = iteration
+            who = f"player {player} " if self._by_player else ""
+            self.debug(f"{who}acts with the weights of iteration {iteration}")
 
     def _update_policy(self) -> None:
         """Wait for the first weights.
@@ -201,7 +281,7 @@ class TaskCollector(BaseParallelCollector):
                 self._load(path, state)
 
     def _start_thread(self) -> None:
-        for path, is_watched in self._paths().items():
+        for path, is_watched in self._watched().items():
             if is_watched:
                 self._watches[path].start()
 
@@ -216,9 +296,14 @@ class TaskCollector(BaseParallelCollector):
             if state is not None:
                 self._load(path, state)
 
-    @abstractmethod
-    def _recorder(self, sender: SampleSender) -> Listener:
-        """What makes samples of the rollout, and adds them to `sender`."""
+    def _cutter(self, player: int, *args: Any, **kwargs: Any) -> TrajectoryCutter:
+        """The cutter of the trajectories of a policy, of the arguments of a `TrajectoryCutter`."""
+        return TrajectoryCutter(*args, **kwargs)
+
+    def _add(self, player: int, env_id: int, samples: list[Any]) -> None:
+        assert self._sender is not None
+        own = {"player": player, "policy_iter": list(self._policy_iters)} if self._by_player else {}
+        self._sender.add(samples, env_id, self._policy_iters[player], **own)
 
     def _listeners(self) -> Sequence[Listener]:
         if self._eval_flag:
@@ -231,13 +316,23 @@ class TaskCollector(BaseParallelCollector):
             self._cfg.chunk_size,
             self._cfg.flush_interval_s,
         )
-        return [self._recorder(self._sender), self._episodes]
+        for player, policy in enumerate(self._of_policies(self._policy)):
+            length = self._traj_lens[player]
+            if length is not None:
+                add = partial(self._add, player)
+                self._cutters[player] = self._cutter(player, policy, self._env_num, length, on_samples=add)
+                self._cutters[player].collect_iter = self._policy_iters[player]
+        return [*self._cutters.values(), self._episodes]
 
     def _play(self) -> None:
         self._start_s = perf_counter()
         super()._play()
         if not (self._has_told_end or self._stopping.is_set()):  # there was nothing to play
             self._tell()
+
+    def _reset_policy(self, env_ids: Sequence[int] | None) -> None:
+        for policy in self._of_policies(self._policy):
+            policy.reset(env_ids)
 
     def _env_step(self, actions: Any) -> Any:
         return self._env_manager.step(actions)
@@ -270,11 +365,12 @@ class TaskCollector(BaseParallelCollector):
     def get_finish_info(self) -> dict[str, Any]:
         """Counts of episodes and steps; zeros before the first."""
         duration = 0.0 if self._start_s is None else perf_counter() - self._start_s
+        learner = self._learning.index(True) if True in self._learning else 0
         info = {
             "eval_flag": self._eval_flag,
             "env_num": self._env_num,
             "duration": duration,
-            "train_iter": self._train_iter,
+            "train_iter": self._policy_iters[learner],
             "collector_done": self._has_told_end,
             "predefined_episode_count": self._predefined_episode_count,
             **self._episodes.summary(duration, self._sent),

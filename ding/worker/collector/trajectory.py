@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from ding.envs.env_manager.block import TERMINATED, TERMINATED_TOLD, TRUNCATED, TRUNCATED_TOLD, end_code
 from ding.torch_utils.data_helper import to_tensor
 from ding.utils.data.plain_columns import samples_of_state, samples_state
-from ding.utils.data.samples import SHARED_DTYPES, Column, IntArray, Kind, Node, columns_of, pack, whole_of
+from ding.utils.data.samples import (
+    SHARED_DTYPES,
+    Column,
+    IntArray,
+    Kind,
+    Node,
+    Samples,
+    columns_of,
+    map_node,
+    node_items,
+    pack,
+    whole_of,
+)
 from ding.utils.msgpack_helper import can_pack
-from ding.worker.collector.batch import Batch, Ended, Steps, as_tensor
+from ding.worker.collector.batch import Batch, StackedOutput, Steps, as_tensor, by_env
 from ding.worker.collector.rollout import Listener
-from ding.worker.collector.statistics import ENDED, PIECE, VOID
-from ding.worker.collector.trajectory_block import IN_COLUMN, TrajectoryBlock
+from ding.worker.collector.statistics import EpisodeStatistics
+from ding.worker.collector.trajectory_block import NOT_PLAIN, TrajectoryBlock
 
 INF = float("inf")
 
 # A policy that turns this many pieces in a row into no sample at all is taken to be broken.
 MAX_EMPTY_FLUSHES = 10_000
+
+_OBSERVATIONS = ("obs", "next_obs")
 
 
 class CachePool:
@@ -111,6 +126,96 @@ def _is_alike(a: Any, b: Any) -> bool:
     return bool(np.shape(a) == np.shape(b)) if not isinstance(a, torch.Tensor) else a.shape == np.shape(b)
 
 
+class TransitionLists:
+    """The transitions of each env that no piece was taken of, as a policy has put them together.
+
+    Args:
+        env_num: number of envs.
+        chained: whether the `next_obs` of a transition and the `obs` of the next one are one object.
+
+    Attributes:
+        lengths: an array [env_num], the number of transitions of the pieces under way.
+    """
+
+    def __init__(self, env_num: int, chained: bool) -> None:
+        self._chained = chained
+        self.lengths: IntArray = np.zeros(env_num, np.int64)
+        self._items: list[list[dict[str, Any]]] = [[] for _ in range(env_num)]
+        self._codes: list[list[int]] = [[] for _ in range(env_num)]  # what the infos tell of ends, see `end_code`
+        self._shown: list[Any] = [None] * env_num  # the observation that each env returned last, if it goes on
+
+    def last_obs(self, env_id: int, obs: Any) -> Any:
+        """The object that ended the last transition, if `obs` is what it showed; else `obs`."""
+        last = self._shown[env_id] if self._chained else None
+        return obs if last is None else last
+
+    def append(self, env_id: int, transition: dict[str, Any], code: int, shown: Any) -> None:
+        """Add a transition; `shown` is the observation that the env returned."""
+        self._items[env_id].append(transition)
+        self._codes[env_id].append(code)
+        self._shown[env_id] = shown
+        self.lengths[env_id] += 1
+
+    def take(self, env_id: int, has_ended: bool) -> list[Any]:
+        """The transitions of the piece under way, which ends; `Samples` where they are alike."""
+        piece = self.peek(env_id)
+        self._begin(env_id)
+        if has_ended:
+            self._shown[env_id] = None
+        return piece
+
+    def peek(self, env_id: int) -> list[Any]:
+        """Copies of the transitions of the piece under way."""
+        if not self._items[env_id]:
+            return []
+        items = [dict(transition) for transition in self._items[env_id]]
+        codes = self._codes[env_id]
+        if any(codes) and all("done" in item for item in items):
+            _note_end_flags(items, codes)
+        tensors: dict[int, Any] = {}  # of observations, by their id
+        for item in items:
+            for key, value in item.items():
+                if key in _OBSERVATIONS:
+                    if id(value) not in tensors:
+                        tensors[id(value)] = as_tensor(value)
+                    item[key] = tensors[id(value)]
+                else:
+                    item[key] = as_tensor(value)
+        packed = Samples.of(items)
+        copies: dict[int, Any] = {}
+        if packed is None or packed.columns is None:
+            return [{key: _copy(value, copies) for key, value in item.items()} for item in items]
+        columns = {key: map_node(lambda c: _with_copies(c, copies), node) for key, node in packed.columns.items()}
+        return Samples(columns, chained=self._chained)
+
+    def _begin(self, env_id: int) -> None:
+        self._items[env_id], self._codes[env_id] = [], []
+        self.lengths[env_id] = 0
+
+    def split(self, env_id: int) -> None:
+        """What this env shows next is not the observation that it returned last."""
+        self._shown[env_id] = None
+
+    def drop(self, env_id: int) -> None:
+        """Throw the piece under way of this env away."""
+        self._begin(env_id)
+        self._shown[env_id] = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The transitions in plain values; None where they are not."""
+        items = [samples_state(items) for items in self._items]
+        return {"items": items if can_pack(items) else None, "codes": [list(codes) for codes in self._codes]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        """Restore a state of `state_dict`; return why some transitions are lost, one sentence for each reason."""
+        if state["items"] is None:
+            return [NOT_PLAIN]
+        for env_id, (items, codes) in enumerate(zip(state["items"], state["codes"], strict=True)):
+            for item, code in zip(samples_of_state(items), codes, strict=True):
+                self.append(env_id, item, code, item.get("next_obs"))
+        return []
+
+
 class TrajectoryCutter(Listener):
     """Records each env's trajectory and cuts it into pieces, which the policy turns into train samples.
 
@@ -128,7 +233,7 @@ class TrajectoryCutter(Listener):
         on_samples: called with `(env_id, samples)` when a piece has become samples, which are kept nowhere then.
         make_samples: given `(env_id, transitions)`, makes what a piece adds to the data, instead of the policy; a piece
             is then a whole episode.
-        keeps_events: keep what `take_events` returns.
+        episodes: is told how many samples were made of each episode.
 
     Attributes:
         pieces: the samples that were not taken yet, piece by piece, or of several pieces at once.
@@ -146,7 +251,7 @@ class TrajectoryCutter(Listener):
         with_env_id: bool = False,
         on_samples: Callable[[int, list[Any]], None] | None = None,
         make_samples: Callable[[int, list[dict[str, Any]]], list[Any]] | None = None,
-        keeps_events: bool = False,
+        episodes: EpisodeStatistics | None = None,
     ) -> None:
         from ding.policy.modes import plain_output_keys, takes_pieces  # here: importing the workers loads no policies
 
@@ -154,13 +259,16 @@ class TrajectoryCutter(Listener):
         self._policy = policy
         self._env_num = env_num
         self._traj_len = traj_len
+        self._share_next_obs = share_next_obs
         self._with_env_id = with_env_id
         self._on_samples = on_samples
         self._make_samples = make_samples
-        self._keeps_events = keeps_events
+        self._is_by_piece = make_samples is not None or on_samples is not None
+        self._episodes = episodes
         self._block = TrajectoryBlock(env_num, share_next_obs)
-        self._events: list[tuple[int, str]] = []  # since the first of the closed pieces: those, and ends of episodes
-        self._noted: list[tuple[int, str, int]] = []  # the same before it, with the numbers of samples
+        self._lists: TransitionLists | None = None  # in place of the block, once the policy puts transitions together
+        # Of the closed pieces: their envs, and the numbers of their episodes.
+        self._closed: list[tuple[IntArray, IntArray]] = []
         self._empty_pieces = 0
         self.collect_iter = 0
         self.level_seeds: Any = None
@@ -170,11 +278,12 @@ class TrajectoryCutter(Listener):
 
     def under_way(self, env_id: int) -> TrajBuffer:
         """The transitions of this env that no piece was cut of yet, copies."""
-        return TrajBuffer(None, self._block.peek(env_id))
+        return TrajBuffer(None, (self._lists or self._block).peek(env_id))
 
     def has(self, number: int) -> bool:
         """Whether so many samples were made; makes those of pieces that wait if there may be enough of them."""
-        if self._block.closed_rows and self.count + self._block.closed_rows >= number:
+        closed_rows = self._block.closed_rows
+        if closed_rows and (self.count + closed_rows >= number or not self._may_wait()):
             self._make()
         return self.count >= number
 
@@ -189,14 +298,6 @@ class TrajectoryCutter(Listener):
         samples: Any = whole_of([piece for piece in taken if len(piece)])
         return samples, steps
 
-    def take_events(self) -> list[tuple[int, str, int]]:
-        """`(env_id, what it was, number of samples)` of the pieces that became samples since the last call, in order.
-
-        In between are, with 0 samples, the envs whose episode `ENDED` or was `VOID`.
-        """
-        noted, self._noted = self._noted, []
-        return noted
-
     def keep(self, number: int) -> None:
         """Throw away the pieces after the first `number`."""
         self.count -= sum(map(len, self.pieces[number:]))
@@ -205,13 +306,14 @@ class TrajectoryCutter(Listener):
     def clear(self) -> None:
         """Throw away the pieces under way."""
         self._block.clear()
+        self._lists = None
 
     def state_dict(self) -> dict[str, Any]:
         pieces = [samples_state(piece) for piece in self.pieces]
         return {
             "fragments": self._block.state_dict(),
-            "events": list(self._events),
-            "noted": list(self._noted),
+            "lists": None if self._lists is None else self._lists.state_dict(),
+            "closed": [list(arrays) for arrays in self._closed],
             "pieces": pieces if can_pack(pieces) else None,
             "steps": self.steps,
             "empty_pieces": self._empty_pieces,
@@ -219,13 +321,14 @@ class TrajectoryCutter(Listener):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
         problems = self._block.load_state_dict(state["fragments"])
+        self._lists = None
+        if state["lists"] is not None:
+            self._lists = TransitionLists(self._env_num, self._share_next_obs)
+            problems += self._lists.load_state_dict(state["lists"])
         if state["pieces"] is None:
             problems.append("samples that were not collected yet hold values that are not plain; they are dropped")
-        self._events = [(env_id, what) for env_id, what in state["events"]]
-        self._noted = [(env_id, what, number) for env_id, what, number in state["noted"]]
-        if not self._block.closed_rows:  # nothing waits, or it is lost
-            self._noted += [(env_id, what, 0) for env_id, what in self._events if what != PIECE]
-            self._events = []
+        closed = state["closed"] if self._block.closed_rows else []
+        self._closed = [(np.array(ids), np.array(numbers)) for ids, numbers in closed]
         self.pieces = [samples_of_state(piece) for piece in state["pieces"] or ()]
         self.count = sum(map(len, self.pieces))
         self.steps, self._empty_pieces = state["steps"], state["empty_pieces"]
@@ -234,51 +337,50 @@ class TrajectoryCutter(Listener):
     def on_steps(self, steps: Steps) -> None:
         ids, block = steps.ids, self._block
         output_keys = self._plain_output_keys(self._policy.process_transition)
-        if output_keys is None:
-            dicts, columns = self._ask(steps), {}
+        columns = None if output_keys is None else self._plain_columns(steps, output_keys)
+        if columns is None or self._lists is not None or (block.keys is not None and [*columns] != block.keys):
+            lengths = self._append_dicts(steps, columns)
         else:
-            dicts, columns = None, self._plain_columns(steps, output_keys)
+            block.record(ids, steps.obs.node, steps.next_obs.node, columns, steps.codes, self.collect_iter)
             self.steps += len(ids)
-        block.record(ids, steps.obs.node, steps.next_obs.node, columns, steps.codes, self.collect_iter, dicts)
+            lengths = block.lengths
         closes = steps.ends
         if self._traj_len < INF:
-            closes = closes | (block.lengths[ids] >= self._traj_len)
-        if closes.any():
+            closes = closes | (lengths[ids] >= self._traj_len)
+        if np.count_nonzero(closes):
             self._close(ids[closes], steps.ends[closes])
 
-    def on_ends(self, ended: Ended) -> None:
-        self._note(ended.env_ids, ENDED)
-
     def on_abnormal(self, env_id: int) -> None:
-        self._block.drop([env_id])
-        self._note([env_id], VOID)
+        self._drop(env_id)
 
     def on_gap(self, env_id: int) -> None:
-        if self._make_samples is None and self._block.lengths[env_id]:
-            self._block.split(env_id)
+        part = self._lists or self._block
+        part.split(env_id)
+        if self._make_samples is None and part.lengths[env_id]:
             self._close(np.array([env_id]), np.array([False]))
-        else:
-            self._block.split(env_id)
 
     def on_restart(self, env_id: int) -> None:
         if self._make_samples is not None:
-            self._block.drop([env_id])  # no episode
+            self._drop(env_id)  # no episode
         else:
             self.on_gap(env_id)
-        self._note([env_id], VOID)
 
     def on_interrupt(self) -> None:
         self.clear()  # a piece with a gap would make wrong samples; those made before are kept
 
-    def _note(self, env_ids: Sequence[int], what: str) -> None:
-        if self._block.closed_rows:
-            self._events += [(env_id, what) for env_id in env_ids]
-        elif self._keeps_events:
-            self._noted += [(env_id, what, 0) for env_id in env_ids]
+    def _drop(self, env_id: int) -> None:
+        self._block.drop([env_id])
+        if self._lists is not None:
+            self._lists.drop(env_id)
 
     def _plain_columns(self, steps: Steps, output_keys: Sequence[str]) -> dict[str, Node]:
         """What policy and env return of a round besides observations and ends."""
-        columns: dict[str, Node] = _output_columns(steps.output, steps.env_ids, output_keys)
+        output, env_ids = steps.output, steps.env_ids
+        stacked = output.columns if isinstance(output, StackedOutput) and output.env_ids == env_ids else {}
+        columns: dict[str, Node] = {key: _as_node(stacked.get(key)) for key in output_keys}
+        for key in [key for key, node in columns.items() if node is None]:
+            rows = by_env(output)
+            columns[key] = pack([to_tensor(rows[env_id][key], transform_scalar=False) for env_id in env_ids])
         columns["reward"] = steps.reward
         if self.level_seeds is not None:
             columns["seed"] = pack([self.level_seeds[env_id] for env_id in steps.env_ids])
@@ -286,66 +388,110 @@ class TrajectoryCutter(Listener):
         columns["done"] = Column(Kind.BOOL, dones) if isinstance(dones, np.ndarray) else pack(dones)
         return columns
 
-    def _ask(self, steps: Steps) -> list[dict[str, Any]]:
+    def _append_dicts(self, steps: Steps, columns: dict[str, Node] | None) -> IntArray:
+        """Record a round as dicts: of `columns`, or as the policy puts them together; return the lengths of pieces."""
+        if self._lists is None:
+            self._to_lists()
+        lists: Any = self._lists
+        given = {"obs": _Given(steps.obs), "next_obs": _Given(steps.next_obs)}
+        if columns is None:
+            timesteps = steps.timesteps()
+            pairs = list(zip(steps.obs.rows, [timestep.obs for timestep in timesteps], strict=True))
+            made = self._ask(steps, timesteps)
+        else:
+            pairs = list(zip(steps.obs.rows, steps.next_obs.rows, strict=True))
+            self.steps += len(pairs)
+            made = [
+                {"obs": obs, "next_obs": next_obs, **rest, "collect_iter": self.collect_iter}
+                for (obs, next_obs), rest in zip(pairs, node_items(columns), strict=True)
+            ]
+        changed = {key: batch.take_back() if batch.is_changed() else None for key, batch in given.items()}
+        for row, (env_id, transition, code) in enumerate(zip(steps.env_ids, made, steps.codes.tolist(), strict=True)):
+            for key, own in zip(_OBSERVATIONS, pairs[row], strict=True):
+                if transition.get(key) is not own:
+                    continue
+                known = changed[key]
+                if known is not None:
+                    transition[key] = known[row]
+                elif key == "obs":
+                    transition[key] = lists.last_obs(env_id, own)
+            lists.append(env_id, transition, code, pairs[row][1])
+        lengths: IntArray = lists.lengths
+        return lengths
+
+    def _to_lists(self) -> None:
+        """Go on with dicts: the policy has begun to put transitions together, or columns have other keys."""
+        if self._closed:
+            self._make()
+        lists = TransitionLists(self._env_num, self._share_next_obs)
+        for env_id in np.flatnonzero(self._block.lengths).tolist():
+            for transition in self._block.peek(env_id):
+                lists.append(env_id, transition, end_code(transition), transition.get("next_obs"))
+        self._block.clear()
+        self._lists = lists
+
+    def _ask(self, steps: Steps, timesteps: list[Any]) -> list[dict[str, Any]]:
         """The transitions that the policy makes of a round; it may change the observations it is given in place."""
         transitions = []
-        given = {"obs": _Given(steps.obs), "next_obs": _Given(steps.next_obs)}
-        timesteps, output, seeds = steps.timesteps(), steps.output, self.level_seeds
+        output, seeds = by_env(steps.output), self.level_seeds
         for env_id, obs, timestep in zip(steps.env_ids, steps.obs.rows, timesteps, strict=True):
             more = (env_id,) if self._with_env_id else ()
             transition = dict(self._policy.process_transition(obs, output[env_id], timestep, *more))
-            for key, own in (("obs", obs), ("next_obs", timestep.obs)):
-                if transition.get(key) is own:
-                    transition[key] = IN_COLUMN
             transition["collect_iter"] = self.collect_iter
             if seeds is not None:
                 transition["seed"] = seeds[env_id]
             transitions.append(transition)
             self.steps += 1
-        for key, batch in given.items():
-            if batch.is_changed():
-                for row, transition in zip(batch.take_back(), transitions, strict=True):
-                    if transition.get(key) is IN_COLUMN:
-                        transition[key] = row
         return transitions
 
     def _close(self, ids: IntArray, has_ended: np.ndarray) -> None:
-        if not self._block.closed_rows:
-            self._events = []
+        numbers = ids if self._episodes is None else self._episodes.running[ids]
+        if self._lists is not None:
+            for env_id, ended, number in zip(ids.tolist(), has_ended.tolist(), numbers.tolist(), strict=True):
+                self._count(np.array([number]), [self._make_of(env_id, self._lists.take(env_id, ended))])
+            return
         self._block.close(ids, has_ended)
-        self._events += [(env_id, PIECE) for env_id in ids.tolist()]
-        if not self._may_wait():
+        self._closed.append((ids, numbers))
+        if self._is_by_piece:
             self._make()
 
     def _may_wait(self) -> bool:
         """Whether the policy is given all pieces of a collect at once."""
-        is_by_piece = self._make_samples is not None or self._on_samples is not None
-        return not is_by_piece and self._takes_pieces(self._policy.get_train_sample)
+        return not self._is_by_piece and self._takes_pieces(self._policy.get_train_sample)
 
     def _make(self) -> None:
         """Make the samples of the closed pieces."""
-        table = self._block.closed_table() if self._may_wait() else None
-        if table is not None:
-            samples = self._policy.get_train_sample(table)
-            numbers = samples.lengths.tolist()
-            samples.lengths = None
-            self._block.drop_closed()
-            self.pieces.append(samples)
-            self.count += len(samples)
-        events, self._events = self._events, []
-        pieces: Iterator[Any] = iter(numbers if table is not None else self._block.take_closed())
-        for env_id, what in events:
-            number = 0
-            if what == PIECE:
-                number = next(pieces) if table is not None else self._make_of(env_id, next(pieces))
-                self._empty_pieces = 0 if number else self._empty_pieces + 1
-            if self._keeps_events:
-                self._noted.append((env_id, what, number))
-            if self._empty_pieces >= MAX_EMPTY_FLUSHES:
-                raise RuntimeError(
-                    f"policy.get_train_sample made no sample of {self._empty_pieces} trajectory pieces in a row; "
-                    "collecting would never end"
-                )
+        made: list[int] = []
+        try:
+            if self._may_wait():
+                samples = self._policy.get_train_sample(self._block.closed_table())
+                made, samples.lengths = samples.lengths, None
+                self._block.drop_closed()
+                self.pieces.append(samples)
+                self.count += len(samples)
+            else:
+                env_ids = np.concatenate([ids for ids, _ in self._closed]).tolist()
+                for env_id, piece in zip(env_ids, self._block.take_closed(), strict=True):
+                    made.append(self._make_of(env_id, piece))
+        finally:
+            if not self._block.closed_rows:
+                numbers, self._closed = np.concatenate([numbers for _, numbers in self._closed]), []
+                self._count(numbers[: len(made)], made)
+
+    def _count(self, numbers: IntArray, made: Sequence[int] | IntArray) -> None:
+        """Count the samples that were made of pieces of these episodes."""
+        if not len(made):
+            return
+        counts = np.asarray(made, np.int64)
+        if self._episodes is not None:
+            self._episodes.count_samples(numbers, counts)
+        filled = np.flatnonzero(counts)
+        self._empty_pieces = len(counts) - 1 - int(filled[-1]) if filled.size else self._empty_pieces + len(counts)
+        if self._empty_pieces >= MAX_EMPTY_FLUSHES:
+            raise RuntimeError(
+                f"policy.get_train_sample made no sample of {self._empty_pieces} trajectory pieces in a row; "
+                "collecting would never end"
+            )
 
     def _make_of(self, env_id: int, transitions: list[Any]) -> int:
         """Make the samples of one piece; return how many."""
@@ -381,19 +527,6 @@ class _Given:
         return changed
 
 
-def _output_columns(output: Mapping[int, Any], env_ids: list[int], keys: Sequence[str]) -> dict[str, Node]:
-    """The entries `keys` of a policy's output for these envs; a batch is used without conversion."""
-    stacked = getattr(output, "stacked", None)
-    nodes = dict.fromkeys(keys)
-    if isinstance(stacked, dict) and list(output.keys()) == env_ids:
-        for key in keys:
-            nodes[key] = _as_node(stacked.get(key))
-    for key, node in nodes.items():
-        if node is None:
-            nodes[key] = pack([to_tensor(output[env_id][key], transform_scalar=False) for env_id in env_ids])
-    return nodes
-
-
 def _as_node(batch: Any) -> Node:
     """A batch of tensors [E, ...], in dicts and lists, as columns; None where it is something else."""
     if type(batch) is torch.Tensor and batch.dim() > 0 and batch.dtype in SHARED_DTYPES:
@@ -406,3 +539,38 @@ def _as_node(batch: Any) -> Node:
         nodes = [_as_node(value) for value in batch]
         return None if any(node is None for node in nodes) else nodes
     return None
+
+
+# --- transitions that a policy has put together ---
+
+
+def _note_end_flags(items: Sequence[dict[str, Any]], codes: Sequence[int]) -> None:
+    """Put the reported flags into transitions, and into the others those that follow from `done`."""
+    for item, code in zip(items, codes, strict=True):
+        if code & TRUNCATED_TOLD or "truncated" not in item:
+            item["truncated"] = bool(code & TRUNCATED)
+        if code & TERMINATED_TOLD:
+            item["terminated"] = bool(code & TERMINATED)
+        elif "terminated" not in item:
+            item["terminated"] = bool(np.all(np.asarray(item["done"]))) and not item["truncated"]
+
+
+def _with_copies(column: Column, copies: dict[int, Any]) -> Column:
+    """A column whose objects share no memory with a batch, which would live as long as they do."""
+    if column.kind is not Kind.OBJECT:
+        return column
+    return Column(column.kind, [_copy(value, copies) for value in column.data], column.rows)
+
+
+def _copy(value: Any, copies: dict[int, Any]) -> Any:
+    """A deep copy of nested data; `copies` holds the copies made before."""
+    if isinstance(value, np.ndarray | torch.Tensor):
+        if id(value) not in copies:
+            copies[id(value)] = value.copy() if isinstance(value, np.ndarray) else value.detach().clone()
+        return copies[id(value)]
+    if isinstance(value, dict):
+        return {key: _copy(part, copies) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        parts = [_copy(part, copies) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return value

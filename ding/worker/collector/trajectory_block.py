@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import torch
 
-from ding.envs.env_manager.block import TERMINATED, TERMINATED_TOLD, TOLD, TRUNCATED, TRUNCATED_TOLD, Codes
+from ding.envs.env_manager.block import TERMINATED, TERMINATED_TOLD, TOLD, TRUNCATED, Codes
 from ding.utils.data.plain_columns import node_of_state, node_state
 from ding.utils.data.samples import (
     Column,
@@ -16,36 +15,21 @@ from ding.utils.data.samples import (
     Kind,
     Node,
     Samples,
+    columns_of,
     is_same_structure,
     map_node,
     node_items,
 )
-from ding.utils.msgpack_helper import can_pack
-from ding.worker.collector.batch import as_tensor, tensorised
+from ding.worker.collector.batch import tensorised
 
-# In a transition dict: the observation that the env was acted on with, or that it returned, which is in a column.
-IN_COLUMN = object()
+NOT_PLAIN = "the unfinished fragments hold values that are not plain; they are dropped"
 
-# From so many bytes on the arrays of rounds are freed one by one while they are joined.
-_LARGE = 1 << 20
-# Columns are made anew, without the rows of pieces that were taken, once there are so many rows and half are taken.
-_MANY_ROWS = 256
-
-
-class _Round(NamedTuple):
-    """The steps of some envs: R rows."""
-
-    ids: IntArray  # of the envs
-    obs_rows: IntArray  # of what they were acted on with
-    next_rows: IntArray  # of what they returned
-    pieces: IntArray  # the pieces that they belong to
-    codes: Codes  # see `end_code`
-    collect_iter: IntArray
-
-    def at(self, rows: IntArray) -> _Round:
-        """Some of the rows."""
-        parts: list[Any] = [part[rows] for part in self]
-        return _Round(*parts)
+# The rows of pieces that were taken are dropped once more than half of all are such rows, and there are so many rows or
+# bytes.
+_MANY_ROWS, _MANY_BYTES = 2048, 1 << 20
+# The numbers of a row: its env, the rows of the observations before and after the step, the piece that it belongs to,
+# what the info tells of the end (see `end_code`), and the iteration of the policy.
+_ID, _OBS, _NEXT, _PIECE, _CODE, _ITER = range(6)
 
 
 class TrajectoryBlock:
@@ -61,79 +45,59 @@ class TrajectoryBlock:
     Attributes:
         lengths: an array [env_num], the number of transitions of the pieces under way.
         closed_rows: the number of transitions in pieces that were closed and not taken.
+        keys: what is recorded besides observations and end flags; None while there are no rows.
     """
 
     def __init__(self, env_num: int, chained: bool = True) -> None:
         self._env_num = env_num
         self._chained = chained
+        self._room = 0  # the rows that there were when pieces were taken last, and those of observations
+        self._obs_room = 0
         self._clear()
 
     def _clear(self) -> None:
         self.lengths: IntArray = np.zeros(self._env_num, np.int64)
         self.closed_rows = 0
+        self.keys: Sequence[str] | None = None
         self._piece: IntArray = np.arange(self._env_num)  # the piece of each env that is under way
         self._next_piece = self._env_num
         self._closed: list[int] = []  # pieces, in the order in which they were closed
         self._at: IntArray = np.full(self._env_num, -1)  # the row of what each env shows; -1 if it is not here
-        self._count = self._obs_count = 0
-        # What is written a round at a time, and what it is joined to when somebody needs it.
-        self._rounds: list[tuple[Any, ...]] = []  # the fields of a `_Round`, with one `collect_iter` for all rows
-        self._obs_parts: list[Node] = []
-        self._column_parts: dict[str, list[Node]] = {}
-        self._dicts: list[dict[str, Any]] | None = None  # transitions that a policy has put together
-        none: IntArray = np.zeros(0, np.int64)
-        self._rows = _Round(none, none, none, none, np.zeros(0, np.uint8), none)
-        self._obs = _Store()
+        self._count = 0  # of rows
+        self._numbers: IntArray = np.empty((6, self._room), np.int64)  # by row, with room for further rows
+        self._obs = _Store(room=self._obs_room)
         self._columns: dict[str, _Store] = {}
 
     def record(
-        self,
-        ids: IntArray,
-        obs: Node,
-        next_obs: Node,
-        columns: dict[str, Node],
-        codes: Codes,
-        collect_iter: int,
-        dicts: list[dict[str, Any]] | None = None,
+        self, ids: IntArray, obs: Node, next_obs: Node, columns: dict[str, Node], codes: Codes, collect_iter: int
     ) -> None:
         """Add a transition of each of these envs.
 
         Args:
             obs: the observations before the step.
             next_obs: those after it.
-            columns: the rest of the transitions, but for end flags and `collect_iter`.
+            columns: the rest of the transitions, but for end flags and `collect_iter`; its keys are `keys`.
             codes: what the infos tell of ends, see `end_code`.
-            dicts: transitions that a policy has put together, with `IN_COLUMN` for `obs` and `next_obs`; end flags are
-                added to them, and of the rest nothing is recorded.
         """
-        count = len(ids)
-        if self._count and (
-            dicts is not None or self._dicts is not None or columns.keys() != self._column_parts.keys()
-        ):
-            self._to_dicts()
-            dicts = _dicts_of(columns, collect_iter, count) if dicts is None else dicts
-        if dicts is not None:
-            self._dicts = [] if self._dicts is None else self._dicts
-            self._dicts += dicts
-            columns = {}
-        if not self._count:
-            self._column_parts = {key: [] for key in columns}
-        self._count += count
+        count, first, at = len(ids), self._count, self._at[ids]
+        if self.keys is None:
+            self.keys = list(columns)
+            self._columns = {key: _Store(room=self._room) for key in columns}
         for key, node in columns.items():
-            self._column_parts[key].append(node)
-        at = self._at[ids]
-        unknown = at < 0
-        if unknown.any():
-            index = np.flatnonzero(unknown)
-            fresh = obs if len(index) == count else map_node(lambda column: column.take(index).compact(), obs)
-            at[index] = np.arange(self._obs_count, self._obs_count + len(index))
-            self._obs_parts.append(fresh)
-            self._obs_count += len(index)
-        after = np.arange(self._obs_count, self._obs_count + count)
-        self._obs_parts.append(next_obs)
-        self._obs_count += count
-        self._at[ids] = after
-        self._rounds.append((ids, at, after, self._piece[ids], codes, collect_iter))
+            self._columns[key].append(node, count)
+        shown, index = self._obs.size, (at < 0).nonzero()[0]
+        if len(index):
+            at[index] = np.arange(shown, shown + len(index))
+            shown += len(index)
+            self._obs.append(obs if len(index) == count else _rows_of(obs, index), len(index))
+        self._obs.append(next_obs, count)
+        end = first + count
+        if end > self._numbers.shape[1]:
+            self._numbers = np.concatenate([self._numbers[:, :first], np.empty((6, 2 * end - first), np.int64)], axis=1)
+        row = self._numbers[:, first:end]
+        row[_ID], row[_OBS], row[_PIECE], row[_CODE], row[_ITER] = ids, at, self._piece[ids], codes, collect_iter
+        row[_NEXT] = self._at[ids] = np.arange(shown, shown + count)
+        self._count = end
         self.lengths[ids] += 1
 
     def close(self, ids: IntArray, has_ended: np.ndarray) -> None:
@@ -142,7 +106,7 @@ class TrajectoryBlock:
         Args:
             has_ended: whether the episode has, so that the env will show another observation than it returned.
         """
-        self.closed_rows += int(self.lengths[ids].sum())
+        self.closed_rows += sum(self.lengths[ids].tolist())
         self._closed += self._piece[ids].tolist()
         self._begin_pieces(ids)
         self._at[ids[has_ended]] = -1
@@ -169,48 +133,42 @@ class TrajectoryBlock:
         else:
             self._clear()
 
-    def closed_table(self) -> Samples | None:
-        """The transitions of the closed pieces, with `lengths`; None where policies have put them together."""
-        self._settle()
-        if self._dicts is not None:
-            return None
-        rank = self._ranks()[self._rows.pieces]
-        rows = np.flatnonzero(rank >= 0)
-        order = rank[rows]
+    def closed_table(self) -> Samples:
+        """The transitions of the closed pieces, with `lengths`."""
+        ranks = self._ranks()[self._numbers[_PIECE, : self._count]]
+        rows = (ranks >= 0).nonzero()[0]
+        order = ranks[rows]
         lengths = np.bincount(order, minlength=len(self._closed))
-        return Samples(self._at_rows(rows[order.argsort(kind="stable")]), chained=self._chained, lengths=lengths)
+        return self._table(rows[order.argsort(kind="stable")], lengths)
 
     def drop_closed(self) -> None:
         """Throw the closed pieces away; what was taken of them stays valid."""
-        self._settle()
-        self._drop_closed()
-
-    def _drop_closed(self) -> None:
         self._closed, self.closed_rows = [], 0
-        under_way = int(self.lengths.sum())
-        if self._count > max(2 * under_way, _MANY_ROWS) or not under_way:
+        self._room, self._obs_room = self._count, self._obs.size
+        under_way = sum(self.lengths.tolist())
+        is_large = self._count > _MANY_ROWS or self._obs.nbytes > _MANY_BYTES
+        if not under_way or (is_large and self._count > 2 * under_way):
             self._renew()
 
-    def take_closed(self) -> list[list[Any]]:
-        """The transitions of each of the closed pieces, as `Samples` where they are alike; they are here no more."""
-        self._settle()
-        pieces = [self._taken(np.flatnonzero(self._rows.pieces == piece)) for piece in self._closed]
-        self._drop_closed()
+    def take_closed(self) -> list[Samples]:
+        """The transitions of each of the closed pieces; they are here no more."""
+        pieces = [self._piece_of(piece) for piece in self._closed]
+        self.drop_closed()
         return pieces
 
-    def peek(self, env_id: int) -> list[Any]:
+    def peek(self, env_id: int) -> Samples:
         """The transitions of the piece under way of this env, which stay."""
-        self._settle()
-        return self._taken(np.flatnonzero(self._rows.pieces == self._piece[env_id]))
+        return self._piece_of(self._piece[env_id])
+
+    def _piece_of(self, piece: int) -> Samples:
+        return self._table((self._numbers[_PIECE, : self._count] == piece).nonzero()[0]).compact()
 
     def state_dict(self) -> dict[str, Any]:
         """The transitions in plain values; others are left out."""
-        self._settle()
         self._renew()
-        obs = node_state(self._obs.node)
-        columns = {key: node_state(store.node) for key, store in self._columns.items()}
-        dicts = None if self._dicts is None else [_plain_dict(transition) for transition in self._dicts]
-        is_plain = can_pack(dicts) and (not self._count or not (obs is None or None in columns.values()))
+        obs = node_state(self._obs.rows)
+        columns = {key: node_state(store.rows) for key, store in self._columns.items()}
+        is_plain = self.keys is None or not (obs is None or None in columns.values())
         return {
             "lengths": self.lengths.tolist(),
             "closed": list(self._closed),
@@ -218,10 +176,10 @@ class TrajectoryBlock:
             "piece": self._piece.copy(),
             "next_piece": self._next_piece,
             "at": self._at.copy(),
-            "rows": list(self._rows) if is_plain else None,
-            "obs": obs if is_plain and self._count else None,
+            "rows": self._numbers[:, : self._count].copy() if is_plain else None,
+            "obs": obs if is_plain and self.keys is not None else None,
+            "obs_count": self._obs.size,
             "columns": columns if is_plain else None,
-            "dicts": dicts if is_plain else None,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
@@ -234,20 +192,17 @@ class TrajectoryBlock:
             raise ValueError(f"the state is of {len(state['lengths'])} envs, but there are {self._env_num}")
         self._clear()
         if state["rows"] is None:
-            return ["the unfinished fragments hold values that are not plain; they are dropped"]
+            return [NOT_PLAIN]
         self.lengths = np.array(state["lengths"], np.int64)
         self._closed, self.closed_rows = list(state["closed"]), state["closed_rows"]
         self._piece, self._next_piece = np.array(state["piece"]), state["next_piece"]
-        if not len(state["rows"][0]):
-            return []
-        self._at = np.array(state["at"])
-        self._rows = _Round(*map(np.array, state["rows"]))
-        self._count = len(self._rows.ids)
-        self._obs = _Store(node_of_state(state["obs"]))
-        self._obs_count = len(self._obs)
-        self._columns = {key: _Store(node_of_state(plain)) for key, plain in state["columns"].items()}
-        self._column_parts = {key: [] for key in self._columns}
-        self._dicts = None if state["dicts"] is None else [_dict_of(plain) for plain in state["dicts"]]
+        self._numbers = np.array(state["rows"])
+        self._count = self._numbers.shape[1]
+        if self._count:
+            self._at = np.array(state["at"])
+            self._obs = _Store(node_of_state(state["obs"]), state["obs_count"])
+            self._columns = {key: _Store(node_of_state(own), self._count) for key, own in state["columns"].items()}
+            self.keys = list(self._columns)
         return []
 
     def _ranks(self) -> IntArray:
@@ -256,135 +211,101 @@ class TrajectoryBlock:
         ranks[self._closed] = np.arange(len(self._closed))
         return ranks
 
-    def _settle(self) -> None:
-        """Join the rounds; where that is not possible, all transitions are thrown away."""
-        if not self._rounds:
-            return
-        try:
-            self._join_rounds()
-        except BaseException:
-            self._clear()
-            raise
-
-    def _join_rounds(self) -> None:
-        *fields, iterations = zip(*self._rounds, strict=True)
-        counts = list(map(len, fields[0]))
-        fields.append((np.repeat(np.array(iterations, np.int64), counts),))
-        if len(self._rows.ids):
-            fields = [(known, *parts) for known, parts in zip(self._rows, fields, strict=True)]
-        joined: list[Any] = list(map(np.concatenate, fields))
-        self._rows = _Round(*joined)
-        self._rounds = []
-        obs_parts, self._obs_parts = self._obs_parts, []
-        self._obs.append(obs_parts)
-        for key, parts in self._column_parts.items():
-            store = self._columns.get(key)
-            if store is None:
-                store = self._columns[key] = _Store()
-            store.append(parts)
-        self._column_parts = {key: [] for key in self._column_parts}
-
-    def _at_rows(self, rows: IntArray) -> dict[str, Node]:
-        """The columns of these rows, which may be views."""
-        known = self._rows
-        columns = self._observations(rows)
+    def _table(self, rows: IntArray, lengths: IntArray | None = None) -> Samples:
+        """The transitions in these rows; its columns may be views."""
+        if not len(rows):
+            return Samples({}, lengths=lengths)
+        numbers = self._numbers[:, rows]
+        columns: dict[str, Node] = {"obs": self._obs.take(numbers[_OBS]), "next_obs": self._obs.take(numbers[_NEXT])}
         for key, store in self._columns.items():
             columns[key] = store.take(rows)
-        columns["collect_iter"] = Column(Kind.INT, known.collect_iter[rows])
-        codes = known.codes[rows]
-        if codes.size and (codes & TOLD == TOLD).all():
+        columns["collect_iter"] = Column(Kind.INT, numbers[_ITER])
+        codes = numbers[_CODE]
+        if (codes & TOLD == TOLD).all():
             columns["terminated"] = Column(Kind.BOOL, codes & TERMINATED != 0)
             columns["truncated"] = Column(Kind.BOOL, codes & TRUNCATED != 0)
         elif codes.any():
             columns.update(_end_flags(codes, columns["done"]))
-        return columns
-
-    def _observations(self, rows: IntArray) -> dict[str, Node]:
-        known = self._rows
-        return {"obs": self._obs.take(known.obs_rows[rows]), "next_obs": self._obs.take(known.next_rows[rows])}
-
-    def _taken(self, rows: IntArray) -> list[Any]:
-        """Copies of these transitions."""
-        if not rows.size:
-            return []
-        if self._dicts is not None:
-            observations = Samples(self._observations(rows)).compact().columns or {}
-            dicts = [self._dicts[row] for row in rows.tolist()]
-            return _from_dicts(dicts, observations, self._rows.codes[rows], self._chained)
-        return Samples(self._at_rows(rows), chained=self._chained).compact()
+        return Samples(columns, chained=self._chained, size=len(rows), lengths=lengths)
 
     def _renew(self) -> None:
         """Begin new columns with the rows of pieces that are closed or under way."""
-        known = self._rows
-        is_kept = known.pieces == self._piece[known.ids]
+        ids, pieces = self._numbers[_ID, : self._count], self._numbers[_PIECE, : self._count]
+        is_kept = pieces == self._piece[ids]
         if self._closed:
-            is_kept |= self._ranks()[known.pieces] >= 0
-        rows = np.flatnonzero(is_kept)
-        if not rows.size:
+            is_kept |= self._ranks()[pieces] >= 0
+        rows = is_kept.nonzero()[0]
+        if not len(rows):
             self._clear()
             return
-        self._count = len(rows)
-        shown = np.unique(np.concatenate([known.obs_rows[rows], known.next_rows[rows]]))
-        place = np.full(self._obs_count + 1, -1)  # the last is for what is not here
+        numbers = self._numbers[:, rows]
+        shown = np.unique(numbers[[_OBS, _NEXT]])
+        place = np.full(self._obs.size + 1, -1)  # the last is for what is not here
         place[shown] = np.arange(len(shown))
-        kept = known.at(rows)
-        pieces = np.unique(np.concatenate([kept.pieces, self._piece]))
-        self._piece, self._next_piece = pieces.searchsorted(self._piece), len(pieces)
-        self._closed = pieces.searchsorted(self._closed).tolist()
-        self._rows = kept._replace(
-            obs_rows=place[kept.obs_rows],
-            next_rows=place[kept.next_rows],
-            pieces=pieces.searchsorted(kept.pieces),
-        )
+        kept = np.unique(np.concatenate([numbers[_PIECE], self._piece]))
+        self._piece, self._next_piece = kept.searchsorted(self._piece), len(kept)
+        self._closed = kept.searchsorted(self._closed).tolist()
+        numbers[_PIECE] = kept.searchsorted(numbers[_PIECE])
+        numbers[_OBS], numbers[_NEXT] = place[numbers[_OBS]], place[numbers[_NEXT]]
+        self._numbers = np.empty((6, max(self._room, len(rows))), np.int64)
+        self._numbers[:, : len(rows)] = numbers
+        self._count = len(rows)
         self._at = place[self._at]
-        self._obs = self._obs.only(shown)
-        self._obs_count = len(shown)
-        self._columns = {key: store.only(rows) for key, store in self._columns.items()}
-        if self._dicts is not None:
-            self._dicts = [self._dicts[row] for row in rows.tolist()]
-
-    def _to_dicts(self) -> None:
-        """Go on with dicts, as transitions that are not alike have come."""
-        if self._dicts is None:
-            self._settle()
-            columns = {key: store.node for key, store in self._columns.items()}
-            dicts = _dicts_of(columns, 0, self._count)
-            for transition, collect_iter in zip(dicts, self._rows.collect_iter.tolist(), strict=True):
-                transition["collect_iter"] = collect_iter
-            self._dicts, self._columns, self._column_parts = dicts, {}, {}
+        self._obs = self._obs.only(shown, self._obs_room)
+        self._columns = {key: store.only(rows, self._room) for key, store in self._columns.items()}
 
 
 class _Store:
-    """Rows of one key as they are in samples, which are appended to; what was appended stays as it is."""
+    """Rows of one key as they are in samples, which are appended to; what was appended stays as it is.
 
-    def __init__(self, node: Node = None) -> None:
-        self._node = None if node is None else map_node(Column.compact, node)  # with room for further rows
-        self._size = 0 if node is None else _length(node)
+    Args:
+        room: number of rows that are expected.
 
-    def __len__(self) -> int:
-        return self._size
+    Attributes:
+        size: number of rows.
+    """
+
+    def __init__(self, rows: Node = None, size: int = 0, room: int = 0) -> None:
+        self.size, self._room = 0, room
+        self._node: Node = None  # compact columns, with room for further rows
+        self._kinds: Sequence[Kind] = ()  # of columns whose rows may be written to that of an array as they are
+        if size:
+            self._extend(map_node(Column.compact, rows), size)
 
     @property
-    def node(self) -> Node:
-        """The rows."""
-        if self._node is None or self._size == _length(self._node):
-            return self._node
-        return map_node(lambda column: column.take(slice(self._size)), self._node)
+    def rows(self) -> Node:
+        """The rows, which may be views."""
+        return None if self._node is None else map_node(lambda column: column.take(slice(self.size)), self._node)
 
-    def append(self, parts: list[Node]) -> None:
-        """Append the rows of `parts`, which is emptied."""
-        more = tensorised(_joined(parts))
-        if self._node is None:
-            self._node, self._size = more, _length(more)
-            return
-        size = self._size + _length(more)
-        if not _is_alike(self._node, more):
-            self._node = _joined([self.node, more])
-        elif size > _length(self._node):
-            self._node = map_node(lambda column, other: _grown(column, other, self._size), self._node, more)
+    @property
+    def nbytes(self) -> int:
+        """The memory of the rows, without that of objects."""
+        return 0 if self._node is None else self.size * sum(c.itemsize for c in columns_of(self._node))
+
+    def append(self, node: Node, count: int) -> None:
+        """Append the `count` rows of a node."""
+        known, end = self._node, self.size + count
+        if type(node) is Column and node.kind in self._kinds and node.rows is None and node.steps is known.steps:
+            ours, data = known.data, node.data  # the usual case, without further calls
+            is_double = data.dtype == np.float64 and node.kind is Kind.ARRAY  # which is float32 in samples
+            is_same = data.dtype == ours.dtype or (is_double and ours.dtype == np.float32)
+            if is_same and data.shape[1:] == ours.shape[1:] and end <= len(ours):
+                ours[self.size : end] = data
+                self.size = end
+                return
+        self._extend(map_node(Column.compact, tensorised(node)), count)
+
+    def _extend(self, more: Node, count: int) -> None:
+        known, size, room = self._node, self.size, max(self._room, 2 * (self.size + count))
+        if known is None:
+            self._node = map_node(lambda other: _extended(other, other, 0, room), more)
+        elif is_same_structure(known, more) and all(map(Column.matches, columns_of(known), columns_of(more))):
+            self._node = map_node(lambda column, other: _extended(column, other, size, room), known, more)
         else:
-            map_node(lambda column, other: _write(column, other, self._size), self._node, more)
-        self._size = size
+            self._node = Column(Kind.OBJECT, node_items(self.rows) + node_items(more))
+        self.size += count
+        kind = self._node.kind if type(self._node) is Column else Kind.OBJECT
+        self._kinds = () if kind is Kind.OBJECT else (kind, Kind.ARRAY) if kind is Kind.TENSOR else (kind,)
 
     def take(self, rows: IntArray) -> Node:
         """These rows, which may be views."""
@@ -392,85 +313,30 @@ class _Store:
             return Column(self._node.kind, self._node.data, rows, self._node.steps)
         return map_node(lambda column: column.take(rows), self._node)
 
-    def only(self, rows: IntArray) -> _Store:
-        """A copy of these rows."""
-        return _Store(map_node(lambda column: column.take(rows), self._node))
+    def only(self, rows: IntArray, room: int) -> _Store:
+        """A copy of these rows, with room for further ones."""
+        return _Store(self.take(rows), len(rows), room)
 
 
-def _length(node: Node) -> int:
-    while not isinstance(node, Column):
-        node = next(iter(node.values())) if isinstance(node, dict) else node[0]
-    return len(node)
-
-
-def _is_alike(one: Node, other: Node) -> bool:
-    """Whether the rows of two nodes may stand in one array."""
-    if type(one) is Column and type(other) is Column:
-        return one.matches(other)
-    alike: list[bool] = []
-    if not is_same_structure(one, other):
-        return False
-    map_node(lambda a, b: alike.append(a.matches(b)), one, other)
-    return all(alike)
-
-
-def _write(column: Column, more: Column, start: int) -> None:
+def _extended(column: Column, more: Column, size: int, room: int) -> Column:
+    """A column of the first `size` rows of `column`, and those of `more`; if it is new, with room for so many rows."""
     if column.kind is Kind.OBJECT:
-        column.data[start : start + len(more)] = more.data
-    else:
-        column.data[start : start + len(more)] = more.values()
+        return Column(Kind.OBJECT, [*column.data[:size], *more.data])
+    data, rows = column.data, more.data
+    end = size + len(rows)
+    if end > len(data) or not size:
+        data = np.empty((room, *data.shape[1:]), data.dtype)
+        data[:size] = column.data[:size]
+        column = Column(column.kind, data, None, column.steps)
+    data[size:end] = rows
+    return column
 
 
-def _grown(column: Column, more: Column, size: int) -> Column:
-    """A column with room for twice as many rows as these two have."""
-    if column.kind is Kind.OBJECT:
-        return Column(Kind.OBJECT, [*column.data[:size], *more.items()])
-    data = np.empty((2 * (size + len(more)), *column.data.shape[1:]), column.data.dtype)
-    data[:size] = column.data[:size]
-    grown = Column(column.kind, data, None, column.steps)
-    _write(grown, more, size)
-    return grown
-
-
-def _joined(parts: list[Node]) -> Node:
-    """The rows of all `parts`, which is emptied, copied into one node."""
-    first = parts[0]
-    if set(map(type, parts)) == {Column}:
-        return _joined_columns(parts)
-    if all(is_same_structure(first, part) for part in parts):
-        node = map_node(lambda *columns: _joined_columns(list(columns)), first, *parts[1:])
-    else:
-        node = Column(Kind.OBJECT, [item for part in parts for item in node_items(part)])
-    parts.clear()
-    return node
-
-
-def _joined_columns(parts: list[Column]) -> Column:
-    first = parts[0]
-    kind, steps = first.kind, first.steps
-    arrays: list[Any] = []
-    for part in parts:  # what `Column.matches` says, without a call for each part
-        data = part.data if part.rows is None else part.values()
-        if part.kind is not kind or kind is Kind.OBJECT or part.steps is not steps:
-            break
-        if arrays and (data.dtype != arrays[0].dtype or data.shape[1:] != arrays[0].shape[1:]):
-            break
-        arrays.append(data)
-    if len(arrays) < len(parts):
-        return Column(Kind.OBJECT, [item for part in parts for item in part.items()])
-    total = sum(map(len, arrays))
-    if total * first.itemsize < _LARGE:
-        return Column(kind, np.concatenate(arrays), None, steps)
-    data = np.empty((total, *arrays[0].shape[1:]), arrays[0].dtype)
-    parts.clear()
-    arrays.reverse()
-    start = 0
-    del first, part
-    while arrays:
-        array = arrays.pop()
-        data[start : start + len(array)] = array
-        start += len(array)
-    return Column(kind, data, None, steps)
+def _rows_of(node: Node, rows: IntArray) -> Node:
+    """A copy of some rows of a node whose columns are compact."""
+    if type(node) is Column and node.kind is not Kind.OBJECT:
+        return Column(node.kind, node.data[rows], None, node.steps)
+    return map_node(lambda column: column.take(rows).compact(), node)
 
 
 def _end_flags(codes: Codes, done: Node) -> dict[str, Column]:
@@ -482,92 +348,3 @@ def _end_flags(codes: Codes, done: Node) -> dict[str, Column]:
         ended = np.array([bool(np.all(np.asarray(value))) for value in node_items(done)])
         terminated = np.where(is_untold, ended & ~truncated, terminated)
     return {"terminated": Column(Kind.BOOL, terminated), "truncated": Column(Kind.BOOL, truncated)}
-
-
-# --- transitions that a policy has put together ---
-
-
-def _plain_dict(transition: Mapping[str, Any]) -> list[Any]:
-    """The entries `[key, whether it is in a column, value]`."""
-    return [[key, value is IN_COLUMN, None if value is IN_COLUMN else value] for key, value in transition.items()]
-
-
-def _dict_of(plain: Sequence[Any]) -> dict[str, Any]:
-    return {key: IN_COLUMN if is_in_column else value for key, is_in_column, value in plain}
-
-
-def _dicts_of(columns: Mapping[str, Node], collect_iter: int, count: int) -> list[dict[str, Any]]:
-    """Transitions in columns as dicts like those that a policy has put together."""
-    rest = {key: node_items(node) for key, node in columns.items()}
-    return [
-        {
-            "obs": IN_COLUMN,
-            "next_obs": IN_COLUMN,
-            **{key: values[row] for key, values in rest.items()},
-            "collect_iter": collect_iter,
-        }
-        for row in range(count)
-    ]
-
-
-def _from_dicts(dicts: Sequence[dict[str, Any]], columns: dict[str, Node], codes: Codes, chained: bool) -> list[Any]:
-    """The transitions `dicts`, with `columns` in the place of `IN_COLUMN`, as `Samples` where they are alike."""
-    items = [dict(transition) for transition in dicts]
-    if codes.any() and all("done" in item for item in items):
-        _note_end_flags(items, codes)
-    whole = {key for key in columns if all(item.get(key) is IN_COLUMN for item in items)}
-    observed = None
-    if any(item.get(key) is IN_COLUMN for key in columns.keys() - whole for item in items):
-        whole, observed = set(), list(Samples(columns, chained=chained))
-    rest = [
-        {
-            key: observed[i][key] if value is IN_COLUMN and observed else as_tensor(value)
-            for key, value in item.items()
-            if key not in whole
-        }
-        for i, item in enumerate(items)
-    ]
-    packed = Samples.of(rest)
-    copies: dict[int, Any] = {}
-    if packed is not None and packed.columns is not None:
-        own = map_node(lambda column: _with_copies(column, copies), packed.columns)
-        return Samples({key: columns[key] if key in whole else own[key] for key in items[0]}, chained=chained)
-    rest = [{key: _copy(value, copies) for key, value in item.items()} for item in rest]
-    if whole:
-        for item, observation in zip(
-            rest, list(Samples({key: columns[key] for key in whole}, chained=chained)), strict=True
-        ):
-            item.update(observation)
-    return rest
-
-
-def _note_end_flags(items: Sequence[dict[str, Any]], codes: Codes) -> None:
-    """Put the reported flags into transitions, and into the others those that follow from `done`."""
-    for item, code in zip(items, codes.tolist(), strict=True):
-        if code & TRUNCATED_TOLD or "truncated" not in item:
-            item["truncated"] = bool(code & TRUNCATED)
-        if code & TERMINATED_TOLD:
-            item["terminated"] = bool(code & TERMINATED)
-        elif "terminated" not in item:
-            item["terminated"] = bool(np.all(np.asarray(item["done"]))) and not item["truncated"]
-
-
-def _with_copies(column: Column, copies: dict[int, Any]) -> Column:
-    """A column whose objects share no memory with a batch, which would live as long as they do."""
-    if column.kind is not Kind.OBJECT:
-        return column
-    return Column(column.kind, [_copy(value, copies) for value in column.data], column.rows)
-
-
-def _copy(value: Any, copies: dict[int, Any]) -> Any:
-    """A deep copy of nested data; `copies` holds the copies made before."""
-    if isinstance(value, np.ndarray | torch.Tensor):
-        if id(value) not in copies:
-            copies[id(value)] = value.copy() if isinstance(value, np.ndarray) else value.detach().clone()
-        return copies[id(value)]
-    if isinstance(value, dict):
-        return {key: _copy(part, copies) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        parts = [_copy(part, copies) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    return value

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from easydict import EasyDict
-
+from ding.utils.batch_methods import adapts_batch
 from ding.utils.registry_factory import PARALLEL_COLLECTOR_REGISTRY
-from ding.worker.collector.actor import env_actions
-from ding.worker.collector.rollout import Listener
-from ding.worker.collector.sample_sender import SampleSender
-from ding.worker.collector.task_collector import TaskCollector, trajectory_length
-from ding.worker.collector.trajectory import TrajectoryCutter
+from ding.worker.collector.actor import SoloActor, env_actions
+from ding.worker.collector.batch import Batch, PolicyOutput
+from ding.worker.collector.task_collector import TaskCollector
 
 
 @PARALLEL_COLLECTOR_REGISTRY.register("zergling")
@@ -35,6 +32,7 @@ class ZerglingParallelCollector(TaskCollector):
 
     Example:
         >>> import tempfile
+        >>> from easydict import EasyDict
         >>> from ding.policy.dqn import DQNPolicy
         >>> folder, policy = tempfile.TemporaryDirectory(), DQNPolicy.default_config()
         >>> policy.update(type="dqn", model={"obs_shape": 4, "action_shape": 2})
@@ -55,42 +53,12 @@ class ZerglingParallelCollector(TaskCollector):
         (None, None)
     """
 
-    def __init__(self, cfg: EasyDict) -> None:
-        self._policy_iter = 0
-        self._cutter: TrajectoryCutter | None = None
-        super().__init__(cfg)
-
-    def _make_policy(self) -> Any:
-        return self._mode_of(self._cfg.policy)
-
-    def _read_policy(self, policy: Any) -> None:
-        self._traj_len = trajectory_length(policy)
-
-    def _paths(self) -> Mapping[Any, bool]:
-        return {self._cfg.get("policy_update_path"): not self._eval_flag}
-
-    def _load(self, path: Any, state: dict[str, Any]) -> None:
-        self._policy_iter = self._load_into(self._policy, state)
-        if self._cutter is not None:
-            self._cutter.collect_iter = self._policy_iter
-
-    @property
-    def _train_iter(self) -> int:
-        return self._policy_iter
-
-    def _recorder(self, sender: SampleSender) -> Listener:
-        def add(env_id: int, samples: list[Any]) -> None:
-            sender.add(samples, env_id, self._policy_iter)
-
-        cutter = self._cutter = TrajectoryCutter(self._policy, self._env_num, self._traj_len, on_samples=add)
-        cutter.collect_iter = self._policy_iter
-        return cutter
-
+    @adapts_batch("_act")
     def _policy_inference(self, obs: Any) -> Any:
         """The policy's actions; what else it returned goes into the samples."""
         self._policy_output = self._policy.forward(obs, **self._forward_kwargs)
         env_ids = list(obs)
         return dict(zip(env_ids, env_actions(self._policy_output, env_ids), strict=True))
 
-    def _reset_policy(self, env_ids: Sequence[int] | None) -> None:
-        self._policy.reset(env_ids)
+    def _act(self, obs: Batch) -> tuple[PolicyOutput, Sequence[Any]]:
+        return SoloActor(self._policy, float_obs=True).act(obs, self._forward_kwargs)

@@ -1,9 +1,10 @@
-"""The training loop: passes data to the policy and calls the hooks."""
+"""The learner: passes data to the policy and calls the hooks."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
+from itertools import count
+from operator import attrgetter
 from time import perf_counter
 from typing import Any
 
@@ -11,8 +12,9 @@ import numpy as np
 import torch
 from easydict import EasyDict
 
-from ding.torch_utils.checkpoint_helper import auto_checkpoint
-from ding.torch_utils.data_helper import to_device
+from ding.torch_utils.checkpoint_helper import CountVar, auto_checkpoint
+from ding.torch_utils.data_helper import build_log_buffer, to_device
+from ding.utils.autolog import TickTime
 from ding.utils.config_helper import (
     NO_DEFAULT,
     Configurable,
@@ -29,6 +31,7 @@ from ding.utils.import_helper import import_module
 from ding.utils.object_state import attributes_state, load_attributes_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank, get_world_size
 from ding.utils.registry_factory import LEARNER_REGISTRY
+from ding.utils.showing import only_shows
 from ding.worker.learner.learner_hook import (
     LearnerHook,
     add_learner_hook,
@@ -37,15 +40,19 @@ from ding.worker.learner.learner_hook import (
     unknown_hooks,
 )
 from ding.worker.learner.learner_log import (
+    LogEntries,
     TickMonitor,
     get_simple_monitor_type,
-    refuse_nan,
     sort_out,
     take_priority_info,
 )
-from ding.worker.learner.learner_view import LearnerView
+from ding.worker.worker_log import WorkerLog
 
 __all__ = ["BaseLearner", "BatchSource", "TickMonitor", "create_learner", "get_simple_monitor_type"]
+
+
+# With one value a tick, averages are over the last 11.
+_MONITOR_EXPIRE_TICKS = 10
 
 
 class BatchSource:
@@ -56,8 +63,15 @@ class BatchSource:
         raise NotImplementedError
 
 
+def _field(name: str, doc: str, is_writable: bool = False) -> Any:
+    """Returns a property of the attribute `name`, which is read without a Python call."""
+    return property(
+        attrgetter(name), (lambda self, value: setattr(self, name, value)) if is_writable else None, doc=doc
+    )
+
+
 @LEARNER_REGISTRY.register("base")
-class BaseLearner(LearnerView, Configurable):
+class BaseLearner(Configurable):
     """Trains a policy and calls hooks before and after each iteration and the whole run.
 
     Serial use: `call_hook('before_run')`, any number of `train(data, envstep)`, `call_hook('after_run')`. Parallel use:
@@ -130,11 +144,41 @@ class BaseLearner(LearnerView, Configurable):
         }
     )
 
+    last_iter: CountVar = _field("_last_iter", "The iteration counter; hooks may set it.")
+    train_iter: int = _field(
+        "_last_iter.val", "Iterations so far; in an `after_iter` hook the index of the current iteration, from 0."
+    )
+    collector_envstep: int = _field(
+        "_collector_envstep", "Env steps that were collected when the last batch was sampled; 0 if unknown.", True
+    )
+    priority_info: dict[str, Any] = _field(
+        "_priority_info",
+        "The argument of a buffer's `update`: `priority`, `replay_buffer_idx` and `replay_unique_id`; empty if the "
+        "last `train` returned no priorities.",
+        True,
+    )
+    log_buffer: dict[str, Any] = _field(
+        "_log_buffer", "The log of the current iteration: a dict each for `scalar`, `scalars` and `histogram`.", True
+    )
+    ckpt_name: str | None = _field(
+        "_ckpt_name", "The file name of the next checkpoint; None for `iteration_<n>.pth.tar`.", True
+    )
+    worker_log: WorkerLog = _field("_log", "The text and TensorBoard logs; `scalars` writes under both axes.")
+    logger: Any = _field("_log.text", "The text logger.")
+    tb_logger: Any = _field("_log.tb", "The TensorBoard writer; None on a rank that does not monitor.")
+    exp_name: str = _field("_exp_name", "The folder of the experiment.")
+    instance_name: str = _field("_instance_name", "The name of this learner within the experiment.")
+    rank: int = _field("_rank", "The index of this process in distributed training, from 0.")
+    world_size: int = _field("_world_size", "The number of processes in distributed training.")
+
     # Class attributes, so that `close` works after a failed construction.
+    _log: WorkerLog | None = None
     _end_flag = True
     _is_stopping = False
     _dataloader: AsyncDataLoader | None = None
     _data_time: Mapping[str, float] = {}  # of the newest batch
+    # Returns the samples of a batch, or functions that load them; set it, or define it in a subclass.
+    get_data: Callable[[int], Any] | None = None
     # Where `start` gets its batches; None for the dataloader.
     batch_source: BatchSource | None = None
     # Called with the error if a checkpoint cannot be written; None raises the error.
@@ -152,16 +196,78 @@ class BaseLearner(LearnerView, Configurable):
         instance_name: str = "learner",
     ) -> None:
         check_section(cfg, type(self), f"the learner {instance_name!r}")
-        rank, world_size = (get_rank(), get_world_size()) if dist_info is None else dist_info
-        if world_size > 1 and "log_reduce_after_iter" not in cfg.hook:
+        self._cfg, self._exp_name, self._instance_name = cfg, exp_name, instance_name
+        self._rank, self._world_size = (get_rank(), get_world_size()) if dist_info is None else dist_info
+        if self._world_size > 1 and "log_reduce_after_iter" not in cfg.hook:
             cfg.hook.log_reduce_after_iter = True
         unknown = unknown_hooks(cfg.hook)
         warn_of_unknown(type(self), [f"hook.{key}" for key in unknown], f"the learner {instance_name!r}")
         self._hooks = build_learner_hook_by_cfg({key: cfg.hook[key] for key in cfg.hook if key not in unknown})
-        super().__init__(cfg, rank, world_size, exp_name, instance_name, tb_logger)
-        self._end_flag = False
+        is_multitask = cfg.get("is_multitask_pipeline", False)
+        self.only_monitor_rank0: bool = cfg.get("only_monitor_rank0", True) and not is_multitask
+        # How many checkpoints iteration_<n> to keep; None for all.
+        self.keep_checkpoints: int | None = cfg.get("keep_checkpoints")
+        self._log = WorkerLog(exp_name, instance_name, tb_logger, is_monitor=self.is_monitor)
+        self._log_buffer: dict[str, Any] = {kind: build_log_buffer() for kind in LogEntries._fields}
+        self._last_iter, self._collector_envstep = CountVar(0), 0
+        self._priority_info: dict[str, Any] = {}
+        self._ckpt_name: str | None = None
+        # Added to each checkpoint if not empty; for the pipeline, not for the policy.
+        self.ckpt_extra: dict[str, Any] = {}
+        # Batches that another learner trained on in the run that `start` continues.
+        self.trained_before = 0
+        self._learner_done = self._end_flag = False
+        self._policy: Any = None
+        self._monitor: TickMonitor | None = None
         if policy is not None:
             self.policy = policy
+
+    def info(self, s: str) -> None:
+        """Write `s` to the text log, prefixed with the rank."""
+        self.logger.info(f"[RANK{self._rank}]: {s}")
+
+    def debug(self, s: str) -> None:
+        """Write `s` to the text log at level DEBUG, prefixed with the rank."""
+        self.logger.debug(f"[RANK{self._rank}]: {s}")
+
+    @property
+    def policy(self) -> Any:
+        """The learn mode of a policy, or None. Assigning one creates a new monitor."""
+        return self._policy
+
+    @policy.setter
+    def policy(self, _policy: Any) -> None:
+        self._policy = _policy
+        if self.is_monitor:
+            self._monitor = get_simple_monitor_type(_policy.monitor_vars())(TickTime(), _MONITOR_EXPIRE_TICKS)
+        if self._cfg.get("log_policy", True):
+            with only_shows(f"info() of the policy {type(_policy).__name__}"):
+                self.info(_policy.info())
+
+    @property
+    def monitor(self) -> TickMonitor:
+        """The averages of the logged scalars.
+
+        Raises:
+            AttributeError: the learner has no policy, or this rank does not monitor.
+        """
+        if self._monitor is None:
+            raise AttributeError("the learner has no monitor: assign a policy first, on a rank that monitors")
+        return self._monitor
+
+    @property
+    def is_monitor(self) -> bool:
+        """Whether this rank logs averages and TensorBoard: rank 0, or every rank unless `only_monitor_rank0`."""
+        return self._rank == 0 or not self.only_monitor_rank0
+
+    @property
+    def learn_info(self) -> dict[str, Any]:
+        """`learner_step` (iterations so far), `priority_info`, and `learner_done` (whether `start` has finished)."""
+        return {
+            "learner_step": self.train_iter,
+            "priority_info": self._priority_info,
+            "learner_done": self._learner_done,
+        }
 
     def train(
         self, data: Any, envstep: int = -1, policy_kwargs: Mapping[str, Any] | None = None
@@ -194,8 +300,7 @@ class BaseLearner(LearnerView, Configurable):
         self._priority_info = take_priority_info(results, data)
         if envstep >= 0:
             self._collector_envstep = envstep
-        entries = list(map(sort_out, results))
-        refuse_nan(entries, self._last_iter.val)  # before a hook can save ruined parameters
+        entries = list(map(sort_out, results, count(self.train_iter)))  # before a hook can save ruined parameters
         times = {"train_time": perf_counter() - begin_s, **self._data_time}
         self._data_time = {}
         for entry in entries:
@@ -207,7 +312,7 @@ class BaseLearner(LearnerView, Configurable):
                 self._log_buffer["scalars"].update(entry.scalars)
                 self._log_buffer["histogram"].update(entry.histogram)
             self.call_hook("after_iter")
-            self._last_iter.add(1)
+            self._last_iter.val += 1
         return results
 
     @auto_checkpoint
@@ -255,8 +360,7 @@ class BaseLearner(LearnerView, Configurable):
         Raises:
             AttributeError: the learner has no `get_data`.
         """
-        get_data = getattr(self, "get_data", None)
-        if get_data is None:
+        if self.get_data is None:
             raise AttributeError("the learner has no get_data(batch_size); set it, or define it in a subclass")
         policy = self._require_policy()
         batch_size = policy.get_attribute("batch_size")
@@ -264,7 +368,7 @@ class BaseLearner(LearnerView, Configurable):
         if self._dataloader is not None:
             self._dataloader.close()
         self._dataloader = AsyncDataLoader(
-            get_data,
+            self.get_data,
             batch_size,
             str(policy.get_attribute("device")),
             cfg.get("chunk_size") or batch_size,
@@ -287,9 +391,11 @@ class BaseLearner(LearnerView, Configurable):
             self._log.close()
 
     def __del__(self) -> None:
-        # At interpreter exit, modules may be gone already; an error cannot reach a caller.
-        with contextlib.suppress(Exception):
+        # At interpreter exit, modules such as `contextlib` may be gone already; an error cannot reach a caller.
+        try:  # noqa: SIM105
             self.close()
+        except Exception:
+            pass
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the counters, the log that is not shown yet, and the state of the hooks.

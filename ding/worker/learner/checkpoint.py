@@ -55,8 +55,8 @@ def checkpoint_state(engine: Any) -> dict[str, Any]:
     own = engine.policy.state_dict()
     refuse_nan(own, f"at train_iter {engine.train_iter}")
     state = {**own, "last_iter": engine.train_iter, "last_step": engine.collector_envstep}
-    extra = getattr(engine, "ckpt_extra", None)
-    return plain_state({**state, EXTRA: extra} if extra else state)  # type: ignore[no-any-return]
+    extra = {EXTRA: engine.ckpt_extra} if engine.ckpt_extra else {}
+    return plain_state({**state, **extra})  # type: ignore[no-any-return]
 
 
 def normalization_of(state: Mapping[str, Any]) -> Any:

@@ -9,7 +9,7 @@ import zlib
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -55,7 +55,6 @@ __all__ = [
     "simplified_hook_mapping",
 ]
 
-Position = Literal["before_run", "after_run", "before_iter", "after_iter"]
 _PER_ITERATION = ("before_iter", "after_iter")
 # For `LogReduceHook`: keys that start so are left out, and how many numbers are sent at least.
 _KEPT_PREFIX = "noreduce_"
@@ -132,8 +131,7 @@ class LearnerHook(Hook):
 class PeriodicHook(LearnerHook):
     """A hook that acts every `ext_args['freq']` iterations (default 1), beginning with iteration 0.
 
-    A subclass defines `act`, and `observe` if it needs every iteration. At `before_run` and `after_run` the hook always
-    acts.
+    A subclass defines `act`. At `before_run` and `after_run` the hook always acts.
 
     Raises:
         ConfigError: `freq` is not an integer >= 1.
@@ -151,13 +149,9 @@ class PeriodicHook(LearnerHook):
         self._freq = int(freq)
 
     def __call__(self, engine: Any) -> None:
-        """Call `observe`, and `act` if due."""
-        self.observe(engine)
+        """Call `act` if due."""
         if engine.train_iter % self._freq == 0 or self._position not in _PER_ITERATION:
             self.act(engine)
-
-    def observe(self, engine: Any) -> None:  # noqa: B027 - optional for subclasses
-        """Called in every iteration, before `act`."""
 
     @abstractmethod
     def act(self, engine: Any) -> None:
@@ -247,14 +241,13 @@ class SaveCkptHook(PeriodicHook):
         try:
             save_file(path, checkpoint_state(engine))
         except OSError as e:
-            on_unsaved = getattr(engine, "on_unsaved", None)
-            if on_unsaved is None:
+            if engine.on_unsaved is None:
                 raise
-            on_unsaved(e)
+            engine.on_unsaved(e)
             engine.logger.error("the checkpoint %s is not saved: %s", path, e)
         else:
             engine.info(f"saved the checkpoint {path}")
-            keep = self._keep or getattr(engine, "keep_checkpoints", None)
+            keep = self._keep or engine.keep_checkpoints
             if keep is not None:
                 delete_old_checkpoints(folder, int(keep), newest=name)
 
@@ -272,12 +265,9 @@ class LogShowHook(PeriodicHook):
     """
 
     def __call__(self, engine: Any) -> None:
-        """Record, and write if due."""
-        if engine.is_monitor:
-            super().__call__(engine)
-
-    def observe(self, engine: Any) -> None:
-        """Record the scalars and advance the monitor's clock."""
+        """Record the scalars, advance the monitor's clock, and write if due."""
+        if not engine.is_monitor:
+            return
         monitor, scalars = engine.monitor, engine.log_buffer["scalar"]
         try:
             monitor.record(scalars)
@@ -286,6 +276,7 @@ class LogShowHook(PeriodicHook):
                 with engine.worker_log.only_shows(f"averaging {name}"):
                     monitor.record({name: value})
         monitor.time.step()
+        super().__call__(engine)
 
     def act(self, engine: Any) -> None:
         """Write to the logs."""
@@ -297,9 +288,8 @@ class LogShowHook(PeriodicHook):
         engine.info(f"train iteration {engine.train_iter}, env step {engine.collector_envstep}")
         engine.logger.info(engine.logger.get_tabulate_vars_hor(averages))
         engine.worker_log.scalars(averages, engine.train_iter, engine.collector_envstep)
-        on_averages = getattr(engine, "on_averages", None)
-        if on_averages is not None:
-            on_averages(engine.train_iter, averages)
+        if engine.on_averages is not None:
+            engine.on_averages(engine.train_iter, averages)
         if engine.tb_logger is None:
             return
         for key, values in engine.log_buffer["histogram"].items():
@@ -327,9 +317,14 @@ class LogReduceHook(LearnerHook):
 
     def __call__(self, engine: Any) -> None:
         """Average the log buffer of `engine`, in place."""
-        pack = _Pack()
-        _walk(engine.log_buffer, "", pack.add)
-        means = iter(pack.all_mean())
+        found: list[tuple[str, float]] = []
+
+        def note(value: float, path: str) -> float:
+            found.append((path, value))
+            return value
+
+        _walk(engine.log_buffer, "", note)
+        means = iter(_all_mean(found))
         for key, section in _walk(engine.log_buffer, "", lambda value, path: next(means)).items():
             if isinstance(engine.log_buffer[key], dict):
                 engine.log_buffer[key].update(section)
@@ -337,33 +332,22 @@ class LogReduceHook(LearnerHook):
                 engine.log_buffer[key] = section
 
 
-class _Pack:
-    """The numbers of a nested structure in one row, after a checksum of their paths."""
-
-    def __init__(self) -> None:
-        self._values = [0.0]
-        self._checksum = 0
-
-    def add(self, value: float, path: str) -> float:
-        self._values.append(value)
-        self._checksum = zlib.crc32(path.encode(), self._checksum)
-        return value
-
-    def all_mean(self) -> list[float]:
-        """Returns the means over all ranks in the order of the `add` calls, then padding."""
-        self._values[0] = float(self._checksum)
-        # Gloo aborts the process if the sizes of the ranks differ; rounding up makes that rare.
-        # The checksum finds differences within one size.
-        packed = torch.zeros(max(_MIN_SIZE, 1 << (len(self._values) - 1).bit_length()), dtype=torch.float64)
-        packed[: len(self._values)] = torch.tensor(self._values, dtype=torch.float64)
-        allreduce(packed)
-        checksum, *means = packed.tolist()
-        if checksum != self._checksum:
-            raise RuntimeError(
-                "log_reduce: the ranks logged different keys, whose values cannot be averaged; log the same keys and "
-                f"lengths on every rank, or prefix a key with {_KEPT_PREFIX!r} to leave it out"
-            )
-        return means
+def _all_mean(found: list[tuple[str, float]]) -> list[float]:
+    """Returns the mean over all ranks of each number in `found`, which has their paths, too; then padding."""
+    checksum = zlib.crc32("\n".join(path for path, _ in found).encode())
+    values = torch.tensor([checksum, *(value for _, value in found)], dtype=torch.float64)
+    # Gloo aborts the process if the sizes of the ranks differ; rounding up makes that rare.
+    # The checksum finds differences within one size.
+    packed = torch.zeros(max(_MIN_SIZE, 1 << (len(values) - 1).bit_length()), dtype=torch.float64)
+    packed[: len(values)] = values
+    allreduce(packed)
+    mean_checksum, *means = packed.tolist()
+    if mean_checksum != checksum:
+        raise RuntimeError(
+            "log_reduce: the ranks logged different keys, whose values cannot be averaged; log the same keys and "
+            f"lengths on every rank, or prefix a key with {_KEPT_PREFIX!r} to leave it out"
+        )
+    return means
 
 
 def _walk(node: Any, path: str, visit: Callable[[float, str], float]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ding.utils.autolog import LoggedModel, LoggedValue, TickTime
-from ding.utils.data.samples import Kind, Samples
+from ding.utils.data.samples import Samples
 
 
 class LogEntries(NamedTuple):
@@ -31,47 +31,43 @@ def take_priority_info(results: list[dict[str, Any]], data: Any) -> dict[str, An
     for key in ("replay_buffer_idx", "replay_unique_id"):
         if columns is None:
             info[key] = [item.get(key) for item in data]
-        elif key not in columns:
-            info[key] = [None] * len(data)
         else:
-            column = columns[key]
-            info[key] = column.values() if column.kind is Kind.OBJECT else column.items()
+            info[key] = columns[key].values() if key in columns else [None] * len(data)
     return info
 
 
-def sort_out(results: dict[str, Any]) -> LogEntries:
-    """Sort `results` by key.
+def sort_out(results: dict[str, Any], train_iter: int) -> LogEntries:
+    """Sort the `results` of an iteration by key.
 
     A key that contains `[scalars]` or `[histogram]` is popped and logged as that kind, under the text after its last
     `]`. The other keys stay and are logged as scalars.
-    """
-    entries = LogEntries({}, {}, {})
-    for key, value in list(results.items()):
-        if "[scalars]" in key or "[histogram]" in key:
-            kind = entries.scalars if "[scalars]" in key else entries.histogram
-            kind[key.rpartition("]")[2]] = _plain(results.pop(key))
-        else:
-            entries.scalar[key] = value if type(value) is float else _plain(value)
-    return entries
-
-
-def refuse_nan(entries: Sequence[LogEntries], train_iter: int) -> None:
-    """Check the scalars of consecutive iterations from `train_iter` on.
 
     Raises:
-        FloatingPointError: a scalar is or contains NaN; the message names those of its iteration.
+        FloatingPointError: a scalar is or contains NaN; the message names those of the iteration.
     """
-    for offset, entry in enumerate(entries):
-        found = []
-        for key, value in entry.scalar.items():
-            # NaN alone differs from itself; a float, the usual case, needs no call.
-            if value != value if type(value) is float else _contains_nan(value):
-                found.append(f"{key} = {value}")
-        if found:
-            raise FloatingPointError(
-                f"{', '.join(found)} at train_iter {train_iter + offset}; look at the learning rate, and for NaN in "
-                "the observations and rewards"
-            )
+    entries = LogEntries({}, {}, {})
+    marked, found = [], []
+    for key, value in results.items():
+        if "[scalars]" in key or "[histogram]" in key:
+            marked.append(key)
+            continue
+        if type(value) is float:  # the usual case, without a call
+            is_nan = value != value
+        else:
+            value = _plain(value)
+            is_nan = _contains_nan(value)
+        entries.scalar[key] = value
+        if is_nan:
+            found.append(f"{key} = {value}")
+    if found:
+        raise FloatingPointError(
+            f"{', '.join(found)} at train_iter {train_iter}; look at the learning rate, and for NaN in the "
+            "observations and rewards"
+        )
+    for key in marked:
+        kind = entries.scalars if "[scalars]" in key else entries.histogram
+        kind[key.rpartition("]")[2]] = _plain(results.pop(key))
+    return entries
 
 
 def _plain(value: Any) -> Any:
@@ -122,24 +118,6 @@ class TickMonitor(LoggedModel):
         for name in self._declared:
             self.register_attribute_value("avg", name, partial(self.mean_of, name))
             self.register_attribute_value("val", name, partial(self._newest, name))
-
-    def record(self, values: Mapping[str, Any]) -> None:
-        """Record one value for each name; values of undeclared names are kept separately and may have any type.
-
-        Raises:
-            TypeError: the value of a declared name is not a number or a tensor, array or list with one element. No
-                declared value is recorded.
-        """
-        checked = {}
-        for name, value in values.items():
-            declared = self._declared.get(name)
-            if declared is None:
-                setattr(self, name, value)
-            else:
-                checked[name] = value if type(value) is declared.type_ else declared.check(value)
-        now = self._clock.time()
-        for name, value in checked.items():
-            self._data[name].append_at(now, value)
 
     def _newest(self, name: str) -> float:
         newest: float = self.window_of(name)[-1]

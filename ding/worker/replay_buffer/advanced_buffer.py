@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from ding.utils.config_helper import Setting, Settings, integer, number
 from ding.utils.data.samples import Column, Kind, Node, Samples, node_items, part_of
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import FloatArray, IntArray, MinSegmentTree, SumSegmentTree
-from ding.worker.replay_buffer.column_buffer import STORAGE_SETTINGS, ColumnBuffer
+from ding.worker.replay_buffer.base_buffer import STORAGE_SETTINGS, ColumnBuffer, as_snapshot
 from ding.worker.replay_buffer.utils import SampledDataAttrMonitor, ThruputController, UniqueIds, Verdict, parse_id
 
 # The keys that `sample` adds. When an item with such keys is pushed, only `priority` is used.
@@ -112,14 +112,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         ("collect_iter", np.int64),
     )
 
-    def __init__(
-        self,
-        cfg: Mapping[str, Any],
-        tb_logger: Any = None,
-        exp_name: str = "default_experiment",
-        instance_name: str = "buffer",
-    ) -> None:
-        super().__init__(cfg, tb_logger, exp_name, instance_name)
+    def _begin(self) -> None:
         own = self._cfg
         self._max_use = own.max_use
         self._beta, self._anneal_step = float(own.beta), int(own.anneal_step)
@@ -249,7 +242,8 @@ class AdvancedReplayBuffer(ColumnBuffer):
         records["collect_iter"][slots] = self._collect_iters_of(items, columns)
         self._next_unique_id += count
         store.valid_count += count - replaced
-        self._report_dropped(dropped)
+        if dropped:
+            self._report_dropped(dropped)
         self._count_thruput(pushed=count, removed=replaced)
         return count
 
@@ -273,7 +267,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         column = None if columns is None else columns.get("collect_iter")
         iters: IntArray
         if isinstance(column, Column) and column.kind is Kind.INT and not column.steps:
-            iters = column.values()
+            iters = column.data if column.rows is None else column.data[column.rows]
         elif columns is not None and column is None:
             return np.array([_NO_ITER])
         else:
@@ -505,25 +499,24 @@ class AdvancedReplayBuffer(ColumnBuffer):
     # ---- states
 
     def _state(self, is_copied: bool) -> dict[str, Any]:
-        with self._lock:
-            state = super()._state(is_copied)
-            slots = state["data"]["slots"]
-            records = self._store.records[slots]
-            return {
-                **state,
-                "use_count": records["use"].copy(),
-                "unique_ids": records["unique_id"].copy(),
-                "priorities": records["priority"].copy(),
-                "weights": self._index.weights[slots],
-                "max_priority": self._index.max_priority,
-                "next_unique_id": self._next_unique_id,
-                "beta": self._beta,
-                "anneal_step": self._anneal_step,
-                "tick": self._tick.time(),
-                "sampled": self._sampled_data_attr_monitor.state_dict(),
-                "limiter": self._thruput_controller.state_dict(),
-                "collector_envstep": self._cur_collector_envstep,
-            }
+        state = super()._state(is_copied)
+        slots = state["data"]["slots"]
+        records = self._store.records[slots]
+        return {
+            **state,
+            "use_count": records["use"].copy(),
+            "unique_ids": records["unique_id"].copy(),
+            "priorities": records["priority"].copy(),
+            "weights": self._index.weights[slots],
+            "max_priority": self._index.max_priority,
+            "next_unique_id": self._next_unique_id,
+            "beta": self._beta,
+            "anneal_step": self._anneal_step,
+            "tick": self._tick.time(),
+            "sampled": self._sampled_data_attr_monitor.state_dict(),
+            "limiter": self._thruput_controller.state_dict(),
+            "collector_envstep": self._cur_collector_envstep,
+        }
 
     def load_state_dict(self, _state_dict: dict[str, Any], deepcopy: bool = False) -> None:
         """Replace the contents by a state. If it has only the key `data`, push this list of items instead.
@@ -538,6 +531,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         super().load_state_dict(_state_dict)
 
     def _restore(self, state: dict[str, Any]) -> None:
+        state = {**state, "data": as_snapshot(state["data"])}
         slots = np.asarray(state["data"]["slots"], np.int64)
         items: list[Any] = []
         if "unique_ids" not in state:  # a list of items that hold their metadata

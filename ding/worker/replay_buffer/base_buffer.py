@@ -1,16 +1,72 @@
-"""Create buffers from their configuration."""
+"""Create buffers from their configuration, and their base class: columns under a lock, logs, files, used data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import copy
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import index
+from types import TracebackType
+from typing import Any, TypeVar, overload
 
-from ding.data.buffer_interface import IBuffer
-from ding.utils.config_helper import ConfigError
+import numpy as np
+from easydict import EasyDict
+
+from ding.data.buffer_interface import (
+    IBuffer,
+    StatefulBuffer,
+    generator_state,
+    new_generator,
+    read_data_file,
+    set_generator_state,
+    write_data_file,
+)
+from ding.data.column_store import ColumnStore
+from ding.data.memory_check import MemoryCheck
+from ding.data.priority_index import Slots
+from ding.utils.config_helper import (
+    ConfigError,
+    Setting,
+    Settings,
+    boolean,
+    check_section,
+    instance_of,
+    integer,
+    one_of,
+)
+from ding.utils.data.samples import Node, Samples
+from ding.utils.dict_helper import deep_merge_dicts
 from ding.utils.import_helper import import_module
+from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.utils.registry_factory import BUFFER_REGISTRY
+from ding.utils.segment_tree import IntArray
+from ding.worker.replay_buffer.utils import PeriodicThruputMonitor, UsedDataRemover
+from ding.worker.worker_log import WorkerLog
 
-__all__ = ["IBuffer", "check_prefetching", "create_buffer", "get_buffer_cls"]
+__all__ = ["STORAGE_SETTINGS", "ColumnBuffer", "IBuffer", "check_prefetching", "create_buffer", "get_buffer_cls"]
+
+# Keys that the buffers have in common, apart from defaults of their own.
+STORAGE_SETTINGS = Settings(
+    {
+        "replay_buffer_size": Setting(10000, integer(1), "Capacity, in samples."),
+        "deepcopy": Setting(False, boolean, "Return deep copies of samples."),
+        "enable_track_used_data": Setting(
+            False, boolean, "Delete the file `data_id` of each sample that leaves the buffer."
+        ),
+        "share_frames": Setting(
+            False,
+            boolean,
+            "Store frames that successive image observations [C, ...] have in common, as with stacked frames, once.",
+        ),
+        "storage": Setting(
+            "memory",
+            one_of("memory", "memmap"),
+            "`memmap` maps the columns to files, which are deleted with the buffer: it may exceed the memory.",
+        ),
+        "storage_path": Setting(None, instance_of(str, optional=True), "Folder of the files, with `memmap`."),
+    }
+)
 
 
 def create_buffer(cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> IBuffer:
@@ -50,3 +106,321 @@ def check_prefetching(cfg: Mapping[str, Any]) -> None:
             "replay_buffer: type = 'deque' with priority = True is not allowed here: it accepts priorities only "
             "for its newest batch, but the learner prefetches several; use type = 'advanced'"
         )
+
+
+Self = TypeVar("Self", bound="ColumnBuffer")
+
+
+class ColumnBuffer(StatefulBuffer):
+    """Base class of the buffers that store their items in columns.
+
+    A subclass sets `settings` and implements `push`, `sample` and `update`. All public methods are
+    thread-safe.
+
+    Args:
+        cfg: The configuration. Missing keys take their default.
+        tb_logger: A shared TensorBoard writer. If None, the buffer creates one and closes it.
+        exp_name: Folder of the experiment, for the logs.
+        instance_name: Name of this buffer in files, tags and ids.
+
+    Attributes:
+        on_dropped: Called with a list of the items that left the buffer: overwritten, used up, stale or cleared.
+            Called under the buffer's lock. May be set.
+    """
+
+    # Name and dtype of the metadata that a subclass keeps for each slot.
+    _slot_fields: Sequence[tuple[str, Any]] = ()
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        tb_logger: Any = None,
+        exp_name: str = "default_experiment",
+        instance_name: str = "buffer",
+    ) -> None:
+        super().__init__()
+        self._check_cfg(cfg)
+        self._cfg = EasyDict(deep_merge_dicts(self.default_config(), cfg))
+        self._exp_name, self._instance_name = exp_name, instance_name
+        is_monitor = get_rank() == 0
+        self._log = WorkerLog(exp_name, instance_name, tb_logger, is_monitor=is_monitor)
+        self._logger, self._tb_logger = self._log.text, self._log.tb
+        self._rng = new_generator()
+        self._store = ColumnStore(
+            int(self._cfg.replay_buffer_size),
+            self._logger,
+            self._storage_folder(),
+            self._cfg.share_frames,
+            self._slot_fields,
+        )
+        self._deepcopy = self._cfg.deepcopy
+        self._enable_track_used_data = self._cfg.enable_track_used_data
+        self._used_data_remover = UsedDataRemover()
+        period = EasyDict(seconds=self._periodic_seconds())
+        self._periodic_thruput_monitor = PeriodicThruputMonitor(instance_name, period, self._logger, self._tb_logger)
+        if not is_monitor:
+            self._periodic_thruput_monitor.close()
+        self._memory_check = MemoryCheck(self._logger)
+        self.on_dropped = None
+        self._closed = False
+        self._begin()
+
+    @classmethod
+    def _check_cfg(cls, cfg: Mapping[str, Any]) -> None:
+        """Check the configuration, before anything else is done."""
+        check_section(cfg, cls)
+
+    def _begin(self) -> None:
+        """Hook of subclasses, called at the end of the construction."""
+
+    def _storage_folder(self) -> str | None:
+        if self._cfg.storage == "memory":
+            return None
+        return self._cfg.storage_path or os.path.join(self._log.path, "columns")
+
+    # Private attributes of DI-engine that external code accesses.
+
+    @property
+    def _data(self) -> SlotView:
+        return SlotView(self)
+
+    @property
+    def _tail(self) -> int:
+        return self._store.tail
+
+    @property
+    def _valid_count(self) -> int:
+        return self._store.valid_count
+
+    @_valid_count.setter
+    def _valid_count(self, count: int) -> None:
+        self._store.valid_count = count
+
+    def _periodic_seconds(self) -> float:
+        seconds: float = self._cfg.periodic_thruput_seconds
+        return seconds
+
+    def start(self) -> None:
+        """Start deleting the files of used items, if `enable_track_used_data` is on."""
+        if self._enable_track_used_data:
+            self._used_data_remover.start()
+
+    def close(self) -> None:
+        """Remove all items, delete the files of used items and close the logs. May be called any number of times.
+
+        A shared `tb_logger` stays open.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self.clear()
+        self._periodic_thruput_monitor.close()
+        self._used_data_remover.close()
+        self._log.close()
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing() and not getattr(self, "_closed", True):
+            self.close()
+
+    def count(self) -> int:
+        """Returns the number of items that can be sampled."""
+        return self._store.valid_count
+
+    @property
+    def replay_buffer_size(self) -> int:
+        """Capacity, in items."""
+        return self._store.size
+
+    @property
+    def push_count(self) -> int:
+        """Number of items stored so far."""
+        return self._store.push_count
+
+    def _state(self, is_copied: bool) -> dict[str, Any]:
+        return {
+            "data": self._store.snapshot(is_copied),
+            **self._store.counters(),
+            "rng": generator_state(self._rng),
+            "thruput": self._periodic_thruput_monitor.state_dict(),
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self._store.load(as_snapshot(state["data"]), state)
+        if "rng" in state:
+            set_generator_state(self._rng, state["rng"])
+        if state.get("thruput"):
+            self._periodic_thruput_monitor.load_state_dict(state["thruput"])
+
+    def discard(self, is_unwanted: Callable[[Any], bool]) -> int:
+        """Remove the items for which `is_unwanted` returns true. Returns their number."""
+        with self._lock:
+            slots = self._store.occupied()
+            items = self._store.read(slots)
+            unwanted = slots[np.fromiter(map(is_unwanted, items), dtype=np.bool_, count=len(items))]
+            if unwanted.size:
+                self._remove(unwanted)
+            return len(unwanted)
+
+    def _remove(self, slots: IntArray) -> None:
+        """Remove the items in `slots` [n >= 1] and update all counts."""
+        raise NotImplementedError
+
+    def save_data(self, file_name: str) -> None:
+        """Write the items that can be sampled to `file_name`, oldest first, as code-free msgpack."""
+        with self._lock:
+            items, notes = self._items_to_save(), self._extra_to_save()
+        write_data_file(file_name, "items", list(items), notes)
+
+    def load_data(self, file_name: str) -> None:
+        """Push the items of a file that `save_data` wrote.
+
+        Raises:
+            ValueError: If it is another kind of file.
+        """
+        items, notes = read_data_file(file_name, "items")
+        items = [item for item in items if item is not None]
+        with self._lock:
+            self._insert_saved(items, notes)
+
+    def _extra_to_save(self) -> dict[str, Any]:
+        """Returns what `save_data` writes beside the items."""
+        return {}
+
+    def _insert_saved(self, items: list[Any], notes: dict[str, Any]) -> None:
+        self._insert(items)
+
+    def _items_to_save(self) -> Sequence[Any]:
+        return self._store.read(self._store.occupied())
+
+    def _insert(self, items: list[Any], columns: dict[str, Node] | None = None) -> int:
+        """Store `items`, or their `columns`, under the lock. Returns the number of accepted items."""
+        raise NotImplementedError
+
+    def _prepare(self, data: list[Any] | Any) -> tuple[list[Any], dict[str, Node] | None]:
+        """Returns the pushed items, and their columns if they have any. Other items are copied if `deepcopy` is on.
+
+        Raises:
+            ValueError: If an item is None, which marks an empty slot.
+        """
+        items = data if isinstance(data, list) else [data]
+        samples = items if isinstance(items, Samples) else Samples.of(items)
+        columns = None if samples is None else samples.columns
+        if samples is not None and columns is not None:
+            return samples, columns
+        if any(item is None for item in items):
+            raise ValueError("an item is None, which is not allowed: it marks an empty slot; remove it from the data")
+        return (copy.deepcopy(items) if self._deepcopy else items), None
+
+    def _write(self, items: list[Any], columns: dict[str, Node] | None, count: int) -> tuple[Slots, int, Sequence[Any]]:
+        """Write `count` items, at most `replay_buffer_size`, to the next slots.
+
+        Returns:
+            Their slots, the number of items that were overwritten, and these items if they have to be reported.
+        """
+        store = self._store
+        slots = store.next_slots(count)
+        gone = int(np.count_nonzero(store.held[slots]))
+        dropped: Sequence[Any] = []
+        if gone and self._needs_dropped():
+            numbers = np.arange(store.size)[slots]
+            dropped = store.read(numbers[store.held[slots]])
+        store.write(slots, items, columns)
+        store.advance(count)
+        if not self._memory_check.is_done:
+            is_mapped = self._storage_folder() is not None
+            self._memory_check.estimate(items, store.size, 0 if is_mapped else store.nbytes)
+        return slots, gone, dropped
+
+    def _needs_dropped(self) -> bool:
+        return self.on_dropped is not None or self._enable_track_used_data
+
+    def _report_dropped(self, items: Sequence[Any]) -> None:
+        """Pass items that left the buffer to `on_dropped` and queue their files for deletion."""
+        if self.on_dropped is not None:
+            self.on_dropped(items if isinstance(items, list) else list(items))
+        if self._enable_track_used_data:
+            for item in items:
+                self._used_data_remover.add_used_data(item)
+
+    def _evict(self, slots: IntArray) -> None:
+        """Empty `slots` and report their items as dropped."""
+        dropped = self._store.read(slots) if slots.size and self._needs_dropped() else []
+        self._store.remove(slots)
+        if dropped:
+            self._report_dropped(dropped)
+
+    def _item_view(self, slot: int) -> Any:
+        """Returns the item in an occupied `slot` as `_data` presents it."""
+        return self._store.read(np.array([slot]))[0]
+
+    def _empty_slot(self, slot: int) -> None:
+        """Remove the item in `slot`. Counters do not change."""
+        self._store.empty(np.array([slot]))
+
+    def _count_thruput(self, pushed: int = 0, sampled: int = 0, removed: int = 0) -> None:
+        self._periodic_thruput_monitor.add(pushed, sampled, removed, self._store.valid_count)
+
+    def _check_size(self, size: int, can_exceed: bool = False) -> int:
+        size = index(size)
+        if size < 0 or (size > self._store.size and not can_exceed):
+            raise ValueError(
+                f"sample size = {size} is not allowed; it must be in [0, {self._store.size}] (replay_buffer_size)"
+            )
+        return size
+
+
+class SlotView(Sequence[Any]):
+    """View of the slots of a buffer: None if empty, else a copy of the item with its current metadata.
+
+    Assigning None empties a slot; no counter changes.
+    """
+
+    def __init__(self, buffer: ColumnBuffer) -> None:
+        self._buffer = buffer
+
+    def __len__(self) -> int:
+        return self._buffer.replay_buffer_size
+
+    @overload
+    def __getitem__(self, key: int) -> Any: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[Any]: ...
+    def __getitem__(self, key: int | slice) -> Any:
+        if isinstance(key, slice):
+            return [self[slot] for slot in range(len(self))[key]]
+        buffer, slot = self._buffer, range(len(self))[key]
+        with buffer._lock:
+            return buffer._item_view(slot) if buffer._store.held[slot] else None
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self[:])
+
+    def __setitem__(self, key: int, item: None) -> None:
+        if item is not None:
+            raise TypeError(f"_data[{key}] = {item!r:.200} is not allowed; only None, which removes an item")
+        with self._buffer._lock:
+            self._buffer._empty_slot(range(len(self))[key])
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == (list(other) if isinstance(other, SlotView) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
+        return copy.deepcopy(list(self), memo)
+
+
+def as_snapshot(data: Any) -> dict[str, Any]:
+    """Returns `data` of a state as a snapshot of the store; `data` may also be a list of the items by slot."""
+    if isinstance(data, Mapping):
+        return dict(data)
+    held = [(slot, item) for slot, item in enumerate(data) if item is not None]
+    return {"size": len(data), "slots": [slot for slot, _ in held], "items": [item for _, item in held]}

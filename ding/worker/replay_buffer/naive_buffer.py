@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ding.data.columns import own_samples
+from ding.data.column_store import own_samples
 from ding.data.priority_index import Slots
-from ding.data.ring import BoolArray
+from ding.data.ring import BoolArray, EpisodeEnds, done_flags
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, integer, number
 from ding.utils.data.samples import Node, Samples, part_of
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray
-from ding.worker.replay_buffer.column_buffer import STORAGE_SETTINGS, ColumnBuffer
-from ding.worker.replay_buffer.episode_ends import EpisodeEnds, done_flags
+from ding.worker.replay_buffer.base_buffer import STORAGE_SETTINGS, ColumnBuffer
 
 _SIZE_RULE = number(0)
 
@@ -69,7 +68,8 @@ class NaiveReplayBuffer(ColumnBuffer):
             self._before_insert(items)
             _, gone, dropped = self._write(items, columns, count)
             self._store.valid_count += count - gone
-            self._report_dropped(dropped)
+            if dropped:
+                self._report_dropped(dropped)
             self._count_thruput(pushed=count, removed=gone)
         return count
 
@@ -208,19 +208,15 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
         NaiveReplayBuffer.settings,
     )
 
-    def __init__(
-        self,
-        cfg: Mapping[str, Any],
-        tb_logger: Any = None,
-        exp_name: str = "default_experiment",
-        instance_name: str = "buffer",
-    ) -> None:
+    @classmethod
+    def _check_cfg(cls, cfg: Mapping[str, Any]) -> None:
         if "set_buffer_size" not in cfg:
             raise AttributeError(
-                f"{type(self).__name__} needs set_buffer_size in its config: {_function(None)}, "
-                "the newest items to sample from"
+                f"{cls.__name__} needs set_buffer_size in its config: {_function(None)}, the newest items to sample from"
             )
-        super().__init__(cfg, tb_logger, exp_name, instance_name)
+        super()._check_cfg(cfg)
+
+    def _begin(self) -> None:
         self._set_buffer_size = self._cfg.set_buffer_size
         self._current_buffer_size = self._size_at(0)
 
@@ -292,14 +288,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         NaiveReplayBuffer.settings,
     )
 
-    def __init__(
-        self,
-        cfg: Mapping[str, Any],
-        tb_logger: Any = None,
-        exp_name: str = "default_experiment",
-        instance_name: str = "buffer",
-    ) -> None:
-        super().__init__(cfg, tb_logger, exp_name, instance_name)
+    def _begin(self) -> None:
         length = self._cfg.episode_length
         self._episode_length = None if length is None else int(length)
         self._ends = EpisodeEnds(self._store, self._episode_length)
@@ -394,9 +383,8 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
             self._ends.mark_newest(notes["episode_ends"])
 
     def _state(self, is_copied: bool) -> dict[str, Any]:
-        with self._lock:
-            own = {"episode_ends": self._ends.is_last.copy(), "episode_steps": self._ends.steps}
-            return {**super()._state(is_copied), **own}
+        own = {"episode_ends": self._ends.is_last.copy(), "episode_steps": self._ends.steps}
+        return {**super()._state(is_copied), **own}
 
     def _restore(self, state: dict[str, Any]) -> None:
         """Restore a state. Episode ends that it does not hold are found as in `push`."""

@@ -9,7 +9,9 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from statistics import fmean
 from typing import Any, NamedTuple, Protocol, overload
 
 import numpy.typing as npt
@@ -250,12 +252,19 @@ class ThruputController:
 class PeriodicThruputMonitor:
     """Logs the numbers of pushed, sampled, removed and stored items once per period of `cfg.seconds`.
 
-    There is no thread: the first call of `add` after the end of a period logs it. Thread-safe.
+    There is no thread: the first call of `add` after the end of a period logs it. Not thread-safe: the owner calls it
+    under its lock.
 
     Args:
         name: Name of the buffer. TensorBoard tags are `<name>_sec/<key>`, with steps 0, 1, 2, ...
         clock: Returns monotonic seconds.
+
+    Attributes:
+        push_data_count, sample_data_count, remove_data_count: Numbers of items in this period. May be set.
+        valid_count: Number of stored items. May be set.
     """
+
+    _counts = ("push_data_count", "sample_data_count", "remove_data_count", "valid_count")
 
     def __init__(
         self, name: str, cfg: Any, logger: logging.Logger, tb_logger: Any, clock: Clock = time.monotonic
@@ -264,88 +273,40 @@ class PeriodicThruputMonitor:
         self._told: set[str] = set()
         self._seconds = cfg.seconds
         self._clock = clock
-        self._lock = threading.RLock()
         self._period_end = clock() + self._seconds
         self._print_index = 0
         self._closed = False
-        self._pushed = self._sampled = self._removed = self._valid = 0
+        self.push_data_count = self.sample_data_count = self.remove_data_count = self.valid_count = 0
 
     def add(self, pushed: int = 0, sampled: int = 0, removed: int = 0, valid: int | None = None) -> None:
         """Add to the counts of the current period, and set the number of stored items to `valid`, if given."""
-        with self._lock:
-            if self._clock() >= self._period_end:
-                self._end_period()
-            self._pushed += pushed
-            self._sampled += sampled
-            self._removed += removed
-            if valid is not None:
-                self._valid = valid
-
-    @property
-    def push_data_count(self) -> int:
-        """Number of items pushed in this period."""
-        return self._pushed
-
-    @push_data_count.setter
-    def push_data_count(self, count: int) -> None:
-        self.add(pushed=count - self._pushed)
-
-    @property
-    def sample_data_count(self) -> int:
-        """Number of items sampled in this period."""
-        return self._sampled
-
-    @sample_data_count.setter
-    def sample_data_count(self, count: int) -> None:
-        self.add(sampled=count - self._sampled)
-
-    @property
-    def remove_data_count(self) -> int:
-        """Number of items removed or overwritten in this period."""
-        return self._removed
-
-    @remove_data_count.setter
-    def remove_data_count(self, count: int) -> None:
-        self.add(removed=count - self._removed)
-
-    @property
-    def valid_count(self) -> int:
-        """Number of stored items."""
-        return self._valid
-
-    @valid_count.setter
-    def valid_count(self, count: int) -> None:
-        self.add(valid=count)
+        if self._clock() >= self._period_end and not self._closed:
+            self._end_period()
+        self.push_data_count += pushed
+        self.sample_data_count += sampled
+        self.remove_data_count += removed
+        if valid is not None:
+            self.valid_count = valid
 
     def state_dict(self) -> dict[str, float]:
         """Returns the counts of the current period, its number and its remaining seconds."""
-        with self._lock:
-            left_s = self._period_end - self._clock()
-            counts = {"pushed": self._pushed, "sampled": self._sampled, "removed": self._removed, "valid": self._valid}
-            return {**counts, "index": self._print_index, "left_s": left_s}
+        counts = {name: getattr(self, name) for name in self._counts}
+        return {**counts, "index": self._print_index, "left_s": self._period_end - self._clock()}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
         """Continue the period of a state."""
-        with self._lock:
-            self._pushed, self._sampled, self._removed, self._valid, self._print_index = (
-                int(state[name]) for name in ("pushed", "sampled", "removed", "valid", "index")
-            )
-            self._period_end = self._clock() + state["left_s"]
+        for name in self._counts:
+            setattr(self, name, int(state[name]))
+        self._print_index, self._period_end = int(state["index"]), self._clock() + state["left_s"]
 
     def close(self) -> None:
         """Stop logging. May be called any number of times."""
         self._closed = True
 
     def _end_period(self) -> None:
-        if self._closed:
-            return
         self._period_end = self._clock() + self._seconds
-        counts = {
-            "pushed_in": self._pushed,
-            "sampled_out": self._sampled,
-            "removed": self._removed,
-            "current_have": self._valid,
-        }
+        names = ("pushed_in", "sampled_out", "removed", "current_have")
+        counts = {name: getattr(self, own) for name, own in zip(names, self._counts, strict=True)}
         self._logger.info(
             "in the last %s s: %s", self._seconds, ", ".join(f"{key} {count}" for key, count in counts.items())
         )
@@ -354,7 +315,7 @@ class PeriodicThruputMonitor:
                 for key, count in counts.items():
                     self._tb_logger.add_scalar(f"{self._name}_sec/{key}", count, self._print_index)
         self._print_index += 1
-        self._pushed = self._sampled = self._removed = 0
+        self.push_data_count = self.sample_data_count = self.remove_data_count = 0
 
 
 class TimeSource(Protocol):
@@ -362,6 +323,17 @@ class TimeSource(Protocol):
 
     def time(self) -> float:
         """Returns the current time, in ticks."""
+
+
+def _of_newest(attr: str, statistic: str, number: Callable[[Any], Any]) -> Any:
+    """Returns a property: a statistic of the newest sample of a `SampledDataAttrMonitor`."""
+
+    def read(monitor: SampledDataAttrMonitor) -> Any:
+        if not monitor._records:
+            raise ValueError("no sample was recorded; call record first")
+        return number(getattr(monitor._records[-1][1][attr], statistic)())
+
+    return property(read)
 
 
 class SampledDataAttrMonitor:
@@ -382,20 +354,18 @@ class SampledDataAttrMonitor:
         (3, 2.0, 0.5)
     """
 
+    use_max, use_avg = _of_newest("use", "max", int), _of_newest("use", "mean", float)
+    priority_max, priority_avg = _of_newest("priority", "max", float), _of_newest("priority", "mean", float)
+    priority_min = _of_newest("priority", "min", float)
+    staleness_max, staleness_avg = _of_newest("staleness", "max", int), _of_newest("staleness", "mean", float)
+
     def __init__(self, time_: TimeSource, expire: float) -> None:
         self.time, self.expire = time_, expire
         self._records: deque[tuple[float, Mapping[str, npt.NDArray[Any]]]] = deque()  # times and arrays
-        self.avg: dict[str, Callable[[], float]] = {
-            attr: lambda attr=attr: self._average(attr)  # type: ignore[misc]
-            for attr in ("use", "priority", "staleness")
-        }
-        self.max: dict[str, Callable[[], float]] = {
-            attr: lambda attr=attr: max(_plain(values[attr].max()) for _, values in self._recent())  # type: ignore[misc]
-            for attr in ("use", "priority", "staleness")
-        }
-        self.min: dict[str, Callable[[], float]] = {
-            "priority": lambda: min(_plain(values["priority"].min()) for _, values in self._recent())
-        }
+        attrs = ("use", "priority", "staleness")
+        self.avg: dict[str, Callable[[], float]] = {attr: partial(self._over, attr, "mean", fmean) for attr in attrs}
+        self.max: dict[str, Callable[[], float]] = {attr: partial(self._over, attr, "max", max) for attr in attrs}
+        self.min: dict[str, Callable[[], float]] = {"priority": partial(self._over, "priority", "min", min)}
 
     def record(self, **values: npt.NDArray[Any]) -> None:
         """Record the `use`, `priority` and `staleness` of the items of one sample, an array [n] each."""
@@ -417,55 +387,9 @@ class SampledDataAttrMonitor:
         """Replace the records by those of a state."""
         self._records = deque((time, values) for time, values in state["records"])
 
-    @property
-    def use_max(self) -> int:
-        """Largest use count of the newest sample."""
-        return int(self._newest("use").max())
-
-    @property
-    def use_avg(self) -> float:
-        """Mean use count of the newest sample."""
-        return float(self._newest("use").mean())
-
-    @property
-    def priority_max(self) -> float:
-        """Largest priority of the newest sample."""
-        return float(self._newest("priority").max())
-
-    @property
-    def priority_avg(self) -> float:
-        """Mean priority of the newest sample."""
-        return float(self._newest("priority").mean())
-
-    @property
-    def priority_min(self) -> float:
-        """Smallest priority of the newest sample."""
-        return float(self._newest("priority").min())
-
-    @property
-    def staleness_max(self) -> int:
-        """Largest staleness of the newest sample."""
-        return int(self._newest("staleness").max())
-
-    @property
-    def staleness_avg(self) -> float:
-        """Mean staleness of the newest sample."""
-        return float(self._newest("staleness").mean())
-
-    def _newest(self, attr: str) -> npt.NDArray[Any]:
-        if not self._records:
-            raise ValueError("no sample was recorded; call record first")
-        return self._records[-1][1][attr]
-
     def _recent(self) -> list[tuple[float, Mapping[str, npt.NDArray[Any]]]]:
         begin, records = self.time.time() - self.expire, list(self._records)
         return [record for record in records if record[0] >= begin] or records[-1:]
 
-    def _average(self, attr: str) -> float:
-        means = [float(values[attr].mean()) for _, values in self._recent()]
-        return sum(means) / len(means)
-
-
-def _plain(value: Any) -> float:
-    number: float = value.item()
-    return number
+    def _over(self, attr: str, statistic: str, joined: Callable[[Iterable[float]], float]) -> float:
+        return joined([getattr(values[attr], statistic)().item() for _, values in self._recent()])

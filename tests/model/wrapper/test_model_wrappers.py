@@ -199,6 +199,23 @@ def test_previous_states_can_be_saved_as_detached_copies():
     assert "prev_state" not in hidden().forward({})
 
 
+def test_previous_states_can_be_saved_stacked_if_they_are_dicts_of_tensors():
+    model = hidden(save_prev_state=True, stack_prev_state=True)
+    own = torch.tensor([4.0], requires_grad=True)
+    model.reset(data_id=[1], state=[{"h": own}])
+    previous = model.forward({}, data_id=[0, 1])["prev_state"]
+    assert previous.keys() == {"h"} and previous["h"].tolist() == [[0.0], [4.0]] and not previous["h"].requires_grad
+    previous["h"].zero_()
+    assert own.item() == 4.0
+
+    class Pairs(nn.Module):
+        def forward(self, data):
+            return {"next_state": [(torch.ones(1), torch.zeros(1))] * len(data["prev_state"])}
+
+    model = model_wrap(Pairs(), "hidden_state", state_num=2, save_prev_state=True, stack_prev_state=True)
+    assert model.forward({})["prev_state"] == [[torch.zeros(1), torch.zeros(1)]] * 2
+
+
 def test_outputs_without_next_state_change_nothing_and_a_wrong_number_fails():
     model = hidden()
     came_in(model)

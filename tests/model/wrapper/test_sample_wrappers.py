@@ -1,5 +1,6 @@
 """Wrappers that choose actions."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -123,6 +124,17 @@ def test_eps_zero_is_greedy_and_eps_one_uniform():
     torch.manual_seed(0)
     counts = act("eps_greedy_sample", {"logit": logit}, eps=1.0)["action"].bincount(minlength=3)
     assert (counts > 1200).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_coin_of_each_env_also_selects_its_action(dtype):
+    logit = torch.rand(500, 7).to(dtype)
+    np.random.seed(1)
+    action = act("eps_greedy_sample", {"logit": logit}, eps=0.3)["action"]
+    np.random.seed(1)
+    coins = np.random.random(500).tolist()
+    greedy = logit.argmax(-1).tolist()
+    assert action.tolist() == [int(c / 0.3 * 7) if c < 0.3 else g for c, g in zip(coins, greedy, strict=True)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ding.utils.autolog import RangedData, TickTime, TimeRangedData
+from ding.utils.autolog import LoggedModel, LoggedValue, RangedData, TickTime, TimeRangedData
 
 
 class Settable(TickTime):
@@ -32,7 +32,6 @@ def test_nothing_is_repeated_when_no_time_has_passed():
     data = TimeRangedData(clock, 3)
     data.append("a").append("b")
     assert data.history() == [(0, "a"), (0, "b")]
-    assert data.window() == ["a"]
 
 
 def test_extend_appends_each():
@@ -45,9 +44,8 @@ def test_it_is_true_when_something_was_recorded():
     clock = TickTime()
     data = TimeRangedData(clock, 3)
     assert not data
-    assert (data.expire, data.time, data.history(), data.window(), data.mean()) == (3, clock, [], [], 0.0)
+    assert (data.expire, data.time, data.history()) == (3, clock, [])
     assert data.append(0)
-    assert data.mean() == 0.0
 
 
 def test_there_is_no_current_value_before_the_first():
@@ -85,7 +83,7 @@ def test_a_clock_of_ones_own_can_be_given_by_a_subclass():
         st.one_of(st.floats(-10, 10).map(lambda v: ("put", v)), st.integers(1, 9).map(lambda d: ("go", d)))
     ),
 )
-def test_history_window_and_mean_agree_with_a_plain_list(expire, events):
+def test_the_history_agrees_with_a_plain_list(expire, events):
     clock, told = TickTime(), []
     data = TimeRangedData(clock, expire)
     for kind, value in events:
@@ -94,12 +92,46 @@ def test_history_window_and_mean_agree_with_a_plain_list(expire, events):
             told.append((clock.time(), value))
         else:
             clock.step(value)
-        now = clock.time()
-        older = [(now - expire, v) for t, v in told if t < now - expire][-1:]
-        expected = older + [(t, v) for t, v in told if t >= now - expire]
-        if told and now > told[-1][0]:
-            expected.append((now, told[-1][1]))
-        values = [v for _, v in expected[:-1]]
-        assert data.mean() == pytest.approx(sum(values) / len(values) if values else 0.0)
-        assert data.window() == values
-        assert data.history() == expected
+        assert data.history() == plain_history(told, clock.time(), expire)
+
+
+class Pair(LoggedModel):
+    one = LoggedValue(float)
+    two = LoggedValue(float)
+
+
+@settings(max_examples=100)
+@given(
+    expire=st.integers(1, 6),
+    events=st.lists(
+        st.one_of(
+            st.dictionaries(st.sampled_from(["one", "two"]), st.floats(-10, 10)),
+            st.integers(1, 9),
+            st.sampled_from(["one", "two"]),
+        )
+    ),
+)
+def test_values_recorded_together_agree_with_a_plain_list_for_each_name(expire, events):
+    clock, told = TickTime(), {"one": [], "two": []}
+    model = Pair(clock, expire)
+    for event in events:
+        if isinstance(event, int):
+            clock.step(event)
+        elif isinstance(event, dict):  # not read after each: what has expired is dropped later
+            model.record(event)
+            for name, value in event.items():
+                told[name].append((clock.time(), value))
+        else:
+            expected = plain_history(told[event], clock.time(), expire)
+            values = [value for _, value in expected[:-1]]
+            assert model.window_of(event) == values
+            assert model.mean_of(event) == pytest.approx(sum(values) / len(values) if values else 0.0)
+            if told[event]:
+                assert getattr(model, event) == told[event][-1][1]
+
+
+def plain_history(told, now, expire):
+    """The history of a list of (time, value)."""
+    older = [(now - expire, v) for t, v in told if t < now - expire][-1:]
+    expected = older + [(t, v) for t, v in told if t >= now - expire]
+    return [*expected, (now, told[-1][1])] if told and now > told[-1][0] else expected

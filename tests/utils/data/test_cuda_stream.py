@@ -3,8 +3,8 @@ import contextlib
 import pytest
 import torch
 
-from ding.utils.data import AsyncDataLoader, prefetch
-from ding.utils.data.prefetch import StreamCopier, map_tensors
+from ding.utils.data import AsyncDataLoader, dataloader
+from ding.utils.data.dataloader import StreamCopier, map_tensors
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def events(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
     monkeypatch.setattr(torch.cuda, "stream", use)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "computing stream")
-    monkeypatch.setattr(prefetch, "_record", lambda tensor, stream: told.append(f"{tensor.item()} on {stream}"))
+    monkeypatch.setattr(dataloader, "_record", lambda tensor, stream: told.append(f"{tensor.item()} on {stream}"))
     return told
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding.utils.data import AsyncDataLoader, IDataLoader, prefetch
+from ding.utils.data import AsyncDataLoader, IDataLoader, dataloader
 from ding.utils.data.samples import Column, Kind, Samples
 
 
@@ -152,7 +152,7 @@ def test_close_wakes_a_next_that_waits():
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_close_is_bounded_and_warns_when_the_source_is_stuck(num_workers, monkeypatch, caplog):
-    monkeypatch.setattr(prefetch, "_JOIN_S", 0.05)
+    monkeypatch.setattr(dataloader, "_JOIN_S", 0.05)
     asked, release = threading.Event(), threading.Event()
 
     def stuck():

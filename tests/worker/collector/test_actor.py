@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from ding.policy.env_forward import split_output
 from ding.worker.collector.actor import env_actions
+from ding.worker.collector.batch import StackedOutput
 from ding.worker.collector.battle_sample_serial_collector import BattleSampleSerialCollector
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
@@ -15,7 +15,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 def batched(**stacked):
-    return split_output([3, 7], stacked)
+    return StackedOutput(stacked, [3, 7])
 
 
 @pytest.mark.parametrize(

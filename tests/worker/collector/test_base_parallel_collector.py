@@ -117,6 +117,35 @@ def test_a_round_of_abnormal_steps_alone_is_told_of():
     assert [steps[0].info.get("abnormal") for steps in collector.timesteps] == [True, None, None]
 
 
+class Pausing(FakeManager):
+    """No env is ready after the first round, until it is waited for."""
+
+    is_paused, rounds = False, 0
+
+    @property
+    def ready_obs(self):
+        return {} if self.is_paused else super().ready_obs
+
+    def step(self, actions):
+        self.is_paused, self.rounds = self.rounds == 0, self.rounds + 1
+        return super().step(actions)
+
+    def wait_another(self):
+        self.is_paused = False
+        return True
+
+
+def test_a_round_in_which_no_env_is_ready_tells_of_no_step_again():
+    collector = Plain(cfg(), Pausing([3], episode_num=1))
+    collector.start()
+    assert [{i: step.obs.tolist() for i, step in steps.items()} for steps in collector.timesteps] == [
+        {0: [0, 0, 1]},
+        {},
+        {0: [0, 0, 2]},
+        {0: [0, 0, 3]},
+    ]
+
+
 def test_nan_is_refused():
     def after_step(timesteps):
         timesteps[1].reward[:] = np.nan

@@ -51,7 +51,7 @@ def test_the_items_are_as_they_were_and_stacked_where_they_can_be(items, stacked
     batch = batch_of(items)
     assert [type(row) for row in batch.rows] == [type(item) for item in items]
     assert listed(batch.rows) == listed(items) and listed(batch.stacked) == stacked
-    assert listed(batch.seen().stacked) == stacked and listed(list(batch.seen().values())) == listed(items)
+    assert listed(batch.stacked_input()) == stacked and listed(list(batch.seen().values())) == listed(items)
 
 
 @pytest.mark.parametrize(
@@ -81,11 +81,12 @@ def test_what_an_env_does_to_what_it_returned_changes_no_copy(make):
 
 def test_a_policy_may_be_shown_float32_tensors():
     items = [{"a": np.array([1, 2], np.uint8)}, {"a": np.array([3, 4], np.uint8)}]
-    seen = batch_of(items).seen(as_float=True)
-    assert seen.stacked["a"].dtype is torch.float32 and seen.stacked["a"].tolist() == [[1, 2], [3, 4]]
+    stacked, seen = batch_of(items).stacked_input(as_float=True), batch_of(items).seen(as_float=True)
+    assert stacked["a"].dtype is torch.float32 and stacked["a"].tolist() == [[1, 2], [3, 4]]
     assert seen[1]["a"].dtype is torch.float32 and seen[1]["a"].tolist() == [3, 4]
-    ragged = batch_of([np.array([1.0]), np.array([1.0, 2.0])]).seen(as_float=True)
-    assert ragged.stacked is None and [row.dtype for row in ragged.values()] == [torch.float32] * 2
+    ragged = batch_of([np.array([1.0]), np.array([1.0, 2.0])])
+    assert ragged.stacked_input(as_float=True) is None
+    assert [row.dtype for row in ragged.seen(as_float=True).values()] == [torch.float32] * 2
 
 
 def test_some_envs_of_a_batch_in_another_order():

@@ -59,13 +59,11 @@ def test_each_policy_sees_its_side_as_float32_tensors(form):
             super().__init__()
             self.player = player
 
-        def forward(self, obs):
-            assert obs.stacked is not None
-            for item in obs.values():
-                tensors = list(item.values()) if isinstance(item, dict) else [item]
-                assert all(isinstance(t, torch.Tensor) and t.dtype == torch.float32 for t in tensors)
-                assert tensors[0][1] == self.player
-            return super().forward(obs)
+        def act(self, obs, env_ids):
+            tensors = list(obs.values()) if isinstance(obs, dict) else [obs]
+            assert all(isinstance(t, torch.Tensor) and t.dtype == torch.float32 for t in tensors)
+            assert tensors[0][:, 1].tolist() == [self.player] * len(env_ids)
+            return super().act(obs, env_ids)
 
     build(policies=[Typed(0), Typed(1)], form=form)[0].eval()
 
@@ -212,7 +210,7 @@ def test_other_ranks_neither_launch_envs_nor_write_and_are_told_the_result(monke
     monkeypatch.setattr("ding.worker.collector.serial_worker.get_rank", lambda: 1)
     monkeypatch.setattr("ding.worker.collector.serial_worker.get_world_size", lambda: 2)
     monkeypatch.setattr(
-        "ding.worker.collector.serial_evaluator.broadcast_object_list",
+        "ding.worker.collector.base_serial_evaluator.broadcast_object_list",
         lambda objects, src: objects.__setitem__(slice(None), told),
     )
     evaluator, env, _ = build()

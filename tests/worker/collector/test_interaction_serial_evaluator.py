@@ -365,7 +365,7 @@ def test_a_nan_observation_stops_the_evaluation_with_the_env_id():
 
 def test_other_ranks_neither_launch_envs_nor_write_and_are_told_the_result(monkeypatch):
     told = [True, {"eval_episode_return": [5.0]}]
-    module = "ding.worker.collector.serial_evaluator"
+    module = "ding.worker.collector.base_serial_evaluator"
     monkeypatch.setattr("ding.worker.collector.serial_worker.get_rank", lambda: 1)
     monkeypatch.setattr("ding.worker.collector.serial_worker.get_world_size", lambda: 2)
     monkeypatch.setattr(f"{module}.broadcast_object_list", lambda objects, src: objects.__setitem__(slice(None), told))
@@ -379,7 +379,8 @@ def test_rank_0_tells_the_others_its_result(monkeypatch):
     sent = []
     monkeypatch.setattr("ding.worker.collector.serial_worker.get_rank", lambda: 0)
     monkeypatch.setattr(
-        "ding.worker.collector.serial_evaluator.broadcast_object_list", lambda objects, src: sent.append((objects, src))
+        "ding.worker.collector.base_serial_evaluator.broadcast_object_list",
+        lambda objects, src: sent.append((objects, src)),
     )
     monkeypatch.setattr("ding.worker.collector.serial_worker.get_world_size", lambda: 1)
     build()[0].eval(train_iter=1)

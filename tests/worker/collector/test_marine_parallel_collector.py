@@ -12,8 +12,8 @@ import ding.worker
 from ding.example.goofspiel_selfplay import policy_config
 from ding.utils.config_helper import ConfigError
 from ding.worker.collector import MarineParallelCollector, create_parallel_collector, get_parallel_collector_cls
-from ding.worker.collector.marine_parallel_collector import joint_actions, left_return, result_of, seen_by
-from ding.worker.collector.policy_watch import PolicyWatch
+from ding.worker.collector.marine_parallel_collector import joint_actions, left_return, result_of
+from ding.worker.collector.task_collector import PolicyWatch
 from tests.worker.collector.battles import LateBattleManager, whole
 from tests.worker.collector.marine_fakes import SentByPath, battle_cfg, make, play
 from tests.worker.collector.parallel_fakes import DEADLINE_S, ENVS, GATES, POLICIES, use_watches, weights
@@ -167,7 +167,6 @@ def test_each_policy_sees_float_tensors_of_its_own_side_and_the_envs_get_the_pai
     for policy, mine in zip(collector.policy, observed, strict=True):
 
         def watched(obs, forward=policy.forward, mine=mine, **kwargs):
-            assert obs.stacked is not None
             mine.append(obs)
             return forward(obs, **kwargs)
 
@@ -186,6 +185,26 @@ def test_each_policy_sees_float_tensors_of_its_own_side_and_the_envs_get_the_pai
     assert [policy.resets for policy in collector.policy] == [[[1], [0]]] * 2
     actions = [[(type(action), action.tolist()) for action in env.actions] for env in ENVS[-2:]]
     assert actions == [[(np.ndarray, [1, 101]), (np.ndarray, [2, 102])], [(np.ndarray, [1, 101])]]
+
+
+@pytest.mark.parametrize("form", ["array", "list", "dicts"])
+def test_policies_that_act_on_batches_are_given_stacked_float_tensors_of_their_own_side(sent, form):
+    collector = make(sent, lengths=(2, 1), env={"form": form})
+    for player, policy in enumerate(collector.policy):
+
+        def watched(obs, env_ids, player=player, act=policy.act, **kwargs):
+            parts = list(obs.values()) if isinstance(obs, dict) else [obs]
+            assert {(type(part), part.dtype, len(part)) for part in parts} == {
+                (torch.Tensor, torch.float32, len(env_ids))
+            }
+            assert parts[0][:, 1].tolist() == [player] * len(env_ids)
+            return act(obs, env_ids, **kwargs)
+
+        policy.act = watched
+    collector.start()
+    actions = [[action.tolist() for action in env.actions] for env in ENVS[-2:]]
+    assert actions == [[[1, 101], [2, 102]], [[1, 101]]]
+    assert [policy.resets for policy in collector.policy] == [[[1], [0]]] * 2
 
 
 def test_samples_hold_the_observations_in_the_form_of_the_env(sent):
@@ -689,8 +708,3 @@ def test_goofspiel_is_played_by_two_policies(sent):
     returns = [left["reward"].item() for left in by_player[0] if left["done"]]
     assert sorted(value for of_env in info["reward_raw"] for value in of_env) == sorted(returns)
     assert [len(of_env) for of_env in info["game_result"]] == [3, 3] and info["step_count"] == 18
-
-
-def test_what_a_player_sees_is_cut_from_any_mapping():
-    seen = seen_by({3: [torch.ones(2), torch.zeros(2)]}, 1)
-    assert seen[3].tolist() == [0, 0]

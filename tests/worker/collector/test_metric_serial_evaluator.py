@@ -176,7 +176,7 @@ def as_rank(monkeypatch, rank, told=None, sums=None):
     monkeypatch.setattr("ding.worker.collector.serial_worker.get_rank", lambda: rank)
     monkeypatch.setattr("ding.worker.collector.serial_worker.get_world_size", lambda: 2)
     monkeypatch.setattr("ding.worker.collector.serial_worker.allreduce_data", allreduce_data)
-    monkeypatch.setattr("ding.worker.collector.serial_evaluator.broadcast_object_list", broadcast_object_list)
+    monkeypatch.setattr("ding.worker.collector.base_serial_evaluator.broadcast_object_list", broadcast_object_list)
     return sent, reduced
 
 

@@ -9,7 +9,6 @@ import torch
 from easydict import EasyDict
 
 from ding.policy.dqn import DQNPolicy
-from ding.policy.env_forward import stack_observations
 from ding.policy.modes import plain_transition
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
@@ -301,9 +300,9 @@ def test_what_a_policy_makes_of_the_observations_it_is_given_is_what_it_acts_on_
             acted_on.extend(float(obs.min()) for obs in data.values())
             return super()._forward_collect(data, eps)
 
-        def _forward_envs(self, model, data, **kwargs):
-            inputs.append(float(stack_observations(data).min()))
-            return super()._forward_envs(model, data, **kwargs)
+        def _act_collect(self, obs, env_ids, eps):
+            inputs.append(float(obs.min()))
+            return super()._act_collect(obs, env_ids, eps)
 
     acted_on, inputs = [], []
     rows, _ = collect(dqn(Shifted).collect_mode, FakeManager([3, 5, 4]), policy_kwargs={"eps": 1.0})

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from ding.worker.collector import policy_watch
-from ding.worker.collector.policy_watch import PolicyWatch
+from ding.worker.collector import task_collector
+from ding.worker.collector.task_collector import PolicyWatch
 from tests.worker.collector.parallel_fakes import DEADLINE_S, join_threads
 
 
@@ -27,7 +27,7 @@ class Answers:
 
 @pytest.fixture(autouse=True)
 def look_at_once(monkeypatch):
-    monkeypatch.setattr(policy_watch, "_FIRST_LOOK_S", 0.0)
+    monkeypatch.setattr(task_collector, "_FIRST_LOOK_S", 0.0)
 
 
 def fetches():

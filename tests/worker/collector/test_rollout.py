@@ -1,12 +1,13 @@
 """The rollout loop with managers that answer late, and between policies."""
 
 import pytest
+import torch
 
 from ding.worker.collector.actor import SoloActor
 from ding.worker.collector.base_serial_evaluator import VectorEvalMonitor
-from ding.worker.collector.episode_evaluator import EpisodeRecorder
-from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
-from ding.worker.collector.players import BattleActor, PlayerOutputs
+from ding.worker.collector.batch import PlayerOutputs, StackedOutput
+from ding.worker.collector.interaction_serial_evaluator import EpisodeRecorder, InteractionSerialEvaluator
+from ding.worker.collector.players import BattleActor
 from ding.worker.collector.rollout import Rollout
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
@@ -122,8 +123,9 @@ def test_an_actor_resets_its_policies_for_some_envs_or_for_all(make):
 
 
 def test_what_several_policies_returned_is_told_by_env():
-    outputs = PlayerOutputs([{3: "a", 5: "b"}, {3: "c", 5: "d"}])
-    assert dict(outputs) == {3: ["a", "c"], 5: ["b", "d"]} and len(outputs) == 2
+    stacked = StackedOutput({"action": torch.tensor([7, 8])}, [3, 5])
+    outputs = PlayerOutputs([{3: "a", 5: "b"}, stacked]).dicts()
+    assert outputs == {3: ["a", {"action": torch.tensor([7])}], 5: ["b", {"action": torch.tensor([8])}]}
 
 
 def test_when_no_env_will_be_ready_an_error_says_so():

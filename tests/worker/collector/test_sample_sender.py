@@ -1,10 +1,10 @@
-"""Metadata in columns are those that are built one by one."""
+"""The metadata of samples, in dicts and in columns."""
 
 import numpy as np
 import pytest
 
 from ding.utils.data.samples import Column, Kind, Samples
-from ding.worker.collector.sample_sender import Metadata, SampleSender, joined_metadata
+from ding.worker.collector.sample_sender import SampleSender
 
 
 class Sink:
@@ -29,10 +29,10 @@ PIECES = {
 }
 
 
-@pytest.mark.parametrize("more", [{}, {"policy_iter": 9, "player": "one", "weight": 0.5}], ids=["usual", "more"])
+@pytest.mark.parametrize("more", [{}, {"policy_iter": [9, 2], "player": 1, "weight": 0.5}], ids=["usual", "more"])
 @pytest.mark.parametrize("reference", [None, "of_the_object"])
 @pytest.mark.parametrize("piece", PIECES)
-def test_metadata_in_columns_are_the_dicts_that_others_get(piece, reference, more):
+def test_the_metadata_of_each_sample_are_dicts_for_some_and_columns_for_others(piece, reference, more):
     sinks = Sink(True), Sink(False)
     for sink in sinks:
         sink.reference = reference
@@ -41,45 +41,52 @@ def test_metadata_in_columns_are_the_dicts_that_others_get(piece, reference, mor
                 samples = Samples({"value": VALUE, **PIECES[piece]})
                 sink.sender.add(samples, env_id=env_id, collect_iter=7, **more)
             sink.sender.send({"cur_step": number, "get_data_time": 0.5})
-    ours, theirs = sinks[0].metadata, sinks[1].metadata
-    assert all(type(metadata) is Metadata for metadata in ours)
-    joined = joined_metadata([Metadata(metadata.pieces) for metadata in ours])
-    assert types(joined) == types([row for metadata in theirs for row in metadata])
-    assert [metadata.last() for metadata in ours] == [rows[-1] for rows in theirs]
-    assert list(joined) == [row for metadata in theirs for row in metadata]
-    assert [list(metadata) for metadata in ours] == theirs
+    in_columns, in_dicts = (sink.metadata for sink in sinks)
+    assert all(type(metadata) is Samples and metadata.has_columns for metadata in in_columns)
+    assert all(type(metadata) is list and set(map(type, metadata)) == {dict} for metadata in in_dicts)
+    iterations = {"iterations": [3, 4], "steps": [3, 5]}.get(piece, [7, 7])
+    expected = [
+        {
+            "cur_step": number,
+            "get_data_time": 0.5,
+            "data_id": f"env_a_{number}",
+            "compressor": "lz4",
+            "env_id": env_id,
+            "data_index": 2 * env_id + i,
+            "cur_sample": 4 * number + 2 * env_id + i + 1,
+            "collect_iter": iterations[i],
+            "policy_iter": iterations[i],
+            "unroll_len": 3 if piece == "steps" else 1,
+            "priority": [2.0, 0.25][i] if piece == "priorities" else 1.0,
+            **({"object_ref": reference} if reference else {}),
+            **more,
+        }
+        for number in range(2)
+        for env_id in range(2)
+        for i in range(2)
+    ]
+    for metadata in (in_columns, in_dicts):
+        rows = [row for rows in metadata for row in rows]
+        assert rows == expected and types(rows) == types(expected)
     assert sinks[0].sender.sent == sinks[1].sender.sent == 8
 
 
 def types(rows):
-    return [{key: type(value) for key, value in row.items()} for row in rows]
+    return [{key: type(row[key]) for key in sorted(row)} for row in rows]
 
 
-def test_samples_that_must_be_read_one_by_one_have_dicts_as_metadata():
+def test_the_metadata_of_samples_that_must_be_read_one_by_one_are_in_columns_too():
     sink = Sink(True)
-    sink.sender.add([{"value": 1}], env_id=0, collect_iter=7)
+    sink.sender.add([{"value": 1}, "text", [{"collect_iter": 2, "priority": 0.5}, {}]], env_id=0, collect_iter=7)
     sink.sender.send({})
-    sink.sender.add(Samples({"value": VALUE, "priority": Column(Kind.OBJECT, [2, 3])}), env_id=0, collect_iter=7)
+    sink.sender.add(Samples({"value": VALUE, "priority": Column(Kind.OBJECT, [2, 3])}), env_id=0, collect_iter=8)
     sink.sender.send({})
-    assert [type(metadata) for metadata in sink.metadata] == [list, list]
-    assert [row["priority"] for row in sink.metadata[1]] == [2.0, 3.0]
-    assert [row["cur_sample"] for rows in sink.metadata for row in rows] == [1, 2, 3]
-
-
-def test_pieces_with_other_keys_have_dicts_as_metadata():
-    sink = Sink(True)
-    sink.sender.add(Samples({"value": VALUE}), env_id=0, collect_iter=7)
-    sink.sender.add(Samples({"value": VALUE}), env_id=1, collect_iter=7, player="one")
-    sink.sender.send({})
-    (rows,) = sink.metadata
-    assert [row.get("player") for row in rows] == [None, None, "one", "one"]
-
-
-def test_metadata_that_were_read_are_not_joined():
-    sink = Sink(True)
-    for _ in range(2):
-        sink.sender.add(Samples({"value": VALUE}), env_id=0, collect_iter=7)
-        sink.sender.send({})
-    sink.metadata[0][0]["policy_iter"] = 8
-    assert joined_metadata(sink.metadata) is None
-    assert sink.metadata[0][0]["policy_iter"] == 8
+    assert all(metadata.has_columns for metadata in sink.metadata)
+    assert [(row["collect_iter"], row["unroll_len"], row["priority"]) for rows in sink.metadata for row in rows] == [
+        (7, 1, 1.0),
+        (7, 1, 1.0),
+        (2, 2, 0.5),
+        (8, 1, 2.0),
+        (8, 1, 3.0),
+    ]
+    assert [row["cur_sample"] for rows in sink.metadata for row in rows] == [1, 2, 3, 4, 5]

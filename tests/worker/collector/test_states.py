@@ -28,11 +28,12 @@ from ding.worker.collector.episode_serial_collector import EpisodeSerialCollecto
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.collector.metric_serial_evaluator import MetricSerialEvaluator
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
-from ding.worker.collector.trajectory_block import IN_COLUMN, TrajectoryBlock
+from ding.worker.collector.trajectory import TransitionLists
+from ding.worker.collector.trajectory_block import TrajectoryBlock
 from tests.envs.walks import Endless, Match, TellingWalk, Walk
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
 from tests.same_state import differences, through_bytes
-from tests.worker.collector.test_trajectory_block import record, take
+from tests.worker.collector.test_trajectory_block import SHOWN, record, take
 
 MANAGERS = {"base": BaseEnvManager, "subprocess": SyncSubprocessEnvManager}
 in_both = pytest.mark.parametrize("manager", MANAGERS.values(), ids=MANAGERS)
@@ -225,24 +226,27 @@ def test_fragments_with_gaps_ends_and_odd_flags_go_on(with_dicts):
         own = np.random.default_rng(seed)
         obs, after = (Batch.copied(env_ids, list(own.normal(size=(len(env_ids), 2)))).node for _ in range(2))
         infos = [[{}, {"truncated": True}, {"terminated": False, "truncated": False}][own.integers(3)] for _ in env_ids]
-        rows = [{"obs": IN_COLUMN, "next_obs": IN_COLUMN, "done": False, "n": float(own.normal())} for _ in env_ids]
+        rows = [{"obs": SHOWN, "next_obs": SHOWN, "done": False, "n": float(own.normal())} for _ in env_ids]
         columns = {"n": pack(own.normal(size=len(env_ids)).tolist())}
         dones = [bool(own.random() < 0.1) for _ in env_ids]
         record(fragments, env_ids, obs, after, columns, dones, infos, seed, rows if with_dicts else None)
 
-    one = TrajectoryBlock(3)
+    def made():
+        return TransitionLists(3, True) if with_dicts else TrajectoryBlock(3)
+
+    one = made()
     for moment in range(120):
         deed = rng.random()
         env_id = int(rng.integers(3))
         if deed < 0.1:
             one.split(env_id)
         elif deed < 0.15:
-            one.drop([env_id])
+            one.drop(env_id if with_dicts else [env_id])
         elif deed < 0.2:
             take(one, env_id)
         else:
             step(one, sorted({env_id, int(rng.integers(3))}), moment)
-        other = TrajectoryBlock(3)
+        other = made()
         assert other.load_state_dict(through_bytes(one.state_dict())) == []
         assert other.lengths.tolist() == one.lengths.tolist()
         assert differences([as_dicts(one.peek(i)) for i in range(3)], [as_dicts(other.peek(i)) for i in range(3)]) == []

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from ding.envs.env_manager.block import BlockStep
 from ding.worker.collector.batch import Ended
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
-from ding.worker.collector.statistics import ENDED, PIECE, VOID, EpisodeStatistics, ReturnSummary, per
+from ding.worker.collector.statistics import EpisodeStatistics, ReturnSummary, per
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
+from tests.same_state import through_bytes
 
 
 def test_nothing_divided_by_nothing_is_zero():
@@ -20,11 +21,11 @@ def test_nothing_divided_by_nothing_is_zero():
 
 
 @settings(max_examples=50)
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50))
+@given(st.lists(st.floats(-1e6, 1e6), min_size=4, max_size=50))
 def test_a_stream_of_returns_is_summed_up_as_numpy_does(values):
     summary = ReturnSummary()
-    summary.add(values[:3])
-    summary.add(values[3:])
+    summary.add(np.array(values[:3]))
+    summary.add(np.array(values[3:]))
     assert summary.scalars("r") == {
         "r_mean": pytest.approx(np.mean(values), abs=1e-6),
         "r_std": pytest.approx(np.std(values), abs=1e-4),
@@ -35,7 +36,7 @@ def test_a_stream_of_returns_is_summed_up_as_numpy_does(values):
 
 @pytest.mark.parametrize("value", [2.0, 2, np.float32(2), np.array([2.0]), torch.tensor([2.0]), np.array([1.0, 3.0])])
 def test_a_return_of_any_kind_counts_as_one_number(value):
-    statistics = EpisodeStatistics()
+    statistics = EpisodeStatistics(env_num=1)
     statistics.on_ends(ended(0, 5, 0.5, value))
     assert statistics.summary()["reward_mean"] == 2.0
     assert statistics.take_finished() == (1, 0.5) and statistics.take_finished() == (0, 0.0)
@@ -53,21 +54,41 @@ def ended(env_id, length, seconds, value=1.0):
         None,
         np.zeros(1),
     )
-    return Ended(step, np.array([0]), [length], [seconds])
+    return Ended(step, np.array([0]), np.array([length]), np.array([seconds]))
+
+
+class Pieces:
+    """Makes samples of pieces of the running episodes, at once or later."""
+
+    def __init__(self, env_num=2):
+        self.statistics = EpisodeStatistics(env_num=env_num)
+        self.waiting = []
+
+    def close(self, *env_ids):
+        self.waiting += [int(self.statistics.running[env_id]) for env_id in env_ids]
+
+    def make(self, *samples):
+        made, self.waiting = self.waiting[: len(samples)], self.waiting[len(samples) :]
+        self.statistics.count_samples(np.array(made, np.int64), np.array(samples))
 
 
 def test_the_samples_of_an_episode_count_whenever_they_are_made():
-    statistics = EpisodeStatistics(awaits_samples=True)
-    statistics.note_pieces([(0, PIECE, 2), (1, PIECE, 5)])
-    assert statistics.summary()["train_sample_count"] == 0 and statistics.train_samples == {0: 2, 1: 5}
+    pieces = Pieces()
+    statistics = pieces.statistics
+    pieces.close(0, 1)
+    pieces.make(2, 5)
+    assert statistics.summary()["train_sample_count"] == 0
+    assert [statistics.train_samples(env_id) for env_id in (0, 1)] == [2, 5]
+    pieces.close(0)
     statistics.on_ends(ended(0, 4, 0.5))
-    statistics.note_pieces([(0, PIECE, 1), (0, ENDED, 0)])
+    pieces.make(1)
     summary = statistics.summary()
     assert (summary["train_sample_count"], summary["avg_sample_per_episode"]) == (3, 3.0)
     assert summary["avg_train_sample_per_sec"] == 6.0
     statistics.on_ends(ended(0, 4, 0.5))  # an episode without samples, not the last one's again
     statistics.on_ends(ended(1, 4, 1.0))
-    statistics.note_pieces([(0, ENDED, 0), (1, ENDED, 0), (1, PIECE, 7)])
+    pieces.close(1)
+    pieces.make(7)
     summary = statistics.summary()
     assert (summary["train_sample_count"], summary["avg_sample_per_episode"]) == (8, 8 / 3)
     assert summary["avg_train_sample_per_sec"] == 4.0
@@ -75,16 +96,43 @@ def test_the_samples_of_an_episode_count_whenever_they_are_made():
     statistics.clear_summary()
     assert statistics.summary()["train_sample_count"] == 0
     statistics.on_ends(ended(1, 4, 1.0))  # an episode that was under way at the last log
-    statistics.note_pieces([(1, ENDED, 0)])
     assert statistics.summary()["train_sample_count"] == 7
 
 
 def test_the_samples_of_a_void_episode_do_not_count():
-    statistics = EpisodeStatistics(awaits_samples=True)
-    statistics.note_pieces([(0, PIECE, 3), (0, VOID, 0), (0, PIECE, 2)])
-    statistics.on_ends(ended(0, 4, 0.5))
-    statistics.note_pieces([(0, ENDED, 0)])
-    assert statistics.summary()["train_sample_count"] == 2
+    for void in ("on_abnormal", "on_restart"):
+        pieces = Pieces()
+        pieces.close(0, 0)
+        pieces.make(3)
+        getattr(pieces.statistics, void)(0)
+        pieces.close(0)
+        pieces.make(4, 2)
+        pieces.statistics.on_ends(ended(0, 4, 0.5))
+        assert pieces.statistics.summary()["train_sample_count"] == 2
+
+
+def test_samples_of_episodes_before_the_last_log_are_counted_to_none():
+    pieces = Pieces()
+    pieces.close(0, 1)
+    pieces.statistics.on_abnormal(0)
+    pieces.statistics.on_ends(ended(1, 4, 0.5))
+    pieces.statistics.clear_summary()
+    pieces.make(3, 4)
+    assert pieces.statistics.summary()["train_sample_count"] == 0
+    assert [pieces.statistics.train_samples(env_id) for env_id in (0, 1)] == [0, 0]
+
+
+def test_a_state_goes_on_with_what_was_counted():
+    pieces = Pieces()
+    pieces.close(0, 1)
+    pieces.make(2, 5)
+    pieces.statistics.on_ends(ended(0, 4, 0.5, 3.0))
+    other = EpisodeStatistics(env_num=2)
+    assert other.load_state_dict(through_bytes(pieces.statistics.state_dict())) == []
+    for statistics in (pieces.statistics, other):
+        statistics.on_ends(ended(1, 6, 1.5, 5.0))
+    assert other.summary() == pieces.statistics.summary() and other.latest == pieces.statistics.latest
+    assert other.summary()["train_sample_count"] == 7 and other.summary()["reward_mean"] == 4.0
 
 
 def test_the_counters_of_all_ranks_are_summed_in_one_reduction(monkeypatch, own_folder):

@@ -7,30 +7,47 @@ import pytest
 import torch
 
 from ding.envs.env_manager.block import end_code
-from ding.utils.data.samples import Samples, columns_of, pack
-from ding.worker.collector.trajectory_block import IN_COLUMN, TrajectoryBlock
+from ding.utils.data.samples import Samples, columns_of, node_rows, pack
+from ding.worker.collector.trajectory import TransitionLists
+from ding.worker.collector.trajectory_block import TrajectoryBlock
 from tests.worker.collector.memory import held_bytes, own_bytes
+
+# In the dicts of a test: the observation before or after the step.
+SHOWN = object()
 
 
 def record(block, env_ids, obs, next_obs, columns, dones, infos, collect_iter, dicts=None):
-    columns = {**columns, "done": pack(list(dones))} if dicts is None else {}
     codes = np.array([end_code(info) for info in infos], np.uint8)
-    block.record(np.array(env_ids), obs, next_obs, columns, codes, collect_iter, dicts)
+    if dicts is None:
+        columns = {**columns, "done": pack(list(dones))}
+        block.record(np.array(env_ids), obs, next_obs, columns, codes, collect_iter)
+        return
+    rows = zip(env_ids, node_rows(obs), node_rows(next_obs), codes.tolist(), dicts, strict=True)
+    for env_id, before, after, code, transition in rows:
+        own = dict(transition)
+        if own.get("obs") is SHOWN:
+            own["obs"] = block.last_obs(env_id, before)
+        if own.get("next_obs") is SHOWN:
+            own["next_obs"] = after
+        block.append(env_id, own, code, after)
 
 
 def take(block, env_id, goes_on=True):
     if not block.lengths[env_id]:
         return []
+    if isinstance(block, TransitionLists):
+        return block.take(env_id, not goes_on)
     block.close(np.array([env_id]), np.array([not goes_on]))
     (piece,) = block.take_closed()
     return piece
 
 
 class Twin:
-    """`TrajectoryBlock` and, beside them, what they are to hold."""
+    """`TrajectoryBlock` or `TransitionLists` and, beside them, what they are to hold."""
 
-    def __init__(self, env_num=3, shape=(2,), dtype=np.float32, **kwargs):
-        self.block = TrajectoryBlock(env_num, **kwargs)
+    def __init__(self, env_num=3, shape=(2,), dtype=np.float32, chained=True, dicts=False):
+        self.block = (TransitionLists if dicts else TrajectoryBlock)(env_num, chained)
+        self.dicts = dicts
         self.shape, self.dtype = shape, dtype
         self.now = {env_id: self.obs(env_id, 0, 0) for env_id in range(env_num)}
         self.at = dict.fromkeys(range(env_num), (0, 0))
@@ -39,7 +56,8 @@ class Twin:
     def obs(self, env_id, episode, step):
         return np.full(self.shape, env_id * 10_000 + episode * 1_000 + step, self.dtype)
 
-    def step(self, env_ids, dicts=False, info=lambda env_id, step: {}):
+    def step(self, env_ids, info=lambda env_id, step: {}):
+        dicts = self.dicts
         before = [self.now[env_id] for env_id in env_ids]
         for env_id in env_ids:
             episode, step = self.at[env_id]
@@ -51,7 +69,7 @@ class Twin:
         rest = [{"step": step, "done": False} for step in steps]
         columns = {} if dicts else {"step": pack(steps)}
         if dicts:
-            rest = [{"obs": IN_COLUMN, "next_obs": IN_COLUMN, **own, "mine": [own["step"]]} for own in rest]
+            rest = [{"obs": SHOWN, "next_obs": SHOWN, **own, "mine": [own["step"]]} for own in rest]
         dones = [False] * len(steps)
         record(self.block, env_ids, pack(before), pack(after), columns, dones, infos, 7, rest if dicts else None)
         for env_id, b, a, own in zip(env_ids, before, after, rest, strict=True):
@@ -93,10 +111,10 @@ def test_transitions_are_those_of_the_env_whoever_steps_with_it():
 
 @pytest.mark.parametrize("kept", [("obs",), ("next_obs",), ()])
 def test_policies_may_keep_only_some_observations(kept):
-    under_way = TrajectoryBlock(1)
+    under_way = TransitionLists(1, True)
     for step in range(5):
         obs, next_obs = (pack([np.full(2, number, np.float32)]) for number in (step, step + 1))
-        transition = {**dict.fromkeys(kept, IN_COLUMN), "step": step}
+        transition = {**dict.fromkeys(kept, SHOWN), "step": step}
         record(under_way, [0], obs, next_obs, {}, [False], [{}], 0, [transition])
     items = take(under_way, 0)
     assert isinstance(items, Samples) and items.has_columns
@@ -107,13 +125,13 @@ def test_policies_may_keep_only_some_observations(kept):
 @pytest.mark.parametrize("dicts", [False, True])
 @pytest.mark.parametrize("mixed", [False, True])
 def test_a_trajectory_is_whole_though_it_was_looked_at_on_the_way(dicts, mixed):
-    twin = Twin(2)
+    twin = Twin(2, dicts=dicts)
     for i in range(11):
-        twin.step([0, 1] if i % 3 or not mixed else [1, 0], dicts)
+        twin.step([0, 1] if i % 3 or not mixed else [1, 0])
         assert len(twin.block.peek(0)) == i + 1
     items, expected = twin.take(0)
     assert isinstance(items, Samples) and listed(items) == expected and is_chain(items)
-    twin.step([0, 1], dicts)
+    twin.step([0, 1])
     assert [len(twin.take(env_id)[0]) for env_id in (0, 1)] == [1, 12]
 
 
@@ -137,7 +155,8 @@ def test_the_pieces_of_an_env_share_the_observation_between_them():
         twin.reset(1)
     samples = twin.block.closed_table()
     assert samples.lengths.tolist() == [2] * 6 and twin.block.closed_rows == 12
-    assert len(samples.columns["obs"].data) == 7 + 9
+    obs, next_obs = samples.columns["obs"], samples.columns["next_obs"]
+    assert obs.data is next_obs.data and len(np.union1d(obs.rows, next_obs.rows)) == 7 + 9
     assert [int(row["next_obs"][0] - row["obs"][0]) for row in samples] == [1] * 12
 
 
@@ -178,8 +197,9 @@ def test_what_was_dropped_does_not_come_back():
     assert listed(items) == expected and len(items) == 1 and len(twin.take(1)[0]) == 2
 
 
-def test_a_gap_is_none_between_the_observations_of_a_transition():
-    twin = Twin(1)
+@pytest.mark.parametrize("dicts", [False, True])
+def test_a_gap_is_none_between_the_observations_of_a_transition(dicts):
+    twin = Twin(1, dicts=dicts)
     twin.step([0])
     twin.block.split(0)
     twin.reset(0)
@@ -221,16 +241,9 @@ def test_float64_is_float32_in_samples():
     assert items[0]["obs"].dtype is torch.float32 and listed(items) == expected
 
 
-def test_a_policy_may_begin_or_cease_to_put_transitions_together():
-    twin = Twin(1)
-    for dicts in (False, True, True, False):
-        twin.step([0], dicts)
-    items, expected = twin.take(0)
-    assert listed(items) == expected
-
-
-def test_without_chaining_no_two_transitions_share_memory():
-    twin = Twin(1, chained=False)
+@pytest.mark.parametrize("dicts", [False, True])
+def test_without_chaining_no_two_transitions_share_memory(dicts):
+    twin = Twin(1, chained=False, dicts=dicts)
     for _ in range(3):
         twin.step([0])
     items = twin.take(0)[0]
@@ -257,9 +270,9 @@ def flags_of(items):
     ],
 )
 def test_end_flags_are_those_that_were_told(info, expected, dicts):
-    twin = Twin(1)
+    twin = Twin(1, dicts=dicts)
     for _ in range(3):
-        twin.step([0], dicts, info)
+        twin.step([0], info)
     assert flags_of(twin.take(0)[0]) == expected
 
 
@@ -273,7 +286,7 @@ def test_an_end_of_which_nothing_is_told_is_terminal():
 
 @pytest.mark.parametrize("dicts", [False, True])
 def test_flags_that_only_the_last_step_tells_go_with_a_done_that_is_an_array(dicts):
-    twin = TrajectoryBlock(1)
+    twin = TransitionLists(1, True) if dicts else TrajectoryBlock(1)
     obs = pack([np.zeros(1)])
     for ended, info in ((False, {}), (True, {}), (True, {"truncated": True})):
         done = torch.tensor([ended]) if dicts else np.array([ended])
@@ -282,7 +295,7 @@ def test_flags_that_only_the_last_step_tells_go_with_a_done_that_is_an_array(dic
 
 
 def test_a_flag_that_the_policy_has_put_into_its_transitions_counts_where_the_env_tells_none():
-    twin = TrajectoryBlock(1)
+    twin = TransitionLists(1, True)
     obs = pack([np.zeros(1)])
     for own, info in ((True, {}), (True, {"truncated": False}), (False, {})):
         record(twin, [0], obs, obs, {}, [True], [info], 0, [{"done": True, "truncated": own}])
@@ -295,9 +308,9 @@ def test_a_flag_that_the_policy_has_put_into_its_transitions_counts_where_the_en
 @pytest.mark.parametrize("dicts", [False, True])
 def test_a_sample_holds_its_own_bytes_and_not_its_round(dicts):
     def make():
-        block, images = TrajectoryBlock(16), np.zeros((16, 84, 84, 4), np.uint8)
+        block, images = TransitionLists(16, True) if dicts else TrajectoryBlock(16), np.zeros((16, 84, 84, 4), np.uint8)
         for _ in range(3):
-            rest = [{"obs": IN_COLUMN, "next_obs": IN_COLUMN} for _ in images] if dicts else None
+            rest = [{"obs": SHOWN, "next_obs": SHOWN} for _ in images] if dicts else None
             record(block, list(range(16)), pack(list(images)), pack(list(images)), {}, [False] * 16, [{}] * 16, 0, rest)
         return take(block, 0)[0]
 
@@ -308,7 +321,7 @@ def test_a_sample_holds_its_own_bytes_and_not_its_round(dicts):
 
 def test_objects_that_do_not_stack_hold_no_round_either():
     def make():
-        block, obs = TrajectoryBlock(2), pack([np.zeros(1)] * 2)
+        block, obs = TransitionLists(2, True), pack([np.zeros(1)] * 2)
         batch = np.zeros((2, 50_000))
         for n in (3, 4):
             dicts = [{"ragged": torch.from_numpy(r[:n]), "array": {"in": r[:n]}, "list": [r[:n], "x"]} for r in batch]
@@ -321,11 +334,11 @@ def test_objects_that_do_not_stack_hold_no_round_either():
 
 
 def test_transitions_with_different_keys_are_a_list_of_dicts():
-    twin = TrajectoryBlock(1)
+    twin = TransitionLists(1, True)
     obs = pack([np.zeros(1)])
     for i in range(3):
         more = {"extra": torch.zeros(1)} if i == 1 else {}
-        record(twin, [0], obs, obs, {}, [False], [{}], 0, [{"obs": IN_COLUMN, "next_obs": IN_COLUMN, "i": i, **more}])
+        record(twin, [0], obs, obs, {}, [False], [{}], 0, [{"obs": SHOWN, "next_obs": SHOWN, "i": i, **more}])
     items = take(twin, 0)
     assert [(item["i"], "extra" in item, item["obs"].tolist()) for item in items] == [
         (0, False, [0]),
@@ -336,7 +349,7 @@ def test_transitions_with_different_keys_are_a_list_of_dicts():
 
 
 def test_observations_that_a_policy_puts_into_its_transitions_need_not_stack():
-    block = TrajectoryBlock(1)
+    block = TransitionLists(1, True)
     shown = [torch.ones(size) for size in (1, 2, 3)]
     for obs, next_obs in zip(shown, shown[1:], strict=False):
         transition = {"obs": obs, "next_obs": next_obs, "action": 0}
@@ -366,9 +379,9 @@ def test_the_transitions_of_a_long_episode_are_seldom_copied_though_others_end_i
 def test_transitions_that_cannot_be_tensors_are_refused_once_and_leave_the_block_usable():
     block = TrajectoryBlock(1)
     odd = [np.array([np.ones(size), "x"], dtype=object) for size in (1, 2)]
-    record(block, [0], pack(odd[:1]), pack(odd[1:]), {}, [False], [{}], 0)
     with pytest.raises(TypeError, match="object"):
-        take(block, 0)
+        record(block, [0], pack(odd[:1]), pack(odd[1:]), {}, [False], [{}], 0)
+    block.clear()  # as after each exception in a round
     assert block.closed_rows == 0 and block.state_dict()["closed"] == []
     record(block, [0], pack([np.zeros(1)]), pack([np.ones(1)]), {}, [False], [{}], 0)
     (row,) = take(block, 0)

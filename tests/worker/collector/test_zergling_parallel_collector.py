@@ -18,8 +18,7 @@ from ding.worker.collector import (
     create_parallel_collector,
     get_parallel_collector_cls,
 )
-from ding.worker.collector.policy_watch import PolicyWatch
-from ding.worker.collector.task_collector import trajectory_length
+from ding.worker.collector.task_collector import PolicyWatch, trajectory_length
 from tests.fakes import FakeManager, ScriptedPolicy
 from tests.worker.collector import parallel_fakes
 from tests.worker.collector.parallel_fakes import (

@@ -515,7 +515,7 @@ def test_unknown_steps_are_not_logged(make_advanced, tb):
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_other_ranks_have_no_tb_logger_and_report_no_throughput(monkeypatch, tb, rank):
-    monkeypatch.setattr("ding.worker.replay_buffer.column_buffer.get_rank", lambda: rank)
+    monkeypatch.setattr("ding.worker.replay_buffer.base_buffer.get_rank", lambda: rank)
     with AdvancedReplayBuffer({}, tb, "exp") as buffer:
         lines = []
         monkeypatch.setattr(buffer._logger, "info", lambda text, *values: lines.append(text))

@@ -8,9 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ding.data.ring import Ring
+from ding.data.ring import EpisodeEnds, Ring, done_flags, ends_episode
 from ding.utils.data.samples import Samples
-from ding.worker.replay_buffer.episode_ends import EpisodeEnds, done_flags, ends_episode
 
 
 class History:

@@ -99,7 +99,7 @@ def test_a_frozen_state_has_columns_of_the_items_that_are_there_alone():
     play(buffer, "advanced", [("push", 2)])
     frozen = buffer.freeze()
     assert frozen["data"]["slots"].tolist() == [0, 1] and frozen["priorities"].tolist() == [1.0, 1.0]
-    assert [array.tolist() for array in frozen["data"]["arrays"]] == [[0, 1], [0, 0]]
+    assert [array.tolist() for array in frozen["data"]["samples"]["blocks"]] == [[0, 1], [0, 0]]
     buffer.close()
 
 

@@ -19,7 +19,7 @@ from ding.worker.transport.imports import check_task
 from ding.worker.transport.stores import check_plain_name
 
 # They register the comm collectors of this package.
-_OWN = tuple(f"ding.worker.collector.comm.{name}_collector" for name in ("flask_fs", "local", "ray"))
+_OWN = tuple(f"ding.worker.collector.comm.{name}_collector" for name in ("flask_fs", "comm"))
 
 
 class BaseCommCollector(ABC):

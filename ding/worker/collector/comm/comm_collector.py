@@ -1,4 +1,4 @@
-"""A collector worker of parallel training, on any transport."""
+"""The collector workers of parallel training: what they are on any transport, and those in one process and on Ray."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 from easydict import EasyDict
 
 from ding.utils.config_helper import Setting, Settings, check_section, integer, number
+from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.collector.comm.base_comm_collector import BaseCommCollector
-from ding.worker.collector.comm.channel import TaskChannel
-from ding.worker.collector.comm.exchange import CollectorExchange
+from ding.worker.collector.comm.channel import CollectorExchange, TaskChannel
 from ding.worker.collector.comm.push_channel import PushChannel
-from ding.worker.transport.chunk import to_text
 from ding.worker.transport.link import Hosted
 from ding.worker.transport.task_slot import TaskSlot, worker_thread
 from ding.worker.transport.tasks import (
@@ -69,11 +68,9 @@ class CommCollector(Hosted, BaseCommCollector):
         },
         WORKER_SETTINGS,
     )
-    # Defaults that differ in a subclass.
-    own_defaults: Mapping[str, Any] = {}
 
     def __init__(self, cfg: EasyDict) -> None:
-        cfg = EasyDict({**CommCollector.settings.config(), **self.own_defaults, **cfg})
+        cfg = EasyDict({**self.settings.config(), **cfg})
         check_section(cfg, type(self), required=WORKER_REQUIRED)
         super().__init__(cfg)
         transport = self._transport = get_transport(self.transport)
@@ -120,11 +117,7 @@ class CommCollector(Hosted, BaseCommCollector):
             return {**run.channel.exchange.take_one(self._cfg.data_timeout_s), **run.ids}
         rows, infos = run.channel.exchange.take(self._cfg.data_wait_s)
         progress = {"progress": run.collector.progress(), "silence_s": run.collector.silence_s}
-        if isinstance(run.channel, PushChannel):
-            content: dict[str, Any] = {"pushed": rows[0] if rows else None}
-        else:
-            content = {"samples": to_text(rows)}
-        return {**content, "infos": infos, "error": None, **progress, **run.ids}
+        return {**run.channel.report(rows), "infos": infos, "error": None, **progress, **run.ids}
 
     def deal_with_resource(self) -> dict[str, Any]:
         """The resources of this worker."""
@@ -206,3 +199,41 @@ class CommCollector(Hosted, BaseCommCollector):
             self._slot.close()
         finally:
             super().close()
+
+
+@COMM_COLLECTOR_REGISTRY.register("local")
+class LocalCollector(CommCollector):
+    """Serves collector tasks to a coordinator in the same process; samples and weights stay in memory.
+
+    Args:
+        cfg: `port` (0 for any free number); `path_data` and `path_policy`, which name stores in memory. See also
+            `CommCollector`.
+
+    Example:
+        >>> from easydict import EasyDict
+        >>> from ding.worker.transport.local_transport import LocalHub
+        >>> worker = LocalCollector(EasyDict(path_data="data", path_policy="policy"))
+        >>> worker.start()
+        >>> link = LocalHub().link("collector0", "", worker.port)
+        >>> link.connect(timeout_s=1)
+        >>> link.run({"name": "resource"}, timeout_s=1)
+        {'gpu': 1, 'cpu': 20, 'batched': True}
+        >>> worker.close()
+    """
+
+    transport = "local"
+
+
+@COMM_COLLECTOR_REGISTRY.register("ray")
+class RayCollector(CommCollector):
+    """Serves collector tasks in an actor of Ray, see `WorkerActor`.
+
+    Samples go to the shards of the replay buffer, weights come through the object store.
+
+    Args:
+        cfg: `path_data` and `path_policy`; `data_interval_s` is 1.0 by default. See also `CommCollector`.
+    """
+
+    transport = "ray"
+    # Messages have only the number of samples, and a call takes the coordinator and the collector 0.6 ms each.
+    settings = Settings({"data_interval_s": 1.0}, CommCollector.settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from itertools import groupby
@@ -14,10 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ding.utils.data.samples import Column, Kind, Samples, columns_of, whole_of
-from ding.worker.collector.comm.channel import WeightsChannel, check_metadata
-from ding.worker.collector.comm.exchange import CollectorExchange
-from ding.worker.collector.sample_sender import Metadata, joined_metadata
+from ding.utils.data.samples import Column, Kind, Samples, columns_of, part_of, whole_of
+from ding.worker.collector.comm.channel import CollectorExchange, Row, WeightsChannel, check_metadata
 from ding.worker.transport.chunk import encode_chunk
 from ding.worker.transport.chunk_reader import DATA_INDEX
 from ding.worker.transport.ray.shard import Shard, ShardClosed, ShardLost
@@ -39,10 +37,12 @@ class _Chunk(NamedTuple):
     Attributes:
         content: samples in columns, or an encoded chunk.
         rows: the metadata of each sample.
+        last: those of the last one.
     """
 
     content: Samples | bytes
-    rows: Sequence[dict[str, Any]]
+    rows: Sequence[Row]
+    last: Row
     compressor: str
     size_bytes: int
 
@@ -101,7 +101,10 @@ class PushChannel(WeightsChannel):
 
     send_stepdata.takes_samples = True  # type: ignore[attr-defined]
 
-    def send_metadata(self, metadata: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
+    def report(self, rows: Sequence[Row]) -> dict[str, Any]:
+        return {"pushed": rows[0] if rows else None}
+
+    def send_metadata(self, metadata: Row | Sequence[Row]) -> None:
         """Send the samples of a chunk with their metadata, one dict for each, to a shard; or queue an info.
 
         Raises:
@@ -109,20 +112,22 @@ class PushChannel(WeightsChannel):
             TimeoutError: neither the shards nor the coordinator take anything.
             Exception: what a shard has raised when it was sent samples before.
         """
-        if isinstance(metadata, Metadata) and metadata.has_columns:  # of a SampleSender: complete, and of one chunk
-            self._push(str(metadata.pieces[0].common["data_id"]), metadata)
+        if isinstance(metadata, Samples) and metadata.has_columns:  # of a SampleSender: complete, and of one chunk
+            self._push(metadata)
             return
         entries = check_metadata(metadata)
         rows = [entry for entry in entries if "data_id" in entry]
         for name in dict.fromkeys(row["data_id"] for row in rows):
-            self._push(name, [row for row in rows if row["data_id"] == name])
+            self._push([row for row in rows if row["data_id"] == name])
         infos = [entry for entry in entries if "data_id" not in entry]
         if any(info.get("collector_done") for info in infos):
             self._wait(lambda: not self._bytes)
         if infos:
             self.exchange.put(infos, self._send_timeout_s)
 
-    def _push(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
+    def _push(self, rows: Sequence[Row]) -> None:
+        last = dict(part_of(rows, -1, None)[0])
+        name = str(last["data_id"])
         kept = self._unannounced.pop(os.path.basename(name), None)
         if self.exchange.is_closed:
             return
@@ -130,14 +135,16 @@ class PushChannel(WeightsChannel):
             raise AssertionError(f"metadata name the chunk {name!r}, which was not sent before, or was sent twice")
         content, compressor = kept
         if compressor is None:
-            compressor = str(_last(rows).get("compressor", "none"))
+            compressor = str(last.get("compressor", "none"))
         size_bytes = len(content) if isinstance(content, bytes) else _size_bytes(content)
         self._wait(lambda: not self._bytes or self._bytes + size_bytes <= self._limit_bytes)
         if self.exchange.is_closed:
             return
         with self._changed:
             self._bytes += size_bytes
-            self._queues[self._count % len(self._queues)].append(_Chunk(content, rows, compressor, size_bytes))
+            self._queues[self._count % len(self._queues)].append(
+                _Chunk(content, _of_shard(rows), last, compressor, size_bytes)
+            )
             self._count += 1
             self._changed.notify_all()
         if self._thread is None:
@@ -200,7 +207,7 @@ class PushChannel(WeightsChannel):
             elif error is None or isinstance(error, ShardClosed):
                 taken, dropped = (future.result(), 0) if error is None else (0, sum(len(c.rows) for c in chunks))
                 self._bytes -= sum(chunk.size_bytes for chunk in chunks)
-                self.exchange.add_pushed(_last(chunks[-1].rows), taken, dropped)
+                self.exchange.add_pushed(chunks[-1].last, taken, dropped)
             else:
                 self._error = self._error or error
             self._changed.notify_all()
@@ -217,10 +224,6 @@ class PushChannel(WeightsChannel):
             self._changed.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(_JOIN_S)
-
-
-def _last(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    return rows.last() if isinstance(rows, Metadata) and rows.has_columns else dict(rows[-1])
 
 
 def _size_bytes(samples: Samples) -> int:
@@ -240,37 +243,24 @@ def _taken(queue: deque[_Chunk]) -> list[_Chunk]:
 def _parts(chunks: Sequence[_Chunk]) -> Iterator[tuple[bytes, bytes, str]]:
     """The arguments of `ReplayShard.push`; chunks in columns are encoded together, which takes the time of one."""
     for (compressor, is_joinable), group in groupby(chunks, key=lambda chunk: (chunk.compressor, _is_joinable(chunk))):
-        several = list(group)
-        joined = _joined(several) if is_joinable else None
-        for content, rows in [joined] if joined else [(chunk.content, chunk.rows) for chunk in several]:
+        parts: Iterable[tuple[Any, Any]] = [(chunk.content, chunk.rows) for chunk in group]
+        if is_joinable:
+            samples, rows = (whole_of(several) for several in zip(*parts, strict=True))
+            if isinstance(samples, Samples) and isinstance(rows, Samples):  # they are alike
+                parts = [(samples, rows.with_columns(**{DATA_INDEX: Column(Kind.INT, np.arange(len(samples)))}))]
+        for content, rows in parts:
             data = content if isinstance(content, bytes) else encode_chunk(content, compressor)
-            yield data, _encoded(rows), compressor
+            yield data, encode_chunk(rows, "none"), compressor
 
 
 def _is_joinable(chunk: _Chunk) -> bool:
-    rows = chunk.rows
-    if not (isinstance(chunk.content, Samples) and isinstance(rows, Metadata) and rows.has_columns):
-        return False
-    return len(rows) == len(chunk.content)
+    content, rows = chunk.content, chunk.rows
+    return isinstance(content, Samples) and isinstance(rows, Samples) and len(rows) == len(content)
 
 
-def _joined(chunks: Sequence[_Chunk]) -> tuple[Samples, Samples] | None:
-    """The samples of several chunks, and their metadata, in columns; None if they are not alike."""
-    samples = whole_of([chunk.content for chunk in chunks if isinstance(chunk.content, Samples)])
-    rows = joined_metadata([chunk.rows for chunk in chunks if isinstance(chunk.rows, Metadata)])
-    if not isinstance(samples, Samples) or rows is None or rows.columns is None:
-        return None
-    index = Column(Kind.INT, np.arange(len(samples)))
-    return samples, Samples({**rows.columns, DATA_INDEX: index}, size=len(samples))
-
-
-def _encoded(rows: Sequence[dict[str, Any]]) -> bytes:
+def _of_shard(rows: Sequence[Row]) -> Sequence[Row]:
     """Metadata as a shard takes them, without those that locate the chunk."""
-    samples = Samples.of(rows)
-    columns = None if samples is None else samples.columns
-    if columns is not None and "collect_iter" in columns:
-        kept = {key: node for key, node in columns.items() if key not in _OF_CHUNK}
-        return encode_chunk(Samples(kept, size=len(rows)), "none")
+    if isinstance(rows, Samples) and rows.columns is not None:
+        return Samples({key: node for key, node in rows.columns.items() if key not in _OF_CHUNK})
     complete = ({"collect_iter": row["policy_iter"], **row} for row in rows)
-    kept_rows = [{key: value for key, value in row.items() if key not in _OF_CHUNK} for row in complete]
-    return encode_chunk(kept_rows, "none")
+    return [{key: value for key, value in row.items() if key not in _OF_CHUNK} for row in complete]

@@ -9,8 +9,8 @@ from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 
+from ding.utils.data.dataloader import WorkerPool
 from ding.utils.data.samples import Samples, node_items
-from ding.utils.data.worker_pool import WorkerPool
 from ding.worker.transport.chunk_reader import ChunkReader, pick_sample
 from ding.worker.transport.ledger import DATA_ID, chunks_of
 

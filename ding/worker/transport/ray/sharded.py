@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ding.data.buffer_interface import new_generator
 from ding.data.priority_index import as_priorities
-from ding.data.random_source import new_generator
 from ding.utils.data.samples import Column, Kind, Samples, node_items, whole_of
 from ding.utils.msgpack_helper import pack
 from ding.utils.segment_tree import FloatArray, IntArray

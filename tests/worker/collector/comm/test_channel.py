@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding.worker.collector.comm.channel import TaskChannel
-from ding.worker.collector.comm.exchange import CollectorExchange
+from ding.worker.collector.comm.channel import CollectorExchange, TaskChannel
 from ding.worker.transport.chunk import decode_chunk, encode_chunk
 from ding.worker.transport.stores import (
     FolderPolicyStore,

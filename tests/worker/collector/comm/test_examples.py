@@ -10,8 +10,8 @@ import pytest
         "zergling_parallel_collector",
         "marine_parallel_collector",
         "sample_sender",
-        "comm.exchange",
-        "comm.local_collector",
+        "comm.channel",
+        "comm.comm_collector",
         "comm.flask_fs_collector",
     ],
 )

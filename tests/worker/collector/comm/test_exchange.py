@@ -3,7 +3,7 @@
 import pytest
 
 from ding.interaction import TaskFail
-from ding.worker.collector.comm.exchange import CollectorExchange
+from ding.worker.collector.comm.channel import CollectorExchange
 from tests.worker.collector.parallel_fakes import DEADLINE_S, in_thread
 
 
@@ -55,7 +55,7 @@ def test_other_infos_come_when_the_wait_is_over():
 
 def test_samples_that_come_soon_after_others_were_taken_are_taken_together(monkeypatch):
     now_s = [100.0]
-    monkeypatch.setattr("ding.worker.collector.comm.exchange.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("ding.worker.collector.comm.channel.monotonic", lambda: now_s[0])
     exchange = CollectorExchange(10, interval_s=1000)
     exchange.put([row(1)], 0)
     assert exchange.take(0) == ([row(1)], [])  # the first at once

@@ -7,7 +7,7 @@ import pytest
 
 from ding.utils.data.samples import Samples
 from ding.worker.collector.comm import push_channel
-from ding.worker.collector.comm.exchange import CollectorExchange
+from ding.worker.collector.comm.channel import CollectorExchange
 from ding.worker.collector.comm.push_channel import PushChannel
 from ding.worker.collector.sample_sender import SampleSender
 from ding.worker.transport.chunk import decode_chunk

@@ -13,7 +13,7 @@ import numpy as np
 import ray
 
 from ding.utils.data.samples import Column, Kind, Samples
-from ding.worker.collector.comm.exchange import CollectorExchange
+from ding.worker.collector.comm.channel import CollectorExchange
 from ding.worker.collector.comm.push_channel import PushChannel
 from ding.worker.collector.sample_sender import SampleSender
 from ding.worker.transport.ray.actors import close_shard, find_shards, shard_opener

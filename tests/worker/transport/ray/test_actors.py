@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ding.utils.config_helper import ConfigError
-from ding.worker.collector.comm.exchange import CollectorExchange
+from ding.worker.collector.comm.channel import CollectorExchange
 from ding.worker.collector.comm.push_channel import PushChannel
 from ding.worker.transport.chunk import encode_chunk
 from ding.worker.transport.ray.buffers import ShardedBufferSet

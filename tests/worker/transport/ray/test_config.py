@@ -74,7 +74,7 @@ def test_workers_of_ray_are_actors_that_need_no_addresses():
 
 @pytest.mark.parametrize(("given", "interval_s"), [({}, 1.0), ({"data_interval_s": 0.3}, 0.3)])
 def test_collectors_report_once_a_second_by_default(given, interval_s):
-    from ding.worker.collector.comm.ray_collector import RayCollector
+    from ding.worker.collector.comm.comm_collector import RayCollector
 
     collector = RayCollector(EasyDict(path_data="data", path_policy="policy", **given))
     assert collector._cfg.data_interval_s == interval_s

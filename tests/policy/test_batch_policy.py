@@ -1,0 +1,110 @@
+"""Policies that act on stacked observations: what is called when their forward is overridden, wrapped or patched."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+
+from ding.policy import BatchPolicy
+from ding.policy.command_mode_policy_instance import EpsCommandModePolicy
+from ding.policy.dqn import DQNPolicy
+from ding.utils.batch_methods import batch_method
+from ding.utils.data.collate_fn import default_collate, default_decollate, split_output
+from tests.fakes import FakeManager
+from tests.policy.samples import make_config
+from tests.worker.collector.test_plain_transitions import collect
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def make(cls=DQNPolicy):
+    torch.manual_seed(0)
+    return cls(make_config(model__obs_shape=3, collect__n_sample=6), enable_field=["collect", "eval"])
+
+
+def collected(policy_or_mode):
+    np.random.seed(0)
+    mode = getattr(policy_or_mode, "collect_mode", policy_or_mode)
+    rows, _ = collect(mode, FakeManager([3, 5, 4]), counts=(6, 6), policy_kwargs={"eps": 0.5})
+    return [(row["obs"].tolist(), row["action"].tolist()) for row in rows]
+
+
+@pytest.mark.parametrize(
+    "call", [lambda forward, data: forward(data, 0.5), lambda forward, data: forward(data, eps=0.5)]
+)
+def test_a_subclass_that_overrides_the_forward_is_called_with_dicts(call):
+    class Overriding(DQNPolicy):
+        def _forward_collect(self, data, eps):
+            seen.append(data)
+            return call(super()._forward_collect, data)
+
+    seen = []
+    assert batch_method(make(Overriding).collect_mode.forward) is None
+    assert collected(make(Overriding)) == collected(make())
+    assert all(type(data) is dict and type(obs) is np.ndarray for data in seen for obs in data.values())
+
+
+def test_a_policy_of_another_library_acts_with_the_documented_helpers():
+    class Outside(DQNPolicy):
+        def _forward_collect(self, data, eps=0.0):
+            self._collect_model.eval()
+            with torch.no_grad():
+                output = self._collect_model.forward(default_collate(list(data.values())), eps=eps)
+            return dict(zip(data, default_decollate(output), strict=True))
+
+    assert collected(make(Outside)) == collected(make())
+
+
+def test_a_forward_changed_later_is_called_with_dicts(monkeypatch):
+    def watched(forward):
+        @functools.wraps(forward)
+        def call(*args, **kwargs):
+            calls.append(kwargs)
+            return forward(*args, **kwargs)
+
+        return call
+
+    policy, expected, calls = make(), collected(make()), []
+    mode = policy.collect_mode
+    assert collected(mode._replace(forward=watched(mode.forward))) == expected and len(calls) == 5
+    policy._forward_collect = watched(policy._forward_collect)
+    assert collected(policy) == expected and len(calls) == 10
+    monkeypatch.setattr(DQNPolicy, "_forward_collect", watched(DQNPolicy._forward_collect))
+    assert collected(make()) == expected and len(calls) == 15
+
+
+def test_a_policy_on_batches_must_define_both_methods():
+    class Half(DQNPolicy):
+        _act_eval = BatchPolicy._act_eval
+
+    with pytest.raises(TypeError, match="abstract method '?_act_eval"):
+        make(Half)
+
+
+def test_the_command_mode_of_a_policy_on_batches_knows_that_it_takes_epsilon():
+    from ding.policy.policy_factory import _with_command_mode
+
+    class Own(DQNPolicy):
+        def _act_collect(self, obs, env_ids):
+            return super()._act_collect(obs, env_ids, eps=0.0)
+
+    assert not issubclass(_with_command_mode(Own), EpsCommandModePolicy)
+    assert issubclass(_with_command_mode(type("Derived", (DQNPolicy,), {})), EpsCommandModePolicy)
+
+
+def test_recurrent_states_are_split_whether_they_are_stacked_or_not():
+    action = torch.tensor([4, 5])
+    stacked = split_output({"action": action, "prev_state": {"h": torch.tensor([[1.0], [2.0]])}})
+    listed = split_output({"action": action, "prev_state": [{"h": torch.tensor([1.0])}, {"h": torch.tensor([2.0])}]})
+    assert (
+        stacked
+        == listed
+        == [
+            {"action": torch.tensor([4]), "prev_state": {"h": torch.tensor([1.0])}},
+            {"action": torch.tensor([5]), "prev_state": {"h": torch.tensor([2.0])}},
+        ]
+    )

@@ -1,0 +1,78 @@
+"""The rows that slots refer to: how they are freed, and that equal checksums do not make frames equal."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ding.data import row_ring
+from ding.data.row_ring import RowRing
+from ding.utils.data.samples import Column, Kind
+
+
+class Slots:
+    """A store of `size` slots that are written in order, and whose observations tell their numbers."""
+
+    def __init__(self, size: int, first: int) -> None:
+        self.held, self.numbers, self.next = np.zeros(size, np.bool_), np.zeros((size, 2), np.int32), 0
+        self.values = np.zeros(size)
+        self.ring = RowRing(size, self.columns(0, first), np.empty, False, self.numbers)
+
+    @staticmethod
+    def columns(start: int, count: int) -> tuple[Column, Column]:
+        data, rows = np.arange(start, start + count + 1, dtype=np.float64), np.arange(count)
+        return Column(Kind.ARRAY, data, rows), Column(Kind.ARRAY, data, rows + 1)
+
+    def write(self, start: int, count: int) -> None:
+        slots = (self.next + np.arange(count)) % len(self.held)
+        self.held[slots] = False
+        self.ring.write(slots, *self.columns(start, count), self.held)
+        self.held[slots], self.values[slots] = True, start + np.arange(count)
+        self.next = (self.next + count) % len(self.held)
+
+    def check(self) -> None:
+        obs, next_obs = self.ring.gather(self.numbers[self.held])
+        assert obs.data.tolist() == self.values[self.held].tolist()
+        assert next_obs.data.tolist() == (self.values[self.held] + 1).tolist()
+
+
+@pytest.mark.parametrize("count", [1, 7, 50, 100])
+def test_rows_of_overwritten_slots_are_freed_without_a_look_at_all_slots(count, monkeypatch):
+    slots, looked_at = Slots(100, count), []
+    oldest_of = RowRing._oldest_of
+
+    def note(ring, parts, held):
+        looked_at.append(sum(len(np.arange(100)[part]) for part in parts))
+        return oldest_of(ring, parts, held)
+
+    monkeypatch.setattr(RowRing, "_oldest_of", note)
+    monkeypatch.setattr(RowRing, "_repack", None)  # never needed
+    for start in range(0, 3000, count):
+        slots.write(start, count)
+        slots.check()
+    assert looked_at and max(looked_at) <= max(count, 3)
+
+
+def test_removed_slots_free_their_rows_when_there_is_no_other_space():
+    slots = Slots(60, 20)
+    capacity = len(slots.ring.obs.data)
+    for start in range(0, 6000, 20):
+        slots.write(start, 20)
+        if start % 60 == 0:
+            slots.held[np.random.default_rng(start).choice(60, 20, replace=False)] = False
+        slots.check()
+    assert len(slots.ring.obs.data) == capacity
+
+
+def test_frames_of_equal_checksums_are_compared(monkeypatch):
+    monkeypatch.setattr(row_ring, "_weights", lambda count: np.zeros(count, np.uint64))
+    rng, held, numbers = np.random.default_rng(0), np.zeros(40, np.bool_), np.zeros((40, 2, 3), np.int32)
+    images = rng.integers(0, 3, (41, 3, 1, 2)).astype(np.uint8)  # of 9 different frames
+    obs, next_obs = Column(Kind.ARRAY, images[:-1]), Column(Kind.ARRAY, images[1:])
+    ring = RowRing(40, (obs, next_obs), np.empty, True, numbers)
+    for start in range(0, 40, 8):
+        part = np.arange(start, start + 8)
+        ring.write(slice(start, start + 8), obs.take(part), next_obs.take(part), held)
+        held[part] = True
+    one, other = ring.gather(numbers)
+    assert np.array_equal(one.data, images[:-1]) and np.array_equal(other.data, images[1:])
