@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ding.envs.env_manager.env_seeds import EnvSeeds
+from ding.envs.env_manager.env_state import EnvSeeds
 
 
 class Plain:
@@ -58,7 +58,7 @@ def test_an_env_is_told_once_and_a_new_one_where_the_episodes_stand():
     env = Episodic()
     for _ in range(3):
         seeds.apply(0, env)
-        seeds.count_episode(0)
+        seeds.set_episode(0, seeds.next_episode(0) + 1)
     assert env.told == [(5, 0, 0)]
     new = Episodic()
     seeds.renew(0)
@@ -72,16 +72,17 @@ def test_an_env_is_told_once_and_a_new_one_where_the_episodes_stand():
 def test_without_a_seed_nobody_is_told():
     seeds = EnvSeeds(1)
     seeds.renew(0)
-    seeds.count_episode(0)
+    seeds.set_episode(0, 1)
     assert tell_all(seeds, Plain, 1) == [[]]
-    assert seeds.take(0) is None
+    assert (seeds.pending(0), seeds.current(0), seeds.next_episode(0)) == (None, None, 0)
 
 
-def test_what_was_taken_counts_as_told():
+def test_an_env_that_was_seeded_elsewhere_is_not_told_again():
     seeds = EnvSeeds(1)
     seeds.assign(5, None)
-    seed = seeds.take(0)
-    assert seeds.take(0) is None
+    seed = seeds.pending(0)
+    seeds.mark_seeded(0)
+    assert seeds.pending(0) is None
     env = Episodic()
     seeds.apply(0, env)
     seed.apply(env)

@@ -19,13 +19,16 @@ import numpy as np
 from easydict import EasyDict
 
 from ding.envs.common.gym_compat import library_of
-from ding.envs.env_manager.block import DictBlocks
-from ding.envs.env_manager.data_formats import StackedFormat
-from ding.envs.env_manager.env_seeds import EnvSeeds, Seeds
+from ding.envs.env_manager.block import DictBlocks, StackedFormat, is_done
 from ding.envs.env_manager.env_state import (
+    ENV_CALLS,
     RECENT,
+    EnvSeeds,
     EpisodeLog,
+    Normalization,
     Restored,
+    Seeds,
+    attribute_of,
     copy_of,
     is_equal,
     load_space_state,
@@ -33,7 +36,6 @@ from ding.envs.env_manager.env_state import (
     save_env,
     space_state,
 )
-from ding.envs.env_manager.normalization import ENV_CALLS, Normalization, attribute_of
 from ding.utils.config_helper import (
     NO_DEFAULT,
     Configurable,
@@ -402,35 +404,34 @@ class BaseEnvManager(DictBlocks, Configurable):
         self.version += 1
         timesteps: dict[int, Any] = {}
         self._timesteps = timesteps
-        if self._recent:
+        self.moves[... if len(actions) == self._env_num else list(actions)] += 1
+        envs, ready_obs, timeout, recent = self._envs, self._ready_obs, self._step_timeout, self._recent
+        if recent:
             self._compact_logs()
         try:
-            self._step_each(actions, timesteps)
-        finally:
-            moved = ... if len(timesteps) == self._env_num else list(actions)[: len(timesteps) + 1]
-            self.moves[moved] += 1
+            for env_id, action in actions.items():
+                step = envs[env_id].step
+                if recent:  # what `EpisodeLog.act` does, at half of its cost
+                    recent[env_id].append(action.copy() if type(action) is np.ndarray else copy_of(action))
+                try:
+                    timestep = (
+                        step(action) if timeout is None else call_with_timeout(timeout, "step_timeout", step, action)
+                    )
+                except Exception as e:
+                    timestep = self._step_again(env_id, action, e)
+                try:
+                    done = timestep.done
+                except AttributeError:
+                    raise no_timestep(envs[env_id], timestep) from None
+                if done is not False and is_done(done):
+                    timestep = self._end_episode(env_id, timestep)
+                else:
+                    ready_obs[env_id] = timestep.obs
+                timesteps[env_id] = timestep
+        except BaseException:
+            self.moves[list(actions)[len(timesteps) + 1 :]] -= 1  # those that the turn did not come to
+            raise
         return timesteps
-
-    def _step_each(self, actions: Mapping[int, Any], timesteps: dict[int, Any]) -> None:
-        """Act in the envs of `actions`, and add their timesteps to `timesteps`."""
-        envs, ready_obs, timeout, recent = self._envs, self._ready_obs, self._step_timeout, self._recent
-        for env_id, action in actions.items():
-            step = envs[env_id].step
-            if recent:  # what `EpisodeLog.act` does, at half of its cost
-                recent[env_id].append(action.copy() if type(action) is np.ndarray else copy_of(action))
-            try:
-                timestep = step(action) if timeout is None else call_with_timeout(timeout, "step_timeout", step, action)
-            except Exception as e:
-                timestep = self._step_again(env_id, action, e)
-            try:
-                done = timestep.done
-            except AttributeError:
-                raise no_timestep(envs[env_id], timestep) from None
-            if done is not False and is_done(done):
-                timestep = self._end_episode(env_id, timestep)
-            else:
-                ready_obs[env_id] = timestep.obs
-            timesteps[env_id] = timestep
 
     step_block = DictBlocks.step_block
 
@@ -641,7 +642,7 @@ class BaseEnvManager(DictBlocks, Configurable):
             obs = self._attempt_reset(env_id)
         except Exception as e:
             obs = self._reset_again(env_id, e)
-        self._seeds.count_episode(env_id)
+        self._seeds.set_episode(env_id, self._seeds.next_episode(env_id) + 1)
         self._episodes[env_id] += 1
         self._ready_obs[env_id] = obs
         if self._env_replay_path is not None:
@@ -774,7 +775,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         reset, param, timeout = self._envs[env_id].reset, self._reset_param[env_id] or {}, self._reset_timeout
         log = self._logs.get(env_id)
         if log is not None:
-            log.prepare(self._envs[env_id], *self._seeds.in_force(env_id))
+            log.prepare(self._envs[env_id], self._seeds.current(env_id))
         obs = reset(**param) if timeout is None else call_with_timeout(timeout, "reset_timeout", reset, **param)
         if log is not None:
             self._recent[env_id] = log.begin(self._envs[env_id], param)
@@ -838,11 +839,6 @@ def get_env_manager_cls(cfg: Mapping[str, Any]) -> type:
 @lru_cache(maxsize=64)
 def _log_once(text: str) -> None:
     _logger.info(text)
-
-
-def is_done(done: Any) -> bool:
-    """Whether the `done` of a timestep, a flag or an array with one for each player, ends the episode."""
-    return done is True or (done is not False and bool(np.all(done)))
 
 
 def no_timestep(env: Any, returned: Any) -> TypeError:

@@ -15,8 +15,7 @@ from ding.envs.common.gym_compat import spaces_like
 from ding.envs.env.gymnasium_spaces import float32_space, reward_space_of
 from ding.envs.env_manager.base_env_manager import DONE, NEED_RESET, RESET, RUN, BaseEnvManager, ResetParam
 from ding.envs.env_manager.block import NO_ENVS, TOLD, BlockStep, BoolArray, InfoColumns, Ready, end_codes, no_step
-from ding.envs.env_manager.env_seeds import Seeds
-from ding.envs.env_manager.env_state import Restored
+from ding.envs.env_manager.env_state import Restored, Seeds
 from ding.utils.config_helper import ConfigError, Setting, Settings, check_values, instance_of, integer, settings_of
 from ding.utils.data.samples import Column, IntArray, Kind, Node, columns_of, map_node, node_rows
 
@@ -56,7 +55,7 @@ class ActionBatches:
         self._space, self._shape, self._dtype = space, space.shape, space.dtype
         self._range: tuple[Any, Any] | None = None  # the least integers, and those that are just too large
         if isinstance(space, spaces.Discrete):
-            self._range = space.start, space.start + space.n
+            self._range = int(space.start), int(space.start + space.n)
         elif isinstance(space, spaces.MultiDiscrete):
             start = getattr(space, "start", 0)
             self._range = start, start + space.nvec
@@ -122,21 +121,31 @@ class BatchEnvManager(BaseEnvManager):
         check_values(merged, type(self).__name__, settings_of(type(self)).rules())
         count = int(merged["env_num"]) if env_fn is None else len(env_fn)
         self._env_num = count
-        section = getattr(env_fn[0], "keywords", {}).get("cfg") if env_fn else None
-        stand_in = partial(PooledEnv, *self._prepare(merged, section if isinstance(section, Mapping) else {}))
-        super().__init__([stand_in] * count, cfg)
-        self._actions = ActionBatches(self._action_space)
-        self._idle = np.repeat(self._actions.idle[None], count, axis=0)
-        self._all_ids, self._all_told = np.arange(count), np.full(count, TOLD, np.uint8)
-        self._all_ids.flags.writeable = self._all_told.flags.writeable = False
-        self._every = list(range(count))
-        self._returns = np.zeros(count)
+        self._simulator: Any = None
         self._owed = np.zeros(count, np.int64)  # by env the number of answers that the simulator has yet to give
         self._is_owed = False  # any of them may be more than 0
         self._ready = NO_ENVS  # as of the last answer of the simulator
         self._is_asked = False  # it has been asked for another one
         self._sent_seeds: int | list[int] | None = None
         self._is_reseeded = False
+        section = getattr(env_fn[0], "keywords", {}).get("cfg") if env_fn else None
+        try:
+            stand_in = partial(PooledEnv, *self._prepare(merged, section if isinstance(section, Mapping) else {}))
+            super().__init__([stand_in] * count, cfg)
+            self._actions = ActionBatches(self._action_space)
+        except BaseException:
+            self._end_simulator()
+            raise
+        self._idle = np.repeat(self._actions.idle[None], count, axis=0)
+        self._all_ids, self._all_told = np.arange(count), np.full(count, TOLD, np.uint8)
+        self._all_ids.flags.writeable = self._all_told.flags.writeable = False
+        self._every = list(range(count))
+        self._never_stops = self._auto_reset and self._episode_num == math.inf  # each episode is followed by another
+        self._returns = np.zeros(count)
+
+    @abstractmethod
+    def _make_simulator(self) -> Any:
+        """Make the simulator, which has `close`; the seeds are in `_sent_seeds`."""
 
     @abstractmethod
     def _prepare(self, cfg: Mapping[str, Any], env_cfg: Mapping[str, Any]) -> tuple[str, Any, Any]:
@@ -302,10 +311,10 @@ class BatchEnvManager(BaseEnvManager):
             last = acted[dones]
             counts = self._env_episode_count[last] = self._env_episode_count[last] + 1
             self._states[last] = RESET if self._auto_reset else NEED_RESET
-            if self._episode_num < math.inf:
+            if not self._never_stops:
                 self._states[last[counts >= self._episode_num]] = DONE
         if begun is not None:
-            self._count_begun(begun[self._states[begun] == RESET])
+            self._count_begun(begun if self._never_stops else begun[self._states[begun] == RESET])
         own = obs if returned is None else returned
         if rows is not None or (is_borrowed and returned is None):
             own = copied_rows(own, rows)
@@ -368,9 +377,22 @@ class BatchEnvManager(BaseEnvManager):
                 node = copied_rows(node)
         self._ready = Ready(env_ids, waiting, node, self._episodes[waiting])
 
+    def _create_env(self, env_id: int) -> None:
+        self._envs[env_id] = self._env_ref
+        if self._simulator is None:
+            self._is_reseeded = self._sent_seeds is not None
+            self._simulator = self._make_simulator()
+
     def _close_envs(self) -> list[Exception]:
-        self._ready, self._is_asked = NO_ENVS, False
+        self._end_simulator()
         return super()._close_envs()
+
+    def _end_simulator(self) -> None:
+        simulator, self._simulator = self._simulator, None
+        self._owed[:], self._is_owed = 0, False
+        self._ready, self._is_asked = NO_ENVS, False
+        if simulator is not None:
+            simulator.close()
 
     # The simulator does not hand out the states of its envs.
 

@@ -1,4 +1,4 @@
-"""A step of many envs as one block of columns: what env managers hand to the rollout.
+"""What env managers hand to their callers: blocks of columns, for the rollout, and stacked trees of the V2 managers.
 
 A manager of this package has `version`, `ready_block` and `step_block` beside its documented methods. `DictBlocks`
 defines the last two in terms of `ready_obs` and `step`; a manager that steps whole batches defines its own.
@@ -7,7 +7,8 @@ defines the last two in terms of `ready_obs` and `step`; a manager that steps wh
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from ding.envs.env.base_env import BaseEnvTimestep
 from ding.utils.data.samples import Column, IntArray, Kind, Node, map_node, node_rows, pack
+from ding.utils.dict_helper import make_key_as_identifier, remove_illegal_item
 
 BoolArray = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.uint8]
@@ -153,7 +155,7 @@ class BlockStep:
             self.ends = dones
             self.any_ends = bool(np.count_nonzero(dones))
         else:
-            ends = [done is not False and (done is True or bool(np.all(done))) for done in dones]
+            ends = list(map(is_done, dones))
             self.ends, self.any_ends = np.array(ends, np.bool_), True in ends
 
     def abnormal_rows(self) -> list[int]:
@@ -224,13 +226,20 @@ def end_code(info: Any) -> int:
 
 def end_codes(terminated: BoolArray, truncated: BoolArray) -> Codes:
     """The codes of steps that tell both."""
-    codes: Codes = TOLD + TERMINATED * terminated.view(np.uint8) + TRUNCATED * truncated.view(np.uint8)
+    codes: Codes = TOLD + TERMINATED * terminated.view(np.uint8)
+    if np.count_nonzero(truncated):
+        codes += TRUNCATED * truncated.view(np.uint8)
     return codes
+
+
+def is_done(done: Any) -> bool:
+    """Whether the `done` of a timestep, a flag or an array with one for each player, ends the episode."""
+    return done is True or (done is not False and bool(np.all(done)))
 
 
 def is_abnormal(info: Any) -> bool:
     """Whether the env flags its step as void by `info['abnormal']`, for several players by any of their infos."""
-    if isinstance(info, Mapping):
+    if isinstance(info, (dict, Mapping)):  # the check for dict alone is quick
         return bool(info.get("abnormal", False))
     return any(isinstance(player, Mapping) and player.get("abnormal", False) for player in info or ())
 
@@ -251,21 +260,6 @@ def stacked(items: Sequence[Any]) -> Node:
 def _owned(column: Column) -> Column:
     """A column whose objects are copies."""
     return Column(Kind.OBJECT, copy.deepcopy(column.data)) if column.kind is Kind.OBJECT else column
-
-
-def with_rows(node: Node, rows: Sequence[int], items: Sequence[Any]) -> Node:
-    """A copy of `node` in which these rows are copies of `items`."""
-    if type(node) is Column and node.kind is Kind.ARRAY and not node.steps:
-        like = node.data[0]
-        if all(type(item) is np.ndarray and item.dtype == like.dtype and item.shape == like.shape for item in items):
-            data = node.data.copy()
-            for row, item in zip(rows, items, strict=True):
-                data[row] = item
-            return Column(Kind.ARRAY, data)
-    whole = node_rows(node)
-    for row, item in zip(rows, items, strict=True):
-        whole[row] = item
-    return stacked(whole)
 
 
 class DictBlocks:
@@ -350,12 +344,8 @@ class DictBlocks:
         env_ids = step.env_ids
         if not step.any_ends:
             return Ready(env_ids, step.ids, step.obs, self.episodes_of(env_ids))
-        ready_obs = self.ready_obs
-        if list(ready_obs) != env_ids:
-            return None
-        rows = np.flatnonzero(step.ends).tolist()
-        obs = with_rows(step.obs, rows, [ready_obs[env_ids[row]] for row in rows])
-        return Ready(env_ids, step.ids, obs, self.episodes_of(env_ids))
+        ready = self.ready_block()
+        return ready if ready.env_ids == env_ids else None
 
 
 def overrides_dicts(env: Any) -> bool:
@@ -368,3 +358,148 @@ def overrides_dicts(env: Any) -> bool:
         if "step" in vars(cls) or "ready_obs" in vars(cls):
             return True
     return True
+
+
+class Tree(dict[str, Any]):
+    """A dict of arrays, nested in further ones, whose keys are attributes as well.
+
+    Example:
+        >>> tree = Tree(obs=Tree(image=np.zeros(2)), done=np.array(True))
+        >>> tree.obs.image.shape, tree["done"].item()
+        ((2,), True)
+    """
+
+    def __getattr__(self, key: str) -> Any:
+        try:
+            return self[key]
+        except KeyError:
+            raise AttributeError(f"this tree has no {key!r}, only {sorted(self)}") from None
+
+
+class StackedFormat:
+    """Put before a manager class, it stacks what comes from the envs and splits what goes to them.
+
+    A tree is a `treetensor.numpy` array where DI-treetensor is installed, else a `Tree`.
+    """
+
+    _served: list[int] | None = None  # whose observations were read last, in order
+
+    @property
+    def ready_obs(self) -> Any:
+        """The observations of the envs that wait for an action, stacked: [E, *obs_shape], or a tree of such arrays.
+
+        Raises:
+            IndexError: no env waits for an action.
+        """
+        obs = super().ready_obs  # type: ignore[misc]
+        self._served = list(obs)
+        if not obs:
+            raise IndexError(
+                "no env waits for an action: the manager is closed, or its envs have played their episodes"
+            )
+        return _stack(list(obs.values()))
+
+    def reset(self, reset_param: Mapping[int, dict[str, Any] | None] | None = None) -> None:
+        """Begin a new episode in all envs, or in those of `reset_param`; see `BaseEnvManager.reset`."""
+        self._served = None
+        super().reset(reset_param)  # type: ignore[misc]
+
+    def step(self, actions: Any) -> Any:
+        """Act in the envs whose observations `ready_obs` showed last; return a list with a tree for each.
+
+        Args:
+            actions: one for each of these envs, in order: in a list, or stacked along the first axis of an array, a
+                tensor or a dict of them. `{env_id: action}` is for the envs that it names.
+
+        Returns:
+            Trees of `obs`, `reward`, `done`, `info` and `env_id`, in the order of the actions. In `info`, keys are made
+            identifiers, and strings left out.
+
+        Raises:
+            ValueError: there are more or fewer actions than envs.
+        """
+        served = super().ready_obs_id if self._served is None else self._served  # type: ignore[misc]
+        chosen = self._by_env(actions, served)
+        timesteps = super().step(chosen)  # type: ignore[misc]
+        self._served = None
+        return [_as_tree(env_id, timestep) for env_id, timestep in timesteps.items()]
+
+    def _by_env(self, actions: Any, env_ids: list[int]) -> dict[int, Any]:
+        if isinstance(actions, Mapping) and all(isinstance(key, (int, np.integer)) for key in actions):
+            return {int(env_id): action for env_id, action in actions.items()}
+        rows = _rows(actions)
+        if len(rows) != len(env_ids):
+            raise ValueError(f"{len(rows)} actions were given for the {len(env_ids)} envs {env_ids}")
+        return dict(zip(env_ids, rows, strict=True))
+
+
+def _rows(actions: Any) -> list[Any]:
+    if hasattr(actions, "json"):  # a tree of treetensor
+        actions = actions.json()
+    if isinstance(actions, Mapping):
+        columns = {key: _rows(value) for key, value in actions.items()}
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    if not isinstance(actions, Iterable):
+        raise ValueError(f"actions = {actions!r} are not one for each env")
+    return list(actions)
+
+
+def _stack(items: list[Any]) -> Any:
+    first = items[0]
+    if isinstance(first, Mapping):
+        return _tree({key: _stack([item[key] for item in items]) for key in first})
+    return np.array(items)
+
+
+def _as_tree(env_id: int, timestep: Any) -> Any:
+    info = timestep.info
+    return _tree(
+        {
+            "obs": timestep.obs,
+            "reward": timestep.reward,
+            "done": timestep.done,
+            "info": _legible(info) if isinstance(info, Mapping) else info,
+            "env_id": env_id,
+        }
+    )
+
+
+def _legible(info: Mapping[Any, Any]) -> dict[str, Any]:
+    """The info without strings, under keys that can be attributes."""
+    return {
+        _identifier(str(key)): _legible(value) if isinstance(value, (dict, Mapping)) else value
+        for key, value in remove_illegal_item(info).items()
+    }
+
+
+@lru_cache(maxsize=1024)
+def _identifier(key: str) -> str:
+    return next(iter(make_key_as_identifier({key: None})))
+
+
+def _tree(data: dict[str, Any]) -> Any:
+    trees = _treetensor()
+    return _nested(data, Tree) if trees is None else trees.array(_nested(data, dict))
+
+
+def _nested(data: Mapping[str, Any], make: Callable[[dict[str, Any]], Any]) -> Any:
+    """Every leaf an array; the check for an array comes first because most are one."""
+    return make(
+        {
+            key: value
+            if type(value) is np.ndarray
+            else _nested(value, make)
+            if isinstance(value, (dict, Mapping))
+            else np.asarray(value)
+            for key, value in data.items()
+        }
+    )
+
+
+@lru_cache(maxsize=1)
+def _treetensor() -> Any:
+    try:
+        import treetensor.numpy
+    except ImportError:
+        return None
+    return treetensor.numpy

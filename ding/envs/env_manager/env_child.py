@@ -10,6 +10,7 @@ import contextlib
 import os
 import pickle
 import random
+import struct
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,17 +21,131 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ding.envs.env.base_env import BaseEnvTimestep
-from ding.envs.env_manager.base_env_manager import call_with_timeout, is_done, no_timestep
-from ding.envs.env_manager.data_formats import ObsMessage, SharedObs, pack_array, unpack_array
-from ding.envs.env_manager.env_seeds import EnvSeed
-from ding.envs.env_manager.env_state import EpisodeLog, Restored, restore_env, save_env
-from ding.envs.env_manager.messages import receive_message, send_message
-from ding.envs.env_manager.normalization import ENV_CALLS
+from ding.envs.env_manager.base_env_manager import call_with_timeout, no_timestep
+from ding.envs.env_manager.block import is_abnormal, is_done
+from ding.envs.env_manager.env_state import ENV_CALLS, EnvSeed, EpisodeLog, Restored, restore_env, save_env
 from ding.utils.child_helper import KILL, die_with, forget_secrets, reset_inherited, set_death_signal
 from ding.utils.object_state import global_generators_state, load_global_generators_state
+from ding.utils.shm_buffer import ShmBuffer, ctype_of
 
 # How long an env may take to close once its manager's process is gone.
 _FAREWELL_S = 2.0
+
+# An observation is written while the one before may still be unread: a terminal one, and the first of the next episode.
+_BUFFERS = 2
+# Stands, within what goes through the pipe, for a part that is in shared memory.
+_ELSEWHERE = ...
+
+# How an observation goes through the pipe: the number of the buffer that holds it, and the parts that are not there.
+# With the number NOT_SHARED the second item is the observation.
+ObsMessage = tuple[int, Any]
+NOT_SHARED = -1
+
+
+class SharedObs:
+    """Shared memory for the observations of one env, written by its process and read by the manager's.
+
+    Arrays of a fixed shape and dtype are shared, on any level of dict and tuple spaces. Two buffers are used in turn,
+    so an observation is valid until the next but one is written.
+
+    Example:
+        >>> from gymnasium.spaces import Box
+        >>> shared = SharedObs.for_space(Box(0, 1, (2,)), copy_on_get=True)
+        >>> message = shared.write(np.array([0.5, 1], np.float32))
+        >>> message, shared.read(message)
+        ((1, Ellipsis), array([0.5, 1. ], dtype=float32))
+        >>> shared.write("anything else")
+        (-1, 'anything else')
+    """
+
+    def __init__(self, trees: list[Any]) -> None:
+        self._trees = trees
+        self._next = 0
+
+    @classmethod
+    def for_space(cls, space: Any, copy_on_get: bool) -> SharedObs:
+        """Buffers for observations of `space`; nothing is shared for None."""
+        return cls([_buffers(space, copy_on_get) for _ in range(_BUFFERS)])
+
+    @property
+    def is_used(self) -> bool:
+        """Whether any part of an observation has a fixed shape and dtype."""
+        return self._trees[0] is not None
+
+    def write(self, obs: Any) -> ObsMessage:
+        """Write `obs`; return the message for `read`. An `obs` of another form than the space is not shared."""
+        self._next = index = (self._next + 1) % _BUFFERS
+        tree = self._trees[index]
+        try:
+            return (NOT_SHARED, obs) if tree is None else (index, _fill(tree, obs))
+        except _MisfitError:
+            return NOT_SHARED, obs
+
+    def read(self, message: ObsMessage) -> Any:
+        """The observation that `write` was given, in arrays of its own, or in shared memory without `copy_on_get`."""
+        index, rest = message
+        return rest if index == NOT_SHARED else _gather(self._trees[index], rest)
+
+
+def _buffers(space: Any, copy_on_get: bool) -> Any:
+    """A ShmBuffer for an array of fixed shape, dicts and tuples of them as in the space, None for anything else."""
+    parts = getattr(space, "spaces", None)
+    if isinstance(parts, Mapping):
+        tree: Any = {key: _buffers(part, copy_on_get) for key, part in parts.items()}
+        return tree if any(part is not None for part in tree.values()) else None
+    if isinstance(parts, (tuple, list)):
+        tree = tuple(_buffers(part, copy_on_get) for part in parts)
+        return tree if any(part is not None for part in tree) else None
+    shape, dtype = getattr(space, "shape", None), getattr(space, "dtype", None)
+    # Without a dimension it is a number.
+    if not isinstance(shape, tuple) or not shape or dtype is None or ctype_of(np.dtype(dtype)) is None:
+        return None
+    return ShmBuffer(dtype, shape, copy_on_get)
+
+
+class _MisfitError(Exception):
+    """An observation does not have the form of its space."""
+
+
+def _fill(tree: Any, obs: Any) -> Any:
+    if isinstance(tree, ShmBuffer):
+        if tree.fits(obs):
+            tree.array[...] = obs
+            return _ELSEWHERE
+    elif isinstance(tree, dict):
+        if type(obs) is dict and obs.keys() == tree.keys():
+            return {key: _fill(tree[key], part) for key, part in obs.items()}
+    elif isinstance(tree, tuple):
+        if type(obs) is tuple and len(obs) == len(tree):
+            return tuple(map(_fill, tree, obs))
+    else:
+        return obs
+    raise _MisfitError
+
+
+def _gather(tree: Any, rest: Any) -> Any:
+    if rest is _ELSEWHERE:
+        return tree.get()
+    if isinstance(tree, dict):
+        return {key: _gather(tree[key], part) for key, part in rest.items()}
+    if isinstance(tree, tuple):
+        return tuple(map(_gather, tree, rest))
+    return rest
+
+
+def pack_array(value: Any) -> tuple[Any, ...]:
+    """An array of numbers as (dtype, shape, bytes), which is pickled in 2 us instead of 13 us; else `(value,)`."""
+    if type(value) is np.ndarray and value.dtype.kind in "biuf":
+        return value.dtype.str, value.shape, bytearray(value.tobytes())
+    return (value,)
+
+
+def unpack_array(packed: tuple[Any, ...]) -> Any:
+    """What `pack_array` was given; an array is a new one, in C order."""
+    if len(packed) == 1:
+        return packed[0]
+    dtype, shape, data = packed
+    return np.frombuffer(data, dtype).reshape(shape)
 
 
 class EnvProcessError(RuntimeError):
@@ -126,13 +241,9 @@ def is_abnormal_timestep(timestep: Any) -> bool:
         TypeError: the info is neither a dict, a sequence of them nor None.
     """
     info = timestep.info
-    if isinstance(info, (dict, Mapping)):  # the check for dict alone is quick
-        return bool(info.get("abnormal", False))
-    if isinstance(info, (list, tuple)):
-        return any(isinstance(player, Mapping) and bool(player.get("abnormal", False)) for player in info)
-    if info is None:
-        return False
-    raise TypeError(f"the info of a timestep must be a dict, or a list of them, not {type(info).__name__}")
+    if info is not None and not isinstance(info, (dict, Mapping, list, tuple)):
+        raise TypeError(f"the info of a timestep must be a dict, or a list of them, not {type(info).__name__}")
+    return is_abnormal(info)
 
 
 @dataclass(frozen=True)
@@ -305,8 +416,7 @@ class EnvHost:
             if self._log is not None:
                 self._log.is_seeded = True
         if self._log is not None:
-            seed = self._seed_in_force
-            self._log.prepare(self.env, seed and seed._replace(episode=0), 0 if seed is None else seed.episode)
+            self._log.prepare(self.env, self._seed_in_force)
         obs = call_with_timeout(self._plan.reset_timeout, "reset_timeout", self.env.reset, **self._reset_param)
         if self._log is not None:
             self._log.begin(self.env, self._reset_param)
@@ -428,3 +538,101 @@ def seed_globals(words: Sequence[int]) -> None:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.manual_seed(int(state[0]))
+
+
+# Messages through a pipe, of which an exception in a signal handler loses nothing. A handler runs between two
+# instructions of Python, so what `os.read` has returned is lost if the handler raises before the result is stored.
+# Here one call of a C function reads and stores: `list.extend(map(os.read, ...))`. The same goes for the number of
+# bytes that `os.write` has written. Whoever was interrupted calls again and continues. Where pipes are not POSIX
+# descriptors, as on Windows, `multiprocessing` moves each message in one piece.
+
+_LENGTH = struct.Struct("!Q")
+_IS_POSIX = os.name == "posix"
+
+
+class Outgoing:
+    """A message of `data` that is being sent."""
+
+    __slots__ = ("_data", "_written")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = _LENGTH.pack(len(data)) + data if _IS_POSIX else data
+        self._written: list[int] = []
+
+    @property
+    def size(self) -> int:
+        """The length of the message in bytes."""
+        return len(self._data)
+
+    def send(self, sink: Connection) -> None:
+        """Write what is left of the message.
+
+        Raises:
+            OSError: nobody reads from the pipe anymore.
+        """
+        if not _IS_POSIX:
+            if not self._written:
+                sink.send_bytes(self._data)
+                self._written.append(len(self._data))
+            return
+        descriptor, written = sink.fileno(), self._written
+        while (done := sum(written)) < len(self._data):
+            written.extend(map(os.write, (descriptor,), (memoryview(self._data)[done:] if done else self._data,)))
+
+
+class Incoming:
+    """A message that is being received."""
+
+    __slots__ = ("_data", "_head")
+
+    def __init__(self) -> None:
+        self._head: list[bytes] = []
+        self._data: list[bytes] = []
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any part of the message was read."""
+        return bool(self._head or self._data)
+
+    def receive(self, source: Connection) -> bytes:
+        """Read what is left of the message; return all of it, also if it is called again.
+
+        Raises:
+            EOFError: the pipe ends before the message does.
+            OSError: the pipe is closed.
+        """
+        if not _IS_POSIX:
+            if not self._data:
+                self._data.append(source.recv_bytes())
+            return self._data[0]
+        descriptor = source.fileno()
+        _read(descriptor, self._head, _LENGTH.size)
+        (length,) = _LENGTH.unpack(b"".join(self._head))
+        _read(descriptor, self._data, length)
+        return b"".join(self._data)
+
+
+def _read(descriptor: int, chunks: list[bytes], length: int) -> None:
+    """Read until `chunks` have `length` bytes together."""
+    while (left := length - sum(map(len, chunks))) > 0:
+        chunks.extend(map(os.read, (descriptor,), (left,)))
+        if not chunks[-1]:
+            raise EOFError
+
+
+def send_message(sink: Connection, data: bytes) -> None:
+    """Write a message for `receive_message` or `Incoming`.
+
+    Raises:
+        OSError: nobody reads from the pipe anymore.
+    """
+    Outgoing(data).send(sink)
+
+
+def receive_message(source: Connection) -> bytes:
+    """Read a message; wait until it has come.
+
+    Raises:
+        EOFError, OSError: the pipe ends or is closed.
+    """
+    return Incoming().receive(source)

@@ -19,8 +19,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ding.envs.env_manager.env_child import ChildPlan, EnvDiedError, EnvProcessError, Failure, encode, run_child
-from ding.envs.env_manager.messages import Incoming, Outgoing
+from ding.envs.env_manager.env_child import (
+    ChildPlan,
+    EnvDiedError,
+    EnvProcessError,
+    Failure,
+    Incoming,
+    Outgoing,
+    encode,
+    run_child,
+)
 from ding.utils.child_helper import ProcessEnd, from_lasting_thread, without_secrets
 
 _logger = logging.getLogger("ding")

@@ -1,8 +1,8 @@
-"""The state of one env, with which its running episode continues in another process.
+"""The state of envs: their seeds, the statistics that they share, and their running episodes.
 
-It is the result of `get_state` if the env has `get_state` and `set_state`; else its pickle, if pickles are trusted;
-else its seed, the random generators that it held before its reset, and the actions since, which are replayed in a new
-env. All of this runs in its process.
+A running episode continues in another process by the result of `get_state` if the env has `get_state` and `set_state`;
+else by its pickle, if pickles are trusted; else by its seed, the random generators that it held before its reset, and
+the actions since, which are replayed in a new env. All of this runs in the process of the env.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ import copy
 import logging
 import pickle
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from ding.envs.env_manager.env_seeds import EnvSeed
-from ding.envs.env_manager.normalization import ENV_CALLS, attribute_of, env_layers
-from ding.envs.env_wrappers.normalize_wrappers import RunningNormWrapper
+from ding.envs.env_wrappers.normalize_wrappers import RunningMeanStd, RunningNormWrapper
 from ding.utils.data.plain_columns import from_plain, to_plain
 from ding.utils.data.samples import Node, Samples, columns_of, pack
 from ding.utils.held_generators import held_generators_state, load_held_generators_state
@@ -38,6 +37,223 @@ _logger = logging.getLogger("ding")
 # Actions kept singly before they become a column, which takes longer than copying them.
 RECENT = 1024
 
+# One for all, one for each env (None for an env that keeps its seed), or `{env_id: seed}`.
+Seeds = int | Sequence["int | None"] | Mapping[int, int]
+
+
+class EnvSeed(NamedTuple):
+    """The seed of one env, for an env object in this process or another.
+
+    Envs with `seed_episodes` derive a seed for each episode from (`root`, `env_id`, episode), beginning with `episode`;
+    others get `env.seed(plain)`, or `env.seed(plain, dynamic)` where `dynamic` is not None.
+    """
+
+    root: int
+    plain: int
+    dynamic: bool | None
+    env_id: int
+    episode: int = 0
+
+    def apply(self, env: Any) -> None:
+        """Seed `env`."""
+        if hasattr(env, "seed_episodes"):
+            env.seed_episodes(self.root, self.env_id, self.episode)
+        elif self.dynamic is None:
+            env.seed(self.plain)
+        else:
+            env.seed(self.plain, self.dynamic)
+
+
+class EnvSeeds:
+    """Seeds of the envs 0 to `env_num` - 1; a seed stays in force until it is replaced.
+
+    Example:
+        >>> class Env:
+        ...     def seed_episodes(self, seed, env_index, first_episode):
+        ...         print(seed, env_index, first_episode)
+        >>> seeds = EnvSeeds(env_num=2)
+        >>> root = seeds.assign(7, dynamic=None)
+        >>> seeds.apply(1, Env())
+        7 1 0
+        True
+        >>> seeds.apply(1, Env())  # does nothing: it is seeded
+        False
+        >>> seeds.set_episode(1, seeds.next_episode(1) + 1)
+        >>> seeds.renew(1)
+        >>> seeds.apply(1, Env())
+        7 1 1
+        True
+    """
+
+    def __init__(self, env_num: int) -> None:
+        self._env_num = env_num
+        self._seeds: dict[int, EnvSeed] = {}  # with the number of the env's next episode
+        self._pending: set[int] = set()
+
+    def assign(self, seed: Seeds, dynamic: bool | None) -> int | None:
+        """Set new seeds, for the next reset of each env. Returns the first of them, None if there are none.
+
+        Raises:
+            AssertionError: a list has another length than there are envs.
+            RuntimeError: there is no env for a key of a dict.
+            TypeError: `seed` is something else.
+        """
+        seeds = self._read(seed, dynamic)
+        self._seeds.update(seeds)
+        self._pending.update(seeds)
+        return next((entry.root for entry in seeds.values()), None)
+
+    def renew(self, env_id: int) -> None:
+        """Note that the env object was made anew, and so must be seeded again."""
+        if env_id in self._seeds:
+            self._pending.add(env_id)
+
+    def apply(self, env_id: int, env: Any) -> bool:
+        """Seed `env` unless that was done before; return whether it was necessary."""
+        seed = self.pending(env_id)
+        if seed is not None:
+            seed.apply(env)
+            self.mark_seeded(env_id)
+        return seed is not None
+
+    def pending(self, env_id: int) -> EnvSeed | None:
+        """The seed that the caller must apply to env `env_id` before `mark_seeded`; None if the env is seeded."""
+        return self._seeds[env_id] if env_id in self._pending else None
+
+    def mark_seeded(self, env_id: int) -> None:
+        """Note that the env has the seed of `pending`."""
+        self._pending.discard(env_id)
+
+    def current(self, env_id: int) -> EnvSeed | None:
+        """The seed in force of env `env_id`, with the number of its next episode; None if it was given none."""
+        return self._seeds.get(env_id)
+
+    def next_episode(self, env_id: int) -> int:
+        """The number of the next episode of an env; 0 if it was given no seed."""
+        seed = self._seeds.get(env_id)
+        return 0 if seed is None else seed.episode
+
+    def set_episode(self, env_id: int, number: int) -> None:
+        """Set the number of the next episode of an env that has a seed."""
+        if env_id in self._seeds:
+            self._seeds[env_id] = EnvSeed(*self._seeds[env_id][:-1], number)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The seeds with the numbers of the next episodes, and which envs must still be seeded."""
+        return {"seeds": {i: list(seed) for i, seed in self._seeds.items()}, "pending": sorted(self._pending)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore a state of `state_dict`."""
+        self._seeds = {env_id: EnvSeed(*seed) for env_id, seed in state["seeds"].items()}
+        self._pending = set(state["pending"])
+
+    def _read(self, seed: Seeds, dynamic: bool | None) -> dict[int, EnvSeed]:
+        if isinstance(seed, (int, np.integer)):
+            root = int(seed)
+            return {env_id: EnvSeed(root, root + env_id, dynamic, env_id) for env_id in range(self._env_num)}
+        if isinstance(seed, (list, tuple)):
+            if len(seed) != self._env_num:
+                raise AssertionError(f"{len(seed)} seeds were given for {self._env_num} envs: {seed!r}")
+            given = {env_id: value for env_id, value in enumerate(seed) if value is not None}
+        elif isinstance(seed, Mapping):
+            given = dict(seed)
+            unknown = given.keys() - set(range(self._env_num))
+            if unknown:
+                raise RuntimeError(f"there are no envs {unknown}; the env ids are 0 to {self._env_num - 1}")
+        else:
+            raise TypeError(f"seed = {seed!r} is not allowed; give an int, a list of them or {{env_id: int}}")
+        return {env_id: EnvSeed(index(value), index(value), dynamic, env_id) for env_id, value in given.items()}
+
+
+# The statistics of wrappers that normalize, one for all envs of a manager. Two functions run in the process of an env:
+# a manager collects the statistics that each env has gathered, and gives each env the sum. That takes two requests to
+# each env for each round of collecting, and none if no env has such a wrapper.
+
+
+def take_moments(env: Any) -> dict[str, Moments]:
+    """The statistics that each wrapper has gathered since the last call, by its name."""
+    return {name: wrapper.take_moments() for name, wrapper in _named_normalizers(env)}
+
+
+def put_moments(env: Any, moments: Mapping[str, Moments], is_frozen: bool) -> None:
+    """Give the wrappers the statistics under their names; a wrapper without any keeps its own."""
+    for name, wrapper in _named_normalizers(env):
+        if name in moments:
+            wrapper.put_moments(moments[name], is_frozen)
+
+
+# An object that has every attribute would have no innermost env.
+_DEEPEST = 64
+
+ENV_CALLS: dict[str, Callable[..., Any]] = {"take_moments": take_moments, "put_moments": put_moments}
+
+
+def env_layers(env: Any) -> Iterator[Any]:
+    """`env` and the envs that it wraps, the outermost first."""
+    for _ in range(_DEEPEST):
+        yield env
+        inner = attribute_of(env, "env")
+        env = attribute_of(env, "_env") if inner is None else inner  # a BaseEnv keeps its inner env private
+        if env is None:
+            return
+
+
+def attribute_of(obj: Any, name: str) -> Any:
+    """Return an attribute; None if there is none, or if reading it fails, as with an env that was not reset."""
+    try:
+        return getattr(obj, name, None)
+    except Exception:
+        return None
+
+
+def _named_normalizers(env: Any) -> Iterator[tuple[str, RunningNormWrapper]]:
+    """`(name, wrapper)` of wrappers that share statistics, the outermost first; a name is the class and a number."""
+    numbers: Counter[str] = Counter()
+    for layer in env_layers(env):
+        if isinstance(layer, RunningNormWrapper) and layer.keep_statistics is not False:
+            kind = type(layer).__name__
+            yield f"{kind}{numbers[kind]}", layer
+            numbers[kind] += 1
+
+
+class Normalization:
+    """The statistics that the wrappers of all envs of a manager have gathered.
+
+    Attributes:
+        moments: the statistics by the names of the wrappers.
+        is_frozen: whether the statistics no longer change.
+    """
+
+    def __init__(self) -> None:
+        self.moments: dict[str, Moments] = {}
+        self.is_frozen = False
+
+    def merge(self, gathered: Sequence[Mapping[str, Moments]]) -> None:
+        """Add the statistics of the envs, in their order."""
+        for moments_by_name in gathered:
+            for name, moments in moments_by_name.items():
+                total = RunningMeanStd(shape=moments.mean.shape)
+                if name in self.moments:
+                    total.moments = self.moments[name]
+                if moments.size:
+                    total.merge(*moments)
+                self.moments[name] = total.moments
+
+    def state_dict(self) -> dict[str, dict[str, torch.Tensor]]:
+        """The statistics as float64 tensors."""
+        return {
+            name: {key: torch.as_tensor(value, dtype=torch.float64) for key, value in moments._asdict().items()}
+            for name, moments in self.moments.items()
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Mapping[str, torch.Tensor]], is_frozen: bool) -> None:
+        """Restore a state of `state_dict`; frozen statistics no longer change."""
+        self.is_frozen = is_frozen
+        self.moments = {
+            name: Moments(parts["mean"].numpy().copy(), parts["var"].numpy().copy(), float(parts["size"]))
+            for name, parts in state_dict.items()
+        }
+
 
 class ReplayError(Exception):
     """The recorded actions of an env cannot be replayed."""
@@ -47,8 +263,7 @@ class _Part:
     """The input of an env from one reset to the next.
 
     Attributes:
-        seed: in force at the reset, None without one.
-        episode: the number of the episode, for `seed`.
+        seed: in force at the reset, with the number of the episode that began; None without one.
         generators: states of the global generators before the reset, where the env may draw from them.
         own: states of the generators that the env holds, before the reset.
         is_reset: whether the env object had been reset before.
@@ -58,18 +273,21 @@ class _Part:
         calls: `(number of actions before it, name in ENV_CALLS, arguments)`.
     """
 
-    __slots__ = (
-        *("_columns", "calls", "episode", "generators", "is_reset", "is_seeded", "own", "param", "recent", "seed"),
-    )
+    __slots__ = (*("_columns", "calls", "generators", "is_reset", "is_seeded", "own", "param", "recent", "seed"),)
 
-    def __init__(self, seed: EnvSeed | None, episode: int, generators: dict[str, Any] | None) -> None:
-        self.seed, self.episode, self.generators = seed, episode, generators
+    def __init__(self, seed: EnvSeed | None, generators: dict[str, Any] | None) -> None:
+        self.seed, self.generators = seed, generators
         self.own: list[dict[str, Any]] = []
         self.is_reset = self.is_seeded = False
         self.param: Mapping[str, Any] = {}
         self.recent: list[Any] = []
         self.calls: list[tuple[int, str, tuple[Any, ...]]] = []
         self._columns: list[Node] = []
+
+    @property
+    def stream(self) -> EnvSeed | None:
+        """The seed of all episodes."""
+        return self.seed and self.seed._replace(episode=0)
 
     def __len__(self) -> int:
         return len(self.recent) + sum(len(next(columns_of(column))) for column in self._columns)
@@ -91,7 +309,6 @@ class _Part:
         columns = [*self._columns, pack(self.recent[:])] if self.recent else self._columns
         return {
             "seed": None if self.seed is None else list(self.seed),
-            "episode": self.episode,
             "generators": self.generators,
             "own": self.own,
             "is_reset": self.is_reset,
@@ -104,7 +321,7 @@ class _Part:
     @classmethod
     def of_state(cls, state: Mapping[str, Any]) -> _Part:
         seed = None if state["seed"] is None else EnvSeed(*state["seed"])
-        part = cls(seed, state["episode"], state["generators"])
+        part = cls(seed, state["generators"])
         part.own = state.get("own", [])  # earlier versions did not save it
         part.is_reset, part.is_seeded = state.get("is_reset", False), state.get("is_seeded", False)
         part.param = state["param"]
@@ -140,15 +357,14 @@ class EpisodeLog:
         self._normalizers: list[RunningNormWrapper] | None = None
         self._games: list[Any] = []
 
-    def prepare(self, env: Any, seed: EnvSeed | None, episode: int) -> None:
+    def prepare(self, env: Any, seed: EnvSeed | None) -> None:
         """Record the state before a reset.
 
         Args:
-            seed: in force, None for none.
-            episode: the number of the episode that begins.
+            seed: in force, with the number of the episode that begins; None for none.
         """
         follows_seed = seed is not None and hasattr(env, "seed_episodes")
-        part = self._next = _Part(seed, episode, None if follows_seed else global_generators_state())
+        part = self._next = _Part(seed, None if follows_seed else global_generators_state())
         part.own = held_generators_state(env)
         part.is_reset, part.is_seeded = self._is_reset, self.is_seeded
         self._goes_on = bool(self._games and self._parts) and not all(game.was_real_done for game in self._games)
@@ -239,9 +455,10 @@ def replay(state: Mapping[str, Any], env: Any) -> tuple[Any, bool]:
         for part in parts:
             if part.generators is not None:
                 load_global_generators_state(part.generators)
-            if part.seed != last:  # an env counts its episodes itself
+            stream = part.stream
+            if stream != last:  # an env counts its episodes itself
                 _seed(env, part)
-            last = part.seed
+            last = stream
             load_held_generators_state(env, part.own)
             obs, is_done = _play(env, part)
     finally:
@@ -264,12 +481,12 @@ def _prepare(env: Any, part: _Part, normalized: Sequence[Mapping[str, Any]]) -> 
     for wrapper, own in zip(_normalizers(env) if normalized else (), normalized, strict=True):
         wrapper.load_state_dict(own)
     is_to_seed = part.is_seeded or not part.is_reset or hasattr(env, "seed_episodes")
-    return None if is_to_seed else part.seed
+    return None if is_to_seed else part.stream
 
 
 def _seed(env: Any, part: _Part) -> None:
     if part.seed is not None:
-        part.seed._replace(episode=part.episode).apply(env)
+        part.seed.apply(env)
 
 
 def _play(env: Any, part: _Part) -> tuple[Any, bool]:

@@ -82,7 +82,6 @@ class PoolEnvManager(BatchEnvManager):
         limit = env_cfg.get("max_episode_steps")
         self._options = {**options, **({} if limit is None else {"max_episode_steps": limit}), **cfg["kwargs"]}
         self._library = _envpool()
-        self._pool: Any = None
         self._batch_size = min(int(cfg["batch_size"] or self._env_num), self._env_num)
         self._all_numbers = np.arange(self._env_num, dtype=np.int32).tobytes()  # `env_id` of all envs in order
         self._is_sync = self._begins_with_steps = self._batch_size == self._env_num
@@ -126,7 +125,7 @@ class PoolEnvManager(BatchEnvManager):
     def _send(self, actions: np.ndarray, ids: IntArray) -> None:
         self._owed[... if ids is self._all_ids else ids] += 1
         self._is_owed = True
-        self._pool.send(actions, ids.astype(np.int32))
+        self._simulator.send(actions, ids.astype(np.int32))
 
     def _receive(self) -> BlockStep | None:
         """Take in the next batch and return the step of its envs; None if it has only first observations."""
@@ -135,7 +134,7 @@ class PoolEnvManager(BatchEnvManager):
                 f"env.manager.batch_size = {self._batch_size}, but only the envs {np.flatnonzero(self._owed).tolist()} "
                 f"are working, so EnvPool would never answer; set batch_size to the number of envs, {self._env_num}"
             )
-        raw_obs, rewards, terminated, truncated, infos = self._pool.recv()
+        raw_obs, rewards, terminated, truncated, infos = self._simulator.recv()
         infos.pop("players", None)
         ids, obs = infos["env_id"], _node(raw_obs)
         ids = self._all_ids if ids.tobytes() == self._all_numbers else ids.astype(np.int64)
@@ -169,45 +168,30 @@ class PoolEnvManager(BatchEnvManager):
         if is_interrupted and not is_all:
             raise RuntimeError(f"a step was interrupted, so the envs {env_ids} cannot be reset alone; reset() all envs")
         if is_all and (self._is_reseeded or is_interrupted):
-            self._make_pool()
+            self._end_simulator()
+            self._simulator = self._make_simulator()
         ids = np.array(env_ids, np.int64)
         self._states[ids] = RESET
         if not self._is_sync:
             self._owed += 1
             self._is_owed = True
-            self._pool.async_reset()
+            self._simulator.async_reset()
             while self._owed.sum() >= self._batch_size:
                 self._receive()
         elif len(ids):
-            obs, _ = self._pool.reset(ids.astype(np.int32))
+            obs, _ = self._simulator.reset(ids.astype(np.int32))
             self._count_begun(ids)
             self._look_at(self._known(ids), _node(obs))
 
-    def _make_pool(self) -> None:
-        self._close_pool()
-        self._pool = self._library.make_gymnasium(
+    def _make_simulator(self) -> Any:
+        self._is_reseeded = False
+        return self._library.make_gymnasium(
             self._task_id,
             num_envs=self._env_num,
             batch_size=self._batch_size,
             seed=0 if self._sent_seeds is None else self._sent_seeds,
             **self._options,
         )
-        self._is_reseeded = False
-
-    def _close_pool(self) -> None:
-        pool, self._pool = self._pool, None
-        self._owed[:], self._is_owed = 0, False
-        if pool is not None:
-            pool.close()
-
-    def _create_env(self, env_id: int) -> None:
-        self._envs[env_id] = self._env_ref
-        if self._pool is None:
-            self._make_pool()
-
-    def _close_envs(self) -> list[Exception]:
-        self._close_pool()
-        return super()._close_envs()
 
     def _drop_episode(self, env_id: int, env_state: EnvState) -> None:
         if env_state not in (EnvState.RUN, EnvState.RESET):

@@ -30,18 +30,19 @@ from ding.envs.env_manager.base_env_manager import (
     BaseEnvManagerV2,
     ManagerStateError,
     exhausted,
-    is_done,
 )
-from ding.envs.env_manager.block import BlockStep, DictBlocks, Ready
-from ding.envs.env_manager.data_formats import (
+from ding.envs.env_manager.block import BlockStep, DictBlocks, Ready, StackedFormat, is_done
+from ding.envs.env_manager.env_child import (
     NOT_SHARED,
+    ChildPlan,
+    EnvDiedError,
+    EnvProcessError,
     ObsMessage,
     SharedObs,
-    StackedFormat,
+    is_abnormal_timestep,
     pack_array,
     unpack_array,
 )
-from ding.envs.env_manager.env_child import ChildPlan, EnvDiedError, EnvProcessError, is_abnormal_timestep
 from ding.envs.env_manager.env_process import (
     DEFAULT_CONTEXT,
     EnvProcess,
@@ -480,8 +481,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
 
     def _end_reset(self, process: EnvProcess, message: ObsMessage) -> None:
         env_id = process.env_id
-        _, episode = self._seeds.in_force(env_id)
-        self._seeds.set_episode(env_id, process.note(episode + 1))
+        self._seeds.set_episode(env_id, process.note(self._seeds.next_episode(env_id) + 1))
         self._episodes[env_id] += 1  # twice does no harm: it is another number
         self.moves[env_id] += 1
         self._ready_obs[env_id] = self._read_obs(env_id, message)

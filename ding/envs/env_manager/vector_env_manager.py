@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from easydict import EasyDict
 
 from ding.envs.env.gymnasium_source import GymnasiumSource, resolve_id
 from ding.envs.env.gymnasium_spaces import as_observation
@@ -98,27 +97,18 @@ class VectorEnvManager(BatchEnvManager):
         BatchEnvManager.settings,
     )
 
-    def __init__(self, cfg: Mapping[str, Any] = EasyDict(), env_fn: list[Callable[[], Any]] | None = None) -> None:
-        self._vector: Any = None
-        try:
-            super().__init__(cfg, env_fn)
-        except BaseException:
-            if self._vector is not None:
-                self._vector.close()
-            raise
-
     def _prepare(self, cfg: Mapping[str, Any], env_cfg: Mapping[str, Any]) -> tuple[str, Any, Any]:
         self._vector_cfg, self._env_section = cfg, env_cfg
         self._device: torch.device | None = None  # of a vector env that speaks in tensors
         self._has_ended = np.zeros(self._env_num, np.bool_)  # in the last step of the vector env
         self._is_dropped = np.zeros(self._env_num, np.bool_)  # whose running episodes were, until they begin another
         self._any_dropped = False
-        self._vector = self._make_vector()
+        self._simulator = self._make_simulator()
         self._mode = self._read_mode()
-        space = self._vector.single_observation_space
+        space = self._simulator.single_observation_space
         if not _is_of_arrays(space):
             raise ConfigError(f"a vector env with the observation space {space} is not supported; use 'subprocess'")
-        return str(self._vector), space, self._vector.single_action_space
+        return str(self._simulator), space, self._simulator.single_action_space
 
     def ready_block(self, env_ids: Sequence[int] | None = None) -> Ready:
         """The envs that wait for an action, or those of `env_ids` that do; if none does, episodes are begun."""
@@ -156,7 +146,7 @@ class VectorEnvManager(BatchEnvManager):
                 left_out = self._states == RUN
                 left_out[ids] = False
                 self._drop(left_out)
-        raw_obs, rewards, terminated, truncated, infos = self._vector.step(
+        raw_obs, rewards, terminated, truncated, infos = self._simulator.step(
             given if self._device is None else torch.as_tensor(given, device=self._device)
         )
         obs = _node(raw_obs)
@@ -195,7 +185,7 @@ class VectorEnvManager(BatchEnvManager):
 
     def _reset_masked(self, mask: BoolArray, shown: Node) -> Node:
         """Reset these envs of a vector env that leaves that to the caller; return what all envs show, as a copy."""
-        obs, _ = self._vector.reset(options={"reset_mask": mask.copy()})
+        obs, _ = self._simulator.reset(options={"reset_mask": mask.copy()})
         shown = copied_rows(shown)
         put_rows(shown, mask, copied_rows(_node(obs), np.flatnonzero(mask)))
         return shown
@@ -203,7 +193,7 @@ class VectorEnvManager(BatchEnvManager):
     def _reset_all(self, ids: IntArray) -> None:
         """Reset the vector env; the episodes of these envs begin."""
         seed, self._is_reseeded = self._sent_seeds if self._is_reseeded else None, False
-        obs, _ = self._vector.reset(seed=seed)
+        obs, _ = self._simulator.reset(seed=seed)
         self._device = next((leaf.device for leaf in _leaves(obs) if isinstance(leaf, torch.Tensor)), None)
         self._has_ended = np.zeros(self._env_num, np.bool_)
         self._count_begun(ids)
@@ -216,7 +206,7 @@ class VectorEnvManager(BatchEnvManager):
         if mask.all():
             self._reset_all(ids)
         elif self._mode is Autoreset.DISABLED:
-            obs, _ = self._vector.reset(options={"reset_mask": mask})
+            obs, _ = self._simulator.reset(options={"reset_mask": mask})
             self._count_begun(ids)
             self._look_at(ids, copied_rows(_node(obs), ids))
         else:
@@ -226,21 +216,9 @@ class VectorEnvManager(BatchEnvManager):
             if not (self._states == RUN).any():
                 self.wait_another()
 
-    def _create_env(self, env_id: int) -> None:
-        self._envs[env_id] = self._env_ref
-        if self._vector is None:
-            self._vector = self._make_vector()
-        self._is_reseeded = self._sent_seeds is not None
-
-    def _close_envs(self) -> list[Exception]:
-        vector, self._vector = self._vector, None
-        if vector is not None:
-            vector.close()
-        return super()._close_envs()
-
     # Making the vector env.
 
-    def _make_vector(self) -> Any:
+    def _make_simulator(self) -> Any:
         import gymnasium
 
         cfg, count = self._vector_cfg, self._env_num
@@ -256,13 +234,13 @@ class VectorEnvManager(BatchEnvManager):
         return vector
 
     def _read_mode(self) -> Autoreset:
-        stated = self._vector_cfg["autoreset_mode"] or self._vector.metadata.get("autoreset_mode")
+        stated = self._vector_cfg["autoreset_mode"] or self._simulator.metadata.get("autoreset_mode")
         try:
             return Autoreset(getattr(stated, "value", stated))
         except ValueError:
             raise ConfigError(
-                f"{shown(self._vector)} does not say when it resets an env: metadata['autoreset_mode'] is {stated!r}; "
-                f"set env.manager.autoreset_mode to one of {[mode.value for mode in Autoreset]}"
+                f"{shown(self._simulator)} does not say when it resets an env: metadata['autoreset_mode'] is "
+                f"{stated!r}; set env.manager.autoreset_mode to one of {[mode.value for mode in Autoreset]}"
             ) from None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ding.envs.env_manager.data_formats import StackedFormat
+from ding.envs.env_manager.block import StackedFormat
 from ding.utils.pytorch_ddp_dist_helper import allreduce_data, get_rank, get_world_size
 from ding.worker.collector.actor import StateActor
 from ding.worker.worker_log import WorkerLog

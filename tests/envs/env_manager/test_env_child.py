@@ -15,19 +15,22 @@ import pytest
 
 from ding.envs.env_manager import env_child
 from ding.envs.env_manager.base_env_manager import call_with_timeout
-from ding.envs.env_manager.data_formats import NOT_SHARED, SharedObs, pack_array
 from ding.envs.env_manager.env_child import (
+    NOT_SHARED,
     ChildPlan,
     EnvHost,
     EnvServer,
+    SharedObs,
     encode,
+    pack_array,
+    receive_message,
     run_child,
     seed_globals,
+    send_message,
     use_one_thread,
 )
 from ding.envs.env_manager.env_process import portable, words_of_numpy
-from ding.envs.env_manager.env_seeds import EnvSeeds
-from ding.envs.env_manager.messages import receive_message, send_message
+from ding.envs.env_manager.env_state import EnvSeeds
 from tests.envs.env_manager.scripted_env import Make, Raise, ScriptedEnv, be_abnormal
 
 
@@ -120,7 +123,7 @@ def test_a_step_that_ends_an_episode_is_followed_by_a_reset(talk):
     child = talk(lambda: env)
     child.ask("make")
     child.ask("reset", {"level": 1}, None)
-    _, (_, (_, done, _)), more = child.ask(*step(auto_reset=True, seed=seeds.take(0)))
+    _, (_, (_, done, _)), more = child.ask(*step(auto_reset=True, seed=seeds.pending(0)))
     assert (done, more) == (True, True)
     is_good, (_, obs), more = child.hear()
     assert (is_good, obs.tolist(), more) == (True, [0, 1, 0], False)
@@ -143,7 +146,7 @@ def test_a_failing_seed_is_told_apart_from_a_failing_reset(talk):
     env = ScriptedEnv(0, deeds={("seed", 0): Raise(ValueError("no such seed"))})
     child = talk(lambda: env)
     child.ask("make")
-    is_good, failure, _ = child.ask("reset", None, seeds.take(0))
+    is_good, failure, _ = child.ask("reset", None, seeds.pending(0))
     assert (is_good, failure.method) == (False, "seed")
 
 

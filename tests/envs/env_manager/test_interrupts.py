@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from ding.envs import AsyncSubprocessEnvManager, SyncSubprocessEnvManager
-from ding.envs.env_manager import env_process, messages, subprocess_env_manager
-from ding.envs.env_manager.messages import Incoming, Outgoing
+from ding.envs.env_manager import env_child, env_process, subprocess_env_manager
+from ding.envs.env_manager.env_child import Incoming, Outgoing
 from tests.envs.env_manager.scripted_env import Make, shown
 
-TRACED = {module.__file__ for module in (env_process, messages, subprocess_env_manager)}
+TRACED = {module.__file__ for module in (env_child, env_process, subprocess_env_manager)}
 FOREVER = 10**9
 
 
@@ -138,7 +138,7 @@ def test_wherever_an_interrupt_comes_the_envs_are_as_the_manager_shows_them(make
             assert settled(manager) == truth(manager), point
             if deed is act_and_look and not is_over:
                 assert manager._env_episode_count.tolist() == [before[0][1], 0], point
-            assert {i: manager._seeds.in_force(i)[1] for i in (0, 1)} == {i: before[i][1] + 1 for i in (0, 1)}, point
+            assert {i: manager._seeds.next_episode(i) for i in (0, 1)} == {i: before[i][1] + 1 for i in (0, 1)}, point
             act(manager)
             after = settled(manager)
             assert after == {0: [0, before[0][1] + 1, 0], 1: [1, before[1][1], before[1][2] + 1]} == truth(manager)
@@ -199,7 +199,7 @@ def test_a_pipe_that_ends_before_its_message_is_an_error():
 
 
 def test_where_pipes_are_no_descriptors_messages_go_in_one_piece(monkeypatch):
-    monkeypatch.setattr(messages, "_IS_POSIX", False)
+    monkeypatch.setattr(env_child, "_IS_POSIX", False)
     source, sink = pipe()
     with source, sink:
         sent, received = Outgoing(b"abc"), Incoming()

@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from ding.envs import BaseEnvManagerV2, SubprocessEnvManagerV2, create_env_manager, setup_ding_env_manager
-from ding.envs.env_manager import data_formats
-from ding.envs.env_manager.data_formats import Tree
+from ding.envs.env_manager import block
+from ding.envs.env_manager.block import Tree
 from tests.envs.env_manager.scripted_env import Make, ScriptedEnv
 
 
 @pytest.fixture(autouse=True)
 def plain_trees(monkeypatch):
     """As if DI-treetensor were not installed."""
-    monkeypatch.setattr(data_formats, "_treetensor", lambda: None)
+    monkeypatch.setattr(block, "_treetensor", lambda: None)
 
 
 def base(*envs, **cfg):
@@ -107,7 +107,7 @@ def test_actions_are_for_the_envs_whose_observations_were_read():
     manager.step([1, 2])
     assert manager.ready_obs.tolist() == [[1, 0, 1]]
     # Env 0 becomes ready between the reading of the observations and the step.
-    super(data_formats.StackedFormat, manager).reset({0: None})
+    super(block.StackedFormat, manager).reset({0: None})
     assert [timestep.env_id.item() for timestep in manager.step([3])] == [1]
     assert manager.actions == [[1], [2, 3]]
     assert [timestep.env_id.item() for timestep in manager.step([4, 5])] == [0, 1]
@@ -131,7 +131,7 @@ class FakeTrees:
 
 
 def test_trees_are_those_of_treetensor_where_it_is_installed(monkeypatch):
-    monkeypatch.setattr(data_formats, "_treetensor", lambda: FakeTrees)
+    monkeypatch.setattr(block, "_treetensor", lambda: FakeTrees)
     manager = base({})
     manager.launch()
     ((kind, data),) = manager.step([0])

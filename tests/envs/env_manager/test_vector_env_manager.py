@@ -75,7 +75,7 @@ def play(manager, rounds, act=lambda ids, t: (ids + t) % 10):
 def test_every_step_is_returned_once_between_the_observations_that_belong_to_it(mode, lengths, limit):
     with counting(mode, lengths, limit=limit) as manager:
         episodes = play(manager, 24)
-        steps_of_vector = len(manager._vector.given)
+        steps_of_vector = len(manager._simulator.given)
     for (env_id, number), steps in episodes.items():
         total = 0.0
         for k, (obs, action, reward, after, terminated, truncated, info) in enumerate(steps):
@@ -166,8 +166,8 @@ def test_actions_of_several_numbers_reach_their_env(actions, given):
     with counting(lengths=(3, 3), actions=space) as manager:
         manager.step_block(np.array(given), [0, 1])
         manager.step({1: np.array(given[0]), 0: np.array(given[1])})
-        assert [batch.tolist() for batch in manager._vector.given] == [given, given[::-1]]
-        assert manager._vector.given[0].dtype == space.dtype
+        assert [batch.tolist() for batch in manager._simulator.given] == [given, given[::-1]]
+        assert manager._simulator.given[0].dtype == space.dtype
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_actions_that_do_not_fit_are_refused_before_any_env_steps(actions, error
         ):
             with pytest.raises(error, match=text):
                 manager.step_block(form, [0, 1])
-        assert manager._vector.given == []
+        assert manager._simulator.given == []
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -261,7 +261,7 @@ def test_with_masked_resets_only_the_chosen_envs_are_reset():
 
 def test_seeds_are_for_the_next_reset_of_all_envs():
     with counting(lengths=(9, 9), seed=7) as manager:
-        vector = manager._vector
+        vector = manager._simulator
         manager.reset()
         manager.seed([3, 5])
         manager.step({0: 1, 1: 1})
@@ -270,7 +270,7 @@ def test_seeds_are_for_the_next_reset_of_all_envs():
         assert vector.seeds == [7, None, [3, 5], None]
         manager.close()
         manager.launch()
-        assert (manager._vector is not vector, manager._vector.seeds) == (True, [[3, 5]])
+        assert (manager._simulator is not vector, manager._simulator.seeds) == (True, [[3, 5]])
 
 
 def test_the_time_limit_of_the_env_section_and_its_id_make_a_native_vector_env():
@@ -279,7 +279,7 @@ def test_the_time_limit_of_the_env_section_and_its_id_make_a_native_vector_env()
         assert type(manager) is VectorEnvManager
         manager.seed(0)
         manager.launch()
-        assert type(manager._vector.unwrapped).__name__ == "CartPoleVectorEnv"
+        assert type(manager._simulator.unwrapped).__name__ == "CartPoleVectorEnv"
         infos = [manager.step_block(np.ones((5, 1), np.int64), list(range(5))).infos for _ in range(3)]
         assert [(info["terminated"], info["truncated"]) for info in infos[2]] == [(False, True)] * 5
         assert infos[2][4]["eval_episode_return"] == 3.0
@@ -435,7 +435,7 @@ class Pictures(gymnasium.vector.VectorEnv):
 def test_an_observation_is_copied_once_for_the_step_and_again_only_for_a_policy_that_sees_other_envs():
     with VectorEnvManager({"vector_env": Pictures, "env_num": 8}) as manager:
         manager.launch()
-        vector, ready, copies = manager._vector, manager.ready_block(), []
+        vector, ready, copies = manager._simulator, manager.ready_block(), []
         for _ in range(8):
             actions = np.zeros((len(ready.env_ids), 1), np.int64)
             tracemalloc.start()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Text, Tuple
 
-from ding.envs.env_manager.data_formats import NOT_SHARED, SharedObs, pack_array, unpack_array
+from ding.envs.env_manager.env_child import NOT_SHARED, SharedObs, pack_array, unpack_array
 
 VECTOR = Box(-1, 1, (2,), np.float32)
 VALUE = np.array([0.5, -0.5], np.float32)
