@@ -92,6 +92,9 @@ class StepLimit(Listener):
 # Episodes that are remembered one by one, and rounds with ends that are summed up together.
 _LATEST, _MANY = 100, 256
 
+# In place of the number of an episode: one that does not count.
+NO_EPISODE = -1
+
 STATISTICS = ("mean", "std", "max", "min")
 
 
@@ -200,7 +203,7 @@ class EpisodeStatistics(Listener):
         """Count the samples [n] that were made of parts of the episodes `numbers` [n], which may have ended."""
         self._sum_up()
         places = numbers - self._first
-        if len(places) and places.min() < 0:  # episodes that were void already at the last log
+        if len(places) and places.min() < 0:  # episodes that were logged, or void, at the last log, or `NO_EPISODE`
             known = places >= 0
             places, samples = places[known], samples[known]
         np.add.at(self._made, places, samples)

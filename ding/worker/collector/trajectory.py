@@ -28,7 +28,7 @@ from ding.utils.data.samples import (
 from ding.utils.msgpack_helper import can_pack
 from ding.worker.collector.batch import Batch, StackedOutput, Steps, as_tensor, by_env
 from ding.worker.collector.rollout import Listener
-from ding.worker.collector.statistics import EpisodeStatistics
+from ding.worker.collector.statistics import NO_EPISODE, EpisodeStatistics
 from ding.worker.collector.trajectory_block import NOT_PLAIN, TrajectoryBlock
 
 INF = float("inf")
@@ -348,22 +348,28 @@ class TrajectoryCutter(Listener):
         if self._traj_len < INF:
             closes = closes | (lengths[ids] >= self._traj_len)
         if np.count_nonzero(closes):
-            self._close(ids[closes], steps.ends[closes])
+            ids = ids[closes]
+            self._close(ids, steps.ends[closes], self._numbers_of(ids))
 
     def on_abnormal(self, env_id: int) -> None:
         self._drop(env_id)
 
     def on_gap(self, env_id: int) -> None:
-        part = self._lists or self._block
-        part.split(env_id)
-        if self._make_samples is None and part.lengths[env_id]:
-            self._close(np.array([env_id]), np.array([False]))
+        self._split(env_id)
 
     def on_restart(self, env_id: int) -> None:
         if self._make_samples is not None:
             self._drop(env_id)  # no episode
         else:
-            self.on_gap(env_id)
+            self._split(env_id, is_void=True)
+
+    def _split(self, env_id: int, is_void: bool = False) -> None:
+        """The piece under way ends before the next step; is_void: its episode does not count."""
+        part = self._lists or self._block
+        part.split(env_id)
+        if self._make_samples is None and part.lengths[env_id]:
+            ids = np.array([env_id])
+            self._close(ids, np.array([False]), np.array([NO_EPISODE]) if is_void else self._numbers_of(ids))
 
     def on_interrupt(self) -> None:
         self.clear()  # a piece with a gap would make wrong samples; those made before are kept
@@ -444,8 +450,11 @@ class TrajectoryCutter(Listener):
             self.steps += 1
         return transitions
 
-    def _close(self, ids: IntArray, has_ended: np.ndarray) -> None:
-        numbers = ids if self._episodes is None else self._episodes.running[ids]
+    def _numbers_of(self, ids: IntArray) -> IntArray:
+        """The numbers of the episodes that these envs are in."""
+        return ids if self._episodes is None else self._episodes.running[ids]
+
+    def _close(self, ids: IntArray, has_ended: np.ndarray, numbers: IntArray) -> None:
         if self._lists is not None:
             for env_id, ended, number in zip(ids.tolist(), has_ended.tolist(), numbers.tolist(), strict=True):
                 self._count(np.array([number]), [self._make_of(env_id, self._lists.take(env_id, ended))])

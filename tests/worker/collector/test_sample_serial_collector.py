@@ -667,6 +667,17 @@ def test_the_steps_before_a_reset_by_somebody_else_are_a_piece_of_their_own():
     assert steps == [(1, 0, step) for step in range(8)]
 
 
+def test_samples_of_the_steps_before_a_reset_by_somebody_else_are_not_those_of_the_next_episode():
+    collector, env, _ = build(policy=ScriptedPolicy(n_sample=8), env=CountedManager([20, 20]))
+    collector.collect(10)
+    env.reset({1: None})
+    collector.collect(16)
+    infos = collector._env_info
+    assert {env_id: info["step"] - info["train_sample"] for env_id, info in infos.items()} == {
+        env_id: len(collector._traj_buffer[env_id]) for env_id in infos
+    }
+
+
 def test_only_the_envs_that_were_reset_begin_anew():
     policy, tb = ScriptedPolicy(n_sample=6), FakeWriter()
     collector, env, _ = build(policy=policy, tb=tb, env=CountedManager([10, 10]))
