@@ -3,15 +3,11 @@ import gc
 import logging
 import pickle
 import re
-import string
 
 import numpy as np
 import pytest
 import torch
 from easydict import EasyDict
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tabulate import tabulate
 
 from ding.utils.log_helper import LoggerFactory, TBLoggerFactory, build_logger, pretty_print
 
@@ -153,21 +149,6 @@ def test_the_horizontal_table_has_four_variables_in_a_group(tmp_path):
         ["Value", "5.000000"],
     ]
     assert logger.get_tabulate_vars_hor({}) == ""
-
-
-@settings(max_examples=50)
-@given(
-    st.dictionaries(
-        st.text(string.ascii_letters + "_", min_size=1, max_size=30),
-        st.one_of(st.integers(-9, 10**9), st.floats(-1e9, 1e9), st.text(string.ascii_letters + "-.", min_size=1)),
-        min_size=1,
-        max_size=4,
-    )
-)
-def test_the_horizontal_table_is_drawn_as_tabulate_draws_it(variables):
-    cells = [value if isinstance(value, str) else f"{value:.6f}" for value in variables.values()]
-    expected = tabulate([["Name", *variables], ["Value", *cells]], tablefmt="grid", disable_numparse=True)
-    assert LoggerFactory.get_tabulate_vars_hor(variables) == "\n" + expected
 
 
 def test_the_tensorboard_factory_makes_a_writer_of_its_own_each_time(tmp_path):
