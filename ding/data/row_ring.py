@@ -232,30 +232,31 @@ def _frames_of(
     Returns:
         An array of frames, the distinct ones in it, in order, the indices of these [M, C] by row, and their checksums.
     """
-    rows = np.ascontiguousarray(data if len(chosen) == len(data) else data[chosen])
-    count, stack = rows.shape[:2]
+    data = np.ascontiguousarray(data)
+    count, stack = len(chosen), data.shape[1]
+    frames = data.reshape(len(data) * stack, *data.shape[2:])
+    places = (chosen[:, None] * stack + np.arange(stack)).reshape(-1)  # in `frames`, of the frames of all rows
     before = np.arange(count) - 1
     before[next_rows] = np.where(obs_rows < next_rows, obs_rows, before[next_rows])
     # Equal frames of earlier rows, or the frames themselves.
     source: IntArray = np.arange(count * stack).reshape(count, stack)
-    moved = _follow(rows, before, np.arange(1, count), 1)
+    moved = _follow(data, chosen, before, np.arange(1, count), 1)
     source[moved, :-1] = source[before[moved], 1:]
-    equal = _follow(rows, before, np.setdiff1d(np.arange(1, count), moved, assume_unique=True), 0)
+    equal = _follow(data, chosen, before, np.setdiff1d(np.arange(1, count), moved, assume_unique=True), 0)
     source[equal] = source[before[equal]]
     flat = source.reshape(-1)
     while (flat[flat] != flat).any():  # the earlier row may have it of another one
         flat = flat[flat]
-    frames = rows.reshape(len(flat), *rows.shape[2:])
     own = np.flatnonzero(flat == np.arange(len(flat)))
     # Others may be equal, as at the beginning of an episode.
-    checksums, first, like = np.unique(_checksums(frames, own), return_index=True, return_inverse=True)
+    checksums, first, like = np.unique(_checksums(frames, places[own]), return_index=True, return_inverse=True)
     repeated = np.flatnonzero(first[like] != np.arange(len(own)))
-    is_equal = _are_equal(frames, own[repeated], frames, own[first[like[repeated]]])
+    is_equal = _are_equal(frames, places[own[repeated]], frames, places[own[first[like[repeated]]]])
     flat[own[repeated[is_equal]]] = own[first[like[repeated[is_equal]]]]
     flat = flat[flat]
     is_own = flat == np.arange(len(flat))
     distinct = np.flatnonzero(is_own)
-    return frames, distinct, (is_own.cumsum() - 1)[flat].reshape(count, stack), checksums[like[is_own[own]]]
+    return frames, places[distinct], (is_own.cumsum() - 1)[flat].reshape(count, stack), checksums[like[is_own[own]]]
 
 
 def _words(rows: Array) -> npt.NDArray[np.uint64]:
@@ -266,13 +267,13 @@ def _words(rows: Array) -> npt.NDArray[np.uint64]:
     return words
 
 
-def _follow(rows: Array, before: IntArray, chosen: IntArray, shift: int) -> IntArray:
-    """Returns those of the rows `chosen` that are the rows `before` them, shifted by so many frames."""
-    words = _words(rows.reshape(rows.shape[0] * rows.shape[1], -1)).reshape(*rows.shape[:2], -1)
+def _follow(data: Array, rows: IntArray, before: IntArray, chosen: IntArray, shift: int) -> IntArray:
+    """Returns those of the `rows` of `data` at `chosen` that are the rows `before` them, shifted by so many frames."""
+    words = _words(data.reshape(data.shape[0] * data.shape[1], -1)).reshape(*data.shape[:2], -1)
     found = [chosen[:0]]
     for at in range(0, len(chosen), _CHUNK):
         part = chosen[at : at + _CHUNK]
-        here, there = _lined_up(words, part), _lined_up(words, before[part])
+        here, there = _lined_up(words, rows[part]), _lined_up(words, rows[before[part]])
         same = here[:, : words.shape[1] - shift] == there[:, shift:]
         found.append(part[same.all(axis=(1, 2))])
     return np.concatenate(found)

@@ -18,7 +18,7 @@ from ding.utils.file_helper import atomic_write, sweep_temporary
 from ding.utils.msgpack_helper import pack, unpack, unpack_items
 from ding.utils.tensor_check import is_tensor
 
-_FORMAT, _VERSION = "ding-run-state", 1
+_FORMAT, _VERSION = "ding-run-state", 2
 _NAME = re.compile(r"state_(\d+)\.msgpack")
 # Arrays of at least this size are stored as chunks in files of their own.
 _LARGE_BYTES = 1 << 16
@@ -164,7 +164,10 @@ def _read_body(path: str, *names: str) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise StateError(f"{path} is not a state of a run")
     if content.get("version") != _VERSION:
-        raise StateError(f"{path} is of version {content.get('version')}; this package reads version {_VERSION}")
+        raise StateError(
+            f"{path} is of version {content.get('version')}, but this package reads version {_VERSION}; go on with the "
+            "package that wrote it, or start anew in another folder"
+        )
     body = content.get("body")
     if not isinstance(body, bytes) or zlib.crc32(body) != content.get("checksum"):
         raise StateError(f"{path} is damaged: its checksum is wrong")

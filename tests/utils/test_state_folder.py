@@ -116,6 +116,14 @@ def test_states_that_are_all_damaged_are_an_error_not_a_new_beginning(tmp_path: 
         StateFolder(tmp_path).read()
 
 
+def test_a_state_of_another_version_is_refused_in_one_line_that_says_what_to_do(tmp_path: Path) -> None:
+    StateFolder(tmp_path).write({"a": 1}, {})
+    path = _newest(tmp_path)
+    path.write_bytes(pack({**unpack(path.read_bytes()), "version": 1}))
+    with pytest.raises(StateError, match="is of version 1, but this package reads version 2; go on with"):
+        StateFolder(tmp_path).read()
+
+
 def test_a_state_that_cannot_be_written_leaves_those_of_before(tmp_path: Path) -> None:
     folder = StateFolder(tmp_path)
     folder.write({"large": _large()}, {"iter": 0})

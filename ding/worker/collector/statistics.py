@@ -137,8 +137,7 @@ class EpisodeStatistics(Listener):
         players: as given.
         reward_names: the names of the returns in the summary: `reward`, or `reward0`, `reward1`, ...
         running: an array [env_num], the number of the episode that each env is in. No two episodes have the same.
-        finished, seconds: number and total duration of the episodes that ended since the last `take_finished`, and are
-            summed up.
+        finished, seconds: number and total duration of the episodes that ended since the last `take_finished`.
     """
 
     def __init__(self, players: int | None = None, env_num: int = 0) -> None:
@@ -146,7 +145,7 @@ class EpisodeStatistics(Listener):
         self.reward_names = ("reward",) if players is None else tuple(f"reward{player}" for player in range(players))
         self.finished = 0
         self.seconds = 0.0
-        # Of each episode from `_first` on: the samples made of it so far, and whether it has ended.
+        # Of each episode from `_first` on: the samples made of it so far, and whether it is summed up.
         self._first = self._next = 0
         self._made: IntArray = np.zeros(0, np.int64)
         self._is_over = np.zeros(0, np.bool_)
@@ -191,6 +190,8 @@ class EpisodeStatistics(Listener):
         ids = ended.ids
         self._recent.append((self.running[ids], returns, ended.steps, ended.seconds))
         self._begin(ids)
+        self.finished += len(ids)
+        self.seconds += sum(ended.seconds.tolist())
         if len(self._recent) >= _MANY:
             self._sum_up()
 
@@ -201,13 +202,14 @@ class EpisodeStatistics(Listener):
 
     def count_samples(self, numbers: IntArray, samples: IntArray) -> None:
         """Count the samples [n] that were made of parts of the episodes `numbers` [n], which may have ended."""
-        self._sum_up()
         places = numbers - self._first
-        if len(places) and places.min() < 0:  # episodes that were logged, or void, at the last log, or `NO_EPISODE`
+        if np.count_nonzero(places < 0):  # episodes that were logged, or void, at the last log, or `NO_EPISODE`
             known = places >= 0
             places, samples = places[known], samples[known]
         np.add.at(self._made, places, samples)
-        self._samples += int(samples[self._is_over[places]].sum())
+        is_over = self._is_over[places]
+        if np.count_nonzero(is_over):
+            self._samples += int(samples[is_over].sum())
 
     def train_samples(self, env_id: int) -> int:
         """The samples that were made of the running episode of an env."""
@@ -215,7 +217,6 @@ class EpisodeStatistics(Listener):
 
     def take_finished(self) -> tuple[int, float]:
         """Number and total duration (seconds) of the episodes that ended since the last call."""
-        self._sum_up()
         taken = self.finished, self.seconds
         self.finished, self.seconds = 0, 0.0
         return taken
@@ -244,13 +245,11 @@ class EpisodeStatistics(Listener):
         numbers, returns, steps, seconds = episodes
         for summary, values in zip(self._returns, returns.T, strict=True):
             summary.add(values)
-        places, total_s = numbers - self._first, float(seconds.sum())
+        places = numbers - self._first
         self._is_over[places] = True
         self._samples += int(self._made[places].sum())
         self._steps += int(steps.sum())
-        self._seconds += total_s
-        self.finished += len(numbers)
-        self.seconds += total_s
+        self._seconds += float(seconds.sum())
         known = [self._latest, episodes] if self._latest else [episodes]
         self._latest = [np.concatenate(parts)[-_LATEST:] for parts in zip(*known, strict=True)]
         self._forget(np.append(self.running, self._latest[0]))

@@ -25,8 +25,8 @@ from ding.worker.collector.batch import tensorised
 NOT_PLAIN = "the unfinished fragments hold values that are not plain; they are dropped"
 
 # The rows of pieces that were taken are dropped once more than half of all are such rows, and there are so many rows or
-# bytes.
-_MANY_ROWS, _MANY_BYTES = 2048, 1 << 20
+# bytes of observations. Arrays are made with room for as many rows as there were then, and a part more.
+_MANY_ROWS, _MANY_BYTES, _SPARE = 2048, 1 << 20, 1.25
 # The numbers of a row: its env, the rows of the observations before and after the step, the piece that it belongs to,
 # what the info tells of the end (see `end_code`), and the iteration of the policy.
 _ID, _OBS, _NEXT, _PIECE, _CODE, _ITER = range(6)
@@ -144,10 +144,9 @@ class TrajectoryBlock:
     def drop_closed(self) -> None:
         """Throw the closed pieces away; what was taken of them stays valid."""
         self._closed, self.closed_rows = [], 0
-        self._room, self._obs_room = self._count, self._obs.size
-        under_way = sum(self.lengths.tolist())
         is_large = self._count > _MANY_ROWS or self._obs.nbytes > _MANY_BYTES
-        if not under_way or (is_large and self._count > 2 * under_way):
+        if is_large and self._count > 2 * sum(self.lengths.tolist()):
+            self._room, self._obs_room = int(_SPARE * self._count), int(_SPARE * self._obs.size)
             self._renew()
 
     def take_closed(self) -> list[Table]:
@@ -268,7 +267,9 @@ class _Store:
     def __init__(self, rows: Node = None, size: int = 0, room: int = 0) -> None:
         self.size, self._room = 0, room
         self._node: Node = None  # compact columns, with room for further rows
-        self._kinds: Sequence[Kind] = ()  # of columns whose rows may be written to that of an array as they are
+        # Kinds and shape of columns whose rows may be written to that of an array as they are.
+        self._kinds: Sequence[Kind] = ()
+        self._shape: tuple[int, ...] = ()
         if size:
             self._extend(map_node(Column.compact, rows), size)
 
@@ -287,9 +288,10 @@ class _Store:
         known, end = self._node, self.size + count
         if type(node) is Column and node.kind in self._kinds and node.rows is None and node.steps is known.steps:
             ours, data = known.data, node.data  # the usual case, without further calls
-            is_double = data.dtype == np.float64 and node.kind is Kind.ARRAY  # which is float32 in samples
-            is_same = data.dtype == ours.dtype or (is_double and ours.dtype == np.float32)
-            if is_same and data.shape[1:] == ours.shape[1:] and end <= len(ours):
+            is_same = data.dtype == ours.dtype
+            if not is_same and node.kind is Kind.ARRAY:  # float64 is float32 in samples
+                is_same = data.dtype == np.float64 and ours.dtype == np.float32
+            if is_same and data.shape[1:] == self._shape and end <= len(ours):
                 ours[self.size : end] = data
                 self.size = end
                 return
@@ -306,6 +308,7 @@ class _Store:
         self.size += count
         kind = self._node.kind if type(self._node) is Column else Kind.OBJECT
         self._kinds = () if kind is Kind.OBJECT else (kind, Kind.ARRAY) if kind is Kind.TENSOR else (kind,)
+        self._shape = self._node.data.shape[1:] if self._kinds else ()
 
     def take(self, rows: IntArray) -> Node:
         """These rows, which may be views."""
