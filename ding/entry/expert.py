@@ -17,7 +17,7 @@ from ding.entry.pipeline import read_pair, with_command_mode
 from ding.entry.run_state import gather_states, restore_states
 from ding.entry.workers import SerialRun, build_collector_env, check_fits_env, closing, rank_seed
 from ding.policy.base_policy import create_policy
-from ding.utils.data.samples import Column, Kind, listed, map_node, replaced, table_of, whole_of
+from ding.utils.data.samples import Column, Kind, listed, map_node, replaced, table_of, whole_of, with_columns
 from ding.utils.default_helper import derive_seed
 from ding.utils.object_state import generator_state, set_generator_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank, on_all_ranks
@@ -178,12 +178,7 @@ def train_on_shares(run: SerialRun, shares: Sequence[tuple[Any, int]]) -> bool:
 
 def mark(samples: list[Any], key: str, value: int) -> Any:
     """Set `key` of all samples to the number `value`, in place; returns `samples`."""
-    table = table_of(samples)
-    if table is not None:
-        return replaced(samples, table.with_columns(**{key: Column(Kind.INT, np.full(len(table), value, np.int64))}))
-    for sample in samples:
-        sample[key] = value
-    return samples
+    return with_columns(samples, **{key: Column(Kind.INT, np.full(len(samples), value, np.int64))})
 
 
 def with_reward(samples: list[Any], value: float) -> Any:

@@ -172,22 +172,6 @@ def is_end(data: Items) -> NDArray[np.bool_]:
     return np.asarray(~goes_on.reshape(len(data), -1).any(axis=1))
 
 
-def set_columns(data: Items, columns: Mapping[str, Tensor | NDArray[np.bool_]]) -> Any:
-    """Returns N transitions with these columns, rows of a tensor as tensors, of a bool array as bools. Lists change."""
-    table = table_of(data)
-    if table is not None:
-        added = {
-            key: Column(Kind.TENSOR, values.numpy()) if isinstance(values, Tensor) else Column(Kind.BOOL, values)
-            for key, values in columns.items()
-        }
-        return replaced(data, table.with_columns(**added))
-    for key, values in columns.items():
-        rows = values.unbind(0) if isinstance(values, Tensor) else values.tolist()
-        for transition, row in zip(rows_of(data), rows, strict=True):
-            transition[key] = row
-    return data
-
-
 def drop_column(data: Items, key: str) -> Any:
     """Returns transitions without `key`. Lists change."""
     table = table_of(data)

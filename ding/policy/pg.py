@@ -8,7 +8,7 @@ import torch
 
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.actor_critic import ACTION_KINDS, StochasticPolicy
-from ding.policy.common_utils import is_end, set_columns, stack_column
+from ding.policy.common_utils import is_end, stack_column
 from ding.policy.modes import accepts_pieces
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.settings import COMPATIBLE
@@ -17,7 +17,7 @@ from ding.rl_utils.gae import gae, gae_data
 from ding.rl_utils.returns import weighted_mean
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, boolean, one_of
-from ding.utils.data.samples import Items, last_rows
+from ding.utils.data.samples import Items, column_of, last_rows, with_columns
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -64,7 +64,7 @@ class EpisodePolicy(StochasticPolicy):
         zeros = torch.zeros_like(reward)
         discount = self._cfg.collect.discount_factor
         returns = gae(gae_data(zeros, zeros, reward, None, torch.from_numpy(done[:, None])), discount, 1.0)
-        return get_train_sample(set_columns(transitions, {"return": returns}), self._unroll_len)
+        return get_train_sample(with_columns(transitions, **{"return": column_of(returns)}), self._unroll_len)
 
 
 @POLICY_REGISTRY.register("pg")

@@ -28,7 +28,7 @@ from ding.rl_utils.ppo import (
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import Setting, Settings, integer, number, one_of
-from ding.utils.data.samples import Column, Items, Kind, last_rows, replaced, table_of
+from ding.utils.data.samples import Column, Items, Kind, last_rows, with_columns
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 _KEYS = frozenset(("obs", "action", "logit", "value", "adv", "weight"))
@@ -213,13 +213,7 @@ class PPGOffPolicy(ActorCriticPolicy):
             return []
         done = is_end(transitions)[last_rows(transitions)] & (not self._cfg.learn.ignore_done)
         samples = get_gae_with_default_last_value(transitions, done, self._gamma, self._gae_lambda, self._cuda)
-        table = table_of(samples)
-        if table is not None:
-            names = Column(Kind.OBJECT, [list(_BUFFERS) for _ in range(len(table))])
-            return replaced(samples, table.with_columns(buffer_name=names))
-        for sample in samples:
-            sample["buffer_name"] = list(_BUFFERS)
-        return samples
+        return with_columns(samples, buffer_name=Column(Kind.OBJECT, [list(_BUFFERS) for _ in range(len(samples))]))
 
 
 def _joined(batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -20,13 +20,13 @@ from torch import Tensor
 from ding.rl_utils.gae import gae_columns
 from ding.rl_utils.returns import bootstrap_mask, nstep_columns
 from ding.utils.data.samples import (
-    SHARED_DTYPES,
     Column,
     IntArray,
     Items,
     Kind,
     Node,
     Table,
+    column_of,
     is_same_structure,
     items_at,
     lengths_of,
@@ -35,9 +35,9 @@ from ding.utils.data.samples import (
     node_items,
     node_values,
     pack,
-    replaced,
     rows_of,
     table_of,
+    with_columns,
 )
 from ding.utils.default_helper import lists_to_dicts
 
@@ -110,12 +110,7 @@ def _with_advantages(data: Any, value: Tensor, last_value: Any, gamma: float, ga
         value, reward = value.cuda(), reward.cuda()
     lengths = lengths_of(data)
     advantages = gae_columns(value, reward, gamma, gae_lambda, last_value, lengths=lengths).cpu()
-    table = table_of(data)
-    if table is not None:
-        return replaced(data, table.with_columns(adv=_as_column(advantages)))
-    for transition, advantage in zip(data, advantages.unbind(0), strict=True):
-        transition["adv"] = advantage
-    return data
+    return with_columns(data, adv=column_of(advantages))
 
 
 def _stacked(data: Any, key: str) -> Tensor:
@@ -147,12 +142,6 @@ def _as_tensor(node: Node) -> Tensor:
         return _stack(node_items(node))
     values = node.values()
     return torch.from_numpy(values if node.kind is Kind.TENSOR else values.astype(np.float32))
-
-
-def _as_column(values: Tensor) -> Column:
-    if values.dtype in SHARED_DTYPES and values.is_cpu:
-        return Column(Kind.TENSOR, values.numpy())
-    return Column(Kind.OBJECT, list(values.unbind(0)))
 
 
 def get_nstep_return_data(
@@ -199,7 +188,7 @@ def _nstep_table(table: Table, reward: Tensor, index: IntArray, value_gamma: Any
     changed = {key: map_node(lambda column: column.take(index), table.columns[key]) for key in of_last_step}
     if value_gamma is not None:
         changed["value_gamma"] = Column(Kind.FLOAT, value_gamma)
-    return table.with_columns(**changed, reward=_as_column(reward))
+    return table.with_columns(**changed, reward=column_of(reward))
 
 
 def _nstep_dicts(data: Sequence[Transition], reward: Tensor, index: list[int], value_gamma: Any) -> list[Transition]:

@@ -471,18 +471,27 @@ def replaced(items: Items, table: Table) -> Any:
     return table
 
 
-def part_of(items: Items, start: int, stop: int | None) -> Any:
-    """Returns `items[start:stop]`, as a table if they are in columns: then no item is created."""
+def with_columns(items: Items, **columns: Column) -> Any:
+    """Returns `items` with these columns added or replaced. A list and its dicts change in place."""
     table = table_of(items)
-    if table is None:
-        return items[start:stop]  # type: ignore[index]
-    return table.take(slice(start, stop))
+    if table is not None:
+        return replaced(items, table.with_columns(**columns))
+    for key, column in columns.items():
+        for item, value in zip(rows_of(items), column.items(), strict=True):
+            item[key] = value
+    return items
+
+
+def part_of(items: Items, start: int, stop: int | None) -> Any:
+    """Returns `items[start:stop]` in the form of `items`. No item of a table is created."""
+    table = table_of(items)
+    return rows_of(items)[start:stop] if table is None else like(items, table.take(slice(start, stop)))
 
 
 def items_at(items: Items, rows: IntArray) -> Items:
     """Returns the items in these rows, as a table if they are in columns: then no item is created."""
     table = table_of(items)
-    return [items[row] for row in rows.tolist()] if table is None else table.take(rows)  # type: ignore[index]
+    return [rows_of(items)[row] for row in rows.tolist()] if table is None else table.take(rows)
 
 
 def lengths_of(items: Items) -> IntArray:
@@ -623,6 +632,15 @@ def _are_alike(parts: tuple[Column, ...]) -> bool:
         if part.data.dtype != dtype or part.data.shape[1:] != shape:
             return False
     return True
+
+
+def column_of(values: torch.Tensor | npt.NDArray[np.bool_]) -> Column:
+    """Returns the column of N rows of a tensor, or of N bools."""
+    if isinstance(values, np.ndarray):
+        return Column(Kind.BOOL, values)
+    if values.dtype in SHARED_DTYPES and values.is_cpu:
+        return Column(Kind.TENSOR, values.numpy())
+    return Column(Kind.OBJECT, list(values.unbind(0)))
 
 
 def _joined(parts: tuple[Column, ...], blocks: dict[tuple[int, ...], tuple[Any, dict[int, int]]]) -> Column:

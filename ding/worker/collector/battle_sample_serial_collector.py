@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ding.utils.data.samples import listed, part_of
+from ding.utils.data.samples import part_of
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.players import BattleCollector
 from ding.worker.collector.quota import SampleQuota, checked_n_sample, piece_length, warn_short_fragments
@@ -74,7 +74,7 @@ class BattleSampleSerialCollector(BattleCollector):
         for player, cutter in self._cutters.items():
             if self._are_on_policy[player]:
                 cutter.clear()  # fragments of this version must not be finished by the next one
-        return [listed(part_of(samples, 0, n_sample)) for samples in data] if drop_extra else data, infos
+        return [part_of(samples, 0, n_sample) for samples in data] if drop_extra else data, infos
 
     def _log_keys(self) -> Sequence[str]:
         rewards = [f"{name}_{which}" for which in STATISTICS for name in self._statistics.reward_names]

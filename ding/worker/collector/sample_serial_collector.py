@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ding.utils.data.samples import listed, part_of
+from ding.utils.data.samples import part_of
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.actor import Actor, SoloActor, StateActor
 from ding.worker.collector.quota import SampleQuota, checked_n_sample, piece_length, warn_short_fragments
@@ -119,7 +119,7 @@ class SampleSerialCollector(SerialCollector):
         if self._on_policy:
             # Fragments of this policy version must not be finished by the next one.
             self._cutter.clear()
-        return listed(part_of(samples, 0, n_sample)) if drop_extra and len(samples) > n_sample else samples
+        return part_of(samples, 0, n_sample) if drop_extra and len(samples) > n_sample else samples
 
     def _log_keys(self) -> Sequence[str]:
         return _LOGGED

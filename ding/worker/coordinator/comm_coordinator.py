@@ -10,7 +10,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from ding.utils.data.samples import part_of, rows_of
+from ding.utils.data.samples import part_of
 from ding.worker.coordinator.worker_table import Worker, WorkerTable
 from ding.worker.transport.chunk import from_text, pack_batches
 from ding.worker.transport.link import TaskFailed, WorkerLost, WorkerReleased, connect, connect_all
@@ -127,7 +127,7 @@ class TaskRun:
             self._side.deal_with_collector_progress(self.task_id, reply["progress"])
         if samples:
             data: Any = samples if self.worker.is_batched else samples[0]
-            first = rows_of(part_of(samples, 0, 1))[0]  # accessing an item of the whole would create all items
+            first = part_of(samples, 0, 1)[0]  # accessing an item of the whole would create all items
             self._side.deal_with_collector_send_data(self.task_id, self.buffer_id, first.get("data_id", ""), data)
         if pushed:
             self._side.deal_with_collector_pushed(self.task_id, self.buffer_id, pushed)

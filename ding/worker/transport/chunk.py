@@ -13,7 +13,7 @@ from typing import Any
 
 from ding.utils.compression_helper import get_data_compressor, get_data_decompressor
 from ding.utils.data.plain_columns import from_plain, to_plain
-from ding.utils.data.samples import Items, listed, part_of, whole_of
+from ding.utils.data.samples import Items, part_of, whole_of
 from ding.utils.msgpack_helper import pack, unpack
 
 
@@ -110,4 +110,4 @@ def split(rows: Sequence[Any], sizes: Sequence[int]) -> list[list[Any]]:
     """
     if len(rows) != sum(sizes):
         raise ValueError(f"got {len(rows)} samples; the sizes add up to {sum(sizes)}")
-    return [listed(part_of(rows, start, stop)) for start, stop in pairwise(accumulate(sizes, initial=0))]
+    return [part_of(rows, start, stop) for start, stop in pairwise(accumulate(sizes, initial=0))]

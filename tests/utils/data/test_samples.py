@@ -17,6 +17,7 @@ from ding.utils.data.samples import (
     Kind,
     Samples,
     Table,
+    column_of,
     items_at,
     last_rows,
     lengths_of,
@@ -27,6 +28,7 @@ from ding.utils.data.samples import (
     rows_of,
     table_of,
     whole_of,
+    with_columns,
     with_end_flags,
 )
 from ding.utils.msgpack_helper import pack, unpack
@@ -100,8 +102,9 @@ def test_samples_answer_as_a_list():
 def test_the_length_and_a_part_make_no_item():
     samples = packed()
     part = part_of(samples, 1, 3)
-    assert len(samples) == 4 and bool(samples) and isinstance(part, Table) and len(part) == 2
-    assert samples.table is not None and part.rows() == plain()[1:3]
+    assert len(samples) == 4 and bool(samples) and len(part) == 2
+    assert samples.table is not None and part.table is not None and part == plain()[1:3]
+    assert part_of(table(), 1, 3).rows() == plain()[1:3]
     assert samples[::-1] == plain()[::-1] and samples.table is None
 
 
@@ -123,7 +126,7 @@ def test_a_slice_has_the_items_of_the_whole_and_the_rows_of_a_part_are_its_own()
         item["n"] += 9
     assert [item["n"] for item in samples] == [9, 10, 2, 3]
     samples = packed()
-    rows = part_of(samples, 0, 2).rows()
+    rows = part_of(samples, 0, 2)
     rows[0]["n"] = 9
     assert samples.table is not None and samples == plain()
     assert part_of(samples, 1, None) == plain()[1:] and part_of(plain(), 0, 1) == plain()[:1]
@@ -160,6 +163,20 @@ def test_a_result_has_the_form_of_what_was_given():
     made = like(samples, other)
     assert made.table is other and len(samples) == 4
     assert replaced(samples, other) is samples and samples == plain(2)
+
+
+@pytest.mark.parametrize("values", [torch.eye(4), torch.ones(4, 1).bfloat16(), np.array([True, False, False, True])])
+def test_columns_are_added_to_a_new_table_or_to_the_dicts_of_a_list(values):
+    held, samples, dicts = table(), packed(), plain()
+    added = with_columns(held, n=column_of(values)).rows()
+    assert held.rows() == plain()
+    assert with_columns(samples, n=column_of(values)) is samples and samples.table is not None
+    assert with_columns(dicts, n=column_of(values)) is dicts
+    for rows in (added, samples, dicts):
+        assert [type(row["n"]) for row in rows] == [bool if isinstance(values, np.ndarray) else torch.Tensor] * 4
+        assert [
+            row["n"].tolist() if isinstance(row["n"], torch.Tensor) else row["n"] for row in rows
+        ] == values.tolist()
 
 
 def test_a_whole_is_a_table_if_all_parts_are_in_columns_and_fit():

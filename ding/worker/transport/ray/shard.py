@@ -123,12 +123,12 @@ class ReplayShard:
             ValueError: the bytes are damaged, or samples are missing; nothing is stored.
         """
         self.open()
-        items = whole_of([_decoded(*part) for part in parts])
+        items = listed(whole_of([_decoded(*part) for part in parts]))
         step = _LIMITED_PUSH if self._limits_pushes else len(items)
         taken = 0
         with self._changed:
             for start in range(0, len(items), step):
-                taken += self._push(listed(part_of(items, start, start + step)))
+                taken += self._push(part_of(items, start, start + step))
             self._pushes += 1
             self._changed.notify_all()
         return taken
