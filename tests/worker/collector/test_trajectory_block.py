@@ -404,3 +404,11 @@ def test_what_an_exception_has_left_of_a_round_does_not_shift_the_steps_after_it
     block.close(np.array([0]), np.array([False]))
     pieces = [[(t["obs"].tolist(), t["action"], t["reward"]) for t in piece] for piece in block.take_closed()]
     assert pieces == [[([0, 0], 0, 0.5)], [([2, 2], 2, 2.5)]]
+
+
+def test_an_observation_after_a_resume_is_what_the_env_shows_whatever_next_obs_a_policy_has_noted():
+    lists, resumed = TransitionLists(1, True), TransitionLists(1, True)
+    lists.append(0, {"obs": np.zeros(2), "next_obs": np.full(2, 10.0), "done": False}, 0, np.ones(2))
+    assert resumed.load_state_dict(lists.state_dict()) == []
+    shown = np.ones(2)
+    assert resumed.last_obs(0, shown) is shown
