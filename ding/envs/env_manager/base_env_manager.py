@@ -601,7 +601,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         if self._count_end(env_id):
             # What `_replace` does, at a third of its cost; obs and reward are the first two fields of a timestep.
             obs, reward, *rest = timestep
-            timestep = tuple.__new__(type(timestep), (_copy(obs), _copy(reward), *rest))
+            timestep = tuple.__new__(type(timestep), (own_copy(obs), own_copy(reward), *rest))
             self._reset_env(env_id)
         return timestep
 
@@ -810,7 +810,8 @@ def _one_line_a_cause(causes: Iterable[tuple[int, str]]) -> list[str]:
     return [f"env{'s'[: len(ids) - 1]} {', '.join(map(str, ids))}: {cause}" for cause, ids in env_ids.items()]
 
 
-def _copy(item: Any) -> Any:
+def own_copy(item: Any) -> Any:
+    """A copy of an observation or reward that shares no memory with it."""
     return item.copy() if type(item) is np.ndarray and not item.dtype.hasobject else copy.deepcopy(item)
 
 

@@ -290,7 +290,10 @@ class DictBlocks:
 
     def ready_block(self, env_ids: Sequence[int] | None = None) -> Ready:
         """The envs that wait for an action, or those of `env_ids` that do."""
-        ready_obs = self.ready_obs
+        return self.ready_of(self.ready_obs, env_ids)
+
+    def ready_of(self, ready_obs: Mapping[int, Any], env_ids: Sequence[int] | None = None) -> Ready:
+        """These observations of envs that wait for an action, or those of `env_ids`, copied into a block."""
         if env_ids is not None:
             ready_obs = {env_id: ready_obs[env_id] for env_id in env_ids if env_id in ready_obs}
         ids = list(ready_obs)

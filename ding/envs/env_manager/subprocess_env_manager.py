@@ -10,7 +10,7 @@ import multiprocessing.connection
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from multiprocessing.util import Finalize
@@ -30,8 +30,9 @@ from ding.envs.env_manager.base_env_manager import (
     BaseEnvManagerV2,
     ManagerStateError,
     exhausted,
+    own_copy,
 )
-from ding.envs.env_manager.block import BlockStep, DictBlocks, Ready, StackedFormat, is_done
+from ding.envs.env_manager.block import BlockStep, Ready, StackedFormat, is_done
 from ding.envs.env_manager.env_child import (
     NOT_SHARED,
     ChildPlan,
@@ -161,6 +162,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._finalizer: Finalize | None = None
         self._starts = dict.fromkeys(range(self._env_num), 0)  # of its process; each has its own random numbers
         self._shared_obs: dict[int, SharedObs] = {}
+        self._uncopied: set[int] = set()  # envs whose `_ready_obs` may be in shared memory
         self._awaited: set[int] = set()  # envs whose timesteps step() waits for; those of others are ignored
         self._held: dict[int, Any] = {}  # timesteps that are kept back until the reset that follows is over
         self._arrived: dict[int, Any] = {}  # timesteps that step() has not returned yet
@@ -205,10 +207,35 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         Raises:
             RuntimeError: such a reset failed in every attempt; the manager is closed then.
         """
+        return {env_id: self._owned(env_id, obs) for env_id, obs in self._seen_obs().items()}
+
+    def ready_block(self, env_ids: Sequence[int] | None = None) -> Ready:
+        """The envs that wait for an action, or those of `env_ids` that do; see `ready_obs`."""
+        return self.ready_of(self._seen_obs(), env_ids)
+
+    def _seen_obs(self) -> dict[int, Any]:
+        """`ready_obs`, in shared memory where there is such: it changes two steps of the env later."""
         if not self._closed:
             self._settle()
         obs = self._ready_obs
         return {env_id: obs[env_id] for env_id in self._ready_ids()}
+
+    def _owned(self, env_id: int, obs: Any) -> Any:
+        """An observation as a caller gets it: one copy of shared memory, unless `copy_on_get` is off."""
+        if obs is not self._ready_obs.get(env_id):
+            return self._own_obs(env_id, obs)
+        if env_id in self._uncopied:
+            self._uncopied.discard(env_id)
+            self._ready_obs[env_id] = self._own_obs(env_id, obs)
+        return self._ready_obs[env_id]
+
+    def _own_obs(self, env_id: int, obs: Any) -> Any:
+        return own_copy(obs) if self._copy_on_get and self._shared_obs[env_id].is_used else obs
+
+    def _show(self, env_id: int, obs: Any) -> None:
+        """This env waits for an action and shows `obs`, which may be in shared memory."""
+        self._ready_obs[env_id] = obs
+        self._uncopied.add(env_id)
 
     @property
     def ready_imgs(self) -> dict[int, Any]:
@@ -228,6 +255,18 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             KeyError: an env id is unknown (no env was stepped then).
             Exception: what an env raised; the manager is closed then.
         """
+        timesteps = self._step(actions)
+        return {env_id: step._replace(obs=self._owned(env_id, step.obs)) for env_id, step in timesteps.items()}
+
+    def step_block(self, actions: Sequence[Any], env_ids: list[int]) -> BlockStep:
+        """Act in the envs `env_ids`; return the step of those that have answered; see `step`.
+
+        Observations are copied from shared memory into the block at once.
+        """
+        return self.block_of(self._step(dict(zip(env_ids, actions, strict=True))), env_ids)
+
+    def _step(self, actions: Mapping[int, Any]) -> dict[int, Any]:
+        """`step`, with observations in shared memory where there is such."""
         self._check_open()
         self._check_ready(actions)
         self.version += 1
@@ -241,8 +280,6 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         except BaseException:
             self._ignore_steps(actions)
             raise
-
-    step_block = DictBlocks.step_block
 
     def _ready_after(self, step: BlockStep) -> Ready | None:
         """What is ready after a step that all envs have answered; None if other envs have become ready meanwhile."""
@@ -403,6 +440,8 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         env_id = reply.env_id
         message, fields = reply.value
         obs = self._read_obs(env_id, message)
+        if reply.reset_follows:  # a reset that is attempted again may write over it
+            obs = self._own_obs(env_id, obs)
         if type(fields) is tuple:
             reward, done, info = fields
             timestep: Any = BaseEnvTimestep(obs, unpack_array(reward), done, info)
@@ -411,7 +450,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         if is_abnormal_timestep(timestep):
             self._states[env_id] = ERROR
         elif not is_done(timestep.done):
-            self._ready_obs[env_id] = obs
+            self._show(env_id, obs)
         else:
             self._env_episode_count[env_id] = process.note(self._env_episode_count[env_id] + 1)
             if self._env_episode_count[env_id] >= self._episode_num:
@@ -484,7 +523,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._seeds.set_episode(env_id, process.note(self._seeds.next_episode(env_id) + 1))
         self._episodes[env_id] += 1  # twice does no harm: it is another number
         self.moves[env_id] += 1
-        self._ready_obs[env_id] = self._read_obs(env_id, message)
+        self._show(env_id, self._read_obs(env_id, message))
         self._states[env_id] = RUN
         self._deliver_held(env_id)
         self._retry_at.pop(env_id, None)
@@ -550,7 +589,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         space = self._observation_space if self._shared_memory else None
         with self._lock:
             self._check_open()
-            self._shared_obs[env_id] = SharedObs.for_space(space, self._copy_on_get)
+            self._shared_obs[env_id] = SharedObs.for_space(space, copy_on_get=False)
             self._start_process(env_id)
 
     def _start_process(self, env_id: int) -> None:
@@ -638,7 +677,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         limit = Limit(seconds, f"{seconds:g} s, which is enough for {steps} steps")
         restored = {}
         for env_id, (result, message) in self._ask_each("restore", args, limit).items():
-            obs = None if message is None else self._read_obs(env_id, message)
+            obs = None if message is None else self._own_obs(env_id, self._read_obs(env_id, message))
             restored[env_id] = result._replace(obs=obs)
         return restored
 
@@ -675,17 +714,8 @@ class SyncSubprocessEnvManager(AsyncSubprocessEnvManager):
 
     settings = Settings({"wait_num": math.inf, "step_wait_timeout": None}, AsyncSubprocessEnvManager.settings)
 
-    def step(self, actions: Mapping[int, Any]) -> dict[int, Any]:
-        """Act in the envs of `actions`; return `{env_id: timestep}`.
-
-        A timestep that ends an episode has the terminal observation; the first one of the next is in `ready_obs`.
-
-        Raises:
-            AssertionError: the manager is closed, or an env is not ready for an action (no env was stepped then).
-            KeyError: an env id is unknown (no env was stepped then).
-            Exception: what an env raised; the manager is closed then.
-        """
-        timesteps = super().step(actions)
+    def _step(self, actions: Mapping[int, Any]) -> dict[int, Any]:
+        timesteps = super()._step(actions)
         return {env_id: timesteps[env_id] for env_id in actions}
 
     def _await_steps(self) -> None:

@@ -210,9 +210,7 @@ class VectorEnvManager(BatchEnvManager):
             self._count_begun(ids)
             self._look_at(ids, copied_rows(_node(obs), ids))
         else:
-            self._states[mask] = RESET
-            self.moves[mask] += 1
-            self._is_asked = True
+            self._drop(mask)
             if not (self._states == RUN).any():
                 self.wait_another()
 

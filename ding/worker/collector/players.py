@@ -189,7 +189,7 @@ class BattleCollector(SerialCollector):
         return {**super().state_dict(), "collect_data": list(self._policy_collect_data)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        if self._is_prepared and state["collect_data"] not in ([], self._policy_collect_data):
+        if self._is_prepared and state.get("collect_data", []) not in ([], self._policy_collect_data):
             raise ValueError("the state is of other players: trajectories are kept for a player in one of the two only")
         return super().load_state_dict(state)
 

@@ -105,6 +105,12 @@ class ForeignBlocks(DictBlocks):
         self.is_first_look = False
         return ready._replace(episodes=self.episodes_of(ready.env_ids))
 
+    def leave(self) -> None:
+        """Count what other callers did to the envs, which are not stepped here from now on."""
+        if self._returned:
+            self.ready_block()
+            self._returned.clear()
+
     def step_block(self, actions: Sequence[Any], env_ids: list[int]) -> BlockStep:
         step = super().step_block(actions, env_ids)
         self.moves[env_ids] += 1
@@ -269,6 +275,7 @@ class Rollout:
         """Step the env manager itself in blocks, unless its documented methods are overridden; which may change."""
         blocks = self._env if is_in_blocks(self._env) else self._foreign
         if blocks is not self._blocks:
+            self._foreign.leave()
             self._moves += blocks.moves - self._blocks.moves
             self._blocks = blocks
 

@@ -30,6 +30,8 @@ LOGGED_COUNTS = (
 )
 LOGGED_TOTALS = ("total_envstep_count", "total_episode_count", "total_duration")
 
+# Of the states of collectors; another number for each change of what is in them.
+_FORMAT = 2
 
 _COUNTS = (
     "_total_envstep_count",
@@ -188,6 +190,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
     def state_dict(self) -> dict[str, Any]:
         """Counts, statistics and unfinished data between two collects, in plain values; without envs and policy."""
         return {
+            "format": _FORMAT,
             "rollout": self._rollout.state_dict() if self._is_prepared else None,
             "actor": self._actor.state_dict() if isinstance(self._actor, StateActor) else None,
             "counts": {name: getattr(self, name) for name in _COUNTS},
@@ -202,8 +205,12 @@ class SerialCollector(SerialWorker, ISerialCollector):
             Why that is not exact, a sentence for each reason.
 
         Raises:
-            ValueError: the collector has no policy yet, or the state is of a collector of another kind.
+            ValueError: the collector has no policy yet, or the state is of a collector of another kind or version.
         """
+        if state.get("format") != _FORMAT:
+            raise ValueError(
+                f"the state of {type(self).__name__} is of another version of this package, and cannot be loaded"
+            )
         problems: list[str] = []
         if state["rollout"] is not None:
             if not self._is_prepared:

@@ -215,7 +215,7 @@ class TransitionLists:
             return [NOT_PLAIN]
         for env_id, (items, codes) in enumerate(zip(state["items"], state["codes"], strict=True)):
             for item, code in zip(samples_of_state(items), codes, strict=True):
-                self.append(env_id, item, code, item.get("next_obs"))
+                self.append(env_id, item, code, None)  # its `next_obs` may be another than the env returned
         return []
 
 
@@ -434,7 +434,7 @@ class TrajectoryCutter(Listener):
         lists = TransitionLists(self._env_num, self._share_next_obs)
         for env_id in np.flatnonzero(self._block.lengths).tolist():
             for transition in self._block.peek(env_id).rows():
-                lists.append(env_id, transition, end_code(transition), transition.get("next_obs"))
+                lists.append(env_id, transition, end_code(transition), None)  # the env may show another observation
         self._block.clear()
         self._lists = lists
 

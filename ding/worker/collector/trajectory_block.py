@@ -127,9 +127,10 @@ class TrajectoryBlock:
         self._at[ids] = -1
 
     def clear(self) -> None:
-        """Throw all pieces under way away."""
+        """Throw all pieces under way away, and what an exception has left of a round."""
         if self._closed:
             self.drop(range(self._env_num))
+            self._renew()
         else:
             self._clear()
 

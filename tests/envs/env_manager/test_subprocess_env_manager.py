@@ -26,7 +26,7 @@ from ding.envs import (
     SyncSubprocessEnvManager,
     create_env_manager,
 )
-from ding.envs.env_manager import EnvDiedError
+from ding.envs.env_manager import EnvDiedError, subprocess_env_manager
 from ding.envs.env_manager.env_child import is_abnormal_timestep
 from ding.utils.config_helper import ConfigError
 from tests.envs.env_manager.scripted_env import (
@@ -409,6 +409,22 @@ def test_the_observation_of_a_timestep_is_the_one_that_is_ready():
     with sync({"length": 9}) as manager:
         manager.launch()
         assert act(manager)[0].obs is manager.ready_obs[0]
+
+
+def test_a_block_takes_observations_from_shared_memory_in_one_copy(monkeypatch):
+    copies = []
+    with sync({"length": 9}, {"length": 2}) as manager:
+        manager.launch()
+        monkeypatch.setattr(subprocess_env_manager, "own_copy", lambda obs: copies.append(obs) or obs.copy())
+        ready = manager.ready_block()
+        kept = []
+        for _ in range(4):
+            step = manager.step_block([np.zeros(1)] * len(ready.env_ids), ready.env_ids)
+            kept.append((step.obs.data, step.obs.data.copy()))
+            ready = manager.ready_block() if step.ready is None else step.ready
+        assert len(copies) == 2  # of the two ends of episodes: a reset that is attempted again may write over those
+        for now, then in kept:
+            np.testing.assert_array_equal(now, then)
 
 
 def test_large_observations_and_actions_cross_in_pieces():

@@ -460,6 +460,21 @@ def test_a_state_keeps_counts_and_begins_new_episodes():
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_the_steps_of_an_episode_that_somebody_else_has_reset_do_not_count_to_the_next_one(mode, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    cfg = {"lengths": (5, 3), "mode": mode, "actions": gymnasium.spaces.Discrete(10**6)}
+    manager = VectorEnvManager({"vector_env": CountingVectorEnv, "kwargs": cfg, "env_num": 2})
+    policy = ScriptedPolicy(n_sample=2)
+    collector = SampleSerialCollector(SampleSerialCollector.default_config(), manager, policy, FakeWriter(), "exp")
+    collector.collect(n_sample=4)
+    manager.reset({0: None})
+    collector.collect(n_sample=40)
+    assert {episode["step"] for episode in collector._episode_info} == {3, 5}
+    assert [0] in policy.resets[:3]
+    collector.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_a_collector_gets_every_transition_once_and_none_across_episodes(mode, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     cfg = {"lengths": (3, 1, 4, 9), "mode": mode, "limit": 5, "actions": gymnasium.spaces.Discrete(10**6)}

@@ -10,7 +10,7 @@ from ding.worker.collector.interaction_serial_evaluator import EpisodeRecorder, 
 from ding.worker.collector.players import BattleActor
 from ding.worker.collector.rollout import Rollout
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
-from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
+from tests.fakes import CountedManager, FakeManager, FakeWriter, ScriptedPolicy
 from tests.worker.collector.battles import LateManager
 
 
@@ -132,3 +132,40 @@ def test_when_no_env_will_be_ready_an_error_says_so():
     env = LateManager([1, 2], late={}, episode_num=1)
     with pytest.raises(RuntimeError, match="no env is ready to step"):
         evaluating(env, 2).eval(n_episode=3)
+
+
+def test_a_step_by_somebody_else_is_noticed_when_the_step_of_a_manager_is_patched_no_more():
+    env = CountedManager([99])
+    env.step = env.step  # as a tracer does, for some collects
+    collector = collecting(env, n_sample=4)
+    assert [key(row) for row in collector.collect(4)][-1] == (0, 0, 3)
+    env.step({0: 0})
+    del env.step
+    assert [key(row) for row in collector.collect(4)] == [(0, 0, step) for step in (5, 6, 7, 8)]
+
+
+def test_nobody_has_moved_an_env_because_the_step_of_its_manager_is_patched_again():
+    env, policy = CountedManager([99]), ScriptedPolicy(n_sample=6)
+    collector = SampleSerialCollector(SampleSerialCollector.default_config(), env, policy, FakeWriter(), "exp")
+    collector._rollout.run(Rounds(2), {})
+    env.step = env.step
+    collector._rollout.run(Rounds(1), {})
+    del env.step
+    collector._rollout.run(Rounds(1), {})
+    env.step = env.step
+    assert [key(row) for row in collector.collect(6)] == [(0, 0, step) for step in range(6)]
+    assert [len(piece) for piece in policy.pieces] == [6]
+
+
+class Rounds:
+    """A quota of so many rounds."""
+
+    def __init__(self, count):
+        self.left = count
+
+    def is_filled(self):
+        self.left -= 1
+        return self.left < 0
+
+    def choose(self, env_ids):
+        return env_ids

@@ -490,6 +490,19 @@ def test_a_state_of_another_collector_is_refused():
     assert only_counts["rollout"] is None and battle.load_state_dict(only_counts) == []
 
 
+@pytest.mark.parametrize("cls", [SampleSerialCollector, BattleSampleSerialCollector])
+def test_a_state_of_an_earlier_version_is_refused(cls):
+    is_battle = cls is BattleSampleSerialCollector
+    collector, _ = built(
+        cls, BaseEnvManager, [Match if is_battle else Walk], [Gambler(), Gambler()] if is_battle else Gambler()
+    )
+    state = collector.state_dict()
+    for key in {"format", "collect_data"} & state.keys():
+        del state[key]
+    with pytest.raises(ValueError, match=f"the state of {cls.__name__} is of another version"):
+        collector.load_state_dict(state)
+
+
 def test_a_player_that_only_acts_stays_so():
     class Silent(Gambler):
         collect_data = False

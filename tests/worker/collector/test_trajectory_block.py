@@ -391,3 +391,29 @@ def test_transitions_that_cannot_be_tensors_are_refused_once_and_leave_the_block
     record(block, [0], pack([np.zeros(1)]), pack([np.ones(1)]), {}, [False], [{}], 0)
     (row,) = take(block, 0)
     assert (row["obs"].tolist(), row["next_obs"].tolist()) == ([0], [1])
+
+
+def test_what_an_exception_has_left_of_a_round_does_not_shift_the_steps_after_it():
+    block = TrajectoryBlock(1)
+
+    def step(time, reward):
+        columns = {"action": pack([time]), "reward": pack([reward])}
+        record(block, [0], pack([np.full(2, time)]), pack([np.full(2, time + 1)]), columns, [False], [{}], 0)
+
+    step(0, 0.5)
+    block.close(np.array([0]), np.array([False]))
+    with pytest.raises(TypeError, match="cannot convert to a tensor"):
+        step(1, object())
+    block.clear()
+    step(2, 2.5)
+    block.close(np.array([0]), np.array([False]))
+    pieces = [[(t["obs"].tolist(), t["action"], t["reward"]) for t in piece.rows()] for piece in block.take_closed()]
+    assert pieces == [[([0, 0], 0, 0.5)], [([2, 2], 2, 2.5)]]
+
+
+def test_an_observation_after_a_resume_is_what_the_env_shows_whatever_next_obs_a_policy_has_noted():
+    lists, resumed = TransitionLists(1, True), TransitionLists(1, True)
+    lists.append(0, {"obs": np.zeros(2), "next_obs": np.full(2, 10.0), "done": False}, 0, np.ones(2))
+    assert resumed.load_state_dict(lists.state_dict()) == []
+    shown = np.ones(2)
+    assert resumed.last_obs(0, shown) is shown
