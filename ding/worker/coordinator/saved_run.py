@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ding.worker.coordinator.coordinator import Coordinator
 
 STATE_FILE = "coordinator_state.msgpack"
-_FORMAT, _VERSION = "ding-coordinator", 2
+_FORMAT, _VERSION = "ding-coordinator", 3
 # Lists of at least this length are written as a column, represented by a dict with this key.
 _LONG, _COLUMN = 16, "__column__"
 

@@ -59,11 +59,11 @@ def test_a_file_with_a_wrong_byte_is_refused(path):
         read_state(path, RUN)
 
 
-@pytest.mark.parametrize("content", [{"format": "another"}, [1, 2], {"format": "ding-coordinator", "version": 1}])
+@pytest.mark.parametrize("content", [{"format": "another"}, [1, 2], {"format": "ding-coordinator", "version": 2}])
 def test_other_files_are_refused(path, content):
     os.makedirs(os.path.dirname(path))
     Path(path).write_bytes(pack(content))
-    with pytest.raises(StateError, match="no state of a coordinator of version 2; remove it to begin anew"):
+    with pytest.raises(StateError, match="no state of a coordinator of version 3; remove it to begin anew"):
         read_state(path, RUN)
 
 
