@@ -224,13 +224,14 @@ class AdvancedReplayBuffer(ColumnBuffer):
             items = _without_metadata(items)
             columns = items.columns if isinstance(items, Samples) else None
         store, count = self._store, len(priorities)
+        iters = self._collect_iters_of(items, columns)  # raises before anything is stored
         slots, _, dropped = self._write(items, columns, count)
         replaced = int(np.count_nonzero(self._index.weights[slots]))
         records = store.records
         records["unique_id"][slots] = np.arange(self._next_unique_id, self._next_unique_id + count)
         records["use"][slots] = 0
         records["priority"][slots] = self._index.set(slots, priorities)
-        records["collect_iter"][slots] = self._collect_iters_of(items, columns)
+        records["collect_iter"][slots] = iters
         self._next_unique_id += count
         store.valid_count += count - replaced
         if dropped:
