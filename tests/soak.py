@@ -30,7 +30,7 @@ from ding.config import compile_config_parallel
 from ding.entry.pipeline import with_command_mode
 from ding.entry.worker_pool import make_workers
 from ding.example.cartpole_dqn_parallel import create_config, main_config, system_config
-from ding.utils.data.samples import Samples, node_items
+from ding.utils.data.samples import node_items, table_of
 from ding.worker import Coordinator
 from ding.worker.transport.chunk_reader import DATA_INDEX
 from ding.worker.transport.ledger import DATA_ID
@@ -91,8 +91,8 @@ class SeenSamples:
 
 
 def _values(rows: list[Any], key: str) -> list[Any]:
-    columns = rows.columns if isinstance(rows, Samples) else None
-    return [row[key] for row in rows] if columns is None else node_items(columns[key])
+    table = table_of(rows)
+    return [row[key] for row in rows] if table is None else node_items(table.columns[key])
 
 
 class Watched(Coordinator):

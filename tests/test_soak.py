@@ -6,13 +6,13 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from ding.utils.data.samples import Column, Kind, Samples
+from ding.utils.data.samples import Column, Kind, Samples, Table
 from tests.soak import SeenSamples, Soak
 
 
 def metadata(chunk, indices):
     columns = {"data_id": Column(Kind.OBJECT, [chunk] * len(indices)), "data_index": Column(Kind.INT, indices)}
-    return Samples(columns)
+    return Samples(Table(columns))
 
 
 def test_samples_that_come_again_are_doubled():
@@ -38,7 +38,7 @@ def test_the_oldest_chunks_are_forgotten():
 def test_metadata_stay_in_columns():
     samples = metadata("a", np.arange(3))
     SeenSamples(6).add(samples)
-    assert samples.columns is not None
+    assert samples.table is not None
 
 
 def test_the_samples_that_were_seen_take_little_memory():

@@ -16,7 +16,7 @@ import psutil
 import torch
 
 from ding.utils.config_helper import Configurable
-from ding.utils.data.samples import Kind, Samples, columns_of, part_of
+from ding.utils.data.samples import Items, Kind, columns_of, part_of, rows_of, table_of
 
 
 class IBuffer(Configurable, ABC):
@@ -157,7 +157,7 @@ class MemoryCheck:
         self._logger = logger
         self.is_done = False
 
-    def estimate(self, items: Sequence[Any], capacity: int, column_bytes: int = 0) -> None:
+    def estimate(self, items: Items, capacity: int, column_bytes: int = 0) -> None:
         """Log the estimated memory of `capacity` items like `items`. Only the first call with items does something.
 
         Args:
@@ -211,8 +211,8 @@ def memory_of(items: Iterable[Any]) -> dict[str, int]:
         elif isinstance(item, np.ndarray):
             sizes["cpu"] += sys.getsizeof(item) + (item.nbytes if item.base is not None else 0)
             todo.extend(item.ravel().tolist() if item.dtype.hasobject else ())
-        elif isinstance(item, Samples) and item.columns is not None:
-            arrays = {id(column.data): column.data for column in columns_of(item.columns)}
+        elif (table := table_of(item)) is not None:
+            arrays = {id(column.data): column.data for column in columns_of(table.columns)}
             todo.extend(arrays.values())
         else:
             sizes["cpu"] += sys.getsizeof(item)
@@ -221,10 +221,11 @@ def memory_of(items: Iterable[Any]) -> dict[str, int]:
     return dict(sizes)
 
 
-def _objects_of(items: Sequence[Any]) -> Sequence[Any]:
-    if not isinstance(items, Samples) or items.columns is None:
-        return items
-    columns = [column for column in columns_of(items.columns) if column.kind is Kind.OBJECT]
+def _objects_of(items: Items) -> Sequence[Any]:
+    table = table_of(items)
+    if table is None:
+        return rows_of(items)
+    columns = [column for column in columns_of(table.columns) if column.kind is Kind.OBJECT]
     return [value for column in columns for value in column.items()]
 
 

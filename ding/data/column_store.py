@@ -19,14 +19,18 @@ from ding.utils.data.plain_columns import from_plain, samples_of_state, samples_
 from ding.utils.data.samples import (
     END_FLAGS,
     Column,
+    Items,
     Kind,
     Node,
     Samples,
+    Table,
     columns_of,
     is_same_structure,
     items_at,
     map_node,
     node_items,
+    rows_of,
+    table_of,
     with_end_flags,
 )
 from ding.utils.fast_copy import fastcopy
@@ -112,26 +116,23 @@ class ColumnStore(Ring):
         rings = sum(ring.nbytes for ring, _ in self._rings)
         return int(arrays + 8 * pointers * self.size + rings + self.records.nbytes + self.held.nbytes)
 
-    def put(self, items: Sequence[Any]) -> None:
+    def put(self, items: Items) -> None:
         """Write at most `size` items to the next slots; items there are overwritten."""
         self.write(self.next_slots(len(items)), items)
         self.advance(len(items))
 
-    def write(self, slots: IntArray | slice, items: Sequence[Any], columns: dict[str, Node] | None = None) -> None:
-        """Write items to `slots`; items there are overwritten. Counters do not change.
-
-        Args:
-            columns: Those of `items`, if the caller knows them.
-        """
+    def write(self, slots: IntArray | slice, items: Items) -> None:
+        """Write items to `slots`; items there are overwritten. Counters do not change."""
         if not isinstance(slots, slice):
             slots = _as_slice(slots)
         self.held[slots] = False
         if self._objects is None:
-            columns = _columns_of_items(items) if columns is None else columns
-            if self.columns is None and columns is not None:
-                self._make_columns(columns)
-            leaves = None if columns is None else self._fitting(columns) or self._conform(columns)
+            table = items if isinstance(items, Table) else _packed(items)
+            if self.columns is None and table is not None:
+                self._make_columns(table.columns)
+            leaves = None if table is None else self._fitting(table.columns) or self._conform(table.columns)
             if leaves is None:
+                items = rows_of(items)
                 self._make_objects(items)
             else:
                 for obs, next_obs, ring, _ in self._pairs:
@@ -143,19 +144,19 @@ class ColumnStore(Ring):
                     else:
                         stored.data[slots] = column.data if column.rows is None else column.data[column.rows]
         if self._objects is not None:
-            _put(self._objects, slots, map(_own_item, items))
+            _put(self._objects, slots, map(_stored, rows_of(items)))
         self.held[slots] = True
 
-    def read(self, slots: IntArray, is_shared: bool = False) -> Sequence[Any]:
-        """Returns the items in occupied `slots` [n]: `Samples`, or a list of objects.
+    def read(self, slots: IntArray, is_shared: bool = False) -> Items:
+        """Returns the items in occupied `slots` [n]: a table, or a list of objects.
 
         Args:
             is_shared: Whether shared observations are still shared.
         """
         if self.columns is not None:
-            return Samples(self.gather_shared(slots) if is_shared else self.gather(slots), size=len(slots))
+            return Table(self.gather_shared(slots) if is_shared else self.gather(slots), size=len(slots))
         objects = self._objects or []
-        return [_own_item(objects[slot]) for slot in slots.tolist()]
+        return [_given(objects[slot]) for slot in slots.tolist()]
 
     def gather(self, slots: IntArray) -> dict[str, Node]:
         """Returns copies of the columns at `slots` [n]. Requires `columns`."""
@@ -380,7 +381,7 @@ class ColumnStore(Ring):
             )
         if self.columns is not None:
             slots = np.flatnonzero(self.held)
-            _put(objects, slots, self.read(slots))
+            _put(objects, slots, rows_of(self.read(slots)))
         self._reset_columns()
         self._objects = objects
 
@@ -397,9 +398,9 @@ class ColumnStore(Ring):
         slots = np.flatnonzero(self.held)
         state = {"size": self.size, "slots": slots}
         if self.columns is None:
-            return {**state, "objects": samples_state(list(self.read(slots)))}
-        samples = Samples(self.gather_shared(slots, is_copied), size=len(slots))
-        return {**state, "samples": to_plain(samples, verbatim=True)}
+            return {**state, "objects": samples_state(rows_of(self.read(slots)))}
+        table = Table(self.gather_shared(slots, is_copied), size=len(slots))
+        return {**state, "samples": to_plain(table, verbatim=True)}
 
     def load(self, snapshot: dict[str, Any], counters: Mapping[str, Any]) -> None:
         """Replace the contents by a `snapshot`; `counters` are those of `Ring.restore`.
@@ -418,7 +419,7 @@ class ColumnStore(Ring):
         slots = np.asarray(snapshot["slots"], np.int64)
         match snapshot:
             case {"samples": samples}:
-                items: Sequence[Any] = from_plain(samples, verbatim=True)
+                items: Items = from_plain(samples, verbatim=True)
             case {"objects": objects}:
                 items = samples_of_state(objects)
             case {"items": items}:
@@ -466,14 +467,14 @@ class _ColumnMemory:
         self._files.clear()
 
 
-def _columns_of_items(items: Sequence[Any]) -> dict[str, Node] | None:
-    """Returns the columns of dicts with the same keys, or None for other items. End flags may be missing in some."""
-    samples = Samples.of(items)
-    if samples is None and all(type(item) is dict and item for item in items):
+def _packed(items: Sequence[Any]) -> Table | None:
+    """Returns a table of dicts with the same keys, or None for other items. End flags may be missing in some."""
+    table = Table.of(items)
+    if table is None and all(type(item) is dict and item for item in items):
         groups = [list(group) for _, group in itertools.groupby(items, dict.keys)]
-        parts = [Samples.of(group) for group in groups]
-        samples = Samples.joined([part for part in parts if part is not None])
-    return None if samples is None else samples.columns
+        parts = [Table.of(group) for group in groups]
+        table = Table.joined([part for part in parts if part is not None])
+    return table
 
 
 def _shape_of(column: Column) -> tuple[int, ...]:
@@ -539,22 +540,28 @@ def _own_objects(values: list[Any]) -> list[Any]:
     return values if _IMMUTABLE.issuperset(map(type, values)) else [fastcopy.copy(value) for value in values]
 
 
-def _own_item(item: Any) -> Any:
-    """Returns a copy of an item that is a dict or `Samples`, and any other item itself."""
+def _stored(item: Any) -> Any:
+    """Returns a copy of an item that is a dict or in columns, which stays a table; and any other item itself."""
     if type(item) is dict:
         return fastcopy.copy(item)
-    if isinstance(item, Samples) and item.columns is not None:
-        return Samples({key: map_node(_own_if_objects, node) for key, node in item.columns.items()})
+    table = table_of(item)
+    if table is not None:
+        return Table({key: map_node(_own_if_objects, node) for key, node in table.columns.items()})
     return copy.copy(item) if isinstance(item, dict) else item
+
+
+def _given(stored: Any) -> Any:
+    """Returns a copy of what `_stored` returned, with a list for a table."""
+    return Samples(_stored(stored)) if isinstance(stored, Table) else _stored(stored)
 
 
 def _own_if_objects(column: Column) -> Column:
     return Column(Kind.OBJECT, _own_objects(column.items())) if column.kind is Kind.OBJECT else column
 
 
-def own_samples(samples: Samples) -> Samples:
-    """Returns the samples, which must have `columns`, in new arrays. Shared observations stay shared."""
-    columns = samples.compact().columns or {}
+def own_table(table: Table) -> Table:
+    """Returns the samples in new arrays. Shared observations stay shared."""
+    columns = table.compact().columns
     copies = {id(column.data): column.data.copy() for column in columns_of(columns) if column.kind is not Kind.OBJECT}
 
     def own(column: Column) -> Column:
@@ -562,4 +569,4 @@ def own_samples(samples: Samples) -> Samples:
             return _own_if_objects(column)
         return Column(column.kind, copies[id(column.data)], column.rows, column.steps)
 
-    return Samples({key: map_node(own, node) for key, node in columns.items()})
+    return Table({key: map_node(own, node) for key, node in columns.items()})

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from ding.utils.data.samples import Column, Kind, Samples, node_items
+from ding.utils.data.samples import Column, Items, Kind, node_items, rows_of, table_of
 from ding.utils.segment_tree import IntArray
 
 BoolArray = npt.NDArray[np.bool_]
@@ -223,12 +223,12 @@ class EpisodeEnds:
         return self._ring.positions_to_slots(first[:, None] + np.arange(length))
 
 
-def done_flags(items: Sequence[Any]) -> BoolArray:
+def done_flags(items: Items) -> BoolArray:
     """Returns bool [n]: whether each of `items` ends an episode, see `ends_episode`."""
-    columns = items.columns if isinstance(items, Samples) else None
-    if columns is None:
-        return np.fromiter(map(ends_episode, items), np.bool_, len(items))
-    done = columns.get("done")
+    table = table_of(items)
+    if table is None:
+        return np.fromiter(map(ends_episode, rows_of(items)), np.bool_, len(items))
+    done = table.columns.get("done")
     if isinstance(done, Column) and done.kind is not Kind.OBJECT:
         flags: BoolArray = np.all(np.asarray(done.values(), np.bool_).reshape(len(items), -1), axis=1)
         return flags

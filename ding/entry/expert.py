@@ -17,7 +17,7 @@ from ding.entry.pipeline import read_pair, with_command_mode
 from ding.entry.run_state import gather_states, restore_states
 from ding.entry.workers import SerialRun, build_collector_env, check_fits_env, closing, rank_seed
 from ding.policy.base_policy import create_policy
-from ding.utils.data.samples import Column, Kind, Samples, map_node
+from ding.utils.data.samples import Column, Kind, listed, map_node, replaced, table_of, whole_of, with_columns
 from ding.utils.default_helper import derive_seed
 from ding.utils.object_state import generator_state, set_generator_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank, on_all_ranks
@@ -167,7 +167,7 @@ def train_on_shares(run: SerialRun, shares: Sequence[tuple[Any, int]]) -> bool:
     parts = [buffer.sample(size, learner.train_iter) for buffer, size in shares]
     if not on_all_ranks(all(part is not None for part in parts)):
         return False
-    learner.train(_joined(parts), run.envstep)
+    learner.train(listed(whole_of(parts)), run.envstep)
     if learner.policy.get_attribute("priority"):
         start = 0
         for buffer, size in shares:
@@ -176,31 +176,17 @@ def train_on_shares(run: SerialRun, shares: Sequence[tuple[Any, int]]) -> bool:
     return True
 
 
-def _joined(parts: list[Any]) -> list[Any]:
-    """Returns the samples of all parts, in columns if they have the same layout."""
-    if all(isinstance(part, Samples) for part in parts):
-        joined = Samples.joined(parts)
-        if joined is not None:
-            return joined
-    return [sample for part in parts for sample in part]
-
-
-def mark(samples: list[Any], key: str, value: int) -> list[Any]:
+def mark(samples: list[Any], key: str, value: int) -> Any:
     """Set `key` of all samples to the number `value`, in place; returns `samples`."""
-    if isinstance(samples, Samples) and samples.columns is not None:
-        samples.set_column(key, Column(Kind.INT, np.full(len(samples), value, np.int64)))
-        return samples
-    for sample in samples:
-        sample[key] = value
-    return samples
+    return with_columns(samples, **{key: Column(Kind.INT, np.full(len(samples), value, np.int64))})
 
 
-def with_reward(samples: list[Any], value: float) -> list[Any]:
+def with_reward(samples: list[Any], value: float) -> Any:
     """Set the reward of all samples to `value`, in place, with the same shape; returns `samples`."""
-    if isinstance(samples, Samples) and samples.columns is not None:
-        rewards = samples.columns["reward"]
-        samples.set_column("reward", map_node(lambda column: _filled(column, value), rewards))
-        return samples
+    table = table_of(samples)
+    if table is not None:
+        rewards = map_node(lambda column: _filled(column, value), table.columns["reward"])
+        return replaced(samples, table.with_columns(reward=rewards))
     for sample in samples:
         reward = sample["reward"]
         sample["reward"] = torch.full_like(reward, value) if isinstance(reward, torch.Tensor) else reward * 0 + value

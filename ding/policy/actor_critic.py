@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.base_policy import BatchPolicy
-from ding.policy.common_utils import batch_observations, drop_column, flag_column, is_end, set_columns, stack_column
+from ding.policy.common_utils import batch_observations, drop_column, flag_column, is_end, stack_column
 from ding.policy.modes import accepts_pieces
 from ding.policy.settings import setting
 from ding.rl_utils.adder import get_train_sample
@@ -22,7 +22,7 @@ from ding.rl_utils.log_prob import ActionTerms, categorical_terms, gaussian_term
 from ding.rl_utils.returns import bootstrap_mask
 from ding.torch_utils.data_helper import to_device
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, one_of
-from ding.utils.data.samples import END_FLAGS, last_rows
+from ding.utils.data.samples import END_FLAGS, Items, column_of, last_rows, with_columns
 from ding.utils.pytorch_ddp_dist_helper import allreduce_data
 from ding.utils.running_stats import RunningMeanStd
 from ding.utils.state_loading import load_parts, parts_state
@@ -197,14 +197,14 @@ class ActorCriticPolicy(StochasticPolicy):
     # --- collect ---
 
     @accepts_pieces
-    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _get_train_sample(self, transitions: Items) -> Any:
         """Add `adv` [1], in units of the reward, and `traj_flag`, whether the trajectory fragment ends there.
 
-        Modifies the transitions in place.
+        Modifies a list of transitions in place.
         """
         return get_train_sample(self._with_advantages(transitions), self._unroll_len) if transitions else []
 
-    def _with_advantages(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _with_advantages(self, transitions: Items) -> Any:
         ends, last = is_end(transitions), last_rows(transitions)
         added: dict[str, Any] = {}
         if self._cfg.learn.ignore_done:
@@ -215,12 +215,11 @@ class ActorCriticPolicy(StochasticPolicy):
             goes_on = bootstrap_mask(*(flag_column(transitions, key) for key in ("done", *END_FLAGS)))
         ends[last] = True
         added.update(traj_flag=ends, adv=self._advantages(transitions, ends, goes_on))
-        set_columns(transitions, added)
-        if not (self._keeps_next_obs or self._recompute_adv):
-            drop_column(transitions, "next_obs")
-        return transitions
+        transitions = with_columns(transitions, **{key: column_of(values) for key, values in added.items()})
+        keeps_next_obs = self._keeps_next_obs or self._recompute_adv
+        return transitions if keeps_next_obs else drop_column(transitions, "next_obs")
 
-    def _advantages(self, transitions: list[dict[str, Any]], ends: BoolArray, goes_on: BoolArray) -> Tensor:
+    def _advantages(self, transitions: Items, ends: BoolArray, goes_on: BoolArray) -> Tensor:
         """Generalized advantages [T, *value_shape].
 
         Args:

@@ -21,6 +21,7 @@ from ding.rl_utils.adder import get_train_sample
 from ding.torch_utils.mixed_precision import AUTOCAST_TYPES, MixedPrecision, compile_model, compile_option
 from ding.utils.batch_methods import adapts_batch
 from ding.utils.config_helper import ConfigError, Configurable, Setting, Settings, boolean, integer, one_of, settings_of
+from ding.utils.data.samples import Items
 from ding.utils.default_helper import deep_merge_dicts, one_time_warning
 from ding.utils.import_helper import import_module
 from ding.utils.object_state import attributes_state, load_attributes_state
@@ -433,7 +434,7 @@ class BatchPolicy(Policy):
         return {"obs": obs, **next_obs, **output, "reward": timestep.reward, "done": timestep.done}
 
     @accepts_pieces
-    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _get_train_sample(self, transitions: Items) -> Any:
         return get_train_sample(transitions, self._unroll_len)
 
 

@@ -11,7 +11,7 @@ from ding.policy.dqn import DQNPolicy, TDError
 from ding.policy.modes import accepts_pieces
 from ding.rl_utils.td import bdq_nstep_td_error, q_nstep_td_data
 from ding.utils.config_helper import Setting, Settings, integer
-from ding.utils.data.samples import Column, Kind, Samples, node_items, pack
+from ding.utils.data.samples import Column, Items, Kind, like, node_items, pack, rows_of, table_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -67,14 +67,16 @@ class BDQPolicy(DQNPolicy):
         return loss, error, {f"q_value_b_{i}": branch.mean() for i, branch in enumerate(q.detach().unbind(1))}
 
     @accepts_pieces
-    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _get_train_sample(self, transitions: Items) -> Any:
         """Returns n-step samples. Those of a random policy, whose action is a list, have one tensor [D], too."""
-        if not isinstance(transitions, Samples) or transitions.columns is None:
-            joined = [{**transition, "action": _joined(transition["action"])} for transition in transitions]
+        table = table_of(transitions)
+        if table is None:
+            joined = [{**transition, "action": _joined(transition["action"])} for transition in rows_of(transitions)]
             return super()._get_train_sample(joined)
-        action = transitions.columns["action"]
+        action = table.columns["action"]
         if not isinstance(action, Column) or action.kind is not Kind.TENSOR or action.steps:
-            transitions = transitions.with_columns(action=pack([_joined(item) for item in node_items(action)]))
+            table = table.with_columns(action=pack([_joined(item) for item in node_items(action)]))
+            transitions = like(transitions, table)
         return super()._get_train_sample(transitions)
 
 

@@ -16,8 +16,20 @@ from ding.rl_utils.returns import bootstrap_mask
 from ding.torch_utils.data_helper import to_ndarray, to_tensor
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.collate_fn import collate_columns, collate_samples, default_collate
-from ding.utils.data.samples import END_FLAGS, Column, IntArray, Kind, Node, Samples, map_node, node_values
+from ding.utils.data.collate_fn import collate_columns, default_collate
+from ding.utils.data.samples import (
+    END_FLAGS,
+    Column,
+    IntArray,
+    Items,
+    Kind,
+    Node,
+    map_node,
+    node_values,
+    replaced,
+    rows_of,
+    table_of,
+)
 
 
 def default_preprocess_learn(
@@ -28,7 +40,7 @@ def default_preprocess_learn(
     ignore_done: bool = False,
     keys: Collection[str] | None = None,
 ) -> dict[str, Any]:
-    """Collate B train samples (a list, or `Samples` in columns) into a dict of batches for a TD loss.
+    """Collate B train samples (a list of dicts, or a table) into a dict of batches for a TD loss.
 
     Items [1] become [B] (all but plain observations) where the action is an int64 tensor or array, else [B, 1].
     `value`, `adv`, `return`, `done` and `weight` are [B] in any case. `done` is float32, and 0 where the value of
@@ -50,9 +62,10 @@ def default_preprocess_learn(
     size = len(data)
     if size == 0:
         check_not_empty(data)
-    columns = data.columns if isinstance(data, Samples) else None
+    table = table_of(data)
+    columns = None if table is None else table.columns
     if columns is None:
-        batch = _collate_dicts(data, keys)
+        batch = _collate_dicts(rows_of(data), keys)
     else:
         batch = collate_columns(columns, keys, cat_1dim=_has_integer_actions(columns))
     for key in ("obs", "next_obs"):
@@ -136,58 +149,48 @@ def _final(data: Sequence[dict[str, Any]], batch: dict[str, Any], ignore_done: b
     return (~bootstrap_mask(done, **told)).float() if told else done.float()
 
 
-def stack_column(data: Sequence[dict[str, Any]], key: str) -> Tensor:
+def stack_column(data: Items, key: str) -> Tensor:
     """The tensors under `key` of N transitions, [N, *shape]. Do not modify them in place."""
-    if isinstance(data, Samples) and data.columns is not None:
-        return torch.as_tensor(node_values(data.columns[key]))
-    return torch.stack([sample[key] for sample in data])
+    table = table_of(data)
+    if table is not None:
+        return torch.as_tensor(node_values(table.columns[key]))
+    return torch.stack([sample[key] for sample in rows_of(data)])
 
 
-def flag_column(data: Sequence[dict[str, Any]], key: str) -> Any:
+def flag_column(data: Items, key: str) -> Any:
     """A flag of N transitions: an array, or a list with None where it is missing; None if no transition has it."""
-    if isinstance(data, Samples) and data.columns is not None:
-        return node_values(data.columns[key]) if key in data.columns else None
-    values = [sample.get(key) for sample in data]
+    table = table_of(data)
+    if table is not None:
+        return node_values(table.columns[key]) if key in table.columns else None
+    values = [sample.get(key) for sample in rows_of(data)]
     return None if all(value is None for value in values) else values
 
 
-def is_end(data: Sequence[dict[str, Any]]) -> NDArray[np.bool_]:
+def is_end(data: Items) -> NDArray[np.bool_]:
     """Whether each of N transitions is `done`, [N]; with a flag for each agent, whether all are."""
     goes_on: NDArray[np.bool_] = bootstrap_mask(flag_column(data, "done"))
     return np.asarray(~goes_on.reshape(len(data), -1).any(axis=1))
 
 
-def set_columns(data: Sequence[dict[str, Any]], columns: Mapping[str, Tensor | NDArray[np.bool_]]) -> None:
-    """Set each column of N transitions in place: rows of a tensor as tensors, of a bool array as bools."""
-    if isinstance(data, Samples) and data.columns is not None:
-        for key, values in columns.items():
-            if isinstance(values, Tensor):
-                data.set_column(key, Column(Kind.TENSOR, values.numpy()))
-            else:
-                data.set_column(key, Column(Kind.BOOL, values))
-        return
-    for key, values in columns.items():
-        rows = values.unbind(0) if isinstance(values, Tensor) else values.tolist()
-        for transition, row in zip(data, rows, strict=True):
-            transition[key] = row
-
-
-def drop_column(data: Sequence[dict[str, Any]], key: str) -> None:
-    """Remove `key` from each transition, in place."""
-    if isinstance(data, Samples) and data.columns is not None:
-        data.set_column(key, None)
-        return
-    for transition in data:
+def drop_column(data: Items, key: str) -> Any:
+    """Returns transitions without `key`. Lists change."""
+    table = table_of(data)
+    if table is not None:
+        return replaced(data, table.without(key))
+    for transition in rows_of(data):
         del transition[key]
+    return data
 
 
-def batch_observations(data: Sequence[dict[str, Any]], key: str, rows: IntArray | None = None) -> Any:
+def batch_observations(data: Items, key: str, rows: IntArray | None = None) -> Any:
     """The observations under `key` of the samples `rows` [N] (of all by default) as one batch."""
-    if isinstance(data, Samples) and data.columns is not None:
-        node = data.columns[key]
+    table = table_of(data)
+    if table is not None:
+        node = table.columns[key]
         chosen = node if rows is None else map_node(lambda column: column.take(rows), node)
-        return collate_samples(Samples({key: chosen}), cat_1dim=isinstance(node, dict))[key]
-    samples = data if rows is None else [data[row] for row in rows.tolist()]
+        return collate_columns({key: chosen}, cat_1dim=isinstance(node, dict))[key]
+    samples = rows_of(data)
+    samples = samples if rows is None else [samples[row] for row in rows.tolist()]
     return stack_observations({i: sample[key] for i, sample in enumerate(samples)})
 
 

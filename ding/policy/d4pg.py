@@ -12,6 +12,7 @@ from ding.policy.modes import accepts_pieces
 from ding.rl_utils.adder import get_nstep_return_data
 from ding.rl_utils.distributional import dist_nstep_td_data, dist_nstep_td_error
 from ding.utils.config_helper import Setting, Settings, one_of
+from ding.utils.data.samples import Items
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -68,6 +69,6 @@ class D4PGPolicy(DDPGPolicy):
     # --- collect ---
 
     @accepts_pieces
-    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _get_train_sample(self, transitions: Items) -> Any:
         samples = get_nstep_return_data(transitions, int(self._cfg.nstep), gamma=self._cfg.learn.discount_factor)
         return super()._get_train_sample(samples)

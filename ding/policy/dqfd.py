@@ -16,7 +16,7 @@ from ding.rl_utils.dqfd import dqfd_nstep_td_data, dqfd_nstep_td_error
 from ding.rl_utils.returns import bootstrap_mask
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import ConfigError, Setting, Settings, integer, number
-from ding.utils.data.samples import END_FLAGS, Column, Kind, Samples
+from ding.utils.data.samples import END_FLAGS, Column, Items, Kind, like, rows_of, table_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -129,18 +129,19 @@ class DQFDPolicy(DQNPolicy):
         return loss, error, {}
 
     @accepts_pieces
-    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _get_train_sample(self, transitions: Items) -> Any:
         """Returns n-step samples with `next_obs_1`, the next observation, and `done_1`, whether its value is 0."""
         if not transitions:
             return []
         done, *flags = (flag_column(transitions, key) for key in ("done", *END_FLAGS))
         ends: np.ndarray = ~bootstrap_mask(done, *flags)
-        if isinstance(transitions, Samples) and transitions.columns is not None:
-            columns = transitions.columns
-            transitions = transitions.with_columns(next_obs_1=columns["next_obs"], done_1=Column(Kind.BOOL, ends))
+        table = table_of(transitions)
+        if table is not None:
+            table = table.with_columns(next_obs_1=table.columns["next_obs"], done_1=Column(Kind.BOOL, ends))
+            transitions = like(transitions, table)
         else:
             transitions = [
                 {**transition, "next_obs_1": transition["next_obs"], "done_1": end}
-                for transition, end in zip(transitions, ends.tolist(), strict=True)
+                for transition, end in zip(rows_of(transitions), ends.tolist(), strict=True)
             ]
         return super()._get_train_sample(transitions)

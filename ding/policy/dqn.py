@@ -22,6 +22,7 @@ from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean, number, one_of
+from ding.utils.data.samples import Items
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import POLICY_REGISTRY
 
@@ -256,7 +257,7 @@ class DQNPolicy(BatchPolicy):
         return self._forward_batch(self._collect_model, obs, eps=eps, **self._collect_kwargs)
 
     @accepts_pieces
-    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _get_train_sample(self, transitions: Items) -> Any:
         samples = get_nstep_return_data(transitions, self._nstep, gamma=self._gamma)
         return get_train_sample(samples, self._unroll_len)
 

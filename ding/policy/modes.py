@@ -40,10 +40,10 @@ def plain_output_keys(process_transition: Any) -> tuple[str, ...] | None:
 def accepts_pieces(get_train_sample: F) -> F:
     """Declare that a `_get_train_sample` takes several pieces of trajectories at once.
 
-    Given `Samples` in columns with `lengths`, it returns `Samples` in columns that are the concatenation of what it
-    returns for each piece alone; their `lengths` are the numbers of samples made of each piece, which may be zero. All
-    bits are equal, except that a network may round differently for batches of different sizes. The declaration holds
-    for this function only: a function that wraps or overrides it is called for each piece.
+    Given a `Table` with `lengths`, it returns a `Table` that is the concatenation of what it returns for each piece
+    alone; its `lengths` are the numbers of samples made of each piece, which may be zero. Given a list, it returns a
+    list. All bits are equal, except that a network may round differently for batches of different sizes. The
+    declaration holds for this function only: a function that wraps or overrides it is called for each piece.
     """
     _ACCEPTS_PIECES.add(get_train_sample)
     return get_train_sample

@@ -13,7 +13,7 @@ from torch import Tensor
 from ding.policy.common_utils import batch_observations, default_preprocess_learn
 from ding.rl_utils.gae import gae, gae_data
 from ding.torch_utils.data_helper import to_device
-from ding.utils.data.samples import IntArray, Samples, columns_of
+from ding.utils.data.samples import IntArray, Items, columns_of, rows_of, table_of
 
 _COLUMNS = frozenset(("action", "logit", "value", "adv", "return", "reward", "done", "traj_flag", "weight"))
 
@@ -88,13 +88,14 @@ class OnPolicyData:
         yield from _split(shuffled, min(size, self.size))
 
 
-def _next_rows(data: Sequence[dict[str, Any]]) -> tuple[IntArray, IntArray]:
+def _next_rows(data: Items) -> tuple[IntArray, IntArray]:
     """For each of the N samples the row of the observation after it, and of which samples further rows are made.
 
     Within a trajectory the `next_obs` of a sample is the `obs` of the next one, so its value is computed once.
     """
-    if isinstance(data, Samples) and data.columns is not None:
-        obs, next_obs = (list(columns_of(data.columns[key])) for key in ("obs", "next_obs"))
+    table = table_of(data)
+    if table is not None:
+        obs, next_obs = (list(columns_of(table.columns[key])) for key in ("obs", "next_obs"))
         is_shared = np.ones(len(data) - 1, np.bool_)
         for one, other in zip(obs, next_obs, strict=True):
             if one.data is not other.data or one.rows is None or other.rows is None:
@@ -102,9 +103,10 @@ def _next_rows(data: Sequence[dict[str, Any]]) -> tuple[IntArray, IntArray]:
                 break
             is_shared &= one.rows[1:] == other.rows[:-1]
     else:
-        following = (sample["obs"] for sample in data[1:])
+        samples = rows_of(data)
+        following = (sample["obs"] for sample in samples[1:])
         is_shared = np.array(
-            [sample["next_obs"] is obs for sample, obs in zip(data, following, strict=False)], np.bool_
+            [sample["next_obs"] is obs for sample, obs in zip(samples, following, strict=False)], np.bool_
         )
     others = np.flatnonzero(~np.append(is_shared, False))
     rows = np.arange(1, len(data) + 1)

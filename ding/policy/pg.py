@@ -8,7 +8,7 @@ import torch
 
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.actor_critic import ACTION_KINDS, StochasticPolicy
-from ding.policy.common_utils import is_end, set_columns, stack_column
+from ding.policy.common_utils import is_end, stack_column
 from ding.policy.modes import accepts_pieces
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.settings import COMPATIBLE
@@ -17,7 +17,7 @@ from ding.rl_utils.gae import gae, gae_data
 from ding.rl_utils.returns import weighted_mean
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, boolean, one_of
-from ding.utils.data.samples import last_rows
+from ding.utils.data.samples import Items, column_of, last_rows, with_columns
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -44,10 +44,10 @@ class EpisodePolicy(StochasticPolicy):
         return "pg", ["ding.model.template.pg"]
 
     @accepts_pieces
-    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _get_train_sample(self, transitions: Items) -> Any:
         """Add `return` [1], the discounted sum of the rewards from each step to the end of its episode.
 
-        Modifies the transitions in place.
+        Modifies a list of transitions in place.
 
         Raises:
             AssertionError: the last transition does not end an episode.
@@ -64,8 +64,7 @@ class EpisodePolicy(StochasticPolicy):
         zeros = torch.zeros_like(reward)
         discount = self._cfg.collect.discount_factor
         returns = gae(gae_data(zeros, zeros, reward, None, torch.from_numpy(done[:, None])), discount, 1.0)
-        set_columns(transitions, {"return": returns})
-        return get_train_sample(transitions, self._unroll_len)
+        return get_train_sample(with_columns(transitions, **{"return": column_of(returns)}), self._unroll_len)
 
 
 @POLICY_REGISTRY.register("pg")

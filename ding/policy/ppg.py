@@ -28,7 +28,7 @@ from ding.rl_utils.ppo import (
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import Setting, Settings, integer, number, one_of
-from ding.utils.data.samples import Column, Kind, Samples, last_rows
+from ding.utils.data.samples import Column, Items, Kind, last_rows, with_columns
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 _KEYS = frozenset(("obs", "action", "logit", "value", "adv", "weight"))
@@ -204,7 +204,7 @@ class PPGOffPolicy(ActorCriticPolicy):
     # --- collect ---
 
     @accepts_pieces
-    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _get_train_sample(self, transitions: Items) -> Any:
         """Add `adv` [1] and `buffer_name`, the buffers for which a sample is meant.
 
         The last transition of an unfinished fragment is dropped: its value serves as the bootstrap value.
@@ -213,12 +213,7 @@ class PPGOffPolicy(ActorCriticPolicy):
             return []
         done = is_end(transitions)[last_rows(transitions)] & (not self._cfg.learn.ignore_done)
         samples = get_gae_with_default_last_value(transitions, done, self._gamma, self._gae_lambda, self._cuda)
-        if isinstance(samples, Samples) and samples.columns is not None:
-            samples.set_column("buffer_name", Column(Kind.OBJECT, [list(_BUFFERS) for _ in range(len(samples))]))
-            return samples
-        for sample in samples:
-            sample["buffer_name"] = list(_BUFFERS)
-        return samples
+        return with_columns(samples, buffer_name=Column(Kind.OBJECT, [list(_BUFFERS) for _ in range(len(samples))]))
 
 
 def _joined(batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

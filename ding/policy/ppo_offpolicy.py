@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.actor_critic import ACTION_KINDS, ActorCriticPolicy
-from ding.policy.common_utils import default_preprocess_learn, set_columns, stack_column
+from ding.policy.common_utils import default_preprocess_learn, stack_column
 from ding.policy.modes import accepts_pieces
 from ding.policy.ppo import initialise_actor_critic, normalised
 from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
@@ -19,6 +19,7 @@ from ding.rl_utils.returns import nstep_return, nstep_return_data, weighted_mean
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import Setting, Settings, boolean, one_of
+from ding.utils.data.samples import Items, column_of, with_columns
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 _KEYS = frozenset(("obs", "action", "logit", "value", "adv", "return", "weight"))
@@ -153,11 +154,11 @@ class PPOOffPolicy(ActorCriticPolicy):
     # --- collect ---
 
     @accepts_pieces
-    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _get_train_sample(self, transitions: Items) -> Any:
         """Add `adv` [1] and `traj_flag`; with `nstep_return` make n-step transitions.
 
         With `value_norm` also add `return` [1] in units of the reward: `value` is in units of a scale that changes
-        while the sample waits in the buffer. Modifies the given transitions in place.
+        while the sample waits in the buffer. Modifies a list of transitions in place.
         """
         if not transitions:
             return []
@@ -166,5 +167,5 @@ class PPOOffPolicy(ActorCriticPolicy):
             samples = get_nstep_return_data(samples, self._nstep, gamma=self._gamma)
         elif self._value_norm:
             value, adv = (stack_column(samples, key) for key in ("value", "adv"))
-            set_columns(samples, {"return": value * self._value_scale() + adv})
+            samples = with_columns(samples, **{"return": column_of(value * self._value_scale() + adv)})
         return get_train_sample(samples, self._unroll_len)

@@ -22,7 +22,7 @@ from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error, q_nstep_td_error
 from ding.torch_utils.network.rnn import LSTM
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean, integer, number
-from ding.utils.data.samples import END_FLAGS, Samples, items_at, last_rows
+from ding.utils.data.samples import END_FLAGS, Items, items_at, last_rows, replaced, table_of
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import POLICY_REGISTRY
 
@@ -257,12 +257,13 @@ class R2D2Policy(BatchPolicy):
         self._collect_model.reset(data_id=data_id)
 
     @accepts_pieces
-    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _get_train_sample(self, transitions: Items) -> Any:
         """Returns sequences of `burnin_step + learn_unroll_len` steps, with the flag `null`; see the class."""
         if not transitions:
             return []
-        if isinstance(transitions, Samples) and transitions.columns is not None and "next_obs" in transitions.columns:
-            transitions.set_column("next_obs", None)  # recorded by collectors, but nothing learns from it
+        table = table_of(transitions)
+        if table is not None:
+            transitions = replaced(transitions, table.without("next_obs"))  # recorded, but nothing learns from it
         last = items_at(transitions, last_rows(transitions))
         is_final = ~bootstrap_mask(*(flag_column(last, flag) for flag in ("done", *END_FLAGS)))
         steps = get_nstep_return_data(transitions, self._nstep, gamma=self._gamma)

@@ -11,11 +11,11 @@ from torch import Tensor
 from ding.policy.common_utils import check_not_empty, importance_weight
 from ding.rl_utils.returns import bootstrap_mask
 from ding.utils.data.collate_fn import collate_steps
-from ding.utils.data.samples import END_FLAGS, Samples, node_items
+from ding.utils.data.samples import END_FLAGS, node_items, table_of
 
 
 def collate_sequences(data: Sequence[dict[str, Any]], keys: Collection[str]) -> dict[str, Any]:
-    """Collate B sequences of L steps (dicts of lists, or `Samples`) into tensors [L, B, ...] by key.
+    """Collate B sequences of L steps (dicts of lists, or a table) into tensors [L, B, ...] by key.
 
     - Items of shape (1,) are [L, B], except observations (not the members of dicts), logits and real-valued actions:
       [L, B, 1].
@@ -31,12 +31,12 @@ def collate_sequences(data: Sequence[dict[str, Any]], keys: Collection[str]) -> 
         ValueError: there are no sequences.
     """
     check_not_empty(data)
-    columns = data.columns if isinstance(data, Samples) else None
-    if columns is None:
+    table = table_of(data)
+    if table is None:
         data = _with_flags(data)
         state = [sample["prev_state"][0] for sample in data] if "prev_state" in data[0] else None
     else:
-        node = columns.get("prev_state")
+        node = table.columns.get("prev_state")
         if node is None:
             state = None
         else:  # only the states of the first steps are needed

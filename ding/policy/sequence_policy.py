@@ -11,7 +11,7 @@ from ding.policy.sequence_data import collate_sequences
 from ding.rl_utils.adder import append_null_steps, get_train_sample
 from ding.torch_utils.data_helper import to_device
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, number
-from ding.utils.data.samples import END_FLAGS
+from ding.utils.data.samples import END_FLAGS, Items
 
 _LEARN_KEYS = ("obs", "next_obs", "action", "logit", "reward", "done", "null", "weight", *END_FLAGS)
 _WEIGHT_KEYS = ("IS", "priority_IS")
@@ -61,6 +61,6 @@ class SequenceActorPolicy(StochasticPolicy):
     # --- collect ---
 
     @accepts_pieces
-    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _get_train_sample(self, transitions: Items) -> Any:
         """Returns sequences of `unroll_len` steps; shorter ones are padded with null steps."""
         return get_train_sample(append_null_steps(transitions, 0), self._unroll_len) if transitions else []

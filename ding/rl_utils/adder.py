@@ -1,8 +1,8 @@
 """From the transitions of trajectory fragments to train samples: advantages, n-step returns, unrolls.
 
 Transitions are tensorised dicts of one fragment in order. `done` is theirs; `terminated` and `truncated` are told by
-those that know them. Transitions in columns (`Samples`) become samples in columns, and may be several fragments, one
-after the other, whose `lengths` they have; then so do the samples.
+those that know them. A table of transitions becomes a table of samples, a list a list. A table may be of several
+fragments, one after the other, whose `lengths` it has; then so does that of the samples.
 """
 
 from __future__ import annotations
@@ -20,19 +20,24 @@ from torch import Tensor
 from ding.rl_utils.gae import gae_columns
 from ding.rl_utils.returns import bootstrap_mask, nstep_columns
 from ding.utils.data.samples import (
-    SHARED_DTYPES,
     Column,
     IntArray,
+    Items,
     Kind,
     Node,
-    Samples,
+    Table,
+    column_of,
     is_same_structure,
     items_at,
     lengths_of,
+    like,
     map_node,
     node_items,
     node_values,
     pack,
+    rows_of,
+    table_of,
+    with_columns,
 )
 from ding.utils.default_helper import lists_to_dicts
 
@@ -54,26 +59,8 @@ _NULL_VALUES: dict[str, Any] = {
 }
 
 
-def _columns_of(data: list[Transition]) -> dict[str, Node] | None:
-    """Return the columns of `Samples`, and None for dicts.
-
-    Raises:
-        ValueError: there are several fragments, but no columns any more.
-    """
-    if not isinstance(data, Samples):
-        return None
-    if data.columns is None and data.lengths is not None:
-        raise ValueError(
-            f"the transitions of {len(data.lengths)} fragments must be in columns, but an item was accessed; give "
-            "each fragment on its own"
-        )
-    return data.columns
-
-
-def get_gae(
-    data: list[Transition], last_value: Tensor, gamma: float, gae_lambda: float, cuda: bool = False
-) -> list[Transition]:
-    """Write `adv` [1] into each transition, if there are any, and return `data`.
+def get_gae(data: Items, last_value: Tensor, gamma: float, gae_lambda: float, cuda: bool = False) -> Any:
+    """Write `adv` [1] into each transition, if there are any, and return `data`, or the table with them.
 
     `last_value` [1] (of several fragments [P, 1]) is the value after the last transition: zero where the episode is
     over. With `cuda` the computation runs on the GPU and the advantages come back to the CPU.
@@ -82,8 +69,8 @@ def get_gae(
 
 
 def get_gae_with_default_last_value(
-    data: list[Transition], done: bool | BoolArray, gamma: float, gae_lambda: float, cuda: bool = False
-) -> list[Transition]:
+    data: Items, done: bool | BoolArray, gamma: float, gae_lambda: float, cuda: bool = False
+) -> Any:
     """`get_gae` with the last value zero when `done`; else the last transition is given up and lends its value.
 
     An episode that is `done` because it was cut off (its last transition is truncated, not terminated) goes on in this
@@ -108,48 +95,41 @@ def get_gae_with_default_last_value(
     return _with_advantages(data, value, last_value, gamma, gae_lambda, cuda)
 
 
-def _kept(data: list[Transition], is_kept: BoolArray, lengths: IntArray) -> list[Transition]:
+def _kept(data: Any, is_kept: BoolArray, lengths: IntArray) -> Any:
     """Return the transitions that are kept; `lengths` are those of the fragments then."""
-    rows = np.flatnonzero(is_kept)
-    if not isinstance(data, Samples) or data.columns is None:
+    rows, table = np.flatnonzero(is_kept), table_of(data)
+    if table is None:
         return [data[row] for row in rows.tolist()]
-    kept = data.take(rows)
-    kept.is_chained, kept.lengths = data.is_chained, None if data.lengths is None else lengths
-    return kept
+    of_kept = None if table.lengths is None else lengths
+    return like(data, Table(table.take(rows).columns, chained=table.is_chained, size=len(rows), lengths=of_kept))
 
 
-def _with_advantages(
-    data: list[Transition], value: Tensor, last_value: Any, gamma: float, gae_lambda: float, cuda: bool
-) -> list[Transition]:
+def _with_advantages(data: Any, value: Tensor, last_value: Any, gamma: float, gae_lambda: float, cuda: bool) -> Any:
     reward = _stacked(data, "reward") if len(data) else value
     if cuda:
         value, reward = value.cuda(), reward.cuda()
     lengths = lengths_of(data)
     advantages = gae_columns(value, reward, gamma, gae_lambda, last_value, lengths=lengths).cpu()
-    if isinstance(data, Samples) and data.columns is not None:
-        data.set_column("adv", _as_column(advantages))
-    else:
-        for transition, advantage in zip(data, advantages.unbind(0), strict=True):
-            transition["adv"] = advantage
-    return data
+    return with_columns(data, adv=column_of(advantages))
 
 
-def _stacked(data: list[Transition], key: str) -> Tensor:
+def _stacked(data: Any, key: str) -> Tensor:
     """Return the entries of all transitions, [T, *shape]; numbers, of envs whose rewards are such, become [T].
 
     Raises:
         KeyError: a transition has no such entry.
     """
-    columns = _columns_of(data)
-    if columns is not None and key in columns:
-        return _as_tensor(columns[key])
-    for i, transition in enumerate(data):
+    table = table_of(data)
+    if table is not None and key in table.columns:
+        return _as_tensor(table.columns[key])
+    transitions: Sequence[Transition] = rows_of(data)
+    for i, transition in enumerate(transitions):
         if key not in transition:
             raise KeyError(
                 f"transition {i} of {len(data)} has no {key!r}, only {', '.join(map(repr, transition)) or 'nothing'}; "
                 "a last row without reward, which lends its value, is for get_gae_with_default_last_value(done=False)"
             )
-    return _stack([transition[key] for transition in data])
+    return _stack([transition[key] for transition in transitions])
 
 
 def _stack(entries: list[Any]) -> Tensor:
@@ -164,19 +144,13 @@ def _as_tensor(node: Node) -> Tensor:
     return torch.from_numpy(values if node.kind is Kind.TENSOR else values.astype(np.float32))
 
 
-def _as_column(values: Tensor) -> Column:
-    if values.dtype in SHARED_DTYPES and values.is_cpu:
-        return Column(Kind.TENSOR, values.numpy())
-    return Column(Kind.OBJECT, list(values.unbind(0)))
-
-
 def get_nstep_return_data(
-    data: list[Transition],
+    data: Items,
     nstep: int,
     cum_reward: bool = False,
     correct_terminate_gamma: bool = True,
     gamma: float = 0.99,
-) -> list[Transition]:
+) -> Any:
     """Transitions of n steps each; the given ones stay as they are. With one step, `data` itself.
 
     `reward` becomes the n rewards in a row ([n] for rewards [1], zeros after the last step) or, with `cum_reward`,
@@ -202,23 +176,22 @@ def get_nstep_return_data(
     if correct_terminate_gamma:
         powers = np.array([gamma**steps for steps in range(nstep + 1)])
         value_gamma = powers[index - np.arange(len(index)) + 1]
-    if isinstance(data, Samples) and data.columns is not None:
-        return _nstep_samples(data, data.columns, columns.reward, index, value_gamma)
-    return _nstep_dicts(data, columns.reward, index.tolist(), value_gamma)
+    table = table_of(data)
+    if table is not None:
+        return like(data, _nstep_table(table, columns.reward, index, value_gamma))
+    return _nstep_dicts(rows_of(data), columns.reward, index.tolist(), value_gamma)
 
 
-def _nstep_samples(
-    data: Samples, columns: Mapping[str, Node], reward: Tensor, index: IntArray, value_gamma: Any
-) -> Samples:
+def _nstep_table(table: Table, reward: Tensor, index: IntArray, value_gamma: Any) -> Table:
     # Up to the last step of an episode, what follows a step is the observation of the next one: the same rows.
-    of_last_step = [key for key in (*_END_FLAGS, "next_obs") if key in columns]
-    changed = {key: map_node(lambda column: column.take(index), columns[key]) for key in of_last_step}
+    of_last_step = [key for key in (*_END_FLAGS, "next_obs") if key in table.columns]
+    changed = {key: map_node(lambda column: column.take(index), table.columns[key]) for key in of_last_step}
     if value_gamma is not None:
         changed["value_gamma"] = Column(Kind.FLOAT, value_gamma)
-    return data.with_columns(**changed, reward=_as_column(reward))
+    return table.with_columns(**changed, reward=column_of(reward))
 
 
-def _nstep_dicts(data: list[Transition], reward: Tensor, index: list[int], value_gamma: Any) -> list[Transition]:
+def _nstep_dicts(data: Sequence[Transition], reward: Tensor, index: list[int], value_gamma: Any) -> list[Transition]:
     has_next_obs, rewards = "next_obs" in data[0], reward.unbind(0)
     samples = []
     for i, (transition, row) in enumerate(zip(data, index, strict=True)):
@@ -238,20 +211,22 @@ def _nstep_dicts(data: list[Transition], reward: Tensor, index: list[int], value
     return samples
 
 
-def _flag_columns(data: Sequence[Transition]) -> dict[str, Any]:
+def _flag_columns(data: Items) -> dict[str, Any]:
     """Return the end flags that any transition tells, as columns; a list has None where one does not."""
-    if isinstance(data, Samples) and data.columns is not None:
-        return {flag: node_values(data.columns[flag]) for flag in _END_FLAGS if flag in data.columns}
-    told = [flag for flag in _END_FLAGS if any(flag in transition for transition in data)]
-    return {flag: [transition.get(flag) for transition in data] for flag in told}
+    table = table_of(data)
+    if table is not None:
+        return {flag: node_values(table.columns[flag]) for flag in _END_FLAGS if flag in table.columns}
+    transitions = rows_of(data)
+    told = [flag for flag in _END_FLAGS if any(flag in transition for transition in transitions)]
+    return {flag: [transition.get(flag) for transition in transitions] for flag in told}
 
 
 def get_train_sample(
-    data: list[Transition],
+    data: Items,
     unroll_len: int,
     last_fn_type: str = "last",
     null_transition: Transition | None = None,
-) -> list[Transition]:
+) -> Any:
     """Cut a trajectory into pieces of `unroll_len` steps, each a dict of lists; with 1, `data` itself.
 
     The steps that are left over are dropped ('drop'), or filled up at the front with copies of the steps before them
@@ -268,13 +243,13 @@ def get_train_sample(
         raise AssertionError(f"last_fn_type = {last_fn_type!r} is not allowed; use 'drop', 'last' or 'null_padding'")
     if unroll_len == 1:
         return data
-    columns = _columns_of(data)
-    if columns is not None:
-        return _unrolled(data, columns, unroll_len, last_fn_type, null_transition)
-    data = _with_all_flags(data)
-    whole = len(data) - len(data) % unroll_len
-    pieces = [data[start : start + unroll_len] for start in range(0, whole, unroll_len)]
-    residual = data[whole:]
+    table = table_of(data)
+    if table is not None:
+        return like(data, _unrolled(table, unroll_len, last_fn_type, null_transition))
+    steps = _with_all_flags(list(rows_of(data)))
+    whole = len(steps) - len(steps) % unroll_len
+    pieces = [steps[start : start + unroll_len] for start in range(0, whole, unroll_len)]
+    residual = steps[whole:]
     if residual and last_fn_type != "drop":
         missing = unroll_len - len(residual)
         if last_fn_type == "last" and pieces:
@@ -285,10 +260,8 @@ def get_train_sample(
     return [lists_to_dicts(piece, recursive=True) for piece in pieces]
 
 
-def _unrolled(
-    data: Any, columns: Mapping[str, Node], unroll_len: int, last_fn_type: str, null: Transition | None
-) -> Samples:
-    rows, is_null, counts = _windows(lengths_of(data), unroll_len, last_fn_type)
+def _unrolled(table: Table, unroll_len: int, last_fn_type: str, null: Transition | None) -> Table:
+    rows, is_null, counts = _windows(lengths_of(table), unroll_len, last_fn_type)
 
     def step_of(node: Node, step: int) -> Node:
         return map_node(lambda column: column.take(slice(step, None, unroll_len)), node)
@@ -301,9 +274,9 @@ def _unrolled(
             return {name: cut(part) for name, part in node.items()}
         return [step_of(node, step) for step in range(unroll_len)]
 
-    steps = _gathered(columns, rows.reshape(-1), is_null.reshape(-1), null)
+    steps = _gathered(table.columns, rows.reshape(-1), is_null.reshape(-1), null)
     samples = {key: cut(node, key) for key, node in steps.items()}
-    return Samples(samples, size=len(rows), lengths=None if data.lengths is None else counts)
+    return Table(samples, size=len(rows), lengths=None if table.lengths is None else counts)
 
 
 def _windows(lengths: IntArray, unroll_len: int, last_fn_type: str) -> tuple[IntArray, BoolArray, IntArray]:
@@ -324,26 +297,27 @@ def _windows(lengths: IntArray, unroll_len: int, last_fn_type: str) -> tuple[Int
     return np.minimum(rows, stop - 1), rows >= stop, counts
 
 
-def append_null_steps(data: list[Transition], number: int | IntArray) -> list[Transition]:
+def append_null_steps(data: Items, number: int | IntArray) -> Any:
     """The transitions and so many null steps after them, see `get_train_sample`; all tell whether they are `null`.
 
     `data` stays as it is. For several fragments, `number` may be [P].
     """
-    columns = _columns_of(data)
-    if not isinstance(data, Samples) or columns is None:
-        null = _null_transition(data[-1])
-        return [{**step, "null": False} for step in data] + [copy.deepcopy(null) for _ in range(int(np.sum(number)))]
-    columns = {**columns, "null": Column(Kind.BOOL, np.zeros(len(data), np.bool_))}
+    table = table_of(data)
+    if table is None:
+        steps = rows_of(data)
+        null = _null_transition(steps[-1])
+        return [{**step, "null": False} for step in steps] + [copy.deepcopy(null) for _ in range(int(np.sum(number)))]
+    table = table.with_columns(null=Column(Kind.BOOL, np.zeros(len(table), np.bool_)))
     if not np.any(number):
-        return data.with_columns(**columns)
-    before = lengths_of(data)
+        return like(data, table)
+    before = lengths_of(table)
     lengths = before + number
     fragment = np.repeat(np.arange(len(lengths)), lengths)
     place = np.arange(len(fragment)) - (lengths.cumsum() - lengths)[fragment]  # within the fragment
     last = before[fragment] - 1
     rows = (before.cumsum() - before)[fragment] + np.minimum(place, last)
-    longer = _gathered(columns, rows, place > last)
-    return Samples(longer, size=len(rows), lengths=None if data.lengths is None else lengths)
+    longer = _gathered(table.columns, rows, place > last)
+    return like(data, Table(longer, size=len(rows), lengths=None if table.lengths is None else lengths))
 
 
 def _gathered(

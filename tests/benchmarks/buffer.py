@@ -25,7 +25,7 @@ from easydict import EasyDict
 
 from ding.policy.dqn import DQNPolicy
 from ding.utils.data.collate_fn import collate_samples, default_collate
-from ding.utils.data.samples import Column, Kind, Samples
+from ding.utils.data.samples import Column, Kind, Samples, Table
 from ding.worker import BaseLearner
 from ding.worker.replay_buffer import AdvancedReplayBuffer, DequeBufferWrapper, IBuffer, NaiveReplayBuffer
 from tests.benchmarks.report import Report
@@ -51,14 +51,16 @@ def transitions(count: int) -> Samples:
     obs = np.random.default_rng(0).random((ENVS * (length + 1), 4), np.float32)
     rows = (np.arange(ENVS)[:, None] * (length + 1) + np.arange(length)).ravel()
     return Samples(
-        {
-            "obs": Column(Kind.TENSOR, obs, rows),
-            "next_obs": Column(Kind.TENSOR, obs, rows + 1),
-            "action": Column(Kind.TENSOR, np.ones((count, 1), np.int64)),
-            "reward": Column(Kind.TENSOR, np.ones((count, 1), np.float32)),
-            "done": Column(Kind.BOOL, np.zeros(count, np.bool_)),
-            "collect_iter": Column(Kind.INT, np.zeros(count, np.int64)),
-        }
+        Table(
+            {
+                "obs": Column(Kind.TENSOR, obs, rows),
+                "next_obs": Column(Kind.TENSOR, obs, rows + 1),
+                "action": Column(Kind.TENSOR, np.ones((count, 1), np.int64)),
+                "reward": Column(Kind.TENSOR, np.ones((count, 1), np.float32)),
+                "done": Column(Kind.BOOL, np.zeros(count, np.bool_)),
+                "collect_iter": Column(Kind.INT, np.zeros(count, np.int64)),
+            }
+        )
     )
 
 
@@ -77,7 +79,7 @@ def advanced_round(buffer: Any, rng: np.random.Generator) -> Round:
     def one_round() -> Any:
         samples = buffer.sample(BATCH, 5)
         batch = collate_samples(samples, KEYS)
-        info = {key: samples.columns[key].values() for key in ("replay_unique_id", "replay_buffer_idx")}
+        info = {key: samples.table.columns[key].values() for key in ("replay_unique_id", "replay_buffer_idx")}
         buffer.update({**info, "priority": rng.random(BATCH)})
         return batch
 
@@ -315,7 +317,7 @@ def measure_frames(report: Report, length: int) -> None:
             "next_obs": Column(Kind.TENSOR, obs, rows + 1),
             "done": Column(Kind.BOOL, np.zeros(len(rows), np.bool_)),
         }
-        buffer.push(Samples(columns), 0)
+        buffer.push(Samples(Table(columns)), 0)
         frames[:, :4] = frames[:, -4:]
         frames[:, 4:] = rng.integers(0, 256, (ENVS, length, 84, 84), np.uint8)
     del stacks, obs, columns

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ding.policy import SACPolicy
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 from tests.benchmarks.report import Report
 
 BATCH, OBS, ACTION, WIDTH, UPDATES, ROUNDS = 256, 17, 6, 256, 20, 9
@@ -100,8 +100,8 @@ def main() -> int:
     obs, next_obs, action = torch.rand(BATCH, OBS), torch.rand(BATCH, OBS), torch.rand(BATCH, ACTION) * 2 - 1
     reward, done = torch.rand(BATCH), torch.zeros(BATCH)
     rows = zip(obs, next_obs, action, reward.unsqueeze(1), strict=True)
-    samples = Samples.of(
-        [dict(zip(("obs", "next_obs", "action", "reward"), row, strict=True), done=False) for row in rows]
+    samples = Samples(
+        Table.of([dict(zip(("obs", "next_obs", "action", "reward"), row, strict=True), done=False) for row in rows])
     )
     policy, bare = make_policy(), BareLoop()
     ours, floors = [], []

@@ -41,7 +41,7 @@ import psutil
 import torch
 from easydict import EasyDict
 
-from ding.utils.data.samples import Column, Kind, Samples
+from ding.utils.data.samples import Column, Kind, Samples, Table
 from ding.utils.registry_factory import (
     COMM_COLLECTOR_REGISTRY,
     COMM_LEARNER_REGISTRY,
@@ -77,13 +77,15 @@ def samples(size: int, frames: bool) -> Samples:
     if frames:
         obs = rng.integers(0, 256, (size + 1, 4, 84, 84), np.uint8)
     return Samples(
-        {
-            "obs": Column(Kind.TENSOR, obs[:-1]),
-            "next_obs": Column(Kind.TENSOR, obs[1:]),
-            "action": Column(Kind.TENSOR, np.zeros(size, np.int64)),
-            "reward": Column(Kind.TENSOR, np.ones((size, 1), np.float32)),
-            "done": Column(Kind.BOOL, np.zeros(size, np.bool_)),
-        }
+        Table(
+            {
+                "obs": Column(Kind.TENSOR, obs[:-1]),
+                "next_obs": Column(Kind.TENSOR, obs[1:]),
+                "action": Column(Kind.TENSOR, np.zeros(size, np.int64)),
+                "reward": Column(Kind.TENSOR, np.ones((size, 1), np.float32)),
+                "done": Column(Kind.BOOL, np.zeros(size, np.bool_)),
+            }
+        )
     )
 
 

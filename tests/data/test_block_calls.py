@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ding
-from ding.utils.data.samples import Column, Kind, Samples
+from ding.utils.data.samples import Column, Kind, Samples, Table
 from ding.worker import AdvancedReplayBuffer, DequeBufferWrapper, NaiveReplayBuffer
 from ding.worker.replay_buffer.utils import ThruputController
 
@@ -20,7 +20,7 @@ def block(count: int) -> Samples:
     obs, rows = np.zeros((count + 1, 4), np.float32), np.arange(count)
     columns = {"obs": Column(Kind.TENSOR, obs, rows), "next_obs": Column(Kind.TENSOR, obs, rows + 1)}
     numbers = {key: Column(Kind.FLOAT, np.ones(count)) for key in ("reward", "priority")}
-    return Samples({**columns, **numbers, "collect_iter": Column(Kind.INT, np.zeros(count, np.int64))})
+    return Samples(Table({**columns, **numbers, "collect_iter": Column(Kind.INT, np.zeros(count, np.int64))}))
 
 
 def calls_of(function: Any, *args: Any) -> int:
@@ -62,9 +62,9 @@ def test_a_block_takes_as_many_calls_whatever_its_size(make, tmp_path, monkeypat
         sample = calls_of(buffer.sample, 64, 0) if size == 64 else calls_of(buffer.sample, 1000, 0)
         batch = buffer.sample(size, 0)
         info = {
-            key: batch.columns[key].values()
+            key: batch.table.columns[key].values()
             for key in ("replay_unique_id", "replay_buffer_idx")
-            if key in batch.columns
+            if key in batch.table.columns
         }
         # Falling priorities: the smallest weight never has to be searched for.
         update = calls_of(buffer.update, {**info, "priority": np.full(size, 0.5 ** (i + 1))})

@@ -11,7 +11,7 @@ import torch
 
 from ding.data.buffer import DequeBuffer, DequeBufferWrapper
 from ding.data.buffer_interface import MemoryCheck, memory_of
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 from ding.worker.replay_buffer import create_buffer
 
 KIB = 1024
@@ -48,9 +48,9 @@ def test_an_object_that_is_there_several_times_counts_once():
 
 
 def test_samples_take_what_their_columns_take():
-    samples = Samples.of([{"obs": np.zeros(100), "done": False, "name": "x" * 1000} for _ in range(10)])
+    samples = Samples(Table.of([{"obs": np.zeros(100), "done": False, "name": "x" * 1000} for _ in range(10)]))
     assert host(samples) - 10 * 801 in range(1000, 1500)
-    assert samples.columns is not None
+    assert samples.table is not None
 
 
 def test_nested_containers_are_looked_into():

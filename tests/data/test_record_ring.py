@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from ding.data.buffer import BufferedData, DequeBuffer, DequeBufferWrapper
 from ding.data.buffer.middleware import clone_object
 from ding.policy.common_utils import default_preprocess_learn
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 from ding.utils.fast_copy import fastcopy
 from ding.utils.msgpack_helper import pack, unpack
 
@@ -59,7 +59,7 @@ def items(start: int, count: int, **more: Any) -> list[dict[str, Any]]:
 
 
 def columns(start: int, count: int, **more: Any) -> Samples:
-    samples = Samples.of(items(start, count, **more))
+    samples = Samples(Table.of(items(start, count, **more)))
     assert samples is not None
     return samples
 
@@ -80,7 +80,7 @@ def records_of(buffer: DequeBufferWrapper) -> list[Any]:
 
 
 def is_in_columns(batch: Any) -> bool:
-    return isinstance(batch, Samples) and batch.has_columns
+    return isinstance(batch, Samples) and batch.table is not None
 
 
 # ---- what is handed out
@@ -195,7 +195,7 @@ def test_weights_are_columns_and_the_same_in_a_batch_as_with_dicts():
         buffer.update({"priority": np.arange(1.0, 9.0)})
         batches.append(buffer.sample(6))
     assert is_in_columns(batches[0]) and not isinstance(batches[1], Samples)
-    held = batches[0].columns
+    held = batches[0].table.columns
     assert held["priority_IS"].data.shape == (6, 1) and held["priority_IS"].data.dtype == np.float32
     assert held["IS"].values().tolist() == held["priority_IS"].values()[:, 0].tolist()
     ours, theirs = (
@@ -387,7 +387,7 @@ def test_a_capacity_that_is_changed_later_keeps_the_records_in_order():
 
 def test_transitions_that_nobody_looks_at_take_few_bytes():
     count, data = 20_000, {"obs": torch.zeros(4), "next_obs": torch.zeros(4), "action": 0, "reward": 1.0}
-    part = Samples.of([data] * 100)
+    part = Samples(Table.of([data] * 100))
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     buffer = make(replay_buffer_size=count)

@@ -11,7 +11,7 @@ from ding.entry import serial_pipeline_dqfd, serial_pipeline_sqil
 from ding.entry.expert import mark, with_reward
 from ding.policy.dqn import DQNPolicy
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 from ding.utils.registry_factory import POLICY_REGISTRY
 from tests.entry.fakes import TinyEnv, pair, setting
 from tests.entry.test_application_entry import always, state_of
@@ -192,7 +192,7 @@ def rows():
     return [{"reward": torch.tensor([2.0]), "obs": 1}, {"reward": torch.tensor([3.0]), "obs": 2}]
 
 
-@pytest.mark.parametrize("make", [lambda: Samples.of(rows()), rows], ids=["columns", "dicts"])
+@pytest.mark.parametrize("make", [lambda: Samples(Table.of(rows())), rows], ids=["columns", "dicts"])
 def test_labels_are_the_same_on_columns_and_on_dicts(make):
     samples = mark(with_reward(make(), 1), "is_expert", 1)
     assert [(row["reward"].tolist(), row["obs"], row["is_expert"]) for row in samples] == [([1.0], 1, 1), ([1.0], 2, 1)]

@@ -164,7 +164,7 @@ def test_columns_of_a_file_reach_the_policy_as_columns(monkeypatch):
     seen = []
     forward = DQNPolicy._forward_learn
     monkeypatch.setattr(
-        DQNPolicy, "_forward_learn", lambda self, data: (seen.append(data.has_columns), forward(self, data))[1]
+        DQNPolicy, "_forward_learn", lambda self, data: (seen.append(data.table is not None), forward(self, data))[1]
     )
     serial_pipeline_offline((main, create), env_setting=setting())
     assert seen == [True] * 3

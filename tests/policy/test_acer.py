@@ -10,7 +10,7 @@ from ding.policy import ACERCommandModePolicy, ACERPolicy
 from ding.rl_utils import acer_policy_error, acer_trust_region_update, compute_q_retraces
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.plain_columns import from_plain, to_plain
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table, listed, whole_of
 from ding.utils.default_helper import one_time_warning
 from tests.benchmarks.learning_tasks import acer as task
 from tests.policy.learning import set_target, target_of
@@ -175,9 +175,9 @@ def test_columns_make_the_sequences_of_dicts_and_teach_the_same(length):
     policy = make_policy("collect")
     episodes = [make_episode(length, seed, last={"done": True}) for seed in (0, 1)]
     samples = [sample for episode in episodes for sample in policy._get_train_sample(copy.deepcopy(episode))]
-    columns = Samples.joined([policy._get_train_sample(Samples.of(episode)) for episode in episodes])
+    columns = listed(whole_of([policy._get_train_sample(Samples(Table.of(episode))) for episode in episodes]))
     expected = make_policy("learn").learn_mode.forward(samples)
-    for data in (columns, from_plain(to_plain(columns.compact()))):
+    for data in (columns, from_plain(to_plain(columns.table.compact()))):
         assert make_policy("learn").learn_mode.forward(data) == expected
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from ding.entry import collect_demo_data, serial_pipeline, serial_pipeline_bc
 from ding.policy import BehaviourCloningCommandModePolicy, BehaviourCloningPolicy
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 from tests.policy.continuous_samples import assert_states_equal
 
 OBS = {3: torch.zeros(3), 0: torch.ones(3)}
@@ -138,7 +138,7 @@ def test_parts_of_an_action_are_learned_side_by_side():
 def test_columns_are_learned_from_like_dicts():
     data = demonstrations()
     one, other = make_policy("learn"), make_policy("learn")
-    assert one.learn_mode.forward(data)["total_loss"] == other.learn_mode.forward(Samples.of(data))["total_loss"]
+    assert one.learn_mode.forward(data)["total_loss"] == other.learn_mode.forward(Samples(Table.of(data)))["total_loss"]
 
 
 def test_the_learning_rate_warms_up_and_decays_by_epochs():

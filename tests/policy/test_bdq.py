@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ding.utils.data.samples import Kind, Samples
+from ding.utils.data.samples import Kind, Samples, Table
 from tests.policy.learning import target_of
 from tests.policy.samples import make_batch
 from tests.policy.value_policies import OBS, make_policy
@@ -64,7 +64,7 @@ def test_an_action_of_a_tensor_for_each_branch_becomes_one_in_the_samples(nstep,
     steps = [{**step, "done": False} for step in steps]
     expected = get_train_sample(steps)
     split = [form(step) if i % 2 or not are_mixed else step for i, step in enumerate(steps)]
-    in_columns = get_train_sample(Samples.of(split))
-    assert in_columns.columns["action"].kind is Kind.TENSOR
+    in_columns = get_train_sample(Samples(Table.of(split)))
+    assert in_columns.table.columns["action"].kind is Kind.TENSOR
     for made in (get_train_sample(split), list(in_columns)):
         assert_same_item(made, expected)

@@ -14,7 +14,7 @@ from ding.entry.serial_entry import run_serial
 from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.policy import create_policy, get_policy_cls, grad_sync
 from ding.utils.data.plain_columns import from_plain, to_plain
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeWriter
 from tests.policy.learning import watch_syncs, watched_steps
@@ -195,10 +195,10 @@ def test_what_one_process_collects_another_one_learns(name):
     kwargs = {"eps": 0.5} if name in ENVS else {}
     samples = collector.collect(n_sample=12, policy_kwargs=kwargs)
     collector.close()
-    assert isinstance(samples, Samples) and samples.columns is not None
+    assert isinstance(samples, Samples) and samples.table is not None
     message = from_plain(to_plain(samples))
     if name == "d4pg":  # the buffer adds the weights
-        message = Samples.of([{**sample, "IS": 1.0} for sample in message])
+        message = Samples(Table.of([{**sample, "IS": 1.0} for sample in message]))
     output = make_policy(name, "learn").learn_mode.forward(message)
     assert len(output["priority"]) == len(samples) == 12
 

@@ -10,7 +10,7 @@ from torch.distributions import Normal
 from ding.entry import serial_pipeline_offline
 from ding.policy import CQLCommandModePolicy, CQLPolicy, SACPolicy
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 from tests.policy.continuous_samples import assert_states_equal, columns, make_batch, make_config
 from tests.policy.learning import set_target
 from tests.policy.test_td3_bc import pendulum_config, pendulum_data
@@ -112,7 +112,7 @@ def test_monitored_variables_are_those_of_the_output():
 def test_one_critic_and_columns_will_do():
     data = make_batch(8)
     one, other = (make_policy("learn", model__twin_critic=False) for _ in range(2))
-    assert learn(one, data) == learn(other, Samples.of(data))
+    assert learn(one, data) == learn(other, Samples(Table.of(data)))
 
 
 @pytest.mark.parametrize("with_lagrange", [False, True])

@@ -9,7 +9,7 @@ import torch
 from ding.policy import D4PGCommandModePolicy
 from ding.policy.d4pg import D4PGPolicy
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 from tests.policy.continuous_samples import assert_states_equal, make_batch, make_config, parameters
 
 
@@ -91,7 +91,9 @@ def test_output_names_are_those_that_are_monitored_and_floats():
 
 def test_samples_in_columns_learn_like_dicts():
     data = make_samples(make_policy())
-    assert make_policy("learn").learn_mode.forward(Samples.of(data)) == make_policy("learn").learn_mode.forward(data)
+    assert make_policy("learn").learn_mode.forward(Samples(Table.of(data))) == make_policy("learn").learn_mode.forward(
+        data
+    )
 
 
 def test_a_resumed_policy_goes_on_bit_for_bit():

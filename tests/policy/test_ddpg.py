@@ -13,7 +13,7 @@ from ding.policy.modes import plain_output_keys
 from ding.policy.sac import SACPolicy
 from ding.policy.td3 import TD3Policy
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 from tests.policy.continuous_samples import assert_states_equal, columns, make_batch, make_config, parameters
 from tests.policy.learning import assert_actor_leaves_the_critic_alone, target_of
 
@@ -169,7 +169,7 @@ def test_a_time_limit_bootstraps_and_a_terminal_state_does_not():
 
 def test_samples_in_columns_learn_like_dicts():
     data = make_batch(8)
-    assert learn(make_policy("learn"), Samples.of(data)) == learn(make_policy("learn"), data)
+    assert learn(make_policy("learn"), Samples(Table.of(data))) == learn(make_policy("learn"), data)
 
 
 @pytest.mark.parametrize("shape", [1, (1,)])
@@ -302,7 +302,7 @@ def test_what_is_collected_with_hybrid_actions_can_be_learned():
     samples = [policy.collect_mode.process_transition(OBS[i], outputs[i], Step) for i in OBS]
     samples = policy.collect_mode.get_train_sample([{**s, "reward": torch.ones(1)} for s in samples])
     assert len(learn(policy, samples)["priority"]) == 2
-    assert learn(make_policy("learn", space="hybrid"), Samples.of(samples)) == learn(
+    assert learn(make_policy("learn", space="hybrid"), Samples(Table.of(samples))) == learn(
         make_policy("learn", space="hybrid"), samples
     )
 

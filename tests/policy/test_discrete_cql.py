@@ -8,7 +8,7 @@ from easydict import EasyDict
 
 from ding.entry import collect_demo_data, serial_pipeline_offline
 from ding.policy import DiscreteCQLCommandModePolicy, DiscreteCQLPolicy, QRDQNPolicy
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 from tests.policy.continuous_samples import assert_states_equal
 from tests.policy.samples import make_batch
 from tests.policy.test_bc import Balance
@@ -58,7 +58,7 @@ def test_training_raises_the_demonstrated_action():
 def test_columns_are_learned_from_like_dicts_and_a_state_goes_on_to_the_bit():
     data = make_batch(8)
     first, second = make_policy("learn"), make_policy("learn")
-    assert first.learn_mode.forward(data) == second.learn_mode.forward(Samples.of(data))
+    assert first.learn_mode.forward(data) == second.learn_mode.forward(Samples(Table.of(data)))
     third = make_policy("learn")
     third.learn_mode.load_state_dict(copy.deepcopy(first.learn_mode.state_dict()))
     assert first.learn_mode.forward(data) == third.learn_mode.forward(data)

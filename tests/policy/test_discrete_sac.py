@@ -10,7 +10,7 @@ from ding.policy import DiscreteSACCommandModePolicy
 from ding.policy.discrete_sac import DiscreteSACPolicy
 from ding.policy.modes import plain_output_keys
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 from tests.policy.continuous_samples import (
     assert_states_equal,
     columns,
@@ -150,7 +150,7 @@ def test_samples_without_logits_and_samples_in_columns_learn_alike():
     bare = [{key: value for key, value in sample.items() if key != "logit"} for sample in data]
     expected = make_policy("learn").learn_mode.forward(data)
     assert make_policy("learn").learn_mode.forward(bare) == expected
-    assert make_policy("learn").learn_mode.forward(Samples.of(data)) == expected
+    assert make_policy("learn").learn_mode.forward(Samples(Table.of(data))) == expected
 
 
 def test_actions_that_a_mask_rules_out_have_no_value_and_are_never_taken():

@@ -11,7 +11,7 @@ from ding.entry import serial_pipeline, serial_pipeline_dqfd
 from ding.policy import DQFDCommandModePolicy, DQFDPolicy
 from ding.rl_utils import dqfd_nstep_td_data, dqfd_nstep_td_error
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 from tests.policy.continuous_samples import assert_states_equal
 from tests.policy.learning import target_of
 from tests.policy.test_bc import Balance
@@ -112,7 +112,7 @@ def test_samples_without_a_mark_are_the_policys_own():
 
 def test_columns_are_learned_from_like_dicts():
     data = make_batch()
-    outputs = [make_policy("learn").learn_mode.forward(batch) for batch in (data, Samples.of(data))]
+    outputs = [make_policy("learn").learn_mode.forward(batch) for batch in (data, Samples(Table.of(data)))]
     assert outputs[0] == outputs[1]
 
 
@@ -160,13 +160,13 @@ def test_samples_know_what_follows_after_one_step_and_after_n(as_columns):
         for i in range(4)
     ]
     policy = make_policy("collect")
-    samples = policy.collect_mode.get_train_sample(Samples.of(steps) if as_columns else steps)
+    samples = policy.collect_mode.get_train_sample(Samples(Table.of(steps)) if as_columns else steps)
     assert [row["next_obs"][0].item() for row in samples] == [2, 3, 4, 4]
     assert [row["next_obs_1"][0].item() for row in samples] == [1, 2, 3, 4]
     assert [row["done_1"] for row in samples] == [False] * 4  # a time limit is no end
     for step in steps:
         del step["terminated"], step["truncated"]
-    samples = policy.collect_mode.get_train_sample(Samples.of(steps) if as_columns else steps)
+    samples = policy.collect_mode.get_train_sample(Samples(Table.of(steps)) if as_columns else steps)
     assert [row["done_1"] for row in samples] == [False, False, False, True]
     assert [row["reward"].tolist() for row in samples] == [[0, 1], [1, 2], [2, 3], [3, 0]]
 

@@ -8,7 +8,7 @@ from easydict import EasyDict
 import ding.policy  # noqa: F401 registers the policies
 from ding.utils import POLICY_REGISTRY
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 
 # Without those of other tests.
 ALL = sorted(
@@ -72,7 +72,7 @@ def test_without_envs_there_are_no_actions(policy):
 
 
 def test_an_empty_batch_is_named(policy):
-    for empty in ([], Samples({})):
+    for empty in ([], Samples(Table({}))):
         data = {"policy": empty, "value": empty} if policy.cfg.type == "ppg_offpolicy" else empty
         with pytest.raises(ValueError, match=r"the batch is empty; learn_mode.forward and learner.train need at least"):
             policy.learn_mode.forward(data)

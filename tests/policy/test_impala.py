@@ -14,7 +14,7 @@ from ding.policy.modes import plain_output_keys
 from ding.rl_utils import vtrace_data, vtrace_error_continuous_action, vtrace_error_discrete_action
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.plain_columns import from_plain, to_plain
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table, listed, whole_of
 from tests.benchmarks.learning_tasks import impala as task
 from tests.policy.outside_program import pair_of
 
@@ -194,12 +194,12 @@ def test_columns_make_the_sequences_of_dicts_and_teach_the_same(length, action_s
         make_episode(length, seed, continuous=action_space == "continuous", last={"done": True}) for seed in (0, 1)
     ]
     samples = [sample for episode in episodes for sample in policy._get_train_sample(copy.deepcopy(episode))]
-    columns = Samples.joined([policy._get_train_sample(Samples.of(episode)) for episode in episodes])
-    sent = from_plain(to_plain(columns.compact()))  # what a parallel collector sends and a learner gets
+    columns = listed(whole_of([policy._get_train_sample(Samples(Table.of(episode))) for episode in episodes]))
+    sent = from_plain(to_plain(columns.table.compact()))  # what a parallel collector sends and a learner gets
     expected = make_policy("learn", action_space=action_space).learn_mode.forward(samples)
-    for data in (columns, sent, list(sent.take(slice(None)))):
+    for data in (columns, sent, sent.table.rows()):
         assert make_policy("learn", action_space=action_space).learn_mode.forward(data) == expected
-    assert columns.has_columns
+    assert columns.table is not None
 
 
 @pytest.mark.parametrize("optim", ["adam", "rmsprop"])

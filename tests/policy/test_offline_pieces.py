@@ -8,7 +8,7 @@ from easydict import EasyDict
 from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.policy import create_policy, get_policy_cls
 from ding.utils.data.plain_columns import from_plain, to_plain
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeWriter
 from tests.policy.learning import watch_syncs, watched_steps
@@ -44,10 +44,10 @@ def collected(name):
     collector = SampleSerialCollector(SampleSerialCollector.default_config(), manager, mode, FakeWriter(), "exp")
     samples = collector.collect(n_sample=12, policy_kwargs={"eps": 0.5} if name in DISCRETE else {})
     collector.close()
-    assert isinstance(samples, Samples) and samples.columns is not None
+    assert isinstance(samples, Samples) and samples.table is not None
     if name != "dqfd":
         return samples
-    return Samples.of([{**sample, "IS": 1.0} for sample in samples])  # the buffer adds the weights
+    return Samples(Table.of([{**sample, "IS": 1.0} for sample in samples]))  # the buffer adds the weights
 
 
 @pytest.mark.parametrize("name", NAMES)

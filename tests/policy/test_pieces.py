@@ -25,7 +25,7 @@ from ding.policy import (
 )
 from ding.policy.dqn import DQNPolicy
 from ding.policy.modes import accepts_pieces, takes_pieces
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Table
 from ding.utils.registry_factory import POLICY_REGISTRY
 from tests.policy import on_policy_samples, test_bc, test_discrete_sac, test_dqfd, test_impala, test_ppg, test_r2d2
 from tests.policy.continuous_samples import make_config as make_continuous_config
@@ -116,9 +116,7 @@ def collect(policy, lengths, flags, seed=0, is_whole=False):
                 {**policy.collect_mode.process_transition(obs, forward(policy, obs), step), **FLAGS[flags](ends, draw)}
             )
             obs = following
-    samples = Samples.of(rows)
-    samples.lengths, samples.is_chained = np.array(lengths), True
-    return samples
+    return Table(Table.of(rows).columns, chained=True, lengths=np.array(lengths))
 
 
 @pytest.mark.parametrize("flags", ["done", "all flags", "truncated"])
@@ -138,11 +136,11 @@ def test_the_last_observations_of_all_pieces_are_valued_at_once():
     policy._values = lambda observations: (batches.append(len(observations)), values(observations))[1]
     together = collect(policy, [7, 3, 1, 5], "done", seed=1)
     parts = [policy.collect_mode.get_train_sample(part) for part in parts_of(together)]
-    unfinished = sum(not part[-1]["done"] for part in parts_of(together))
+    unfinished = sum(not part.rows()[-1]["done"] for part in parts_of(together))
     assert unfinished > 1 and batches == [1] * unfinished
     made = policy.collect_mode.get_train_sample(together)
     assert batches[unfinished:] == [unfinished]
-    adv = torch.stack([sample["adv"] for part in parts for sample in part])
+    adv = torch.stack([sample["adv"] for part in parts for sample in part.rows()])
     assert torch.allclose(torch.from_numpy(made.columns["adv"].values()), adv, atol=1e-6)
 
 

@@ -18,7 +18,7 @@ from ding.policy import (
     create_policy,
     get_policy_cls,
 )
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 from tests.policy.on_policy_samples import make_episodes, make_piece, make_pieces, make_policy, parameters_of
 
 CLASSES = {"a2c": A2CPolicy, "pg": PGPolicy, "ppo_pg": PPOPGPolicy, "ppo_offpolicy": PPOOffPolicy}
@@ -172,8 +172,8 @@ def test_columns_make_the_samples_and_teach_what_dicts_do(name, space):
     policy = make(name, "collect", space=space)
     piece = make_piece(policy, 9, {"done": True})
     dicts = policy.collect_mode.get_train_sample(copy.deepcopy(piece))
-    samples = policy.collect_mode.get_train_sample(Samples.of(piece))
-    assert samples.columns is not None
+    samples = policy.collect_mode.get_train_sample(Samples(Table.of(piece)))
+    assert samples.table is not None
     results = [learn(make(name, "learn", space=space), data) for data in (dicts, samples)]
     assert results[0] == results[1]
 

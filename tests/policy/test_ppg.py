@@ -18,7 +18,7 @@ from ding.rl_utils import (
     ppo_value_error,
 )
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 from tests.benchmarks.learning_tasks import ppg_offpolicy as task
 from tests.policy.outside_program import pair_of
 
@@ -193,7 +193,7 @@ def test_samples_have_an_advantage_and_the_names_of_both_buffers(end, number, as
     for transition in episode[:-1]:
         transition.update(dict.fromkeys(end, False))
     expected = get_gae_with_default_last_value(copy.deepcopy(episode), bool(end), 0.99, 0.95)
-    samples = policy.collect_mode.get_train_sample(Samples.of(episode) if as_columns else episode)
+    samples = policy.collect_mode.get_train_sample(Samples(Table.of(episode)) if as_columns else episode)
     assert len(samples) == number and isinstance(samples, Samples) == as_columns
     assert [sample["adv"] for sample in samples] == [sample["adv"] for sample in expected]
     assert all(sample["buffer_name"] == ["policy", "value"] for sample in samples)
@@ -213,7 +213,7 @@ def test_acting():
 def test_it_learns_from_columns_what_it_learns_from_dicts():
     one, other = make_policy("learn"), make_policy("learn")
     data = {"policy": make_samples(5), "value": make_samples(5, 1)}
-    assert one.learn_mode.forward(data) == other.learn_mode.forward({k: Samples.of(v) for k, v in data.items()})
+    assert one.learn_mode.forward(data) == other.learn_mode.forward({k: Samples(Table.of(v)) for k, v in data.items()})
 
 
 @pytest.mark.parametrize(("setting", "value"), [("priority", True), ("collect__unroll_len", 2)])

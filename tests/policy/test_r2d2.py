@@ -17,7 +17,7 @@ from ding.utils.batch_methods import batch_method
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.collate_fn import timestep_collate
 from ding.utils.data.plain_columns import from_plain, to_plain
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table, listed, whole_of
 from ding.utils.default_helper import one_time_warning
 from ding.worker import create_buffer
 from tests.benchmarks.learning_tasks import r2d2 as task
@@ -65,7 +65,7 @@ def make_episode(length, seed=0, *, last=None, as_columns=False):
         for i in range(length)
     ]
     episode[-1].update(last or {})
-    return Samples.of(episode) if as_columns else episode
+    return Samples(Table.of(episode)) if as_columns else episode
 
 
 def make_sequences(policy, number, last=None, length=7, **extra):
@@ -250,7 +250,7 @@ def test_importance_weights_that_a_buffer_does_not_give_are_refused():
 def test_observations_of_one_entry_are_no_numbers(as_columns):
     policy = make_policy("learn", model__obs_shape=1, priority_IS_weight=False)
     episode = [{**step, "obs": step["obs"][:1]} for step in make_episode(7)]
-    samples = policy._get_train_sample(Samples.of(episode) if as_columns else episode)
+    samples = policy._get_train_sample(Samples(Table.of(episode)) if as_columns else episode)
     shapes = set()
     policy._model.register_forward_pre_hook(lambda model, args: shapes.add(args[0]["obs"].shape))
     assert len(policy.learn_mode.forward(samples)["priority"]) == 1
@@ -283,15 +283,15 @@ def test_columns_make_the_sequences_of_dicts_and_teach_the_same(length, flags):
         for transition in episode[:-1]:
             transition.update(dict.fromkeys(flags, False))
         samples += policy._get_train_sample(copy.deepcopy(episode))
-        columns.append(policy._get_train_sample(Samples.of(episode)))
-    columns = Samples.joined(columns)
-    assert columns is not None and columns.has_columns
-    sent = from_plain(to_plain(columns.compact()))  # what a parallel collector sends and a learner gets
+        columns.append(policy._get_train_sample(Samples(Table.of(episode))))
+    columns = listed(whole_of(columns))
+    assert columns.table is not None
+    sent = from_plain(to_plain(columns.table.compact()))  # what a parallel collector sends and a learner gets
     changed = copy.deepcopy(list(sent))
     expected = losses_of(make_policy("learn", priority_IS_weight=False), samples)
     for data in (columns, sent, changed):
         assert losses_of(make_policy("learn", priority_IS_weight=False), data) == expected
-    assert columns.has_columns
+    assert columns.table is not None
     one, other = timestep_collate(columns), timestep_collate(samples)
     assert one.keys() == other.keys() and all(
         torch.equal(one[key], other[key]) for key in one if key not in ("prev_state", "value_gamma")
@@ -318,17 +318,19 @@ def test_sequences_of_which_only_some_tell_how_they_ended_learn_together():
 @pytest.mark.parametrize("buffer_type", ["advanced", "naive"])
 def test_sequences_come_out_of_a_buffer_as_they_went_in(buffer_type, tmp_path):
     policy = make_policy("learn", "collect", priority_IS_weight=False)
-    columns = Samples.joined(
-        [policy._get_train_sample(make_episode(n, n, last={"done": True}, as_columns=True)) for n in (3, 9, 7)]
+    columns = listed(
+        whole_of(
+            [policy._get_train_sample(make_episode(n, n, last={"done": True}, as_columns=True)) for n in (3, 9, 7)]
+        )
     )
-    stored = list(columns.take(slice(None)))
+    stored = columns.table.rows()
     cfg = EasyDict({"type": buffer_type, "replay_buffer_size": 16})
     buffer = create_buffer(cfg, exp_name=str(tmp_path), instance_name="buffer")
     buffer.push(columns, cur_collector_envstep=0)
     found = buffer.sample(len(stored), 0)
-    assert isinstance(found, Samples) and found.has_columns
+    assert isinstance(found, Samples) and found.table is not None
     policy.learn_mode.forward(found)
-    assert found.has_columns
+    assert found.table is not None
     rest = {id(sample) for sample in stored}
     for sample in found:
         assert type(sample["prev_state"]) is list and len(sample["prev_state"]) == len(sample["obs"]) == 7

@@ -18,7 +18,7 @@ from ding.entry.expert import mark
 from ding.entry.pipeline import read_pair, with_command_mode
 from ding.entry.workers import build_run
 from ding.policy.base_policy import create_policy
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 from tests.benchmarks.learning import names
 from tests.same_state import differences, through_bytes
 
@@ -76,7 +76,7 @@ def _data(name: str, tmp_path: Path) -> list[Any]:
 
 
 def _batch(name: str, data: list[Any]) -> Any:
-    batch: Any = Samples.of(copy.deepcopy(data)) or copy.deepcopy(data)
+    batch: Any = Samples(Table.of(copy.deepcopy(data))) or copy.deepcopy(data)
     return {"policy": batch, "value": batch} if name == "ppg_offpolicy" else batch
 
 

@@ -10,7 +10,7 @@ from torch.distributions import Normal
 from ding.policy.modes import plain_output_keys
 from ding.policy.sac import SACPolicy, Temperature
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 from tests.policy.continuous_samples import assert_states_equal, columns, make_batch, make_config, parameters
 from tests.policy.learning import assert_actor_leaves_the_critic_alone, target_of
 
@@ -194,7 +194,7 @@ def test_ignoring_done_bootstraps_from_terminal_states():
 
 def test_samples_in_columns_learn_like_dicts():
     data = make_batch(8)
-    assert learn(make_policy("learn"), Samples.of(data)) == learn(make_policy("learn"), data)
+    assert learn(make_policy("learn"), Samples(Table.of(data))) == learn(make_policy("learn"), data)
 
 
 @pytest.mark.parametrize("action", [torch.rand(1), torch.rand(1).numpy()])

@@ -1,7 +1,5 @@
 """Policies learn from samples in columns what they learn from dicts, and make columns of columns."""
 
-import copy
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,7 @@ import torch
 from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.dqn import DQNPolicy
 from ding.policy.on_policy_data import OnPolicyData
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table, whole_of
 from tests.policy.on_policy_samples import TERMINATED, TRUNCATED, make_piece, make_policy
 from tests.policy.samples import make_batch, make_config
 
@@ -58,16 +56,16 @@ def test_a_batch_of_columns_is_that_of_the_dicts(obs, change, keys):
     make_obs = OBSERVATIONS[obs]
     data = [{**sample, "obs": make_obs(), "next_obs": make_obs(), **CHANGES[change]} for sample in make_batch(4)]
     for kwargs in ({}, {"use_nstep": True}, {"ignore_done": True}):
-        samples = Samples.of(data)
+        samples = Samples(Table.of(data))
         assert_equal(
             default_preprocess_learn(samples, keys=keys, **kwargs), default_preprocess_learn(data, keys=keys, **kwargs)
         )
-        assert samples.columns is not None
+        assert samples.table is not None
 
 
 def test_a_batch_does_not_share_memory_with_the_samples():
-    samples = Samples.of(make_batch(4))
-    before = copy.deepcopy(list(samples.take(slice(None))))
+    samples = Samples(Table.of(make_batch(4)))
+    before = samples.table.rows()
     for value in default_preprocess_learn(samples).values():
         if isinstance(value, torch.Tensor):
             value.zero_()
@@ -81,10 +79,10 @@ def test_dqn_learns_the_same_from_columns_and_sees_what_was_changed():
         policies.append(DQNPolicy(make_config(), enable_field=["learn"]))
     data = make_batch(16)
     for _ in range(2):
-        samples = Samples.of(data)
+        samples = Samples(Table.of(data))
         one, other = (p.learn_mode.forward(d) for p, d in zip(policies, (data, samples), strict=True))
-        assert one == other and samples.columns is not None
-    changed = Samples.of(data)
+        assert one == other and samples.table is not None
+    changed = Samples(Table.of(data))
     changed[3]["reward"] = data[3]["reward"] + 100
     assert policies[1].learn_mode.forward(changed)["total_loss"] > 100
 
@@ -102,9 +100,9 @@ def test_ppo_makes_the_same_samples_of_columns_and_learns_the_same(recompute_adv
     flags = dict.fromkeys(end, False)
     piece = [{**flags, **transition} for transition in make_piece(policy, 9)]
     piece[-1].update(end)
-    made = policy.collect_mode.get_train_sample(Samples.of(piece))
+    made = policy.collect_mode.get_train_sample(Samples(Table.of(piece)))
     expected = policy.collect_mode.get_train_sample(piece)
-    assert isinstance(made, Samples) and made.columns is not None
+    assert isinstance(made, Samples) and made.table is not None
     one, other = (OnPolicyData(samples, ignore_done, with_next=recompute_adv) for samples in (made, expected))
     assert_equal(one.columns, other.columns)
     assert_equal(one.observations, other.observations)
@@ -143,8 +141,8 @@ def test_observations_that_columns_share_are_there_once():
             }
             for i in range(length)
         ]
-        pieces.append(Samples.of(rows))
-    data = OnPolicyData(Samples.joined(pieces), ignore_done=False, with_next=True)
+        pieces.append(Samples(Table.of(rows)))
+    data = OnPolicyData(whole_of(pieces), ignore_done=False, with_next=True)
     assert data.observations[:, 0].tolist() == [0, 1, 2, 10, 11, 3, 12]
     assert data.acted_on[:, 0].tolist() == [0, 1, 2, 10, 11]
     data.estimate(data.observations[:, 0], scale=1.0, gamma=1.0, gae_lambda=0.0)  # returns are 1 and the next value

@@ -51,7 +51,7 @@ def as_data(name, samples):
 @pytest.mark.parametrize("name", NAMES)
 def test_what_one_process_collects_another_one_learns(name):
     samples = collect(name, make_policy(name, "collect"))
-    assert isinstance(samples, Samples) and samples.has_columns and len(samples) == 12
+    assert isinstance(samples, Samples) and samples.table is not None and len(samples) == 12
     message = from_plain(to_plain(samples))
     dicts = copy.deepcopy(list(from_plain(to_plain(samples))))
     learned = [make_policy(name, "learn").learn_mode.forward(as_data(name, data)) for data in (message, dicts)]

@@ -10,7 +10,7 @@ from easydict import EasyDict
 from ding.entry import serial_pipeline_offline
 from ding.policy import TD3BCCommandModePolicy, TD3BCPolicy, TD3Policy
 from ding.utils.data.dataset import npz_save
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 from tests.policy.continuous_samples import assert_states_equal, columns, make_batch, make_config
 from tests.policy.learning import assert_actor_leaves_the_critic_alone, before_each_step, gradients_of
 
@@ -106,7 +106,7 @@ def test_columns_are_learned_from_like_dicts_and_a_state_goes_on_to_the_bit():
     data = make_batch(8)
     first, second = make_policy("learn"), make_policy("learn")
     outputs = []
-    for policy, batch in ((first, data), (second, Samples.of(data))):
+    for policy, batch in ((first, data), (second, Samples(Table.of(data)))):
         torch.manual_seed(1)
         outputs.append(policy.learn_mode.forward(batch))
     assert outputs[0] == outputs[1]

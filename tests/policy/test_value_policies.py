@@ -13,7 +13,7 @@ import ding.policy
 from ding.entry import serial_pipeline
 from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 from ding.utils.registry_factory import ENV_REGISTRY, POLICY_REGISTRY
 from tests.policy.learning import watch_syncs
 from tests.policy.samples import make_batch
@@ -264,8 +264,8 @@ def test_multi_discrete_actions_learn_the_mean_over_their_heads(name):
 def test_what_a_collector_makes_in_columns_is_learnt_like_dicts(name):
     data = make_batch(8)
     keys = ("obs", "next_obs", "action", "reward", "done")
-    columns = Samples.of([{key: sample[key] for key in keys} for sample in data])
-    assert columns.columns is not None
+    columns = Samples(Table.of([{key: sample[key] for key in keys} for sample in data]))
+    assert columns.table is not None
     results = []
     for samples in (data, columns):
         policy = make_policy(name, "learn", **plain(name))

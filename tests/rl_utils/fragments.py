@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from ding.utils.data.samples import Column, Kind, Samples, columns_of
+from ding.utils.data.samples import Column, Kind, Table, columns_of
 
 OBSERVATIONS = {
     "vector": lambda draw: torch.from_numpy(draw.random(3, np.float32)),
@@ -70,12 +70,10 @@ def make_fragment(draw, length, obs="vector", action="number", reward="tensor", 
 
 
 def make_fragments(seed, lengths, **kinds):
-    """Samples of fragments of these lengths, one after the other, in shared arrays."""
+    """A table of fragments of these lengths, one after the other, in shared arrays."""
     draw = np.random.default_rng(seed)
     rows = [row for length in lengths for row in make_fragment(draw, length, **kinds)]
-    samples = Samples.of(rows)
-    samples.lengths, samples.is_chained = np.array(lengths), True
-    return samples
+    return Table(Table.of(rows).columns, chained=True, lengths=np.array(lengths))
 
 
 def parts_of(samples):
@@ -86,11 +84,11 @@ def parts_of(samples):
 
 def assert_same(made, parts):
     """Check that samples made of all fragments together are, bit by bit, those made of each fragment alone."""
-    assert isinstance(made, Samples) and all(isinstance(part, Samples) for part in parts)
+    assert isinstance(made, Table) and all(isinstance(part, Table) for part in parts)
     assert made.lengths.dtype == np.int64 and made.lengths.tolist() == [len(part) for part in parts]
     assert len(made) == sum(map(len, parts)) and all(part.lengths is None for part in parts)
     alone = [part for part in parts if len(part)] or parts[:1]
-    expected = Samples.joined(alone)
+    expected = Table.joined(alone)
     assert list(made.columns) == list(expected.columns)
     assert made.is_chained is expected.is_chained
     for key, node in made.columns.items():

@@ -17,7 +17,7 @@ from ding.rl_utils.adder import (
     get_train_sample,
 )
 from ding.rl_utils.gae import gae, gae_data
-from ding.utils.data.samples import Samples, pack
+from ding.utils.data.samples import Samples, Table, pack
 
 
 def make_trajectory(length, last_done=False, **extra):
@@ -53,7 +53,7 @@ def test_nstep_rows_look_n_steps_ahead_and_stop_at_the_last():
 @pytest.mark.parametrize("in_columns", [False, True])
 def test_rewards_that_are_numbers_count_as_those_in_tensors(number, in_columns):
     data = [{**step, "reward": number(step["reward"].item())} for step in make_trajectory(4, last_done=True)]
-    samples = get_nstep_return_data(Samples(pack(data)) if in_columns else data, 3, gamma=0.5)
+    samples = get_nstep_return_data(Samples(Table(pack(data))) if in_columns else data, 3, gamma=0.5)
     assert [s["reward"].tolist() for s in samples] == [[1, 2, 3], [2, 3, 4], [3, 4, 0], [4, 0, 0]]
     assert {s["reward"].dtype for s in samples} == {torch.float32}
 
@@ -414,40 +414,41 @@ def fragment_of(length, *, done=False, nested=False, flags=(), agents=None):
 def test_nstep_samples_of_columns_equal_those_of_dicts(length, flags, nested):
     rows = fragment_of(length, done=True, nested=nested, flags=flags)
     for nstep, how in ((1, {}), (3, {}), (3, {"cum_reward": True}), (2, {"correct_terminate_gamma": False})):
-        data = Samples.of(rows)
+        data = Samples(Table.of(rows))
         samples = get_nstep_return_data(data, nstep, gamma=0.97, **how)
-        assert isinstance(samples, Samples) and samples.columns is not None
-        assert samples.columns["obs"] is data.columns["obs"]
+        assert isinstance(samples, Samples) and samples.table is not None
+        assert samples.table.columns["obs"] is data.table.columns["obs"]
         assert_alike(list(samples), get_nstep_return_data(rows, nstep, gamma=0.97, **how))
         assert_alike(list(data), rows)
 
 
 def test_next_observations_of_nstep_samples_in_columns_share_those_of_the_fragment():
-    data = Samples.of(fragment_of(7))
-    columns = get_nstep_return_data(data, 3, gamma=0.9).columns
+    data = Samples(Table.of(fragment_of(7)))
+    columns = get_nstep_return_data(data, 3, gamma=0.9).table.columns
     assert columns["next_obs"].data is columns["obs"].data and len(columns["obs"].data) == 8
 
 
 def test_rewards_of_agents_in_columns_equal_those_of_dicts():
     rows = fragment_of(5, agents=2)
-    assert_alike(list(get_nstep_return_data(Samples.of(rows), 3)), get_nstep_return_data(rows, 3))
+    assert_alike(list(get_nstep_return_data(Samples(Table.of(rows)), 3)), get_nstep_return_data(rows, 3))
 
 
 @pytest.mark.parametrize("done", [False, True])
 @pytest.mark.parametrize("length", [1, 2, 6])
 def test_advantages_in_columns_equal_those_of_dicts(length, done):
     rows = fragment_of(length, done=done)
-    data = Samples.of(rows)
+    data = Samples(Table.of(rows))
     samples = get_gae_with_default_last_value(data, done, 0.99, 0.95)
     expected = get_gae_with_default_last_value(rows, done, 0.99, 0.95)
     if expected:
-        assert isinstance(samples, Samples) and samples.columns is not None
+        assert isinstance(samples, Samples) and samples.table is not None
     assert_alike(list(samples), expected)
 
 
-def test_advantages_are_written_into_the_columns_that_were_given():
-    data = Samples.of(fragment_of(3))
-    assert get_gae(data, torch.zeros(1), 0.99, 0.95) is data and "adv" in data.columns
+def test_advantages_are_written_into_the_list_that_was_given():
+    data = Samples(Table.of(fragment_of(3)))
+    assert get_gae(data, torch.zeros(1), 0.99, 0.95) is data and "adv" in data.table.columns
+    assert "adv" in data[0]
 
 
 @pytest.mark.parametrize("last_fn_type", ["drop", "last", "null_padding"])
@@ -457,26 +458,26 @@ def test_unrolled_columns_equal_unrolled_dicts(length, last_fn_type):
     for i, row in enumerate(rows):
         row["prev_state"] = {"h": torch.full((1, 1, 2), float(i)), "c": torch.full((1, 1, 2), -float(i))}
         row["value_gamma"] = 0.5
-    data = Samples.of(rows)
-    before = copy.deepcopy(list(Samples.of(rows)))
+    data = Samples(Table.of(rows))
+    before = copy.deepcopy(list(Samples(Table.of(rows))))
     pieces = get_train_sample(data, 3, last_fn_type)
-    assert isinstance(pieces, Samples) and pieces.has_columns
+    assert isinstance(pieces, Samples) and pieces.table is not None
     assert_alike(list(pieces), get_train_sample(rows, 3, last_fn_type))
     assert_alike(list(data), before)
 
 
 def test_unrolled_columns_tell_null_steps_where_the_steps_do():
-    pieces = get_train_sample(Samples.of([{**row, "null": False} for row in fragment_of(2)]), 3)
+    pieces = get_train_sample(Samples(Table.of([{**row, "null": False} for row in fragment_of(2)])), 3)
     assert pieces[0]["null"] == [False, False, True]
 
 
 def test_null_steps_can_be_appended_to_a_whole_trajectory():
     rows = fragment_of(3, nested=True, flags=("terminated",))
-    data = Samples.of(rows)
+    data = Samples(Table.of(rows))
     longer = append_null_steps(data, 2)
-    assert isinstance(longer, Samples) and longer.has_columns and "null" not in data.columns
-    assert longer.columns["null"].values().tolist() == [False] * 3 + [True] * 2
-    assert append_null_steps(data, 0).columns["null"].values().tolist() == [False] * 3
+    assert isinstance(longer, Samples) and longer.table is not None and "null" not in data.table.columns
+    assert longer.table.columns["null"].values().tolist() == [False] * 3 + [True] * 2
+    assert append_null_steps(data, 0).table.columns["null"].values().tolist() == [False] * 3
     of_dicts = append_null_steps(rows, 2)
     assert_alike(list(longer), [{key: row[key] for key in longer[0]} for row in of_dicts])
     assert longer[3]["obs"]["pos"].tolist() == [0, 0, 0] and longer[3]["done"] is True and longer[3]["reward"] == 0
@@ -484,12 +485,12 @@ def test_null_steps_can_be_appended_to_a_whole_trajectory():
 
 def test_given_null_steps_fill_up_columns_too():
     null = {**fragment_of(1)[0], "reward": torch.full((1,), 7.0)}
-    pieces = get_train_sample(Samples.of(fragment_of(2)), 3, "null_padding", null)
+    pieces = get_train_sample(Samples(Table.of(fragment_of(2))), 3, "null_padding", null)
     assert pieces[0]["reward"][2] == 7
 
 
 def test_transitions_that_were_changed_make_changed_samples():
-    data = Samples.of(fragment_of(4))
+    data = Samples(Table.of(fragment_of(4)))
     data[0]["reward"] = torch.tensor([100.0])
     assert get_nstep_return_data(data, 2)[0]["reward"][0] == 100
     assert get_gae(data, torch.zeros(1), 1.0, 1.0)[0]["adv"] > 90

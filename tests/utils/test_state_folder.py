@@ -150,13 +150,3 @@ def test_leftovers_of_a_killed_writer_go_with_the_next_state(tmp_path: Path) -> 
     (tmp_path / "chunks" / "0123").write_bytes(b"of a state that was never finished")
     folder.write({"a": 2}, {})
     assert _chunks(tmp_path) == set()
-
-
-def test_states_of_the_version_before_are_refused_by_name(tmp_path: Path) -> None:
-    folder = StateFolder(tmp_path)
-    folder.write({"n": 1}, {})
-    (path,) = tmp_path.glob("*.msgpack")
-    content = unpack(path.read_bytes())
-    path.write_bytes(pack({**content, "version": content["version"] - 1}))
-    with pytest.raises(StateError, match="is of version 1; this package reads version 2"):
-        folder.read()

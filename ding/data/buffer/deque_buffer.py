@@ -16,7 +16,7 @@ import numpy as np
 from ding.data.buffer.buffer import Buffer, BufferedData, KeepsRecords, apply_middleware
 from ding.data.buffer_interface import MemoryCheck, new_generator, read_data_file, write_data_file
 from ding.data.column_store import ColumnStore
-from ding.utils.data.samples import Samples, part_of
+from ding.utils.data.samples import Table, rows_of
 from ding.utils.fast_copy import fastcopy
 from ding.utils.segment_tree import IntArray
 
@@ -28,7 +28,7 @@ Meta = dict[str, Any] | None
 class RecordRing(Sequence[BufferedData]):
     """At most `maxlen` records in slots. Appending to a full ring removes the oldest one. Not thread-safe.
 
-    `Samples` are stored in columns. A record object is created when it is accessed; then its slot holds this object,
+    Tables are stored in columns. A record object is created when it is accessed; then its slot holds this object,
     and the columns no longer count. An id is a random prefix and a number that counts up.
 
     Attributes:
@@ -97,7 +97,7 @@ class RecordRing(Sequence[BufferedData]):
 
     @property
     def nbytes(self) -> int:
-        """Memory of a full ring of `Samples`, without record objects."""
+        """Memory of a full ring of columns, without record objects."""
         return int(self._store.nbytes + 3 * self._order.nbytes + 16 * self._maxlen)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -132,21 +132,21 @@ class RecordRing(Sequence[BufferedData]):
         self._report(dropped)
         return record
 
-    def extend(self, samples: Samples, metas: Sequence[Meta] | None = None) -> None:
-        """Append `samples` in columns, with their `metas`, if any. No record object is created."""
-        count, size = len(samples), self._maxlen
+    def extend(self, table: Table, metas: Sequence[Meta] | None = None) -> None:
+        """Append the samples of a table, with their `metas`, if any. No record object is created."""
+        count, size = len(table), self._maxlen
         if count <= size:
-            self._extend(samples, metas, count)
+            self._extend(table, metas, count)
             return
         for start in range(0, count, size):
-            part = part_of(samples, start, start + size)
+            part = table.take(slice(start, start + size))
             self._extend(part, None if metas is None else metas[start : start + size], len(part))
 
-    def _extend(self, samples: Samples, metas: Sequence[Meta] | None, count: int) -> None:
+    def _extend(self, table: Table, metas: Sequence[Meta] | None, count: int) -> None:
         records = self._records
         slots = self.next_slots(count)
         dropped = self._leaving(slots) if self.on_dropped is not None else []
-        self._store.write(slots, samples, samples.columns)
+        self._store.write(slots, table)
         for slot, meta in zip(slots.tolist(), metas or [None] * count, strict=True):
             records[slot], self._metas[slot] = None, meta
         self.numbers[slots], self.uses[slots] = np.arange(self._next_number, self._next_number + count), 0
@@ -195,24 +195,21 @@ class RecordRing(Sequence[BufferedData]):
         missing = [slot for slot in dict.fromkeys(slots.tolist()) if records[slot] is None]
         if missing:
             places = np.array(missing)
-            for slot, data, index in zip(missing, self._store.read(places), self.ids(places), strict=True):
+            for slot, data, index in zip(missing, rows_of(self._store.read(places)), self.ids(places), strict=True):
                 records[slot] = BufferedData(data, index, self._metas[slot])
             self._store.remove(places)
         return [record for record in map(records.__getitem__, slots.tolist()) if record is not None]
 
-    def samples(self, slots: IntArray) -> Samples | None:
+    def table(self, slots: IntArray) -> Table | None:
         """Returns copies of the data in `slots`, if all of it is in columns."""
         if not len(slots) or not self._store.held[slots].all():
             return None
         data = self._store.read(slots)
-        return data if isinstance(data, Samples) else None
+        return data if isinstance(data, Table) else None
 
     def data(self, slots: IntArray) -> Sequence[Any]:
         """Returns the data in `slots`, without creating record objects. What is in columns is copied."""
-        samples = self.samples(slots)
-        if samples is not None:
-            return samples
-        in_columns = iter(self._store.read(slots[self._store.held[slots]]))
+        in_columns = iter(rows_of(self._store.read(slots[self._store.held[slots]])))
         held = map(self._records.__getitem__, slots.tolist())
         return [next(in_columns) if record is None else record.data for record in held]
 

@@ -16,7 +16,7 @@ from ding.data.buffer.middleware import PriorityExperienceReplay, UseTimeCheck, 
 from ding.data.buffer_interface import StatefulBuffer, generator_state, set_generator_state
 from ding.data.priority_index import as_priorities
 from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, check_section, integer, number
-from ding.utils.data.samples import Column, Kind, Samples, node_items
+from ding.utils.data.samples import Column, Kind, Samples, Table, node_items, rows_of, table_of
 from ding.utils.dict_helper import deep_merge_dicts
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray
@@ -27,7 +27,7 @@ from ding.utils.showing import only_shows
 class DequeBufferWrapper(StatefulBuffer):
     """Replay buffer based on `DequeBuffer`, prioritized with `priority`. Thread-safe.
 
-    Items that are pushed in columns (`Samples`) stay in columns until their records are accessed, and `sample` returns
+    Items that are pushed in columns stay in columns until their records are accessed, and `sample` returns
     copies. Of other items, `sample` returns the stored dicts; with `priority_IS_weight`, shallow copies that hold `IS`
     (float) and `priority_IS` (float32 tensor [1]). With `priority`, items are sampled with replacement, so `size` may
     exceed `count()`.
@@ -132,13 +132,14 @@ class DequeBufferWrapper(StatefulBuffer):
 
     def push(self, data: list[Any] | Any, cur_collector_envstep: int = -1) -> int:
         """Store one item, or each item of a list; return how many there were. `cur_collector_envstep` is not used."""
-        items = data if isinstance(data, list) else [data]
+        items = data if isinstance(data, list | Table) else [data]
+        table = table_of(items)
         with self._lock:
-            if isinstance(items, Samples) and self._is_plain() and items.columns is not None:
-                self._push_columns(items)
+            if table is not None and self._is_plain():
+                self._push_table(table)
             else:
                 self.buffer.memory_check.estimate(items, self.buffer.size)
-                for item in items:
+                for item in rows_of(items):
                     self.buffer.push(item)
             self._push_count += len(items)
         return len(items)
@@ -147,16 +148,16 @@ class DequeBufferWrapper(StatefulBuffer):
         """Returns whether the buffer has no middleware or methods of a user, who gets records one by one."""
         return type(self.buffer) is DequeBuffer and self.buffer._middleware == self._own_middleware
 
-    def _push_columns(self, samples: Samples) -> None:
-        metas, nodes = None, samples.columns or {}
+    def _push_table(self, table: Table) -> None:
+        metas, nodes = None, table.columns
         if self._per is not None:
             given = node_items(nodes["priority"]) if "priority" in nodes else None
-            metas = self._per.metas_of(len(samples), given)
+            metas = self._per.metas_of(len(table), given)
             if given is not None:
-                samples = Samples({key: node for key, node in nodes.items() if key != "priority"}, size=len(samples))
-        self.buffer.storage.extend(samples, metas)
+                table = table.without("priority")
+        self.buffer.storage.extend(table, metas)
         if not self.buffer.memory_check.is_done:
-            self.buffer.memory_check.estimate(samples, self.buffer.size, self.buffer.storage.nbytes)
+            self.buffer.memory_check.estimate(table, self.buffer.size, self.buffer.storage.nbytes)
 
     def sample(self, size: int, train_iter: int = 0) -> list[Any] | None:
         """Sample `size` items. Returns None if there are too few and `priority` is off.
@@ -186,10 +187,10 @@ class DequeBufferWrapper(StatefulBuffer):
         else:
             slots, weights = self._per.draw(size)
         self._remember(slots)
-        samples = storage.samples(slots)
+        table = storage.table(slots)
         data: list[Any]
-        if samples is not None:
-            data = samples if weights is None else _with_weight_columns(samples, weights)
+        if table is not None:
+            data = Samples(table if weights is None else _with_weight_columns(table, weights))
         else:
             records = copy_repeats(storage.take(slots))
             records = records if weights is None or self._per is None else self._per.weighted(records, weights)
@@ -316,7 +317,7 @@ class DequeBufferWrapper(StatefulBuffer):
         return self.push(items)
 
 
-def _with_weight_columns(samples: Samples, weights: torch.Tensor) -> Samples:
+def _with_weight_columns(table: Table, weights: torch.Tensor) -> Table:
     values = weights.numpy()
     numbers = Column(Kind.FLOAT, values[:, 0].astype(np.float64))
-    return samples.with_columns(priority_IS=Column(Kind.TENSOR, values), IS=numbers)
+    return table.with_columns(priority_IS=Column(Kind.TENSOR, values), IS=numbers)

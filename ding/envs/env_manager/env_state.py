@@ -21,7 +21,7 @@ import torch
 
 from ding.envs.env_wrappers.normalize_wrappers import RunningMeanStd, RunningNormWrapper
 from ding.utils.data.plain_columns import from_plain, to_plain
-from ding.utils.data.samples import Node, Samples, columns_of, pack
+from ding.utils.data.samples import Node, Table, columns_of, node_items, pack
 from ding.utils.held_generators import held_generators_state, load_held_generators_state
 from ding.utils.msgpack_helper import can_pack
 from ding.utils.object_state import (
@@ -295,7 +295,7 @@ class _Part:
     def actions(self) -> Iterator[Any]:
         """Copies of the actions."""
         for column in self._columns:
-            yield from (copy.deepcopy(item["action"]) for item in Samples({"action": column}))
+            yield from map(copy.deepcopy, node_items(column))
         yield from map(copy.deepcopy, self.recent)
 
     def compact(self) -> None:
@@ -314,7 +314,7 @@ class _Part:
             "is_reset": self.is_reset,
             "is_seeded": self.is_seeded,
             "param": dict(self.param),
-            "actions": [to_plain(Samples({"action": column})) for column in columns],
+            "actions": [to_plain(Table({"action": column})) for column in columns],
             "calls": [[number, name, _plain_moments(args)] for number, name, args in self.calls],
         }
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.distributions import Distribution
 
-from ding.utils.data.samples import Column, Kind, Node, Samples, node_items
+from ding.utils.data.samples import Column, Items, Kind, Node, Samples, Table, node_items, rows_of, table_of
 
 Handler = Callable[..., Any]
 Matcher = type | tuple[type, ...] | Callable[[type], bool]
@@ -81,8 +81,10 @@ def default_collate(batch: Any, cat_1dim: bool = True, ignore_prefix: list[str] 
         >>> default_collate([{"obs": torch.zeros(4), "done": False}, {"obs": torch.ones(4), "done": True}])["obs"].shape
         torch.Size([2, 4])
     """
-    if type(batch) is Samples and batch.columns and len(batch):
-        return collate_samples(batch, None, cat_1dim, ignore_prefix)
+    if isinstance(batch, Samples | Table):
+        table = table_of(batch)
+        if table is not None and table.columns and len(table):
+            return collate_columns(table.columns, None, cat_1dim, tuple(ignore_prefix))
     if is_treetensor(type(batch)):
         return batch.json()
     first = batch[0]
@@ -108,38 +110,6 @@ def _collate_dicts(batch: Sequence[Mapping[Any, Any]], cat_1dim: bool, ignore: t
     return result
 
 
-def collate_samples(
-    samples: Samples,
-    keys: Iterable[str] | None = None,
-    cat_1dim: bool = True,
-    ignore_prefix: Sequence[str] = tuple(_KEEP_LIST_PREFIX),
-) -> dict[str, Any]:
-    """Collate the columns of `samples`. The result is that of `default_collate` for their dicts.
-
-    Samples without columns are collated item by item, because items may have been changed.
-
-    Args:
-        samples: At least one sample.
-        keys: Keys to collate; None for all. Missing keys are skipped.
-        cat_1dim: See `default_collate`.
-        ignore_prefix: See `default_collate`.
-
-    Raises:
-        TypeError: If a value cannot be collated.
-
-    Example:
-        >>> samples = Samples.of([{"obs": torch.zeros(4), "done": False}, {"obs": torch.ones(4), "done": True}])
-        >>> collate_samples(samples, ["obs"])["obs"].shape, samples.columns is None
-        (torch.Size([2, 4]), False)
-    """
-    columns, ignore = samples.columns, tuple(ignore_prefix)
-    if columns is None:
-        wanted = list(samples[0] if keys is None else keys)
-        rows = [{key: sample[key] for key in wanted if key in sample} for sample in samples]
-        return _collate_dicts(rows, cat_1dim, ignore)
-    return collate_columns(columns, keys, cat_1dim, ignore)
-
-
 def collate_columns(
     columns: Mapping[Any, Node],
     keys: Iterable[str] | None = None,
@@ -147,9 +117,21 @@ def collate_columns(
     ignore: tuple[str, ...] = tuple(_KEEP_LIST_PREFIX),
     splits_steps: bool = True,
 ) -> dict[Any, Any]:
-    """Collate columns; arguments and result are those of `collate_samples`.
+    """Collate the columns of a table. The result is that of `default_collate` for its rows.
 
-    With `splits_steps` items that are lists of L entries become L batches [N, ...], else one [N, L, ...].
+    Args:
+        columns: Of at least one sample.
+        keys: Keys to collate; None for all. Missing keys are skipped.
+        cat_1dim: See `default_collate`.
+        ignore: See `ignore_prefix` of `default_collate`.
+        splits_steps: Whether items that are lists of L entries become L batches [N, ...]; else one [N, L, ...].
+
+    Raises:
+        TypeError: If a value cannot be collated.
+
+    Example:
+        >>> collate_columns({"obs": Column(Kind.TENSOR, np.zeros((2, 4)))})["obs"].shape
+        torch.Size([2, 4])
     """
     result: dict[Any, Any] = {}
     key: Any = None
@@ -334,10 +316,11 @@ def timestep_collate(batch: Sequence[Any]) -> dict[str, Any]:
     Raises:
         KeyError: If a sample has no `prev_state`.
     """
-    if not (type(batch) is Samples and batch.columns) and isinstance(batch[0], (list, tuple)):
+    table = table_of(batch)
+    if table is not None:
+        keys, states = list(table.columns), node_items(table.columns["prev_state"])
+    elif isinstance(batch[0], (list, tuple)):
         return _timestep_collate_trees(batch)
-    if type(batch) is Samples and batch.columns:
-        keys, states = list(batch.columns), node_items(batch.columns["prev_state"])
     else:
         keys, states = list(batch[0]), [sample["prev_state"] for sample in batch]
     keys.remove("prev_state")
@@ -346,16 +329,18 @@ def timestep_collate(batch: Sequence[Any]) -> dict[str, Any]:
     return result
 
 
-def collate_steps(batch: Sequence[dict[str, Any]], keys: Iterable[str]) -> dict[str, Any]:
+def collate_steps(batch: Items, keys: Iterable[str]) -> dict[str, Any]:
     """Collate the `keys` of B sequences, which are dicts of lists of T values, into tensors [T, B, ...].
 
     A key with a single value per sequence becomes a tensor [B, ...]. Keys that the first sequence lacks are skipped.
     Items of shape (1,) are collated as numbers.
     """
-    if type(batch) is Samples and batch.columns:
-        return {key: _stack_node(batch.columns[key]) for key in keys if key in batch.columns}
-    keys = [key for key in keys if key in batch[0]]
-    result: dict[str, Any] = _stack_steps(default_collate([{key: sample[key] for key in keys} for sample in batch]))
+    table = table_of(batch)
+    if table is not None:
+        return {key: _stack_node(table.columns[key]) for key in keys if key in table.columns}
+    samples = rows_of(batch)
+    keys = [key for key in keys if key in samples[0]]
+    result: dict[str, Any] = _stack_steps(default_collate([{key: sample[key] for key in keys} for sample in samples]))
     return result
 
 

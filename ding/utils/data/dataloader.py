@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from ding.utils.data.collate_fn import default_collate
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import table_of
 
 Source = Callable[[int], Any]
 _Job = tuple["Future[Any]", Callable[[], Any]]
@@ -94,7 +94,7 @@ class AsyncDataLoader(IDataLoader):
 
         def make_batch() -> Any:  # without `self`, so that the thread does not keep the loader alive
             data = data_source(batch_size)
-            is_in_columns = isinstance(data, Samples) and data.has_columns  # access to an item would create all items
+            is_in_columns = table_of(data) is not None  # access to an item would create all items
             if isinstance(data, (list, tuple)) and data and not is_in_columns and callable(data[0]):
                 starts = range(0, len(data), chunk_size)
                 chunks = [partial(_run_calls, data[start : start + chunk_size]) for start in starts]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from ding.utils.data.samples import Column, Kind, Samples
+from ding.utils.data.samples import Column, Kind, Samples, Table
 from ding.utils.file_helper import atomic_write
 from ding.utils.import_helper import import_module
 from ding.utils.msgpack_helper import pack, unpack
@@ -226,12 +226,11 @@ class ColumnDataset(Dataset[dict[str, np.ndarray]]):
     def __getitems__(self, indices: Sequence[int]) -> Samples:
         """Returns the rows `indices` as one batch, for torch's `DataLoader`."""
         rows = np.asarray(indices, np.int64)
-        return Samples(
-            {
-                key: Column(Kind.ARRAY if column.ndim > 1 else Kind.SCALAR, column, rows)
-                for key, column in self._data.items()
-            }
-        )
+        columns = {
+            key: Column(Kind.ARRAY if column.ndim > 1 else Kind.SCALAR, column, rows)
+            for key, column in self._data.items()
+        }
+        return Samples(Table(columns))
 
 
 def _single(column: np.ndarray) -> np.ndarray:

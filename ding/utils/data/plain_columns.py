@@ -12,7 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from ding.utils.data.samples import Column, Kind, Node, RowNumbers, Samples, columns_of, node_items, pack
+from ding.utils.data.samples import (
+    Column,
+    Items,
+    Kind,
+    Node,
+    RowNumbers,
+    Samples,
+    Table,
+    columns_of,
+    node_items,
+    pack,
+    rows_of,
+    table_of,
+)
 from ding.utils.msgpack_helper import can_pack
 
 # Maximum ratio of the expanded size to the stored size, where each object counts as one byte.
@@ -34,7 +47,7 @@ _KINDS_OF_DTYPE: dict[str, tuple[Kind, ...]] = {
 _INTS = [(-(2**bits), 2**bits - 1, np.dtype(f"i{size}")) for bits, size in ((7, 1), (15, 2), (31, 4), (63, 8))]
 
 
-def to_plain(samples: Sequence[Any], verbatim: bool = False) -> dict[str, Any]:
+def to_plain(samples: Items, verbatim: bool = False) -> dict[str, Any]:
     """Returns samples as dicts, lists and arrays for `from_plain`. Shared arrays are stored once.
 
     Samples that do not fit columns are stored as a list of items.
@@ -49,16 +62,15 @@ def to_plain(samples: Sequence[Any], verbatim: bool = False) -> dict[str, Any]:
         >>> list(from_plain(plain))
         [{'id': 1, 'iter': 7}, {'id': 2, 'iter': 7}]
     """
-    in_columns = Samples.of(samples)
-    columns = None if in_columns is None else in_columns.columns
-    if in_columns is None or not columns:
-        return {"items": list(samples)}
+    table = Table.of(samples)
+    if table is None or not table.columns:
+        return {"items": list(rows_of(samples))}
     for way in (_Way.VERBATIM if verbatim else _Way.BRIEF, _Way.COMPACT):
         writer = _Writer(way)
-        plain = {"size": len(in_columns), "columns": writer.node(columns), "blocks": writer.blocks}
-        if _can_hold(writer.size_bytes, len(in_columns), columns):
+        plain = {"size": len(table), "columns": writer.node(table.columns), "blocks": writer.blocks}
+        if _can_hold(writer.size_bytes, len(table), table.columns):
             return plain
-    return {"items": list(samples)}  # arrays of size 0
+    return {"items": list(rows_of(samples))}  # arrays of size 0
 
 
 def _can_hold(size_bytes: int, size: int, columns: dict[str, Node]) -> bool:
@@ -167,7 +179,7 @@ def _dtype_for(least: int, most: int) -> np.dtype:
 
 
 def from_plain(plain: Any, verbatim: bool = False) -> list[Any]:
-    """Returns the samples that were passed to `to_plain`, as `Samples` if they are in columns. Safe for untrusted data.
+    """Returns the samples that `to_plain` got, as `Samples` if they were in columns. Safe for untrusted data.
 
     Args:
         verbatim: As for `to_plain`. Then a value may consist of several rows.
@@ -188,15 +200,16 @@ def from_plain(plain: Any, verbatim: bool = False) -> list[Any]:
             raise ValueError(f"size = {size!r} is not allowed; it must be an int >= 0")
         if not all(isinstance(block, np.ndarray) for block in blocks):
             raise ValueError("a block is not an array")
-        return Samples(_Reader(size, blocks, 2 if verbatim else 1).read(plain["columns"]), size=size)
+        return Samples(Table(_Reader(size, blocks, 2 if verbatim else 1).read(plain["columns"]), size=size))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
         raise ValueError(f"the data is not samples in columns: {e!r}") from e
 
 
 def samples_state(items: Any) -> Any:
-    """Returns a list of samples, or nested lists of them, as plain data for states. `Samples` stay in columns."""
-    if isinstance(items, Samples) and items.has_columns:
-        return {"samples": to_plain(items.compact()), "chained": items.is_chained}
+    """Returns a list of samples, or nested lists of them, as plain data for states. Tables stay in columns."""
+    table = table_of(items)
+    if table is not None:
+        return {"samples": to_plain(table.compact()), "chained": table.is_chained}
     return {"items": [samples_state(item) for item in items]} if isinstance(items, list) else {"item": items}
 
 
@@ -209,9 +222,8 @@ def samples_of_state(state: Any) -> Any:
     match state:
         case {"samples": columns, "chained": bool(is_chained)}:
             samples = from_plain(columns)
-            if isinstance(samples, Samples):
-                samples.is_chained = is_chained
-            return samples
+            table = table_of(samples)
+            return samples if table is None else Samples(Table(table.columns, chained=is_chained, size=len(table)))
         case {"items": list(items)}:
             return [samples_of_state(item) for item in items]
         case {"item": item}:
@@ -221,7 +233,7 @@ def samples_of_state(state: Any) -> Any:
 
 def node_state(node: Node) -> dict[str, Any] | None:
     """Returns the values of a node as plain data for states, None if they cannot be packed."""
-    return to_plain(Samples({"node": node})) if _is_plain(node) else None
+    return to_plain(Table({"node": node})) if _is_plain(node) else None
 
 
 def node_of_state(state: Any) -> Node:
@@ -230,10 +242,10 @@ def node_of_state(state: Any) -> Node:
     Raises:
         ValueError: If the state has another format.
     """
-    samples = Samples.of(from_plain(state))
-    if samples is None or samples.columns is None:
+    table = Table.of(from_plain(state))
+    if table is None:
         raise ValueError("the state is not samples in columns")
-    return samples.columns["node"]
+    return table.columns["node"]
 
 
 def _is_plain(node: Node) -> bool:

@@ -1,8 +1,9 @@
-"""Training samples in columns, presented as a list of dicts.
+"""Training samples in columns, and the list of dicts that users get.
 
-A column holds one key of all samples in one array. Collectors fill columns, buffers store and gather them, policies
-turn them into batches. The documented list of dicts is created on first access to an item. After that, only the items
-count, so that changes to them have an effect.
+A column holds one key of all samples in one array; a table holds the columns of N samples. Collectors fill tables,
+buffers store and gather them, policies turn them into batches. Where a list of dicts is documented, users get
+`Samples`: a list that is made of a table on first access to an item. After that, only the items count, so that changes
+to them have an effect.
 """
 
 from __future__ import annotations
@@ -204,58 +205,52 @@ def node_values(node: Node) -> Any:
     return node.values() if isinstance(node, Column) else node_items(node)
 
 
-class Samples(list[Any]):
-    """A list of N sample dicts that is created from columns on first access to an item.
-
-    The dicts own their memory and may be kept and changed. Code that works on batches reads `columns`, so that the
-    dicts are not created. After the first access to an item, `columns` is None. Slicing is such an access: the result
-    holds the same dicts, as with any list. `take` and `part_of` return new samples in columns.
+class Table:
+    """N samples in columns. Immutable: neither the table nor its columns may be changed in place.
 
     Args:
-        columns: `{key: column}`, or nested nodes if a value is itself a dict or list; all of one length. Or a function
-            that returns them, called when they are first needed.
-        chained: Whether `next_obs` is the same object as the `obs` of the next item if both are the same row, as in the
-            transitions of a trajectory.
-        size: Number of samples N. Required if `columns` is a function.
+        columns: `{key: column}`, or nested nodes if a value is itself a dict or list; all of one length.
+        chained: Whether `next_obs` is the same object as the `obs` of the next row if both are the same row of an
+            array, as in the transitions of a trajectory.
+        size: Number of samples N. None for that of the columns.
         lengths: Lengths [P] of the trajectory fragments that the samples are, one after the other; their sum is N. None
-            for one fragment. `compact`, `with_columns` and `set_column` keep them, `take` and `joined` do not.
+            for one fragment. `compact`, `with_columns` and `without` keep them, `take` and `joined` do not.
 
     Example:
         >>> done = Column(Kind.BOOL, np.array([False, True]))
-        >>> samples = Samples({"obs": Column(Kind.TENSOR, np.eye(2)), "done": done})
-        >>> len(samples), samples.columns is None, samples[1]["done"], samples.columns is None
-        (2, False, True, True)
+        >>> table = Table({"obs": Column(Kind.TENSOR, np.eye(2)), "done": done})
+        >>> len(table), table.take(np.array([1])).without("obs").rows()
+        (2, [{'done': True}])
     """
 
-    __slots__ = ("is_chained", "lengths", "_held", "_size")
+    __slots__ = ("columns", "is_chained", "lengths", "_size")
 
     def __init__(
         self,
-        columns: Mapping[str, Node] | Callable[[], dict[str, Node]],
+        columns: Mapping[str, Node],
         *,
         chained: bool = False,
         size: int | None = None,
         lengths: IntArray | None = None,
     ) -> None:
-        super().__init__()
+        self.columns: dict[str, Node] = dict(columns)
         self.is_chained = chained
         self.lengths = lengths
-        self._held: Any = columns  # None after the first access to an item
-        if not callable(columns):
-            self._held = dict(columns)
-            if size is None:
-                size = next((len(column) for column in columns_of(self._held)), 0)
-        self._size = size or 0
+        if size is None:
+            size = next((len(column) for column in columns_of(self.columns)), 0)
+        self._size = size
 
     @classmethod
-    def of(cls, items: Sequence[Any]) -> Samples | None:
+    def of(cls, items: Items) -> Table | None:
         """Returns a copy of `items` in columns, or None if they are not dicts with the same keys.
 
         Values of one kind, shape and dtype share an array; others become a column of objects. A `next_obs` that is the
-        same object as the `obs` of the next item is stored once.
+        same object as the `obs` of the next item is stored once. What is in columns already is not copied.
         """
-        if isinstance(items, Samples) and items.columns is not None:
+        if isinstance(items, Table):
             return items
+        if isinstance(items, Samples) and items.table is not None:
+            return items.table
         values = _values_by_key(items) if items else None
         if values is None:
             return None
@@ -263,17 +258,14 @@ class Samples(list[Any]):
         return cls({key: columns[key] if key in columns else pack(values[key]) for key in values})
 
     @classmethod
-    def joined(cls, parts: Sequence[Samples]) -> Samples | None:
-        """Concatenate samples. Returns None if they differ in keys or structure, or some have no `columns`.
+    def joined(cls, parts: Sequence[Table]) -> Table | None:
+        """Concatenate tables. Returns None if they differ in keys or structure.
 
         End flags that only some of them have are added by `with_end_flags`.
         """
         if len(parts) == 1:
-            return parts[0] if parts[0].lengths is None else parts[0].take(slice(None))
-        columns = [part.columns for part in parts]
-        if any(part is None for part in columns):
-            return None
-        known: list[dict[str, Any]] = [part for part in columns if part is not None]
+            return parts[0].with_lengths(None)
+        known = [part.columns for part in parts]
         flags = {flag for part in known for flag in END_FLAGS if flag in part}
         if flags:
             known = [with_end_flags(part, flags) for part in known]
@@ -284,43 +276,42 @@ class Samples(list[Any]):
         is_chained = all(part.is_chained for part in parts)
         return cls(map_node(lambda *parts: _joined(parts, blocks), first, *known[1:]), chained=is_chained)
 
-    @property
-    def columns(self) -> dict[str, Node] | None:
-        """`{key: node}`, or None after the first access to an item. Must not be changed in place."""
-        if callable(self._held):
-            self._held = self._held()
-        columns: dict[str, Node] | None = self._held
-        return columns
+    def __len__(self) -> int:
+        return self._size
 
-    @property
-    def has_columns(self) -> bool:
-        """Whether `columns` is not None. Does not create columns."""
-        return self._held is not None
+    def rows(self) -> list[dict[str, Any]]:
+        """Returns a new list of the samples as dicts, which own their memory."""
+        items = node_items(self.columns) if self.columns else []
+        if self.is_chained:
+            _chain(items, self.columns)
+        return items
 
-    def take(self, index: Index) -> Samples:
-        """Returns the samples at `index` (positions [K], or a slice). Requires `columns`."""
-        assert self.columns is not None, "take() requires columns, but an item was accessed"
+    def take(self, index: Index) -> Table:
+        """Returns the samples at `index` (positions [K], or a slice)."""
         is_chained = self.is_chained and isinstance(index, slice)
         columns = {
             key: node.take(index) if type(node) is Column else map_node(lambda column: column.take(index), node)
             for key, node in self.columns.items()
         }
-        return Samples(columns, chained=is_chained)
+        return Table(columns, chained=is_chained)
 
-    def with_columns(self, **columns: Node) -> Samples:
-        """Returns the samples with these columns added or replaced. Requires `columns`."""
-        assert self.columns is not None, "with_columns() requires columns, but an item was accessed"
-        return Samples({**self.columns, **columns}, chained=self.is_chained, lengths=self.lengths)
+    def with_columns(self, **columns: Node) -> Table:
+        """Returns the samples with these columns added or replaced."""
+        return Table({**self.columns, **columns}, chained=self.is_chained, lengths=self.lengths)
 
-    def set_column(self, key: str, column: Node | None) -> None:
-        """Add or replace a column in place, or remove it if None. Requires `columns`."""
-        assert self.columns is not None, "set_column() requires columns, but an item was accessed"
-        columns = {**self.columns, key: column}
-        self._held = {key: column for key, column in columns.items() if column is not None}
+    def without(self, *keys: str) -> Table:
+        """Returns the samples without the columns of these keys, if there are any."""
+        columns = {key: node for key, node in self.columns.items() if key not in keys}
+        return Table(columns, chained=self.is_chained, size=self._size, lengths=self.lengths)
 
-    def compact(self) -> Samples:
-        """Returns the samples in arrays that hold nothing else; shared rows stay shared. Requires `columns`."""
-        assert self.columns is not None, "compact() requires columns, but an item was accessed"
+    def with_lengths(self, lengths: IntArray | None) -> Table:
+        """Returns the samples as fragments of these `lengths`."""
+        if lengths is self.lengths:
+            return self
+        return Table(self.columns, chained=self.is_chained, size=self._size, lengths=lengths)
+
+    def compact(self) -> Table:
+        """Returns the samples in arrays that hold nothing else; shared rows stay shared."""
         rows_of: dict[int, list[IntArray]] = {}
         for column in columns_of(self.columns):
             if column.rows is not None:
@@ -340,20 +331,54 @@ class Samples(list[Any]):
                 known = gathered[id(column.data)] = column.data.take(kept, axis=0), new_rows
             return Column(column.kind, known[0], known[1][column.rows], column.steps)
 
-        return Samples(map_node(compact, self.columns), chained=self.is_chained, lengths=self.lengths)
+        return Table(map_node(compact, self.columns), chained=self.is_chained, lengths=self.lengths)
+
+
+def _chain(items: list[dict[str, Any]], columns: Mapping[str, Node]) -> None:
+    """Set `next_obs` to the `obs` of the next item if both are the same row."""
+    if "obs" not in columns or "next_obs" not in columns:
+        return
+    is_same = np.ones(max(len(items) - 1, 0), np.bool_)
+    for before, after in zip(columns_of(columns["obs"]), columns_of(columns["next_obs"]), strict=False):
+        if before.data is not after.data or before.rows is None or after.rows is None:
+            return
+        is_same &= before.rows[1:] == after.rows[:-1]
+    for row in np.flatnonzero(is_same).tolist():
+        items[row]["next_obs"] = items[row + 1]["obs"]
+
+
+class Samples(list[Any]):
+    """The list of dicts of a table, which are created on first access to an item.
+
+    The dicts own their memory and may be kept and changed, as in any list. Code that works on batches asks `table_of`
+    for the table, so that the dicts are not created.
+
+    Attributes:
+        table: The table as long as no item was accessed, then None.
+
+    Example:
+        >>> samples = Samples(Table({"done": Column(Kind.BOOL, np.array([False, True]))}))
+        >>> len(samples), samples.table is None, samples[1]["done"], samples.table is None
+        (2, False, True, True)
+    """
+
+    __slots__ = ("table",)
+
+    def __init__(self, table: Table) -> None:
+        super().__init__()
+        self.table: Table | None = table
 
     def _create_items(self) -> None:
         """Create the items, once."""
-        columns = self.columns
-        if columns is not None:
-            items = node_items(columns) if columns else []
-            if self.is_chained:
-                _chain(items, columns)
-            self._held = None
+        table = self.table
+        if table is not None:
+            items = table.rows()
+            self.table = None
             list.extend(self, items)
 
     def __len__(self) -> int:
-        return list.__len__(self) if self._held is None else self._size
+        table = self.table
+        return list.__len__(self) if table is None else table._size
 
     def __bool__(self) -> bool:
         return len(self) > 0
@@ -370,61 +395,11 @@ class Samples(list[Any]):
         return list(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
-        columns = self.columns
-        if columns is not None and all(column.kind is not Kind.OBJECT for column in columns_of(columns)):
-            # Each creates its own items, and columns never change.
-            return Samples(columns, chained=self.is_chained, lengths=self.lengths)
+        table = self.table
+        if table is not None and all(column.kind is not Kind.OBJECT for column in columns_of(table.columns)):
+            return Samples(table)  # each creates its own items, and tables never change
         self._create_items()
         return [copy.deepcopy(item, memo) for item in list.__iter__(self)]
-
-
-def part_of(items: Sequence[Any], start: int, stop: int | None) -> Any:
-    """Returns `items[start:stop]`. For samples in columns, these are new samples in columns; no item is created."""
-    if isinstance(items, Samples) and items.has_columns:
-        return items.take(slice(start, stop))
-    return items[start:stop]
-
-
-def lengths_of(items: Sequence[Any]) -> IntArray:
-    """Returns the lengths [P] of the trajectory fragments that `items` are: one, unless they are samples of several."""
-    lengths = items.lengths if isinstance(items, Samples) else None
-    return np.array([len(items)]) if lengths is None else lengths
-
-
-def last_rows(items: Sequence[Any]) -> IntArray:
-    """Returns the row of the last item of each trajectory fragment that has any; see `lengths_of`."""
-    lengths = lengths_of(items)
-    rows: IntArray = (lengths.cumsum() - 1)[lengths > 0]
-    return rows
-
-
-def items_at(items: Sequence[Any], rows: IntArray) -> Sequence[Any]:
-    """Returns the items in these rows. For samples in columns, these are new samples in columns; no item is created."""
-    if isinstance(items, Samples) and items.has_columns:
-        return items.take(rows)
-    return [items[row] for row in rows.tolist()]
-
-
-def whole_of(parts: Sequence[Sequence[Any]]) -> Sequence[Any]:
-    """Concatenate `parts`, in columns if all parts are and fit together. A single part is returned itself."""
-    if len(parts) == 1:
-        return parts[0]
-    in_columns = [part for part in parts if isinstance(part, Samples) and part.has_columns]
-    whole = Samples.joined(in_columns) if parts and len(in_columns) == len(parts) else None
-    return [item for part in parts for item in part] if whole is None else whole
-
-
-def _chain(items: list[dict[str, Any]], columns: Mapping[str, Node]) -> None:
-    """Set `next_obs` to the `obs` of the next item if both are the same row."""
-    if "obs" not in columns or "next_obs" not in columns:
-        return
-    is_same = np.ones(max(len(items) - 1, 0), np.bool_)
-    for before, after in zip(columns_of(columns["obs"]), columns_of(columns["next_obs"]), strict=False):
-        if before.data is not after.data or before.rows is None or after.rows is None:
-            return
-        is_same &= before.rows[1:] == after.rows[:-1]
-    for row in np.flatnonzero(is_same).tolist():
-        items[row]["next_obs"] = items[row + 1]["obs"]
 
 
 def _with_items(name: str) -> Callable[..., Any]:
@@ -460,6 +435,90 @@ for _name in (
     *("append", "extend", "insert", "remove", "pop", "clear", "index", "count", "sort", "reverse", "copy"),
 ):
     setattr(Samples, _name, _with_items(_name))
+
+
+# What code for columns takes: a table, or a list of samples, which are dicts if nothing else is said.
+Items: TypeAlias = "Table | Sequence[Any]"
+
+
+def table_of(items: Items) -> Table | None:
+    """Returns the table that `items` are: one, or `Samples` of which no item was accessed. None for others.
+
+    See `Table.of` to pack dicts.
+    """
+    if isinstance(items, Samples):
+        return items.table
+    return items if isinstance(items, Table) else None
+
+
+def listed(items: Items) -> list[Any]:
+    """Returns `items` as a list: `Samples` of a table, a list itself."""
+    if isinstance(items, Table):
+        return Samples(items)
+    return items if isinstance(items, list) else list(items)
+
+
+def like(items: Items, table: Table) -> Any:
+    """Returns `table` in the form of `items`: the table, or a new list."""
+    return table if isinstance(items, Table) else Samples(table)
+
+
+def replaced(items: Items, table: Table) -> Any:
+    """Returns `items`, which are in columns, with `table` as their content. `Samples` change in place."""
+    if isinstance(items, Samples):
+        items.table = table
+        return items
+    return table
+
+
+def with_columns(items: Items, **columns: Column) -> Any:
+    """Returns `items` with these columns added or replaced. A list and its dicts change in place."""
+    table = table_of(items)
+    if table is not None:
+        return replaced(items, table.with_columns(**columns))
+    for key, column in columns.items():
+        for item, value in zip(rows_of(items), column.items(), strict=True):
+            item[key] = value
+    return items
+
+
+def part_of(items: Items, start: int, stop: int | None) -> Any:
+    """Returns `items[start:stop]` in the form of `items`. No item of a table is created."""
+    table = table_of(items)
+    return rows_of(items)[start:stop] if table is None else like(items, table.take(slice(start, stop)))
+
+
+def items_at(items: Items, rows: IntArray) -> Items:
+    """Returns the items in these rows, as a table if they are in columns: then no item is created."""
+    table = table_of(items)
+    return [rows_of(items)[row] for row in rows.tolist()] if table is None else table.take(rows)
+
+
+def lengths_of(items: Items) -> IntArray:
+    """Returns the lengths [P] of the trajectory fragments that `items` are: one, unless they are those of a table."""
+    table = table_of(items)
+    return np.array([len(items)]) if table is None or table.lengths is None else table.lengths
+
+
+def last_rows(items: Items) -> IntArray:
+    """Returns the row of the last item of each trajectory fragment that has any; see `lengths_of`."""
+    lengths = lengths_of(items)
+    rows: IntArray = (lengths.cumsum() - 1)[lengths > 0]
+    return rows
+
+
+def whole_of(parts: Sequence[Items]) -> Items:
+    """Concatenate `parts`: a table if all are in columns and fit together. A single part is returned itself."""
+    if len(parts) == 1:
+        return parts[0]
+    tables = [table for part in parts if (table := table_of(part)) is not None]
+    whole = Table.joined(tables) if parts and len(tables) == len(parts) else None
+    return [item for part in parts for item in rows_of(part)] if whole is None else whole
+
+
+def rows_of(items: Items) -> Sequence[Any]:
+    """Returns the samples one by one: new dicts of a table, a list itself."""
+    return items.rows() if isinstance(items, Table) else items
 
 
 def _values_by_key(items: Sequence[Any]) -> dict[str, list[Any]] | None:
@@ -573,6 +632,15 @@ def _are_alike(parts: tuple[Column, ...]) -> bool:
         if part.data.dtype != dtype or part.data.shape[1:] != shape:
             return False
     return True
+
+
+def column_of(values: torch.Tensor | npt.NDArray[np.bool_]) -> Column:
+    """Returns the column of N rows of a tensor, or of N bools."""
+    if isinstance(values, np.ndarray):
+        return Column(Kind.BOOL, values)
+    if values.dtype in SHARED_DTYPES and values.is_cpu:
+        return Column(Kind.TENSOR, values.numpy())
+    return Column(Kind.OBJECT, list(values.unbind(0)))
 
 
 def _joined(parts: tuple[Column, ...], blocks: dict[tuple[int, ...], tuple[Any, dict[int, int]]]) -> Column:

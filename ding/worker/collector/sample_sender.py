@@ -9,7 +9,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ding.utils.data.samples import Column, IntArray, Kind, Samples, map_node, node_items, pack, whole_of
+from ding.utils.data.samples import (
+    Column,
+    IntArray,
+    Items,
+    Kind,
+    Table,
+    map_node,
+    node_items,
+    pack,
+    rows_of,
+    table_of,
+    whole_of,
+)
 from ding.worker.transport.chunk import encode_chunk
 
 Row = dict[str, Any]
@@ -24,7 +36,7 @@ class SampleSender:
         send_stepdata: takes the name and the content of a chunk; its return value, if any, goes into the metadata.
             A function with a true attribute `takes_samples` gets the samples themselves, which it must not change;
             any other gets encoded samples.
-        send_metadata: takes the metadata of the samples of a chunk, one dict each; as `Samples`, where
+        send_metadata: takes the metadata of the samples of a chunk, one dict each; as a `Table`, where
             `send_stepdata` takes samples.
         compressor: see `encode_chunk`.
         chunk_size: samples of a chunk, at least; a piece of trajectory is never split.
@@ -47,7 +59,7 @@ class SampleSender:
         self,
         prefix: str,
         send_stepdata: Callable[[str, Any], Any],
-        send_metadata: Callable[[list[Row]], None],
+        send_metadata: Callable[[Any], None],
         compressor: str,
         chunk_size: int,
         flush_interval_s: float,
@@ -56,13 +68,13 @@ class SampleSender:
         self._send_stepdata, self._send_metadata = send_stepdata, send_metadata
         self._compressor = compressor
         self._chunk_size, self._flush_interval_s = chunk_size, flush_interval_s
-        self._waiting: list[tuple[Sequence[Any], Row]] = []  # samples, and the metadata they share
+        self._waiting: list[tuple[Items, Row]] = []  # samples, and the metadata they share
         self._count = 0  # of samples that wait
         self._oldest_s = 0.0
         self._chunks = 0
         self.sent = 0
 
-    def add(self, samples: Sequence[Any], env_id: int, collect_iter: int, **more: Any) -> None:
+    def add(self, samples: Items, env_id: int, collect_iter: int, **more: Any) -> None:
         """`samples` wait now, after those that waited before.
 
         Args:
@@ -99,9 +111,9 @@ class SampleSender:
         if reference:
             common["object_ref"] = reference
         metadata = self._metadata(whole, [{**common, **own} for _, own in waiting], [len(part) for part, _ in waiting])
-        self._send_metadata(metadata if takes_samples else list(metadata))
+        self._send_metadata(metadata if takes_samples else metadata.rows())
 
-    def _metadata(self, samples: Sequence[Any], shared: list[Row], sizes: list[int]) -> Samples:
+    def _metadata(self, samples: Items, shared: list[Row], sizes: list[int]) -> Table:
         """The metadata of samples, of which the first `sizes[0]` share `shared[0]`, and so on."""
         owner = np.repeat(np.arange(len(sizes)), sizes)
         columns = {key: pack([row[key] for row in shared]) for key in shared[0]}
@@ -114,18 +126,18 @@ class SampleSender:
         columns["cur_sample"] = Column(Kind.INT, np.arange(len(owner)) + (self.sent + 1))
         columns.setdefault("policy_iter", columns["collect_iter"])
         self.sent += len(owner)
-        return Samples(columns)
+        return Table(columns)
 
 
 Facts = tuple[IntArray, IntArray, FloatArray]
 
 
-def _facts(samples: Sequence[Any], iterations: list[Any], owner: IntArray) -> Facts:
+def _facts(samples: Items, iterations: list[Any], owner: IntArray) -> Facts:
     """The iterations, lengths and priorities of samples; sample i without its own is of `iterations[owner[i]]`."""
-    columns = samples.columns if isinstance(samples, Samples) else None
-    if columns is None:
-        return _facts_of_items(samples, iterations, owner)
-    held = {key: columns[key] for key in ("collect_iter", "priority") if key in columns}
+    table = table_of(samples)
+    if table is None:
+        return _facts_of_items(rows_of(samples), iterations, owner)
+    held = {key: table.columns[key] for key in ("collect_iter", "priority") if key in table.columns}
     if any(not isinstance(column, Column) or column.kind is Kind.OBJECT for column in held.values()):
         items = [dict(zip(held, item, strict=True)) for item in zip(*map(node_items, held.values()), strict=True)]
         return _facts_of_items(items, iterations, owner)

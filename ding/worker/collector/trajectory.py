@@ -16,13 +16,16 @@ from ding.utils.data.samples import (
     SHARED_DTYPES,
     Column,
     IntArray,
+    Items,
     Kind,
     Node,
-    Samples,
+    Table,
     columns_of,
+    listed,
     map_node,
     node_items,
     pack,
+    rows_of,
     whole_of,
 )
 from ding.utils.msgpack_helper import can_pack
@@ -156,15 +159,15 @@ class TransitionLists:
         self._shown[env_id] = shown
         self.lengths[env_id] += 1
 
-    def take(self, env_id: int, has_ended: bool) -> list[Any]:
-        """The transitions of the piece under way, which ends; `Samples` where they are alike."""
+    def take(self, env_id: int, has_ended: bool) -> Items:
+        """The transitions of the piece under way, which ends; a table where they are alike."""
         piece = self.peek(env_id)
         self._begin(env_id)
         if has_ended:
             self._shown[env_id] = None
         return piece
 
-    def peek(self, env_id: int) -> list[Any]:
+    def peek(self, env_id: int) -> Items:
         """Copies of the transitions of the piece under way."""
         if not self._items[env_id]:
             return []
@@ -181,12 +184,12 @@ class TransitionLists:
                     item[key] = tensors[id(value)]
                 else:
                     item[key] = as_tensor(value)
-        packed = Samples.of(items)
+        packed = Table.of(items)
         copies: dict[int, Any] = {}
-        if packed is None or packed.columns is None:
+        if packed is None:
             return [{key: _copy(value, copies) for key, value in item.items()} for item in items]
         columns = {key: map_node(lambda c: _with_copies(c, copies), node) for key, node in packed.columns.items()}
-        return Samples(columns, chained=self._chained)
+        return Table(columns, chained=self._chained)
 
     def _begin(self, env_id: int) -> None:
         self._items[env_id], self._codes[env_id] = [], []
@@ -272,13 +275,13 @@ class TrajectoryCutter(Listener):
         self._empty_pieces = 0
         self.collect_iter = 0
         self.level_seeds: Any = None
-        self.pieces: list[list[Any]] = []
+        self.pieces: list[Items] = []
         self.count = 0
         self.steps = 0
 
     def under_way(self, env_id: int) -> TrajBuffer:
         """The transitions of this env that no piece was cut of yet, copies."""
-        return TrajBuffer(None, (self._lists or self._block).peek(env_id))
+        return TrajBuffer(None, rows_of((self._lists or self._block).peek(env_id)))
 
     def has(self, number: int) -> bool:
         """Whether so many samples were made; makes those of pieces that wait if there may be enough of them."""
@@ -295,8 +298,7 @@ class TrajectoryCutter(Listener):
         taken, self.pieces = self.pieces[:limit], [] if limit is None else self.pieces[limit:]
         self.count -= sum(map(len, taken))
         steps, self.steps = self.steps, 0
-        samples: Any = whole_of([piece for piece in taken if len(piece)])
-        return samples, steps
+        return listed(whole_of([piece for piece in taken if len(piece)])), steps
 
     def keep(self, number: int) -> None:
         """Throw away the pieces after the first `number`."""
@@ -431,7 +433,7 @@ class TrajectoryCutter(Listener):
             self._make()
         lists = TransitionLists(self._env_num, self._share_next_obs)
         for env_id in np.flatnonzero(self._block.lengths).tolist():
-            for transition in self._block.peek(env_id):
+            for transition in self._block.peek(env_id).rows():
                 lists.append(env_id, transition, end_code(transition), None)  # the env may show another observation
         self._block.clear()
         self._lists = lists
@@ -474,9 +476,9 @@ class TrajectoryCutter(Listener):
         try:
             if self._may_wait():
                 samples = self._policy.get_train_sample(self._block.closed_table())
-                made, samples.lengths = samples.lengths, None
+                made = samples.lengths
                 self._block.drop_closed()
-                self.pieces.append(samples)
+                self.pieces.append(samples.with_lengths(None))
                 self.count += len(samples)
             else:
                 env_ids = np.concatenate([ids for ids, _ in self._closed]).tolist()
@@ -502,8 +504,9 @@ class TrajectoryCutter(Listener):
                 "collecting would never end"
             )
 
-    def _make_of(self, env_id: int, transitions: list[Any]) -> int:
+    def _make_of(self, env_id: int, piece: Items) -> int:
         """Make the samples of one piece; return how many."""
+        transitions = listed(piece)  # functions of users may look at them, and change them
         if self._make_samples is None:
             samples = self._policy.get_train_sample(transitions)
         else:

@@ -14,7 +14,7 @@ from ding.utils.data.samples import (
     IntArray,
     Kind,
     Node,
-    Samples,
+    Table,
     columns_of,
     is_same_structure,
     map_node,
@@ -40,7 +40,7 @@ class TrajectoryBlock:
 
     Args:
         env_num: number of envs; their ids are below it.
-        chained: see `Samples`.
+        chained: see `Table`.
 
     Attributes:
         lengths: an array [env_num], the number of transitions of the pieces under way.
@@ -134,7 +134,7 @@ class TrajectoryBlock:
         else:
             self._clear()
 
-    def closed_table(self) -> Samples:
+    def closed_table(self) -> Table:
         """The transitions of the closed pieces, with `lengths`."""
         ranks = self._ranks()[self._numbers[_PIECE, : self._count]]
         rows = (ranks >= 0).nonzero()[0]
@@ -150,17 +150,17 @@ class TrajectoryBlock:
             self._room, self._obs_room = int(_SPARE * self._count), int(_SPARE * self._obs.size)
             self._renew()
 
-    def take_closed(self) -> list[Samples]:
+    def take_closed(self) -> list[Table]:
         """The transitions of each of the closed pieces; they are here no more."""
         pieces = [self._piece_of(piece) for piece in self._closed]
         self.drop_closed()
         return pieces
 
-    def peek(self, env_id: int) -> Samples:
+    def peek(self, env_id: int) -> Table:
         """The transitions of the piece under way of this env, which stay."""
         return self._piece_of(self._piece[env_id])
 
-    def _piece_of(self, piece: int) -> Samples:
+    def _piece_of(self, piece: int) -> Table:
         return self._table((self._numbers[_PIECE, : self._count] == piece).nonzero()[0]).compact()
 
     def state_dict(self) -> dict[str, Any]:
@@ -211,10 +211,10 @@ class TrajectoryBlock:
         ranks[self._closed] = np.arange(len(self._closed))
         return ranks
 
-    def _table(self, rows: IntArray, lengths: IntArray | None = None) -> Samples:
+    def _table(self, rows: IntArray, lengths: IntArray | None = None) -> Table:
         """The transitions in these rows; its columns may be views."""
         if not len(rows):
-            return Samples({}, lengths=lengths)
+            return Table({}, lengths=lengths)
         numbers = self._numbers[:, rows]
         columns: dict[str, Node] = {"obs": self._obs.take(numbers[_OBS]), "next_obs": self._obs.take(numbers[_NEXT])}
         for key, store in self._columns.items():
@@ -226,7 +226,7 @@ class TrajectoryBlock:
             columns["truncated"] = Column(Kind.BOOL, codes & TRUNCATED != 0)
         elif codes.any():
             columns.update(_end_flags(codes, columns["done"]))
-        return Samples(columns, chained=self._chained, size=len(rows), lengths=lengths)
+        return Table(columns, chained=self._chained, size=len(rows), lengths=lengths)
 
     def _renew(self) -> None:
         """Begin new columns with the rows of pieces that are closed or under way."""

@@ -12,7 +12,7 @@ from typing import Any
 from easydict import EasyDict
 
 from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
-from ding.utils.data.samples import Kind, Samples, columns_of
+from ding.utils.data.samples import Kind, columns_of, replaced, table_of
 from ding.worker.replay_buffer.base_buffer import check_prefetching, create_buffer
 from ding.worker.transport.ledger import DATA_ID, ChunkLedger, chunks_of
 from ding.worker.transport.stores import SampleStore
@@ -307,13 +307,13 @@ def _sample(buffer: Any, batch_size: int, cur_learner_iter: int) -> SampleList |
 
 def _add_collect_iter(samples: SampleList) -> None:
     """Add the age of the samples for the buffer; foreign workers send it as `policy_iter` only."""
-    columns = samples.columns if isinstance(samples, Samples) else None
-    if isinstance(samples, Samples) and columns is not None:
-        policy_iter = columns.get("policy_iter")
-        if "collect_iter" in columns or policy_iter is None:
+    table = table_of(samples)
+    if table is not None:
+        policy_iter = table.columns.get("policy_iter")
+        if "collect_iter" in table.columns or policy_iter is None:
             return
         if not any(column.kind is Kind.OBJECT for column in columns_of(policy_iter)):  # otherwise some may be None
-            samples.set_column("collect_iter", policy_iter)
+            replaced(samples, table.with_columns(collect_iter=policy_iter))
             return
     for sample in samples:
         if "collect_iter" not in sample and sample.get("policy_iter") is not None:

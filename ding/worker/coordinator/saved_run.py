@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ding.utils.compression_helper import compress, expand
 from ding.utils.data.plain_columns import from_plain, to_plain
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Table
 from ding.utils.data.samples import pack as pack_column
 from ding.utils.file_helper import atomic_write
 from ding.utils.msgpack_helper import pack, unpack
@@ -82,7 +82,7 @@ def read_state(path: str, run: RunIdentity) -> dict[str, Any]:
 
 def _with_columns(value: Any) -> Any:
     if type(value) is list and len(value) >= _LONG:
-        return {_COLUMN: to_plain(Samples({_COLUMN: pack_column(value)}))}
+        return {_COLUMN: to_plain(Table({_COLUMN: pack_column(value)}))}
     if isinstance(value, Mapping):
         if _COLUMN in value:
             raise ValueError(f"a dict with the key {_COLUMN!r} cannot be kept")

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ding.utils.autolog import LoggedModel, LoggedValue, TickTime
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import table_of
 
 
 class LogEntries(NamedTuple):
@@ -26,13 +26,13 @@ def take_priority_info(results: list[dict[str, Any]], data: Any) -> dict[str, An
     priority = results[-1].pop("priority", None) if results else None
     if priority is None:
         return {}
-    columns = data.columns if isinstance(data, Samples) else None
+    table = table_of(data)
     info = {"priority": priority}
     for key in ("replay_buffer_idx", "replay_unique_id"):
-        if columns is None:
+        if table is None:
             info[key] = [item.get(key) for item in data]
         else:
-            info[key] = columns[key].values() if key in columns else [None] * len(data)
+            info[key] = table.columns[key].values() if key in table.columns else [None] * len(data)
     return info
 
 

@@ -14,7 +14,7 @@ from ding.data.priority_index import PRIORITY_EPS, PriorityIndex, as_priorities
 from ding.data.ring import BoolArray
 from ding.utils.autolog import TickTime
 from ding.utils.config_helper import Setting, Settings, integer, number
-from ding.utils.data.samples import Column, Kind, Node, Samples, node_items, part_of
+from ding.utils.data.samples import Column, Items, Kind, Node, Samples, Table, listed, node_items, part_of, rows_of
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import FloatArray, IntArray, SumSegmentTree
 from ding.worker.replay_buffer.base_buffer import STORAGE_SETTINGS, ColumnBuffer, as_snapshot
@@ -190,7 +190,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         Raises:
             PriorityError: If a priority is negative or not finite; nothing is stored.
         """
-        items, columns = self._prepare(data)
+        items = self._prepare(data)
         count, accepted = len(items), 0
         if not count:
             return 0
@@ -198,7 +198,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
             verdict = self._thruput_controller.can_push(count)
             if verdict.allowed:
                 self._cur_collector_envstep = cur_collector_envstep
-                accepted = self._insert(items, columns)
+                accepted = self._insert(items)
                 self._thruput_controller.add(pushed=accepted)
         if not verdict.allowed:
             self._logger.info("refused to push %d items: %s", count, verdict.reason)
@@ -206,26 +206,25 @@ class AdvancedReplayBuffer(ColumnBuffer):
             self._logger.info("an item was not stored, because it fails a check of check_list: %.200r", data)
         return accepted
 
-    def _insert(self, items: list[Any], columns: dict[str, Node] | None = None) -> int:
-        if columns is None or self.check_list != [_is_dict]:
-            columns = None
+    def _insert(self, items: Items) -> int:
+        if not isinstance(items, Table) or self.check_list != [_is_dict]:
+            items = rows_of(items)
             for check in self.check_list:
                 items = [item for item in items if check(item)]
         count, size = len(items), self._store.size
-        priorities = self._priorities_of(items, columns, count)  # raises before anything is stored
+        priorities = self._priorities_of(items)  # raises before anything is stored
         if count <= size:
-            return self._insert_part(items, columns, priorities) if count else 0
+            return self._insert_part(items, priorities) if count else 0
         parts = ((part_of(items, start, start + size), start) for start in range(0, count, size))
-        return sum(self._insert_part(part, None, priorities[start : start + size]) for part, start in parts)
+        return sum(self._insert_part(part, priorities[start : start + size]) for part, start in parts)
 
-    def _insert_part(self, items: list[Any], columns: dict[str, Node] | None, priorities: FloatArray) -> int:
+    def _insert_part(self, items: Items, priorities: FloatArray) -> int:
         """Store at most `replay_buffer_size` items with their `priorities` [n]. Returns n."""
-        if columns is None or not _METADATA_KEYS.isdisjoint(columns):
+        if not isinstance(items, Table) or not _METADATA_KEYS.isdisjoint(items.columns):
             items = _without_metadata(items)
-            columns = items.columns if isinstance(items, Samples) else None
         store, count = self._store, len(priorities)
-        iters = self._collect_iters_of(items, columns)  # raises before anything is stored
-        slots, _, dropped = self._write(items, columns, count)
+        iters = self._collect_iters_of(items)  # raises before anything is stored
+        slots, _, dropped = self._write(items, count)
         replaced = int(np.count_nonzero(self._index.weights[slots]))
         records = store.records
         records["unique_id"][slots] = np.arange(self._next_unique_id, self._next_unique_id + count)
@@ -239,31 +238,34 @@ class AdvancedReplayBuffer(ColumnBuffer):
         self._count_thruput(pushed=count, removed=replaced)
         return count
 
-    def _priorities_of(self, items: Sequence[Any], columns: dict[str, Node] | None, count: int) -> FloatArray:
+    def _priorities_of(self, items: Items) -> FloatArray:
         """Returns the `priority` [count] of each item; the largest one so far for an item without it.
 
         Raises:
             PriorityError: If a priority is negative or not finite.
         """
         default = self._index.max_priority
-        column = None if columns is None else columns.get("priority")
-        if isinstance(column, Column) and column.kind is not Kind.OBJECT:
-            return as_priorities(column.values())
-        if columns is not None and column is None:
-            return np.full(count, default)
-        given = [item.get("priority") for item in items] if columns is None else node_items(column)
+        if isinstance(items, Table):
+            column = items.columns.get("priority")
+            if column is None:
+                return np.full(len(items), default)
+            if isinstance(column, Column) and column.kind is not Kind.OBJECT:
+                return as_priorities(column.values())
+            given = node_items(column)
+        else:
+            given = [item.get("priority") for item in items]
         return as_priorities([default if priority is None else priority for priority in given])
 
-    def _collect_iters_of(self, items: Sequence[Any], columns: dict[str, Node] | None) -> IntArray:
+    def _collect_iters_of(self, items: Items) -> IntArray:
         """Returns the `collect_iter` of each item: the smallest of several, `_NO_ITER` without one."""
-        column = None if columns is None else columns.get("collect_iter")
+        column = items.columns.get("collect_iter") if isinstance(items, Table) else None
         iters: IntArray
         if isinstance(column, Column) and column.kind is Kind.INT and not column.steps:
             iters = column.data if column.rows is None else column.data[column.rows]
-        elif columns is not None and column is None:
+        elif isinstance(items, Table) and column is None:
             return np.array([_NO_ITER])
         else:
-            values = [item.get("collect_iter") for item in items] if columns is None else node_items(column)
+            values = [item.get("collect_iter") for item in rows_of(items)] if column is None else node_items(column)
             iters = np.array([_NO_ITER if value is None else np.min(np.asarray(value)) for value in values], np.int64)
         if not math.isinf(self._max_staleness):
             known = iters[iters != _NO_ITER]
@@ -374,8 +376,8 @@ class AdvancedReplayBuffer(ColumnBuffer):
         }
         if columns is not None:
             columns.update(added)
-            return Samples(columns, size=len(slots))
-        items = list(self._store.read(slots))
+            return Samples(Table(columns, size=len(slots)))
+        items = listed(self._store.read(slots))
         for key, column in added.items():
             for item, value in zip(items, column.items(), strict=True):
                 item[key] = value
@@ -528,7 +530,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         items: list[Any] = []
         if "unique_ids" not in state:  # a list of items that hold their metadata
             items = state["data"]["items"]
-            state = {**state, "data": {**state["data"], "items": list(_without_metadata(items))}}
+            state = {**state, "data": {**state["data"], "items": rows_of(_without_metadata(items))}}
         super()._restore(state)
         self._restore_metadata(slots, state, items)
         self._beta, self._anneal_step = state.get("beta", self._beta), state.get("anneal_step", self._anneal_step)
@@ -549,15 +551,13 @@ class AdvancedReplayBuffer(ColumnBuffer):
         else:
             ids = [parse_id(self._instance_name, item["replay_unique_id"]) for item in items]
             records["unique_id"][slots], records["use"][slots] = ids, [item.get("use", 0) for item in items]
-            priorities = self._priorities_of(items, None, len(items))
+            priorities = self._priorities_of(items)
             records["priority"][slots] = self._index.set(slots, priorities)
             retired = slots[priorities == 0.0]
             self._index.remove(retired)
             records["priority"][retired] = 0.0
         if slots.size:
-            held = self._store.read(slots)
-            columns = held.columns if isinstance(held, Samples) else None
-            records["collect_iter"][slots] = self._collect_iters_of(held, columns)
+            records["collect_iter"][slots] = self._collect_iters_of(self._store.read(slots))
         self._next_unique_id = int(state["next_unique_id"])
         self._index.max_priority = float(state["max_priority"])
 
@@ -581,13 +581,10 @@ def to_positive_index(idx: int | None, size: int) -> int | None:
     return idx if idx is None or idx >= 0 else size + idx
 
 
-def _without_metadata(items: list[Any]) -> list[Any]:
+def _without_metadata(items: Items) -> Items:
     """Returns `items` without the keys that `sample` adds; copies if an item has one."""
-    columns = items.columns if isinstance(items, Samples) else None
-    if columns is not None:
-        if columns.keys().isdisjoint(_METADATA_KEYS) or columns.keys() <= _METADATA_KEYS:
-            return items
-        return Samples({key: node for key, node in columns.items() if key not in _METADATA_KEYS})
+    if isinstance(items, Table):
+        return items if items.columns.keys() <= _METADATA_KEYS else items.without(*_METADATA_KEYS)
     if all(item.keys().isdisjoint(_METADATA_KEYS) for item in items):
         return items
     items = [copy.copy(item) for item in items]

@@ -35,7 +35,7 @@ from ding.utils.config_helper import (
     integer,
     one_of,
 )
-from ding.utils.data.samples import Node, Samples
+from ding.utils.data.samples import Items, Table, listed, rows_of
 from ding.utils.dict_helper import deep_merge_dicts
 from ding.utils.import_helper import import_module
 from ding.utils.pytorch_ddp_dist_helper import get_rank
@@ -265,7 +265,7 @@ class ColumnBuffer(StatefulBuffer):
         """Remove the items for which `is_unwanted` returns true. Returns their number."""
         with self._lock:
             slots = self._store.occupied()
-            items = self._store.read(slots)
+            items = rows_of(self._store.read(slots))
             unwanted = slots[np.fromiter(map(is_unwanted, items), dtype=np.bool_, count=len(items))]
             if unwanted.size:
                 self._remove(unwanted)
@@ -279,7 +279,7 @@ class ColumnBuffer(StatefulBuffer):
         """Write the items that can be sampled to `file_name`, oldest first, as code-free msgpack."""
         with self._lock:
             items, notes = self._items_to_save(), self._extra_to_save()
-        write_data_file(file_name, "items", list(items), notes)
+        write_data_file(file_name, "items", list(rows_of(items)), notes)
 
     def load_data(self, file_name: str) -> None:
         """Push the items of a file that `save_data` wrote.
@@ -299,29 +299,28 @@ class ColumnBuffer(StatefulBuffer):
     def _insert_saved(self, items: list[Any], notes: dict[str, Any]) -> None:
         self._insert(items)
 
-    def _items_to_save(self) -> Sequence[Any]:
+    def _items_to_save(self) -> Items:
         return self._store.read(self._store.occupied())
 
-    def _insert(self, items: list[Any], columns: dict[str, Node] | None = None) -> int:
-        """Store `items`, or their `columns`, under the lock. Returns the number of accepted items."""
+    def _insert(self, items: Items) -> int:
+        """Store `items` under the lock. Returns the number of accepted items."""
         raise NotImplementedError
 
-    def _prepare(self, data: list[Any] | Any) -> tuple[list[Any], dict[str, Node] | None]:
-        """Returns the pushed items, and their columns if they have any. Other items are copied if `deepcopy` is on.
+    def _prepare(self, data: Items | Any) -> Items:
+        """Returns the pushed items as a table if they are alike. Other items are copied if `deepcopy` is on.
 
         Raises:
             ValueError: If an item is None, which marks an empty slot.
         """
-        items = data if isinstance(data, list) else [data]
-        samples = items if isinstance(items, Samples) else Samples.of(items)
-        columns = None if samples is None else samples.columns
-        if samples is not None and columns is not None:
-            return samples, columns
-        if any(item is None for item in items):
+        items: Items = data if isinstance(data, list | Table) else [data]
+        table = Table.of(items)
+        if table is not None:
+            return table
+        if any(item is None for item in rows_of(items)):
             raise ValueError("an item is None, which is not allowed: it marks an empty slot; remove it from the data")
-        return (copy.deepcopy(items) if self._deepcopy else items), None
+        return copy.deepcopy(items) if self._deepcopy else items
 
-    def _write(self, items: list[Any], columns: dict[str, Node] | None, count: int) -> tuple[Slots, int, Sequence[Any]]:
+    def _write(self, items: Items, count: int) -> tuple[Slots, int, Items]:
         """Write `count` items, at most `replay_buffer_size`, to the next slots.
 
         Returns:
@@ -330,11 +329,11 @@ class ColumnBuffer(StatefulBuffer):
         store = self._store
         slots = store.next_slots(count)
         gone = int(np.count_nonzero(store.held[slots]))
-        dropped: Sequence[Any] = []
+        dropped: Items = []
         if gone and self._needs_dropped():
             numbers = np.arange(store.size)[slots]
             dropped = store.read(numbers[store.held[slots]])
-        store.write(slots, items, columns)
+        store.write(slots, items)
         store.advance(count)
         if not self._memory_check.is_done:
             is_mapped = self._storage_folder() is not None
@@ -344,10 +343,11 @@ class ColumnBuffer(StatefulBuffer):
     def _needs_dropped(self) -> bool:
         return self.on_dropped is not None or self._enable_track_used_data
 
-    def _report_dropped(self, items: Sequence[Any]) -> None:
+    def _report_dropped(self, dropped: Items) -> None:
         """Pass items that left the buffer to `on_dropped` and queue their files for deletion."""
+        items = listed(dropped)
         if self.on_dropped is not None:
-            self.on_dropped(items if isinstance(items, list) else list(items))
+            self.on_dropped(items)
         if self._enable_track_used_data:
             for item in items:
                 self._used_data_remover.add_used_data(item)
@@ -361,7 +361,7 @@ class ColumnBuffer(StatefulBuffer):
 
     def _item_view(self, slot: int) -> Any:
         """Returns the item in an occupied `slot` as `_data` presents it."""
-        return self._store.read(np.array([slot]))[0]
+        return rows_of(self._store.read(np.array([slot])))[0]
 
     def _empty_slot(self, slot: int) -> None:
         """Remove the item in `slot`. Counters do not change."""

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from numbers import Real
 from operator import index
 from typing import Any
 
 import numpy as np
 
-from ding.data.column_store import own_samples
+from ding.data.column_store import own_table
 from ding.data.priority_index import Slots
 from ding.data.ring import BoolArray, EpisodeEnds, done_flags
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, integer, number
-from ding.utils.data.samples import Node, Samples, part_of
+from ding.utils.data.samples import Items, Samples, Table, part_of, rows_of
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray
 from ding.worker.replay_buffer.base_buffer import STORAGE_SETTINGS, ColumnBuffer
@@ -56,24 +56,24 @@ class NaiveReplayBuffer(ColumnBuffer):
         Returns:
             The number of items that were stored.
         """
-        items, columns = self._prepare(data)
+        items = self._prepare(data)
         with self._lock:
-            return self._insert(items, columns)
+            return self._insert(items)
 
-    def _insert(self, items: list[Any], columns: dict[str, Node] | None = None) -> int:
+    def _insert(self, items: Items) -> int:
         count, size = len(items), self._store.size
         if count > size:
             return sum(self._insert(part_of(items, start, start + size)) for start in range(0, count, size))
         if count:
             self._before_insert(items)
-            _, gone, dropped = self._write(items, columns, count)
+            _, gone, dropped = self._write(items, count)
             self._store.valid_count += count - gone
             if dropped:
                 self._report_dropped(dropped)
             self._count_thruput(pushed=count, removed=gone)
         return count
 
-    def _before_insert(self, items: list[Any]) -> None:
+    def _before_insert(self, items: Items) -> None:
         """Hook of subclasses, called with the items that are inserted next."""
 
     def sample(
@@ -97,7 +97,7 @@ class NaiveReplayBuffer(ColumnBuffer):
             return []
         with self._lock:
             have = self._drawable_count()
-            items: Sequence[Any] | None = None
+            items: Items | None = None
             if have >= size or (replace and have > 0):
                 items = self._store.read(self._draw(size, sample_range, replace))
                 self._count_thruput(sampled=size)
@@ -110,10 +110,10 @@ class NaiveReplayBuffer(ColumnBuffer):
         """Returns the number of items that `sample` draws from without a `sample_range`."""
         return self._store.valid_count
 
-    def _output(self, items: Sequence[Any]) -> list[Any]:
+    def _output(self, items: Items) -> list[Any]:
         """Return sampled items in the form the caller gets them. Called without the lock."""
-        if isinstance(items, Samples):
-            return items
+        if isinstance(items, Table):
+            return Samples(items)
         return copy.deepcopy(list(items)) if self._deepcopy else list(items)
 
     def _draw(self, size: int, sample_range: slice | None, replace: bool) -> IntArray:
@@ -349,7 +349,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         self._check_size(batch * sequence, can_exceed=replace)
         return batch, sequence
 
-    def _draw_windows(self, batch: int, sequence: int, replace: bool) -> tuple[list[Sequence[Any]] | None, str]:
+    def _draw_windows(self, batch: int, sequence: int, replace: bool) -> tuple[list[Items] | None, str]:
         """Returns the windows and "", or None and the reason."""
         have, needed = self._store.valid_count, batch * sequence
         if have < needed and not replace:
@@ -360,7 +360,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         self._count_thruput(sampled=batch)
         return [self._store.read(row) for row in slots], ""
 
-    def _before_insert(self, items: list[Any]) -> None:
+    def _before_insert(self, items: Items) -> None:
         self._ends.mark_next(done_flags(items))
 
     def _before_compaction(self, slots: IntArray, is_kept: BoolArray) -> None:
@@ -421,21 +421,21 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         """The lengths of the stored episodes, by slot; empty slots are skipped."""
         with self._lock:
             slots = np.flatnonzero(self._store.held)
-            return [len(episode) for episode in self._store.read(slots)]
+            return [len(episode) for episode in rows_of(self._store.read(slots))]
 
-    def _before_insert(self, items: list[Any]) -> None:
-        if not self._has_warned and isinstance(items[0], Mapping):
+    def _before_insert(self, items: Items) -> None:
+        if not self._has_warned and (isinstance(items, Table) or isinstance(items[0], Mapping)):
             self._has_warned = True
             self._logger.warning(
                 "an item of an episode buffer should be an episode, a list of transitions, but a dict was pushed; "
                 "push one episode as push([episode], envstep), and collect with an episode collector"
             )
 
-    def _write(self, items: list[Any], columns: dict[str, Node] | None, count: int) -> tuple[Slots, int, Sequence[Any]]:
-        return super()._write([_packed(item) for item in items], None, count)
+    def _write(self, items: Items, count: int) -> tuple[Slots, int, Items]:
+        return super()._write([_packed(item) for item in rows_of(items)], count)
 
 
 def _packed(episode: Any) -> Any:
-    """Return an episode as columns that own their memory, if it is a list of dicts with matching fields."""
-    samples = Samples.of(episode) if isinstance(episode, list) else None
-    return episode if samples is None else own_samples(samples)
+    """Return an episode as a table that owns its memory, if it is a list of dicts with matching fields."""
+    table = Table.of(episode) if isinstance(episode, list) else None
+    return episode if table is None else own_table(table)

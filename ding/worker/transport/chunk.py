@@ -13,11 +13,11 @@ from typing import Any
 
 from ding.utils.compression_helper import get_data_compressor, get_data_decompressor
 from ding.utils.data.plain_columns import from_plain, to_plain
-from ding.utils.data.samples import part_of, whole_of
+from ding.utils.data.samples import Items, part_of, whole_of
 from ding.utils.msgpack_helper import pack, unpack
 
 
-def encode_chunk(samples: Sequence[Any], compressor: str = "lz4") -> bytes:
+def encode_chunk(samples: Items, compressor: str = "lz4") -> bytes:
     """Return the samples as bytes. Samples in columns are encoded without a loop over samples.
 
     Args:
@@ -38,7 +38,7 @@ def encode_chunk(samples: Sequence[Any], compressor: str = "lz4") -> bytes:
 
 
 def decode_chunk(data: bytes, compressor: str = "lz4") -> list[Any]:
-    """Return the encoded samples, in columns (`Samples`) if they have the same form.
+    """Return the encoded samples, in columns (see `Samples`) if they have the same form.
 
     Nothing in `data` is executed or imported, and decoding takes no more memory than the samples.
 
@@ -69,13 +69,13 @@ def samples_of(chunk: Any) -> list[Any]:
     return samples
 
 
-def to_text(rows: Sequence[Any]) -> str:
+def to_text(rows: Items) -> str:
     """Return samples, or their metadata, as text for a message; empty text for no samples."""
     return base64.b64encode(encode_chunk(rows, "none")).decode("ascii") if len(rows) else ""
 
 
 def from_text(text: Any) -> list[Any]:
-    """Return the samples that `to_text` encoded, in columns (`Samples`) if they have the same form.
+    """Return the samples that `to_text` encoded, in columns (see `Samples`) if they have the same form.
 
     Raises:
         ValueError: `text` is damaged or not text.

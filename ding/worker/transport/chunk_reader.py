@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ding.data.column_store import ColumnStore
-from ding.utils.data.samples import Column, Kind, Node, Samples, columns_of
+from ding.utils.data.samples import Column, Kind, Node, Samples, Table, columns_of, table_of
 from ding.utils.segment_tree import IntArray
 from ding.worker.transport.chunk import decode_chunk
 from ding.worker.transport.ledger import DATA_ID, chunks_of
@@ -126,7 +126,7 @@ class ChunkReader:
                 self._size_bytes += len(data)
         return samples
 
-    def batch(self, meta: Samples) -> Samples | None:
+    def batch(self, meta: Table) -> Table | None:
         """Return copies of the samples that these metadata name, with the metadata added, without a loop over samples.
 
         Returns:
@@ -134,7 +134,7 @@ class ChunkReader:
             `pick_sample` then returns each sample, or raises with the reason.
         """
         columns = meta.columns
-        if columns is None or "unroll_split_begin" in columns:
+        if "unroll_split_begin" in columns:
             return None
         index, names = _indices(columns, len(meta)), chunks_of(meta)
         if index is None or len(names) < len(meta):
@@ -147,7 +147,7 @@ class ChunkReader:
             spans = np.array([(chunk.start, chunk.count) for chunk in found], np.int64)
             if not ((index >= 0) & (index < spans[:, 1])).all():
                 return None
-            return Samples({**self._columns.gather(spans[:, 0] + index), **columns}, size=len(meta))
+            return Table({**self._columns.gather(spans[:, 0] + index), **columns}, size=len(meta))
 
     def trim(self) -> None:
         """Drop the chunks over the budget, and those that were not read for long."""
@@ -175,22 +175,22 @@ class ChunkReader:
         if kept.samples is not None:
             return kept.samples
         assert self._columns is not None
-        return Samples(self._columns.gather(np.arange(kept.start, kept.start + kept.count)), size=kept.count)
+        return Samples(Table(self._columns.gather(np.arange(kept.start, kept.start + kept.count)), size=kept.count))
 
     def _write(self, samples: list[Any]) -> int | None:
         """Write a chunk to the column store; return its first slot, or None if it does not fit there."""
-        columns = samples.columns if isinstance(samples, Samples) else None
-        if columns is None:
+        table = table_of(samples)
+        if table is None:
             return None
         if not any(chunk.samples is None for chunk in self._chunks.values()):
             self._columns = None  # empty: a new one takes any columns
-        if self._columns is not None and not self._columns.accepts(columns):
+        if self._columns is not None and not self._columns.accepts(table.columns):
             return None
         if self._columns is None or self._end + len(samples) > self._columns.size:
-            self._grow(len(samples), sum(column.itemsize for column in columns_of(columns)))
+            self._grow(len(samples), sum(column.itemsize for column in columns_of(table.columns)))
         assert self._columns is not None
         start, self._end = self._end, self._end + len(samples)
-        self._columns.put(Samples(columns, size=len(samples)))
+        self._columns.put(table)
         return start
 
     def _grow(self, count: int, sample_bytes: int) -> None:
@@ -202,7 +202,7 @@ class ChunkReader:
         if old is None or not kept:
             return
         kept.sort(key=lambda chunk: chunk.start)
-        self._columns.put(Samples(old.gather_shared(old.occupied()), size=self._end))
+        self._columns.put(Table(old.gather_shared(old.occupied()), size=self._end))
         start = 0
         for chunk in kept:
             chunk.start, start = start, start + chunk.count

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ding.utils.data.samples import Samples, node_items
+from ding.utils.data.samples import Items, node_items, rows_of, table_of
 
 DATA_ID = "data_id"
 
@@ -77,12 +77,13 @@ class ChunkLedger:
             self._delete(name)
 
 
-def chunks_of(rows: Sequence[Any]) -> list[str]:
+def chunks_of(rows: Items) -> list[str]:
     """Return the chunk of each sample that has one."""
-    columns = rows.columns if isinstance(rows, Samples) else None
-    if columns is not None:
-        return node_items(columns[DATA_ID]) if DATA_ID in columns else []
+    table = table_of(rows)
+    if table is not None:
+        return node_items(table.columns[DATA_ID]) if DATA_ID in table.columns else []
+    items = rows_of(rows)
     try:
-        return [row[DATA_ID] for row in rows]
+        return [row[DATA_ID] for row in items]
     except (KeyError, TypeError):
-        return [row[DATA_ID] for row in rows if isinstance(row, Mapping) and DATA_ID in row]
+        return [row[DATA_ID] for row in items if isinstance(row, Mapping) and DATA_ID in row]

@@ -13,8 +13,8 @@ from ding.utils.data import (
     timestep_collate,
     ttorch_collate,
 )
-from ding.utils.data.collate_fn import collate_samples
-from ding.utils.data.samples import Samples
+from ding.utils.data.collate_fn import collate_columns
+from ding.utils.data.samples import Samples, Table
 
 Pair = namedtuple("Pair", ["a", "b"])
 
@@ -304,30 +304,29 @@ def is_same(one, other) -> bool:
 @pytest.mark.parametrize("rows", [None, [3, 0, 0, 2]])
 def test_samples_are_batched_as_their_dicts_are_without_making_them(cat_1dim, rows):
     items = [transition(i) for i in range(4)]
-    samples = Samples.of(items)
+    samples = Samples(Table.of(items))
     if rows is not None:
-        items, samples = [items[row] for row in rows], samples.take(np.array(rows))
+        items, samples = [items[row] for row in rows], Samples(samples.table.take(np.array(rows)))
     assert is_same(default_collate(samples, cat_1dim), default_collate(items, cat_1dim))
-    assert samples.columns is not None
+    assert samples.table is not None
 
 
 def test_samples_that_were_changed_are_batched_as_they_are_now():
-    samples = Samples.of([transition(i) for i in range(3)])
+    samples = Samples(Table.of([transition(i) for i in range(3)]))
     samples[1]["count"] = 70
     assert default_collate(samples)["count"].tolist() == [0, 70, 2]
-    assert collate_samples(samples, ["count", "none"]).keys() == {"count"}
 
 
 def test_only_the_keys_that_are_asked_for_are_batched():
-    samples = Samples.of([{"obs": torch.ones(2), "info": object()}] * 2)
-    assert is_same(collate_samples(samples, ["obs", "IS"]), {"obs": torch.ones(2, 2)})
+    columns = Table.of([{"obs": torch.ones(2), "info": object()}] * 2).columns
+    assert is_same(collate_columns(columns, ["obs", "IS"]), {"obs": torch.ones(2, 2)})
     with pytest.raises(TypeError, match="in 'info'"):
-        collate_samples(samples)
+        collate_columns(columns)
 
 
 def test_a_batch_of_samples_owns_its_memory():
-    samples = Samples.of([transition(i) for i in range(4)])
-    for part in (samples, samples.take(np.array([1, 2])), samples[1:]):
+    samples = Samples(Table.of([transition(i) for i in range(4)]))
+    for part in (samples, samples.table, samples.table.take(np.array([1, 2])), samples[1:]):
         before = default_collate(part)
         for value in default_collate(part).values():
             if isinstance(value, torch.Tensor):
@@ -350,6 +349,6 @@ def test_timesteps_of_samples_are_batched_as_those_of_their_dicts():
         }
         for i in range(4)
     ]
-    samples = Samples.of(items)
+    samples = Samples(Table.of(items))
     assert is_same(timestep_collate(samples), timestep_collate(items))
-    assert samples.columns is not None
+    assert samples.table is not None

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ding.utils.data import AsyncDataLoader, IDataLoader, dataloader
-from ding.utils.data.samples import Column, Kind, Samples
+from ding.utils.data.samples import Column, Kind, Samples, Table
 
 
 class Source:
@@ -76,10 +76,10 @@ def test_loading_starts_at_construction_and_stops_at_the_bound():
 
 def test_samples_in_columns_are_not_looked_at():
     columns = {"x": Column(Kind.INT, np.arange(4))}
-    loader = AsyncDataLoader(lambda size: Samples(columns, size=size), 4, "cpu", collate_fn=lambda batch: batch)
+    loader = AsyncDataLoader(lambda size: Samples(Table(columns, size=size)), 4, "cpu", collate_fn=lambda batch: batch)
     batch = next(loader)
     loader.close()
-    assert batch.has_columns and batch == [{"x": i} for i in range(4)]
+    assert batch.table is not None and batch == [{"x": i} for i in range(4)]
 
 
 def test_a_batch_goes_through_collate_fn():

@@ -234,7 +234,7 @@ def test_a_loader_gets_batches_of_columns(tmp_path):
     npz_save(TRANSITIONS, str(tmp_path / "expert"))
     data = NpzDataset(tmp_path / "expert_demos.npz")
     (batch,) = DataLoader(data, 3, sampler=[2, 0, 3], collate_fn=lambda batch: batch)
-    assert isinstance(batch, Samples) and batch.has_columns
+    assert isinstance(batch, Samples) and batch.table is not None
     collated = default_preprocess_learn(batch, use_nstep=True)
     assert collated["obs"][:, 0].tolist() == [2, 0, 3] and collated["action"].tolist() == [0, 0, 1]
     assert collated["reward"].tolist() == [[1.0, 0.0, 1.5]] and collated["done"].tolist() == [0, 0, 1]

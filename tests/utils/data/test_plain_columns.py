@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding.utils.data.plain_columns import from_plain, samples_of_state, to_plain
-from ding.utils.data.samples import Column, Kind, Samples, columns_of
+from ding.utils.data.samples import Column, Kind, Samples, Table, columns_of
 from ding.utils.msgpack_helper import pack, unpack
 
 SIZE = 20
@@ -76,7 +76,7 @@ def test_integers_are_as_narrow_as_they_can_be_and_come_back_wide():
     for most, dtype in ((100, np.int8), (-200, np.int16), (70_000, np.int32), (2**40, np.int64)):
         _, (block,) = numbers([0, most])
         assert block.dtype == dtype
-        back = from_plain(to_plain([{"n": 0}, {"n": most}])).columns["n"]
+        back = from_plain(to_plain([{"n": 0}, {"n": most}])).table.columns["n"]
         assert back.values().dtype == np.int64 and back.values().tolist() == [0, most]
 
 
@@ -93,7 +93,7 @@ def test_a_string_that_many_samples_have_is_said_once():
 
 
 def test_samples_of_nothing_but_equal_values_are_written_whole_where_they_are_many():
-    samples = Samples({"n": Column(Kind.INT, np.full(5000, 7)), "s": Column(Kind.OBJECT, ["x"] * 5000)})
+    samples = Samples(Table({"n": Column(Kind.INT, np.full(5000, 7)), "s": Column(Kind.OBJECT, ["x"] * 5000)}))
     plain = to_plain(samples)
     assert plain["columns"][1]["n"] != ["same", 7]
     assert from_plain(plain) == [{"n": 7, "s": "x"}] * 5000
@@ -115,14 +115,14 @@ def test_dicts_inside_each_other_without_end_come_back():
 def test_rows_that_two_columns_share_are_in_there_once_and_shared_again():
     rows = np.arange(9.0)
     obs, next_obs = (Column(Kind.TENSOR, rows, np.arange(8) + i) for i in (0, 1))
-    plain = unpack(pack(to_plain(Samples({"obs": obs, "next_obs": next_obs}))))
+    plain = unpack(pack(to_plain(Samples(Table({"obs": obs, "next_obs": next_obs})))))
     assert [block.tolist() for block in plain["blocks"]] == [rows.tolist()]
-    one, other = columns_of(from_plain(plain).columns)
+    one, other = columns_of(from_plain(plain).table.columns)
     assert one.data is other.data and other.values().tolist() == rows[1:].tolist()
 
 
 def test_samples_that_were_chosen_out_of_others_come_back():
-    samples = Samples.of([{"name": f"n{i}", "x": np.full(2, i), "k": i} for i in range(10)])
+    samples = Table.of([{"name": f"n{i}", "x": np.full(2, i), "k": i} for i in range(10)])
     chosen = samples.take(np.array([7, 7, 1]))
     again = from_plain(unpack(pack(to_plain(chosen))))
     assert [(s["name"], s["x"].tolist(), s["k"]) for s in again] == [("n7", [7, 7], 7)] * 2 + [("n1", [1, 1], 1)]
@@ -144,10 +144,10 @@ def test_what_is_no_state_of_samples_is_an_error(state):
 def test_values_of_several_rows_are_read_only_from_own_states():
     frames = np.arange(12, dtype=np.uint8).reshape(6, 2)
     rows = np.array([[0, 1, 2], [1, 2, 3], [3, 4, 5]])
-    samples = Samples({"obs": Column(Kind.ARRAY, frames, rows)})
+    samples = Samples(Table({"obs": Column(Kind.ARRAY, frames, rows)}))
     plain = to_plain(samples, verbatim=True)
     assert plain["blocks"][0] is frames
-    restored = from_plain(plain, verbatim=True).columns["obs"]
+    restored = from_plain(plain, verbatim=True).table.columns["obs"]
     assert restored.rows.tolist() == rows.tolist() and restored.values().tolist() == frames[rows].tolist()
     with pytest.raises(ValueError, match="row numbers are not an array of integers"):
         from_plain(plain)

@@ -1,4 +1,4 @@
-"""Samples are a list of dicts to every reader, and columns as long as nobody reads."""
+"""Tables are columns; samples are a list of dicts to every reader, made of a table when somebody reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,25 @@ import pytest
 import torch
 
 from ding.utils.data.collate_fn import default_collate
-from ding.utils.data.samples import Column, Kind, Samples, items_at, last_rows, lengths_of, part_of, with_end_flags
+from ding.utils.data.samples import (
+    Column,
+    Kind,
+    Samples,
+    Table,
+    column_of,
+    items_at,
+    last_rows,
+    lengths_of,
+    like,
+    listed,
+    part_of,
+    replaced,
+    rows_of,
+    table_of,
+    whole_of,
+    with_columns,
+    with_end_flags,
+)
 from ding.utils.msgpack_helper import pack, unpack
 
 Pair = namedtuple("Pair", ["a", "b"])
@@ -22,10 +40,14 @@ def plain(count: int = 4, first: int = 0) -> list[dict]:
     return [{"n": n, "done": n == 2, "name": f"n{n}", "value": n / 2} for n in range(first, first + count)]
 
 
+def table(count: int = 4) -> Table:
+    packed = Table.of(plain(count))
+    assert packed is not None
+    return packed
+
+
 def packed(count: int = 4) -> Samples:
-    samples = Samples.of(plain(count))
-    assert samples is not None and samples.columns is not None
-    return samples
+    return Samples(table(count))
 
 
 READS = {
@@ -63,7 +85,7 @@ READS = {
 @pytest.mark.parametrize("read", READS)
 def test_every_way_to_read_samples_gives_their_dicts(read):
     assert READS[read](packed()) == plain()
-    empty = Samples.of(plain(1))[:0]
+    empty = Samples(table().take(slice(0)))
     assert READS[read](empty) == []
 
 
@@ -77,46 +99,103 @@ def test_samples_answer_as_a_list():
         packed()[4]
 
 
-def test_the_length_a_part_and_a_selection_make_no_item():
+def test_the_length_and_a_part_make_no_item():
     samples = packed()
-    part, chosen = part_of(samples, 1, 3), samples.take(np.array([3, 0, 0]))
-    assert len(samples) == 4 and bool(samples) and len(part) == 2 and len(chosen) == 3
-    assert samples.columns is not None and part.columns is not None and chosen.columns is not None
-    assert part == plain()[1:3] and chosen == [plain()[3], plain()[0], plain()[0]]
-    assert samples[::-1] == plain()[::-1] and samples.columns is None
+    part = part_of(samples, 1, 3)
+    assert len(samples) == 4 and bool(samples) and len(part) == 2
+    assert samples.table is not None and part.table is not None and part == plain()[1:3]
+    assert part_of(table(), 1, 3).rows() == plain()[1:3]
+    assert samples[::-1] == plain()[::-1] and samples.table is None
 
 
 def test_an_item_that_was_changed_is_what_everybody_reads_from_then_on():
     samples = packed()
     samples[1]["n"] = 70
-    assert samples.columns is None and samples[1]["n"] == 70
+    assert samples.table is None and table_of(samples) is None and samples[1]["n"] == 70
     assert default_collate([{"n": item["n"]} for item in samples])["n"].tolist() == [0, 70, 2, 3]
+    assert Table.of(samples).columns["n"].values().tolist() == [0, 70, 2, 3]
     del samples[0]["done"]
     assert "done" not in samples[0] and len(samples) == 4
     samples[2] = {"n": 5}
     assert samples[2] == {"n": 5}
 
 
-def test_a_slice_has_the_items_of_the_whole_and_a_part_of_columns_items_of_its_own():
+def test_a_slice_has_the_items_of_the_whole_and_the_rows_of_a_part_are_its_own():
     samples = packed()
     for item in samples[:2]:
         item["n"] += 9
     assert [item["n"] for item in samples] == [9, 10, 2, 3]
     samples = packed()
-    part = part_of(samples, 0, 2)
-    part[0]["n"] = 9
-    assert samples.columns is not None and samples == plain() and part[0]["n"] == 9
+    rows = part_of(samples, 0, 2)
+    rows[0]["n"] = 9
+    assert samples.table is not None and samples == plain()
     assert part_of(samples, 1, None) == plain()[1:] and part_of(plain(), 0, 1) == plain()[:1]
 
 
+def test_a_table_is_no_list():
+    held = table()
+    with pytest.raises(TypeError):
+        held[0]
+    with pytest.raises(TypeError):
+        iter(held)
+    rows = held.rows()
+    rows[0]["n"] = 9
+    assert type(rows) is list and held.rows() == plain() and not held.take(slice(0)) and len(held) == 4
+
+
+def test_a_selection_has_the_rows_at_its_index():
+    assert table().take(np.array([3, 0, 0])).rows() == [plain()[3], plain()[0], plain()[0]]
+    assert table().take(slice(1, None, 2)).rows() == plain()[1::2]
+
+
+def test_items_are_in_columns_until_somebody_looks():
+    held, samples = table(), packed()
+    assert table_of(held) is held and table_of(samples) is samples.table and table_of(plain()) is table_of(1) is None
+    assert Table.of(held) is held and Table.of(samples) is samples.table
+    assert listed(samples) is samples and listed(held).table is held and listed((1, 2)) == [1, 2]
+    assert rows_of(held) == plain() and rows_of(samples) is samples and samples.table is not None
+
+
+def test_a_result_has_the_form_of_what_was_given():
+    held, other = table(), table(2)
+    assert like(held, other) is other and replaced(held, other) is other
+    samples = packed()
+    made = like(samples, other)
+    assert made.table is other and len(samples) == 4
+    assert replaced(samples, other) is samples and samples == plain(2)
+
+
+@pytest.mark.parametrize("values", [torch.eye(4), torch.ones(4, 1).bfloat16(), np.array([True, False, False, True])])
+def test_columns_are_added_to_a_new_table_or_to_the_dicts_of_a_list(values):
+    held, samples, dicts = table(), packed(), plain()
+    added = with_columns(held, n=column_of(values)).rows()
+    assert held.rows() == plain()
+    assert with_columns(samples, n=column_of(values)) is samples and samples.table is not None
+    assert with_columns(dicts, n=column_of(values)) is dicts
+    for rows in (added, samples, dicts):
+        assert [type(row["n"]) for row in rows] == [bool if isinstance(values, np.ndarray) else torch.Tensor] * 4
+        assert [
+            row["n"].tolist() if isinstance(row["n"], torch.Tensor) else row["n"] for row in rows
+        ] == values.tolist()
+
+
+def test_a_whole_is_a_table_if_all_parts_are_in_columns_and_fit():
+    whole = whole_of([table(2), packed(1)])
+    assert isinstance(whole, Table) and whole.rows() == plain(2) + plain(1)
+    assert whole_of([table(2), plain(1)]) == plain(2) + plain(1)
+    assert whole_of([table(1), Table.of([{"m": 1}])]) == [*plain(1), {"m": 1}]
+    samples = packed()
+    assert whole_of([samples]) is samples and whole_of([]) == []
+
+
 def test_deep_copies_have_items_and_objects_of_their_own():
-    samples = Samples.of([{"n": 0, "info": [1]}, {"n": 1, "info": [2, 3]}])
+    samples = Samples(Table.of([{"n": 0, "info": [1]}, {"n": 1, "info": [2, 3]}]))
     copied = copy.deepcopy(samples)
     copied[0]["info"].append(5)
     assert samples[0]["info"] == [1] and copied[0]["info"] == [1, 5]
-    numbers = Samples.of([{"n": 0}, {"n": 1}])
+    numbers = Samples(Table.of([{"n": 0}, {"n": 1}]))
     copied = copy.deepcopy(numbers)
-    assert numbers.columns is not None
+    assert numbers.table is not None
     copied[0]["n"] = 8
     assert numbers == [{"n": 0}, {"n": 1}]
 
@@ -137,8 +216,7 @@ def test_items_are_what_was_given_kind_dtype_and_shape():
         "strings": np.array(["a"]),
         "large": 2**70,
     }
-    samples = Samples.of([item, item])
-    for seen in (samples[0], samples[1]):
+    for seen in Table.of([item, item]).rows():
         assert repr(seen) == repr(item)
         assert seen["array"].dtype == np.int8 and seen["tensor"].dtype == torch.float16
         assert type(seen["zero"]) is np.ndarray and type(seen["nested"]["y"][1]) is Pair
@@ -152,8 +230,8 @@ def nbytes_held(value) -> int:
 
 @pytest.mark.parametrize("make", [torch.zeros, lambda *shape: np.zeros(shape)], ids=["tensor", "array"])
 def test_an_item_holds_its_own_memory_and_no_more(make):
-    samples = Samples.of([{"obs": make(500), "act": make(1), "state": {"h": make(20)}} for _ in range(64)])
-    item = samples[3]
+    samples = Table.of([{"obs": make(500), "act": make(1), "state": {"h": make(20)}} for _ in range(64)])
+    item = samples.rows()[3]
     size = 521 * item["obs"].nbytes // 500
     held = nbytes_held(item["obs"]) + nbytes_held(item["act"]) + nbytes_held(item["state"]["h"])
     assert held <= 1.5 * size and len(pickle.dumps(item)) <= 1.5 * size + 8192
@@ -161,81 +239,83 @@ def test_an_item_holds_its_own_memory_and_no_more(make):
 
 def test_what_was_packed_may_change_and_the_samples_do_not():
     items = [{"obs": torch.zeros(2), "act": np.zeros(1)} for _ in range(3)]
-    samples = Samples.of(items)
+    samples = Table.of(items)
     for item in items:
         item["obs"] += 1
         item["act"] += 1
         item["new"] = 1
-    assert all(item["obs"].sum() == 0 and item["act"].sum() == 0 and len(item) == 2 for item in samples)
+    assert all(item["obs"].sum() == 0 and item["act"].sum() == 0 and len(item) == 2 for item in samples.rows())
 
 
 @pytest.mark.parametrize(
     "items", [[], [1], [{}], ["ab"], [{"a": 1}, {"b": 1}], [{"a": 1}, {"a": 1, "b": 2}], [[{"a": 1}]], [{"a": 1}, None]]
 )
 def test_what_are_no_dicts_with_the_same_keys_is_not_packed(items):
-    assert Samples.of(items) is None
+    assert Table.of(items) is None
 
 
 def test_values_that_do_not_fit_together_stay_objects():
     mixed = [{"x": 1, "y": torch.zeros(2)}, {"x": 1.0, "y": torch.zeros(3)}]
-    samples = Samples.of(mixed)
+    samples = Table.of(mixed)
     assert samples.columns["x"].kind is Kind.OBJECT and samples.columns["y"].kind is Kind.OBJECT
-    assert [type(item["x"]) for item in samples] == [int, float] and samples[1]["y"].shape == (3,)
+    rows = samples.rows()
+    assert [type(item["x"]) for item in rows] == [int, float] and rows[1]["y"].shape == (3,)
 
 
 def test_an_observation_that_two_items_share_is_packed_once():
     obs = [torch.full((3,), float(i)) for i in range(5)]
-    samples = Samples.of([{"obs": obs[i], "next_obs": obs[i + 1]} for i in range(4)])
+    samples = Table.of([{"obs": obs[i], "next_obs": obs[i + 1]} for i in range(4)])
     column, following = samples.columns["obs"], samples.columns["next_obs"]
     assert column.data is following.data and len(column.data) == 5
-    assert [(item["obs"][0].item(), item["next_obs"][0].item()) for item in samples] == [(i, i + 1) for i in range(4)]
-    apart = Samples.of([{"obs": torch.zeros(1), "next_obs": torch.zeros(1)} for _ in range(2)])
+    rows = samples.rows()
+    assert [(item["obs"][0].item(), item["next_obs"][0].item()) for item in rows] == [(i, i + 1) for i in range(4)]
+    apart = Table.of([{"obs": torch.zeros(1), "next_obs": torch.zeros(1)} for _ in range(2)])
     assert apart.columns["obs"].data is not apart.columns["next_obs"].data
 
 
 def test_joined_samples_are_those_of_all_parts_in_order():
     obs = [torch.full((2,), float(i)) for i in range(9)]
     items = [{"obs": obs[i], "next_obs": obs[i + 1], "n": i, "name": str(i)} for i in range(8)]
-    parts = [Samples.of(items[:3]), Samples.of(items[3:5]), Samples.of(items[5:])]
-    joined = Samples.joined(parts)
+    parts = [Table.of(items[:3]), Table.of(items[3:5]), Table.of(items[5:])]
+    joined = Table.joined(parts)
     assert joined.columns["obs"].data is joined.columns["next_obs"].data
-    assert repr(list(joined)) == repr(items)
-    assert Samples.joined(parts[:1]) is parts[0]
-    parts[0][0]["n"] = 5
-    assert Samples.joined(parts) is None
-    assert Samples.joined([packed(), Samples.of([{"m": 1}])]) is None
+    assert repr(joined.rows()) == repr(items)
+    assert Table.joined(parts[:1]) is parts[0]
+    assert Table.joined([table(), Table.of([{"m": 1}])]) is None
 
 
 def test_the_lengths_of_fragments_stay_with_all_samples_and_not_with_a_selection():
-    samples, lengths = packed(), np.array([3, 1])
-    assert samples.lengths is None
-    samples.lengths = lengths
-    samples.set_column("n", None)
-    for same in (samples, samples.with_columns(), samples.compact(), Samples(samples.columns, lengths=lengths)):
-        assert same.lengths is lengths
-    others = [samples.take(slice(0, 4)), samples.take(np.arange(4)), part_of(samples, 0, 4), Samples.joined([samples])]
-    assert [other.lengths for other in (*others, Samples.joined([samples, samples]))] == [None] * 5
-    samples.set_column("name", None)
-    samples.set_column("value", None)
-    assert copy.deepcopy(samples).lengths is lengths
+    lengths = np.array([3, 1])
+    held = table().with_lengths(lengths)
+    for same in (
+        held,
+        held.with_columns(),
+        held.without("n"),
+        held.compact(),
+        copy.copy(held),
+        held.with_lengths(lengths),
+    ):
+        assert same.lengths is lengths and len(same) == 4
+    others = [held.take(slice(0, 4)), held.take(np.arange(4)), part_of(held, 0, 4), held.with_lengths(None)]
+    assert [other.lengths for other in (*others, Table.joined([held]), Table.joined([held, held]))] == [None] * 6
+    assert table().lengths is None
 
 
 def test_items_that_are_not_several_fragments_are_one():
-    samples = packed()
-    assert lengths_of(samples).tolist() == lengths_of(plain()).tolist() == [4]
-    assert last_rows(samples).tolist() == last_rows(plain()).tolist() == [3]
+    held = table()
+    assert lengths_of(held).tolist() == lengths_of(packed()).tolist() == lengths_of(plain()).tolist() == [4]
+    assert last_rows(held).tolist() == last_rows(plain()).tolist() == [3]
     assert last_rows([]).tolist() == []
-    samples.lengths = np.array([0, 1, 0, 3, 0])
-    assert lengths_of(samples) is samples.lengths and last_rows(samples).tolist() == [0, 3]
-    chosen = items_at(samples, last_rows(samples))
-    assert chosen.columns is not None and chosen == items_at(plain(), np.array([0, 3])) == [plain()[0], plain()[3]]
+    held = held.with_lengths(np.array([0, 1, 0, 3, 0]))
+    assert lengths_of(held) is held.lengths and last_rows(held).tolist() == [0, 3]
+    assert items_at(held, last_rows(held)).rows() == items_at(plain(), np.array([0, 3])) == [plain()[0], plain()[3]]
 
 
 def test_joined_samples_fill_in_the_end_flags_that_some_lack():
-    told = Samples.of([{"done": True, "terminated": False, "truncated": True}])
-    untold = Samples.of([{"done": True}, {"done": False}])
-    joined = Samples.joined([told, untold])
-    assert [(item["terminated"], item["truncated"]) for item in joined] == [
+    told = Table.of([{"done": True, "terminated": False, "truncated": True}])
+    untold = Table.of([{"done": True}, {"done": False}])
+    joined = Table.joined([told, untold])
+    assert [(item["terminated"], item["truncated"]) for item in joined.rows()] == [
         (False, True),
         (True, False),
         (False, False),
@@ -261,18 +341,16 @@ def test_end_flags_need_a_done_and_only_those_that_are_asked_for_are_filled_in()
 def test_end_flags_that_sequences_miss_are_filled_in_step_by_step():
     done = Column(Kind.BOOL, np.array([[False, True], [True, True]]), None, steps=True)
     filled = with_end_flags({"done": done}, ("terminated", "truncated"))
-    assert Samples(filled)[0] == {"done": [False, True], "terminated": [False, True], "truncated": [False, False]}
+    assert Table(filled).rows()[0] == {"done": [False, True], "terminated": [False, True], "truncated": [False, False]}
 
 
-def test_columns_can_be_added_and_replaced():
-    samples = packed().with_columns(
-        n=Column(Kind.INT, np.array([4, 3, 2, 1])), more=Column(Kind.BOOL, np.ones(4, bool))
-    )
-    assert [(item["n"], item["more"]) for item in samples] == [(4, True), (3, True), (2, True), (1, True)]
-    with pytest.raises(AssertionError, match="an item was accessed"):
-        samples.take(np.array([0]))
-    with pytest.raises(AssertionError, match="an item was accessed"):
-        samples.with_columns()
+def test_columns_can_be_added_replaced_and_left_out():
+    held = table()
+    more = held.with_columns(n=Column(Kind.INT, np.array([4, 3, 2, 1])), more=Column(Kind.BOOL, np.ones(4, bool)))
+    assert [(item["n"], item["more"]) for item in more.rows()] == [(4, True), (3, True), (2, True), (1, True)]
+    assert more.without("n", "other").rows()[0].keys() == {"done", "name", "value", "more"}
+    assert held.rows() == plain()
+    assert len(held.without(*held.columns)) == 4
 
 
 def test_compare_and_add_of_two_samples_look_at_both():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ding.utils.data.samples import Column, Kind, Samples
+from ding.utils.data.samples import Column, Kind, Samples, Table, rows_of
 from ding.worker.collector.sample_sender import SampleSender
 
 
@@ -38,11 +38,11 @@ def test_the_metadata_of_each_sample_are_dicts_for_some_and_columns_for_others(p
         sink.reference = reference
         for number in range(2):
             for env_id in range(2):
-                samples = Samples({"value": VALUE, **PIECES[piece]})
+                samples = Samples(Table({"value": VALUE, **PIECES[piece]}))
                 sink.sender.add(samples, env_id=env_id, collect_iter=7, **more)
             sink.sender.send({"cur_step": number, "get_data_time": 0.5})
     in_columns, in_dicts = (sink.metadata for sink in sinks)
-    assert all(type(metadata) is Samples and metadata.has_columns for metadata in in_columns)
+    assert all(type(metadata) is Table for metadata in in_columns)
     assert all(type(metadata) is list and set(map(type, metadata)) == {dict} for metadata in in_dicts)
     iterations = {"iterations": [3, 4], "steps": [3, 5]}.get(piece, [7, 7])
     expected = [
@@ -66,7 +66,7 @@ def test_the_metadata_of_each_sample_are_dicts_for_some_and_columns_for_others(p
         for i in range(2)
     ]
     for metadata in (in_columns, in_dicts):
-        rows = [row for rows in metadata for row in rows]
+        rows = [row for rows in map(rows_of, metadata) for row in rows]
         assert rows == expected and types(rows) == types(expected)
     assert sinks[0].sender.sent == sinks[1].sender.sent == 8
 
@@ -79,14 +79,14 @@ def test_the_metadata_of_samples_that_must_be_read_one_by_one_are_in_columns_too
     sink = Sink(True)
     sink.sender.add([{"value": 1}, "text", [{"collect_iter": 2, "priority": 0.5}, {}]], env_id=0, collect_iter=7)
     sink.sender.send({})
-    sink.sender.add(Samples({"value": VALUE, "priority": Column(Kind.OBJECT, [2, 3])}), env_id=0, collect_iter=8)
+    sink.sender.add(Samples(Table({"value": VALUE, "priority": Column(Kind.OBJECT, [2, 3])})), env_id=0, collect_iter=8)
     sink.sender.send({})
-    assert all(metadata.has_columns for metadata in sink.metadata)
-    assert [(row["collect_iter"], row["unroll_len"], row["priority"]) for rows in sink.metadata for row in rows] == [
+    metadata = [table.rows() for table in sink.metadata]
+    assert [(row["collect_iter"], row["unroll_len"], row["priority"]) for rows in metadata for row in rows] == [
         (7, 1, 1.0),
         (7, 1, 1.0),
         (2, 2, 0.5),
         (8, 1, 2.0),
         (8, 1, 3.0),
     ]
-    assert [row["cur_sample"] for rows in sink.metadata for row in rows] == [1, 2, 3, 4, 5]
+    assert [row["cur_sample"] for rows in metadata for row in rows] == [1, 2, 3, 4, 5]

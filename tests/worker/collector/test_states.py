@@ -17,7 +17,7 @@ from ding.entry.pipeline import read_pair, with_command_mode
 from ding.envs import BaseEnvManager, SyncSubprocessEnvManager, get_vec_env_setting
 from ding.policy.base_policy import create_policy
 from ding.policy.modes import plain_transition
-from ding.utils.data.samples import pack
+from ding.utils.data.samples import pack, rows_of
 from ding.utils.object_state import global_generators_state, load_global_generators_state
 from ding.worker.collector.base_serial_collector import create_serial_collector
 from ding.worker.collector.batch import Batch
@@ -249,7 +249,7 @@ def test_fragments_with_gaps_ends_and_odd_flags_go_on(with_dicts):
         other = made()
         assert other.load_state_dict(through_bytes(one.state_dict())) == []
         assert other.lengths.tolist() == one.lengths.tolist()
-        assert differences([as_dicts(one.peek(i)) for i in range(3)], [as_dicts(other.peek(i)) for i in range(3)]) == []
+        assert differences([rows_of(one.peek(i)) for i in range(3)], [rows_of(other.peek(i)) for i in range(3)]) == []
         if moment % 3 == 0:  # and the rest is recorded by the one that was put back
             one = other
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ding.envs.env_manager.block import end_code
-from ding.utils.data.samples import Samples, columns_of, node_rows, pack
+from ding.utils.data.samples import Table, columns_of, node_rows, pack, rows_of
 from ding.worker.collector.trajectory import TransitionLists
 from ding.worker.collector.trajectory_block import TrajectoryBlock
 from tests.worker.collector.memory import held_bytes, own_bytes
@@ -33,6 +33,10 @@ def record(block, env_ids, obs, next_obs, columns, dones, infos, collect_iter, d
 
 
 def take(block, env_id, goes_on=True):
+    return rows_of(piece_of(block, env_id, goes_on))
+
+
+def piece_of(block, env_id, goes_on=True):
     if not block.lengths[env_id]:
         return []
     if isinstance(block, TransitionLists):
@@ -106,7 +110,7 @@ def test_transitions_are_those_of_the_env_whoever_steps_with_it():
     for env_id in (2, 0, 1):
         items, expected = twin.take(env_id)
         assert len(items) == len(expected) and listed(items) == expected and is_chain(items)
-        assert twin.block.lengths[env_id] == 0 and list(take(twin.block, env_id)) == []
+        assert twin.block.lengths[env_id] == 0 and len(take(twin.block, env_id)) == 0
 
 
 @pytest.mark.parametrize("kept", [("obs",), ("next_obs",), ()])
@@ -116,8 +120,9 @@ def test_policies_may_keep_only_some_observations(kept):
         obs, next_obs = (pack([np.full(2, number, np.float32)]) for number in (step, step + 1))
         transition = {**dict.fromkeys(kept, SHOWN), "step": step}
         record(under_way, [0], obs, next_obs, {}, [False], [{}], 0, [transition])
-    items = take(under_way, 0)
-    assert isinstance(items, Samples) and items.has_columns
+    piece = piece_of(under_way, 0)
+    assert isinstance(piece, Table)
+    items = piece.rows()
     expected = [{"obs": [step] * 2, "next_obs": [step + 1] * 2, "step": step} for step in range(5)]
     assert listed(items) == [{key: item[key] for key in ("step", *kept)} for item in expected]
 
@@ -130,7 +135,7 @@ def test_a_trajectory_is_whole_though_it_was_looked_at_on_the_way(dicts, mixed):
         twin.step([0, 1] if i % 3 or not mixed else [1, 0])
         assert len(twin.block.peek(0)) == i + 1
     items, expected = twin.take(0)
-    assert isinstance(items, Samples) and listed(items) == expected and is_chain(items)
+    assert listed(items) == expected and is_chain(items)
     twin.step([0, 1])
     assert [len(twin.take(env_id)[0]) for env_id in (0, 1)] == [1, 12]
 
@@ -139,7 +144,7 @@ def test_a_next_observation_is_stored_once():
     twin = Twin(1, shape=(1000,))
     for _ in range(10):
         twin.step([0])
-    samples = twin.take(0)[0]
+    samples = piece_of(twin.block, 0)
     arrays = {
         id(column.data): column.data for key in ("obs", "next_obs") for column in columns_of(samples.columns[key])
     }
@@ -157,7 +162,7 @@ def test_the_pieces_of_an_env_share_the_observation_between_them():
     assert samples.lengths.tolist() == [2] * 6 and twin.block.closed_rows == 12
     obs, next_obs = samples.columns["obs"], samples.columns["next_obs"]
     assert obs.data is next_obs.data and len(np.union1d(obs.rows, next_obs.rows)) == 7 + 9
-    assert [int(row["next_obs"][0] - row["obs"][0]) for row in samples] == [1] * 12
+    assert [int(row["next_obs"][0] - row["obs"][0]) for row in samples.rows()] == [1] * 12
 
 
 def test_a_table_has_the_pieces_in_the_order_of_their_ends_and_leaves_the_others():
@@ -167,15 +172,15 @@ def test_a_table_has_the_pieces_in_the_order_of_their_ends_and_leaves_the_others
     for env_id in (2, 0):
         twin.block.close(np.array([env_id]), np.array([False]))
     table = twin.block.closed_table()
-    assert listed(table) == twin.expected[2] + twin.expected[0] and table.lengths.tolist() == [3, 2]
+    assert listed(table.rows()) == twin.expected[2] + twin.expected[0] and table.lengths.tolist() == [3, 2]
     twin.block.drop_closed()
     assert twin.block.closed_rows == 0
     twin.step([0, 1, 2])
     twin.block.close(np.array([1]), np.array([False]))
-    assert listed(table) == twin.expected[2][:3] + twin.expected[0][:2], "what was taken stays valid"
-    assert listed(twin.block.closed_table()) == twin.expected[1] and len(twin.expected[1]) == 3
+    assert listed(table.rows()) == twin.expected[2][:3] + twin.expected[0][:2], "what was taken stays valid"
+    assert listed(twin.block.closed_table().rows()) == twin.expected[1] and len(twin.expected[1]) == 3
     twin.block.drop_closed()
-    assert listed(twin.block.peek(0)) == twin.expected[0][2:]
+    assert listed(twin.block.peek(0).rows()) == twin.expected[0][2:]
 
 
 def test_another_episode_begins_with_its_own_observation():
@@ -216,7 +221,7 @@ def test_what_is_looked_at_stays():
     seen = twin.block.peek(0)
     twin.step([0])
     items, expected = twin.take(0)
-    assert listed(items) == expected and listed(seen) == expected[:1]
+    assert listed(items) == expected and listed(rows_of(seen)) == expected[:1]
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 2)])
@@ -373,7 +378,7 @@ def test_the_transitions_of_a_long_episode_are_seldom_copied_though_others_end_i
         assert len(twin.block.closed_table()) == 1
         getattr(twin.block, take_all)()
     assert len(renewals) <= 8  # each time the block has doubled
-    assert [row["step"] for row in twin.block.peek(0)] == list(range(1, 2_001))
+    assert [row["step"] for row in twin.block.peek(0).rows()] == list(range(1, 2_001))
 
 
 def test_transitions_that_cannot_be_tensors_are_refused_once_and_leave_the_block_usable():

@@ -11,7 +11,7 @@ import torch
 from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 from ding.utils.default_helper import one_time_warning
 from ding.worker.collector import (
     ZerglingParallelCollector,
@@ -133,17 +133,20 @@ def test_one_info_is_sent_for_all_episodes_that_end_in_a_round(sent):
 def test_samples_in_columns_are_sent_as_those_in_lists_and_not_looked_at():
     from ding.worker.collector.sample_sender import SampleSender
 
+    def packed(items):
+        return Samples(Table.of(items))
+
     chunks, rows = {}, []
     items = [{"obs": torch.rand(3), "collect_iter": i, "priority": float(i)} for i in range(4)]
-    for kind in (Samples.of, list):
+    for kind in (packed, list):
         sender = SampleSender("c", chunks.__setitem__, rows.extend, "none", chunk_size=4, flush_interval_s=9)
         for start, env_id in ((0, 5), (2, 6)):
             samples = kind(items[start : start + 2])
             sender.add(samples, env_id, 0)
         sender.send({"cur_step": 8})
         chunks[kind] = chunks.pop("c_0")
-        assert kind is list or samples.columns is not None
-    assert chunks[Samples.of] == chunks[list] and rows[:4] == rows[4:]
+        assert kind is list or samples.table is not None
+    assert chunks[packed] == chunks[list] and rows[:4] == rows[4:]
     assert [(row["env_id"], row["data_index"], row["cur_sample"], row["policy_iter"]) for row in rows[:4]] == [
         (5, 0, 1, 0), (5, 1, 2, 1), (6, 2, 3, 2), (6, 3, 4, 3),
     ]  # fmt: skip

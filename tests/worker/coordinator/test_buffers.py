@@ -104,11 +104,11 @@ def test_metadata_in_columns_are_stored_sampled_and_counted_without_being_looked
     for name in "abc":
         buffer_set.store.write(name)
         rows = in_columns([{"data_id": name, "data_index": i, "policy_iter": 3} for i in range(2)])
-        assert buffer_set.push("b", rows) == 2 and rows.has_columns
+        assert buffer_set.push("b", rows) == 2 and rows.table is not None
     assert buffer_set.store.names == {"b", "c"}
     batch = buffer_set.sample("t", "b", 3, 5)
     to_text(batch)
-    assert batch.has_columns
+    assert batch.table is not None
     assert all(row["collect_iter"] == 3 and row["data_id"] in "bc" for row in batch)
     assert kind == "naive" or {row["staleness"] for row in batch} == {2}
 

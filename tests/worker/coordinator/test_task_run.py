@@ -114,11 +114,11 @@ def test_metadata_pass_in_columns_both_ways_without_being_looked_at():
     collecting, _ = run_of("collector", side, {"samples": message, "infos": []})
     collecting.run()
     ((_, _, _, data_id, data), *_) = side.told
-    assert data_id == "a" and data.has_columns
+    assert data_id == "a" and data.table is not None
     giving = Side(data)
     learning, link = run_of("learner", giving, demand(1), {"infos": [learn_info(0, True)], "batches_done": 1})
     assert learning.run() is True
-    assert link.sent[-1]["batches"] == message and data.has_columns
+    assert link.sent[-1]["batches"] == message and data.table is not None
     assert data == [first, {**first, "data_index": 1}]
 
 

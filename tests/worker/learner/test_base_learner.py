@@ -12,7 +12,7 @@ import torch
 from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 from ding.utils.registry_factory import LEARNER_REGISTRY
 from ding.worker.learner import BaseLearner, LearnerHook, add_learner_hook, base_learner, create_learner
 from ding.worker.learner.base_learner import BatchSource
@@ -308,11 +308,13 @@ def test_priorities_are_popped_and_matched_with_the_items_of_the_buffer():
 
 def test_priorities_are_matched_with_samples_in_columns_without_looking_at_them():
     learner = make_learner(FakePolicy({"priority": [0.1, 0.2]}, {"priority": [0.3, 0.4]}))
-    data = Samples.of(
-        [{"replay_buffer_idx": 4, "replay_unique_id": "b_4"}, {"replay_buffer_idx": 1, "replay_unique_id": "b_9"}]
+    data = Samples(
+        Table.of(
+            [{"replay_buffer_idx": 4, "replay_unique_id": "b_4"}, {"replay_buffer_idx": 1, "replay_unique_id": "b_9"}]
+        )
     )
     learner.train(data)
-    assert data.columns is not None
+    assert data.table is not None
     assert learner.priority_info["replay_buffer_idx"].tolist() == [4, 1]  # the column, as `update` takes it
     assert learner.priority_info["replay_unique_id"] == ["b_4", "b_9"]
     assert learner.priority_info["priority"] == [0.1, 0.2]

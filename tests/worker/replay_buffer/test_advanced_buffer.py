@@ -16,7 +16,7 @@ from easydict import EasyDict
 
 from ding.data.priority_index import PriorityError
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import Column, Kind, Samples
+from ding.utils.data.samples import Column, Kind, Samples, Table
 from ding.utils.msgpack_helper import pack, unpack
 from ding.worker.replay_buffer import AdvancedReplayBuffer
 
@@ -659,23 +659,23 @@ def test_samples_updates_and_pushes_from_many_threads_keep_the_books_right(make_
 
 def columns_of(count: int, **more) -> Samples:
     numbers = np.arange(count)
-    return Samples({"n": Column(Kind.INT, numbers), "collect_iter": Column(Kind.INT, numbers), **more})
+    return Samples(Table({"n": Column(Kind.INT, numbers), "collect_iter": Column(Kind.INT, numbers), **more}))
 
 
 def test_samples_are_pushed_and_drawn_as_columns(make_advanced):
     buffer = make_advanced(8)
     buffer.push(columns_of(6, priority=Column(Kind.FLOAT, np.arange(1.0, 7.0))), 0)
     batch = buffer.sample(4, 9)
-    assert batch.columns is not None and set(batch.columns) == {"n", "collect_iter"} | ADDED
-    assert batch.columns["priority"].data.tolist() == (batch.columns["n"].data + 1.0).tolist()
-    assert batch.columns["staleness"].data.tolist() == (9 - batch.columns["n"].data).tolist()
+    assert batch.table is not None and set(batch.table.columns) == {"n", "collect_iter"} | ADDED
+    assert batch.table.columns["priority"].data.tolist() == (batch.table.columns["n"].data + 1.0).tolist()
+    assert batch.table.columns["staleness"].data.tolist() == (9 - batch.table.columns["n"].data).tolist()
     assert_consistent(buffer)
 
 
 def test_an_update_takes_the_columns_of_a_sample(make_advanced):
     buffer = make_advanced(8, name="with_underscore")
     buffer.push(columns_of(8), 0)
-    columns = buffer.sample(8, 0).columns
+    columns = buffer.sample(8, 0).table.columns
     ids = columns["replay_unique_id"].values()
     assert list(ids) == [f"with_underscore_{n}" for n in range(8)]
     slots = columns["replay_buffer_idx"].values()
@@ -691,10 +691,10 @@ def test_an_update_takes_the_columns_of_a_sample(make_advanced):
 def test_ids_are_a_sequence_of_strings(make_advanced):
     buffer = make_advanced(4)
     buffer.push(columns_of(3), 0)
-    ids = buffer.sample(3, 0).columns["replay_unique_id"].values()
+    ids = buffer.sample(3, 0).table.columns["replay_unique_id"].values()
     assert ids[1] == "demo_1" and ids[-1] == "demo_2" and ids[1:] == ["demo_1", "demo_2"] and len(ids) == 3
     assert "demo_0" in ids and pickle.loads(pickle.dumps(ids)) == ["demo_0", "demo_1", "demo_2"] == list(ids)
-    part = buffer.sample(3, 0).take(slice(1, None))
+    part = buffer.sample(3, 0).table.take(slice(1, None))
     assert part.columns["replay_unique_id"].items() == ["demo_1", "demo_2"]
 
 

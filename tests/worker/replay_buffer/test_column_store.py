@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding.data.column_store import ColumnStore
-from ding.utils.data.samples import Column, Kind, Samples
+from ding.utils.data.samples import Column, Kind, Samples, Table, rows_of
 from ding.utils.msgpack_helper import pack, unpack
 from ding.worker.replay_buffer import AdvancedReplayBuffer, NaiveReplayBuffer, create_buffer
 from tests.worker.replay_buffer.conftest import FakeTb
@@ -51,8 +51,8 @@ def fragment(first: int, length: int, nested: bool = False, shares: bool = True)
 
 
 def as_samples(items: list[dict]) -> list[dict]:
-    samples = Samples.of(items)
-    return items if samples is None else samples
+    table = Table.of(items)
+    return items if table is None else Samples(table)
 
 
 def shown(items) -> list:
@@ -85,7 +85,7 @@ class Twin:
 def assert_alike(store: ColumnStore, twin: Twin) -> None:
     held = [slot for slot, item in enumerate(twin.slots) if item is not None]
     assert np.flatnonzero(store.held).tolist() == held
-    assert shown(store.read(np.array(held, np.int64))) == shown(twin.slots[slot] for slot in held)
+    assert shown(rows_of(store.read(np.array(held, np.int64)))) == shown(twin.slots[slot] for slot in held)
 
 
 operations = st.lists(
@@ -114,7 +114,7 @@ def test_any_series_of_operations_leaves_the_items_of_the_twin(size, series, nes
             pushed = as_samples(items) if name in ("samples", "shuffled") else items
             if name == "shuffled":
                 order = random.sample(range(len(items)), len(items))
-                pushed, items = pushed.take(np.array(order)), [items[i] for i in order]
+                pushed, items = Samples(pushed.table.take(np.array(order))), [items[i] for i in order]
             store.put(pushed)
             twin.put(items)
         elif name == "remove":
@@ -149,7 +149,7 @@ def test_observations_of_neighbours_are_stored_once():
 
 
 def assert_numbers(store: ColumnStore, first: int) -> None:
-    items = store.read(store.occupied())
+    items = rows_of(store.read(store.occupied()))
     assert [item["obs"][0].item() for item in items] == list(range(first, first + len(items)))
     assert [item["next_obs"][0].item() for item in items] == list(range(first + 1, first + len(items) + 1))
 
@@ -206,8 +206,8 @@ def test_frames_are_shared_by_steps_that_come_round_by_round(has_rows, nstep):
         if has_rows:
             data = np.stack([env[t]["obs"].numpy() for t in range(start, start + 8 + nstep) for env in envs])
             numbers = np.arange(len(items))
-            samples.columns["obs"] = Column(Kind.TENSOR, data, numbers)
-            samples.columns["next_obs"] = Column(Kind.TENSOR, data, numbers + nstep * len(envs))
+            obs, next_obs = (Column(Kind.TENSOR, data, numbers + shift) for shift in (0, nstep * len(envs)))
+            samples = samples.table.with_columns(obs=obs, next_obs=next_obs)
         store.put(samples if has_rows else items)
         twin.put(items)
     assert_alike(store, twin)
@@ -293,7 +293,7 @@ def test_a_state_of_an_earlier_version_is_refused_and_changes_nothing():
     old = {"size": 4, "slots": np.arange(1), "columns": {"keys": ["n"], "nodes": []}, "arrays": []}
     with pytest.raises(ValueError, match="earlier version"):
         store.load(old, store.counters())
-    assert list(store.read(store.occupied())) == [{"n": 1}]
+    assert list(rows_of(store.read(store.occupied()))) == [{"n": 1}]
 
 
 def test_observations_are_still_shared_after_items_are_discarded():
@@ -386,11 +386,11 @@ def test_an_item_that_differs_makes_objects_of_all_items_with_one_warning(caplog
     store, items = store_of(6), [{"n": 0}, {"n": 1}, other, {"n": 2}]
     for item in items:
         store.put([item])
-    assert list(store.read(store.occupied())) == items and store.columns is None
+    assert list(rows_of(store.read(store.occupied()))) == items and store.columns is None
     (warning,) = warnings_of(caplog)
     assert "expected ['n']" in warning
     store.put([{"n": 3}] * 4)
-    assert list(store.read(store.occupied())) == [other, {"n": 2}, *[{"n": 3}] * 4]
+    assert list(rows_of(store.read(store.occupied()))) == [other, {"n": 2}, *[{"n": 3}] * 4]
     assert len(warnings_of(caplog)) == 1
 
 
@@ -398,7 +398,7 @@ def test_items_of_other_types_are_no_surprise_where_there_are_no_others(caplog):
     store = store_of(3)
     store.put([1, "a"])
     store.put([[2]])
-    assert list(store.read(store.occupied())) == [1, "a", [2]] and warnings_of(caplog) == []
+    assert list(rows_of(store.read(store.occupied()))) == [1, "a", [2]] and warnings_of(caplog) == []
 
 
 @pytest.mark.parametrize("told_first", [True, False])
@@ -409,7 +409,7 @@ def test_end_flags_that_some_items_lack_are_filled_in(caplog, told_first):
     for items in (told, untold) if told_first else (untold, told):
         store.put(items)
     store.put(told + untold)
-    seen = [(item["terminated"], item["truncated"]) for item in store.read(store.occupied())]
+    seen = [(item["terminated"], item["truncated"]) for item in rows_of(store.read(store.occupied()))]
     filled = [(True, False), (False, False)]
     assert seen == ([(False, True), *filled] if told_first else [*filled, (False, True)]) + [(False, True), *filled]
     assert store.columns is not None and warnings_of(caplog) == []
@@ -447,7 +447,7 @@ def test_a_sampled_item_holds_and_pickles_to_its_own_bytes():
     columns = {"obs": Column(Kind.TENSOR, obs), "done": Column(Kind.BOOL, np.zeros(1000, np.bool_))}
     for cls in (NaiveReplayBuffer, AdvancedReplayBuffer):
         with cls({"replay_buffer_size": 2000}, FakeTb(), "exp") as buffer:
-            buffer.push(Samples(columns), 0)
+            buffer.push(Samples(Table(columns)), 0)
             batch = buffer.sample(64, 0)
             assert len(pickle.dumps(batch)) < 64 * (1.5 * 2000 + 8192)
             item = buffer.sample(64, 0)[5]
@@ -468,7 +468,7 @@ def test_observations_without_content_may_come_apart_after_they_came_in_rows(sha
     chain = [torch.zeros(shape) for _ in range(3)]
     store.put([{"obs": chain[i], "next_obs": chain[i + 1], "n": i} for i in range(2)])
     store.put([{"obs": torch.zeros(shape), "next_obs": torch.zeros(shape), "n": 2}])
-    items = list(store.read(np.arange(3)))
+    items = list(rows_of(store.read(np.arange(3))))
     shown = [(item["n"], item["obs"].shape, item["next_obs"].shape) for item in items]
     assert shown == [(i, shape, shape) for i in range(3)]
 
@@ -480,7 +480,7 @@ def test_a_folder_that_somebody_has_deleted_does_not_keep_a_buffer_from_clearing
     shutil.rmtree(folder)
     store.reset()
     store.put(fragment(7, 2))
-    assert [item["collect_iter"] for item in store.read(store.occupied())] == [7, 8]
+    assert [item["collect_iter"] for item in rows_of(store.read(store.occupied()))] == [7, 8]
     shutil.rmtree(folder)
     store.reset()
     assert not folder.exists()
@@ -503,9 +503,9 @@ def test_what_the_owner_keeps_stays_when_columns_come_become_objects_and_go():
 
 def test_keys_that_begin_with_one_column_may_differ_later():
     store, same = store_of(4), Column(Kind.INT, np.array([1, 2]))
-    store.put(Samples({"one": same, "name": Column(Kind.OBJECT, ["a", "b"]), "other": same}))
+    store.put(Samples(Table({"one": same, "name": Column(Kind.OBJECT, ["a", "b"]), "other": same})))
     store.put([{"one": 5, "name": "c", "other": 6}])
-    assert list(store.read(np.array([1, 2]))) == [
+    assert list(rows_of(store.read(np.array([1, 2])))) == [
         {"one": 2, "name": "b", "other": 2},
         {"one": 5, "name": "c", "other": 6},
     ]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 from ding.worker.replay_buffer import EpisodeReplayBuffer, NaiveReplayBuffer
 
 
@@ -48,8 +48,8 @@ def test_sampling_gives_whole_episodes(make_episode):
 
 def test_an_episode_of_chosen_transitions_keeps_what_is_no_number(make_episode):
     buffer = make_episode(1)
-    transitions = Samples.of([{"name": f"step {i}", "n": i} for i in range(4)])
-    buffer.push([transitions.take(np.array([3, 1]))], 2)
+    transitions = Table.of([{"name": f"step {i}", "n": i} for i in range(4)])
+    buffer.push([Samples(transitions.take(np.array([3, 1])))], 2)
     assert buffer.sample(1, 0) == [[{"name": "step 3", "n": 3}, {"name": "step 1", "n": 1}]]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding.data.ring import EpisodeEnds, Ring, done_flags, ends_episode
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 
 
 class History:
@@ -137,6 +137,8 @@ def test_marks_can_be_found_anew_from_the_items():
 def test_done_flags_of_every_kind_are_understood(item, is_last):
     assert ends_episode(item) is is_last
     assert done_flags([item, item]).tolist() == [is_last, is_last]
-    samples = Samples.of([item, item])
-    if samples is not None:
-        assert done_flags(samples).tolist() == [is_last, is_last] and samples.columns is not None
+    table = Table.of([item, item])
+    if table is not None:
+        samples = Samples(table)
+        assert done_flags(table).tolist() == done_flags(samples).tolist() == [is_last, is_last]
+        assert samples.table is table

@@ -6,7 +6,7 @@ from easydict import EasyDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ding.utils.data.samples import Column, Kind, Samples
+from ding.utils.data.samples import Column, Kind, Samples, Table
 from ding.utils.msgpack_helper import pack, unpack
 from ding.utils.state_folder import StateFolder
 from ding.worker.replay_buffer import create_buffer
@@ -116,7 +116,7 @@ def test_of_a_large_buffer_only_what_has_changed_is_written_to_a_folder_of_state
             "next_obs": Column(Kind.ARRAY, obs, numbers + 1),
             "image": Column(Kind.ARRAY, obs[start:stop].reshape(-1, 2, 2, 2).repeat(5, axis=1)),
         }
-        buffer.push(Samples(columns), -1)
+        buffer.push(Samples(Table(columns)), -1)
 
     push(0, 49_000)
     folder = StateFolder(tmp_path / "state")

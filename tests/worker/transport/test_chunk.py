@@ -66,10 +66,10 @@ def test_samples_come_and_go_in_columns_and_what_they_share_is_in_the_chunk_once
     assert len(data) < 1.05 * obs.nbytes
     decoded = decode_chunk(data, "none")
     assert isinstance(decoded, Samples)
-    obs_column, next_column = decoded.columns["obs"], decoded.columns["next_obs"]
+    obs_column, next_column = decoded.table.columns["obs"], decoded.table.columns["next_obs"]
     assert obs_column.data is next_column.data and (next_column.values() == obs[1:].numpy()).all()
     assert_same(list(decode_chunk(encode_chunk(decoded, "none"), "none")), samples)
-    assert decoded.columns is not None
+    assert decoded.table is not None
     assert_same(list(decoded), samples)
 
 
@@ -293,7 +293,7 @@ def test_rows_of_a_message_are_not_looked_at_on_their_way():
     rows = [{"id": i, "chunk": f"c{i // 20}", "iter": 7, "done": False} for i in range(40)]
     passed = from_text(to_text(rows))
     text = to_text(passed)
-    assert passed.has_columns and from_text(text) == rows
+    assert passed.table is not None and from_text(text) == rows
     assert len(text) < 400
 
 

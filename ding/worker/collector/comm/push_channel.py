@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ding.utils.data.samples import Column, Kind, Samples, columns_of, part_of, whole_of
+from ding.utils.data.samples import Column, Items, Kind, Table, columns_of, table_of, whole_of
 from ding.worker.collector.comm.channel import CollectorExchange, Row, WeightsChannel, check_metadata
 from ding.worker.transport.chunk import encode_chunk
 from ding.worker.transport.chunk_reader import DATA_INDEX
@@ -40,8 +40,8 @@ class _Chunk(NamedTuple):
         last: those of the last one.
     """
 
-    content: Samples | bytes
-    rows: Sequence[Row]
+    content: Table | bytes
+    rows: Items
     last: Row
     compressor: str
     size_bytes: int
@@ -71,7 +71,7 @@ class PushChannel(WeightsChannel):
     ) -> None:
         super().__init__(policies, exchange)
         self._shards, self._limit_bytes, self._send_timeout_s = list(shards), limit_bytes, send_timeout_s
-        self._unannounced: dict[str, tuple[Samples | bytes, str | None]] = {}  # chunks without metadata so far
+        self._unannounced: dict[str, tuple[Table | bytes, str | None]] = {}  # chunks without metadata so far
         self._changed = threading.Condition()
         # By shard: chunks to send, whether it is idle, and from when on it may be called.
         self._queues: list[deque[_Chunk]] = [deque() for _ in self._shards]
@@ -82,21 +82,21 @@ class PushChannel(WeightsChannel):
         self._thread: threading.Thread | None = None
 
     def send_stepdata(self, path: str, stepdata: Any) -> None:
-        """Keep `stepdata` until its metadata come: the content of a chunk, encoded or as `Samples`, or one sample.
+        """Keep `stepdata` until its metadata come: the content of a chunk, encoded or as samples, or one sample.
 
-        `Samples` must not be changed afterwards.
+        Those of a table are encoded when they are sent, those of a list at once, as the list may change.
         """
         if self.exchange.is_closed:
             return
-        columns = stepdata.columns if isinstance(stepdata, Samples) else None
-        kept: tuple[Samples | bytes, str | None]
+        table = table_of(stepdata)
+        kept: tuple[Table | bytes, str | None]
         if isinstance(stepdata, bytes):
             kept = stepdata, None
-        elif columns is not None and all(column.kind is not Kind.OBJECT for column in columns_of(columns)):
-            has_rows = any(column.rows is not None for column in columns_of(columns))
-            kept = (stepdata.compact() if has_rows else stepdata), None  # rows hold the arrays of whole trajectories
+        elif table is not None and all(column.kind is not Kind.OBJECT for column in columns_of(table.columns)):
+            has_rows = any(column.rows is not None for column in columns_of(table.columns))
+            kept = (table.compact() if has_rows else table), None  # rows hold the arrays of whole trajectories
         else:  # objects may change until they are sent
-            kept = encode_chunk(stepdata if isinstance(stepdata, list) else [stepdata], "none"), "none"
+            kept = encode_chunk(stepdata if isinstance(stepdata, list | Table) else [stepdata], "none"), "none"
         self._unannounced[os.path.basename(path)] = kept
 
     send_stepdata.takes_samples = True  # type: ignore[attr-defined]
@@ -104,7 +104,7 @@ class PushChannel(WeightsChannel):
     def report(self, rows: Sequence[Row]) -> dict[str, Any]:
         return {"pushed": rows[0] if rows else None}
 
-    def send_metadata(self, metadata: Row | Sequence[Row]) -> None:
+    def send_metadata(self, metadata: Table | Row | Sequence[Row]) -> None:
         """Send the samples of a chunk with their metadata, one dict for each, to a shard; or queue an info.
 
         Raises:
@@ -112,7 +112,7 @@ class PushChannel(WeightsChannel):
             TimeoutError: neither the shards nor the coordinator take anything.
             Exception: what a shard has raised when it was sent samples before.
         """
-        if isinstance(metadata, Samples) and metadata.has_columns:  # of a SampleSender: complete, and of one chunk
+        if isinstance(metadata, Table):  # of a SampleSender: complete, and of one chunk
             self._push(metadata)
             return
         entries = check_metadata(metadata)
@@ -125,8 +125,8 @@ class PushChannel(WeightsChannel):
         if infos:
             self.exchange.put(infos, self._send_timeout_s)
 
-    def _push(self, rows: Sequence[Row]) -> None:
-        last = dict(part_of(rows, -1, None)[0])
+    def _push(self, rows: Table | list[Row]) -> None:
+        last = rows.take(slice(-1, None)).rows()[0] if isinstance(rows, Table) else dict(rows[-1])
         name = str(last["data_id"])
         kept = self._unannounced.pop(os.path.basename(name), None)
         if self.exchange.is_closed:
@@ -226,8 +226,8 @@ class PushChannel(WeightsChannel):
             self._thread.join(_JOIN_S)
 
 
-def _size_bytes(samples: Samples) -> int:
-    return sum(column.itemsize * len(column) for column in columns_of(samples.columns))
+def _size_bytes(table: Table) -> int:
+    return sum(column.itemsize * len(column) for column in columns_of(table.columns))
 
 
 def _taken(queue: deque[_Chunk]) -> list[_Chunk]:
@@ -246,7 +246,7 @@ def _parts(chunks: Sequence[_Chunk]) -> Iterator[tuple[bytes, bytes, str]]:
         parts: Iterable[tuple[Any, Any]] = [(chunk.content, chunk.rows) for chunk in group]
         if is_joinable:
             samples, rows = (whole_of(several) for several in zip(*parts, strict=True))
-            if isinstance(samples, Samples) and isinstance(rows, Samples):  # they are alike
+            if isinstance(samples, Table) and isinstance(rows, Table):  # they are alike
                 parts = [(samples, rows.with_columns(**{DATA_INDEX: Column(Kind.INT, np.arange(len(samples)))}))]
         for content, rows in parts:
             data = content if isinstance(content, bytes) else encode_chunk(content, compressor)
@@ -255,12 +255,12 @@ def _parts(chunks: Sequence[_Chunk]) -> Iterator[tuple[bytes, bytes, str]]:
 
 def _is_joinable(chunk: _Chunk) -> bool:
     content, rows = chunk.content, chunk.rows
-    return isinstance(content, Samples) and isinstance(rows, Samples) and len(rows) == len(content)
+    return isinstance(content, Table) and isinstance(rows, Table) and len(rows) == len(content)
 
 
-def _of_shard(rows: Sequence[Row]) -> Sequence[Row]:
+def _of_shard(rows: Table | list[Row]) -> Items:
     """Metadata as a shard takes them, without those that locate the chunk."""
-    if isinstance(rows, Samples) and rows.columns is not None:
-        return Samples({key: node for key, node in rows.columns.items() if key not in _OF_CHUNK})
+    if isinstance(rows, Table):
+        return rows.without(*_OF_CHUNK)
     complete = ({"collect_iter": row["policy_iter"], **row} for row in rows)
     return [{key: value for key, value in row.items() if key not in _OF_CHUNK} for row in complete]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 
 from ding.utils.data.dataloader import WorkerPool
-from ding.utils.data.samples import Samples, node_items
+from ding.utils.data.samples import Items, Samples, Table, node_items, rows_of, table_of
 from ding.worker.transport.chunk_reader import ChunkReader, pick_sample
 from ding.worker.transport.ledger import DATA_ID, chunks_of
 
@@ -89,7 +89,7 @@ class BatchLoader:
         Returns:
             a batch of the same size, or None if there is none now; and how many of the samples were readable.
         """
-        meta = Samples.of(rows)
+        meta = Table.of(rows)
         names = _names_of(rows if meta is None else meta)
         begin_s = monotonic()
         jobs = [partial(self._read, name, compressor, begin_s) for name, compressor in names.items()]
@@ -101,7 +101,7 @@ class BatchLoader:
             return None, 0
         known = len(self.bad_files)
         whole = None if meta is None or any(error is not None for error in read) else self._reader.batch(meta)
-        samples = self._pick(rows, dict(zip(names, read, strict=True))) if whole is None else whole
+        samples = self._pick(rows, dict(zip(names, read, strict=True))) if whole is None else Samples(whole)
         self._reader.trim()
         self._set_patience(has_new_bad=len(self.bad_files) > known)
         if len(samples) == len(rows):
@@ -168,10 +168,11 @@ class BatchLoader:
             self._pool.close()
 
 
-def _names_of(rows: Sequence[Any]) -> dict[str, str]:
+def _names_of(rows: Items) -> dict[str, str]:
     """The names of the chunks of these samples, with their compressors."""
-    columns = rows.columns if isinstance(rows, Samples) else None
-    if columns is None:
-        return {row[DATA_ID]: str(row.get("compressor", "none")) for row in rows}
+    table = table_of(rows)
+    if table is None:
+        return {row[DATA_ID]: str(row.get("compressor", "none")) for row in rows_of(rows)}
+    columns = table.columns
     compressors = map(str, node_items(columns["compressor"])) if "compressor" in columns else itertools.repeat("none")
     return dict(zip(chunks_of(rows), compressors, strict=False))

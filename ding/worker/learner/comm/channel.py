@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import table_of
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.checkpoint import plain_state
 from ding.worker.learner.comm.batch_loader import BatchLoader
@@ -191,6 +191,7 @@ class LearnerChannel(SendingChannel):
 
 
 def _are_rows(rows: Rows) -> bool:
-    if isinstance(rows, Samples) and rows.columns is not None:
-        return DATA_ID in rows.columns
+    table = table_of(rows)
+    if table is not None:
+        return DATA_ID in table.columns
     return isinstance(rows, list) and all(isinstance(row, dict) and DATA_ID in row for row in rows)

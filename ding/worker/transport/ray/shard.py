@@ -15,7 +15,7 @@ import numpy as np
 
 from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
 from ding.utils.config_helper import of_compiled_config
-from ding.utils.data.samples import Samples, columns_of, part_of, whole_of
+from ding.utils.data.samples import Items, Table, columns_of, listed, part_of, table_of, whole_of
 from ding.utils.file_helper import atomic_write
 from ding.utils.msgpack_helper import pack, unpack
 from ding.worker.replay_buffer.base_buffer import create_buffer
@@ -123,7 +123,7 @@ class ReplayShard:
             ValueError: the bytes are damaged, or samples are missing; nothing is stored.
         """
         self.open()
-        items = whole_of([_decoded(*part) for part in parts])
+        items = listed(whole_of([_decoded(*part) for part in parts]))
         step = _LIMITED_PUSH if self._limits_pushes else len(items)
         taken = 0
         with self._changed:
@@ -264,26 +264,25 @@ class ReplayShard:
             self._changed.notify_all()
 
 
-def _decoded(data: bytes, rows: bytes, compressor: str) -> list[Any]:
+def _decoded(data: bytes, rows: bytes, compressor: str) -> Items:
     return with_metadata(decode_chunk(data, compressor), decode_chunk(rows, "none"))
 
 
-def with_metadata(samples: list[Any], rows: list[Any]) -> list[Any]:
+def with_metadata(samples: list[Any], rows: list[Any]) -> Items:
     """The samples that `rows` name, with their metadata except for `data_index`, as buffers store them.
 
     Raises:
         ValueError: the chunk has no such samples.
     """
-    columns = samples.columns if isinstance(samples, Samples) else None
-    meta = rows.columns if isinstance(rows, Samples) else None
+    table, meta = table_of(samples), table_of(rows)
     if (
-        columns is None
+        table is None
         or meta is None
-        or "unroll_split_begin" in meta
-        or not _is_in_order(meta, len(samples), len(rows))
+        or "unroll_split_begin" in meta.columns
+        or not _is_in_order(meta.columns, len(table), len(meta))
     ):
         return [_storable(pick_sample(samples, row)) for row in rows]
-    return Samples({**columns, **{key: node for key, node in meta.items() if key != DATA_INDEX}}, size=len(samples))
+    return Table({**table.columns, **meta.without(DATA_INDEX).columns}, size=len(table))
 
 
 def _is_in_order(meta: Mapping[str, Any], samples: int, rows: int) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ding.data.buffer_interface import new_generator
 from ding.data.priority_index import as_priorities
-from ding.utils.data.samples import Column, Kind, Samples, node_items, whole_of
+from ding.utils.data.samples import Column, Kind, listed, node_items, replaced, table_of, whole_of
 from ding.utils.msgpack_helper import pack
 from ding.utils.segment_tree import FloatArray, IntArray
 from ding.worker.transport.chunk import decode_chunk, split
@@ -213,7 +213,7 @@ class ShardedReplay:
         """Complete batches. Samples of incomplete ones are kept until they fill a batch."""
         batches = []
         for own in zip(*parts, strict=True):
-            batch: Any = whole_of([part for part in own if part])
+            batch = listed(whole_of([part for part in own if part]))
             if len(batch) == batch_size:
                 batches.append(batch)
             else:
@@ -236,11 +236,11 @@ def _stratified(size: int, weights: FloatArray, rng: np.random.Generator) -> Int
 
 def _for_learner(samples: list[Any], prefix: str) -> list[Any]:
     """Samples as one buffer gives them; the prefix of their ids says which shard gets their priorities."""
-    columns = samples.columns if isinstance(samples, Samples) else None
-    if columns is not None and STEPS not in columns:
-        assert isinstance(samples, Samples)
-        if _ID in columns:
-            samples.set_column(_ID, Column(Kind.OBJECT, [prefix + unique_id for unique_id in node_items(columns[_ID])]))
+    table = table_of(samples)
+    if table is not None and STEPS not in table.columns:
+        if _ID in table.columns:
+            ids = [prefix + unique_id for unique_id in node_items(table.columns[_ID])]
+            replaced(samples, table.with_columns(**{_ID: Column(Kind.OBJECT, ids)}))
         return samples
     items = [{**item, _ID: prefix + item[_ID]} if _ID in item else item for item in samples]
     return [with_meta(item.pop(STEPS), item) if STEPS in item else item for item in items]

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from ding.utils.data.samples import Samples
+from ding.utils.data.samples import Samples, Table
 from ding.worker.collector.comm import push_channel
 from ding.worker.collector.comm.channel import CollectorExchange
 from ding.worker.collector.comm.push_channel import PushChannel
@@ -70,7 +70,7 @@ def open_channel():
 
 def send(channel, values, sender=None):
     sender = sender or SampleSender("env_a", channel.send_stepdata, channel.send_metadata, "lz4", 1, 0.0)
-    sender.add(Samples.of([{"value": value} for value in values]), env_id=3, collect_iter=7)
+    sender.add(Samples(Table.of([{"value": value} for value in values])), env_id=3, collect_iter=7)
     sender.send({"cur_step": 5})
     return sender
 
@@ -135,7 +135,7 @@ def test_chunks_that_are_not_alike_go_in_one_call_as_they_are(open_channel):
     send(channel, [1], sender)
     send(channel, ["two"], sender)  # an object: encoded when it is sent
     for samples in ([{"value": 3, "more": 1}], [{"value": 4}]):
-        sender.add(Samples.of(samples), env_id=3, collect_iter=7)
+        sender.add(Samples(Table.of(samples)), env_id=3, collect_iter=7)
         sender.send({"cur_step": 5})
     channel.send_stepdata("five", {"value": 5})
     channel.send_metadata({"data_id": "five", "policy_iter": 4})

@@ -86,14 +86,14 @@ def test_a_batch_in_columns_holds_what_its_samples_one_by_one_hold(shelf, make_l
         put(shelf, f"c{number}", transitions(5, number))
     rows = [entry(f"c{i % 3}", i % 5, priority=0.5 + i, IS=1.0, policy_iter=[i, 1]) for i in (7, 0, 11, 7, 4)]
     batch = loaded(make_loader(), rows)
-    assert type(batch) is Samples and batch.has_columns
+    assert type(batch) is Samples and batch.table is not None
     assert_same(list(batch), one_by_one(shelf, rows))
 
 
 def test_metadata_replace_what_a_sample_says_under_the_same_key(shelf, make_loader):
     put(shelf, "c", transitions(2, priority=9.0))
     batch = loaded(make_loader(), [entry("c", i, priority=0.25 * i) for i in (1, 0)])
-    assert batch.has_columns and [item["priority"] for item in batch] == [0.25, 0.0]
+    assert batch.table is not None and [item["priority"] for item in batch] == [0.25, 0.0]
 
 
 def test_a_changed_item_is_trained_and_changes_no_other_batch(shelf, make_loader):
@@ -106,7 +106,7 @@ def test_a_changed_item_is_trained_and_changes_no_other_batch(shelf, make_loader
     assert collated["obs"][0].tolist() == (transitions(3)[0]["obs"] + 100.0).tolist()
     assert collated["reward"].tolist() == [0.5, 7.0]
     again = loaded(loader, rows)
-    assert again.has_columns
+    assert again.table is not None
     assert_same(list(again), one_by_one(shelf, rows))
 
 
@@ -121,7 +121,7 @@ def test_batches_stay_right_while_chunks_come_move_and_go(shelf, make_loader, bu
         names = rng.choice(list(sizes)[-20:], 8).tolist()
         rows = [entry(name, int(rng.integers(sizes[name]))) for name in names]
         batch = loaded(loader, rows)
-        assert batch.has_columns
+        assert batch.table is not None
         assert_same(list(batch), one_by_one(shelf, rows))
 
 
@@ -130,7 +130,7 @@ def test_all_chunks_of_a_batch_are_kept_until_it_is_built_and_the_newest_afterwa
     for name in "abc":
         put(shelf, name, transitions(4))
     loader = BatchLoader(reader, 0.0, threading.Event().wait)
-    assert loaded(loader, [entry(name, 0) for name in "abc"]).has_columns
+    assert loaded(loader, [entry(name, 0) for name in "abc"]).table is not None
     assert shelf.asked == ["a", "b", "c"] and reader.size_bytes == len(shelf.chunks["c"])
 
 
@@ -161,7 +161,7 @@ def test_a_chunk_unlike_the_others_is_read_sample_by_sample(shelf, make_loader, 
     loader, rows = make_loader(), [entry("c", 0), entry("odd", 1), entry("c", 1)]
     batch = loaded(loader, rows)
     assert_same(list(batch), one_by_one(shelf, rows))
-    assert loaded(loader, [entry("c", 1), entry("c", 0)]).has_columns
+    assert loaded(loader, [entry("c", 1), entry("c", 0)]).table is not None
     assert caplog.text == ""
 
 
@@ -169,10 +169,10 @@ def test_after_an_odd_first_chunk_is_gone_batches_come_in_columns(shelf, make_lo
     put(shelf, "odd", transitions(1, extra=1))
     put(shelf, "c", transitions(4))
     loader = make_loader(budget_bytes=0)
-    assert loaded(loader, [entry("odd", 0)]).has_columns
+    assert loaded(loader, [entry("odd", 0)]).table is not None
     assert not isinstance(loaded(loader, [entry("c", 0)]), Samples)  # it does not fit beside the odd one
     put(shelf, "d", transitions(4))
-    assert loaded(loader, [entry("d", 0)]).has_columns
+    assert loaded(loader, [entry("d", 0)]).table is not None
 
 
 def test_a_part_of_a_trajectory_comes_as_a_list_of_dicts(shelf, make_loader):

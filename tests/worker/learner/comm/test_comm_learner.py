@@ -82,7 +82,7 @@ def test_batches_reach_the_policy_in_columns(site):
     driver.learn(site.batch(1, 2))
     (info,), _ = driver.infos(1)
     assert info["priority_info"]["replay_buffer_idx"] == [0, 1]
-    assert POLICIES[0].batches[0].has_columns and POLICIES[0].seen() == [[1, 2]]
+    assert POLICIES[0].batches[0].table is not None and POLICIES[0].seen() == [[1, 2]]
 
 
 def test_samples_come_with_their_metadata(site):

@@ -12,7 +12,7 @@ import tempfile
 import numpy as np
 import ray
 
-from ding.utils.data.samples import Column, Kind, Samples
+from ding.utils.data.samples import Column, Kind, Samples, Table
 from ding.worker.collector.comm.channel import CollectorExchange
 from ding.worker.collector.comm.push_channel import PushChannel
 from ding.worker.collector.sample_sender import SampleSender
@@ -36,7 +36,7 @@ class Collector:
         sender = SampleSender(f"env_{number}", channel.send_stepdata, channel.send_metadata, "lz4", CHUNK, 0.0)
         obs = np.random.default_rng(number).integers(0, 256, (CHUNK, 4, 84, 84), np.uint8)
         for _ in range(CHUNKS):
-            sender.add(Samples({"obs": Column(Kind.TENSOR, obs)}), env_id=0, collect_iter=0)
+            sender.add(Samples(Table({"obs": Column(Kind.TENSOR, obs)})), env_id=0, collect_iter=0)
             sender.send({"cur_step": sender.sent, "cur_episode": 0})
         channel.send_metadata({"collector_done": True, "cur_episode": 0, "cur_sample": sender.sent, "cur_step": 0})
         (report,), _ = exchange.take(0)

@@ -111,7 +111,7 @@ def test_a_batch_holds_what_that_of_one_buffer_holds(cfg, shards):
         expected = {item["value"]: item for item in one.sample(4, 5)}
     (batch,) = replay.batches(1, 4, 5)
     assert isinstance(batch, Samples)
-    assert batch.columns is not None
+    assert batch.table is not None
     for item in batch:
         like = expected.get(item["value"]) or next(iter(expected.values()))
         assert item.keys() == like.keys()
