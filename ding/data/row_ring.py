@@ -171,7 +171,8 @@ class RowRing:
         while segments:
             oldest = self._oldest_of(segments[0].slots, held)
             if len(segments) == 1 or oldest < segments[1].begin:
-                self._begin = min(oldest, min((segment.oldest for segment in list(segments)[1:]), default=oldest))
+                # `oldest` of a segment may be that of a slot that was emptied, whose rows are no longer kept.
+                self._begin = max(self._begin, min([oldest, *(segment.oldest for segment in list(segments)[1:])]))
                 break
             segments.popleft()
         if self._capacity - self._end + self._begin < wanted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -151,8 +151,9 @@ def _split(item: Any, size: int) -> Iterable[Any]:
     return repeat(None) if item is None else map(list, _rows(item, size))
 
 
-def _rows(items: Iterable[Any], size: int) -> Iterable[Any]:
-    return zip(*[_split(item, size) for item in items], strict=False)  # None has no end
+def _rows(items: Collection[Any], size: int) -> Iterable[Any]:
+    # None and empty containers have no end.
+    return zip(*[_split(item, size) for item in items], strict=False) if items else repeat(())
 
 
 def narrow(item: Any, start: int, size: int) -> Any:

@@ -18,6 +18,7 @@ from ding.utils.file_helper import atomic_write, sweep_temporary
 from ding.utils.msgpack_helper import pack, unpack, unpack_items
 from ding.utils.tensor_check import is_tensor
 
+# Another version for each change of the states of the parts of a run.
 _FORMAT, _VERSION = "ding-run-state", 2
 _NAME = re.compile(r"state_(\d+)\.msgpack")
 # Arrays of at least this size are stored as chunks in files of their own.

@@ -160,3 +160,10 @@ def test_the_scale_counts_the_returns_of_all_ranks(monkeypatch):
     norm = ValueNorm(epsilon=0)
     norm.take_in(torch.tensor([0.0, 0.0]), all_ranks=True)
     assert norm.mean == pytest.approx(10) and norm.std == pytest.approx((1000 / 4 - 100) ** 0.5)
+
+
+def test_observations_may_have_empty_parts():
+    data = data_of(two_pieces(make_obs=lambda i: {"a": torch.full((2,), float(i)), "empty": {"b": {}}}))
+    batches = list(data.minibatches(KEYS, 2))
+    assert [batch["obs"]["empty"] for batch in batches] == [{"b": {}}] * 3
+    assert [len(batch["obs"]["a"]) for batch in batches] == [2] * 3

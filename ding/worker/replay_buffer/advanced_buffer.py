@@ -223,13 +223,14 @@ class AdvancedReplayBuffer(ColumnBuffer):
         if not isinstance(items, Table) or not _METADATA_KEYS.isdisjoint(items.columns):
             items = _without_metadata(items)
         store, count = self._store, len(priorities)
+        iters = self._collect_iters_of(items)  # raises before anything is stored
         slots, _, dropped = self._write(items, count)
         replaced = int(np.count_nonzero(self._index.weights[slots]))
         records = store.records
         records["unique_id"][slots] = np.arange(self._next_unique_id, self._next_unique_id + count)
         records["use"][slots] = 0
         records["priority"][slots] = self._index.set(slots, priorities)
-        records["collect_iter"][slots] = self._collect_iters_of(items)
+        records["collect_iter"][slots] = iters
         self._next_unique_id += count
         store.valid_count += count - replaced
         if dropped:

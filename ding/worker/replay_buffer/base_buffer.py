@@ -253,6 +253,8 @@ class ColumnBuffer(StatefulBuffer):
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
+        if state.get("thruput") and "push_data_count" not in state["thruput"]:
+            raise ValueError("the state of the buffer is of an earlier version, and cannot be loaded")
         self._store.load(as_snapshot(state["data"]), state)
         if "rng" in state:
             set_generator_state(self._rng, state["rng"])

@@ -104,6 +104,16 @@ def test_a_pushed_priority_of_zero_still_has_weight(make_advanced, zero):
     assert buffer._sum_tree[0] == pytest.approx(1e-5**0.6)
 
 
+@pytest.mark.parametrize("wrong", [float("nan"), torch.zeros(0), 2**70])
+def test_of_items_with_a_wrong_collect_iter_nothing_is_stored(make_advanced, wrong):
+    buffer = make_advanced(4)
+    buffer.push({"n": 0, "collect_iter": 1}, 0)
+    with pytest.raises((ValueError, OverflowError)):
+        buffer.push([{"n": 1, "collect_iter": 1}, {"n": 2, "collect_iter": wrong}], 0)
+    assert (buffer.count(), buffer.push_count) == (1, 1)
+    assert [item and item["n"] for item in buffer._data] == [0, None, None, None]
+
+
 @pytest.mark.parametrize("wrong", [-1.0, float("nan"), float("inf")])
 def test_a_wrong_pushed_priority_is_refused_and_nothing_is_stored(make_advanced, wrong):
     buffer = make_advanced(4)

@@ -342,3 +342,14 @@ def test_the_module_knows_the_buffers_that_are_built_on_it():
     assert issubclass(ElasticReplayBuffer, NaiveReplayBuffer) and issubclass(SequenceReplayBuffer, NaiveReplayBuffer)
     with pytest.raises(ImportError, match="OtherReplayBuffer"):
         from ding.worker.replay_buffer.naive_buffer import OtherReplayBuffer  # noqa: F401
+
+
+@pytest.mark.parametrize("items", [[], [{"n": 1}], [5, "x"]])
+def test_a_state_of_an_earlier_version_is_refused_and_changes_nothing(make_naive, items):
+    buffer, other = make_naive(4), make_naive(4)
+    other.push(items, 0)
+    buffer.push([{"n": 7}], 0)
+    thruput = {"pushed": 0, "sampled": 0, "removed": 0, "valid": 0, "index": 0, "left_s": 1.0}
+    with pytest.raises(ValueError, match="earlier version"):
+        buffer.load_state_dict({**other.state_dict(), "thruput": thruput})
+    assert [item["n"] for item in buffer._data if item is not None] == [7] and buffer.push_count == 1

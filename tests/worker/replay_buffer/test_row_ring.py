@@ -76,3 +76,23 @@ def test_frames_of_equal_checksums_are_compared(monkeypatch):
         held[part] = True
     one, other = ring.gather(numbers)
     assert np.array_equal(one.data, images[:-1]) and np.array_equal(other.data, images[1:])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_of_emptied_slots_are_not_kept_again(seed):
+    rng, held, numbers = np.random.default_rng(seed), np.zeros(12, np.bool_), np.zeros((12, 2, 2), np.int32)
+    stored, ring = np.zeros((2, 12, 2, 1, 1), np.uint8), None
+    for _ in range(60):
+        count = int(rng.integers(1, 7))
+        first = rng.integers(12 - count + 1)
+        slots = slice(first, first + count)
+        images = rng.integers(0, 30, (2, count, 2, 1, 1)).astype(np.uint8)  # some frames are those of earlier slots
+        obs, next_obs = (Column(Kind.ARRAY, values) for values in images)
+        if ring is None:
+            ring = RowRing(12, (obs, next_obs), np.empty, True, numbers)
+        held[slots] = False
+        ring.write(slots, obs, next_obs, held)
+        held[slots], stored[:, slots] = True, images
+        held[rng.random(12) < 0.1] = False
+        one, other = ring.gather(numbers[held])
+        assert np.array_equal(one.data, stored[0, held]) and np.array_equal(other.data, stored[1, held])
