@@ -24,7 +24,7 @@ import torch
 from easydict import EasyDict
 
 from ding.policy.dqn import DQNPolicy
-from ding.utils.data.collate_fn import collate_samples, default_collate
+from ding.utils.data.collate_fn import collate_columns, default_collate
 from ding.utils.data.samples import Column, Kind, Samples, Table
 from ding.worker import BaseLearner
 from ding.worker.replay_buffer import AdvancedReplayBuffer, DequeBufferWrapper, IBuffer, NaiveReplayBuffer
@@ -78,7 +78,7 @@ def filled(cls: type, capacity: int) -> Any:
 def advanced_round(buffer: Any, rng: np.random.Generator) -> Round:
     def one_round() -> Any:
         samples = buffer.sample(BATCH, 5)
-        batch = collate_samples(samples, KEYS)
+        batch = collate_columns(samples.table.columns, KEYS)
         info = {key: samples.table.columns[key].values() for key in ("replay_unique_id", "replay_buffer_idx")}
         buffer.update({**info, "priority": rng.random(BATCH)})
         return batch
@@ -251,12 +251,12 @@ def measure_uniform(report: Report) -> None:
         "stable-baselines3": lambda: sb3_round(1_000_000),
         "tianshou": lambda: tianshou_round(1_000_000, rng, False),
     }
-    ours = lambda: collate_samples(buffer.sample(BATCH, 0), KEYS[:-1])  # noqa: E731
+    ours = lambda: collate_columns(buffer.sample(BATCH, 0).table.columns, KEYS[:-1])  # noqa: E731
     against(report, f"uniform sample {BATCH} of 1000000 -> tensors", ours, peers)
     buffer.close()
     deque = filled(DequeBufferWrapper, 100_000)
     rounds = {
-        "columns": lambda: collate_samples(deque.sample(BATCH, 0), KEYS[:-1]),
+        "columns": lambda: collate_columns(deque.sample(BATCH, 0).table.columns, KEYS[:-1]),
         "dicts": lambda: default_collate(list(deque.sample(BATCH, 0))),
     }
     medians = medians_us(rounds)
