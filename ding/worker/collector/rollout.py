@@ -123,6 +123,14 @@ class ForeignBlocks(DictBlocks):
         return None  # it is asked for anyway
 
 
+def _part_of(ready: Ready, env_ids: list[int]) -> Ready:
+    """Some of the envs that wait for an action, in this order."""
+    place = {env_id: row for row, env_id in enumerate(ready.env_ids)}
+    rows = np.array([place[env_id] for env_id in env_ids])
+    obs = map_node(lambda column: column.take(rows).compact(), ready.obs)
+    return Ready(env_ids, ready.ids[rows], obs, ready.episodes[rows])
+
+
 def is_in_blocks(env: Any) -> bool:
     """Whether an env manager may be stepped in blocks: its documented methods are not overridden."""
     return isinstance(env, DictBlocks) and not overrides_dicts(env)
@@ -301,19 +309,17 @@ class Rollout:
             return
         if before_act is not None:
             before_act()
-        last, ids, episodes = self._last, ready.ids, ready.episodes
-        if last is not None and last.node is ready.obs and last.env_ids == chosen:
-            obs = last
-        else:
-            obs = self._observed(ready, chosen)
-        if chosen is not ready.env_ids:
-            ids = np.array(chosen)
-            episodes = episodes[[ready.env_ids.index(env_id) for env_id in chosen]]
-        self._episodes[ids] = episodes
+        acting = ready if chosen is ready.env_ids else _part_of(ready, chosen)
+        obs = self._last
+        if obs is None or obs.node is not acting.obs or obs.env_ids != chosen:
+            obs = Batch(chosen, acting.obs)
+            if may_hold_nan(obs.node):
+                obs.refuse_nan("the observation")
+        self._episodes[acting.ids] = acting.episodes
+        np.copyto(self._moves, self._blocks.moves)
+        self._moves[acting.ids] += 1
         output, actions = self.actor.act(obs, kwargs)
         self._acted = obs, output
-        np.copyto(self._moves, self._blocks.moves)
-        self._moves[ids] += 1
         self._step(obs, output, actions, start)
         if chosen is not ready.env_ids:
             self._ready = None  # there are others
@@ -341,17 +347,6 @@ class Rollout:
                 for listener in self._listeners:
                     listener.on_gap(env_id)
         self._moves[:] = moves
-
-    def _observed(self, ready: Ready, env_ids: list[int]) -> Batch:
-        """What these of the envs that are ready show."""
-        if env_ids is ready.env_ids:
-            obs = Batch(env_ids, ready.obs)
-        else:
-            index = np.array([ready.env_ids.index(env_id) for env_id in env_ids])
-            obs = Batch(env_ids, map_node(lambda column: column.take(index).compact(), ready.obs))
-        if may_hold_nan(obs.node):
-            obs.refuse_nan("the observation")
-        return obs
 
     def _restarted(self, env_id: int) -> None:
         self.actor.reset([env_id])
