@@ -150,16 +150,6 @@ def _refuse_nan_rows(output: Mapping[int, Any], key: str) -> None:
 _NEVER_NAN = ("action", "logit")
 
 
-def refuse_nan(action: Any, env_id: int) -> None:
-    """Check the action that a policy returned for an env.
-
-    Raises:
-        FloatingPointError: it holds a NaN.
-    """
-    if _has_nan(action):
-        raise _nan_error(env_id, "action", action)
-
-
 def _nan_error(env_id: int, key: str, value: Any) -> FloatingPointError:
     return FloatingPointError(
         f"the policy returned NaN for env {env_id}: {key} = {value!r}; the observation holds none, so look for NaN in "
