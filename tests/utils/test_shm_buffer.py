@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import multiprocessing
 import pickle
 
@@ -108,3 +109,8 @@ def test_a_shape_of_another_kind_is_refused():
 def test_it_is_found_where_env_packages_look_for_it():
     for module in (in_data, subprocess_env_manager):
         assert (module.ShmBuffer, module.ShmBufferContainer) == (ShmBuffer, ShmBufferContainer)
+
+
+def test_the_buffers_are_where_di_engine_has_them():
+    module = importlib.import_module("ding.data.shm_buffer")
+    assert module.ShmBuffer is ShmBuffer and module.ShmBufferContainer is ShmBufferContainer

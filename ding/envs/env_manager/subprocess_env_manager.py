@@ -230,7 +230,8 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         return self._ready_obs[env_id]
 
     def _own_obs(self, env_id: int, obs: Any) -> Any:
-        return own_copy(obs) if self._copy_on_get and self._shared_obs[env_id].is_used else obs
+        shared = self._shared_obs.get(env_id)  # None once another thread has closed the manager
+        return own_copy(obs) if self._copy_on_get and (shared is None or shared.is_used) else obs
 
     def _show(self, env_id: int, obs: Any) -> None:
         """This env waits for an action and shows `obs`, which may be in shared memory."""

@@ -427,6 +427,19 @@ def test_a_block_takes_observations_from_shared_memory_in_one_copy(monkeypatch):
             np.testing.assert_array_equal(now, then)
 
 
+def test_timesteps_that_have_come_are_returned_though_another_thread_closes_the_manager_then():
+    class Closing(SyncSubprocessEnvManager):
+        def _step(self, actions):
+            timesteps = super()._step(actions)
+            self.close()
+            return timesteps
+
+    with Closing([Make(0, length=9)], FAST) as manager, sync({"length": 9}) as twin:
+        manager.launch()
+        twin.launch()
+        np.testing.assert_array_equal(act(manager)[0].obs, act(twin)[0].obs)
+
+
 def test_large_observations_and_actions_cross_in_pieces():
     class Echo(type(Make(0)())):
         def step(self, action):

@@ -1,0 +1,5 @@
+"""Arrays in shared memory, importable from the same module as in DI-engine."""
+
+from ding.utils.shm_buffer import ShmBuffer, ShmBufferContainer
+
+__all__ = ["ShmBuffer", "ShmBufferContainer"]
