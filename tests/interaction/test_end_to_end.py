@@ -452,7 +452,8 @@ def test_disconnecting_fails_the_tasks_that_have_not_ended():
         assert task.result["message"] == "the connection to the slave 'conn' has ended: it was disconnected"
         assert fails == [({"a": 1, "b": 1}, task.result)]
         slave.go.set()
-        # The late result is dropped, and the slave goes on with its next master.
+        # The late result is dropped, and the slave goes on with its next master once the task has ended.
+        assert slave._Slave__link.wait_for(lambda: slave._Slave__link.is_idle, DEADLINE_S)
         connection.connect()
         assert connection.new_task({"a": 2, "b": 2}).start().join(DEADLINE_S).result == {"sum": 4}
         assert task.result["exception"] == "SlaveLost"
