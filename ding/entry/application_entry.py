@@ -14,6 +14,7 @@ from easydict import EasyDict
 from ding.config.config import compile_config
 from ding.config.experiment import StartFolder
 from ding.entry.checks import check_evaluation_episodes
+from ding.entry.model_shapes import complete_model
 from ding.entry.pipeline import read_pair
 from ding.entry.workers import (
     build_collector_env,
@@ -89,7 +90,8 @@ def evaluate(
         n_episode: the number of episodes; None for `env.n_evaluator_episode`. At most that many envs are used.
     """
     with ExitStack() as stack:
-        cfg = _compile(stack, _with_episodes(input_cfg, n_episode), seed, env_setting, "eval_config.py", strict_config)
+        pair = _with_episodes(input_cfg, n_episode)
+        cfg = _compile(stack, pair, seed, env_setting, model, "eval_config.py", strict_config)
         check_evaluation_episodes(cfg)
         state_dict = _read_state(cfg, state_dict, load_path or _path_of_config(cfg))
         env = build_evaluator_env(stack, cfg, env_setting)
@@ -216,11 +218,13 @@ def _compile(
     input_cfg: Any,
     seed: int,
     env_setting: Sequence[Any] | None,
+    model: Any,
     save_path: str,
     strict_config: bool = False,
 ) -> EasyDict:
     """Returns the compiled config; if the block of `stack` fails, a folder created for it is deleted."""
     main, create = read_pair(input_cfg, env_setting)
+    complete_model(main, create, env_setting, model)
     folder = stack.enter_context(StartFolder(main.get("exp_name", "default_experiment")))
     env_fn = None if env_setting is None else env_setting[0]
     how: dict[str, Any] = {"save_path": save_path, "renew_dir": False, "strict_config": strict_config}
@@ -239,7 +243,7 @@ def _build_collector(
     state_dict: dict[str, Any] | None,
     state_dict_path: Path | None,
 ) -> tuple[EasyDict, Any]:
-    cfg = _compile(stack, input_cfg, seed, env_setting, "collect_demo_data_config.py")
+    cfg = _compile(stack, input_cfg, seed, env_setting, model, "collect_demo_data_config.py")
     state_dict = _read_state(cfg, state_dict, state_dict_path)
     env = build_collector_env(stack, cfg, env_setting, seed)
     policy: Policy = build_policy(cfg, model, ["collect"])

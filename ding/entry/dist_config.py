@@ -23,6 +23,7 @@ from ding.config.utils import (
     Several,
     workers_of,
 )
+from ding.entry.model_shapes import complete_model
 from ding.entry.pipeline import with_command_mode
 from ding.entry.progress import UNLIMITED, check_limits, set_limits
 from ding.policy.settings import positive
@@ -63,6 +64,7 @@ def compile_dist_config(
     renew = not value_at(main, "policy.learn.resume_training")
     places = given if platform == "k8s" else Addresses(*given[:3], 0, 0, 0)  # `give_ports` assigns the ports
     create = with_command_mode(create)
+    complete_model(main, create)
     cfg = compile_config_parallel(
         main, create, system, seed, True, "total_config.py", platform, *places, renew_dir=renew
     )

@@ -13,6 +13,7 @@ from easydict import EasyDict
 
 from ding.config.config import compile_config
 from ding.entry.application_entry import load_state
+from ding.entry.model_shapes import complete_model
 from ding.entry.pipeline import read_pair, with_command_mode
 from ding.entry.run_state import gather_states, restore_states
 from ding.entry.workers import SerialRun, build_collector_env, check_fits_env, closing, rank_seed
@@ -80,6 +81,7 @@ class Expert:
             FileNotFoundError: the checkpoint does not exist.
         """
         main, create = self._pair
+        complete_model(main, create, self._env_setting, self._model)
         env_fn = None if self._env_setting is None else self._env_setting[0]
         seed = derive_seed(rank_seed(run.cfg.seed, get_rank()), 4)
         compiled = compile_config(

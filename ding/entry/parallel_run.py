@@ -20,6 +20,7 @@ from ding.config.checks import value_at
 from ding.config.config import compile_config_parallel
 from ding.config.experiment import StartFolder
 from ding.config.read import read_config_with_system
+from ding.entry.model_shapes import complete_model
 from ding.entry.parallel_metrics import ParallelMetrics
 from ding.entry.pipeline import with_command_mode
 from ding.entry.progress import (
@@ -89,6 +90,7 @@ def run_parallel(
     """Train like `parallel_pipeline`, and return the outcome."""
     start = monotonic()
     triple = _placed(input_cfg, platform, address)
+    complete_model(*triple[:2])
     renew = _prepare_states(triple, resume)
     cfg = _compile(triple, seed, max_train_iter, max_env_step, max_seconds, renew, strict_config)
     return drive(cfg, make_workers(cfg.system, disable_flask_log), enable_total_log, start, start + max_seconds)

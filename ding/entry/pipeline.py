@@ -22,6 +22,7 @@ from ding.entry.checks import (
     warn_of_overruled_settings,
     warn_of_unused_priority,
 )
+from ding.entry.model_shapes import complete_model
 from ding.entry.progress import UNLIMITED, check_limits
 from ding.entry.run_state import RunStates, choose_start
 from ding.entry.workers import SerialRun, build_run, closing
@@ -64,6 +65,7 @@ def run_pipeline(
     check_limits(number(0), max_train_iter=max_train_iter, max_env_step=max_env_step)
     main, create = read_pair(input_cfg, env_setting)
     with_command_mode(create)
+    complete_model(main, create, env_setting, model)
     env_fn = None if env_setting is None else env_setting[0]
     compiling: dict[str, Any] = {"seed": seed, "env": env_fn, "auto": True, "create_cfg": create}
     compiling["strict_config"] = strict_config

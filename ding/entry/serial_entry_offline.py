@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 from ding.config.config import compile_config
 from ding.config.experiment import StartFolder
 from ding.entry.checks import check_evaluation_episodes, check_ranks, warn_of_overruled_settings
+from ding.entry.model_shapes import complete_model
 from ding.entry.pipeline import read_pair, with_command_mode
 from ding.entry.progress import UNLIMITED
 from ding.entry.run_state import RunStates, choose_start
@@ -97,6 +98,7 @@ def run_offline(
         resume, strict_config: see `serial_pipeline`.
     """
     main, create = pair
+    complete_model(main, create, env_setting, model)
     env_fn = None if env_setting is None else env_setting[0]
     compiling: dict[str, Any] = {"seed": seed, "env": env_fn, "auto": True, "create_cfg": create}
     compiling["strict_config"] = strict_config

@@ -171,11 +171,11 @@ def test_a_seed_of_numpy_is_the_int_that_it_is():
 
 
 @pytest.mark.parametrize("key", ["obs_shape", "action_shape"])
-def test_a_missing_shape_is_named_with_its_meaning(key):
+def test_a_missing_shape_is_that_of_the_env(key):
     main, create = pair()
-    del main.policy.model[key]
-    with pytest.raises(ConfigError, match=rf"policy.model.{key} is missing: the model DQN needs it; set it to the "):
-        serial_pipeline((main, create), env_setting=setting())
+    shape = main.policy.model.pop(key)
+    run = run_serial((main, create), env_setting=setting(), max_train_iter=1)
+    assert run.cfg.policy.model[key] == shape
 
 
 def test_a_policy_of_ones_own_is_trained_without_a_command_twin():

@@ -1,0 +1,124 @@
+"""What a config leaves out of its model: shapes and the kind of actions, as the env states them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, MutableMapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from easydict import EasyDict
+
+from ding.config.checks import value_at
+from ding.config.config import compile_config
+from ding.config.resolve import resolve_class
+from ding.entry.workers import closing
+from ding.envs.common.gym_compat import spaces_like
+from ding.envs.env.base_env import get_vec_env_setting
+from ding.envs.env_manager.base_env_manager import create_env_manager
+from ding.utils.config_helper import ConfigError
+from ding.utils.import_helper import import_module
+from ding.utils.registry_factory import MODEL_REGISTRY
+from ding.utils.showing import shown
+
+_SHAPES = {"obs_shape": "observation_space", "action_shape": "action_space"}
+_KIND = "action_space"  # the key of policies for several kinds of actions
+
+
+def complete_model(
+    main: MutableMapping[str, Any],
+    create: Mapping[str, Any],
+    env_setting: Sequence[Any] | None = None,
+    model: Any = None,
+) -> None:
+    """Set what the model requires and the main config leaves out, in place: `obs_shape` and `action_shape`.
+
+    With them goes `policy.action_space` where the policy has that setting. Only then an env is made for its spaces.
+
+    Args:
+        create: the create config, whose section `policy` may also say what the main config does not.
+        env_setting: see `serial_pipeline`.
+        model: a network of the caller's; then nothing is left out.
+
+    Raises:
+        ConfigError: a space of the env does not tell the shape.
+    """
+    missing = [] if model is not None else [key for key in _SHAPES if not _given(main, create, f"model.{key}")]
+    if not missing:
+        return
+    with ExitStack() as stack:
+        cfg = _compiled(main, create, env_setting)
+        policy_cls = resolve_class("policy", create["policy"])
+        required = _required(policy_cls, cfg)
+        missing = [key for key in missing if key in required]
+        if not missing:
+            return
+        env = _env(stack, cfg, env_setting)
+        shapes = {key: model_shape(key, getattr(env, _SHAPES[key])) for key in missing}
+        policy = main.setdefault("policy", EasyDict())
+        section = policy.setdefault("model", EasyDict())
+        section.update(shapes)
+        has_kinds = _KIND in policy_cls.default_config()
+        if has_kinds and "action_shape" in missing and not _given(main, create, _KIND):
+            policy[_KIND] = section.get(_KIND) or _kind_of(env.action_space)
+
+
+def model_shape(key: str, space: Any) -> Any:
+    """Return the `obs_shape` or `action_shape` of a model for a space.
+
+    A number for vectors and for a choice among actions, a list for images and for several choices, a dict for dicts,
+    of which `observation` counts alone beside an `action_mask`.
+
+    Raises:
+        ConfigError: the space has no such shape.
+    """
+    spaces = spaces_like(space)
+    members = getattr(space, "spaces", None)
+    if key == "obs_shape" and isinstance(members, Mapping) and members:
+        if members.keys() == {"observation", "action_mask"}:
+            return model_shape(key, members["observation"])
+        return {name: model_shape(key, member) for name, member in members.items()}
+    if key == "action_shape" and isinstance(space, spaces.Discrete):
+        return int(space.n)
+    if key == "action_shape" and isinstance(space, spaces.MultiDiscrete):
+        return [int(count) for count in space.nvec.reshape(-1)]
+    if isinstance(space, spaces.Box) and space.shape:
+        return int(space.shape[0]) if len(space.shape) == 1 else [int(size) for size in space.shape]
+    raise ConfigError(
+        f"policy.model.{key} is missing, and the env's {_SHAPES[key]} {shown(space)} does not tell it: set it, or wrap "
+        "the env so that the space is a Box, a Discrete, or a Dict of boxes"
+    )
+
+
+def _kind_of(space: Any) -> str:
+    return "continuous" if isinstance(space, spaces_like(space).Box) else "discrete"
+
+
+def _given(main: Mapping[str, Any], create: Mapping[str, Any], path: str) -> bool:
+    return value_at(main, f"policy.{path}") is not None or value_at(create, f"policy.{path}") is not None
+
+
+def _compiled(main: Any, create: Any, env_setting: Sequence[Any] | None) -> EasyDict:
+    env = None if env_setting is None else env_setting[0]
+    types = {name: create[name] for name in ("env", "env_manager", "policy") if name in create}
+    return compile_config(main, env=env, auto=True, create_cfg=types, save_cfg=False)
+
+
+def _required(policy_cls: Any, cfg: EasyDict) -> set[str]:
+    """Return the names of the arguments that the policy's model must be given."""
+    section = cfg.policy.model
+    if "type" in section:
+        kind, names = section.type, section.get("import_names", [])
+    else:
+        kind, names = policy_cls(cfg.policy, enable_field=[]).default_model()
+    import_module(names)
+    parameters = inspect.signature(MODEL_REGISTRY.get(kind)).parameters.values()
+    return {parameter.name for parameter in parameters if parameter.default is parameter.empty}
+
+
+def _env(stack: ExitStack, cfg: EasyDict, env_setting: Sequence[Any] | None) -> Any:
+    """Return an env manager, not launched, that states the spaces."""
+    found: Sequence[Any] = get_vec_env_setting(cfg.env, collect=False) if env_setting is None else env_setting
+    env_fn, _, env_cfgs = found
+    return closing(stack, create_env_manager(cfg.env.manager, [partial(env_fn, cfg=own) for own in env_cfgs]))

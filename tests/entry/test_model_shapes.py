@@ -1,0 +1,138 @@
+"""What a config leaves out of its model is read off the env."""
+
+import gymnasium
+import numpy as np
+import pytest
+from easydict import EasyDict
+from gymnasium import spaces
+from torch import nn
+
+from ding.entry import evaluate_run, load_policy, parallel_pipeline, serial_pipeline, serial_pipeline_onpolicy
+from ding.entry.model_shapes import complete_model, model_shape
+from ding.entry.run_folder import RunFolder
+from ding.utils.config_helper import ConfigError
+from ding.utils.registry_factory import MODEL_REGISTRY
+
+
+def pair(policy, env="CartPole-v1", manager="base", **sections):
+    main = EasyDict(
+        exp_name="run",
+        env={"env_id": env, "collector_env_num": 2, "evaluator_env_num": 1, "n_evaluator_episode": 1},
+        policy=sections,
+    )
+    create = EasyDict(env={"type": "gymnasium"}, env_manager={"type": manager}, policy={"type": policy})
+    return main, create
+
+
+@pytest.mark.parametrize(
+    ("policy", "env", "expected"),
+    [
+        ("dqn", "CartPole-v1", {"model": {"obs_shape": 4, "action_shape": 2}}),
+        ("r2d2", "Acrobot-v1", {"model": {"obs_shape": 6, "action_shape": 3}}),
+        ("sac", "Pendulum-v1", {"model": {"obs_shape": 3, "action_shape": 1}}),
+        ("ppo", "CartPole-v1", {"model": {"obs_shape": 4, "action_shape": 2}, "action_space": "discrete"}),
+        ("ppo", "Pendulum-v1", {"model": {"obs_shape": 3, "action_shape": 1}, "action_space": "continuous"}),
+        ("pg", "Pendulum-v1", {"model": {"obs_shape": 3, "action_shape": 1}, "action_space": "continuous"}),
+    ],
+)
+@pytest.mark.parametrize("manager", ["base", "vector_env"])
+def test_shapes_and_kind_of_actions_are_those_of_the_env(policy, env, expected, manager):
+    main, create = pair(policy, env, manager)
+    complete_model(main, create)
+    assert main.policy == expected
+
+
+def test_what_is_given_stays():
+    main, create = pair("dqn", model={"obs_shape": 4, "encoder_hidden_size_list": [8]})
+    complete_model(main, create)
+    assert main.policy.model == {"obs_shape": 4, "encoder_hidden_size_list": [8], "action_shape": 2}
+    main, create = pair("ppo", "Pendulum-v1", action_space="discrete")
+    complete_model(main, create)
+    assert main.policy.action_space == "discrete"  # refused later, when it is compared with the env
+    main, create = pair("dqn")
+    create.policy.model = {"obs_shape": 4, "action_shape": 2}
+    complete_model(main, create)
+    assert main.policy == {}
+
+
+def test_no_env_is_made_without_need():
+    def refuse(**kwargs):
+        raise AssertionError("an env was made")
+
+    given = {"obs_shape": 4, "action_shape": 2}
+    for setting in ({"model": given}, {}):
+        main, create = pair("ppo", **setting)
+        network = None if setting else nn.Linear(4, 2)
+        complete_model(main, create, [refuse, [{}], [{}]], network)
+        assert main.policy == setting
+
+
+def test_a_model_that_needs_no_shapes_gets_none():
+    @MODEL_REGISTRY.register("test_model_shapes_own")
+    class Own(nn.Module):
+        def __init__(self, width=3, obs_shape=None):
+            super().__init__()
+
+    main, create = pair("dqn", model={"type": "test_model_shapes_own"})
+    complete_model(main, create)
+    assert main.policy.model == {"type": "test_model_shapes_own"}
+
+
+def test_shapes_of_spaces():
+    image, vector = spaces.Box(0, 255, (4, 84, 84), np.uint8), spaces.Box(-1, 1, (3,))
+    assert model_shape("obs_shape", image) == [4, 84, 84]
+    assert model_shape("obs_shape", spaces.Dict(image=image, vector=vector)) == {"image": [4, 84, 84], "vector": 3}
+    masked = spaces.Dict(observation=vector, action_mask=spaces.MultiBinary(2))
+    assert model_shape("obs_shape", masked) == 3
+    assert model_shape("action_shape", spaces.MultiDiscrete([2, 5])) == [2, 5]
+    assert model_shape("action_shape", spaces.Box(-1, 1, (2, 3))) == [2, 3]
+
+
+@pytest.mark.parametrize("key", ["obs_shape", "action_shape"])
+def test_a_space_without_a_shape_is_refused_in_one_line(key):
+    with pytest.raises(ConfigError) as error:
+        model_shape(key, spaces.Text(3))
+    assert str(error.value).startswith(f"policy.model.{key} is missing, and the env's ") and "Text" in str(error.value)
+
+
+def test_runs_keep_what_was_read_off(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    main, create = pair("dqn", learn={"batch_size": 4}, collect={"n_sample": 8})
+    serial_pipeline((main, create), max_train_iter=1)
+    assert main.policy == {"learn": {"batch_size": 4}, "collect": {"n_sample": 8}}  # the caller's
+    compiled = RunFolder("run").compiled.policy.model
+    assert (compiled.obs_shape, compiled.action_shape) == (4, 2)
+    assert len(evaluate_run("run").returns) == 1
+    assert load_policy("run").predict(np.zeros(4, np.float32)).shape == (1,)
+    serial_pipeline((main, create), max_train_iter=2, resume=True)
+
+
+def test_pixels_and_functions_as_envs(tmp_path, monkeypatch):
+    class Pixels(gymnasium.Env):
+        observation_space, action_space = spaces.Box(0, 255, (1, 36, 36), np.uint8), spaces.Discrete(3)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.left = 4
+            return np.zeros((1, 36, 36), np.uint8), {}
+
+        def step(self, action):
+            self.left -= 1
+            return np.full((1, 36, 36), self.left, np.uint8), 1.0, self.left == 0, False, {}
+
+    monkeypatch.chdir(tmp_path)
+    main, create = pair("ppo", model={"encoder_hidden_size_list": [4, 8, 8, 8]}, collect={"n_sample": 8})
+    main.env = {**main.env, "env": Pixels}
+    del main.env["env_id"]
+    policy = serial_pipeline_onpolicy((main, create), max_train_iter=1)
+    assert (policy.cfg.model.obs_shape, policy.cfg.model.action_shape) == ([1, 36, 36], 3)
+    assert policy.cfg.action_space == "discrete"
+
+
+def test_parallel_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    main, create = pair("dqn", learn={"batch_size": 4}, collect={"n_sample": 8}, other={"eps": {"decay": 100}})
+    main.env.evaluator_episode_num = main.env.collector_episode_num = 1
+    parallel_pipeline((main, create, {"transport": "local"}), max_train_iter=2)
+    compiled = RunFolder("run").compiled.policy.model
+    assert (compiled.obs_shape, compiled.action_shape) == (4, 2)
