@@ -1,5 +1,10 @@
 """The worker layer of DI-engine, rebuilt on today's stack."""
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ding.entry.training import train as train
+
 __TITLE__ = "ding-worker"
 __version__ = "0.1.0"
 __VERSION__ = __version__
@@ -10,3 +15,11 @@ __DESCRIPTION__ = "Collectors, evaluators, learners and replay buffers for reinf
 enable_numba = False
 enable_linklink = False
 enable_hpc_rl = False
+
+
+def __getattr__(name: str) -> Any:
+    if name != "train":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ding.entry.training import train
+
+    return train

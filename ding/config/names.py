@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ding.config.checks import value_at
 from ding.config.main_settings import MAIN_SETTINGS
-from ding.config.synonyms import UNITS, keys_meant_by
+from ding.config.synonyms import ALL_ALIKE, SYNONYMS, UNITS, keys_meant_by
 from ding.utils.config_helper import (
     EVERYWHERE,
     NO_DEFAULT,
@@ -109,6 +109,37 @@ class KnownKeys:
     def __contains__(self, path: object) -> bool:
         """Return whether a dotted key is read."""
         return path in self._settings
+
+    def add_model(self, names: Iterable[str]) -> None:
+        """Add the arguments of the policy's model."""
+        self._add(f"{_MODEL}.", {name: Setting(NO_DEFAULT) for name in names})
+
+    def paths_meant_by(self, name: str) -> list[str]:
+        """Return the dotted keys that a bare name stands for: its own, else those of what other libraries call so.
+
+        They are several only where one value belongs in all of them, such as the learning rates of actor and critic.
+
+        Raises:
+            ConfigError: nothing reads such a key, several may be meant, or the value would be in other units.
+        """
+        paths = self._usual(self._places.get(name, ())) or self._usual(keys_meant_by(name, self))
+        if name.lower() in UNITS and name not in self._places:
+            raise ConfigError(f"{name} is not taken over: set {self._one_of(paths)}, {UNITS[name.lower()]}")
+        if not paths:
+            near = nearest(name, (*self._places, *SYNONYMS))
+            raise ConfigError(
+                f"nothing reads a setting {name!r}{f'; did you mean {near!r}?' if near else '.'} "
+                "`ding show CONFIG` lists the keys, and config={'policy.learn....': value} sets any of them"
+            )
+        if name in ALL_ALIKE:
+            return paths
+        most = max(path.count(".") for path in paths)
+        deepest = [path for path in paths if path.count(".") == most]
+        if len(deepest) > 1 and name in self._places:
+            raise ConfigError(
+                f"{name} may be {self._one_of(deepest)}: give it in full, as in config={{{deepest[0]!r}: ...}}"
+            )
+        return [paths[0] if name not in self._places else deepest[0]]
 
     def find_unknown(self, section: Mapping[str, Any], at: str = "", shown: str | None = None) -> list[UnknownKey]:
         """Return the unknown keys of a part of a config.

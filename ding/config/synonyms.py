@@ -84,6 +84,12 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("eval_interval", "evaluation_interval"), ("policy.eval.evaluator.eval_freq",)),
 }
 
+# Names whose value belongs in each of the keys that a policy reads.
+ALL_ALIKE = frozenset(
+    ("lr", "learning_rate", "actor_lr", "lr_actor", "critic_lr", "lr_critic", "gamma", "discount", "discount_rate")
+    + ("discount_factor",)
+)
+
 # What to mind where the value of a name is in other units than that of the key.
 UNITS = {
     "polyak": "which is 1 - polyak if that is the share which the target keeps",

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from ding.entry.serial_entry_onpolicy import serial_pipeline_onpolicy
     from ding.entry.serial_entry_sqil import serial_pipeline_sqil
     from ding.entry.trained import evaluate_run, load_policy
+    from ding.entry.training import Training, train
     from ding.entry.utils import mark_not_expert, mark_warm_up, random_collect
 
 __all__ = [
+    "Training",
     "collect_demo_data",
     "collect_episodic_demo_data",
     "episode_to_transitions",
@@ -40,9 +42,11 @@ __all__ = [
     "serial_pipeline_offline",
     "serial_pipeline_onpolicy",
     "serial_pipeline_sqil",
+    "train",
 ]
 
 _MODULES = {
+    "Training": "training",
     "collect_demo_data": "application_entry",
     "collect_episodic_demo_data": "application_entry",
     "episode_to_transitions": "application_entry",
@@ -60,6 +64,7 @@ _MODULES = {
     "serial_pipeline_offline": "serial_entry_offline",
     "serial_pipeline_onpolicy": "serial_entry_onpolicy",
     "serial_pipeline_sqil": "serial_entry_sqil",
+    "train": "training",
 }
 
 __getattr__ = lazy_names(__name__, {name: f"ding.entry.{module}" for name, module in _MODULES.items()})

@@ -18,26 +18,48 @@ _CONFIG = click.Path(exists=True, dir_okay=False)
 
 
 @click.command()
-@click.argument("config", type=_CONFIG)
-@click.option("-s", "--seed", type=click.IntRange(0), default=0, help="Seed; 0 by default.")
+@click.argument("config", metavar="CONFIG|POLICY")
+@click.argument("env", required=False)
+@click.option(
+    "-s", "--seed", "seeds", type=click.IntRange(0), multiple=True, help="Seed; 0 by default. Several train in turn."
+)
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE",
-    help="A value of the main config, such as policy.learn.batch_size=128; may be given several times.",
+    help="A value of the main config, such as policy.learn.batch_size=128; may be given several times. With POLICY ENV "
+    "also by its name alone, as in learning_rate=3e-4.",
 )  # fmt: skip
 @click.option("--mode", type=click.Choice(PIPELINES), help="The pipeline; by default the one that the config needs.")
-@click.option("--exp-name", help="Instead of exp_name in the config.")
+@click.option("--exp-name", help="The folder of the run; by default exp_name in the config.")
 @click.option("--train-iter", type=click.IntRange(1), help="The most training iterations.")
-@click.option("--env-step", type=click.IntRange(1), help="The most environment steps.")
+@click.option("--env-step", "--env-steps", type=click.IntRange(1), help="The most environment steps.")
+@click.option("--stop-value", type=float, help="With POLICY ENV: the mean return that ends the training.")
+@click.option("--num-envs", type=click.IntRange(1), help="With POLICY ENV: envs that collect.")
 @click.option("--resume", is_flag=True, help="Resume from the newest state in the folder, if any.")
 @click.option(
     "--strict-config/--no-strict-config", default=True,
     help="Whether config keys that nothing reads are errors, as by default, or warnings.",
 )  # fmt: skip
-def train(config: str, seed: int, settings: tuple[str, ...], **options: Any) -> None:
-    """Train with a config file."""
-    from ding.entry.training_command import train_config
+def train(config: str, env: str | None, seeds: tuple[int, ...], settings: tuple[str, ...], **options: Any) -> None:
+    """Train with a config file, or a policy on an env.
 
-    train_config(config, seed, settings, **options)
+    CONFIG is a file; POLICY ENV are names, as in `ding train ppo CartPole-v1 --env-steps 100000`.
+    """
+    from ding.entry.training_command import train_config, train_policy
+
+    if env is not None:
+        train_policy(config, env, seeds or (0,), settings, **options)
+        return
+    for name in ("stop_value", "num_envs"):
+        if options.pop(name) is not None:
+            raise click.UsageError(f"--{name.replace('_', '-')} needs POLICY ENV; a config has a key for it")
+    if not os.path.isfile(config):
+        raise click.UsageError(
+            f"there is no config file {config!r}; to train a policy, name its env, too: ding train {config} CartPole-v1"
+        )
+    if len(seeds) > 1 and options["exp_name"] is not None:
+        raise click.UsageError("--exp-name would be the folder of several seeds")
+    for seed in seeds or (0,):
+        train_config(config, seed, settings, **options)
 
 
 @click.command(name="eval")

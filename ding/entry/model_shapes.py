@@ -50,7 +50,8 @@ def complete_model(
     with ExitStack() as stack:
         cfg = _compiled(main, create, env_setting)
         policy_cls = resolve_class("policy", create["policy"])
-        required = _required(policy_cls, cfg)
+        parameters = _parameters(policy_cls, cfg).items()
+        required = {name for name, parameter in parameters if parameter.default is parameter.empty}
         missing = [key for key in missing if key in required]
         if not missing:
             return
@@ -105,16 +106,19 @@ def _compiled(main: Any, create: Any, env_setting: Sequence[Any] | None) -> Easy
     return compile_config(main, env=env, auto=True, create_cfg=types, save_cfg=False)
 
 
-def _required(policy_cls: Any, cfg: EasyDict) -> set[str]:
-    """Return the names of the arguments that the policy's model must be given."""
+def model_parameters(main: Mapping[str, Any], create: Mapping[str, Any]) -> list[str]:
+    """Return the names of the arguments of the model that two configs build."""
+    return list(_parameters(resolve_class("policy", create["policy"]), _compiled(main, create, None)))
+
+
+def _parameters(policy_cls: Any, cfg: EasyDict) -> Mapping[str, inspect.Parameter]:
     section = cfg.policy.model
     if "type" in section:
         kind, names = section.type, section.get("import_names", [])
     else:
         kind, names = policy_cls(cfg.policy, enable_field=[]).default_model()
     import_module(names)
-    parameters = inspect.signature(MODEL_REGISTRY.get(kind)).parameters.values()
-    return {parameter.name for parameter in parameters if parameter.default is parameter.empty}
+    return inspect.signature(MODEL_REGISTRY.get(kind)).parameters
 
 
 def _env(stack: ExitStack, cfg: EasyDict, env_setting: Sequence[Any] | None) -> Any:

@@ -15,7 +15,7 @@ from ding.config.save import split_config
 from ding.utils.config_helper import ConfigError
 
 CONFIG, EVALUATIONS, BEST = "total_config.py", "eval.jsonl", "ckpt_best.pth.tar"
-METRICS = "metrics.jsonl"
+METRICS, RESULT = "metrics.jsonl", "result.json"
 _POSITION = ("worker", "train_iter", "env_step", "step")
 Path = str | os.PathLike[str]
 # Sections of the main config of a parallel run that a serial run does not have.
@@ -65,6 +65,16 @@ class RunFolder:
         main, create = split_config(compiled)
         main["exp_name"] = self.path
         return EasyDict(main), EasyDict(create)
+
+    def result(self) -> dict[str, Any]:
+        """Returns the content of `result.json`.
+
+        Raises:
+            FileNotFoundError: the run has not ended.
+        """
+        with open(os.path.join(self.path, RESULT), encoding="utf-8") as f:
+            outcome: dict[str, Any] = json.load(f)
+        return outcome
 
     def evaluations(self) -> list[dict[str, Any]]:
         """Returns the lines of `eval.jsonl` in order: `train_iter`, `env_step`, `returns`, ...

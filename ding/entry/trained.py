@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 import warnings
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -47,9 +48,18 @@ class TrainedPolicy:
         _, actions = self._actor.act(Batch.copied([0], [obs]), {})
         return actions[0]
 
+    def predict_batch(self, obs: Any) -> list[Any]:
+        """Returns the actions for observations of several envs, [B, *obs_shape], or dicts of such; see `predict`."""
+        first = obs
+        while isinstance(first, Mapping):
+            first = next(iter(first.values()))
+        rows = [_row(obs, index) for index in range(len(first))]
+        _, actions = self._actor.act(Batch.copied(list(range(len(rows))), rows), {})
+        return list(actions)
+
     def reset(self) -> None:
-        """Start a new episode: reset the hidden state of a recurrent policy."""
-        self._actor.reset([0])
+        """Start new episodes: reset the hidden states of a recurrent policy."""
+        self._actor.reset()
 
     def make_env(self, seed: int = 0) -> Any:
         """Returns a launched manager of one evaluation env, normalized as in the training; `close` closes it."""
@@ -89,8 +99,13 @@ def load_policy(exp: Path, checkpoint: str | None = None, seed: int = 0) -> Trai
         array([1])
     """
     folder = RunFolder(exp)
-    state = read_file(folder.checkpoint(checkpoint))
-    main, create = folder.configs()
+    return load_trained(folder.configs(), folder.checkpoint(checkpoint), seed)
+
+
+def load_trained(pair: tuple[Any, Any], path: str, seed: int = 0) -> TrainedPolicy:
+    """Load the policy of two configs, which may be changed, from a checkpoint; see `load_policy`."""
+    state = read_file(path)
+    main, create = pair
     cfg = compile_config(main, seed=seed, auto=True, create_cfg=with_command_mode(create), save_cfg=False)
     set_offline_stats(cfg.env, state.get(EXTRA, {}).get(OFFLINE_STATS))
     policy = build_policy(cfg, None, ["eval"])
@@ -137,17 +152,22 @@ def record(
         ValueError: the suffix of `out` is not supported.
         ImportError: a package for rendering or encoding is not installed.
     """
-    target = os.path.join(os.fspath(exp), "video.mp4") if out is None else os.fspath(out)
+    folder = RunFolder(exp)
+    target = os.path.join(folder.path, "video.mp4") if out is None else os.fspath(out)
+    seed = (folder.seed or 0) if seed is None else seed
+    with ExitStack() as stack:
+        return save_videos(_configs(stack, folder), target, n_episode, folder.checkpoint(checkpoint), seed)
+
+
+def save_videos(
+    pair: tuple[Any, Any], target: str, n_episode: int, checkpoint: str, seed: int
+) -> tuple[list[str], EvalRecord]:
+    """Record episodes of two configs, which may be changed, and save the videos; see `record`."""
     stem, suffix = os.path.splitext(target)
     if suffix not in (".mp4", ".gif"):
         raise ValueError(f"{target!r} has the suffix {suffix!r}; it must be .mp4 or .gif")
-    folder = RunFolder(exp)
-    seed = (folder.seed or 0) if seed is None else seed
-    path = folder.checkpoint(checkpoint)
-    with ExitStack() as stack:
-        pair = _configs(stack, folder)
-        videos = stack.enter_context(tempfile.TemporaryDirectory())
-        recorded, result = record_episodes(pair, seed, n_episode, videos, load_path=path)
+    with tempfile.TemporaryDirectory() as videos:
+        recorded, result = record_episodes(pair, seed, n_episode, videos, load_path=checkpoint)
         files = [target if n_episode == 1 else f"{stem}_{i}{suffix}" for i in range(len(recorded))]
         os.makedirs(os.path.dirname(os.path.abspath(target)), exist_ok=True)
         for source, file in zip(recorded, files, strict=True):
@@ -177,6 +197,10 @@ def record_episodes(
     main.env.n_evaluator_episode = n_episode
     result = evaluate((main, create), seed, replay_path=folder, **how)
     return sorted(glob.glob(os.path.join(folder, "*.mp4")), key=os.path.getmtime)[:n_episode], result
+
+
+def _row(obs: Any, index: int) -> Any:
+    return {key: _row(part, index) for key, part in obs.items()} if isinstance(obs, Mapping) else obs[index]
 
 
 def _to_gif(source: str, file: str) -> None:

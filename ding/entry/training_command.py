@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from easydict import EasyDict
@@ -58,6 +58,52 @@ def train_config(
     pipeline(configs, seed=seed, **given, resume=resume, strict_config=strict_config)
 
 
+def train_policy(
+    policy: str,
+    env: str,
+    seeds: Sequence[int],
+    settings: Sequence[str] = (),
+    mode: str | None = None,
+    exp_name: str | None = None,
+    train_iter: int | None = None,
+    env_step: int | None = None,
+    stop_value: float | None = None,
+    num_envs: int | None = None,
+    resume: bool = False,
+    strict_config: bool = True,
+) -> None:
+    """Train a policy on an env, once for each seed; see `ding.train`.
+
+    Args:
+        settings: `key=value`, with a dotted key or a name.
+        mode: `parallel`, or None.
+
+    Raises:
+        ConfigError: a setting is malformed or unknown, or nothing ends the training.
+    """
+    from ding.entry.training import train
+
+    if mode not in (None, "parallel"):
+        raise ConfigError(f"--mode {mode} is not allowed with a policy and an env, which decide it; leave it out")
+    given = dict(map(read_setting, settings))
+    config = {key: given.pop(key) for key in list(given) if "." in key}
+    for seed in seeds:
+        train(
+            policy,
+            env,
+            env_steps=env_step,
+            iterations=train_iter,
+            stop_value=stop_value,
+            seed=seed,
+            num_envs=num_envs,
+            parallel=mode == "parallel",
+            resume=resume,
+            folder=exp_name if exp_name is None or len(seeds) == 1 else f"{exp_name}_seed{seed}",
+            config=config,
+            **given,
+        )
+
+
 def pipeline_of(path: str) -> str:
     """Returns the name of the pipeline that a config file needs; `parallel` if it has a `system_config`.
 
@@ -66,9 +112,17 @@ def pipeline_of(path: str) -> str:
     """
     if "system_config" in read_config_directly(path):
         return "parallel"
+    return kind_of_pipeline(*read_config(os.path.abspath(path)))
+
+
+def kind_of_pipeline(main: Mapping[str, Any], create: Mapping[str, Any]) -> str:
+    """Returns `serial`, `serial_onpolicy` or `serial_offline`: the pipeline that the policy of two configs needs.
+
+    Raises:
+        KeyError: the policy is not registered.
+    """
     from ding.config.resolve import resolve_class
 
-    main, create = read_config(os.path.abspath(path))
     kind = str(create.get("policy", {}).get("type", "")).removesuffix("_command")
     if kind in _OFFLINE:
         return "serial_offline"
@@ -77,16 +131,44 @@ def pipeline_of(path: str) -> str:
     return "serial_onpolicy" if on_policy else "serial"
 
 
+def pipeline_for(main: Mapping[str, Any], create: Mapping[str, Any]) -> Callable[..., Any]:
+    """Returns the function that trains with two configs in this process, and returns the run.
+
+    Raises:
+        ConfigError: the policy learns from a data set.
+        KeyError: the policy is not registered.
+    """
+    from ding.entry.serial_entry import run_serial
+    from ding.entry.serial_entry_onpolicy import run_serial_onpolicy
+
+    kind = kind_of_pipeline(main, create)
+    if kind == "serial_offline":
+        raise ConfigError(
+            f"policy = {create['policy']['type']!r} learns from a data set, not from an env: use "
+            "serial_pipeline_offline"
+        )
+    return run_serial if kind == "serial" else run_serial_onpolicy
+
+
 _WORDS: dict[str, Any] = {"inf": math.inf, "-inf": -math.inf, "true": True, "false": False, "null": None}
 
 
 def change(cfg: Any, setting: str) -> None:
-    """Set one value in place, as in `policy.learn.batch_size=128`.
+    """Set one value in place, see `read_setting`.
+
+    Raises:
+        ConfigError: the setting is malformed, or a part of its path is not a section.
+    """
+    put(cfg, *read_setting(setting), f"--set {setting!r}")
+
+
+def read_setting(setting: str) -> tuple[str, Any]:
+    """Returns the key and the value of a setting, as in `policy.learn.batch_size=128`.
 
     The value is a Python literal, `inf`, `-inf`, or `true`, `false`, `null` as in YAML, else a string.
 
     Raises:
-        ConfigError: the setting is malformed, or a part of its path is not a section.
+        ConfigError: the setting is malformed.
     """
     key, equals, text = setting.partition("=")
     names = key.strip().split(".")
@@ -98,8 +180,22 @@ def change(cfg: Any, setting: str) -> None:
         value = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError):
         value = _WORDS.get(text.strip(), text.strip())
+    return ".".join(names), value
+
+
+def put(cfg: Any, key: str, value: Any, what: str = "") -> None:
+    """Set the value at a dotted key in place; sections that are missing are made.
+
+    Args:
+        what: the setting in words, for errors.
+
+    Raises:
+        ConfigError: a part of the path is not a section.
+    """
+    names = key.split(".")
     for depth, name in enumerate(names[:-1], 1):
         cfg = cfg.setdefault(name, {})
         if not hasattr(cfg, "setdefault"):
-            raise ConfigError(f"--set {setting!r} is not allowed: {'.'.join(names[:depth])} is {cfg!r}, not a section")
+            section = ".".join(names[:depth])
+            raise ConfigError(f"{what or f'{key} = {value!r}'} is not allowed: {section} is {cfg!r}, not a section")
     cfg[names[-1]] = value

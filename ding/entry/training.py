@@ -1,0 +1,366 @@
+"""`train`: one call that trains a policy on an env, and the training that it returns."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from easydict import EasyDict
+
+from ding.config.names import KnownKeys
+from ding.config.resolve import resolve_class
+from ding.entry.application_entry import evaluate
+from ding.entry.curves import draw, read_curves
+from ding.entry.model_shapes import complete_model, model_parameters
+from ding.entry.pipeline import with_command_mode
+from ding.entry.run_folder import Path, RunFolder
+from ding.entry.trained import TrainedPolicy, load_trained, save_videos
+from ding.entry.training_command import pipeline_for, put
+from ding.envs.common.gym_compat import spaces_like
+from ding.envs.env.gymnasium_source import GymnasiumSource
+from ding.envs.env.gymnasium_spaces import action_adapter, as_observation
+from ding.utils.config_helper import ConfigError, settings_of
+from ding.utils.showing import shown
+from ding.worker.collector.interaction_serial_evaluator import EvalRecord, InteractionSerialEvaluator
+from ding.worker.learner.base_learner import BaseLearner
+
+# Steps of each env between two updates on policy, and envs, where neither the policy nor the caller says.
+_ON_POLICY_STEPS, _ENVS = 128, 8
+_EPISODES, _EVALUATOR_ENVS = 10, 5  # of an evaluation
+_VECTORISED = 16  # from so many envs on, those that have a vectorised form of their own are stepped in it
+# Steps of each env between two updates on policy, in Stable-Baselines3 and CleanRL; off policy, those of a return.
+_STEPS_PER_ENV = ("n_steps", "num_steps", "rollout_length")
+_BATCH_MANAGERS = ("env_pool", "vector_env")  # that make the envs themselves, and scale no actions
+
+
+def train(
+    policy: str,
+    env: Any,
+    *,
+    env_steps: int | None = None,
+    iterations: int | None = None,
+    stop_value: float | None = None,
+    seed: int = 0,
+    num_envs: int | None = None,
+    env_manager: str | None = None,
+    eval_episodes: int = _EPISODES,
+    parallel: bool | int = False,
+    resume: bool = False,
+    folder: Path | None = None,
+    config: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Training:
+    """Train a policy on an env and return the training, with its policy, folder and learning curve.
+
+    It writes the two configs of `serial_pipeline` and calls the pipeline that the policy needs; shapes come from the
+    env. `Training.config` shows the configs, for whoever wants to go on from there.
+
+    Args:
+        policy: its registered name, such as `dqn`, `ppo` or `sac`; `ding list policy` lists them.
+        env: the id of a gymnasium env; a class or function without arguments that makes a `gymnasium.Env`; a spec of
+            gymnasium, or an env that has one, which is made anew.
+        env_steps, iterations: when training ends: after that many env steps or iterations.
+        stop_value: training ends when an evaluation reaches this mean return.
+        seed: of everything random in the run.
+        num_envs: envs that collect in parallel; by default what the policy's `n_sample` allows, 8 at most.
+        env_manager: how they are stepped, such as `subprocess`; by default in this process: in the env's own vectorised
+            form if it has one and there are at least 16.
+        eval_episodes: episodes of an evaluation.
+        parallel: train with processes of their own for learner and collectors; a number is that of the collectors.
+        resume: continue the training in `folder`, if there is one.
+        folder: of the run; by default `<policy>_<env>_seed<seed>`, with a time stamp if it exists.
+        config: values of the main config by dotted key, such as
+            `{"policy.learn.learner.hook.log_show_after_iter": 50}`.
+        settings: values by the last part of their key, or by the name that Stable-Baselines3, CleanRL, Tianshou or
+            TorchRL have for them, such as `learning_rate=3e-4`, `batch_size=64`, `gamma=0.98`.
+
+    Raises:
+        ConfigError: nothing ends the training, a setting is unknown or has several meanings, or a value is not allowed.
+        KeyError: the policy is not registered.
+        TypeError: `env` is none of the above.
+
+    Example:
+        >>> training = train("dqn", "CartPole-v1", env_steps=30_000, stop_value=475)  # doctest: +SKIP
+        >>> training.evaluate(20).returns  # doctest: +SKIP
+        >>> obs, _ = env.reset(); env.step(training.predict(obs))  # doctest: +SKIP
+    """
+    if env_steps is None and iterations is None and stop_value is None:
+        raise ConfigError("nothing ends the training: give env_steps, iterations or stop_value")
+    pair = _configs(policy, env, num_envs, env_manager, eval_episodes, stop_value)
+    main, create = pair
+    main.exp_name = os.fspath(f"{policy}_{_name_of(main.env)}_seed{seed}" if folder is None else folder)
+    for key, value in (config or {}).items():
+        put(main, key, value)
+    change_by_name(pair, settings)
+    _complete(pair)
+    complete_model(main, create)
+    limits = {"max_train_iter": iterations, "max_env_step": env_steps}
+    given = {limit: number for limit, number in limits.items() if number is not None}
+    main.exp_name = _run(pair, parallel, {**given, "seed": seed, "resume": resume, "strict_config": True})
+    return Training(pair, seed)
+
+
+class Training:
+    """A training that has ended; close it, or use it as a context manager, after `predict`.
+
+    Args:
+        pair: its two configs.
+        seed: of the run.
+
+    Attributes:
+        config: `(main_config, create_config)`, with which the pipelines train the same.
+        folder: the folder of the run.
+    """
+
+    def __init__(self, pair: tuple[EasyDict, EasyDict], seed: int) -> None:
+        self.config = pair
+        self.folder: str = pair[0].exp_name
+        self._seed = seed
+        self._trained: _Trained | None = None
+
+    def __repr__(self) -> str:
+        return f"Training({self.folder!r})"
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The outcome: `stop` (whether the stop value was reached), `env_step`, `train_iter` and `eval_value`."""
+        return RunFolder(self.folder).result()
+
+    def predict(self, obs: Any) -> Any:
+        """Return the greedy action of the best checkpoint, as `env.step` takes it.
+
+        Args:
+            obs: an observation of the env, or a batch of them [B, *obs_shape], also in dicts; then the actions [B, ...]
+                are those of envs 0 to B - 1, which a recurrent policy tells apart. See `reset`.
+        """
+        if self._trained is None:
+            self._trained = _Trained.of(self.folder, self.config, self._seed)
+        shape, part = self._trained.shape, obs
+        while isinstance(part, Mapping):
+            key = next(iter(part))
+            part, shape = part[key], shape[key]
+        if np.ndim(part) == len(shape):
+            return self._trained.adapt(self._trained.policy.predict(as_observation(obs)))
+        if len(part) > self._trained.envs:
+            self._trained = _Trained.of(self.folder, self.config, self._seed, len(part))
+        actions = self._trained.policy.predict_batch(as_observation(obs))
+        return np.stack([self._trained.adapt(action) for action in actions])
+
+    def reset(self) -> None:
+        """Begin new episodes: forget the hidden states of a recurrent policy."""
+        if self._trained is not None:
+            self._trained.policy.reset()
+
+    def evaluate(
+        self, episodes: int | None = None, checkpoint: str | None = None, seed: int | None = None
+    ) -> EvalRecord:
+        """Play episodes greedily; return their `returns` and `lengths`.
+
+        Args:
+            episodes: how many; by default as many as in the run's evaluations.
+            checkpoint: name, iteration or path; by default the best.
+            seed: of the envs; by default that of the run, which replays the episodes of its evaluations.
+        """
+        path = RunFolder(self.folder).checkpoint(checkpoint)
+        seed = self._seed if seed is None else seed
+        return evaluate(self._pair(), seed, load_path=path, n_episode=episodes)
+
+    def plot(self, out: Path | None = None) -> str:
+        """Draw the learning curve to a file, `curve.png` in the folder by default; return its path."""
+        path = os.path.join(self.folder, "curve.png") if out is None else os.fspath(out)
+        draw(read_curves([self.folder]), path)
+        return path
+
+    def record(self, out: Path | None = None, episodes: int = 1, checkpoint: str | None = None) -> list[str]:
+        """Record videos of episodes, `.mp4` or `.gif`, `video.mp4` in the folder by default; return their paths."""
+        path = RunFolder(self.folder).checkpoint(checkpoint)
+        target = os.path.join(self.folder, "video.mp4") if out is None else os.fspath(out)
+        return save_videos(self._pair(), target, episodes, path, self._seed)[0]
+
+    def _pair(self) -> tuple[EasyDict, EasyDict]:
+        return copy.deepcopy(self.config)
+
+
+class _Trained(NamedTuple):
+    """A trained policy, and what its env expects and shows.
+
+    Attributes:
+        adapt: makes an action of the env of what the policy returns.
+        shape: of an observation, in dicts as the observations are.
+        envs: how many the policy can tell apart.
+    """
+
+    policy: TrainedPolicy
+    adapt: Callable[[Any], Any]
+    shape: Any
+    envs: int
+
+    @classmethod
+    def of(cls, folder: str, pair: tuple[EasyDict, EasyDict], seed: int, envs: int = 1) -> _Trained:
+        main, create = copy.deepcopy(pair)
+        if "env_num" in main.policy.get("eval", {}):
+            main.policy.eval.env_num = envs
+        policy = load_trained((main, create), RunFolder(folder).checkpoint(), seed)
+        observation_space, action_space = _spaces(main.env)
+        adapt = action_adapter(action_space, main.env.get("act_scale", False))
+        return cls(policy, adapt, _shapes(observation_space), envs)
+
+
+def _shapes(space: Any) -> Any:
+    members = getattr(space, "spaces", None)
+    return {key: _shapes(part) for key, part in members.items()} if isinstance(members, Mapping) else space.shape
+
+
+# From the arguments to the configs.
+
+
+def _configs(
+    policy: str, env: Any, num_envs: int | None, env_manager: str | None, episodes: int, stop_value: float | None
+) -> tuple[EasyDict, EasyDict]:
+    create = EasyDict(env={"type": "gymnasium"}, env_manager={"type": "base"}, policy={"type": policy})
+    defaults = resolve_class("policy", create.policy, "policy").default_config()
+    n_sample = defaults.get("collect", {}).get("n_sample")
+    if num_envs is None:
+        num_envs = _ENVS if defaults.on_policy else min(_ENVS, n_sample or 1)
+    section = _env_section(env)
+    is_scaled = _is_bounded(_spaces(section)[1])
+    if env_manager is not None:
+        create.env_manager.type = env_manager
+    elif num_envs >= _VECTORISED and not is_scaled and _has_vectorised_form(section):
+        create.env_manager.type = "vector_env"
+    main = EasyDict(
+        env={
+            **section,
+            "collector_env_num": num_envs,
+            "n_evaluator_episode": episodes,
+        },
+        policy={"collect": {}},
+    )
+    if is_scaled and create.env_manager.type not in _BATCH_MANAGERS:
+        main.env.act_scale = True
+    if stop_value is not None:
+        main.env.stop_value = stop_value
+    if not n_sample:
+        main.policy.collect.n_sample = num_envs * (_ON_POLICY_STEPS if defaults.on_policy else 1)
+    return main, create
+
+
+def _env_section(env: Any) -> dict[str, Any]:
+    """The keys of an env section that say which env it is.
+
+    Raises:
+        TypeError: `env` says nothing of how it is made.
+    """
+    import gymnasium
+
+    if isinstance(env, str):
+        return {"env_id": env}
+    spec = env if isinstance(env, gymnasium.envs.registration.EnvSpec) else getattr(env, "spec", None)
+    if isinstance(spec, gymnasium.envs.registration.EnvSpec) and not isinstance(env, type):
+        if spec.additional_wrappers or spec.id not in gymnasium.registry:
+            return {"env": partial(gymnasium.make, spec)}
+        kwargs = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
+        limit = spec.max_episode_steps
+        limits = {} if limit in (None, gymnasium.spec(spec.id).max_episode_steps) else {"max_episode_steps": limit}
+        return {"env_id": spec.id, **({"kwargs": kwargs} if kwargs else {}), **limits}
+    if callable(env) and not hasattr(env, "step") or isinstance(env, type):
+        return {"env": env}
+    raise TypeError(
+        f"env = {shown(env)} cannot be made again for each of the envs: give an id of gymnasium, or a class or "
+        "function without arguments that makes one"
+    )
+
+
+def _name_of(section: Mapping[str, Any]) -> str:
+    return re.sub(r"[^\w.-]+", "_", GymnasiumSource.from_config(section).name)
+
+
+def _spaces(section: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The observation and the action space of the env itself."""
+    env = GymnasiumSource.from_config(section).make()
+    try:
+        return env.observation_space, env.action_space
+    finally:
+        env.close()
+
+
+def _is_bounded(space: Any) -> bool:
+    return isinstance(space, spaces_like(space).Box) and bool(space.is_bounded())
+
+
+def _has_vectorised_form(section: Mapping[str, Any]) -> bool:
+    import gymnasium
+
+    return "env_id" in section and gymnasium.spec(section["env_id"]).vector_entry_point is not None
+
+
+def _known_keys(main: EasyDict, create: EasyDict) -> KnownKeys:
+    """The keys that the classes of a run read."""
+    policy_cls = resolve_class("policy", create.policy)
+    defaults = policy_cls.default_config()
+    collector = {"type": "sample", **(defaults.get("collect", {}).get("collector") or {})}
+    classes = {
+        "policy": policy_cls,
+        "env": resolve_class("env", create.env),
+        "env.manager": resolve_class("env_manager", create.env_manager),
+        "policy.learn.learner": BaseLearner,
+        "policy.collect.collector": resolve_class("collector", collector),
+        "policy.eval.evaluator": InteractionSerialEvaluator,
+    }
+    if not defaults.on_policy:
+        classes["policy.other.replay_buffer"] = resolve_class("replay_buffer", {"type": "advanced"})
+    known = KnownKeys()
+    for section, cls in classes.items():
+        known.add_class(section, cls)
+    known.add_model(model_parameters(main, create))
+    return known
+
+
+def change_by_name(pair: tuple[EasyDict, EasyDict], settings: Mapping[str, Any]) -> None:
+    """Set values of the main config by the name of their key, or that of other libraries; see `train`.
+
+    Raises:
+        ConfigError: see `train`.
+    """
+    main, create = pair
+    if not settings:
+        return
+    known = _known_keys(main, create)
+    on_policy = resolve_class("policy", create.policy).default_config().on_policy
+    for name, value in settings.items():
+        if name.lower() in _STEPS_PER_ENV and on_policy:
+            put(main, "policy.collect.n_sample", value * main.env.collector_env_num)
+            continue
+        for path in known.paths_meant_by("n_step" if name.lower() in _STEPS_PER_ENV else name):
+            put(main, path, value)
+
+
+def _complete(pair: tuple[EasyDict, EasyDict]) -> None:
+    """Set what follows from other values, if it is not given."""
+    main, create = pair
+    main.env.setdefault("evaluator_env_num", min(main.env.n_evaluator_episode, _EVALUATOR_ENVS))
+    known = settings_of(resolve_class("policy", create.policy))
+    for mode, kind in (("collect", "collector"), ("eval", "evaluator")):
+        if f"{mode}.env_num" in known:  # the policy keeps a state for each
+            main.policy.setdefault(mode, EasyDict()).setdefault("env_num", main.env[f"{kind}_env_num"])
+
+
+def _run(pair: tuple[EasyDict, EasyDict], parallel: bool | int, how: dict[str, Any]) -> str:
+    """Train; return the folder that the run has taken."""
+    if not parallel:
+        run = pipeline_for(*pair)(copy.deepcopy(pair), **how)
+        return str(run.cfg.exp_name)
+    from ding.entry.parallel_run import run_parallel
+
+    main, create = copy.deepcopy(pair)
+    main.env.setdefault("collector_episode_num", 1)
+    collector = main.policy.collect.setdefault("collector", EasyDict())
+    if parallel is not True:
+        collector.collector_num = int(parallel)
+    outcome = run_parallel((main, with_command_mode(create), EasyDict(coordinator={})), **how)
+    return str(outcome.cfg.main.exp_name)
