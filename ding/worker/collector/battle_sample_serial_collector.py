@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ding.utils.config_helper import Settings
 from ding.utils.data.samples import part_of
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.players import BattleCollector
-from ding.worker.collector.quota import SampleQuota, checked_n_sample, piece_length, warn_short_fragments
-from ding.worker.collector.serial_collector import LOGGED_COUNTS, LOGGED_TOTALS
+from ding.worker.collector.quota import (
+    FIXED_ROLLOUT,
+    SampleQuota,
+    checked_n_sample,
+    piece_length,
+    takes_fixed_rollouts,
+    warn_short_fragments,
+)
+from ding.worker.collector.serial_collector import LOGGED_COUNTS, LOGGED_TOTALS, SerialCollector
 from ding.worker.collector.statistics import STATISTICS
 
 
@@ -30,6 +38,8 @@ class BattleSampleSerialCollector(BattleCollector):
         instance_name: name in the logs and tags.
     """
 
+    settings = Settings({"fixed_rollout": FIXED_ROLLOUT}, SerialCollector.settings)
+
     def _piece_length(self, collect_cfg: Mapping[str, Any]) -> float:
         if not any(self._policy_collect_data):
             raise ValueError(
@@ -38,6 +48,7 @@ class BattleSampleSerialCollector(BattleCollector):
         self._traj_len_inf = collect_cfg.get("traj_len_inf", self._policy_cfg.get("traj_len_inf", False))
         length = piece_length(self._default_n_sample, self._traj_len_inf, self._unroll_len, self._env_num)
         warn_short_fragments(self._policy_cfg, self._default_n_sample, length, self._env_num)
+        self._fixed_rollout = takes_fixed_rollouts(self._cfg, self._traj_len_inf, self._unroll_len)
         return length
 
     def collect(
@@ -54,7 +65,8 @@ class BattleSampleSerialCollector(BattleCollector):
         Args:
             n_sample: number of samples of each policy; None for that of policy 0.
             train_iter: iteration of the policies, noted in each transition as `collect_iter`.
-            drop_extra: return `n_sample` samples of each policy, not the few more that there may be.
+            drop_extra: return `n_sample` samples of each policy, not the few more that there may be; no effect with
+                `fixed_rollout`.
             policy_kwargs: keyword arguments of the forward of every policy.
 
         Returns:
@@ -74,7 +86,8 @@ class BattleSampleSerialCollector(BattleCollector):
         for player, cutter in self._cutters.items():
             if self._are_on_policy[player]:
                 cutter.clear()  # fragments of this version must not be finished by the next one
-        return [part_of(samples, 0, n_sample) for samples in data] if drop_extra else data, infos
+        drops = drop_extra and not self._fixed_rollout
+        return [part_of(samples, 0, n_sample) for samples in data] if drops else data, infos
 
     def _log_keys(self) -> Sequence[str]:
         rewards = [f"{name}_{which}" for which in STATISTICS for name in self._statistics.reward_names]
