@@ -65,8 +65,7 @@ class BattleSampleSerialCollector(BattleCollector):
         Args:
             n_sample: number of samples of each policy; None for that of policy 0.
             train_iter: iteration of the policies, noted in each transition as `collect_iter`.
-            drop_extra: return `n_sample` samples of each policy, not the few more that there may be; no effect with
-                `fixed_rollout`.
+            drop_extra: return `n_sample` samples of each policy, not the few more that there may be.
             policy_kwargs: keyword arguments of the forward of every policy.
 
         Returns:
@@ -78,7 +77,7 @@ class BattleSampleSerialCollector(BattleCollector):
             ValueError: `n_sample` is below 1.
         """
         self._begin(train_iter)
-        n_sample = checked_n_sample(n_sample, self._default_n_sample, self._env_num)
+        n_sample = checked_n_sample(n_sample, self._default_n_sample, self._env_num, self._fixed_rollout)
         self._rollout.run(SampleQuota(list(self._cutters.values()), n_sample), policy_kwargs or {})
         data, infos, steps = self._take()
         self._count(steps, sum(map(len, data)))
@@ -86,8 +85,7 @@ class BattleSampleSerialCollector(BattleCollector):
         for player, cutter in self._cutters.items():
             if self._are_on_policy[player]:
                 cutter.clear()  # fragments of this version must not be finished by the next one
-        drops = drop_extra and not self._fixed_rollout
-        return [part_of(samples, 0, n_sample) for samples in data] if drops else data, infos
+        return [part_of(samples, 0, n_sample) for samples in data] if drop_extra else data, infos
 
     def _log_keys(self) -> Sequence[str]:
         rewards = [f"{name}_{which}" for which in STATISTICS for name in self._statistics.reward_names]

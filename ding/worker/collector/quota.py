@@ -19,8 +19,8 @@ FIXED_ROLLOUT = Setting(  # False where it is not given: default configs are tho
 )
 
 
-def checked_n_sample(n_sample: int | None, default: int | None, env_num: int) -> int:
-    """The number of samples to collect.
+def checked_n_sample(n_sample: int | None, default: int | None, env_num: int, fixed_rollout: bool = False) -> int:
+    """The number of samples to collect; with `fixed_rollout` it is rounded up to the same number for each env.
 
     Raises:
         RuntimeError: neither the call nor the policy gives it.
@@ -36,7 +36,7 @@ def checked_n_sample(n_sample: int | None, default: int | None, env_num: int) ->
         one_time_warning(
             f"n_sample {n_sample} is not a multiple of the {env_num} envs: each collect makes extra samples"
         )
-    return n_sample
+    return math.ceil(n_sample / env_num) * env_num if fixed_rollout else n_sample
 
 
 def checked_n_episode(n_episode: int | None, default: int | None, env_num: int) -> int:

@@ -108,14 +108,14 @@ class SampleSerialCollector(SerialCollector):
 
         An exception (of an env, or of the policy) loses no sample: those made before it come with the next call.
 
-        With `fixed_rollout` it collects steps: `n_sample` of them, or, if `env_num` does not divide it, what the last
-        round adds. Steps of an abnormal episode that were not turned into samples yet do not count.
+        With `fixed_rollout` it collects steps, and `n_sample` is rounded up to a multiple of `env_num`. Each env takes
+        `n_sample / env_num` steps, and none is extra, if all envs answer in each round. Steps that an abnormal step
+        voids are made up for.
 
         Args:
             n_sample: number of samples; None for the policy's.
             train_iter: iteration of the policy, noted in each transition as `collect_iter`.
-            drop_extra: return `n_sample` samples, not the few more that the last round may have made; no effect with
-                `fixed_rollout`.
+            drop_extra: return `n_sample` samples, not the few more that the last round may have made.
             random_collect: a random policy acts (it is handed no latent state).
             record_random_collect: False to leave the finished episodes out of the logs.
             policy_kwargs: keyword arguments of the policy's forward, such as `eps`.
@@ -125,7 +125,7 @@ class SampleSerialCollector(SerialCollector):
             RuntimeError: `n_sample` is given neither here nor by the policy, or no env is ready any more.
             ValueError: `n_sample` is below 1.
         """
-        n_sample = checked_n_sample(n_sample, self._default_n_sample, self._env_num)
+        n_sample = checked_n_sample(n_sample, self._default_n_sample, self._env_num, self._fixed_rollout)
         self._cutter.collect_iter = train_iter
         self._cutter.level_seeds = level_seeds
         self._rollout.actor = SoloActor(self._policy, self._transform_obs) if random_collect else self._actor
@@ -139,8 +139,7 @@ class SampleSerialCollector(SerialCollector):
         if self._on_policy:
             # Fragments of this policy version must not be finished by the next one.
             self._cutter.clear()
-        drops = drop_extra and not self._fixed_rollout and len(samples) > n_sample
-        return part_of(samples, 0, n_sample) if drops else samples
+        return part_of(samples, 0, n_sample) if drop_extra and len(samples) > n_sample else samples
 
     def _log_keys(self) -> Sequence[str]:
         return _LOGGED

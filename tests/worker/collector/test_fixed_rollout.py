@@ -111,7 +111,7 @@ def test_steps_that_an_abnormal_step_voids_are_made_up_for():
         return {"abnormal": (env_id, episode, step) == (1, 0, 3)}
 
     collector, env, _ = build((9, 9), mark=mark)
-    rows = collector.collect(8)
+    rows = collector.collect(8, drop_extra=False)
     assert of_env(rows, 0) == steps_of(0, 9, 6)
     assert of_env(rows, 1) == [(1, 1, step, step + 1) for step in range(3)]
     assert collector.envstep == sum(len(one.actions) for one in env.envs) - 1
@@ -126,13 +126,17 @@ def test_of_envs_that_answer_late_each_step_counts_when_it_is_answered(make):
     collector, env, _ = build(lengths, make(on_policy=True), LateManager, late={1: 2}, slow_reset=(2,))
     rows = []
     for _ in range(6):
-        rows.append(collector.collect(12))
-        assert 12 <= len(rows[-1]) <= 14
-    rows = sum(rows, [])
+        rows.extend(collector.collect(12, drop_extra=False))
     for env_id, length in enumerate(lengths):
         answered = len(env.envs[env_id].actions) - (env_id in env.answers)
         assert of_env(rows, env_id) == steps_of(env_id, length, answered)
     assert collector.envstep == len(rows)
+
+
+def test_collects_are_equally_long_however_many_envs_answer_last():
+    collector, _, _ = build((4, 4, 4), ScriptedPolicy(on_policy=True), LateManager, late={1: 2}, slow_reset=(2,))
+    lengths = [len(collector.collect(n)) for n in (12, 12, 12, 11, 11, 10, 10, 12, 12)]
+    assert lengths == [12] * 9 and collector.envstep > 9 * 12  # ranks take equally many minibatches of them
 
 
 def test_an_env_that_was_reset_elsewhere_begins_another_piece():
@@ -159,7 +163,7 @@ def test_after_an_exception_a_collect_is_as_long_as_any_other():
     with pytest.raises(OSError, match="gone"):
         collector.collect()
     env.step = step
-    rows = collector.collect()  # the episode that had ended, and what was unfinished not
+    rows = collector.collect(drop_extra=False)  # the episode that had ended, and what was unfinished not
     assert of_env(rows, 0)[:3] == steps_of(0, 3, 3) and len(rows) == 9
     assert of_env(rows, 1) == steps_of(1, 9, 6)[3:]
     assert len(collector.collect()) == 8
