@@ -120,6 +120,22 @@ def test_no_fragment_of_an_older_policy_is_trained_on(monkeypatch):
     assert len(seen) > 3 and all(len(iterations) == 1 for iterations in seen)
 
 
+def test_with_fixed_rollouts_every_step_is_trained_on(monkeypatch):
+    seen, train = [], BaseLearner.train
+
+    def record(self, data, envstep):
+        seen.append([(tuple(sample["obs"].tolist()), sample["collect_iter"] - self.train_iter) for sample in data])
+        return train(self, data, envstep)
+
+    monkeypatch.setattr(BaseLearner, "train", record)
+    main, create = pair(env={"length": 5}, collect={"n_sample": 8, "collector": {"fixed_rollout": True}})
+    run = run_serial_onpolicy((main, create), env_setting=setting(), max_train_iter=24)
+    samples = sum(seen, [])
+    assert [len(data) for data in seen] == [8] * 6
+    assert len(set(samples)) == len(samples) == run.collector.envstep == 48
+    assert {age for _, age in samples} == {0}
+
+
 def test_equal_seeds_give_equal_runs_and_other_seeds_do_not():
     def once(exp, seed):
         main, create = pair(env={"env_id": "CartPole-v1"})

@@ -224,6 +224,14 @@ def end_code(info: Any) -> int:
     return code
 
 
+def wrong_info(info: Any, where: str) -> TypeError:
+    """The error for an info of the wrong type; `where` names the env."""
+    return TypeError(
+        f"{where} returned info = {info!r:.200} of type {type(info).__name__}; it must be a dict, which may be empty "
+        "until the episode ends, or, for several players, a list with a dict for each"
+    )
+
+
 def end_codes(terminated: BoolArray, truncated: BoolArray) -> Codes:
     """The codes of steps that tell both."""
     codes: Codes = TOLD + TERMINATED * terminated.view(np.uint8)
@@ -313,6 +321,9 @@ class DictBlocks:
 
         Args:
             env_ids: the envs that were acted in.
+
+        Raises:
+            TypeError: an info is neither a dict nor a list of them.
         """
         answered, raw = list(timesteps), list(timesteps.values())
         if not raw:
@@ -326,7 +337,10 @@ class DictBlocks:
             infos.append(info)
             # Most steps of most envs need no call.
             is_usual = type(info) is dict and info.get("terminated") is False and info.get("truncated") is False
-            codes.append(TOLD if is_usual else end_code(info))
+            try:
+                codes.append(TOLD if is_usual else end_code(info))
+            except TypeError as e:
+                raise wrong_info(info, f"env {answered[len(codes)]}") from e
         step = BlockStep(
             answered,
             np.array(answered, np.int64),

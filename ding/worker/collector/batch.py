@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ding.envs.env_manager.block import BlockStep, InfoColumns, end_code, stacked
+from ding.envs.env_manager.block import BlockStep, InfoColumns, end_code, stacked, wrong_info
 from ding.torch_utils.data_helper import WIDE_INTEGERS, to_tensor
 from ding.utils.data.collate_fn import split_output
 from ding.utils.data.samples import Column, IntArray, Kind, Node, map_node, node_rows, pack
@@ -179,6 +179,7 @@ class Steps:
 
         Raises:
             ValueError: an env returned nothing for this player.
+            TypeError: the info of this player is no dict.
         """
         steps = copy.copy(self)
         steps.obs, steps.output, steps.next_obs = self.obs.of_player(player), output, self.next_obs.of_player(player)
@@ -186,7 +187,13 @@ class Steps:
         if not isinstance(self.dones, np.ndarray):
             steps.dones = [_field_of_player(done, player) for done in self.dones]
         steps.infos = entries_of(self.infos, player)
-        steps.codes = np.array([end_code(info) for info in steps.infos], np.uint8)
+        codes: list[int] = []
+        for info in steps.infos:
+            try:
+                codes.append(end_code(info))
+            except TypeError as e:
+                raise wrong_info(info, f"for player {player} env {self.env_ids[len(codes)]}") from e
+        steps.codes = np.array(codes, np.uint8)
         steps._player = player
         return steps
 

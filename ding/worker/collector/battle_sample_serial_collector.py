@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ding.utils.config_helper import Settings
 from ding.utils.data.samples import part_of
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.players import BattleCollector
-from ding.worker.collector.quota import SampleQuota, checked_n_sample, piece_length, warn_short_fragments
-from ding.worker.collector.serial_collector import LOGGED_COUNTS, LOGGED_TOTALS
+from ding.worker.collector.quota import (
+    FIXED_ROLLOUT,
+    SampleQuota,
+    checked_n_sample,
+    piece_length,
+    takes_fixed_rollouts,
+    warn_short_fragments,
+)
+from ding.worker.collector.serial_collector import LOGGED_COUNTS, LOGGED_TOTALS, SerialCollector
 from ding.worker.collector.statistics import STATISTICS
 
 
@@ -30,6 +38,8 @@ class BattleSampleSerialCollector(BattleCollector):
         instance_name: name in the logs and tags.
     """
 
+    settings = Settings({"fixed_rollout": FIXED_ROLLOUT}, SerialCollector.settings)
+
     def _piece_length(self, collect_cfg: Mapping[str, Any]) -> float:
         if not any(self._policy_collect_data):
             raise ValueError(
@@ -38,6 +48,7 @@ class BattleSampleSerialCollector(BattleCollector):
         self._traj_len_inf = collect_cfg.get("traj_len_inf", self._policy_cfg.get("traj_len_inf", False))
         length = piece_length(self._default_n_sample, self._traj_len_inf, self._unroll_len, self._env_num)
         warn_short_fragments(self._policy_cfg, self._default_n_sample, length, self._env_num)
+        self._fixed_rollout = takes_fixed_rollouts(self._cfg, self._traj_len_inf, self._unroll_len)
         return length
 
     def collect(
@@ -66,7 +77,7 @@ class BattleSampleSerialCollector(BattleCollector):
             ValueError: `n_sample` is below 1.
         """
         self._begin(train_iter)
-        n_sample = checked_n_sample(n_sample, self._default_n_sample, self._env_num)
+        n_sample = checked_n_sample(n_sample, self._default_n_sample, self._env_num, self._fixed_rollout)
         self._rollout.run(SampleQuota(list(self._cutters.values()), n_sample), policy_kwargs or {})
         data, infos, steps = self._take()
         self._count(steps, sum(map(len, data)))

@@ -140,6 +140,7 @@ class BattleCollector(SerialCollector):
     _needs_policy = False
     _exact_players: int | None = None
     _gathers_episodes = False
+    _fixed_rollout = False
     _policy_collect_data: Sequence[bool] = ()
 
     def _checked_policy(self, policy: Any) -> Any:
@@ -174,7 +175,8 @@ class BattleCollector(SerialCollector):
                 player,
                 policy,
                 self._env_num,
-                self._traj_len,
+                INF if self._fixed_rollout else self._traj_len,
+                fixed_rollout=self._fixed_rollout,
                 share_next_obs=not self._deepcopy_obs,
                 make_samples=partial(episode_data, self._cfg, policy) if self._gathers_episodes else None,
             )

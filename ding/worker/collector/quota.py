@@ -6,14 +6,21 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ding.utils.config_helper import ConfigError, Setting, boolean
 from ding.utils.default_helper import one_time_warning
 from ding.worker.collector.batch import Ended
 from ding.worker.collector.rollout import Listener
 from ding.worker.collector.trajectory import INF, TrajectoryCutter
 
+FIXED_ROLLOUT = Setting(  # False where it is not given: default configs are those of DI-engine
+    rule=boolean,
+    doc="True: fragments end with the collect, and each step becomes a sample; else an on-policy collect drops "
+    "unfinished fragments.",
+)
 
-def checked_n_sample(n_sample: int | None, default: int | None, env_num: int) -> int:
-    """The number of samples to collect.
+
+def checked_n_sample(n_sample: int | None, default: int | None, env_num: int, fixed_rollout: bool = False) -> int:
+    """The number of samples to collect; with `fixed_rollout` it is rounded up to the same number for each env.
 
     Raises:
         RuntimeError: neither the call nor the policy gives it.
@@ -29,7 +36,7 @@ def checked_n_sample(n_sample: int | None, default: int | None, env_num: int) ->
         one_time_warning(
             f"n_sample {n_sample} is not a multiple of the {env_num} envs: each collect makes extra samples"
         )
-    return n_sample
+    return math.ceil(n_sample / env_num) * env_num if fixed_rollout else n_sample
 
 
 def checked_n_episode(n_episode: int | None, default: int | None, env_num: int) -> int:
@@ -56,6 +63,27 @@ def piece_length(n_sample: int | None, is_infinite: bool, unroll_len: int, env_n
     if n_sample is None or is_infinite:
         return INF
     return max(unroll_len, math.ceil(n_sample / env_num))
+
+
+def takes_fixed_rollouts(cfg: Mapping[str, Any], is_infinite: bool, unroll_len: int) -> bool:
+    """The setting `fixed_rollout` of a collector that gathers samples of a policy.
+
+    Raises:
+        ConfigError: it is True, but the policy's fragments cannot be cut at any step.
+    """
+    if not cfg.get("fixed_rollout", False):
+        return False
+    if is_infinite:
+        raise ConfigError(
+            "collector.fixed_rollout = True contradicts policy.traj_len_inf = True: the first ends all fragments with "
+            "the collect, the second only with their episodes; set one of them to False"
+        )
+    if unroll_len > 1:
+        raise ConfigError(
+            f"collector.fixed_rollout = True is not allowed with unroll_len = {unroll_len}: sequences would overlap or "
+            "be padded wherever a fragment is cut; set unroll_len to 1 or fixed_rollout to False"
+        )
+    return True
 
 
 def warn_short_fragments(cfg: Mapping[str, Any], n_sample: int | None, length: float, env_num: int) -> None:

@@ -320,9 +320,35 @@ class Rollout:
         self._moves[acting.ids] += 1
         output, actions = self.actor.act(obs, kwargs)
         self._acted = obs, output
-        self._step(obs, output, actions, start)
+        if self._blocks.version != self._version:
+            rows = self._rows_to_step(acting)
+            if len(rows) < len(chosen):
+                obs = obs.of_envs([chosen[row] for row in rows])
+                actions = [actions[row] for row in rows]
+                chosen = obs.env_ids
+        if chosen:
+            self._step(obs, output, actions, start)
         if chosen is not ready.env_ids:
             self._ready = None  # there are others
+
+    def _rows_to_step(self, acting: Ready) -> list[int]:
+        """The rows of the envs that still show what the policy acted on; that others were moved meanwhile is reported.
+
+        If only the documented interface of the env manager is known, nothing tells that they were.
+        """
+        blocks, ids = self._blocks, acting.ids
+        if blocks is self._foreign:
+            is_moved = blocks.episodes_of(acting.env_ids) != acting.episodes
+        else:
+            is_moved = blocks.moves[ids] != self._moves[ids] - 1
+        rows = (~is_moved).nonzero()[0]
+        if len(rows) < len(ids):
+            self._moves[ids] -= 1  # they were sent no action yet
+            self._note_moves()
+            self._moves[ids[rows]] += 1
+            self._version = blocks.version
+        rows_to_step: list[int] = rows.tolist()
+        return rows_to_step
 
     def _look(self) -> Ready:
         """Ask the env manager what its envs show, and report what other callers did to them."""

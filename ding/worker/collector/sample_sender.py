@@ -97,7 +97,10 @@ class SampleSender:
     def send(self, common: Row) -> None:
         """Send all samples that wait; `common` goes into the metadata of each.
 
-        A sample may say its `priority` (1.0) and its `collect_iter`.
+        A sample may say its `priority` (1.0) and its `collect_iter`; None says nothing.
+
+        Raises:
+            TypeError: one of them is neither a number nor None.
         """
         if not self._waiting:
             return
@@ -158,9 +161,19 @@ def _facts_of_items(items: Sequence[Any], iterations: list[Any], owner: IntArray
         steps = first.get("collect_iter", iterations[number])
         of_steps = item if isinstance(item, list) else steps
         length = len(of_steps) if isinstance(of_steps, list) else 1
-        facts.append((int(_first(steps)), length, float(_first(first.get("priority", 1.0)))))
+        iteration = _number("collect_iter", steps, iterations[number])
+        facts.append((int(iteration), length, _number("priority", first.get("priority"), 1.0)))
     of_all, lengths, priorities = zip(*facts, strict=True)
     return np.array(of_all, np.int64), np.array(lengths, np.int64), np.array(priorities, np.float64)
+
+
+def _number(key: str, said: Any, default: Any) -> float:
+    """The number that a sample says under a key, `default` if that is None."""
+    try:
+        first = _first(said)
+        return float(_first(default) if first is None else first)
+    except (TypeError, ValueError, IndexError) as e:
+        raise TypeError(f"a sample says {key} = {said!r:.200}; it must be a number, or None if it says nothing") from e
 
 
 def _first(value: Any) -> Any:

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ding.utils.config_helper import Settings
 from ding.utils.data.samples import part_of
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.actor import Actor, SoloActor, StateActor
-from ding.worker.collector.quota import SampleQuota, checked_n_sample, piece_length, warn_short_fragments
+from ding.worker.collector.quota import (
+    FIXED_ROLLOUT,
+    SampleQuota,
+    checked_n_sample,
+    piece_length,
+    takes_fixed_rollouts,
+    warn_short_fragments,
+)
 from ding.worker.collector.rollout import Listener
 from ding.worker.collector.serial_collector import SerialCollector
-from ding.worker.collector.trajectory import TrajectoryCutter
+from ding.worker.collector.trajectory import INF, TrajectoryCutter
 
 _LOGGED = (
     "episode_count",
@@ -39,6 +47,10 @@ class SampleSerialCollector(SerialCollector):
     The collector owns its env manager: it launches it, and closes it with itself. On several ranks each collects
     `n_sample`; the counters are summed over the ranks once a call, so all must call `collect` equally often.
 
+    Samples are made of fragments: at most `ceil(n_sample / env_num)` steps of an episode in a row. The next collect
+    completes those that are unfinished; if the policy is on-policy, they are dropped. With `fixed_rollout` fragments
+    end with the collect, and every step becomes a sample.
+
     Args:
         cfg: config, see `default_config`.
         env: an env manager that is not launched yet.
@@ -47,6 +59,8 @@ class SampleSerialCollector(SerialCollector):
         exp_name: the experiment's folder, for the logs.
         instance_name: name in the logs and tags.
     """
+
+    settings = Settings({"fixed_rollout": FIXED_ROLLOUT}, SerialCollector.settings)
 
     def _read_policy(self) -> None:
         policy = self._policy
@@ -58,6 +72,7 @@ class SampleSerialCollector(SerialCollector):
         self._on_policy = policy.get_attribute("on_policy")
         self._traj_len = piece_length(self._default_n_sample, self._traj_len_inf, self._unroll_len, self._env_num)
         warn_short_fragments(self._policy_cfg, self._default_n_sample, self._traj_len, self._env_num)
+        self._fixed_rollout = takes_fixed_rollouts(self._cfg, self._traj_len_inf, self._unroll_len)
 
     def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[Listener]]:
         from ding.policy.modes import takes_env_id, takes_state  # here: importing the workers loads no policies
@@ -66,7 +81,8 @@ class SampleSerialCollector(SerialCollector):
         self._cutter = TrajectoryCutter(
             policy,
             self._env_num,
-            self._traj_len,
+            INF if self._fixed_rollout else self._traj_len,
+            fixed_rollout=self._fixed_rollout,
             share_next_obs=not self._deepcopy_obs,
             with_env_id=takes_env_id(policy),
             episodes=self._statistics,
@@ -92,6 +108,10 @@ class SampleSerialCollector(SerialCollector):
 
         An exception (of an env, or of the policy) loses no sample: those made before it come with the next call.
 
+        With `fixed_rollout` it collects steps, and `n_sample` is rounded up to a multiple of `env_num`. Each env takes
+        `n_sample / env_num` steps, and none is extra, if all envs answer in each round. Steps that an abnormal step
+        voids are made up for.
+
         Args:
             n_sample: number of samples; None for the policy's.
             train_iter: iteration of the policy, noted in each transition as `collect_iter`.
@@ -105,7 +125,7 @@ class SampleSerialCollector(SerialCollector):
             RuntimeError: `n_sample` is given neither here nor by the policy, or no env is ready any more.
             ValueError: `n_sample` is below 1.
         """
-        n_sample = checked_n_sample(n_sample, self._default_n_sample, self._env_num)
+        n_sample = checked_n_sample(n_sample, self._default_n_sample, self._env_num, self._fixed_rollout)
         self._cutter.collect_iter = train_iter
         self._cutter.level_seeds = level_seeds
         self._rollout.actor = SoloActor(self._policy, self._transform_obs) if random_collect else self._actor

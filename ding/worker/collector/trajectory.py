@@ -231,6 +231,7 @@ class TrajectoryCutter(Listener):
         policy: has `process_transition` and `get_train_sample`.
         env_num: number of envs.
         traj_len: transitions of a piece; infinite to cut at the end of episodes only.
+        fixed_rollout: a collect also ends the pieces under way, so that each of its steps is in its samples; see `has`.
         share_next_obs: see `to_tensor_transitions`.
         with_env_id: pass the env id to `process_transition` as a fourth argument.
         on_samples: called with `(env_id, samples)` when a piece has become samples, which are kept nowhere then.
@@ -250,6 +251,7 @@ class TrajectoryCutter(Listener):
         env_num: int,
         traj_len: float,
         *,
+        fixed_rollout: bool = False,
         share_next_obs: bool = True,
         with_env_id: bool = False,
         on_samples: Callable[[int, list[Any]], None] | None = None,
@@ -262,6 +264,7 @@ class TrajectoryCutter(Listener):
         self._policy = policy
         self._env_num = env_num
         self._traj_len = traj_len
+        self._fixed_rollout = fixed_rollout
         self._share_next_obs = share_next_obs
         self._with_env_id = with_env_id
         self._on_samples = on_samples
@@ -284,11 +287,27 @@ class TrajectoryCutter(Listener):
         return TrajBuffer(None, rows_of((self._lists or self._block).peek(env_id)))
 
     def has(self, number: int) -> bool:
-        """Whether so many samples were made; makes those of pieces that wait if there may be enough of them."""
+        """Whether so many samples were made; makes those of pieces that wait if there may be enough of them.
+
+        With `fixed_rollout`, whether so many steps are there; if so, ends the pieces under way and makes all samples.
+        """
         closed_rows = self._block.closed_rows
+        if self._fixed_rollout:
+            lengths: IntArray = (self._lists or self._block).lengths
+            if self.count + closed_rows + sum(lengths.tolist()) < number:
+                return False
+            self._cut(lengths.nonzero()[0])
+            return True
         if closed_rows and (self.count + closed_rows >= number or not self._may_wait()):
             self._make()
         return self.count >= number
+
+    def _cut(self, ids: IntArray) -> None:
+        """End the pieces under way of these envs, whose episodes go on, and make the samples of all pieces."""
+        if len(ids):
+            self._close(ids, np.zeros(len(ids), np.bool_), self._numbers_of(ids))
+        if self._closed:
+            self._make()
 
     def take(self, limit: int | None = None) -> tuple[list[Any], int]:
         """The samples and the number of steps since the last call; what an exception interrupted is not lost.

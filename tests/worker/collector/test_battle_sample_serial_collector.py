@@ -98,6 +98,15 @@ def test_it_goes_on_until_each_policy_that_collects_has_enough():
     assert len(second) == 8 and len(first) == 16
 
 
+def test_an_info_that_is_no_dict_is_named_with_its_env_and_player():
+    def after_step(timesteps):
+        return {i: ts._replace(info=[ts.info[0], None]) if i == 1 else ts for i, ts in timesteps.items()}
+
+    collector = build(lengths=(9, 9), after_step=after_step)[0]
+    with pytest.raises(TypeError, match="^for player 1 env 1 returned info = None of type NoneType; it must be a dict"):
+        collector.collect(8)
+
+
 def test_infos_of_every_player_are_told():
     _, infos = build(lengths=(2, 4), players=3)[0].collect(8)
     assert [[info["eval_episode_return"] for info in of_player] for of_player in infos] == [

@@ -1,11 +1,14 @@
 """The rollout loop with managers that answer late, and between policies."""
 
+import numpy as np
 import pytest
 import torch
 
+from ding.policy.modes import plain_transition
 from ding.worker.collector.actor import SoloActor
 from ding.worker.collector.base_serial_evaluator import VectorEvalMonitor
 from ding.worker.collector.batch import PlayerOutputs, StackedOutput
+from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
 from ding.worker.collector.interaction_serial_evaluator import EpisodeRecorder, InteractionSerialEvaluator
 from ding.worker.collector.players import BattleActor
 from ding.worker.collector.rollout import Rollout
@@ -169,3 +172,96 @@ class Rounds:
 
     def choose(self, env_ids):
         return env_ids
+
+
+# Another caller moves envs while the policy acts.
+
+
+class Meddling(ScriptedPolicy):
+    """`meddle(number of forwards)` is called within each forward."""
+
+    meddle = None
+
+    def _actions(self, obs, kwargs):
+        actions = super()._actions(obs, kwargs)
+        self.meddle(len(self.seen))
+        return actions
+
+
+class PlainMeddling(Meddling):
+    """Its transitions go through columns."""
+
+    @plain_transition("action")
+    def process_transition(self, obs, output, timestep):
+        raise AssertionError("a plain transition is asked for")
+
+
+def all_steps(env, policy):
+    """A collector that makes a sample of each step."""
+    cfg = SampleSerialCollector.default_config()
+    cfg.fixed_rollout = True
+    return SampleSerialCollector(cfg, env, policy, FakeWriter(), "exp")
+
+
+def spans(rows):
+    """Of each sample: env, episode and step acted on, and the same of what it led to."""
+    return [(tuple(int(x) for x in row["obs"]), tuple(int(x) for x in row["next_obs"])) for row in rows]
+
+
+@pytest.mark.parametrize("make", [Meddling, PlainMeddling])
+@pytest.mark.parametrize("manager", ["blocks", "patched"])
+def test_an_env_that_is_reset_while_the_policy_acts_is_not_stepped_before_it_acts_on_what_it_shows(make, manager):
+    policy = make(n_sample=20)
+    env = CountedManager([9, 9])
+    if manager == "patched":
+        step = env.step
+        env.step = lambda actions: step(actions)
+    collector = all_steps(env, policy)
+    policy.meddle = lambda number: env.reset({1: None}) if number in (1, 4) else None
+    collected = spans(collector.collect(20))
+    assert all(after == (*before[:2], before[2] + 1) for before, after in collected)
+    mine = [[before[1:] for before, _ in collected if before[0] == env_id] for env_id in range(2)]
+    assert mine[0] == [(0, step) for step in range(9)] + [(1, 0), (1, 1)]
+    assert mine[1] == [(1, 0), (1, 1)] + [(2, step) for step in range(7)]
+    assert policy.resets == [None, [1], [0]]  # it had not acted in env 1 before the first reset
+    actions = [[int(action[0]) for action in one.actions] for one in env.envs]
+    assert actions == [list(range(1, 12)), [2, 3, *range(5, 12)]]
+
+
+def test_an_env_that_is_stepped_while_the_policy_acts_begins_another_piece():
+    policy, env = Meddling(n_sample=16), CountedManager([9, 9])
+    collector = all_steps(env, policy)
+    policy.meddle = lambda number: env.step({0: np.array([0])}) if number == 3 else None
+    collected = spans(collector.collect(16))
+    mine = [(before[2], after[2]) for before, after in collected if before[0] == 0]
+    assert mine == [(0, 1), (1, 2), (3, 4), (4, 5), (5, 6), (6, 7), (7, 8), (8, 9)]
+    assert [len(piece) for piece in policy.pieces] == [2, 6, 9]
+
+
+def test_all_envs_may_be_reset_while_the_policy_acts():
+    policy, env = Meddling(n_sample=8), CountedManager([9, 9])
+    collector = all_steps(env, policy)
+    policy.meddle = lambda number: env.reset() if number == 3 else None
+    collected = spans(collector.collect(8))
+    places = [(env_id, episode, step) for env_id in range(2) for episode in range(2) for step in range(2)]
+    assert sorted(before for before, _ in collected) == places
+    assert collector.envstep == 8 and [len(one.actions) for one in env.envs] == [4, 4]
+
+
+def test_an_episode_is_whole_though_its_env_was_reset_while_the_policy_acted():
+    policy, env = Meddling(n_sample=8), CountedManager([4, 6])
+    policy.attributes["n_episode"] = 4
+    collector = EpisodeSerialCollector(EpisodeSerialCollector.default_config(), env, policy, FakeWriter(), "exp")
+    policy.meddle = lambda number: env.reset({0: None}) if number in (1, 3) else None
+    episodes = [[before for before, _ in spans(episode)] for episode in collector.collect()]
+    assert all(episode == [(*episode[0][:2], step) for step in range((4, 6)[episode[0][0]])] for episode in episodes)
+    assert len(episodes) == 4
+
+
+def test_an_evaluation_counts_whole_episodes_though_an_env_was_reset_while_the_policy_acted():
+    evaluator = evaluating(CountedManager([4, 6]), 2)
+    policy = Meddling()
+    policy.meddle = lambda number: evaluator._env.reset({1: None}) if number == 3 else None
+    evaluator.reset_policy(policy)
+    assert evaluator.eval()[1]["eval_episode_return"] == [4.0, 6.0]
+    assert ("evaluator_iter/envstep_count", 10.0, -1) in evaluator._tb_logger.scalars

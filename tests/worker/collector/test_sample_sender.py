@@ -90,3 +90,37 @@ def test_the_metadata_of_samples_that_must_be_read_one_by_one_are_in_columns_too
         (8, 1, 3.0),
     ]
     assert [row["cur_sample"] for rows in metadata for row in rows] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("takes_samples", [True, False])
+def test_none_as_priority_or_iteration_says_nothing(takes_samples):
+    sink = Sink(takes_samples)
+    none = Column(Kind.OBJECT, [None, None])
+    for samples in (
+        [{"value": 1, "priority": None, "collect_iter": None}, {"value": 2, "priority": 0.5, "collect_iter": 3}],
+        [[{"collect_iter": None, "priority": None}, {"collect_iter": 4}], {"collect_iter": [None, None]}],
+        Samples(Table({"value": VALUE, "priority": none, "collect_iter": Column(Kind.INT, np.array([5, 6]))})),
+        Samples(Table({"value": VALUE, "collect_iter": none})),
+    ):
+        sink.sender.add(samples, env_id=0, collect_iter=7)
+        sink.sender.send({})
+    rows = [row for metadata in sink.metadata for row in rows_of(metadata)]
+    assert [(row["collect_iter"], row["policy_iter"], row["unroll_len"], row["priority"]) for row in rows] == [
+        (7, 7, 1, 1.0),
+        (3, 3, 1, 0.5),
+        (7, 7, 2, 1.0),
+        (7, 7, 2, 1.0),
+        (5, 5, 1, 1.0),
+        (6, 6, 1, 1.0),
+        (7, 7, 1, 1.0),
+        (7, 7, 1, 1.0),
+    ]
+    assert {type(row["collect_iter"]) for row in rows} == {int}
+
+
+@pytest.mark.parametrize(("key", "value"), [("priority", "high"), ("collect_iter", {}), ("priority", [])])
+def test_a_priority_or_iteration_that_is_no_number_is_named(key, value):
+    sink = Sink(False)
+    sink.sender.add([{"value": 1}, {"value": 2, key: value}], env_id=0, collect_iter=7)
+    with pytest.raises(TypeError, match=rf"^a sample says {key} = .*; it must be a number, or None if it says nothing"):
+        sink.sender.send({})

@@ -634,6 +634,17 @@ def test_a_done_flag_of_numpy_or_one_per_player_ends_the_episode():
         assert len(policy.pieces[0]) == 3
 
 
+@pytest.mark.parametrize("manager", [FakeManager, CountedManager])
+@pytest.mark.parametrize(("info", "kind"), [(None, "NoneType"), (3, "int")])
+def test_an_info_that_is_no_dict_is_named_with_its_env(manager, info, kind):
+    def after_step(timesteps):
+        return {i: ts._replace(info=info) if i == 1 and ts.obs[2] == 2 else ts for i, ts in timesteps.items()}
+
+    collector, _, _ = build(env=manager([9, 9], after_step=after_step))
+    with pytest.raises(TypeError, match=rf"^env 1 returned info = {info} of type {kind}; it must be a dict"):
+        collector.collect(8)
+
+
 # Envs that somebody else resets
 
 

@@ -178,6 +178,18 @@ def test_a_sample_collector_goes_on(manager, way, policy):
     )
 
 
+@pytest.mark.parametrize("manager, way, policy", KINDS[:3])
+@pytest.mark.parametrize("on_policy", [True, False])
+def test_a_collector_of_fixed_rollouts_goes_on(manager, way, policy, on_policy):
+    def make():
+        envs = [WAYS[way]] * 3
+        return built(
+            SampleSerialCollector, manager, envs, policy(on_policy=on_policy), way == "pickled", fixed_rollout=True
+        )
+
+    check(make, n_sample=13)
+
+
 @pytest.mark.parametrize("manager, way, policy", KINDS[:4])
 def test_an_episode_collector_goes_on(manager, way, policy):
     check(lambda: built(EpisodeSerialCollector, manager, [WAYS[way]] * 3, policy(), way == "pickled"), n_episode=4)

@@ -1,0 +1,383 @@
+"""The setting `fixed_rollout`: every step of a collect is in its samples, and unfinished fragments bootstrap."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from easydict import EasyDict
+from gymnasium import spaces
+
+from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
+from ding.envs.env_manager.base_env_manager import BaseEnvManager
+from ding.policy.a2c import A2CPolicy
+from ding.policy.modes import plain_transition
+from ding.policy.on_policy_data import OnPolicyData
+from ding.policy.pg import PGPolicy
+from ding.policy.ppo import PPOPolicy
+from ding.policy.ppo_offpolicy import PPOOffPolicy
+from ding.utils.config_helper import ConfigError
+from ding.worker.collector.battle_sample_serial_collector import BattleSampleSerialCollector
+from ding.worker.collector.sample_serial_collector import SampleSerialCollector
+from tests.fakes import CountedManager, FakeManager, FakeWriter, ScriptedPolicy
+from tests.worker.collector.battles import BattleManager, LateManager, Player
+
+
+class PlainPolicy(ScriptedPolicy):
+    """Its transitions go through columns."""
+
+    @plain_transition("action")
+    def process_transition(self, obs, output, timestep):
+        return super().process_transition(obs, output, timestep)
+
+
+def build(lengths=(5, 5), policy=None, manager=FakeManager, cfg=(), tb=None, **env_kwargs):
+    config = SampleSerialCollector.default_config()
+    config.update({"fixed_rollout": True, **dict(cfg)})
+    policy = ScriptedPolicy(on_policy=True) if policy is None else policy
+    env = manager(list(lengths), **env_kwargs)
+    return SampleSerialCollector(config, env, policy, tb or FakeWriter(), "exp"), env, policy
+
+
+def key(row):
+    """(env, episode, step acted on, step arrived at) of a sample of a CountingEnv."""
+    env_id, episode, step = (int(x) for x in row["obs"])
+    assert [env_id, episode] == [int(x) for x in row["next_obs"][:2]]
+    return env_id, episode, step, int(row["next_obs"][2])
+
+
+def steps_of(env_id, length, number):
+    """The first steps of a CountingEnv, in order, as `key` tells them."""
+    return [(env_id, step // length, step % length, step % length + 1) for step in range(number)]
+
+
+def of_env(rows, env_id):
+    return [key(row) for row in rows if int(row["obs"][0]) == env_id]
+
+
+@pytest.mark.parametrize("make", [ScriptedPolicy, PlainPolicy])
+@pytest.mark.parametrize("manager", [FakeManager, CountedManager])
+@pytest.mark.parametrize("on_policy", [True, False])
+def test_each_step_of_each_env_is_a_sample_once_and_in_order(make, manager, on_policy):
+    lengths = (3, 7, 100)
+    collector, env, _ = build(lengths, make(n_sample=15, on_policy=on_policy), manager)
+    for i in range(1, 9):
+        rows = collector.collect(train_iter=i)
+        assert len(rows) == 15 and all(row["collect_iter"] == i for row in rows)
+        for env_id, length in enumerate(lengths):
+            assert of_env(rows, env_id) == steps_of(env_id, length, 5 * i)[-5:]
+            assert len(env.envs[env_id].actions) == 5 * i
+        assert not any(collector._traj_buffer.values())
+    assert collector.envstep == 120
+
+
+def test_without_the_setting_an_on_policy_collect_drops_what_is_unfinished():
+    policy = ScriptedPolicy(n_sample=15, on_policy=True)
+    collector, env, _ = build((3, 7, 100), policy, cfg={"fixed_rollout": False})
+    assert len(collector.collect()) == 15
+    assert sum(len(one.actions) for one in env.envs) > 15
+
+
+@pytest.mark.parametrize("drop_extra", [True, False])
+def test_the_last_round_is_not_dropped_where_the_envs_do_not_divide_the_number(drop_extra):
+    collector, _, _ = build((9, 9, 9), ScriptedPolicy(n_sample=7, on_policy=True))
+    for i in range(1, 4):
+        rows = collector.collect(drop_extra=drop_extra)
+        assert [of_env(rows, env_id) for env_id in range(3)] == [steps_of(env_id, 9, 3 * i)[-3:] for env_id in range(3)]
+
+
+def test_a_piece_ends_with_its_episode_or_with_the_collect_however_long_that_is():
+    policy = ScriptedPolicy(n_sample=4, on_policy=True)
+    collector, _, _ = build((3, 100), policy)
+    collector.collect(14)
+    pieces = [[key(row)[:3] for row in piece] for piece in policy.pieces]
+    assert pieces == [
+        [(0, 0, 0), (0, 0, 1), (0, 0, 2)],
+        [(0, 1, 0), (0, 1, 1), (0, 1, 2)],
+        [(0, 2, 0)],
+        [(1, 0, step) for step in range(7)],
+    ]
+    assert [row["done"] for piece in policy.pieces for row in piece] == [step in (2, 5) for step in range(14)]
+
+
+def test_within_a_piece_the_next_obs_of_a_step_is_the_obs_of_the_one_after():
+    for policy in (ScriptedPolicy(on_policy=True), PlainPolicy(on_policy=True)):
+        rows = build((9, 9), policy)[0].collect(8)
+        assert all(rows[i]["next_obs"] is rows[i + 1]["obs"] for i in (0, 1, 2, 4, 5, 6))
+
+
+def test_steps_that_an_abnormal_step_voids_are_made_up_for():
+    def mark(env_id, episode, step):
+        return {"abnormal": (env_id, episode, step) == (1, 0, 3)}
+
+    collector, env, _ = build((9, 9), mark=mark)
+    rows = collector.collect(8, drop_extra=False)
+    assert of_env(rows, 0) == steps_of(0, 9, 6)
+    assert of_env(rows, 1) == [(1, 1, step, step + 1) for step in range(3)]
+    assert collector.envstep == sum(len(one.actions) for one in env.envs) - 1
+    rows = collector.collect(8)
+    assert of_env(rows, 0) == steps_of(0, 9, 10)[6:]
+    assert of_env(rows, 1) == [(1, 1, step, step + 1) for step in range(3, 7)]
+
+
+@pytest.mark.parametrize("make", [ScriptedPolicy, PlainPolicy])
+def test_of_envs_that_answer_late_each_step_counts_when_it_is_answered(make):
+    lengths = (4, 4, 4)
+    collector, env, _ = build(lengths, make(on_policy=True), LateManager, late={1: 2}, slow_reset=(2,))
+    rows = []
+    for _ in range(6):
+        rows.extend(collector.collect(12, drop_extra=False))
+    for env_id, length in enumerate(lengths):
+        answered = len(env.envs[env_id].actions) - (env_id in env.answers)
+        assert of_env(rows, env_id) == steps_of(env_id, length, answered)
+    assert collector.envstep == len(rows)
+
+
+def test_collects_are_equally_long_however_many_envs_answer_last():
+    collector, _, _ = build((4, 4, 4), ScriptedPolicy(on_policy=True), LateManager, late={1: 2}, slow_reset=(2,))
+    lengths = [len(collector.collect(n)) for n in (12, 12, 12, 11, 11, 10, 10, 12, 12)]
+    assert lengths == [12] * 9 and collector.envstep > 9 * 12  # ranks take equally many minibatches of them
+
+
+def test_an_env_that_was_reset_elsewhere_begins_another_piece():
+    policy = PlainPolicy(n_sample=8, on_policy=True)
+    collector, env, _ = build((9, 9), policy, CountedManager)
+    collector.collect()
+    env.reset({0: None})
+    rows = collector.collect()
+    assert of_env(rows, 0) == [(0, 1, step, step + 1) for step in range(4)]
+    assert of_env(rows, 1) == steps_of(1, 9, 8)[4:]
+
+
+def test_after_an_exception_a_collect_is_as_long_as_any_other():
+    policy = ScriptedPolicy(n_sample=8, on_policy=True)
+    collector, env, _ = build((3, 9), policy)
+    step = env.step
+
+    def fail(actions):
+        if len(policy.seen) == 4:
+            raise OSError("gone")
+        return step(actions)
+
+    env.step = fail
+    with pytest.raises(OSError, match="gone"):
+        collector.collect()
+    env.step = step
+    rows = collector.collect(drop_extra=False)  # the episode that had ended, and what was unfinished not
+    assert of_env(rows, 0)[:3] == steps_of(0, 3, 3) and len(rows) == 9
+    assert of_env(rows, 1) == steps_of(1, 9, 6)[3:]
+    assert len(collector.collect()) == 8
+
+
+def test_after_a_policy_failed_to_make_samples_a_collect_is_as_long_as_any_other():
+    policy = PlainPolicy(n_sample=8, on_policy=True, sample=lambda piece: 1 / 0)
+    collector, env, _ = build((3, 9), policy)
+    with pytest.raises(ZeroDivisionError):
+        collector.collect()
+    policy.sample = None
+    rows = collector.collect()
+    assert [of_env(rows, i) for i in range(2)] == [steps_of(0, 3, 8)[4:], steps_of(1, 9, 8)[4:]]
+
+
+@pytest.mark.parametrize("make", [ScriptedPolicy, PlainPolicy])
+def test_steps_are_counted_whatever_number_of_samples_is_made_of_them(make):
+    collector, env, _ = build((99, 99), make(on_policy=True, sample=lambda piece: piece[:-1]))
+    for i in range(1, 4):
+        assert len(collector.collect(8)) == 6
+        assert [len(one.actions) for one in env.envs] == [4 * i] * 2
+    collector, env, _ = build((99, 99), make(on_policy=True, sample=lambda piece: []))
+    assert collector.collect(8) == [] and collector.envstep == 8
+
+
+def test_episodes_over_several_collects_are_logged_with_all_their_steps_and_samples():
+    tb = FakeWriter()
+    collector, _, _ = build((10, 3), ScriptedPolicy(n_sample=8, on_policy=True), tb=tb, cfg={"collect_print_freq": 4})
+    for i in range(1, 5):
+        collector.collect(train_iter=i)
+    logged = {tag.removeprefix("collector_iter/"): value for tag, value, at in tb.scalars if "_iter/" in tag}
+    assert logged["episode_count"] == 6 and logged["envstep_count"] == 25 == logged["train_sample_count"]
+    assert logged["avg_sample_per_episode"] == 25 / 6
+    assert logged["total_envstep_count"] == logged["total_train_sample_count"] == 32
+    assert [info["train_sample"] for info in collector._env_info.values()] == [6, 1]
+
+
+# --- advantages ---
+
+
+class Scripted(BaseEnv):
+    """Observations and rewards follow a seed; episodes end where `ends` tells: 't'erminated, 'l'imit, or None."""
+
+    def __init__(self, env_id, ends, with_flags):
+        self.observation_space = spaces.Box(-9, 9, (3,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self.reward_space = spaces.Box(-9, 9, (1,), np.float32)
+        self._rng, self._ends, self._with_flags = np.random.default_rng(env_id), iter(ends), with_flags
+        self.told = []  # (obs, reward, end, next_obs) of each step
+
+    def reset(self):
+        self._obs = self._rng.normal(size=3).astype(np.float32)
+        return self._obs
+
+    def step(self, action):
+        before, self._obs = self._obs, self._rng.normal(size=3).astype(np.float32)
+        reward, end = self._rng.normal(size=1).astype(np.float32), next(self._ends)
+        self.told.append((before, float(reward[0]), end, self._obs))
+        info = {"eval_episode_return": 0.0} if end else {}
+        if self._with_flags:
+            info.update(terminated=end == "t", truncated=end == "l")
+        return BaseEnvTimestep(self._obs, reward, end is not None, info)
+
+    def seed(self, seed, dynamic_seed=True):
+        pass
+
+    def close(self):
+        pass
+
+    def __repr__(self):
+        return "Scripted"
+
+
+ENDS = [
+    [None, "t", None, None, "l", None, None, None] + [None] * 16,
+    [None] * 7 + ["t"] + [None] * 6 + ["l", "l"] + [None] * 8,  # the last step of a collect ends episodes
+    [None] * 24,
+]
+GAMMA, LAMBDA, ROUNDS = 0.9, 0.8, 8
+
+
+def ppo(cls=PPOPolicy, **cfg):
+    config = cls.default_config()
+    config.model = EasyDict(obs_shape=3, action_shape=2, encoder_hidden_size_list=[8, 8])
+    config.collect.update(discount_factor=GAMMA, gae_lambda=LAMBDA, n_sample=3 * ROUNDS)
+    config.learn.update(cfg.pop("learn", {}))
+    config.update(cfg)
+    torch.manual_seed(0)
+    return cls(config, enable_field=["collect", "learn"])
+
+
+def collecting(policy, with_flags=True):
+    envs = [Scripted(i, ends, with_flags) for i, ends in enumerate(ENDS)]
+    manager = BaseEnvManager([partial(lambda env: env, env) for env in envs], BaseEnvManager.default_config())
+    config = SampleSerialCollector.default_config()
+    config.fixed_rollout = True
+    return SampleSerialCollector(config, manager, policy.collect_mode, FakeWriter(), "exp"), envs
+
+
+def value_of(policy, obs):
+    with torch.no_grad():
+        return policy._model(torch.from_numpy(np.stack(obs)), mode="compute_critic")["value"].double().numpy()
+
+
+def reference(policy, envs, first, zero_at):
+    """`{(env, step): advantage}` of ROUNDS steps from `first` on, as in a bare loop over arrays [T, E]."""
+    told = [[env.told[first + t] for env in envs] for t in range(ROUNDS)]
+    value, next_value = (
+        np.array([value_of(policy, [row[place] for row in of_round]) for of_round in told]) for place in (0, 3)
+    )
+    reward = np.array([[row[1] for row in of_round] for of_round in told])
+    is_over = np.array([[row[2] is not None for row in of_round] for of_round in told])
+    is_zero = np.array([[row[2] is not None and row[2] in zero_at for row in of_round] for of_round in told])
+    delta = reward + GAMMA * next_value * ~is_zero - value
+    adv, running = np.zeros_like(delta), np.zeros(len(envs))
+    for t in reversed(range(ROUNDS)):
+        running = delta[t] + GAMMA * LAMBDA * ~is_over[t] * running
+        adv[t] = running
+    return {tuple(told[t][i][0].tolist()): adv[t, i] for t in range(ROUNDS) for i in range(len(envs))}
+
+
+def by_obs(rows, adv):
+    found = {tuple(row["obs"].tolist()): float(value) for row, value in zip(rows, adv, strict=True)}
+    assert len(found) == len(rows)
+    return found
+
+
+@pytest.mark.parametrize("cls", [PPOPolicy, A2CPolicy, PPOOffPolicy])
+@pytest.mark.parametrize(("with_flags", "ignore_done"), [(True, False), (False, False), (True, True)])
+def test_advantages_are_those_of_a_loop_over_arrays_that_bootstraps_where_a_collect_ends(cls, with_flags, ignore_done):
+    policy = ppo(cls, learn={"ignore_done": ignore_done, "value_norm": False})
+    collector, envs = collecting(policy, with_flags)
+    zero_at = "" if ignore_done else "t" if with_flags else "tl"
+    for i in range(3):
+        rows = list(collector.collect())
+        assert len(rows) == 3 * ROUNDS
+        expected = reference(policy, envs, ROUNDS * i, zero_at)
+        found = by_obs(rows, [row["adv"] for row in rows])
+        assert found.keys() == expected.keys()
+        assert [found[key] for key in expected] == pytest.approx(list(expected.values()), rel=1e-5, abs=1e-6)
+    collector.close()
+
+
+def test_advantages_that_an_epoch_recomputes_are_the_same():
+    policy = ppo(recompute_adv=True, learn={"value_norm": False})
+    collector, envs = collecting(policy)
+    for i in range(3):
+        rows = collector.collect()
+        batch = OnPolicyData(rows, ignore_done=False, with_next=True)
+        values = torch.from_numpy(value_of(policy, list(batch.observations.numpy()))).float()
+        batch.estimate(values, 1.0, GAMMA, LAMBDA)
+        found, expected = by_obs(rows, batch.columns["adv"]), reference(policy, envs, ROUNDS * i, "t")
+        assert [found[key] for key in expected] == pytest.approx(list(expected.values()), rel=1e-5, abs=1e-6)
+        policy.learn_mode.forward(rows)
+    collector.close()
+
+
+# --- settings ---
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ({"unroll_len": 4}, r"fixed_rollout = True is not allowed with unroll_len = 4: .*; set unroll_len to 1 or"),
+        ({"traj_len_inf": True}, r"fixed_rollout = True contradicts policy.traj_len_inf = True: .* set one of them"),
+        ({"collect": {"traj_len_inf": True}}, "contradicts policy.traj_len_inf"),
+    ],
+)
+def test_policies_whose_fragments_cannot_be_cut_are_refused(policy, message):
+    with pytest.raises(ConfigError, match=message):
+        build(policy=ScriptedPolicy(on_policy=True, **policy))
+    build(policy=ScriptedPolicy(on_policy=True, **policy), cfg={"fixed_rollout": False})
+
+
+def test_a_policy_of_whole_episodes_says_that_it_needs_them():
+    policy = PGPolicy.default_config()
+    policy.model.update(obs_shape=3, action_shape=2)
+    policy.collect.n_sample = 24
+    collector, _ = collecting(PGPolicy(policy, enable_field=["collect"]))
+    with pytest.raises(
+        AssertionError, match="PGPolicy learns from whole episodes, .*; set policy.collect.collector = "
+    ):
+        collector.collect(24)
+    collector.close()
+
+
+@pytest.mark.parametrize("cls", [SampleSerialCollector, BattleSampleSerialCollector])
+def test_the_setting_is_true_or_false(cls):
+    config = cls.default_config()
+    config.fixed_rollout = "yes"
+    with pytest.raises(ConfigError, match="fixed_rollout = 'yes' is not allowed; it must be True or False"):
+        cls(config, FakeManager([3]), ScriptedPolicy(), FakeWriter(), "exp")
+
+
+def test_a_policy_without_a_number_of_samples_takes_that_of_the_call():
+    collector, _, _ = build((3, 9), ScriptedPolicy(n_sample=None, on_policy=True))
+    rows = collector.collect(8)
+    assert [of_env(rows, i) for i in range(2)] == [steps_of(0, 3, 4), steps_of(1, 9, 4)]
+
+
+# --- players ---
+
+
+def test_each_step_is_a_sample_of_each_player():
+    config = BattleSampleSerialCollector.default_config()
+    config.fixed_rollout = True
+    players = [Player(n=5, on_policy=True), Player(n=5, on_policy=False)]
+    env = BattleManager([3, 7])
+    collector = BattleSampleSerialCollector(config, env, players, FakeWriter(), "exp")
+    taken = [[], []]
+    for i in range(1, 6):
+        data, _ = collector.collect()
+        assert [len(rows) for rows in data] == [6, 6]
+        for player, rows in enumerate(data):
+            taken[player].extend((int(row["obs"][0]) % 10, row["collect_iter"]) for row in rows)
+        assert collector.envstep == 6 * i and [len(one.actions) for one in env.envs] == [3 * i] * 2
+    assert len(taken[0]) == len(taken[1]) == 30
