@@ -16,12 +16,13 @@ from ding.entry.application_entry import load_state
 from ding.entry.model_shapes import complete_model
 from ding.entry.pipeline import read_pair, with_command_mode
 from ding.entry.run_state import gather_states, restore_states
+from ding.entry.serial_entry import ReplayRounds
 from ding.entry.workers import SerialRun, build_collector_env, check_fits_env, closing, rank_seed
 from ding.policy.base_policy import create_policy
-from ding.utils.data.samples import Column, Kind, listed, map_node, replaced, table_of, whole_of, with_columns
+from ding.utils.data.samples import Column, Kind, map_node, replaced, table_of, with_columns
 from ding.utils.default_helper import derive_seed
 from ding.utils.object_state import generator_state, set_generator_state
-from ding.utils.pytorch_ddp_dist_helper import get_rank, on_all_ranks
+from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from ding.worker.replay_buffer.base_buffer import create_buffer
 
@@ -145,37 +146,20 @@ class Expert:
         self.buffer.push(self._label(samples), cur_collector_envstep=run.envstep)
 
 
-def train_with_expert(run: SerialRun, expert: Expert, draw_expert_size: Callable[[int], int], max_iter: int) -> None:
-    """Train on `update_per_collect` batches from both buffers; fewer if a buffer has too few samples.
+class ExpertRounds(ReplayRounds):
+    """Draw samples of an expert, too."""
 
-    Args:
-        draw_expert_size: returns the number of expert samples in a batch of the given size.
-    """
-    learner = run.learner
-    batch_size = learner.policy.get_attribute("batch_size")
-    for _ in range(run.cfg.policy.learn.update_per_collect):
-        if learner.train_iter >= max_iter:
-            return
-        expert_size = draw_expert_size(batch_size)
-        if not train_on_shares(run, [(run.buffer, batch_size - expert_size), (expert.buffer, expert_size)]):
-            run.warn_starved(batch_size)
-            return
+    def __init__(self, expert: Expert) -> None:
+        super().__init__(dynamic_seed=None)
+        self.expert = expert
 
+    def expert_share(self, batch_size: int) -> int:
+        """Returns the number of samples of the expert in the next batch."""
+        raise NotImplementedError
 
-def train_on_shares(run: SerialRun, shares: Sequence[tuple[Any, int]]) -> bool:
-    """Train on one batch with the given number of samples of each buffer; False if a buffer has too few samples."""
-    learner = run.learner
-    shares = [(buffer, size) for buffer, size in shares if size > 0]
-    parts = [buffer.sample(size, learner.train_iter) for buffer, size in shares]
-    if not on_all_ranks(all(part is not None for part in parts)):
-        return False
-    learner.train(listed(whole_of(parts)), run.envstep)
-    if learner.policy.get_attribute("priority"):
-        start = 0
-        for buffer, size in shares:
-            buffer.update({key: values[start : start + size] for key, values in learner.priority_info.items()})
-            start += size
-    return True
+    def shares(self, batch_size: int) -> Sequence[tuple[Any, int]]:
+        expert_size = self.expert_share(batch_size)
+        return [(self.run.buffer, batch_size - expert_size), (self.expert.buffer, expert_size)]
 
 
 def mark(samples: list[Any], key: str, value: int) -> Any:

@@ -213,20 +213,22 @@ class ParallelRun:
             self.coordinator.error(f"an evaluation could not be recorded: {e}")
         if float(np.mean(self._returns)) > self._best:
             self._best = float(np.mean(self._returns))
-            self._save_best()
+            self._save_best(finished_task.get("train_iter"))
 
     def _best_so_far(self) -> float:
         lines = read_evaluations(self._cfg.main.exp_name)
         return max((float(np.mean(line["returns"])) for line in lines if line["returns"]), default=-math.inf)
 
-    def _save_best(self) -> None:
-        """Save the weights that were just evaluated as the best checkpoint."""
+    def _save_best(self, train_iter: int | None) -> None:
+        """Save the weights that were just evaluated, of iteration `train_iter`, as the best checkpoint."""
         main = self._cfg.main
         place = main.policy.other.commander
         try:
             version = get_transport(place.transport).policy_store(place.path_policy).read(EVALUATED)
             assert version is not None  # no version is known
             state = {"model": version.state["model"], "last_iter": version.state["iter"]}
+            if train_iter not in (None, state["last_iter"]):  # a commander of one's own evaluates twice at a time
+                raise ValueError(f"those of iteration {state['last_iter']} have replaced those of {train_iter}")
             save_file(os.path.join(main.exp_name, "ckpt", BEST), state)
         except (OSError, ValueError, KeyError, pickle.UnpicklingError) as e:  # a shared folder may contain any file
             self.coordinator.error(f"the best checkpoint could not be saved: {e!r}")

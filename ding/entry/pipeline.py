@@ -1,10 +1,10 @@
-"""The loop of the serial pipelines: read the configs, build the workers, collect and train."""
+"""The loop of the serial pipelines: read the configs, build the workers, train in rounds."""
 
 from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -28,43 +28,106 @@ from ding.entry.run_state import RunStates, choose_start
 from ding.entry.workers import SerialRun, build_run, closing
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.config_helper import ConfigError, number
+from ding.worker.learner.base_learner import BatchSource
 
-# Trains on the data of a round; the last argument is `max_train_iter`.
-Update = Callable[[SerialRun, list[Any], int], None]
-# Builds what a pipeline needs beside the workers of its run; the stack closes it.
-Prepare = Callable[[ExitStack, SerialRun], None]
-# Trains before the first round; the last argument is `max_train_iter`.
-Pretrain = Callable[[SerialRun, int], None]
+
+class Rounds(BatchSource):
+    """What differs from one pipeline to another: the workers, and where the batches of its rounds come from.
+
+    Attributes:
+        run: the run, after its workers are built.
+        options: keyword arguments of `build_run`.
+        needs_command_mode: whether the policy must have a command mode.
+        batch: the only batch of a round; a subclass with several overrides `next_batch`.
+    """
+
+    run: SerialRun
+    options: Mapping[str, Any] = {}
+    needs_command_mode = True
+    batch: Any = None
+
+    def check(self, cfg: Any) -> None:
+        """Check the compiled config before anything is built."""
+
+    def prepare(self, stack: ExitStack) -> None:
+        """Build what this pipeline needs beside the workers of its run; the stack closes it."""
+
+    def begin(self) -> None:
+        """Called before the first round of a run that does not resume."""
+
+    def begin_round(self) -> bool:
+        """Evaluate when due, and get the data of a round; returns False if the run is over."""
+        raise NotImplementedError
+
+    def next_batch(self) -> Any:
+        batch, self.batch = self.batch, None
+        return batch
+
+
+class CollectRounds(Rounds):
+    """Rounds that collect data in envs, and train on it as one batch."""
+
+    _is_first = False
+
+    def check(self, cfg: Any) -> None:
+        has_buffer = self.options.get("has_buffer", True)
+        check_pipeline(cfg, has_buffer)
+        if has_buffer:
+            check_collector_fits_buffer(cfg)
+            warn_of_unused_priority(cfg)
+
+    def begin(self) -> None:
+        run = self.run
+        self._is_first = True
+        run.resume()
+        run.sync_normalization()
+        if not run.cfg.policy.learn.get("resume_training", False):
+            self.pretrain()
+        run.collect_randomly()
+
+    def pretrain(self) -> None:
+        """Train before the first round."""
+
+    def begin_round(self) -> bool:
+        run = self.run
+        if run.is_over and not self._is_first:
+            return False
+        self._is_first = False
+        run.states.checkpoint(run)
+        collect_kwargs = run.commander.step()
+        run.sync_normalization()
+        if run.evaluate_if_due():
+            return False
+        data = run.collector.collect(train_iter=run.learner.train_iter, policy_kwargs=collect_kwargs)
+        self.envstep = run.envstep
+        self.take(data)
+        return True
+
+    def take(self, data: Any) -> None:
+        """Take in what was collected."""
+        self.batch = data
 
 
 def run_pipeline(
-    update: Update,
+    make_rounds: Callable[[], Rounds],
     input_cfg: Any,
     seed: int = 0,
     env_setting: Sequence[Any] | None = None,
     model: torch.nn.Module | None = None,
     max_train_iter: int = UNLIMITED,
     max_env_step: int = UNLIMITED,
-    dynamic_seed: bool | None = None,
-    has_buffer: bool = True,
-    prepare: Prepare | None = None,
-    pretrain: Pretrain | None = None,
     resume: bool = False,
     strict_config: bool = False,
 ) -> SerialRun:
-    """Evaluate when due, collect and `update`, until solved or out of budget; returns the run with closed workers.
+    """Train in rounds until solved or out of budget; returns the run with closed workers: its config and outcome.
 
-    If the start fails, the run's folder is deleted.
-
-    Args:
-        dynamic_seed: whether each episode has a new seed; None for the default of the collector envs.
-        has_buffer: whether to build a replay buffer.
-        prepare, pretrain: called before the first round, if not None.
-        resume, strict_config: see `serial_pipeline`.
+    If the start fails, the run's folder is deleted. For the other arguments see `serial_pipeline`.
     """
+    rounds = make_rounds()
     check_limits(number(0), max_train_iter=max_train_iter, max_env_step=max_env_step)
     main, create = read_pair(input_cfg, env_setting)
-    with_command_mode(create)
+    if rounds.needs_command_mode:
+        with_command_mode(create)
     complete_model(main, create, env_setting, model)
     env_fn = None if env_setting is None else env_setting[0]
     compiling: dict[str, Any] = {"seed": seed, "env": env_fn, "auto": True, "create_cfg": create}
@@ -76,18 +139,15 @@ def run_pipeline(
         folder.taken = cfg.exp_name
         check_evaluation_episodes(cfg)
         check_ranks(cfg)
-        check_pipeline(cfg, has_buffer)
         warn_of_overruled_settings(main, cfg)
-        if has_buffer:
-            check_collector_fits_buffer(cfg)
-            warn_of_unused_priority(cfg)
+        rounds.check(cfg)
         states = closing(stack, RunStates(start, cfg))
-        run = build_run(stack, cfg, env_setting, model, max_env_step, dynamic_seed, has_buffer, states, max_train_iter)
-        if prepare is not None:
-            prepare(stack, run)
+        limits = max_train_iter, max_env_step
+        run = rounds.run = build_run(stack, cfg, env_setting, model, states, *limits, **rounds.options)
+        rounds.prepare(stack)
         folder.keep()
         with guard_training(run.learner.save_checkpoint, states.interruption), states.guard(run):
-            _train(run, update, pretrain, max_train_iter, max_env_step)
+            _train(run, rounds)
     return run
 
 
@@ -124,32 +184,15 @@ def with_command_mode(create: Any) -> Any:
     return create
 
 
-def _train(run: SerialRun, update: Update, pretrain: Pretrain | None, max_train_iter: int, max_env_step: int) -> None:
-    learner, collector, states = run.learner, run.collector, run.states
-
-    def is_over() -> bool:
-        return bool(collector.envstep >= max_env_step or learner.train_iter >= max_train_iter)
-
+def _train(run: SerialRun, rounds: Rounds) -> None:
+    learner, states = run.learner, run.states
     learner.call_hook("before_run")
     if states.is_resumed:
         states.load(run)
     else:
-        run.resume()
-        run.sync_normalization()
-        if pretrain is not None and not run.cfg.policy.learn.get("resume_training", False):
-            pretrain(run, max_train_iter)
-        run.collect_randomly()
-    while not (run.is_decided or states.is_resumed and is_over()):
-        states.checkpoint(run)
-        collect_kwargs = run.commander.step()
-        run.sync_normalization()
-        if run.evaluator.should_eval(learner.train_iter) and run.evaluate():
-            break
-        data = collector.collect(train_iter=learner.train_iter, policy_kwargs=collect_kwargs)
-        update(run, data, max_train_iter)
-        run.progress.advance(collector.envstep, learner.train_iter)
-        if is_over():
-            break
+        rounds.begin()
+    while not run.is_decided and rounds.begin_round() and learner.train_from(rounds, run.max_train_iter):
+        run.progress.advance(run.envstep, learner.train_iter)
     states.save(run, "end")
     run.sync_normalization()
     if run.eval_info is None:  # a resumed run may end before an evaluation was due

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
-from ding.entry.pipeline import run_pipeline
+from ding.entry.pipeline import CollectRounds, run_pipeline
 from ding.entry.progress import UNLIMITED
-from ding.entry.workers import SerialRun
 from ding.policy.base_policy import Policy
+from ding.utils.data.samples import listed, whole_of
 from ding.utils.pytorch_ddp_dist_helper import on_all_ranks
+from ding.worker.learner.base_learner import BaseLearner
 
 
 def serial_pipeline(
@@ -62,44 +64,53 @@ def serial_pipeline(
         FloatingPointError: an observation, a reward or a loss is NaN.
     """
     limits = max_train_iter, max_env_step
-    return run_serial(input_cfg, seed, env_setting, model, *limits, dynamic_seed, resume, strict_config).policy
+    rounds = partial(ReplayRounds, dynamic_seed)
+    return run_pipeline(rounds, input_cfg, seed, env_setting, model, *limits, resume, strict_config).policy
 
 
-def run_serial(
-    input_cfg: Any,
-    seed: int = 0,
-    env_setting: Sequence[Any] | None = None,
-    model: torch.nn.Module | None = None,
-    max_train_iter: int = UNLIMITED,
-    max_env_step: int = UNLIMITED,
-    dynamic_seed: bool = True,
-    resume: bool = False,
-    strict_config: bool = False,
-) -> SerialRun:
-    """`serial_pipeline`, but returns the run: its config, outcome and closed workers."""
-    limits = max_train_iter, max_env_step
-    how: dict[str, Any] = {"resume": resume, "strict_config": strict_config}
-    return run_pipeline(_push_and_train, input_cfg, seed, env_setting, model, *limits, dynamic_seed, **how)
+class ReplayRounds(CollectRounds):
+    """Push what was collected to the replay buffer, and draw `update_per_collect` batches a round."""
+
+    _left = 0  # batches of this round
+    _shares: Sequence[tuple[Any, int]] = ()  # of the newest batch
+
+    def __init__(self, dynamic_seed: bool | None = True) -> None:
+        self.options = {"dynamic_seed": dynamic_seed}
+
+    def take(self, data: Any) -> None:
+        self.run.push(data)
+        self.begin_batches(self.run.cfg.policy.learn.update_per_collect)
+
+    def begin_batches(self, number: int) -> None:
+        """Have `next_batch` return so many batches; fewer if a rank's buffer has too few samples."""
+        get_attribute = self.run.learner.policy.get_attribute
+        self._batch_size, self._has_priority = get_attribute("batch_size"), get_attribute("priority")
+        self._left = number
+
+    def shares(self, batch_size: int) -> Sequence[tuple[Any, int]]:
+        """Returns the buffers of the next batch, and how many samples to draw from each."""
+        return [(self.run.buffer, batch_size)]
+
+    def next_batch(self) -> Any:
+        if self._left <= 0:
+            return None
+        self._left -= 1
+        self._shares = [share for share in self.shares(self._batch_size) if share[1] > 0]
+        parts = [buffer.sample(size, self.run.learner.train_iter) for buffer, size in self._shares]
+        if not on_all_ranks(all(part is not None for part in parts)):
+            self.run.warn_starved(self._batch_size)
+            return None
+        return parts[0] if len(parts) == 1 else listed(whole_of(parts))
+
+    def after_train(self, learner: BaseLearner) -> None:
+        if self._has_priority:
+            info, start = learner.priority_info, 0
+            for buffer, size in self._shares:
+                end = start + size
+                own = info if len(self._shares) == 1 else {key: values[start:end] for key, values in info.items()}
+                buffer.update(own)
+                start = end
 
 
-def _push_and_train(run: SerialRun, data: list[Any], max_train_iter: int) -> None:
-    run.push(data)
-    _update(run, max_train_iter)
-
-
-def _update(run: SerialRun, max_train_iter: int) -> None:
-    """Train on `update_per_collect` batches; fewer if a rank's buffer has too few samples, or at `max_train_iter`."""
-    learner, buffer = run.learner, run.buffer
-    batch_size = learner.policy.get_attribute("batch_size")
-    has_priority = learner.policy.get_attribute("priority")
-    envstep = run.collector.envstep
-    for _ in range(run.cfg.policy.learn.update_per_collect):
-        if learner.train_iter >= max_train_iter:
-            return
-        batch = buffer.sample(batch_size, learner.train_iter)
-        if not on_all_ranks(batch is not None):
-            run.warn_starved(batch_size)
-            return
-        learner.train(batch, envstep)
-        if has_priority:
-            buffer.update(learner.priority_info)
+# `serial_pipeline` without `dynamic_seed`, which returns the run: its config, outcome and closed workers.
+run_serial = partial(run_pipeline, ReplayRounds)

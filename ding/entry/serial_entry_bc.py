@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
-from ding.entry.pipeline import read_pair
-from ding.entry.serial_entry_offline import run_offline
+from ding.entry.pipeline import read_pair, run_pipeline
+from ding.entry.serial_entry_offline import EpochRounds
 from ding.policy.base_policy import Policy
 
 
@@ -43,5 +44,7 @@ def serial_pipeline_bc(
     """
     main, create = read_pair(input_cfg, env_setting)
     main.setdefault("policy", {}).setdefault("collect", {})["data_path"] = os.fspath(data_path)
-    run = run_offline((main, create), seed, env_setting, model, int(max_iter), True, resume, strict_config)
+    how: dict[str, Any] = {"resume": resume, "strict_config": strict_config}
+    rounds = partial(EpochRounds, evaluates_within_epochs=True)
+    run = run_pipeline(rounds, (main, create), seed, env_setting, model, int(max_iter), **how)
     return run.policy, run.is_decided or run.learner.train_iter >= max_iter

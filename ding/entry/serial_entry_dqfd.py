@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import torch
 
 from ding.config.checks import value_at
-from ding.entry.expert import Expert, mark, train_on_shares, train_with_expert
+from ding.entry.expert import Expert, ExpertRounds, mark
 from ding.entry.pipeline import run_pipeline
 from ding.entry.progress import UNLIMITED
-from ding.entry.workers import SerialRun, rank_seed
+from ding.entry.workers import rank_seed
 from ding.policy.base_policy import Policy
 from ding.utils.config_helper import ConfigError
 from ding.utils.pytorch_ddp_dist_helper import get_rank
@@ -58,30 +59,34 @@ def serial_pipeline_dqfd(
     label = partial(mark, key="is_expert", value=1)
     expert = Expert(expert_cfg, env_setting, expert_model, label, True, own_seed, strict_config)
 
-    def prepare(stack: Any, run: SerialRun) -> None:
+    limits = max_train_iter, max_env_step
+    rounds = partial(_DQFDRounds, expert)
+    return run_pipeline(rounds, input_cfg, seed, env_setting, model, *limits, resume, strict_config).policy
+
+
+class _DQFDRounds(ExpertRounds):
+    _is_pretraining = False
+
+    def prepare(self, stack: ExitStack) -> None:
+        run, policy = self.run, self.run.cfg.policy
         for key in ("learn.per_train_iter_k", "collect.pho"):
-            if value_at(run.cfg.policy, key) is None:
+            if value_at(policy, key) is None:
                 raise ConfigError(
                     f"policy.{key} is missing: serial_pipeline_dqfd needs it, as the policy 'dqfd' has it"
                 )
-        size = run.cfg.policy.learn.get(
-            "expert_replay_buffer_size", run.cfg.policy.other.replay_buffer.replay_buffer_size
-        )
-        expert.build(stack, run, size)
-        run.label = lambda samples: mark(samples, "is_expert", 0)
+        size = policy.learn.get("expert_replay_buffer_size", policy.other.replay_buffer.replay_buffer_size)
+        self.expert.build(stack, run, size)
+        run.label = partial(mark, key="is_expert", value=0)
         if not run.states.is_resumed:
-            expert.collect(run, size)
+            self.expert.collect(run, size)
 
-    def pretrain(run: SerialRun, max_iter: int) -> None:
-        learner = run.learner
-        for _ in range(min(run.cfg.policy.learn.per_train_iter_k, max_iter)):
-            train_on_shares(run, [(expert.buffer, learner.policy.get_attribute("batch_size"))])
+    def pretrain(self) -> None:
+        self._is_pretraining = True
+        self.begin_batches(self.run.cfg.policy.learn.per_train_iter_k)
+        self.run.learner.train_from(self, self.run.max_train_iter)
+        self._is_pretraining = False
 
-    def update(run: SerialRun, data: list[Any], max_iter: int) -> None:
-        run.push(data)
-        pho = run.cfg.policy.collect.pho
-        train_with_expert(run, expert, lambda batch_size: int(expert.rng.binomial(batch_size, pho)), max_iter)
-
-    limits = max_train_iter, max_env_step
-    how: dict[str, Any] = {"prepare": prepare, "pretrain": pretrain, "resume": resume, "strict_config": strict_config}
-    return run_pipeline(update, input_cfg, seed, env_setting, model, *limits, **how).policy
+    def expert_share(self, batch_size: int) -> int:
+        if self._is_pretraining:
+            return batch_size
+        return int(self.expert.rng.binomial(batch_size, self.run.cfg.policy.collect.pho))

@@ -11,19 +11,14 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, DistributedSampler
 
-from ding.config.config import compile_config
-from ding.config.experiment import StartFolder
-from ding.entry.checks import check_evaluation_episodes, check_ranks, warn_of_overruled_settings
-from ding.entry.model_shapes import complete_model
-from ding.entry.pipeline import read_pair, with_command_mode
+from ding.entry.pipeline import Rounds, run_pipeline
 from ding.entry.progress import UNLIMITED
-from ding.entry.run_state import RunStates, choose_start
-from ding.entry.workers import SerialRun, build_offline_run, closing, set_offline_stats
+from ding.entry.workers import set_offline_stats
 from ding.policy.base_policy import Policy
-from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.dataset import create_dataset
 from ding.utils.pytorch_ddp_dist_helper import get_rank, get_world_size
+from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.checkpoint import OFFLINE_STATS
 
 
@@ -61,72 +56,57 @@ def serial_pipeline_offline(
         ConfigError: the config is inconsistent, or the model does not fit the env.
         FloatingPointError: a loss is NaN.
     """
-    run = run_serial_offline(input_cfg, seed, env_setting, model, max_train_iter, resume, strict_config)
+    how: dict[str, Any] = {"resume": resume, "strict_config": strict_config}
+    run = run_serial_offline(input_cfg, seed, env_setting, model, max_train_iter, **how)
     return run.policy, run.is_decided or run.learner.train_iter >= max_train_iter
 
 
-def run_serial_offline(
-    input_cfg: Any,
-    seed: int = 0,
-    env_setting: Sequence[Any] | None = None,
-    model: torch.nn.Module | None = None,
-    max_train_iter: int = UNLIMITED,
-    resume: bool = False,
-    strict_config: bool = False,
-) -> SerialRun:
-    """`serial_pipeline_offline`, but returns the run: its config, outcome and closed workers."""
-    pair = read_pair(input_cfg, env_setting)
-    with_command_mode(pair[1])
-    return run_offline(pair, seed, env_setting, model, max_train_iter, False, resume, strict_config)
-
-
-def run_offline(
-    pair: tuple[Any, Any],
-    seed: int,
-    env_setting: Sequence[Any] | None,
-    model: torch.nn.Module | None,
-    max_train_iter: int,
-    evaluates_within_epochs: bool = False,
-    resume: bool = False,
-    strict_config: bool = False,
-) -> SerialRun:
-    """Train on the data set of the configs; returns the run with closed workers.
+class EpochRounds(Rounds):
+    """Rounds of one batch of a data set, `policy.learn.train_epoch` times in another order.
 
     Args:
-        pair: the two configs, which are modified.
         evaluates_within_epochs: whether to evaluate as soon as it is due, not only at the end of an epoch.
-        resume, strict_config: see `serial_pipeline`.
     """
-    main, create = pair
-    complete_model(main, create, env_setting, model)
-    env_fn = None if env_setting is None else env_setting[0]
-    compiling: dict[str, Any] = {"seed": seed, "env": env_fn, "auto": True, "create_cfg": create}
-    compiling["strict_config"] = strict_config
-    start = choose_start(main, create, partial(compile_config, **compiling, save_cfg=False), resume)
-    with StartFolder(main.get("exp_name", "default_experiment")) as folder, ExitStack() as stack:
-        closing(stack, start.lock)
-        cfg = compile_config(main, **compiling, renew_dir=start.renew)
-        folder.taken = cfg.exp_name
-        check_evaluation_episodes(cfg)
-        check_ranks(cfg)
-        warn_of_overruled_settings(main, cfg)
+
+    options = {"collects": False}
+
+    def __init__(self, evaluates_within_epochs: bool = False) -> None:
+        self._within_epochs = evaluates_within_epochs
+        self.needs_command_mode = not evaluates_within_epochs
+
+    def check(self, cfg: Any) -> None:
         if "train_epoch" not in cfg.policy.learn:
             raise ConfigError("policy.learn.train_epoch is missing; set it to the number of epochs")
         cfg.policy.collect.setdefault("data_type", "naive")
-        dataset = create_dataset(cfg)
-        loader = _loader(dataset, cfg.policy.learn.batch_size, seed)
-        stats = {key: getattr(dataset, key) for key in ("mean", "std") if hasattr(dataset, key)}
-        is_normalized = set_offline_stats(cfg.env, stats)
-        states = closing(stack, RunStates(start, cfg))
-        run = build_offline_run(stack, cfg, env_setting, model, states, max_train_iter)
-        if is_normalized:
-            run.learner.ckpt_extra[OFFLINE_STATS] = stats
+        self._dataset = create_dataset(cfg)
+        self._loader = _loader(self._dataset, cfg.policy.learn.batch_size, cfg.seed)
+        self._stats = {key: getattr(self._dataset, key) for key in ("mean", "std") if hasattr(self._dataset, key)}
+        self._is_normalized = set_offline_stats(cfg.env, self._stats)
+
+    def prepare(self, stack: ExitStack) -> None:
+        run = self.run
+        if self._is_normalized:
+            run.learner.ckpt_extra[OFFLINE_STATS] = self._stats
         if hasattr(run.policy, "set_statistic"):
-            run.policy.set_statistic(dataset.statistics)
-        folder.keep()
-        with guard_training(run.learner.save_checkpoint, states.interruption), states.guard(run):
-            _train(run, loader, max_train_iter, evaluates_within_epochs)
-    return run
+            run.policy.set_statistic(self._dataset.statistics)
+        self._batches = EpochBatches(self._loader, run.cfg.policy.learn.train_epoch, run.policy)
+        self._next = iter(self._batches)
+        run.further_parts["batches"] = self._batches
+
+    def begin_round(self) -> bool:
+        run, within = self.run, self._within_epochs
+        if self._batches.is_epoch_over and not within and run.evaluate_if_due():
+            return False
+        run.states.checkpoint(run)
+        self.batch = next(self._next, None)
+        return not (self.batch is None or (within and run.evaluate_if_due()) or run.is_over)
+
+    def after_train(self, learner: BaseLearner) -> None:
+        self._batches.trained += 1
+
+
+# `serial_pipeline_offline`, but returns the run: its config, outcome and closed workers.
+run_serial_offline = partial(run_pipeline, EpochRounds)
 
 
 def _loader(dataset: Any, batch_size: int, seed: int) -> DataLoader[Any]:
@@ -145,30 +125,6 @@ def _loader(dataset: Any, batch_size: int, seed: int) -> DataLoader[Any]:
 
 def _as_is(samples: Any) -> Any:
     return samples
-
-
-def _train(run: SerialRun, loader: DataLoader[Any], max_train_iter: int, evaluates_within_epochs: bool) -> None:
-    learner, evaluator, states = run.learner, run.evaluator, run.states
-    batches = run.further_parts["batches"] = EpochBatches(loader, run.cfg.policy.learn.train_epoch, run.policy)
-    learner.call_hook("before_run")
-    states.load(run)
-    for batch in () if run.is_decided else batches:
-        if evaluates_within_epochs and evaluator.should_eval(learner.train_iter) and run.evaluate():
-            break
-        if learner.train_iter >= max_train_iter:
-            break
-        learner.train(batch)
-        batches.trained += 1
-        run.progress.advance(0, learner.train_iter)
-        is_due = batches.is_epoch_over and not evaluates_within_epochs
-        if is_due and evaluator.should_eval(learner.train_iter) and run.evaluate():
-            break
-        states.checkpoint(run)
-    states.save(run, "end")
-    if run.eval_info is None:
-        run.evaluate()
-    learner.call_hook("after_run")
-    run.save_result()
 
 
 class EpochBatches:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
-from ding.entry.pipeline import run_pipeline
+from ding.entry.pipeline import CollectRounds, run_pipeline
 from ding.entry.progress import UNLIMITED
-from ding.entry.workers import SerialRun
 from ding.policy.base_policy import Policy
 
 
@@ -47,21 +47,11 @@ def serial_pipeline_onpolicy(
     return run_serial_onpolicy(input_cfg, seed, env_setting, model, *limits, resume, strict_config).policy
 
 
-def run_serial_onpolicy(
-    input_cfg: Any,
-    seed: int = 0,
-    env_setting: Sequence[Any] | None = None,
-    model: torch.nn.Module | None = None,
-    max_train_iter: int = UNLIMITED,
-    max_env_step: int = UNLIMITED,
-    resume: bool = False,
-    strict_config: bool = False,
-) -> SerialRun:
-    """`serial_pipeline_onpolicy`, but returns the run: its config, outcome and closed workers."""
-    limits = max_train_iter, max_env_step
-    how: dict[str, Any] = {"has_buffer": False, "resume": resume, "strict_config": strict_config}
-    return run_pipeline(_update, input_cfg, seed, env_setting, model, *limits, **how)
+class OnPolicyRounds(CollectRounds):
+    """Train once on what was collected."""
+
+    options = {"has_buffer": False}
 
 
-def _update(run: SerialRun, data: list[Any], max_train_iter: int) -> None:
-    run.learner.train(data, run.collector.envstep)
+# `serial_pipeline_onpolicy`, but returns the run: its config, outcome and closed workers.
+run_serial_onpolicy = partial(run_pipeline, OnPolicyRounds)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
 
-from ding.entry.expert import Expert, train_with_expert, with_reward
+from ding.entry.expert import Expert, ExpertRounds, with_reward
 from ding.entry.pipeline import run_pipeline
 from ding.entry.progress import UNLIMITED
-from ding.entry.workers import SerialRun
 from ding.policy.base_policy import Policy
 from ding.utils.config_helper import ConfigError
 
@@ -48,21 +49,22 @@ def serial_pipeline_sqil(
         ConfigError: a config is inconsistent, the expert has no weights, or `policy.nstep` is above 1: samples of
             several steps contain rewards of the env.
     """
-    expert = Expert(
-        expert_cfg, env_setting, expert_model, lambda samples: with_reward(samples, 1), strict_config=strict_config
-    )
-
-    def prepare(stack: Any, run: SerialRun) -> None:
-        if run.cfg.policy.get("nstep", 1) != 1:
-            raise ConfigError(f"policy.nstep = {run.cfg.policy.nstep} is not allowed; it must be 1 for SQIL")
-        expert.build(stack, run)
-        run.label = lambda samples: with_reward(samples, 0)
-
-    def update(run: SerialRun, data: list[Any], max_iter: int) -> None:
-        run.push(data)
-        expert.collect(run)
-        train_with_expert(run, expert, lambda batch_size: batch_size // 2, max_iter)
-
     limits = max_train_iter, max_env_step
-    how: dict[str, Any] = {"prepare": prepare, "resume": resume, "strict_config": strict_config}
-    return run_pipeline(update, input_cfg, seed, env_setting, model, *limits, **how).policy
+    expert = Expert(expert_cfg, env_setting, expert_model, partial(with_reward, value=1), strict_config=strict_config)
+    rounds = partial(_SQILRounds, expert)
+    return run_pipeline(rounds, input_cfg, seed, env_setting, model, *limits, resume, strict_config).policy
+
+
+class _SQILRounds(ExpertRounds):
+    def prepare(self, stack: ExitStack) -> None:
+        if self.run.cfg.policy.get("nstep", 1) != 1:
+            raise ConfigError(f"policy.nstep = {self.run.cfg.policy.nstep} is not allowed; it must be 1 for SQIL")
+        self.expert.build(stack, self.run)
+        self.run.label = partial(with_reward, value=0)
+
+    def take(self, data: Any) -> None:
+        super().take(data)
+        self.expert.collect(self.run)
+
+    def expert_share(self, batch_size: int) -> int:
+        return batch_size // 2

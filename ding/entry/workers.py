@@ -42,9 +42,10 @@ class SerialRun:
     """The workers and the progress of a serial run.
 
     Attributes:
-        collector, commander: None in offline training.
-        writer: the metric writer; None on ranks other than 0.
+        collector, collector_env, commander: None in offline training.
         buffer: None in on-policy and offline training.
+        writer: the metric writer; None on ranks other than 0.
+        states: saves the state of the run; None for no states.
         stop: whether the newest evaluation reached the stop value.
         eval_info: the result of the newest evaluation; None before the first.
         best_return: the best mean return of the evaluations so far.
@@ -52,7 +53,6 @@ class SerialRun:
         idle_rounds: consecutive rounds that neither filled the buffer nor trained the policy.
         last_push_iter: the learner's iteration when the newest round was collected.
         label: applied to collected data before it is pushed.
-        states: saves the state of the run; None for no states.
         further_parts: objects with `state_dict` and `load_state_dict` that a pipeline adds to the state, by name.
     """
 
@@ -64,8 +64,12 @@ class SerialRun:
     buffer: Any
     commander: Any
     collector_env: Any
+    evaluator_env: Any
     progress: ProgressLine
     writer: Any
+    states: Any
+    max_train_iter: int
+    max_env_step: int
     stop: bool = False
     eval_info: Any = None
     best_return: float = -math.inf
@@ -74,14 +78,17 @@ class SerialRun:
     idle_rounds: int = 0
     last_push_iter: int = 0
     label: Callable[[list[Any]], list[Any]] | None = None
-    evaluator_env: Any = None
-    states: Any = None
     further_parts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def envstep(self) -> int:
         """Env steps of the training so far."""
         return 0 if self.collector is None else int(self.collector.envstep)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a budget is used up."""
+        return bool(self.envstep >= self.max_env_step or self.learner.train_iter >= self.max_train_iter)
 
     @property
     def is_decided(self) -> bool:
@@ -126,6 +133,10 @@ class SerialRun:
         if self.buffer is not None and self.cfg.policy.get("random_collect_size", 0) > 0:
             workers = self.policy, self.collector, self.collector_env, self.commander, self.buffer
             random_collect(self.cfg.policy, *workers, self.label)
+
+    def evaluate_if_due(self) -> bool:
+        """Evaluate if that is due; returns whether the evaluations end the training."""
+        return bool(self.evaluator.should_eval(self.learner.train_iter)) and self.evaluate()
 
     def evaluate(self) -> bool:
         """Evaluate and record it; returns `is_decided`."""
@@ -200,77 +211,59 @@ def build_run(
     cfg: EasyDict,
     env_setting: Sequence[Any] | None,
     model: Any,
-    max_env_step: int,
-    dynamic_seed: bool | None,
-    has_buffer: bool,
     states: RunStates | None = None,
     max_train_iter: int = UNLIMITED,
+    max_env_step: int = UNLIMITED,
+    dynamic_seed: bool | None = None,
+    collects: bool = True,
+    has_buffer: bool = True,
 ) -> SerialRun:
     """Build the workers of a compiled config; `stack` closes them.
 
     Args:
         states: saves the state of the run; None for no states.
+        dynamic_seed: whether each episode has a new seed; None for the default of the collector envs.
+        collects: whether to build the workers that collect.
+        has_buffer: whether to build a replay buffer.
 
     Raises:
         ConfigError: the policy's action type or the model's shapes do not fit the env. The shapes are not checked if a
             `model` is given.
     """
-    found: Sequence[Any] = get_vec_env_setting(cfg.env) if env_setting is None else env_setting
-    env_fn, collector_cfgs, evaluator_cfgs = found
-    collector_env = build_env(stack, cfg, env_fn, collector_cfgs, rank_seed(cfg.seed, get_rank()), dynamic_seed)
-    evaluator_env = build_env(stack, cfg, env_fn, evaluator_cfgs, evaluation_seed(cfg.seed), False)
-    if states is not None:
-        states.enable(collector_env)
-        states.enable(evaluator_env)
-    policy = build_policy(cfg, model, ["learn", "collect", "eval", "command"])
-    stack.enter_context(fitting_threads(getattr(policy, "_model", None)))
-    common: dict[str, Any] = {"tb_logger": _build_writer(stack, cfg, "env_step"), "exp_name": cfg.exp_name}
-    learner = closing(stack, BaseLearner(cfg.policy.learn.learner, policy.learn_mode, **common))
-    collector = closing(
-        stack,
-        create_serial_collector(cfg.policy.collect.collector, env=collector_env, policy=policy.collect_mode, **common),
-    )
-    check_fits_env(policy, collector_env, model)
-    evaluator = closing(
-        stack, create_serial_evaluator(cfg.policy.eval.evaluator, env=evaluator_env, policy=policy.eval_mode, **common)
-    )
-    buffer = closing(stack, create_buffer(cfg.policy.other.replay_buffer, **common)) if has_buffer else None
-    commander = BaseSerialCommander(
-        cfg.policy.other.commander, learner, collector, evaluator, buffer, policy.command_mode
-    )
-    progress = closing(stack, ProgressLine(max_env_step, get_rank() == 0, max_train_iter))
-    progress.begin(_policy_name(cfg), env_name(cfg.env, collector_env), cfg.seed, cfg.exp_name)
-    workers = learner, collector, evaluator, buffer, commander, collector_env, progress
-    return SerialRun(cfg, policy, *workers, common["tb_logger"], evaluator_env=evaluator_env, states=states)
-
-
-def build_offline_run(
-    stack: ExitStack,
-    cfg: EasyDict,
-    env_setting: Sequence[Any] | None,
-    model: Any,
-    states: RunStates,
-    max_train_iter: int = UNLIMITED,
-) -> SerialRun:
-    """Build the workers of a compiled config without those that collect; `stack` closes them.
-
-    Raises:
-        ConfigError: as `build_run`.
-    """
+    collector_env = collector = buffer = commander = None
+    if collects:
+        collector_env = build_collector_env(stack, cfg, env_setting, rank_seed(cfg.seed, get_rank()), dynamic_seed)
     evaluator_env = build_evaluator_env(stack, cfg, env_setting)
-    states.enable(evaluator_env)
-    policy = build_policy(cfg, model, ["learn", "eval"])
+    for env in (collector_env, evaluator_env):
+        if states is not None:
+            states.enable(env)
+    policy = build_policy(cfg, model, ["learn", "collect", "eval", "command"] if collects else ["learn", "eval"])
     stack.enter_context(fitting_threads(getattr(policy, "_model", None)))
-    common: dict[str, Any] = {"tb_logger": _build_writer(stack, cfg, "train_iter"), "exp_name": cfg.exp_name}
+    writer = _build_writer(stack, cfg, "env_step" if collects else "train_iter")
+    common: dict[str, Any] = {"tb_logger": writer, "exp_name": cfg.exp_name}
     learner = closing(stack, BaseLearner(cfg.policy.learn.learner, policy.learn_mode, **common))
-    evaluator = closing(
-        stack, create_serial_evaluator(cfg.policy.eval.evaluator, env=evaluator_env, policy=policy.eval_mode, **common)
+    if collects:
+        settings = cfg.policy.collect.collector
+        collector = create_serial_collector(settings, env=collector_env, policy=policy.collect_mode, **common)
+        closing(stack, collector)
+        check_fits_env(policy, collector_env, model)
+    settings = cfg.policy.eval.evaluator
+    evaluator = create_serial_evaluator(settings, env=evaluator_env, policy=policy.eval_mode, **common)
+    closing(stack, evaluator)
+    if not collects:
+        check_fits_env(policy, evaluator_env, model)
+    if collects and has_buffer:
+        buffer = closing(stack, create_buffer(cfg.policy.other.replay_buffer, **common))
+    if collects:
+        workers = learner, collector, evaluator, buffer
+        commander = BaseSerialCommander(cfg.policy.other.commander, *workers, policy.command_mode)
+    progress = closing(stack, ProgressLine(max_env_step, get_rank() == 0, max_train_iter))
+    env = collector_env if collects else evaluator_env
+    progress.begin(_policy_name(cfg), env_name(cfg.env, env), cfg.seed, cfg.exp_name)
+    return SerialRun(
+        *(cfg, policy, learner, collector, evaluator, buffer, commander, collector_env, evaluator_env),
+        *(progress, writer, states, max_train_iter, max_env_step),
     )
-    check_fits_env(policy, evaluator_env, model)
-    progress = closing(stack, ProgressLine(enabled=get_rank() == 0, max_train_iter=max_train_iter))
-    progress.begin(_policy_name(cfg), env_name(cfg.env, evaluator_env), cfg.seed, cfg.exp_name)
-    workers = learner, None, evaluator, None, None, None, progress, common["tb_logger"]
-    return SerialRun(cfg, policy, *workers, evaluator_env=evaluator_env, states=states)
 
 
 def _policy_name(cfg: EasyDict) -> str:

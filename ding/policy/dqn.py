@@ -6,9 +6,11 @@ Related policies, such as C51, override `_head_error`, the loss of one head.
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ding.model.wrapper.model_wrappers import model_wrap
@@ -28,7 +30,7 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 
 _LEARN_KEYS = ("obs", "next_obs", "action", "reward", "done", "terminated", "value_gamma", "weight")
 _WEIGHT_KEYS = ("IS", "priority_IS")
-_CRITERIA = {"mse": nn.MSELoss(reduction="none"), "huber": nn.HuberLoss(reduction="none")}
+_CRITERIA = {"mse": partial(F.mse_loss, reduction="none"), "huber": partial(F.huber_loss, reduction="none")}
 
 # The loss [], the error [B] of each sample, and values to log.
 TDError = tuple[Tensor, Tensor, dict[str, Tensor]]

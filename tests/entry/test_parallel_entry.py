@@ -23,7 +23,7 @@ from ding.config.config import compile_config_parallel
 from ding.config.save import save_packed_config
 from ding.entry import parallel_entry, parallel_pipeline, parallel_run, worker_pool
 from ding.entry.parallel_entry import launch_collector, launch_coordinator, launch_learner
-from ding.entry.parallel_run import run_parallel
+from ding.entry.parallel_run import ParallelRun, run_parallel
 from ding.entry.pipeline import with_command_mode
 from ding.entry.worker_pool import make_workers
 from ding.entry.worker_process import WorkerDied, WorkerProcess
@@ -33,6 +33,7 @@ from ding.worker.coordinator.comm_coordinator import TaskStalled
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
 from ding.worker.transport.link import TaskFailed
+from ding.worker.transport.stores import EVALUATED
 from ding.worker.transport.transport import get_transport
 from tests.entry.parallel_fakes import HangingEnv, triple
 from tests.interaction.fakes import raw
@@ -133,6 +134,21 @@ def test_the_weights_of_the_best_evaluation_are_kept(comm):
     assert best["model"].keys() == newest["model"].keys()
 
 
+def test_weights_that_have_replaced_the_evaluated_ones_are_not_kept_as_the_best(monkeypatch):
+    record = ParallelRun._record
+
+    def replaced(run, finished_task):
+        place = run._cfg.main.policy.other.commander
+        get_transport("local").policy_store(place.path_policy).write(EVALUATED, {"model": {}, "iter": 999})
+        record(run, finished_task)
+
+    monkeypatch.setattr(ParallelRun, "_record", replaced)
+    run_parallel(triple("local"), seed=0, max_train_iter=5, enable_total_log=True, max_seconds=DEADLINE_S)
+    assert len(evaluations()) >= 2 and not os.path.exists("exp/ckpt/ckpt_best.pth.tar")
+    text = "those of iteration 999 have replaced those of 0"
+    assert text in Path("exp/log/coordinator_logger.txt").read_text()
+
+
 def test_two_players_train_with_workers_of_the_type_local():
     create = {**TWO_PLAYERS, "comm_learner": {"type": "local"}, "comm_collector": {"type": "local"}}
     outcome = run_parallel((TWO_PLAYERS_MAIN, create, {}), seed=0, max_seconds=DEADLINE_S)
@@ -200,7 +216,7 @@ def test_folders_may_be_nested_and_a_second_run_takes_another():
 
 def test_two_runs_at_once_do_not_clash():
     code = """
-        from ding.entry.parallel_run import run_parallel
+        from ding.entry.parallel_run import ParallelRun, run_parallel
         from tests.entry.parallel_fakes import triple
         print(run_parallel(triple(), seed=0, max_train_iter=20, max_seconds=60).cfg.main.exp_name)
     """

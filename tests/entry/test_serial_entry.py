@@ -20,6 +20,7 @@ from ding.entry.workers import evaluation_seed
 from ding.model.template.q_learning import DQN
 from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import one_time_warning
+from ding.worker.learner.learner_hook import LearnerHook, hook_mapping
 from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
 from tests.entry.fakes import TinyEnv, pair, setting
 
@@ -188,6 +189,21 @@ def test_priorities_of_trained_items_reach_the_buffer(monkeypatch):
     assert all(len(info["priority"]) == len(info["replay_unique_id"]) == 4 for info in infos)
 
 
+class StopHook(LearnerHook):
+    def __call__(self, engine):
+        if engine.train_iter == 4:
+            engine.stop()
+
+
+def test_a_hook_that_stops_the_learner_ends_the_run(monkeypatch):
+    monkeypatch.setitem(hook_mapping, "stopping", StopHook)
+    main, create = pair()
+    hook = {"mine": {"name": "mine", "type": "stopping", "position": "after_iter"}}
+    main.policy.learn.learner = EasyDict(hook=hook)
+    run = run_serial((main, create), env_setting=setting(), max_train_iter=99)
+    assert run.learner.train_iter == 5 and result()["train_iter"] == 5
+
+
 def test_the_formatted_config_of_a_run_runs_again_to_the_same_tree():
     first = run_serial(pair(), seed=2, env_setting=setting(), max_train_iter=3)
     again = run_serial("exp/formatted_total_config.py", seed=2, env_setting=setting(), max_train_iter=3)
@@ -267,7 +283,7 @@ def test_evaluation_envs_have_static_seeds_of_their_own():
 
 
 def test_dynamic_seed_reaches_the_collector_envs():
-    run_serial(pair(), env_setting=setting(), max_train_iter=1, dynamic_seed=False)
+    serial_pipeline(pair(), env_setting=setting(), max_train_iter=1, dynamic_seed=False)
     assert not any(dynamic for env in envs("collector") for _, dynamic in env.seeds)
 
 

@@ -63,7 +63,7 @@ def _data(name: str, tmp_path: Path) -> list[Any]:
     with ExitStack() as stack:
         nstep = _configs(name, tmp_path).policy.get("nstep")
         cfg = _configs(_COLLECTED_BY.get(name, name), tmp_path, nstep)
-        run = build_run(stack, cfg, None, None, 10**9, None, False)
+        run = build_run(stack, cfg, None, None, has_buffer=False)
         data = run.collector.collect(policy_kwargs=run.commander.step())
         if not run.cfg.policy.get("on_policy"):
             while len(data) < 12:

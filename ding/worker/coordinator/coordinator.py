@@ -82,7 +82,7 @@ class Coordinator(Configurable):
 
     Attributes:
         supervisor: brings back lost workers.
-        on_evaluation: if set, called with the result of each evaluation task.
+        on_evaluation: if set, called with the result of each evaluation task, before the commander may begin another.
         on_averages: if set, called with averages of the learner, a list of dicts with `train_iter` and `values`.
         parts: objects with `state_dict` and `load_state_dict` that are saved and resumed with the run, by name; set
             them before `start`.
@@ -344,11 +344,11 @@ class Coordinator(Configurable):
             return
         if self._state.take_collector_end(task_id, finished_task):
             self._end_at_limit()
+        if self.on_evaluation is not None and finished_task.get("eval_flag"):
+            self.on_evaluation(finished_task)  # first: the weights of the next evaluation replace those of this one
         with self._scheduler.lock:
             is_over = self._commander.finish_collector_task(task_id, finished_task)
         self._scheduler.finish(task_id)
-        if self.on_evaluation is not None and finished_task.get("eval_flag"):
-            self.on_evaluation(finished_task)
         commander = self._commander
         reason = "an evaluation has reached the goal" if commander.is_solved else commander.end_reason
         if is_over and self._state.end(reason=reason):  # latched: later results do not change it

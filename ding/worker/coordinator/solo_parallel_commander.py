@@ -44,9 +44,9 @@ class TrainingCommander(BaseCommander):
 
     The first collector task is an evaluation, and so is the next one whenever `eval_interval` seconds have passed since
     the last evaluation began, unless it still runs. When the learner has trained all its iterations, its last weights
-    are evaluated; then the run ends. It also ends when `policy.eval.evaluator.patience` evaluations in a row had no
-    better mean return than the best one. A subclass defines the policies of a task (`_collector_cfg`), and may add
-    conditions for the end of the run (`_reaches_goal`).
+    are evaluated, after an evaluation that still runs; then the run ends. It also ends when
+    `policy.eval.evaluator.patience` evaluations in a row had no better mean return than the best one. A subclass
+    defines the policies of a task (`_collector_cfg`), and may add conditions for the end of the run (`_reaches_goal`).
 
     Args:
         cfg: the compiled main config.
@@ -128,10 +128,10 @@ class TrainingCommander(BaseCommander):
         return {"task_id": task_id, "buffer_id": training.buffer_id, "collector_cfg": cfg}
 
     def _should_evaluate(self) -> bool:
-        if self._is_trained:
-            return self._last_evaluation is None
         if self._evaluating:
             return False
+        if self._is_trained:
+            return self._last_evaluation is None
         return self._last_eval_time is None or monotonic() - self._last_eval_time > self._eval_interval
 
     def get_learner_task(self) -> Task | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import count
+from math import inf
 from operator import attrgetter
 from time import perf_counter
 from typing import Any
@@ -48,7 +49,7 @@ from ding.worker.learner.learner_log import (
 )
 from ding.worker.worker_log import WorkerLog
 
-__all__ = ["BaseLearner", "BatchSource", "TickMonitor", "create_learner", "get_simple_monitor_type"]
+__all__ = ["BaseLearner", "BatchSource", "LoadedBatches", "TickMonitor", "create_learner", "get_simple_monitor_type"]
 
 
 # With one value a tick, averages are over the last 11.
@@ -56,11 +57,30 @@ _MONITOR_EXPIRE_TICKS = 10
 
 
 class BatchSource:
-    """Gives `BaseLearner.start` its batches."""
+    """Where a learner gets its batches.
+
+    Attributes:
+        envstep: env steps that were collected when the newest batch was sampled; a negative number if unknown.
+    """
+
+    envstep: int = -1
 
     def next_batch(self) -> Any:
-        """Wait for the next batch; None ends the training."""
+        """Wait for the next batch; returns None if there are no more."""
         raise NotImplementedError
+
+    def after_train(self, learner: BaseLearner) -> None:
+        """Called when the newest batch was trained on, with its priorities in `learner.priority_info`."""
+
+
+class LoadedBatches(BatchSource):
+    """The batches of the learner's dataloader."""
+
+    def __init__(self, learner: BaseLearner) -> None:
+        self._learner = learner
+
+    def next_batch(self) -> Any:
+        return self._learner._next_data()
 
 
 def _field(name: str, doc: str, is_writable: bool = False) -> Any:
@@ -315,6 +335,22 @@ class BaseLearner(Configurable):
             self._last_iter.val += 1
         return results
 
+    def train_from(self, source: BatchSource, max_iter: float = inf, max_batches: float = inf) -> bool:
+        """Train on the batches of `source`; returns whether neither `stop` nor `close` has ended that.
+
+        Args:
+            max_iter: trains while `train_iter` is smaller.
+            max_batches: the maximum number of batches.
+        """
+        while self.train_iter < max_iter and max_batches > 0 and not self._is_stopping:
+            batch = source.next_batch()
+            if batch is None or self._is_stopping or self._end_flag:  # closed meanwhile or before the start
+                break
+            self.train(batch, source.envstep)
+            source.after_train(self)
+            max_batches -= 1
+        return not (self._is_stopping or self._end_flag)
+
     @auto_checkpoint
     def start(self) -> None:
         """Train on `train_iterations` batches from the dataloader, or until `close`; for parallel use.
@@ -328,19 +364,14 @@ class BaseLearner(Configurable):
         self._end_flag = False
         self._learner_done = False
         self.call_hook("before_run")
-        for _ in range(self.trained_before, int(self._cfg.get("train_iterations", self.config["train_iterations"]))):
-            if self._is_stopping:
-                break
-            data = self._next_data() if self.batch_source is None else self.batch_source.next_batch()
-            if self._is_stopping or self._end_flag or data is None:  # closed meanwhile or before the start
-                break
-            self.train(data)
+        number = int(self._cfg.get("train_iterations", self.config["train_iterations"]))
+        self.train_from(self.batch_source or LoadedBatches(self), max_batches=number - self.trained_before)
         self._is_stopping = False
         self._learner_done = True
         self.call_hook("after_run")
 
     def stop(self) -> None:
-        """End a running `start` after the current iteration; a later `start` ends at once. Thread-safe.
+        """End a running `start` or serial run after the current iteration; a later `start` ends at once. Thread-safe.
 
         `start` still waits for the batch it has requested, so the provider of the batches must end that wait.
         """

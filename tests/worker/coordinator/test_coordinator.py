@@ -232,6 +232,20 @@ def test_a_task_whose_result_is_not_needed_any_more_is_ended(make, workers):
     coordinator._commander.expect("finish_collector_task", "e")
 
 
+def test_an_evaluation_is_recorded_before_the_commander_may_begin_another(make, workers):
+    collector = workers(batched_collector())
+    coordinator = make([], [collector])
+    commander, order = coordinator._commander, []
+    finish = commander.finish_collector_task
+    commander.finish_collector_task = lambda *args: (order.append("finished"), finish(*args))[1]
+    coordinator.on_evaluation = lambda finished_task: order.append("recorded")
+    start(coordinator, [], [collector_task("e", is_eval=True)])
+    collector.answers["collector_close_task"] = lambda task: finish_info(True)
+    collector.reply(collected([], [info(True, eval_flag=True)]))
+    commander.expect("finish_collector_task", "e")
+    assert order == ["recorded", "finished"]
+
+
 def test_the_commander_reads_the_env_steps_that_the_coordinator_counts(make, workers):
     learner, collector = workers(AutoLearner(iterations=99)), workers(batched_collector())
     coordinator = make([learner], [collector])

@@ -204,6 +204,15 @@ def test_an_evaluation_of_older_weights_is_not_the_last_one(solo, clock):
     assert is_eval(last) and finish(solo, last) is True
 
 
+def test_the_last_evaluation_waits_for_one_that_still_runs(solo, clock):
+    clock.now += 11
+    older = solo.get_collector_task()
+    solo.finish_learner_task(solo.learner["task_id"], {"buffer_id": "b"})
+    assert solo.get_collector_task() is None and solo._collector_task_space.cur == 1
+    assert finish(solo, older) is False
+    assert is_eval(solo.get_collector_task())
+
+
 def test_a_last_evaluation_that_fails_is_made_up_for(solo):
     solo.finish_learner_task(solo.learner["task_id"], {"buffer_id": "b"})
     failed = solo.get_collector_task()

@@ -265,6 +265,43 @@ def test_start_trains_the_batches_of_its_source_until_there_are_no_more():
     assert learner.train_iter == 3 and learner._learner_done
 
 
+class Priorities(Counting):
+    """Notes what it is told of its batches."""
+
+    envstep = 7
+
+    def __init__(self, number):
+        super().__init__(number)
+        self.told = []
+
+    def after_train(self, learner):
+        self.told.append((self.left, learner.train_iter, learner.collector_envstep, learner.priority_info["priority"]))
+
+
+def test_a_source_is_told_the_priorities_of_each_of_its_batches():
+    learner = make_learner(FakePolicy({"priority": [0.5]}, {"priority": [1.5]}))
+    source = Priorities(2)
+    source.next_batch = lambda draw=source.next_batch: None if (batch := draw()) is None else [{"obs": batch[0]}]
+    assert learner.train_from(source)
+    assert source.told == [(1, 1, 7, [0.5]), (0, 2, 7, [1.5])]
+
+
+@pytest.mark.parametrize(("limits", "trained"), [({"max_iter": 5}, 2), ({"max_batches": 3}, 3), ({"max_iter": 3}, 0)])
+def test_no_batch_is_drawn_beyond_a_limit(limits, trained):
+    learner, source = make_learner(), Counting(9)
+    learner.last_iter.update(3)
+    assert learner.train_from(source, **limits)
+    assert (learner.train_iter, source.left) == (3 + trained, 9 - trained)
+
+
+@pytest.mark.parametrize("end", ["stop", "close"])
+def test_a_hook_may_end_the_training_on_a_source(end):
+    learner, source = make_learner(), Counting(9)
+    learner.register_hook(CallHook(lambda engine: engine.train_iter == 1 and getattr(engine, end)()))
+    assert not learner.train_from(source)
+    assert learner.train_iter == 2
+
+
 def test_a_subclass_that_overrides_next_data_gives_start_its_batches():
     class Own(BaseLearner):
         def _next_data(self):

@@ -8,14 +8,14 @@ from typing import Any
 
 from ding.torch_utils.training_guard import refuse_nan
 from ding.utils.config_helper import ConfigError, Rule, integer, number
-from ding.worker.learner.base_learner import BaseLearner, BatchSource
+from ding.worker.learner.base_learner import BaseLearner, LoadedBatches
 from ding.worker.learner.comm.exchange import LearnerExchange
 from ding.worker.learner.comm.rank_group import RankGroup
 from ding.worker.learner.comm.resume import ResumeSaver
 from ding.worker.learner.learner_hook import LearnerHook
 
 
-class TaskBatches(BatchSource):
+class TaskBatches(LoadedBatches):
     """The batches of a learner task: the learner's own, with what is done between two of them.
 
     Checkpoints that are due are saved, and delayed weights are sent while there is nothing to train on.
@@ -32,7 +32,8 @@ class TaskBatches(BatchSource):
         saver: ResumeSaver,
         group: RankGroup | None = None,
     ) -> None:
-        self._learner, self._exchange, self._saver, self._group = learner, exchange, saver, group
+        super().__init__(learner)
+        self._exchange, self._saver, self._group = exchange, saver, group
         self._sending = [hook for hook in hooks if isinstance(hook, SendPolicyHook)]
 
     def next_batch(self) -> Any:
@@ -44,7 +45,7 @@ class TaskBatches(BatchSource):
                 hook.flush(self._learner)
         if group is not None and not group.next_batch(exchange):
             return None
-        batch = self._learner._next_data()
+        batch = super().next_batch()
         if group is not None and batch is None:
             raise RuntimeError("this rank has lost a batch that all ranks were about to train")
         exchange.begin()
