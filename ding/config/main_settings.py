@@ -56,9 +56,7 @@ MAIN_SETTINGS = Settings(
         "policy.traj_len_inf": _read("Whether a trajectory is cut only at the end of its episode."),
         "policy.model": _read("Arguments of the model, and its `type`.", {}),
         "policy.model.obs_shape": _read("Shape of an observation; by default that of the env."),
-        "policy.model.action_shape": _read(
-            "Number of actions, or shape of real-valued ones; by default the env's."
-        ),
+        "policy.model.action_shape": _read("Number of actions, or shape of real-valued ones; by default the env's."),
         "policy.learn.learner": _read("Settings of the learner.", {}),
         "policy.learn.batch_size": _count(1, "Number of samples in a batch."),
         "policy.learn.update_per_collect": _count(0, "Number of batches to train on after each collection."),

@@ -29,8 +29,9 @@ from ding.utils.showing import shown
 from ding.worker.collector.interaction_serial_evaluator import EvalRecord, InteractionSerialEvaluator
 from ding.worker.learner.base_learner import BaseLearner
 
-# Steps of each env between two updates on policy, and envs, where neither the policy nor the caller says.
-_ON_POLICY_STEPS, _ENVS = 128, 8
+# Where neither the policy nor the caller says: steps of each env on policy before several epochs on them, and before
+# one update; envs.
+_EPOCHS_STEPS, _UPDATE_STEPS, _ENVS = 128, 8, 8
 _EPISODES, _EVALUATOR_ENVS = 10, 5  # of an evaluation
 _VECTORISED = 16  # from so many envs on, those that have a vectorised form of their own are stepped in it
 # Steps of each env between two updates on policy, in Stable-Baselines3 and CleanRL; off policy, those of a return.
@@ -97,7 +98,7 @@ def train(
     for key, value in (config or {}).items():
         put(main, key, value)
     change_by_name(pair, settings)
-    _complete(pair)
+    _complete(pair, bool(parallel))
     complete_model(main, create)
     limits = {"max_train_iter": iterations, "max_env_step": env_steps}
     given = {limit: number for limit, number in limits.items() if number is not None}
@@ -245,9 +246,18 @@ def _configs(
         main.env.act_scale = True
     if stop_value is not None:
         main.env.stop_value = stop_value
-    if not n_sample:
-        main.policy.collect.n_sample = num_envs * (_ON_POLICY_STEPS if defaults.on_policy else 1)
+    if defaults.collect.get("collector", {}).get("get_train_sample"):  # it learns from whole episodes
+        create.collector = EasyDict(type="episode", get_train_sample=True)
+        main.policy.collect.n_episode = num_envs
+    elif not n_sample:
+        main.policy.collect.n_sample = num_envs * _steps_between_updates(defaults)
     return main, create
+
+
+def _steps_between_updates(defaults: Mapping[str, Any]) -> int:
+    if not defaults["on_policy"]:
+        return 1
+    return _EPOCHS_STEPS if "epoch_per_collect" in defaults["learn"] else _UPDATE_STEPS
 
 
 def _env_section(env: Any) -> dict[str, Any]:
@@ -340,11 +350,14 @@ def change_by_name(pair: tuple[EasyDict, EasyDict], settings: Mapping[str, Any])
             put(main, path, value)
 
 
-def _complete(pair: tuple[EasyDict, EasyDict]) -> None:
+def _complete(pair: tuple[EasyDict, EasyDict], parallel: bool) -> None:
     """Set what follows from other values, if it is not given."""
     main, create = pair
     main.env.setdefault("evaluator_env_num", min(main.env.n_evaluator_episode, _EVALUATOR_ENVS))
-    known = settings_of(resolve_class("policy", create.policy))
+    policy_cls = resolve_class("policy", create.policy)
+    known = settings_of(policy_cls)
+    if not parallel and policy_cls.default_config().on_policy and "collect.gae_lambda" in known:
+        main.policy.collect.setdefault("collector", EasyDict()).setdefault("fixed_rollout", True)
     for mode, kind in (("collect", "collector"), ("eval", "evaluator")):
         if f"{mode}.env_num" in known:  # the policy keeps a state for each
             main.policy.setdefault(mode, EasyDict()).setdefault("env_num", main.env[f"{kind}_env_num"])

@@ -98,9 +98,16 @@ def test_steps_between_updates_are_those_of_each_env_on_policy():
     training = train("ppo", "CartPole-v1", iterations=1, num_envs=2, n_steps=16, n_epochs=2, eval_episodes=1)
     main, _ = training.config
     assert main.policy.collect.n_sample == 32 and main.policy.learn.epoch_per_collect == 2
-    assert main.policy.action_space == "discrete"
+    assert main.policy.action_space == "discrete" and main.policy.collect.collector.fixed_rollout
+    assert training.result["env_step"] == 32
     pair = train("dqn", "CartPole-v1", iterations=1, n_steps=3, **QUICK).config
     assert pair[0].policy.nstep == 3
+
+
+def test_policies_that_learn_from_episodes_are_given_episodes():
+    training = train("pg", "CartPole-v1", iterations=1, num_envs=2, eval_episodes=1)
+    main, create = training.config
+    assert create.collector == {"type": "episode", "get_train_sample": True} and main.policy.collect == {"n_episode": 2}
 
 
 def test_many_envs_are_stepped_in_their_vectorised_form():
