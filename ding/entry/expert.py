@@ -159,7 +159,8 @@ class ExpertRounds(ReplayRounds):
 
     def shares(self, batch_size: int) -> Sequence[tuple[Any, int]]:
         expert_size = self.expert_share(batch_size)
-        return [(self.run.buffer, batch_size - expert_size), (self.expert.buffer, expert_size)]
+        shares = (self.run.buffer, batch_size - expert_size), (self.expert.buffer, expert_size)
+        return [(buffer, size) for buffer, size in shares if size > 0]
 
 
 def mark(samples: list[Any], key: str, value: int) -> Any:

@@ -88,16 +88,19 @@ class ReplayRounds(CollectRounds):
         self._left = number
 
     def shares(self, batch_size: int) -> Sequence[tuple[Any, int]]:
-        """Returns the buffers of the next batch, and how many samples to draw from each."""
+        """Returns the buffers of the next batch, and how many samples to draw from each, at least 1."""
         return [(self.run.buffer, batch_size)]
 
     def next_batch(self) -> Any:
         if self._left <= 0:
             return None
         self._left -= 1
-        self._shares = [share for share in self.shares(self._batch_size) if share[1] > 0]
-        parts = [buffer.sample(size, self.run.learner.train_iter) for buffer, size in self._shares]
-        if not on_all_ranks(all(part is not None for part in parts)):
+        self._shares, parts, has_all = self.shares(self._batch_size), [], True
+        for buffer, size in self._shares:
+            part = buffer.sample(size, self.run.learner.train_iter)
+            parts.append(part)
+            has_all = has_all and part is not None
+        if not on_all_ranks(has_all):
             self.run.warn_starved(self._batch_size)
             return None
         return parts[0] if len(parts) == 1 else listed(whole_of(parts))

@@ -68,7 +68,7 @@ class EpochRounds(Rounds):
         evaluates_within_epochs: whether to evaluate as soon as it is due, not only at the end of an epoch.
     """
 
-    options = {"collects": False}
+    options = {"collects": False, "has_buffer": False}
 
     def __init__(self, evaluates_within_epochs: bool = False) -> None:
         self._within_epochs = evaluates_within_epochs

@@ -230,35 +230,34 @@ def build_run(
         ConfigError: the policy's action type or the model's shapes do not fit the env. The shapes are not checked if a
             `model` is given.
     """
-    collector_env = collector = buffer = commander = None
-    if collects:
-        collector_env = build_collector_env(stack, cfg, env_setting, rank_seed(cfg.seed, get_rank()), dynamic_seed)
+    rank = get_rank()
+    seed = rank_seed(cfg.seed, rank)
+    collector_env = build_collector_env(stack, cfg, env_setting, seed, dynamic_seed) if collects else None
     evaluator_env = build_evaluator_env(stack, cfg, env_setting)
-    for env in (collector_env, evaluator_env):
-        if states is not None:
-            states.enable(env)
+    env = collector_env if collects else evaluator_env
+    if states is not None:
+        states.enable(collector_env)
+        states.enable(evaluator_env)
     policy = build_policy(cfg, model, ["learn", "collect", "eval", "command"] if collects else ["learn", "eval"])
     stack.enter_context(fitting_threads(getattr(policy, "_model", None)))
     writer = _build_writer(stack, cfg, "env_step" if collects else "train_iter")
-    common: dict[str, Any] = {"tb_logger": writer, "exp_name": cfg.exp_name}
-    learner = closing(stack, BaseLearner(cfg.policy.learn.learner, policy.learn_mode, **common))
+
+    def make(create: Callable[..., Any], section: Any, **parts: Any) -> Any:
+        return closing(stack, create(section, **parts, tb_logger=writer, exp_name=cfg.exp_name))
+
+    learner = make(BaseLearner, cfg.policy.learn.learner, policy=policy.learn_mode)
+    collector = buffer = commander = None
     if collects:
-        settings = cfg.policy.collect.collector
-        collector = create_serial_collector(settings, env=collector_env, policy=policy.collect_mode, **common)
-        closing(stack, collector)
-        check_fits_env(policy, collector_env, model)
-    settings = cfg.policy.eval.evaluator
-    evaluator = create_serial_evaluator(settings, env=evaluator_env, policy=policy.eval_mode, **common)
-    closing(stack, evaluator)
-    if not collects:
-        check_fits_env(policy, evaluator_env, model)
-    if collects and has_buffer:
-        buffer = closing(stack, create_buffer(cfg.policy.other.replay_buffer, **common))
+        parts = {"env": env, "policy": policy.collect_mode}
+        collector = make(create_serial_collector, cfg.policy.collect.collector, **parts)
+    evaluator = make(create_serial_evaluator, cfg.policy.eval.evaluator, env=evaluator_env, policy=policy.eval_mode)
+    check_fits_env(policy, env, model)
+    if has_buffer:
+        buffer = make(create_buffer, cfg.policy.other.replay_buffer)
     if collects:
         workers = learner, collector, evaluator, buffer
         commander = BaseSerialCommander(cfg.policy.other.commander, *workers, policy.command_mode)
-    progress = closing(stack, ProgressLine(max_env_step, get_rank() == 0, max_train_iter))
-    env = collector_env if collects else evaluator_env
+    progress = closing(stack, ProgressLine(max_env_step, rank == 0, max_train_iter))
     progress.begin(_policy_name(cfg), env_name(cfg.env, env), cfg.seed, cfg.exp_name)
     return SerialRun(
         *(cfg, policy, learner, collector, evaluator, buffer, commander, collector_env, evaluator_env),

@@ -85,7 +85,7 @@ def test_all_that_was_collected_is_trained_on_once_a_round(monkeypatch):
     assert run.buffer is None
 
 
-@pytest.mark.parametrize(("limit", "reached"), [(1, 4), (4, 4), (5, 8), (9, 12)])
+@pytest.mark.parametrize(("limit", "reached"), [(0, 0), (1, 4), (4, 4), (5, 8), (9, 12)])
 def test_no_round_begins_after_max_train_iter(limit, reached):
     run = run_serial_onpolicy(pair(), env_setting=setting(), max_train_iter=limit)
     assert run.learner.train_iter == reached == result()["train_iter"]
