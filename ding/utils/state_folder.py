@@ -122,6 +122,13 @@ class StateFolder:
             raise StateError(f"no state in {self.path} can be read; the last reason: {failure}; {_REMEDY}")
         return None
 
+    def clear(self) -> None:
+        """Remove all states."""
+        for _, path in self._files():
+            Path(path).unlink(missing_ok=True)
+        if os.path.isdir(self._chunks):
+            self._tidy()
+
     def about(self) -> dict[str, Any] | None:
         """Returns the description of the newest state with an undamaged file, or None."""
         saved = [*self.states()]
