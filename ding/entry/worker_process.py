@@ -61,9 +61,9 @@ class WorkerDied(RuntimeError):
         exitcode: exit code of the process, negative for a signal.
     """
 
-    def __init__(self, worker: str, exitcode: int | None, failure: str = "") -> None:
+    def __init__(self, worker: str, exitcode: int | None, failure: str = "", text: str = "") -> None:
         self.worker, self.exitcode = worker, exitcode
-        text = f"the process of {worker} {_how(exitcode)}"
+        text = text or f"the process of {worker} {_how(exitcode)}"
         super().__init__(f"{text}:\n{failure}" if failure else text)
 
 
@@ -199,7 +199,10 @@ class WorkerProcess:
         if has_ended:
             self._kill_rest()
             self.pid = self.port = None
-            raise WorkerDied(self.name, self._server.exitcode)
+            text = (
+                f"the fork server of {self.name} {_how(self._server.exitcode)}; without it {self.name} cannot restart"
+            )
+            raise WorkerDied(self.name, self._server.exitcode, text=text)
         return False
 
     def start_again(self) -> None:
@@ -211,8 +214,9 @@ class WorkerProcess:
         self._order({"kill": self.pid})
 
     def _order(self, order: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):  # a stopped or dead fork server is detected elsewhere
+        with contextlib.suppress(OSError):  # a dead fork server is detected elsewhere
             _send(self._channel, order, socket.MSG_DONTWAIT)
+        _wake_up(self._server)
 
     def close(self) -> None:
         """End the worker in order, or by force if it takes too long. Bounded in time; idempotent."""
@@ -228,6 +232,7 @@ class WorkerProcess:
 def _finish(server: Any, end: ProcessEnd, channel: socket.socket, close_event: ProcessEvent) -> bool:
     """End the fork server; returns whether it had to be killed."""
     close_event.set()
+    _wake_up(server)
     is_killed = not end.wait(CLOSE_S + _SERVER_S)
     if is_killed:
         server.kill()
@@ -237,6 +242,12 @@ def _finish(server: Any, end: ProcessEnd, channel: socket.socket, close_event: P
     end.close()
     channel.close()
     return is_killed
+
+
+def _wake_up(server: Any) -> None:
+    """Continue a fork server that was stopped by a signal: it could neither end nor restart its worker."""
+    with contextlib.suppress(OSError):
+        os.kill(server.pid, signal.SIGCONT)
 
 
 def close_all(workers: Iterable[WorkerProcess]) -> None:

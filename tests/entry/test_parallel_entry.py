@@ -272,6 +272,28 @@ def test_a_worker_that_is_killed_again_and_again_ends_the_run(max_restarts, monk
     assert starts == ["learner0"] * max_restarts
 
 
+def test_an_evaluation_that_hangs_again_and_again_ends_the_run_with_the_reason():
+    collector = {"collector_num": 1, "flush_interval_s": 0, "update_policy_second": 0}
+    system = {"coordinator": {"max_restarts": 1, "task_silence_s": 1}}
+    configs = triple(env_type="hanging_task", env__hang_times=9, policy__collect__collector=collector, system=system)
+    with pytest.raises(WorkerDied, match="collector0 was killed: collector collector0 has made no env step for . s in"):
+        parallel_pipeline(configs, seed=0, max_seconds=DEADLINE_S)
+
+
+def test_a_fork_server_that_is_killed_is_named(monkeypatch):
+    wait_for = parallel_run.ParallelRun.wait
+
+    def wait(run, deadline):
+        [server] = [child for child in multiprocessing.active_children() if child.name == "fork_server_learner0"]
+        server.kill()
+        return wait_for(run, deadline)
+
+    monkeypatch.setattr(parallel_run.ParallelRun, "wait", wait)
+    told = "the fork server of learner0 was ended by SIGKILL; without it learner0 cannot restart"
+    with pytest.raises(WorkerDied, match=told):
+        parallel_pipeline(triple(), seed=0, max_seconds=DEADLINE_S)
+
+
 def test_a_worker_that_cannot_start_says_why():
     main, create, system = triple()
     create.comm_collector.import_names = ["no_such_module_anywhere"]
@@ -637,11 +659,15 @@ def hanging():
     HangingEnv.go_on.clear()
 
 
-def test_a_worker_in_a_thread_that_hangs_is_left_to_itself_and_another_takes_its_place(hanging):
+def test_a_worker_in_a_thread_that_hangs_is_left_to_itself_and_another_takes_its_place(hanging, caplog):
     outcome = run_parallel(hanging(2), seed=0, enable_total_log=True, max_seconds=DEADLINE_S)
     assert outcome.stop and outcome.progress.best_return == 7.5
     log = Path("exp/log/coordinator_logger.txt").read_text()
     assert log.count("collector0 has made no env step for") == 2
+    told = [record.getMessage() for record in caplog.records if record.name == "ding"]
+    assert [text.split(" for ")[0] for text in told] == [
+        "exp: collector collector0 is lost: collector collector0 has made no env step"
+    ] * 2  # the hung evaluations
 
 
 def test_a_worker_in_a_thread_that_hangs_too_often_ends_the_run_and_is_named(hanging, monkeypatch):

@@ -268,7 +268,7 @@ def test_the_death_of_a_fork_server_is_that_of_its_worker(make):
     worker.terminate()
     worker.join(DEADLINE_S)
     assert worker.exitcode == -signal.SIGTERM
-    assert str(death(worker)) == "the process of worker was ended by SIGTERM"
+    assert str(death(worker)) == "the fork server of worker was ended by SIGTERM; without it worker cannot restart"
     assert wait([descriptor], DEADLINE_S) == [descriptor]
     os.close(descriptor)
 
