@@ -143,7 +143,11 @@ class ParallelRun:
     def __init__(self, cfg: EasyDict, start: float) -> None:
         self._cfg, self._start = cfg, start
         self._returns: list[Any] = []
-        self._best = self._best_so_far() if cfg.system.coordinator.get("resume") else -math.inf
+        self._evaluated_iter: int | None = None  # of the weights with these returns
+        self._best = -math.inf
+        self._is_late = False
+        if cfg.system.coordinator.get("resume"):
+            self._take_evaluations()
         with ExitStack() as stack:
             self._metrics = ParallelMetrics(cfg.main)
             stack.callback(self._metrics.close)
@@ -160,7 +164,7 @@ class ParallelRun:
         """Train until the run is over or the deadline has passed."""
         try:
             self.start()
-            self.wait(deadline)
+            self._is_late = not self.wait(deadline)
         except ConnectionError:  # a worker has died before it was connected
             if self.coordinator.failure is None:
                 raise
@@ -171,7 +175,7 @@ class ParallelRun:
         if state is None:
             return
         self.coordinator.load_state_dict(state)
-        self._best = self._best_so_far()
+        self._take_evaluations()
         logging.getLogger("ding").warning(
             "%s: resumes from the saved counters and buffers, and the newest weights; this is not exact: episodes "
             "begin anew, and samples after the last save are lost",
@@ -217,7 +221,10 @@ class ParallelRun:
         episodes = finished_task["real_episode_count"]
         if not episodes:
             return  # aborted
-        self._returns = _flat(finished_task["reward_raw"])
+        self._returns, self._evaluated_iter = (
+            _flat(finished_task["reward_raw"]),
+            _newest(finished_task.get("train_iter")),
+        )
         env_steps = self.coordinator.progress().env_steps
         self._metrics.add_evaluation(finished_task, env_steps)
         self._line.row(finished_task.get("train_iter"), env_steps, float(np.mean(self._returns)))
@@ -237,9 +244,12 @@ class ParallelRun:
             self._best = float(np.mean(self._returns))
             self._save_best()
 
-    def _best_so_far(self) -> float:
-        lines = read_evaluations(self._cfg.main.exp_name)
-        return max((float(np.mean(line["returns"])) for line in lines if line["returns"]), default=-math.inf)
+    def _take_evaluations(self) -> None:
+        """Take up the last and the best evaluation of a run that resumes."""
+        lines = [line for line in read_evaluations(self._cfg.main.exp_name) if line["returns"]]
+        if lines:
+            self._returns, self._evaluated_iter = lines[-1]["returns"], _newest(lines[-1]["train_iter"])
+            self._best = max(float(np.mean(line["returns"])) for line in lines)
 
     def _save_best(self) -> None:
         """Save the weights that were just evaluated as the best checkpoint."""
@@ -260,11 +270,18 @@ class ParallelRun:
         main = self._cfg.main
         write_result(main.exp_name, stop, progress.env_steps, progress.train_iter, info)
         reason = self.coordinator.reason
-        if reason and not stop:
-            self._line.say(f"The training ends: {reason}.")
+        if (reason or self._is_late) and not stop:
+            self._line.say(f"The training ends: {reason or 'max_seconds is reached'}.")
         totals = progress.train_iter, progress.env_steps
-        self._line.finish(stop, main.env.stop_value, *totals, mean_return(info), main.exp_name)
+        self._line.finish(
+            stop, main.env.stop_value, *totals, mean_return(info), main.exp_name, evaluated_iter=self._evaluated_iter
+        )
         return ParallelOutcome(self._cfg, stop, reason, progress, self._returns, monotonic() - self._start)
+
+
+def _newest(train_iter: Any) -> int | None:
+    """The iteration of evaluated weights; of several players' weights the latest."""
+    return None if train_iter is None else int(np.max(train_iter))
 
 
 def _flat(returns: list[Any]) -> list[Any]:

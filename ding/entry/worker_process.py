@@ -87,6 +87,7 @@ class WorkerPlan:
         config: the worker's section of the system config.
         seed: seed of the package in that process; a restarted worker gets another one.
         is_quiet: whether servers and interaction log errors only.
+        close_s: how long the worker may take to close.
     """
 
     name: str
@@ -94,6 +95,7 @@ class WorkerPlan:
     config: EasyDict
     seed: int
     is_quiet: bool = True
+    close_s: float = CLOSE_S
 
 
 class WorkerProcess:
@@ -145,7 +147,8 @@ class WorkerProcess:
             self._server.start()
         self._end = ProcessEnd(self._server)
         # Runs before the exit handler of multiprocessing, which would wait for the process.
-        self._finalizer = weakref.finalize(self, _finish, self._server, self._end, self._channel, self.close_event)
+        handles = self._server, self._end, self._channel, self.close_event
+        self._finalizer = weakref.finalize(self, _finish, *handles, self._plan.close_s + _SERVER_S)
 
     @property
     def is_started(self) -> bool:
@@ -226,14 +229,14 @@ class WorkerProcess:
     def _kill_rest(self) -> None:
         """Kill the worker's process group, which its fork server could not do because it has ended."""
         if self.pid is not None:
-            _kill_group(self.pid)
+            _signal_group(self.pid, signal.SIGKILL)
 
 
-def _finish(server: Any, end: ProcessEnd, channel: socket.socket, close_event: ProcessEvent) -> bool:
+def _finish(server: Any, end: ProcessEnd, channel: socket.socket, close_event: ProcessEvent, timeout_s: float) -> bool:
     """End the fork server; returns whether it had to be killed."""
     close_event.set()
     _wake_up(server)
-    is_killed = not end.wait(CLOSE_S + _SERVER_S)
+    is_killed = not end.wait(timeout_s)
     if is_killed:
         server.kill()
         end.wait(KILL_S)
@@ -340,12 +343,13 @@ def _run_once(plan: WorkerPlan, ends: _Ends, parent: int, life: int) -> bool:
         else:
             is_closed = True
             ends.close_event.set()
-            end.wait(CLOSE_S)
+            _signal_group(worker.pid, signal.SIGCONT)  # one that was stopped could not end
+            end.wait(plan.close_s)
         worker.kill()
         end.wait(KILL_S)
         break
     # End all that it has started. Until `exitcode` is read, its id cannot be reused for another group.
-    _kill_group(worker.pid)
+    _signal_group(worker.pid, signal.SIGKILL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     exitcode = worker.exitcode
     end.close()
@@ -358,14 +362,14 @@ def _end_with(worker_pid: int, signum: int, frame: FrameType | None) -> None:
     """Signal handler: end this process, and kill the worker with all that it has started."""
     with contextlib.suppress(OSError):
         os.kill(worker_pid, signal.SIGKILL)  # it may not have a group yet
-    _kill_group(worker_pid)
+    _signal_group(worker_pid, signal.SIGKILL)
     signal.signal(signum, signal.SIG_DFL)
     signal.raise_signal(signum)
 
 
-def _kill_group(worker_pid: int) -> None:
+def _signal_group(worker_pid: int, signum: signal.Signals) -> None:
     with contextlib.suppress(OSError):
-        os.killpg(worker_pid, signal.SIGKILL)
+        os.killpg(worker_pid, signum)
 
 
 def quiet_flask() -> None:

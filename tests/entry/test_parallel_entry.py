@@ -14,6 +14,7 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
+from time import monotonic
 
 import psutil
 import pytest
@@ -31,6 +32,7 @@ from ding.entry.worker_process import WorkerDied, WorkerProcess
 from ding.utils.config_helper import ConfigError
 from ding.utils.state_folder import StateError, StateFolder
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
+from ding.worker.coordinator import comm_coordinator
 from ding.worker.coordinator.comm_coordinator import TaskStalled
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
@@ -280,6 +282,28 @@ def test_an_evaluation_that_hangs_again_and_again_ends_the_run_with_the_reason()
         parallel_pipeline(configs, seed=0, max_seconds=DEADLINE_S)
 
 
+def test_an_env_that_hangs_does_not_hold_up_the_end(monkeypatch):
+    monkeypatch.setattr(comm_coordinator, "_ABORT_S", 0.1)
+    monkeypatch.setitem(worker_pool.CLOSE_LIMITS_S, "collector", 0.1)
+    closing_s, close = [], parallel_run.ParallelRun.close
+
+    def wait(run, deadline):
+        while not Path("hangs0").exists():
+            assert not run.coordinator.wait(0.01), run.coordinator.failure
+        return False
+
+    def timed(run):
+        begin = monotonic()
+        close(run)
+        closing_s.append(monotonic() - begin)
+
+    monkeypatch.setattr(parallel_run.ParallelRun, "wait", wait)
+    monkeypatch.setattr(parallel_run.ParallelRun, "close", timed)
+    run_parallel(triple(env_type="hanging_task", env__hang_times=1), seed=0, enable_total_log=True)
+    assert "tasks have not ended within" not in Path("exp/log/coordinator_logger.txt").read_text()
+    assert closing_s[0] < 15  # as long as any other task may take to end
+
+
 def test_a_fork_server_that_is_killed_is_named(monkeypatch):
     wait_for = parallel_run.ParallelRun.wait
 
@@ -496,7 +520,7 @@ def interrupted(monkeypatch):
     """Begins a run in this process, and ends it after a few iterations as a signal does."""
 
     def wait(run, deadline):
-        while run.coordinator.progress().train_iter < 5:
+        while run.coordinator.progress().train_iter < 5 or run.coordinator.progress().last_return is None:
             assert not run.coordinator.wait(0.01), run.coordinator.failure
         return False
 
@@ -530,6 +554,16 @@ def test_a_run_resumes_with_other_budgets_and_more_collectors(interrupted):
     limits = {"max_train_iter": interrupted.train_iter + 20, "max_seconds": DEADLINE_S}
     outcome = run_parallel(triple("local", env__stop_value=999, **changes), seed=0, resume=True, **limits)
     assert outcome.progress.train_iter >= limits["max_train_iter"] and os.listdir() == ["exp"]
+
+
+def test_a_resumed_run_that_ends_before_its_next_evaluation_has_the_last_one_before(interrupted, monkeypatch, caplog):
+    with caplog.at_level("INFO", "ding.progress"):
+        monkeypatch.setattr(parallel_run.ParallelRun, "wait", lambda run, deadline: False)
+        outcome = run_parallel(triple("local"), seed=0, resume=True)
+    [line] = evaluations()
+    assert outcome.returns == line["returns"] and result()["eval_value"] == 7.5
+    assert "The training ends: max_seconds is reached." in caplog.text
+    assert "Over: mean return 7.5 at iteration 0 (goal 1000)" in caplog.text
 
 
 def test_the_states_of_a_run_are_shown(interrupted):
