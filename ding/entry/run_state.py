@@ -407,7 +407,7 @@ class RunStates:
 
 
 def gather_states(parts: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Returns the states of `parts` by name, and a message for each part without a state.
+    """Returns the states of `parts` by name, and a message for each part that cannot resume exactly from them.
 
     The states may share memory with the parts: write them before the parts continue.
     """
@@ -418,6 +418,8 @@ def gather_states(parts: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
             reasons.append(f"{name}: {type(part).__name__} has no state_dict")
         else:
             states[name] = state_of()
+            if isinstance(part, BaseEnvManager) and part.why_inexact:
+                reasons.append(f"{name}: {part.why_inexact}")
     return states, reasons
 
 
