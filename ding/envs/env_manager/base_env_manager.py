@@ -473,7 +473,7 @@ class BaseEnvManager(DictBlocks, Configurable):
 
     @property
     def why_inexact(self) -> str:
-        """Why a run with these envs cannot resume exactly, whatever its state; "" if nothing of the manager forbids it."""
+        """Why no run with these envs resumes exactly; "" if nothing of the manager forbids it."""
         return ""
 
     def enable_states(self, trust_pickle: bool = False) -> None:

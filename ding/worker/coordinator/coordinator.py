@@ -266,7 +266,7 @@ class Coordinator(Configurable):
         self._state.history.add_error(s)
         self._logger.error("%s", s)
 
-    def _warn(self, s: str) -> None:
+    def warn(self, s: str) -> None:
         """Log an error that the run survives, or tries to, and tell the user of it."""
         self.error(s)
         if not self._state.is_over:
@@ -496,7 +496,7 @@ class Coordinator(Configurable):
         if isinstance(error, TaskStalled):
             self._state.count_stalled_task()
         # The loss of a worker that was released is known already.
-        tell = self.error if isinstance(error, WorkerReleased) else self._warn
+        tell = self.error if isinstance(error, WorkerReleased) else self.warn
         tell(f"{kind} {worker_id} is lost: {error}")
         will_return = not self._state.is_over and self.supervisor.lost(kind, worker_id, error)
         if task is None:
@@ -512,7 +512,7 @@ class Coordinator(Configurable):
 
     def deal_with_worker_gone(self, kind: str, name: str, error: Exception) -> None:
         """The process of a worker has died; it will be restarted, or replaced."""
-        tell = self.error if self._comm_coordinator.workers.find(name) is None else self._warn
+        tell = self.error if self._comm_coordinator.workers.find(name) is None else self.warn
         tell(f"{kind} {name} is gone: {error}")
         self._comm_coordinator.drop(kind, name, str(error))
 
@@ -526,7 +526,7 @@ class Coordinator(Configurable):
 
     def _deal_with_no_return(self, kind: str, name: str, error: Exception) -> None:
         others = self._comm_coordinator.workers.count(kind)
-        self._warn(f"{kind} {name} has not returned; {others} others continue")
+        self.warn(f"{kind} {name} has not returned; {others} others continue")
         if not others:
             self.deal_with_error(error)
 

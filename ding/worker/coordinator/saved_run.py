@@ -43,6 +43,7 @@ class StateWriter:
         take_state: returns a state and its description, or None to write nothing; it is called with the reason.
         interval_s: from the end of one write to the beginning of the next; 0 disables writing.
         logger: a text logger.
+        warn: is called with each problem, a text; with a lasting one once.
 
     Attributes:
         is_active: whether `start` has started the thread.
@@ -54,9 +55,11 @@ class StateWriter:
         take_state: Callable[[str], tuple[dict[str, Any], dict[str, Any]] | None],
         interval_s: float,
         logger: Any,
+        warn: Callable[[str], None],
     ) -> None:
         self.is_active = False
-        self._folder, self._take_state, self._interval_s, self._logger = folder, take_state, interval_s, logger
+        self._folder, self._take_state, self._interval_s = folder, take_state, interval_s
+        self._logger, self._warn = logger, warn
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="coordinator_state", daemon=True)
         self._writing = threading.Lock()
@@ -81,10 +84,8 @@ class StateWriter:
                 size = 0 if taken is None else self._folder.write(*taken)
         except Exception as e:
             problem = f"{type(e).__name__}: {e}"
-            if problem != self._last_problem:  # log a lasting problem once
-                self._logger.error(
-                    "the state of the coordinator cannot be written to %s: %s", self._folder.path, problem
-                )
+            if problem != self._last_problem:
+                self._warn(f"the state of the run is not saved in {self._folder.path}: {problem}")
             self._last_problem = problem
             return
         self._last_problem = ""
@@ -149,7 +150,9 @@ class SavedRun:
         self._is_resumed = self._has_begun = self._is_taken_up = False
         self._exp_name, self._config = main["exp_name"], config_of(cfg)
         self._path = os.path.join(".", self._exp_name, FOLDER)
-        self._writer = StateWriter(StateFolder(self._path), self._state_to_save, own["state_interval_s"], logger)
+        self._writer = StateWriter(
+            StateFolder(self._path), self._state_to_save, own["state_interval_s"], logger, coordinator.warn
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """All that another coordinator needs to resume the run, in plain values and arrays.

@@ -38,7 +38,7 @@ def keep():
     made = []
 
     def keep(take_state, interval_s):
-        made.append(StateWriter(StateFolder(PATH), take_state, interval_s, LOGGER))
+        made.append(StateWriter(StateFolder(PATH), take_state, interval_s, LOGGER, LOGGER.error))
         return made[-1]
 
     yield keep
@@ -116,4 +116,6 @@ def test_what_goes_wrong_is_logged_once_and_does_no_harm(keep, caplog):
         keeper.write("end")
     assert written() == ({"a": 1}, {})
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert len(told) == 2 and all("cannot be written to" in text and "TypeError" in text for text in told)
+    assert len(told) == 2 and all(
+        "the state of the run is not saved in" in text and "TypeError" in text for text in told
+    )
