@@ -254,7 +254,9 @@ def test_tasks_that_hang_are_abandoned_their_workers_restarted_and_the_run_goes_
     run, outcome = train(damage, configs)
     assert isinstance(outcome, ParallelOutcome) and outcome.progress.last_return is not None
     status = run.coordinator.status()
-    assert sum("made no env step for" in note.text for note in status.errors) == status.stalled_tasks == 2
+    told = [note.text for note in status.errors if "made no env step for" in note.text]
+    assert sum("is lost: collector" in text for text in told) == status.stalled_tasks == 2
+    assert sum("was killed: collector" in text for text in told) == 2
     assert sum(run.coordinator.supervisor.restarts.values()) == 2
 
 

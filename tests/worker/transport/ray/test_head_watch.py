@@ -49,6 +49,7 @@ def told():
 @pytest.fixture
 def watch(monkeypatch):
     monkeypatch.setattr(cluster, "_RETRY_S", 0.01)
+    before = set(threading.enumerate())
     with contextlib.ExitStack() as stack:
 
         def watch(server):
@@ -57,7 +58,7 @@ def watch(monkeypatch):
             return made
 
         yield watch
-    assert "ray_head_watch" not in {thread.name for thread in threading.enumerate()}
+    assert set(threading.enumerate()) <= before
 
 
 def test_the_end_of_the_service_is_told_once_and_its_return_too(watch, told):
