@@ -16,10 +16,11 @@ from ding.config.read import read_config_directly
 from ding.config.resolve import ConfigClasses, complete_create_config, resolve_class, resolve_classes
 from ding.config.save import CREATE_SECTIONS
 from ding.entry.pipeline import read_pair, with_command_mode
-from ding.entry.run_folder import Path, plain_tree
+from ding.entry.run_folder import Path
 from ding.envs.env import env_implementation_check as checks
 from ding.envs.env.base_env import BaseEnv
 from ding.utils.config_helper import ConfigError
+from ding.utils.run_states import plain_tree
 from ding.utils.showing import shown
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.coordinator.base_serial_commander import BaseSerialCommander

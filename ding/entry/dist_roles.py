@@ -8,6 +8,7 @@ import os
 import threading
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, nullcontext
 from time import monotonic
 from typing import Any
 
@@ -15,6 +16,7 @@ from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import derive_seed, set_pkg_seed
+from ding.utils.run_states import hold_run
 from ding.worker.collector.comm.base_comm_collector import comm_collector_class
 from ding.worker.learner.comm.base_comm_learner import comm_learner_class
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, Launch, get_transport
@@ -154,9 +156,12 @@ class DistCoordinator:
     def __init__(self, cfg: EasyDict) -> None:
         from ding.entry.parallel_run import ParallelRun
 
-        self._run = ParallelRun(cfg, monotonic())
-        self.coordinator = self._run.coordinator
-        self._run.start()
+        with ExitStack() as stack:
+            stack.enter_context(hold_run(cfg.main.exp_name) or nullcontext())
+            self._run = ParallelRun(cfg, monotonic())
+            self.coordinator = self._run.coordinator
+            self._run.start()
+            self._held = stack.pop_all()
         atexit.register(self.close)
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -168,14 +173,16 @@ class DistCoordinator:
         if not self._run.wait(math.inf if timeout_s is None else monotonic() + timeout_s):
             return False
         atexit.unregister(self.close)
-        self._run.end()
-        self._run.outcome()
+        with self._held:
+            self._run.end()
+            self._run.outcome()
         return True
 
     def close(self) -> None:
         """End all tasks and disconnect the workers. Idempotent."""
         atexit.unregister(self.close)
-        self._run.close()
+        with self._held:
+            self._run.close()
 
     def __enter__(self) -> DistCoordinator:
         return self

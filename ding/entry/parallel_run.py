@@ -8,7 +8,7 @@ import math
 import os
 import pickle
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from easydict import EasyDict
 
-from ding.config.checks import value_at
 from ding.config.config import compile_config_parallel
 from ding.config.experiment import StartFolder
 from ding.config.read import read_config_with_system
@@ -33,7 +32,7 @@ from ding.entry.progress import (
     write_result,
 )
 from ding.entry.run_folder import BEST, read_evaluations
-from ding.entry.run_state import set_aside
+from ding.entry.run_state import Start, choose_start
 from ding.entry.worker_pool import WorkerPool, make_workers
 from ding.entry.workers import env_name
 from ding.policy.settings import positive
@@ -42,8 +41,9 @@ from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import set_pkg_seed
 from ding.utils.file_helper import save_file
 from ding.utils.metric_sinks import check_logger
+from ding.utils.run_states import hold_run
 from ding.worker.coordinator.coordinator import Coordinator, Progress
-from ding.worker.coordinator.saved_run import STATE_FILE
+from ding.worker.coordinator.saved_run import config_of
 from ding.worker.transport.stores import EVALUATED
 from ding.worker.transport.transport import Launch, get_transport
 
@@ -91,9 +91,15 @@ def run_parallel(
     start = monotonic()
     triple = _placed(input_cfg, platform, address)
     complete_model(*triple[:2])
-    renew = _prepare_states(triple, resume)
-    cfg = _compile(triple, seed, max_train_iter, max_env_step, max_seconds, renew, strict_config)
-    return drive(cfg, make_workers(cfg.system, disable_flask_log), enable_total_log, start, start + max_seconds)
+    _prepare(triple, max_train_iter, max_env_step, max_seconds)
+    compiling = {"seed": seed, "strict_config": strict_config}
+    with ExitStack() as stack:
+        begin = _choose_start(triple, resume, compiling)
+        if begin.lock is not None:
+            stack.enter_context(begin.lock)
+        cfg = _compile(triple, compiling, begin.renew)
+        workers = make_workers(cfg.system, disable_flask_log)
+        return drive(cfg, workers, enable_total_log, start, start + max_seconds, begin)
 
 
 def drive(
@@ -102,13 +108,17 @@ def drive(
     enable_total_log: bool = False,
     start: float | None = None,
     deadline: float = math.inf,
+    begin: Start | None = None,
 ) -> ParallelOutcome:
     """Run the coordinator of a compiled config in this process, then end the workers.
 
     Args:
         start, deadline: times of the clock `time.monotonic`.
+        begin: how the run starts, with the lock of its folder; None if nobody has looked for a state yet.
     """
     with ExitStack() as stack:
+        if begin is None or begin.lock is None:
+            stack.enter_context(hold_run(cfg.main.exp_name) or nullcontext())
         logger = logging.getLogger("coordinator_logger")
         stack.callback(setattr, logger, "disabled", logger.disabled)
         logger.disabled = not enable_total_log
@@ -118,6 +128,8 @@ def drive(
         set_pkg_seed(cfg.seed, use_cuda=False)
         run = ParallelRun(cfg, monotonic() if start is None else start)
         stack.callback(run.close)
+        if begin is not None:
+            run.load(begin.take_state())
         workers.supervise(run.coordinator)
         run.train(deadline)
     return run.outcome()
@@ -133,7 +145,11 @@ class ParallelRun:
     def __init__(self, cfg: EasyDict, start: float) -> None:
         self._cfg, self._start = cfg, start
         self._returns: list[Any] = []
-        self._best = self._best_so_far() if cfg.system.coordinator.get("resume") else -math.inf
+        self._evaluated_iter: int | None = None  # of the weights with these returns
+        self._best = -math.inf
+        self._is_late = False
+        if cfg.system.coordinator.get("resume"):
+            self._take_evaluations()
         with ExitStack() as stack:
             self._metrics = ParallelMetrics(cfg.main)
             stack.callback(self._metrics.close)
@@ -150,11 +166,23 @@ class ParallelRun:
         """Train until the run is over or the deadline has passed."""
         try:
             self.start()
-            self.wait(deadline)
+            self._is_late = not self.wait(deadline)
         except ConnectionError:  # a worker has died before it was connected
             if self.coordinator.failure is None:
                 raise
         self.end()
+
+    def load(self, state: Mapping[str, Any] | None) -> None:
+        """Resume the run of a state, if there is one; call it before `start`."""
+        if state is None:
+            return
+        self.coordinator.load_state_dict(state)
+        self._take_evaluations()
+        logging.getLogger("ding").warning(
+            "%s: resumes from the saved counters and buffers, and the newest weights; this is not exact: episodes "
+            "begin anew, and samples after the last save are lost",
+            self._cfg.main.exp_name,
+        )
 
     def start(self) -> None:
         """Start the coordinator; see `Coordinator.start`."""
@@ -195,7 +223,10 @@ class ParallelRun:
         episodes = finished_task["real_episode_count"]
         if not episodes:
             return  # aborted
-        self._returns = _flat(finished_task["reward_raw"])
+        self._returns, self._evaluated_iter = (
+            _flat(finished_task["reward_raw"]),
+            _newest(finished_task.get("train_iter")),
+        )
         env_steps = self.coordinator.progress().env_steps
         self._metrics.add_evaluation(finished_task, env_steps)
         self._line.row(finished_task.get("train_iter"), env_steps, float(np.mean(self._returns)))
@@ -215,19 +246,22 @@ class ParallelRun:
             self._best = float(np.mean(self._returns))
             self._save_best(finished_task.get("train_iter"))
 
-    def _best_so_far(self) -> float:
-        lines = read_evaluations(self._cfg.main.exp_name)
-        return max((float(np.mean(line["returns"])) for line in lines if line["returns"]), default=-math.inf)
+    def _take_evaluations(self) -> None:
+        """Take up the last and the best evaluation of a run that resumes."""
+        lines = [line for line in read_evaluations(self._cfg.main.exp_name) if line["returns"]]
+        if lines:
+            self._returns, self._evaluated_iter = lines[-1]["returns"], _newest(lines[-1]["train_iter"])
+            self._best = max(float(np.mean(line["returns"])) for line in lines)
 
-    def _save_best(self, train_iter: int | None) -> None:
-        """Save the weights that were just evaluated, of iteration `train_iter`, as the best checkpoint."""
+    def _save_best(self, train_iter: int | list[int] | None) -> None:
+        """Save the weights that were just evaluated, of this iteration or these of players, as the best checkpoint."""
         main = self._cfg.main
         place = main.policy.other.commander
         try:
             version = get_transport(place.transport).policy_store(place.path_policy).read(EVALUATED)
             assert version is not None  # no version is known
             state = {"model": version.state["model"], "last_iter": version.state["iter"]}
-            if train_iter not in (None, state["last_iter"]):  # a commander of one's own evaluates twice at a time
+            if train_iter is not None and state["last_iter"] not in np.atleast_1d(train_iter):  # a commander of one's own evaluates twice at a time
                 raise ValueError(f"those of iteration {state['last_iter']} have replaced those of {train_iter}")
             save_file(os.path.join(main.exp_name, "ckpt", BEST), state)
         except (OSError, ValueError, KeyError, pickle.UnpicklingError) as e:  # a shared folder may contain any file
@@ -240,11 +274,18 @@ class ParallelRun:
         main = self._cfg.main
         write_result(main.exp_name, stop, progress.env_steps, progress.train_iter, info)
         reason = self.coordinator.reason
-        if reason and not stop:
-            self._line.say(f"The training ends: {reason}.")
+        if (reason or self._is_late) and not stop:
+            self._line.say(f"The training ends: {reason or 'max_seconds is reached'}.")
         totals = progress.train_iter, progress.env_steps
-        self._line.finish(stop, main.env.stop_value, *totals, mean_return(info), main.exp_name)
+        self._line.finish(
+            stop, main.env.stop_value, *totals, mean_return(info), main.exp_name, evaluated_iter=self._evaluated_iter
+        )
         return ParallelOutcome(self._cfg, stop, reason, progress, self._returns, monotonic() - self._start)
+
+
+def _newest(train_iter: Any) -> int | None:
+    """The iteration of evaluated weights; of several players' weights the latest."""
+    return None if train_iter is None else int(np.max(train_iter))
 
 
 def _flat(returns: list[Any]) -> list[Any]:
@@ -265,48 +306,34 @@ def _placed(input_cfg: Any, platform: str, address: str | None) -> tuple[Any, An
     return main, create, system
 
 
-def _prepare_states(triple: tuple[Any, Any, Any], resume: bool) -> bool:
-    """Set up saving and resuming of the run's state; returns whether to create a new folder."""
+def _prepare(triple: tuple[Any, Any, Any], max_train_iter: int, max_env_step: int, max_seconds: float) -> None:
+    """Complete the configs by what `parallel_pipeline` sets."""
     main, _, system = triple
-    coordinator = system.setdefault("coordinator", {})
-    is_on_ray = system.get("transport") == "ray"
-    coordinator.setdefault("state_interval_s", _RAY_STATE_INTERVAL_S if is_on_ray else _STATE_INTERVAL_S)
-    if not resume:
-        return not value_at(main, "policy.learn.resume_training")
-    exp_name = str(main.get("exp_name", "default_experiment"))
-    logger = logging.getLogger("ding")
-    if os.path.exists(os.path.join(exp_name, STATE_FILE)):
-        coordinator["resume"] = True
-        logger.warning(
-            "%s: resumes from the saved counters and buffers, and the newest weights; this is not exact: episodes "
-            "begin anew, and samples after the last save are lost",
-            exp_name,
-        )
-    else:
-        aside = set_aside(exp_name)
-        moved = f"; its previous content is now in {aside}" if aside else ""
-        logger.warning("%s: there is no saved state, so the run begins anew%s", exp_name, moved)
-    return False
-
-
-def _compile(
-    triple: tuple[Any, Any, Any],
-    seed: int,
-    max_train_iter: int,
-    max_env_step: int,
-    max_seconds: float,
-    renew: bool,
-    strict_config: bool,
-) -> EasyDict:
     check_limits(positive, max_train_iter=max_train_iter, max_env_step=max_env_step, max_seconds=max_seconds)
-    main, create, system = triple
     set_limits(main, system, max_train_iter, max_env_step)
     check_logger(main.get("logger", {}))
+    is_on_ray = system.get("transport") == "ray"
+    interval_s = _RAY_STATE_INTERVAL_S if is_on_ray else _STATE_INTERVAL_S
+    system.setdefault("coordinator", {}).setdefault("state_interval_s", interval_s)
+
+
+def _choose_start(triple: tuple[Any, Any, Any], resume: bool, compiling: Mapping[str, Any]) -> Start:
+    """See `choose_start`; `resume = True` in the section `coordinator` resumes, too."""
+    main, create, system = triple
+    resume = system["coordinator"].pop("resume", False) or resume
+
+    def compile_both(main: Any, create_cfg: Any) -> EasyDict:
+        return compile_config_parallel(main, create_cfg, system, **compiling, save_cfg=False)
+
+    return choose_start(main, create, compile_both, resume, "parallel", config_of)
+
+
+def _compile(triple: tuple[Any, Any, Any], compiling: Mapping[str, Any], renew: bool) -> EasyDict:
+    main, create, system = triple
     # Each worker listens at any free port and reports it: a port chosen in advance may be in use by then.
-    how: dict[str, Any] = {"coordinator_port": 0, "learner_port": 0, "collector_port": 0}
-    how.update(renew_dir=renew, strict_config=strict_config)
+    ports: dict[str, Any] = {"coordinator_port": 0, "learner_port": 0, "collector_port": 0}
     with StartFolder(main.get("exp_name", "default_experiment")) as folder:
-        cfg = compile_config_parallel(main, create, system, seed=seed, **how)
+        cfg = compile_config_parallel(main, create, system, **compiling, **ports, renew_dir=renew)
         folder.taken = cfg.main.exp_name
         _check_ranks(cfg, system.get("learner_gpu_num", 1))
         for key in ("path_data", "path_policy"):

@@ -114,13 +114,27 @@ class _Report:
         self.say(_table({"eval": eval_, "time": time_, "train": train or {}}))
 
     def finish(
-        self, stop: bool, goal: float, train_iter: int, env_steps: int, mean_return: float, exp_name: str
+        self,
+        stop: bool,
+        goal: float,
+        train_iter: int,
+        env_steps: int,
+        mean_return: float,
+        exp_name: str,
+        evaluated_iter: int | None = None,
     ) -> None:
-        """Print the outcome and the command that plots the learning curve."""
+        """Print the outcome and the command that plots the learning curve.
+
+        Args:
+            evaluated_iter: the iteration of the evaluated weights; None for the last one.
+        """
         seconds = time.perf_counter() - self._start_s
+        reached = "-" if math.isnan(mean_return) else f"{mean_return:.1f}"
+        if evaluated_iter not in (None, train_iter):
+            reached = f"{reached} at iteration {evaluated_iter}"
         has_goal = stop or goal < UNLIMITED
         self.say(
-            f"{'Solved' if stop else 'Over'}: mean return {mean_return:.1f}{f' (goal {goal:g})' if has_goal else ''} "
+            f"{'Solved' if stop else 'Over'}: mean return {reached}{f' (goal {goal:g})' if has_goal else ''} "
             f"after {env_steps} env steps, {train_iter} iterations and {seconds:.1f} s. "
             f"Files: {_place(exp_name)}. Learning curve: ding plot {shlex.quote(exp_name)}"
         )
@@ -245,11 +259,9 @@ class ProgressLine(_Report):
         with only_shows("updating the progress line"):
             self._bar.set_description_str(", ".join(shown))
 
-    def finish(
-        self, stop: bool, goal: float, train_iter: int, env_steps: int, mean_return: float, exp_name: str
-    ) -> None:
+    def finish(self, *args: Any, **kwargs: Any) -> None:
         self.close()
-        super().finish(stop, goal, train_iter, env_steps, mean_return, exp_name)
+        super().finish(*args, **kwargs)
 
     def close(self) -> None:
         """Show the final counts and end the line. Idempotent."""

@@ -23,8 +23,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 from ding.config.utils import LOCAL_HOST, workers_of
 from ding.entry.dist_roles import be_worker
 from ding.entry.supervisor import RestartLimit
-from ding.entry.worker_pool import COLLECTOR_NICE
-from ding.entry.worker_process import CLOSE_S, WorkerDied, later_seed, quiet_flask
+from ding.entry.worker_pool import CLOSE_LIMITS_S, COLLECTOR_NICE
+from ding.entry.worker_process import WorkerDied, later_seed, quiet_flask
 from ding.utils.default_helper import derive_seed
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.coordinator.coordinator import Coordinator
@@ -183,9 +183,12 @@ class RayWorkers:
         """Close the workers, and kill those that have not ended within the limit."""
         workers = self._workers.values()
         actors = [actor for worker in workers for actor in worker.actors]
-        ends = [worker.actors[rank].close.remote() for worker in workers for rank in worker.places]
-        if ends:
-            ray.wait(ends, num_returns=len(ends), timeout=CLOSE_S)
+        ends: dict[str, list[Any]] = {kind: [] for kind in CLOSE_LIMITS_S}
+        for worker in workers:
+            ends[worker.kind] += [worker.actors[rank].close.remote() for rank in worker.places]
+        for kind, limit_s in CLOSE_LIMITS_S.items():
+            if ends[kind]:
+                ray.wait(ends[kind], num_returns=len(ends[kind]), timeout=limit_s)
         for actor in [*actors, self._weights]:
             if actor is not None:
                 ray.kill(actor)

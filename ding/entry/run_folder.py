@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Mapping
 from typing import Any
 
 from easydict import EasyDict
@@ -157,19 +156,3 @@ def read_records(folder: Path, file: str) -> list[dict[str, Any]]:
             if number < len(lines):
                 raise ConfigError(f"{path}, line {number}, is damaged: {e}") from e
     return records
-
-
-def plain_tree(cfg: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns the leaves of a config by dotted path; an empty section is a leaf.
-
-    Example:
-        >>> plain_tree({"policy": {"learn": {"batch_size": 64}, "model": {}}, "seed": 0})
-        {'policy.learn.batch_size': 64, 'policy.model': {}, 'seed': 0}
-    """
-    leaves: dict[str, Any] = {}
-    for key, value in cfg.items():
-        if isinstance(value, Mapping) and value:
-            leaves.update(plain_tree(value, f"{prefix}{key}."))
-        else:
-            leaves[f"{prefix}{key}"] = value
-    return leaves

@@ -6,48 +6,31 @@ import contextlib
 import copy
 import logging
 import os
-import platform
 import re
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from contextlib import ExitStack
-from typing import IO, Any, NamedTuple
+from dataclasses import dataclass
+from functools import partial
+from typing import IO, Any
 
 import numpy as np
-import torch
 from easydict import EasyDict
 
 from ding.config.checks import value_at
 from ding.config.main_settings import MAIN_SETTINGS
-from ding.entry.run_folder import plain_tree
-from ding.entry.saved_states import FOLDER
 from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.torch_utils.training_guard import Interruption, refuse_nan
 from ding.utils.config_helper import ConfigError, check_values
 from ding.utils.file_helper import sweep_temporary
-from ding.utils.lock_helper import hold_file
 from ding.utils.object_state import global_generators_state, load_global_generators_state
 from ding.utils.pytorch_ddp_dist_helper import get_world_size
-from ding.utils.showing import shown
+from ding.utils.run_states import FOLDER, describe_state, flat_config, hold_run, read_run_state
 from ding.utils.state_folder import StateError, StateFolder
 from ding.worker.collector.base_serial_evaluator import as_plain
 
 _SETTINGS = MAIN_SETTINGS.section("run_state")
-# Keys whose values may differ when a run resumes: budgets, the folder, and how it resumes.
-_FREE = (
-    "exp_name",
-    "run_state",
-    "env.stop_value",
-    "policy.eval.evaluator.stop_value",
-    "policy.eval.evaluator.patience",
-    "policy.learn.learner.keep_checkpoints",
-    "policy.learn.train_epoch",
-    "policy.learn.resume_training",
-    "policy.learn.learner.train_iterations",
-    "policy.learn.learner.hook.load_ckpt_before_run",
-)
-_FREE_SECTIONS = ("run_state.", "logger.")
 _WORKERS = (
     *("policy", "learner", "collector_env", "evaluator_env", "collector", "evaluator", "buffer", "commander"),
     "writer",
@@ -74,7 +57,8 @@ def run_state_settings(main: Mapping[str, Any]) -> EasyDict | None:
     return EasyDict({**_SETTINGS.config(), **section})
 
 
-class Start(NamedTuple):
+@dataclass(slots=True)
+class Start:
     """How a run starts.
 
     Attributes:
@@ -89,8 +73,20 @@ class Start(NamedTuple):
     state: dict[str, Any] | None
     lock: IO[bytes] | None = None
 
+    def take_state(self) -> dict[str, Any] | None:
+        """Returns the state, and forgets it: it may take as much memory as the run itself."""
+        state, self.state = self.state, None
+        return state
 
-def choose_start(main: Any, create: Any, compile_both: Callable[..., EasyDict], resume: bool) -> Start:
+
+def choose_start(
+    main: Any,
+    create: Any,
+    compile_both: Callable[..., Mapping[str, Any]],
+    resume: bool,
+    kind: str = "serial",
+    flatten: Callable[[Mapping[str, Any]], dict[str, str]] = flat_config,
+) -> Start:
     """Look for a state to resume from if `resume` or `policy.learn.resume_training` is set.
 
     `resume_training` with a `load_ckpt_before_run` resumes from that checkpoint instead. If there is no state, the
@@ -100,9 +96,11 @@ def choose_start(main: Any, create: Any, compile_both: Callable[..., EasyDict], 
         main: the main config; its `load_ckpt_before_run` is cleared if there is a state.
         create: the create config.
         compile_both: compiles a main config and `create_cfg` without changing them or writing files.
+        kind: 'serial' or 'parallel'; the state of a run of the other kind is refused.
+        flatten: returns what of a compiled config must be equal.
 
     Raises:
-        StateError: no state in the folder is readable, or another process uses the folder.
+        StateError: no state in the folder is readable, it is of the other kind, or another process uses the folder.
         ConfigError: the state belongs to another config, the section `run_state` is wrong, or there are several ranks,
             whose state is not saved.
     """
@@ -119,13 +117,18 @@ def choose_start(main: Any, create: Any, compile_both: Callable[..., EasyDict], 
     if get_world_size() > 1 or (by_key and not resume and hook.get("load_ckpt_before_run")):
         return Start(settings, renew=not by_key, state=None)
     exp_name = str(main.get("exp_name", "default_experiment"))
+    path = os.path.join(exp_name, FOLDER)
+
+    def flat(main: Any, create: Any) -> dict[str, str]:
+        return flatten(compile_both(main, create_cfg=create))
+
     state = lock = None
-    if os.path.isdir(os.path.join(exp_name, FOLDER)):
-        lock = _lock(exp_name)
+    if os.path.isdir(path):
         with ExitStack() as stack:
+            lock = hold_run(exp_name)
             if lock is not None:
                 stack.enter_context(lock)
-            state = _find(exp_name, main, create, compile_both)
+            state = read_run_state(path, kind, flat(main, create), partial(_defaults_of, main, create, flat))
             if state is not None:
                 stack.pop_all()
     if state is None:
@@ -138,28 +141,8 @@ def choose_start(main: Any, create: Any, compile_both: Callable[..., EasyDict], 
     return Start(settings, renew=False, state=state, lock=lock)
 
 
-def _lock(exp_name: str) -> IO[bytes] | None:
-    """Lock the folder, so that no other process overwrites its states and results."""
-    try:
-        return hold_file(os.path.join(exp_name, FOLDER, "lock"))
-    except BlockingIOError as e:
-        raise StateError(f"another process uses {exp_name} ({e}); end it first, or choose another exp_name") from e
-
-
-def _find(exp_name: str, main: Any, create: Any, compile_both: Callable[..., EasyDict]) -> dict[str, Any] | None:
-    path = os.path.join(exp_name, FOLDER)
-    found = StateFolder(path).read()
-    if found is None:
-        return None
-    state, about = found
-    saved, own = about["config"], flat_config(compile_both(main, create_cfg=create))
-    added = _defaults_of(own.keys() - saved.keys(), main, create, compile_both)
-    check_same_config({**added, **saved}, own, path)
-    return state
-
-
 def _defaults_of(
-    keys: Collection[str], main: Any, create: Any, compile_both: Callable[..., EasyDict]
+    main: Any, create: Any, flat: Callable[[Any, Any], dict[str, str]], keys: Collection[str]
 ) -> dict[str, str]:
     """Returns the defaults of `keys` of a compiled config, as text; keys without a default are left out.
 
@@ -178,7 +161,7 @@ def _defaults_of(
             if isinstance(entry, MutableMapping) and name != "type":  # without a type nothing can be compiled
                 entry.pop(name, None)
     try:
-        defaults = flat_config(compile_both(bare, create_cfg=bare_create))
+        defaults = flat(bare, bare_create)
     except ConfigError:  # a key that must be set has no default
         return {}
     return {key: defaults[key] for key in keys if key in defaults}
@@ -214,12 +197,12 @@ class RunStates:
         self._settings = None if get_world_size() > 1 else settings
         self._cfg = cfg
         self._flat = flat_config(cfg)
-        self._state = start.state
+        self._start = start
         self._folder = StateFolder(os.path.join(cfg.exp_name, FOLDER), 1 if settings is None else settings.keep)
         self._logger = logging.getLogger("ding")
         self._last_s, self._last_iter = time.monotonic(), 0
         self._left_out: tuple[str, ...] = ()
-        self._lock = _lock(cfg.exp_name) if self._settings is not None and start.lock is None else start.lock
+        self._lock = hold_run(cfg.exp_name) if self._settings is not None and start.lock is None else start.lock
         self.interruption = Interruption()
         self.is_resumed = start.state is not None
         self.inexact: list[str] = []
@@ -324,18 +307,10 @@ class RunStates:
         }
 
     def _about(self, run: Any, reason: str) -> dict[str, Any]:
-        return {
-            "config": self._flat,
-            "exp_name": self._cfg.exp_name,
-            "reason": reason,
-            "train_iter": int(run.learner.train_iter),
-            "env_step": int(run.envstep),
-            "last_return": mean_of(run.eval_info),
-            "time": time.time(),
-            "is_exact": not self.inexact,
-            "inexact": list(self.inexact),
-            "versions": {"python": platform.python_version(), "torch": str(torch.__version__), "numpy": np.__version__},
-        }
+        counts = int(run.learner.train_iter), int(run.envstep)
+        return describe_state(
+            "serial", self._cfg.exp_name, self._flat, reason, *counts, mean_of(run.eval_info), self.inexact
+        )
 
     def _note_inexact(self, reasons: list[str], level: int = logging.WARNING) -> None:
         for reason in reasons:
@@ -386,9 +361,9 @@ class RunStates:
         Raises:
             StateError: the state has parts that the run does not have.
         """
-        if self._state is None:
+        state = self._start.take_state()
+        if state is None:
             return
-        state, self._state = self._state, None
         own, saved = _parts(run), state["parts"]
         if missing := sorted(saved.keys() - own.keys()):
             raise StateError(
@@ -432,7 +407,7 @@ class RunStates:
 
 
 def gather_states(parts: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Returns the states of `parts` by name, and a message for each part without a state.
+    """Returns the states of `parts` by name, and a message for each part that cannot resume exactly from them.
 
     The states may share memory with the parts: write them before the parts continue.
     """
@@ -443,6 +418,8 @@ def gather_states(parts: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
             reasons.append(f"{name}: {type(part).__name__} has no state_dict")
         else:
             states[name] = state_of()
+            if isinstance(part, BaseEnvManager) and part.why_inexact:
+                reasons.append(f"{name}: {part.why_inexact}")
     return states, reasons
 
 
@@ -477,46 +454,3 @@ def mean_of(eval_info: Any) -> float | None:
     """Returns the mean return of an evaluation; None if there are no returns."""
     returns = (eval_info or {}).get("eval_episode_return")
     return None if returns is None or not len(returns) else float(np.mean(returns))
-
-
-# ---- configs
-
-
-def flat_config(cfg: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the values of a compiled config as text by dotted key, without the keys that may differ."""
-    leaves = plain_tree(cfg).items()
-    return {key: _as_text(value) for key, value in leaves if key not in _FREE and not key.startswith(_FREE_SECTIONS)}
-
-
-def _as_text(value: Any) -> str:
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_as_text, value))}]"
-    if isinstance(value, (set, frozenset)):  # their order differs from one process to the next
-        return f"{{{', '.join(sorted(map(_as_text, value)))}}}"
-    if callable(value):
-        return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__name__)}"
-    text = shown(value)
-    return type(value).__qualname__ if " at 0x" in text else text
-
-
-def _is_filled(key: str, saved: Mapping[str, str], own: Mapping[str, str]) -> bool:
-    """Whether `key` is a section that was empty in the state; its entries are compared one by one."""
-    return saved.get(key) == "{}" and key not in own and any(name.startswith(f"{key}.") for name in own)
-
-
-def check_same_config(saved: Mapping[str, str], own: Mapping[str, str], path: str) -> None:
-    """Check that the config of a state is that of the run.
-
-    Raises:
-        ConfigError: they differ; the message names the keys.
-    """
-    names = saved.keys() | own.keys()
-    keys = sorted(key for key in names if saved.get(key) != own.get(key) and not _is_filled(key, saved, own))
-    if keys:
-        pairs = ((key, saved.get(key, "missing"), own.get(key, "missing")) for key in keys[:10])
-        shown = "; ".join(f"{key}: {then} then, {now} now" for key, then, now in pairs)
-        more = f"; and {len(keys) - 10} more" if len(keys) > 10 else ""
-        raise ConfigError(
-            f"the state in {path} has another config: {shown}{more}; make them equal, or choose another exp_name to "
-            "start afresh. Budgets (stop_value, train_iterations, train_epoch, max_env_step, max_train_iter) may differ"
-        )

@@ -1,13 +1,12 @@
-"""What `ding state` shows of the states of a serial run; it reads no more of them than that."""
+"""What `ding state` shows of the states of a run; it reads no more of them than that."""
 
 from __future__ import annotations
 
 import os
 import time
 
+from ding.utils.run_states import FOLDER
 from ding.utils.state_folder import StateError, StateFolder
-
-FOLDER = "run_state"
 
 
 def show_states(exp_name: str) -> tuple[list[tuple[str, ...]], list[str]]:

@@ -78,7 +78,7 @@ class Supervisor:
         self._places, self._run, self._limit, self._start_s = places, run, limit, start_s
         self._watched = dict(self._workers)
         self._due: dict[str, float] = {}  # by when a worker must report
-        self._killed: set[str] = set()  # workers whose death is expected by then
+        self._killed: dict[str, Exception] = {}  # why each worker was killed whose death is expected by then
         self._lock = threading.Lock()
         self._is_closed = self._is_ended = False
         self._woken, self._wake = Pipe(duplex=False)
@@ -100,14 +100,14 @@ class Supervisor:
             if worker is None or self._is_closed:
                 return False
             if worker.pid is not None and not isinstance(error, WorkerReleased):
-                self._kill(worker)
+                self._kill(worker, error)
                 self._wake.send_bytes(b"there is a deadline")
             return True
 
-    def _kill(self, worker: WorkerProcess) -> None:
+    def _kill(self, worker: WorkerProcess, reason: Exception) -> None:
         worker.kill()
         if worker.name not in self._killed:
-            self._killed.add(worker.name)
+            self._killed[worker.name] = reason
             self._due[worker.name] = monotonic() + _DEATH_S
 
     def close(self) -> None:
@@ -153,9 +153,11 @@ class Supervisor:
                     return
                 self._forget_deadline(name)
         except WorkerDied as e:
+            reason = self._killed.get(name)
+            error = e if reason is None else WorkerDied(name, e.exitcode, text=f"{name} was killed: {reason}")
             if not (worker.is_alive() and self._restart(worker)):
-                self._give_up(worker, e)
-            self._run.deal_with_worker_gone(kind, name, e)
+                self._give_up(worker, error)
+            self._run.deal_with_worker_gone(kind, name, error)
             return
         assert worker.port is not None  # it has just reported it
         joining = partial(self._run.deal_with_worker_back, kind, name, host, worker.port)
@@ -170,10 +172,13 @@ class Supervisor:
         with self._lock:
             silent = [self._workers[name] for name, due in self._due.items() if due <= monotonic()]
             lost = [worker for worker in silent if worker.name in self._killed]
-            for worker in silent:
-                self._kill(worker)  # otherwise it could start forever
+            for worker in silent:  # otherwise it could start forever
+                self._kill(worker, TimeoutError(f"it has not started within {self._start_s:g} s"))
         for worker in lost:
-            error = TimeoutError(f"the process of {worker.name} was killed, but has not ended within {_DEATH_S:g} s")
+            reason = self._killed[worker.name]
+            error = TimeoutError(
+                f"the process of {worker.name} has not ended within {_DEATH_S:g} s of SIGKILL: {reason}"
+            )
             self._give_up(worker, error)
             self._run.deal_with_worker_gone(self._places[worker.name][0], worker.name, error)
 
@@ -187,7 +192,7 @@ class Supervisor:
 
     def _forget_deadline(self, name: str) -> None:
         self._due.pop(name, None)
-        self._killed.discard(name)
+        self._killed.pop(name, None)
 
     def _restart(self, worker: WorkerProcess) -> bool:
         with self._lock:

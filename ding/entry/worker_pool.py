@@ -12,7 +12,7 @@ from easydict import EasyDict
 
 from ding.config.utils import workers_of
 from ding.entry.supervisor import RestartLimit, Supervisor
-from ding.entry.worker_process import WorkerPlan, WorkerProcess, close_all, run_worker, wait_until_up
+from ding.entry.worker_process import CLOSE_S, WorkerPlan, WorkerProcess, close_all, run_worker, wait_until_up
 from ding.interaction.server.credentials import draw_run_token
 from ding.utils.config_helper import ConfigError
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
@@ -28,6 +28,8 @@ START_S = 120.0
 COLLECTOR_NICE = 10
 
 _CREATE: dict[str, Callable[[EasyDict], Any]] = {"learner": create_comm_learner, "collector": create_comm_collector}
+# A learner saves a checkpoint when it closes, a collector has only its envs to close.
+CLOSE_LIMITS_S = {"learner": CLOSE_S, "collector": 5.0}
 _logger = logging.getLogger("ding")
 
 # The mains of worker processes: called with config, seed, start_event, close_event and report, see `run_worker`.
@@ -196,7 +198,7 @@ def make_worker(kind: str, name: str, system: EasyDict, is_quiet: bool = True) -
     section = system[name]
     if kind == "collector":
         section.setdefault("nice", COLLECTOR_NICE)
-    plan = WorkerPlan(name, _RUN[kind], section, section.get("seed", 0), is_quiet)
+    plan = WorkerPlan(name, _RUN[kind], section, section.get("seed", 0), is_quiet, CLOSE_LIMITS_S[kind])
     worker = WorkerProcess(plan, system.get("start_method"))
     if section.get("torch_threads", 1) > 1 and worker.start_method == "fork":
         raise ConfigError(

@@ -61,9 +61,9 @@ class WorkerDied(RuntimeError):
         exitcode: exit code of the process, negative for a signal.
     """
 
-    def __init__(self, worker: str, exitcode: int | None, failure: str = "") -> None:
+    def __init__(self, worker: str, exitcode: int | None, failure: str = "", text: str = "") -> None:
         self.worker, self.exitcode = worker, exitcode
-        text = f"the process of {worker} {_how(exitcode)}"
+        text = text or f"the process of {worker} {_how(exitcode)}"
         super().__init__(f"{text}:\n{failure}" if failure else text)
 
 
@@ -87,6 +87,7 @@ class WorkerPlan:
         config: the worker's section of the system config.
         seed: seed of the package in that process; a restarted worker gets another one.
         is_quiet: whether servers and interaction log errors only.
+        close_s: how long the worker may take to close.
     """
 
     name: str
@@ -94,6 +95,7 @@ class WorkerPlan:
     config: EasyDict
     seed: int
     is_quiet: bool = True
+    close_s: float = CLOSE_S
 
 
 class WorkerProcess:
@@ -145,7 +147,8 @@ class WorkerProcess:
             self._server.start()
         self._end = ProcessEnd(self._server)
         # Runs before the exit handler of multiprocessing, which would wait for the process.
-        self._finalizer = weakref.finalize(self, _finish, self._server, self._end, self._channel, self.close_event)
+        handles = self._server, self._end, self._channel, self.close_event
+        self._finalizer = weakref.finalize(self, _finish, *handles, self._plan.close_s + _SERVER_S)
 
     @property
     def is_started(self) -> bool:
@@ -199,7 +202,10 @@ class WorkerProcess:
         if has_ended:
             self._kill_rest()
             self.pid = self.port = None
-            raise WorkerDied(self.name, self._server.exitcode)
+            text = (
+                f"the fork server of {self.name} {_how(self._server.exitcode)}; without it {self.name} cannot restart"
+            )
+            raise WorkerDied(self.name, self._server.exitcode, text=text)
         return False
 
     def start_again(self) -> None:
@@ -211,8 +217,9 @@ class WorkerProcess:
         self._order({"kill": self.pid})
 
     def _order(self, order: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):  # a stopped or dead fork server is detected elsewhere
+        with contextlib.suppress(OSError):  # a dead fork server is detected elsewhere
             _send(self._channel, order, socket.MSG_DONTWAIT)
+        _wake_up(self._server)
 
     def close(self) -> None:
         """End the worker in order, or by force if it takes too long. Bounded in time; idempotent."""
@@ -222,13 +229,14 @@ class WorkerProcess:
     def _kill_rest(self) -> None:
         """Kill the worker's process group, which its fork server could not do because it has ended."""
         if self.pid is not None:
-            _kill_group(self.pid)
+            _signal_group(self.pid, signal.SIGKILL)
 
 
-def _finish(server: Any, end: ProcessEnd, channel: socket.socket, close_event: ProcessEvent) -> bool:
+def _finish(server: Any, end: ProcessEnd, channel: socket.socket, close_event: ProcessEvent, timeout_s: float) -> bool:
     """End the fork server; returns whether it had to be killed."""
     close_event.set()
-    is_killed = not end.wait(CLOSE_S + _SERVER_S)
+    _wake_up(server)
+    is_killed = not end.wait(timeout_s)
     if is_killed:
         server.kill()
         end.wait(KILL_S)
@@ -237,6 +245,12 @@ def _finish(server: Any, end: ProcessEnd, channel: socket.socket, close_event: P
     end.close()
     channel.close()
     return is_killed
+
+
+def _wake_up(server: Any) -> None:
+    """Continue a fork server that was stopped by a signal: it could neither end nor restart its worker."""
+    with contextlib.suppress(OSError):
+        os.kill(server.pid, signal.SIGCONT)
 
 
 def close_all(workers: Iterable[WorkerProcess]) -> None:
@@ -329,12 +343,13 @@ def _run_once(plan: WorkerPlan, ends: _Ends, parent: int, life: int) -> bool:
         else:
             is_closed = True
             ends.close_event.set()
-            end.wait(CLOSE_S)
+            _signal_group(worker.pid, signal.SIGCONT)  # one that was stopped could not end
+            end.wait(plan.close_s)
         worker.kill()
         end.wait(KILL_S)
         break
     # End all that it has started. Until `exitcode` is read, its id cannot be reused for another group.
-    _kill_group(worker.pid)
+    _signal_group(worker.pid, signal.SIGKILL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     exitcode = worker.exitcode
     end.close()
@@ -347,14 +362,14 @@ def _end_with(worker_pid: int, signum: int, frame: FrameType | None) -> None:
     """Signal handler: end this process, and kill the worker with all that it has started."""
     with contextlib.suppress(OSError):
         os.kill(worker_pid, signal.SIGKILL)  # it may not have a group yet
-    _kill_group(worker_pid)
+    _signal_group(worker_pid, signal.SIGKILL)
     signal.signal(signum, signal.SIG_DFL)
     signal.raise_signal(signum)
 
 
-def _kill_group(worker_pid: int) -> None:
+def _signal_group(worker_pid: int, signum: signal.Signals) -> None:
     with contextlib.suppress(OSError):
-        os.killpg(worker_pid, signal.SIGKILL)
+        os.killpg(worker_pid, signum)
 
 
 def quiet_flask() -> None:

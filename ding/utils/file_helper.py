@@ -15,6 +15,7 @@ import secrets
 import shutil
 import socket
 import time
+import zipfile
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -121,6 +122,7 @@ def _load(source: Any, name: str, trust_pickle: bool) -> Any:
 
     if not trust_pickle:
         _allow_numpy_values()
+        _refuse_inflated(source, name)
     try:
         return torch.load(source, map_location="cpu", weights_only=not trust_pickle)
     except pickle.UnpicklingError as error:
@@ -136,6 +138,29 @@ def _load(source: Any, name: str, trust_pickle: bool) -> Any:
         if trust_pickle:  # then it may be of a class in the file
             raise
         raise pickle.UnpicklingError(f"{name} is damaged, or not a file of torch.save ({error!r})") from error
+
+
+def _refuse_inflated(source: Any, name: str) -> None:
+    """Check that the records of a file of `torch.save`, which does not compress them, take no more than the file has.
+
+    Otherwise, a small file could claim all memory.
+
+    Raises:
+        pickle.UnpicklingError: They do.
+    """
+    with contextlib.ExitStack() as stack:
+        file = source if isinstance(source, io.IOBase) else stack.enter_context(open(source, "rb"))
+        size = file.seek(0, os.SEEK_END)
+        try:
+            records = zipfile.ZipFile(file).infolist()
+        except zipfile.BadZipFile:  # of an older format, whose content is not compressed; or damaged
+            records = []
+        file.seek(0)
+    claimed = sum(record.file_size for record in records)
+    if claimed > size or any(record.compress_type != zipfile.ZIP_STORED for record in records):
+        raise pickle.UnpicklingError(
+            f"{name} has {size} bytes, but its content is compressed, or claims to have more ({claimed})"
+        )
 
 
 def save_file(path: str | os.PathLike[str], data: Any, fs_type: str | None = None, use_lock: bool = False) -> None:

@@ -114,13 +114,20 @@ class StateFolder:
             try:
                 body = _read_body(path)
                 return _ArrayReader(self._chunks, body["arrays"]).restore(body["state"]), body["about"]
-            except (StateError, OSError) as e:
-                failure = e if isinstance(e, StateError) else StateError(f"{path} cannot be read: {e}")
+            except (AttributeError, LookupError, MemoryError, OSError, TypeError, ValueError) as e:
+                failure = e if isinstance(e, StateError) else StateError(f"{path} cannot be read: {e!r}")
                 self._damaged.add(path)
                 logging.getLogger("ding").warning("%s; trying the previous state", failure)
         if failure is not None:
             raise StateError(f"no state in {self.path} can be read; the last reason: {failure}; {_REMEDY}")
         return None
+
+    def clear(self) -> None:
+        """Remove all states."""
+        for _, path in self._files():
+            Path(path).unlink(missing_ok=True)
+        if os.path.isdir(self._chunks):
+            self._tidy()
 
     def about(self) -> dict[str, Any] | None:
         """Returns the description of the newest state with an undamaged file, or None."""
@@ -208,6 +215,8 @@ class _ArrayWriter:
         if isinstance(node, np.ndarray):
             return self._place(node) if node.nbytes >= _LARGE_BYTES and node.dtype.kind in "biufc" else node
         if isinstance(node, Mapping):
+            if _PLACE in node:
+                raise ValueError(f"a dict with the key {_PLACE!r} cannot be saved")
             return {key: self.replace(value) for key, value in node.items()}
         if type(node) in (list, tuple):
             return type(node)(self.replace(value) for value in node)
@@ -248,7 +257,10 @@ def _bytes_of(array: Any) -> np.ndarray:
 
 
 class _ArrayReader:
-    """Restores the large arrays of a state. An array with several references is one object again."""
+    """Restores the large arrays of a state. An array with several references is one object again.
+
+    Nothing is allocated for an array before its chunks are known to be there and to fill it.
+    """
 
     def __init__(self, folder: str, arrays: list[dict[str, Any]]) -> None:
         self._folder = folder
@@ -265,28 +277,42 @@ class _ArrayReader:
         return node
 
     def _read(self, array: dict[str, Any]) -> Any:
-        shape = tuple(array["shape"])
+        shape, chunks = tuple(array["shape"]), array["chunks"]
         if array["tensor"]:
             import torch
 
-            tensor = torch.empty(shape, dtype=getattr(torch, array["dtype"]))
-            self._fill(tensor.reshape(-1).view(torch.uint8).numpy(), array["chunks"])
+            dtype = getattr(torch, array["dtype"])
+            self._check(chunks, math.prod(shape) * dtype.itemsize)
+            tensor = torch.empty(shape, dtype=dtype)
+            self._fill(tensor.reshape(-1).view(torch.uint8).numpy(), chunks)
             return tensor
-        result = np.empty(math.prod(shape), np.dtype(array["dtype"]))
-        self._fill(result.view(np.uint8), array["chunks"])
+        dtype = np.dtype(array["dtype"])
+        self._check(chunks, math.prod(shape) * dtype.itemsize)
+        result = np.empty(math.prod(shape), dtype)
+        self._fill(result.view(np.uint8), chunks)
         return result.reshape(shape)
+
+    def _check(self, chunks: list[list[Any]], size_bytes: int) -> None:
+        """Check that the chunks exist, and that their sizes add up to that of their array."""
+        for name, size in chunks:
+            path = self._path(name)
+            if not os.path.exists(path):
+                raise StateError(f"the chunk {path} of a state is missing")
+            if os.path.getsize(path) != size:
+                raise StateError(f"the chunk {path} of a state is damaged: it has not {size} bytes")
+        if sum(size for _, size in chunks) != size_bytes:
+            raise StateError(f"the chunks of an array of {size_bytes} bytes have {sum(size for _, size in chunks)}")
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, os.path.basename(name))
 
     def _fill(self, content: np.ndarray, chunks: list[list[Any]]) -> None:
         start = 0
         for name, size in chunks:
-            path = os.path.join(self._folder, os.path.basename(name))
             part = content[start : start + size]
-            try:
-                with open(path, "rb") as file:
-                    count = file.readinto(part.data)
-            except FileNotFoundError as e:
-                raise StateError(f"the chunk {path} of a state is missing") from e
-            if count != size or hashlib.sha256(part.data).hexdigest()[:40] != name:
-                os.remove(path)  # a later state may need the same content
-                raise StateError(f"the chunk {path} of a state is damaged")
+            with open(self._path(name), "rb") as file:
+                file.readinto(part.data)
+            if hashlib.sha256(part.data).hexdigest()[:40] != name:
+                os.remove(self._path(name))  # a later state may need the same content
+                raise StateError(f"the chunk {self._path(name)} of a state is damaged")
             start += size

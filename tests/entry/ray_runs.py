@@ -58,11 +58,11 @@ def drive(resume):
     def damage(run):
         if not resume:
             run.wait_for_learning(100)
-            run.wait_for(lambda: all(newest("exp/coordinator_state.msgpack", "exp/policy/*")))
+            run.wait_for(lambda: all(newest("exp/run_state/state_*", "exp/policy/*")))
             known = {"iteration": run.learnt[-1][1], "env_steps": run.coordinator.progress().env_steps}
-            before = newest("exp/coordinator_state.msgpack", "exp/policy/*")
+            before = newest("exp/run_state/state_*", "exp/policy/*")
             # Weights are written every 0.25 s: a fast learner trains 100 iterations before those of iteration 0 change.
-            run.wait_for(lambda: all(map(gt, newest("exp/coordinator_state.msgpack", "exp/policy/*"), before)))
+            run.wait_for(lambda: all(map(gt, newest("exp/run_state/state_*", "exp/policy/*"), before)))
             Path("known.tmp").write_text(json.dumps(known))
             os.replace("known.tmp", "known")
             threading.Event().wait()

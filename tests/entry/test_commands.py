@@ -20,10 +20,11 @@ from ding.entry import cli_commands, curves, run_folder, serial_pipeline, traine
 from ding.entry.cli import cli
 from ding.entry.curves import bootstrap_interval, interquartile_mean, read_curves
 from ding.entry.describe import origins
-from ding.entry.run_folder import RunFolder, plain_tree
+from ding.entry.run_folder import RunFolder
 from ding.entry.trained import evaluate_run, load_policy
 from ding.example import cartpole_dqn
 from ding.utils.config_helper import ConfigError
+from ding.utils.run_states import plain_tree
 
 CONFIG = cartpole_dqn.__file__
 

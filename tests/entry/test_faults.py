@@ -6,6 +6,8 @@ Each training runs in this process and in processes of its own; a thread does th
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 from itertools import pairwise
 from multiprocessing.connection import wait
@@ -252,7 +254,9 @@ def test_tasks_that_hang_are_abandoned_their_workers_restarted_and_the_run_goes_
     run, outcome = train(damage, configs)
     assert isinstance(outcome, ParallelOutcome) and outcome.progress.last_return is not None
     status = run.coordinator.status()
-    assert sum("made no env step for" in note.text for note in status.errors) == status.stalled_tasks == 2
+    told = [note.text for note in status.errors if "made no env step for" in note.text]
+    assert sum("is lost: collector" in text for text in told) == status.stalled_tasks == 2
+    assert sum("was killed: collector" in text for text in told) == 2
     assert sum(run.coordinator.supervisor.restarts.values()) == 2
 
 
@@ -272,3 +276,24 @@ def test_a_learner_that_hangs_is_restarted_and_goes_on_where_it_was(train):
     assert run.coordinator.supervisor.restarts == {"learner0": 1}
     [told] = [note.text for note in run.coordinator.status().errors if "is lost" in note.text]
     assert "learner learner0 has made no iteration, though it has data, for" in told
+
+
+def test_an_evaluation_that_hangs_is_told_and_healed_with_the_defaults_on_a_busy_machine(tmp_path, monkeypatch, caplog):
+    def damage(run):
+        run.wait_for(lambda: run.coordinator.status().stalled_tasks)
+        run.wait_for(lambda: run.coordinator.status().evaluations)
+        run.stop()
+
+    monkeypatch.chdir(tmp_path)
+    collector = {"collector_num": 1, "flush_interval_s": 0, "update_policy_second": 0}  # its first task evaluates
+    configs = triple(env_type="hanging_task", env__hang_times=1, policy__collect__collector=collector)
+    with contextlib.ExitStack() as stack:
+        for _ in range(os.cpu_count()):
+            busy = stack.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+            stack.callback(busy.kill)
+        train = stack.enter_context(observing(monkeypatch))
+        run, outcome = train(damage, configs, max_seconds=3 * DEADLINE_S)
+    assert isinstance(outcome, ParallelOutcome) and outcome.progress.last_return == 7.5
+    [told] = [text for text in caplog.messages if "is lost" in text]
+    assert told.startswith("exp: collector collector0 is lost: collector collector0 has made no env step for 6")
+    assert run.coordinator.supervisor.restarts == {"collector0": 1}

@@ -14,6 +14,7 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
+from time import monotonic
 
 import psutil
 import pytest
@@ -21,14 +22,17 @@ import torch
 
 from ding.config.config import compile_config_parallel
 from ding.config.save import save_packed_config
-from ding.entry import parallel_entry, parallel_pipeline, parallel_run, worker_pool
+from ding.entry import parallel_entry, parallel_pipeline, parallel_run, serial_pipeline, worker_pool
 from ding.entry.parallel_entry import launch_collector, launch_coordinator, launch_learner
 from ding.entry.parallel_run import ParallelRun, run_parallel
 from ding.entry.pipeline import with_command_mode
+from ding.entry.saved_states import show_states
 from ding.entry.worker_pool import make_workers
 from ding.entry.worker_process import WorkerDied, WorkerProcess
 from ding.utils.config_helper import ConfigError
+from ding.utils.state_folder import StateError, StateFolder
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
+from ding.worker.coordinator import comm_coordinator
 from ding.worker.coordinator.comm_coordinator import TaskStalled
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
@@ -112,7 +116,7 @@ def test_a_run_ends_when_its_patience_is_exhausted(comm, caplog):
     assert (outcome.stop, outcome.reason) == (False, "no better mean return in 2 evaluations")
     assert [sum(line["returns"]) for line in evaluations()] == [15.0] * 3  # whatever a policy does
     assert "The training ends: no better mean return in 2 evaluations." in caplog.text
-    assert not os.path.exists("exp/coordinator_state.msgpack")  # as after a run that is solved
+    assert StateFolder("exp/run_state").read() is None  # as after a run that is solved
 
 
 @pytest.mark.parametrize("comm", ["flask_fs", "local"])
@@ -169,6 +173,7 @@ def test_a_run_leaves_config_logs_checkpoints_and_results():
         "policy",
         "result.json",
         "result.pkl",
+        "run_state",
         "total_config.py",
     ]
     assert os.listdir("exp/data") == [] and sorted(os.listdir("exp/metrics")) == ["evaluator.csv", "learner.csv"]
@@ -283,6 +288,50 @@ def test_a_worker_that_is_killed_again_and_again_ends_the_run(max_restarts, monk
     with pytest.raises(WorkerDied, match="the process of learner0 was ended by SIGKILL"):
         parallel_pipeline(configs, seed=0, max_seconds=DEADLINE_S)
     assert starts == ["learner0"] * max_restarts
+
+
+def test_an_evaluation_that_hangs_again_and_again_ends_the_run_with_the_reason():
+    collector = {"collector_num": 1, "flush_interval_s": 0, "update_policy_second": 0}
+    system = {"coordinator": {"max_restarts": 1, "task_silence_s": 1}}
+    configs = triple(env_type="hanging_task", env__hang_times=9, policy__collect__collector=collector, system=system)
+    with pytest.raises(WorkerDied, match="collector0 was killed: collector collector0 has made no env step for . s in"):
+        parallel_pipeline(configs, seed=0, max_seconds=DEADLINE_S)
+
+
+def test_an_env_that_hangs_does_not_hold_up_the_end(monkeypatch):
+    monkeypatch.setattr(comm_coordinator, "_ABORT_S", 0.1)
+    monkeypatch.setitem(worker_pool.CLOSE_LIMITS_S, "collector", 0.1)
+    closing_s, close = [], parallel_run.ParallelRun.close
+
+    def wait(run, deadline):
+        while not Path("hangs0").exists():
+            assert not run.coordinator.wait(0.01), run.coordinator.failure
+        return False
+
+    def timed(run):
+        begin = monotonic()
+        close(run)
+        closing_s.append(monotonic() - begin)
+
+    monkeypatch.setattr(parallel_run.ParallelRun, "wait", wait)
+    monkeypatch.setattr(parallel_run.ParallelRun, "close", timed)
+    run_parallel(triple(env_type="hanging_task", env__hang_times=1), seed=0, enable_total_log=True)
+    assert "tasks have not ended within" not in Path("exp/log/coordinator_logger.txt").read_text()
+    assert closing_s[0] < 15  # as long as any other task may take to end
+
+
+def test_a_fork_server_that_is_killed_is_named(monkeypatch):
+    wait_for = parallel_run.ParallelRun.wait
+
+    def wait(run, deadline):
+        [server] = [child for child in multiprocessing.active_children() if child.name == "fork_server_learner0"]
+        server.kill()
+        return wait_for(run, deadline)
+
+    monkeypatch.setattr(parallel_run.ParallelRun, "wait", wait)
+    told = "the fork server of learner0 was ended by SIGKILL; without it learner0 cannot restart"
+    with pytest.raises(WorkerDied, match=told):
+        parallel_pipeline(triple(), seed=0, max_seconds=DEADLINE_S)
 
 
 def test_a_worker_that_cannot_start_says_why():
@@ -463,7 +512,7 @@ def test_a_run_that_was_interrupted_goes_on_in_its_folder_with_its_counters(capl
     run, _ = endless_run()
     run.send_signal(signal.SIGINT)
     run.communicate(timeout=DEADLINE_S)
-    assert os.path.exists("exp/coordinator_state.msgpack")
+    assert StateFolder("exp/run_state").about()["reason"] == "end"
     before, limits = evaluations(), {"max_seconds": DEADLINE_S, "max_env_step": 3000}
     outcome = run_parallel(triple(), seed=0, resume=True, **limits)
     assert os.listdir() == ["exp"] and [line["train_iter"] for line in evaluations()].count(0) == 1
@@ -475,13 +524,99 @@ def test_a_run_that_was_interrupted_goes_on_in_its_folder_with_its_counters(capl
 
 def test_a_run_without_a_state_begins_anew_and_sets_aside_what_was_there(caplog):
     parallel_pipeline(triple("local"), seed=0, max_train_iter=5, max_seconds=DEADLINE_S)
-    assert not os.path.exists("exp/coordinator_state.msgpack")  # that run has come to its end
+    assert StateFolder("exp/run_state").read() is None  # that run has come to its end
     parallel_pipeline(triple("local"), seed=0, max_train_iter=5, max_seconds=DEADLINE_S, resume=True)
     (aside,) = set(os.listdir()) - {"exp"}
-    assert (
-        f"exp: there is no saved state, so the run begins anew; its previous content is now in {aside}" in caplog.text
-    )
+    assert f"no state to resume from, so the run starts afresh; the former folder is renamed to {aside}" in caplog.text
     assert result()["train_iter"] == 5
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """Begins a run in this process, and ends it after a few iterations as a signal does."""
+
+    def wait(run, deadline):
+        while run.coordinator.progress().train_iter < 5 or run.coordinator.progress().last_return is None:
+            assert not run.coordinator.wait(0.01), run.coordinator.failure
+        return False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parallel_run.ParallelRun, "wait", wait)
+        outcome = run_parallel(triple("local"), seed=0)
+    return outcome.progress
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"policy__learn__learning_rate": 0.5}, "policy.learn.learning_rate: 0.001 then, 0.5 now"),
+        ({"policy__learn__batch_size": 8}, "policy.learn.batch_size: 4 then, 8 now"),
+        ({"policy__nstep": 3}, "policy.nstep: 1 then, 3 now"),
+        ({"env__lengths": [5, 5]}, r"env.lengths: \[6, 9\] then, \[5, 5\] now"),
+        ({"policy__model__encoder_hidden_size_list": [16]}, "policy.model.encoder_hidden_size_list: .* then, .16. now"),
+    ],
+    ids=lambda value: next(iter(value)).rpartition("__")[2] if isinstance(value, dict) else "",
+)
+def test_a_run_resumes_with_its_own_config_only(changes, told, interrupted, monkeypatch):
+    before = Path("exp/total_config.py").read_text()
+    monkeypatch.setattr(parallel_run, "make_workers", lambda *args: pytest.fail("workers are made"))
+    with pytest.raises(ConfigError, match=f"the state in exp/run_state has another config: {told}; make them equal"):
+        run_parallel(triple("local", **changes), seed=0, resume=True)
+    assert Path("exp/total_config.py").read_text() == before and os.listdir() == ["exp"]
+
+
+def test_a_run_resumes_with_other_budgets_and_more_collectors(interrupted):
+    changes = {"policy__collect__collector__collector_num": 1, "policy__other__commander__collector_task_space": 1}
+    limits = {"max_train_iter": interrupted.train_iter + 20, "max_seconds": DEADLINE_S}
+    outcome = run_parallel(triple("local", env__stop_value=999, **changes), seed=0, resume=True, **limits)
+    assert outcome.progress.train_iter >= limits["max_train_iter"] and os.listdir() == ["exp"]
+
+
+def test_a_resumed_run_that_ends_before_its_next_evaluation_has_the_last_one_before(interrupted, monkeypatch, caplog):
+    with caplog.at_level("INFO", "ding.progress"):
+        monkeypatch.setattr(parallel_run.ParallelRun, "wait", lambda run, deadline: False)
+        outcome = run_parallel(triple("local"), seed=0, resume=True)
+    [line] = evaluations()
+    assert outcome.returns == line["returns"] and result()["eval_value"] == 7.5
+    assert "The training ends: max_seconds is reached." in caplog.text
+    assert "Over: mean return 7.5 at iteration 0 (goal 1000)" in caplog.text
+
+
+def test_the_states_of_a_run_are_shown(interrupted):
+    rows, notes = show_states("exp")
+    [(_, _, why, train_iter, env_steps, _, _, exact)] = rows
+    assert (why, exact) == ("end", "no") and int(train_iter) >= 5 and int(env_steps) >= interrupted.env_steps > 0
+    assert "Not exact: episodes begin anew, and samples and iterations after the state are lost" in notes
+
+
+def test_a_serial_run_does_not_resume_a_parallel_one(interrupted):
+    with pytest.raises(StateError, match="is that of a parallel run, which no serial run resumes; choose another"):
+        serial_pipeline(serial_pair(), seed=0, resume=True)
+
+
+def serial_pair():
+    main, create, _ = triple()
+    del main.policy.collect["collector"], main.policy.other["commander"]
+    return main, {key: value for key, value in create.items() if key in ("env", "env_manager", "policy")}
+
+
+def test_a_folder_in_which_another_run_trains_is_refused():
+    first, _ = endless_run()
+    main, create, _ = triple()
+    config = os.stat("exp/total_config.py").st_mtime_ns
+    again = [
+        lambda: run_parallel(triple(), seed=0, resume=True),
+        lambda: run_parallel(triple(policy__learn__resume_training=True), seed=0),
+        lambda: serial_pipeline(serial_pair(), seed=0, resume=True),
+        lambda: launch_coordinator(
+            0, config=compile_config_parallel(main, with_command_mode(create), {}, save_cfg=False)
+        ),
+    ]
+    for begin in again:
+        with pytest.raises(StateError, match="another process uses exp .*end it first, or choose another exp_name"):
+            begin()
+    assert first.poll() is None and os.listdir() == ["exp"]
+    assert os.stat("exp/total_config.py").st_mtime_ns == config
 
 
 def test_workers_die_with_the_process_that_started_them():
@@ -574,11 +709,15 @@ def hanging():
     HangingEnv.go_on.clear()
 
 
-def test_a_worker_in_a_thread_that_hangs_is_left_to_itself_and_another_takes_its_place(hanging):
+def test_a_worker_in_a_thread_that_hangs_is_left_to_itself_and_another_takes_its_place(hanging, caplog):
     outcome = run_parallel(hanging(2), seed=0, enable_total_log=True, max_seconds=DEADLINE_S)
     assert outcome.stop and outcome.progress.best_return == 7.5
     log = Path("exp/log/coordinator_logger.txt").read_text()
     assert log.count("collector0 has made no env step for") == 2
+    told = [record.getMessage() for record in caplog.records if record.name == "ding"]
+    assert [text.split(" for ")[0] for text in told] == [
+        "exp: collector collector0 is lost: collector collector0 has made no env step"
+    ] * 2  # the hung evaluations
 
 
 def test_a_worker_in_a_thread_that_hangs_too_often_ends_the_run_and_is_named(hanging, monkeypatch):

@@ -151,6 +151,13 @@ def test_an_unlimited_goal_is_not_told(capsys):
     assert text.startswith("Over: mean return 200.5 after 1100 env steps") and "Files: /run." in text
 
 
+def test_an_outcome_says_which_iteration_was_evaluated_if_it_is_not_the_last(capsys):
+    for reached, evaluated in ((200.5, 6), (200.5, None), (200.5, 4), (math.nan, None)):
+        ProgressLine().finish(False, 1e10, 6, 1100, reached, "/run", evaluated_iter=evaluated)
+    told = [line.partition(" after")[0] for line in capsys.readouterr().err.splitlines()]
+    assert told == ["Over: mean return 200.5"] * 2 + ["Over: mean return 200.5 at iteration 4", "Over: mean return -"]
+
+
 def test_its_logger_silences_the_report(capsys):
     logger = logging.getLogger("ding.progress")
     progress = ProgressLine()

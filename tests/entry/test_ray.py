@@ -19,7 +19,7 @@ from ding.entry import parallel_pipeline
 from ding.entry.parallel_run import run_parallel
 from ding.entry.worker_process import WorkerDied
 from ding.utils.config_helper import ConfigError
-from ding.worker.coordinator.saved_run import RunIdentity, read_state
+from ding.utils.state_folder import StateFolder
 from ding.worker.transport.ray.cluster import RayCluster
 from ding.worker.transport.ray.config import ray_section
 from tests.entry.faults import DEADLINE_S, long_episodes, observing
@@ -157,10 +157,8 @@ def train_by_command(*options):
 
 
 def kept_state():
-    try:
-        return read_state("exp/coordinator_state.msgpack", RunIdentity("exp", 0))
-    except FileNotFoundError:
-        return None
+    found = StateFolder("exp/run_state").read()
+    return None if found is None else found[0]
 
 
 @pytest.mark.slow

@@ -16,13 +16,13 @@ from click.testing import CliRunner
 from torch.utils.data import DataLoader
 
 from ding.entry.cli import cli
-from ding.entry.run_state import flat_config
 from ding.entry.saved_states import show_states
 from ding.entry.serial_entry import run_serial, serial_pipeline
 from ding.entry.serial_entry_offline import EpochBatches
 from ding.policy.dqn import DQNPolicy
 from ding.utils.config_helper import ConfigError
 from ding.utils.log_writer_helper import DistributedWriter
+from ding.utils.run_states import flat_config
 from ding.utils.state_folder import StateError, StateFolder
 from tests.entry.fakes import TinyEnv, pair, setting
 from tests.entry.killed_runs import metrics, play
@@ -322,6 +322,27 @@ def test_a_part_without_a_state_is_told_of(caplog: pytest.LogCaptureFixture) -> 
         run()
     rows, notes = show_states("exp")
     assert rows[-1][-1] == "no" and "Not exact: commander: Commander has no state_dict" in notes
+
+
+IN_ANY_ORDER = "it serves envs in the order in which they answer, so even undisturbed runs differ"
+
+
+@pytest.mark.parametrize(
+    ("manager", "exact", "why"),
+    [
+        ("base", "yes", []),
+        ("subprocess", "yes", []),
+        ("async_subprocess", "no", [f"Not exact: collector_env: {IN_ANY_ORDER}"]),
+    ],
+)
+def test_a_run_whose_envs_are_served_in_any_order_is_shown_as_not_exact(
+    manager: str, exact: str, why: list[str]
+) -> None:
+    pair_ = configs()
+    pair_[1].env_manager.type = manager
+    run_serial(pair_, env_setting=setting(), max_train_iter=6)
+    rows, notes = show_states("exp")
+    assert (rows[-1][-1], notes[1:]) == (exact, why)
 
 
 def test_best_return_and_best_checkpoint_are_those_of_the_state() -> None:

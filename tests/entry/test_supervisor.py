@@ -105,18 +105,29 @@ def test_restarts_that_are_long_past_do_not_count(supervise, monkeypatch):
 def test_a_worker_whose_fork_server_is_gone_cannot_be_started_again(supervise):
     _, run, workers = supervise(names=("c0",))
     workers[0].terminate()
-    assert str(run.expect("error")[1]) == "the process of c0 was ended by SIGTERM"
+    told = "the fork server of c0 was ended by SIGTERM; without it c0 cannot restart"
+    assert str(run.expect("error")[1]) == told
     run.expect("gone", "collector", "c0")
 
 
-@pytest.mark.parametrize("signum", [signal.SIGSTOP, 0])
-def test_a_worker_that_hangs_is_killed_and_started_again(signum, supervise):
+@pytest.mark.parametrize("stopped", ["pid", "server_pid", None])
+def test_a_worker_that_hangs_is_killed_and_started_again(stopped, supervise):
     supervisor, run, workers = supervise()
     pid = workers[0].pid
-    os.kill(pid, signum)
-    assert supervisor.lost("collector", "c0", TimeoutError()) is True
-    run.expect("gone", "collector", "c0"), run.expect("back", "collector", "c0")
+    if stopped is not None:
+        os.kill(getattr(workers[0], stopped), signal.SIGSTOP)
+    assert supervisor.lost("collector", "c0", TimeoutError("its env hangs")) is True
+    assert str(run.expect("gone", "collector", "c0")[3]) == "c0 was killed: its env hangs"
+    run.expect("back", "collector", "c0")
     assert workers[0].pid != pid
+
+
+def test_the_reason_of_a_worker_that_was_killed_ends_the_run_with_it(supervise):
+    supervisor, run, workers = supervise(max_restarts=0)
+    assert supervisor.lost("collector", "c0", TimeoutError("its env hangs")) is True
+    error = run.expect("error")[1]
+    assert isinstance(error, WorkerDied) and error.exitcode == -signal.SIGKILL
+    assert str(error) == "c0 was killed: its env hangs"
 
 
 def test_a_loss_that_is_told_of_late_does_not_harm_the_next_life(supervise):
@@ -153,13 +164,12 @@ def test_a_worker_that_is_dead_already_may_be_lost_too(supervise):
 def test_a_loss_of_a_worker_whose_fork_server_hangs_is_told_in_time(supervise, monkeypatch):
     monkeypatch.setattr("ding.entry.supervisor._DEATH_S", 0.2)
     supervisor, run, workers = supervise()
-    os.kill(workers[0].server_pid, signal.SIGSTOP)
-    for _ in range(2):  # the limit is that of the first
-        assert supervisor.lost("collector", "c0", TimeoutError()) is True
+    monkeypatch.setattr(workers[0], "kill", lambda: None)
+    for text in ("its env hangs", "it is silent"):  # reason and limit are those of the first
+        assert supervisor.lost("collector", "c0", TimeoutError(text)) is True
     told = str(run.expect("error")[1])
-    assert told == "the process of c0 was killed, but has not ended within 0.2 s"
+    assert told == "the process of c0 has not ended within 0.2 s of SIGKILL: its env hangs"
     assert str(run.expect("gone", "collector", "c0")[3]) == told
-    os.kill(workers[0].server_pid, signal.SIGCONT)
     kill(workers[1])  # the others are still watched over
     run.expect("gone", "collector", "c1"), run.expect("back", "collector", "c1")
 
@@ -174,7 +184,7 @@ def test_a_worker_that_starts_again_but_never_takes_tasks_is_killed(supervise):
     kill(workers[0])
     for _ in range(2):
         run.expect("gone", "collector", "c0")
-    assert str(run.expect("error")[1]) == "the process of c0 was ended by SIGKILL"
+    assert str(run.expect("error")[1]) == "c0 was killed: it has not started within 0.2 s"
     run.expect("gone", "collector", "c0")
     assert supervisor.restarts == {"c0": 2}
 

@@ -61,8 +61,9 @@ def end_at_once(config, seed, start_event, close_event, report):
 def make():
     made = []
 
-    def make(run=serve, method="fork", **config):
-        worker = WorkerProcess(WorkerPlan("worker", run, EasyDict(config), seed=5), method)
+    def make(run=serve, method="fork", close_s=worker_process.CLOSE_S, **config):
+        plan = WorkerPlan("worker", run, EasyDict(config), seed=5, close_s=close_s)
+        worker = WorkerProcess(plan, method)
         made.append(worker)
         worker.start()
         return worker
@@ -103,6 +104,31 @@ def test_a_worker_that_is_killed_is_started_again_with_other_seeds(make):
     worker.start_again()
     wait_until_up([worker], DEADLINE_S)
     assert worker.pid != first and worker.port == [later_seed(4, 1), later_seed(5, 1)]
+
+
+def note_end(config, seed, start_event, close_event, report):
+    report(1)
+    close_event.wait()
+    Path(config["note"]).touch()
+
+
+@pytest.mark.parametrize("stopped", ["pid", "server_pid"])
+def test_a_worker_that_is_stopped_ends_in_order_when_it_is_closed(make, stopped, tmp_path):
+    worker = make(note_end, note=str(tmp_path / "note"))
+    wait_until_up([worker], DEADLINE_S)
+    os.kill(getattr(worker, stopped), signal.SIGSTOP)
+    begin = monotonic()
+    worker.close()
+    assert (tmp_path / "note").exists() and monotonic() - begin < worker_process.CLOSE_S
+
+
+def test_a_worker_that_does_not_end_is_killed_after_the_seconds_of_its_plan(make):
+    worker = make(fail_to_end, close_s=0.1)
+    wait_until_up([worker], DEADLINE_S)
+    descriptor, begin = os.pidfd_open(worker.pid), monotonic()
+    worker.close()
+    assert wait([descriptor], 0) == [descriptor] and monotonic() - begin < worker_process.CLOSE_S
+    os.close(descriptor)
 
 
 def test_a_worker_without_a_seed_is_started_again_too(make):
@@ -268,7 +294,7 @@ def test_the_death_of_a_fork_server_is_that_of_its_worker(make):
     worker.terminate()
     worker.join(DEADLINE_S)
     assert worker.exitcode == -signal.SIGTERM
-    assert str(death(worker)) == "the process of worker was ended by SIGTERM"
+    assert str(death(worker)) == "the fork server of worker was ended by SIGTERM; without it worker cannot restart"
     assert wait([descriptor], DEADLINE_S) == [descriptor]
     os.close(descriptor)
 

@@ -1,12 +1,14 @@
+import copy
 import errno
 import os
 import pickle
+import zipfile
 
 import numpy as np
 import pytest
 import torch
 
-from ding.utils.file_helper import atomic_write, read_file, remove_file, save_file, sweep_temporary
+from ding.utils.file_helper import atomic_write, file_content, read_file, remove_file, save_file, sweep_temporary
 
 
 class RunsCode:
@@ -231,3 +233,49 @@ def test_a_local_folder_whose_name_begins_with_s3_is_local(tmp_path, monkeypatch
     save_file("s3stuff/x", 1)
     assert read_file("s3stuff/x") == 1 and read_file("s3stuff/x", fs_type="normal") == 1
     assert os.listdir("s3stuff") == ["x"]
+
+
+@pytest.fixture
+def rewritten(tmp_path):
+    """Writes a file of `torch.save` again, with other contents of its records or another compression."""
+
+    def rewritten(compression, content=lambda name, data: data):
+        save_file(tmp_path / "plain", {"a": torch.zeros(8)})
+        with zipfile.ZipFile(tmp_path / "plain") as plain, zipfile.ZipFile(tmp_path / "file", "w", compression) as file:
+            for record in plain.infolist():
+                file.writestr(record.filename, content(record.filename, plain.read(record)))
+        return tmp_path / "file"
+
+    return rewritten
+
+
+def test_a_compressed_file_is_refused_before_its_content_takes_memory(rewritten, monkeypatch):
+    size = 10**8
+    path = rewritten(zipfile.ZIP_DEFLATED, lambda name, data: bytes(size) if name.endswith("data/0") else data)
+    assert os.path.getsize(path) < size / 500
+    monkeypatch.setattr(torch, "load", lambda *args, **kwargs: pytest.fail("it is read"))
+    with pytest.raises(pickle.UnpicklingError, match="its content is compressed, or claims to have more"):
+        read_file(path)
+    with pytest.raises(pickle.UnpicklingError, match="its content is compressed, or claims to have more"):
+        file_content(path.read_bytes(), "data")
+
+
+def test_records_that_share_their_bytes_are_refused(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("archive/data/0", bytes(1000))
+        file.filelist += [copy.copy(file.filelist[0]) for _ in range(9)]
+    monkeypatch.setattr(torch, "load", lambda *args, **kwargs: pytest.fail("it is read"))
+    with pytest.raises(
+        pickle.UnpicklingError, match=r"has \d+ bytes, but its content .* claims to have more \(10000\)"
+    ):
+        read_file(path)
+
+
+def test_a_file_of_an_older_format_of_torch_is_read(tmp_path):
+    torch.save({"a": torch.ones(8)}, tmp_path / "file", _use_new_zipfile_serialization=False)
+    assert read_file(tmp_path / "file")["a"].tolist() == [1.0] * 8
+
+
+def test_a_file_that_was_written_without_compression_is_read(rewritten):
+    assert read_file(rewritten(zipfile.ZIP_STORED))["a"].tolist() == [0.0] * 8

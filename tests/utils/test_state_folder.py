@@ -2,7 +2,9 @@
 
 import os
 import re
+import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,6 +109,62 @@ def test_a_damaged_state_is_passed_over_with_a_warning_and_removed_by_the_next(
     again.write({}, {"iter": 2})
     assert [saved.about["iter"] for saved in again.states()] == [0, 2]
     assert not path.exists() and _newest(tmp_path).name == "state_000003.msgpack"
+
+
+def _forge(folder: Path, **changes: Any) -> None:
+    """Change what the newest state says of its first array."""
+    path = _newest(folder)
+    body = unpack(unpack(path.read_bytes())["body"])
+    body["arrays"][0].update(changes)
+    packed = pack(body)
+    path.write_bytes(pack({**unpack(path.read_bytes()), "body": packed, "checksum": zlib.crc32(packed)}))
+
+
+@pytest.mark.parametrize("kind", ["array", "tensor"])
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"shape": [2**40]}, "the chunks of an array of 8796093022208 bytes have 800000"),
+        ({"shape": [10]}, "the chunks of an array of 80 bytes have 800000"),
+        ({"chunks": []}, "the chunks of an array of 800000 bytes have 0"),
+        ({"chunks": [["0" * 40, 800_000]]}, "the chunk .* of a state is missing"),
+        ({"dtype": "nothing"}, "cannot be read"),
+        ({"shape": "large"}, "cannot be read"),
+        ({"chunks": [3]}, "cannot be read"),
+    ],
+)
+def test_an_array_that_its_chunks_do_not_fill_is_refused_before_memory_is_taken(
+    kind: str, changes: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    large = np.arange(100_000)
+    StateFolder(tmp_path).write({"large": large if kind == "array" else torch.from_numpy(large)}, {})
+    chunks = _chunks(tmp_path)
+    _forge(tmp_path, **changes)
+    with pytest.raises(StateError, match=told):
+        StateFolder(tmp_path).read()
+    assert _chunks(tmp_path) == chunks  # they may belong to another state
+
+
+def test_a_chunk_of_another_size_is_refused_and_stays(tmp_path: Path) -> None:
+    StateFolder(tmp_path).write({"large": np.arange(100_000)}, {})
+    [name] = _chunks(tmp_path)
+    _forge(tmp_path, shape=[5], chunks=[[name, 40]])
+    with pytest.raises(StateError, match="is damaged: it has not 40 bytes"):
+        StateFolder(tmp_path).read()
+    assert _chunks(tmp_path) == {name}
+
+
+def test_states_can_be_cleared(tmp_path: Path) -> None:
+    folder = StateFolder(tmp_path)
+    folder.clear()
+    folder.write({"large": _large()}, {})
+    folder.clear()
+    assert folder.read() is None and not _chunks(tmp_path) and [*folder.states()] == []
+
+
+def test_a_dict_that_looks_like_a_reference_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a dict with the key '__array__' cannot be saved"):
+        StateFolder(tmp_path).write({"a": {"__array__": 0}}, {})
 
 
 def test_states_that_are_all_damaged_are_an_error_not_a_new_beginning(tmp_path: Path) -> None:

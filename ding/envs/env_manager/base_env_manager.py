@@ -471,6 +471,11 @@ class BaseEnvManager(DictBlocks, Configurable):
         if state:
             self._call_each("put_moments", self._normalization.moments, is_frozen)
 
+    @property
+    def why_inexact(self) -> str:
+        """Why no run with these envs resumes exactly; "" if nothing of the manager forbids it."""
+        return ""
+
     def enable_states(self, trust_pickle: bool = False) -> None:
         """Record the input of running episodes for `state_dict`; call it before `launch`.
 

@@ -396,6 +396,10 @@ class BatchEnvManager(BaseEnvManager):
 
     # The simulator does not hand out the states of its envs.
 
+    @property
+    def why_inexact(self) -> str:
+        return f"{self.simulator} saves no states of envs; its running episode is dropped"
+
     def _save_envs(self) -> dict[int, dict[str, Any]]:
         return {env_id: {} for env_id in range(self._env_num)}
 

@@ -652,6 +652,10 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
     def _note_episodes(self) -> None:
         self._ask(self._alive(), "enable_states", self._trust_pickle)
 
+    @property
+    def why_inexact(self) -> str:
+        return "it serves envs in the order in which they answer, so even undisturbed runs differ"
+
     def state_dict(self) -> dict[str, Any]:
         """As that of `BaseEnvManager`; an episode with a step under way cannot continue."""
         processes = {"random_words": list(self._random_words), "starts": dict(self._starts)}
@@ -714,6 +718,7 @@ class SyncSubprocessEnvManager(AsyncSubprocessEnvManager):
     """
 
     settings = Settings({"wait_num": math.inf, "step_wait_timeout": None}, AsyncSubprocessEnvManager.settings)
+    why_inexact = ""
 
     def _step(self, actions: Mapping[int, Any]) -> dict[int, Any]:
         timesteps = super()._step(actions)

@@ -86,7 +86,10 @@ def _expanded_bytes(column: Column) -> int:
 
 
 class _Way(enum.Enum):
-    """How samples are encoded: equal values once, all values one by one, or arrays and rows as they are."""
+    """How samples are encoded: equal values once, all values one by one, or arrays and rows as they are.
+
+    Strings are stored once each in all but the second.
+    """
 
     BRIEF = "brief"
     COMPACT = "compact"
@@ -119,7 +122,7 @@ class _Writer:
         return self._objects(node_items(node))
 
     def _objects(self, values: list[Any]) -> list[Any]:
-        kinds = set(map(type, values)) if self._way is _Way.BRIEF else set()
+        kinds = set(map(type, values)) if self._way is not _Way.COMPACT else set()
         if kinds <= {str, bool, type(None)} and len(kinds) == 1:
             if values.count(values[0]) == len(values):
                 return ["same", values[0]]

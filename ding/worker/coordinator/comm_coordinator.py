@@ -38,6 +38,10 @@ _START = {COLLECTOR: COLLECTOR_START, LEARNER: LEARNER_START}
 _CLOSE = {COLLECTOR: COLLECTOR_CLOSE, LEARNER: LEARNER_CLOSE}
 
 
+# How long a collector may take to end its task when the coordinator ends.
+_ABORT_S = 3.0
+
+
 class TaskStalled(WorkerLost):
     """A worker answers, but its task makes no progress."""
 
@@ -102,7 +106,12 @@ class TaskRun:
         return False
 
     def close(self) -> dict[str, Any]:
-        """Have the worker end the task; returns its report."""
+        """Have the worker end the task; returns its report.
+
+        Nobody needs that of a collector when the coordinator ends, so a slow env is not waited for.
+        """
+        if self.worker.kind == COLLECTOR and self._is_ending():
+            self._timeout_s = min(self._timeout_s, _ABORT_S)
         return self._send(_CLOSE[self.worker.kind])
 
     def finish(self, finished_task: dict[str, Any]) -> None:

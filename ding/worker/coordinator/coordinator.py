@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 import threading
@@ -41,12 +42,13 @@ from ding.worker.coordinator.scheduler import TaskScheduler, TaskState
 from ding.worker.coordinator.status import RunStatus, read_status, status_pages
 from ding.worker.coordinator.worker_table import ReconnectSupervisor, WorkerSupervisor
 from ding.worker.transport.ledger import DATA_ID
-from ding.worker.transport.link import TaskFailed, WorkerLost
+from ding.worker.transport.link import TaskFailed, WorkerLost, WorkerReleased
 from ding.worker.transport.stores import StorageError
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, get_transport, transport_name
 
 __all__ = ["Coordinator", "Progress", "RunStatus", "TaskState", "failure_text"]
 
+_user_log = logging.getLogger("ding")
 # How long a restarted worker may take to be connected.
 _REJOIN_S = 20.0
 # How long `close` waits for threads that should end at once.
@@ -263,6 +265,12 @@ class Coordinator(Configurable):
         """Log an error, and show it in the status."""
         self._state.history.add_error(s)
         self._logger.error("%s", s)
+
+    def warn(self, s: str) -> None:
+        """Log an error that the run survives, or tries to, and tell the user of it."""
+        self.error(s)
+        if not self._state.is_over:
+            _user_log.warning("%s: %s", self._cfg.main.exp_name, s)
 
     # The run as a state that another coordinator can resume.
 
@@ -487,7 +495,9 @@ class Coordinator(Configurable):
             return
         if isinstance(error, TaskStalled):
             self._state.count_stalled_task()
-        self.error(f"{kind} {worker_id} is lost: {error}")
+        # The loss of a worker that was released is known already.
+        tell = self.error if isinstance(error, WorkerReleased) else self.warn
+        tell(f"{kind} {worker_id} is lost: {error}")
         will_return = not self._state.is_over and self.supervisor.lost(kind, worker_id, error)
         if task is None:
             if not will_return:
@@ -502,7 +512,8 @@ class Coordinator(Configurable):
 
     def deal_with_worker_gone(self, kind: str, name: str, error: Exception) -> None:
         """The process of a worker has died; it will be restarted, or replaced."""
-        self.error(f"{kind} {name} is gone: {error}")
+        tell = self.error if self._comm_coordinator.workers.find(name) is None else self.warn
+        tell(f"{kind} {name} is gone: {error}")
         self._comm_coordinator.drop(kind, name, str(error))
 
     def deal_with_worker_back(self, kind: str, name: str, host: str, port: int) -> None:
@@ -515,7 +526,7 @@ class Coordinator(Configurable):
 
     def _deal_with_no_return(self, kind: str, name: str, error: Exception) -> None:
         others = self._comm_coordinator.workers.count(kind)
-        self.error(f"{kind} {name} has not returned; {others} others continue")
+        self.warn(f"{kind} {name} has not returned; {others} others continue")
         if not others:
             self.deal_with_error(error)
 

@@ -1,23 +1,18 @@
-"""Saving the state of a run to a file, and resuming it in another coordinator."""
+"""Saving the state of a parallel run, and resuming it in another coordinator."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import threading
-import zlib
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from ding.utils.compression_helper import compress, expand
-from ding.utils.data.plain_columns import from_plain, to_plain
-from ding.utils.data.samples import Table
-from ding.utils.data.samples import pack as pack_column
-from ding.utils.file_helper import atomic_write
-from ding.utils.msgpack_helper import pack, unpack
+from ding.utils.run_states import FOLDER, describe_state, flat_config, read_run_state
+from ding.utils.state_folder import StateError, StateFolder
 from ding.worker.coordinator.run_state import RunState
 from ding.worker.coordinator.scheduler import COMMANDER_TIMEOUT_S, TaskScheduler
 
@@ -25,99 +20,14 @@ if TYPE_CHECKING:
     from ding.worker.coordinator.buffers import BufferSet
     from ding.worker.coordinator.coordinator import Coordinator
 
-STATE_FILE = "coordinator_state.msgpack"
-_FORMAT, _VERSION = "ding-coordinator", 3
-# Lists of at least this length are written as a column, represented by a dict with this key.
-_LONG, _COLUMN = 16, "__column__"
+# What a state says of each parallel run.
+_INEXACT = "episodes begin anew, and samples and iterations after the state are lost"
 
 
-class RunIdentity(NamedTuple):
-    """The identity of a run."""
-
-    exp_name: str
-    seed: int | None
-
-
-class StateError(ValueError):
-    """A file contains no state from which the run can be resumed."""
-
-
-def write_state(path: str, run: RunIdentity, state: dict[str, Any]) -> int:
-    """Write a state of plain values and arrays; the file appears whole. Returns its size in bytes.
-
-    Long lists are written as columns: the items of metadata lists have much in common.
-
-    Raises:
-        TypeError, ValueError: the state contains a value that cannot be written; see `pack`.
-        OSError: the file cannot be written.
-    """
-    body = compress(pack(_with_columns(state)), level=1)
-    head = {"format": _FORMAT, "version": _VERSION, **run._asdict(), "checksum": zlib.crc32(body)}
-    content = pack({**head, "body": body})
-    with atomic_write(path) as file:
-        file.write(content)
-    return len(content)
-
-
-def read_state(path: str, run: RunIdentity) -> dict[str, Any]:
-    """Read the state that `write_state` has written for this run. Nothing in the file is executed.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        StateError: it is damaged, of another version, or of another run.
-    """
-    content = _read(path)
-    found = RunIdentity(content.get("exp_name", ""), content.get("seed"))
-    if found != run:
-        raise StateError(
-            f"{path} is the state of another run: exp_name = {found.exp_name!r}, seed = {found.seed!r}; this one has "
-            f"exp_name = {run.exp_name!r}, seed = {run.seed!r}; remove the file, or set coordinator.resume to False"
-        )
-    try:
-        state: dict[str, Any] = _without_columns(unpack(expand(content["body"])))
-        return state
-    except (LookupError, MemoryError, TypeError, ValueError) as e:
-        raise StateError(f"{path} is damaged ({e}); {_REMEDY}") from e
-
-
-def _with_columns(value: Any) -> Any:
-    if type(value) is list and len(value) >= _LONG:
-        return {_COLUMN: to_plain(Table({_COLUMN: pack_column(value)}))}
-    if isinstance(value, Mapping):
-        if _COLUMN in value:
-            raise ValueError(f"a dict with the key {_COLUMN!r} cannot be kept")
-        return {key: _with_columns(item) for key, item in value.items()}
-    return value
-
-
-def _without_columns(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    if _COLUMN in value:
-        return [item[_COLUMN] for item in from_plain(value[_COLUMN])]
-    return {key: _without_columns(item) for key, item in value.items()}
-
-
-def _read(path: str) -> dict[str, Any]:
-    try:
-        content: Any = unpack(Path(path).read_bytes())
-    except (MemoryError, ValueError) as e:
-        raise StateError(f"{path} is damaged, or no state of a coordinator ({e}); {_REMEDY}") from e
-    if not isinstance(content, dict) or content.get("format") != _FORMAT or content.get("version") != _VERSION:
-        raise StateError(f"{path} is no state of a coordinator of version {_VERSION}; {_REMEDY}")
-    body = content.get("body")
-    if not isinstance(body, bytes) or zlib.crc32(body) != content.get("checksum"):
-        raise StateError(f"{path} is damaged: its checksum is wrong; {_REMEDY}")
-    return content
-
-
-_REMEDY = "remove it to begin anew"
-
-
-def remove_state(path: str) -> None:
-    """Remove the file, if it is there."""
-    if os.path.exists(path):
-        os.remove(path)
+def config_of(cfg: Mapping[str, Any]) -> dict[str, str]:
+    """Returns what of a compiled parallel config must be equal when the run resumes; see `flat_config`."""
+    own = {"exp_name": cfg["main"]["exp_name"], "seed": cfg.get("seed")}
+    return flat_config(cfg["main"]) | {key: repr(value) for key, value in own.items()}
 
 
 # How long a writer waits for an earlier one to finish.
@@ -129,10 +39,11 @@ class StateWriter:
     """Writes a state periodically, in a thread of its own.
 
     Args:
-        path: path of the file.
-        take_state: returns the state, or None to write nothing.
+        folder: where the states are written.
+        take_state: returns a state and its description, or None to write nothing; it is called with the reason.
         interval_s: from the end of one write to the beginning of the next; 0 disables writing.
         logger: a text logger.
+        warn: is called with each problem, a text; with a lasting one once.
 
     Attributes:
         is_active: whether `start` has started the thread.
@@ -140,15 +51,15 @@ class StateWriter:
 
     def __init__(
         self,
-        path: str,
-        run: RunIdentity,
-        take_state: Callable[[], dict[str, Any] | None],
+        folder: StateFolder,
+        take_state: Callable[[str], tuple[dict[str, Any], dict[str, Any]] | None],
         interval_s: float,
         logger: Any,
+        warn: Callable[[str], None],
     ) -> None:
-        self.path, self.run = path, run
         self.is_active = False
-        self._take_state, self._interval_s, self._logger = take_state, interval_s, logger
+        self._folder, self._take_state, self._interval_s = folder, take_state, interval_s
+        self._logger, self._warn = logger, warn
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="coordinator_state", daemon=True)
         self._writing = threading.Lock()
@@ -162,19 +73,19 @@ class StateWriter:
 
     def _work(self) -> None:
         while not self._closing.wait(self._interval_s):
-            self.write()
+            self.write("interval")
 
-    def write(self) -> None:
+    def write(self, reason: str) -> None:
         """Write the state, if there is one. An error is logged, but does not end the run."""
         begin = monotonic()
         try:
-            with self._having_file():
-                state = self._take_state()
-                size = 0 if state is None else write_state(self.path, self.run, state)
+            with self._having_folder():
+                taken = self._take_state(reason)
+                size = 0 if taken is None else self._folder.write(*taken)
         except Exception as e:
             problem = f"{type(e).__name__}: {e}"
-            if problem != self._last_problem:  # log a lasting problem once
-                self._logger.error("the state of the coordinator cannot be written to %s: %s", self.path, problem)
+            if problem != self._last_problem:
+                self._warn(f"the state of the run is not saved in {self._folder.path}: {problem}")
             self._last_problem = problem
             return
         self._last_problem = ""
@@ -187,14 +98,14 @@ class StateWriter:
             self._thread.join(timeout_s)
 
     def remove(self) -> None:
-        """Remove the file, if the thread was started."""
+        """Remove all states, if the thread was started."""
         if self.is_active:
-            with contextlib.suppress(OSError), self._having_file():
-                remove_state(self.path)
+            with contextlib.suppress(OSError), self._having_folder():
+                self._folder.clear()
 
     @contextlib.contextmanager
-    def _having_file(self) -> Iterator[None]:
-        """Hold the lock of the file; raises TimeoutError, an OSError, if the disk hangs."""
+    def _having_folder(self) -> Iterator[None]:
+        """Hold the right to write; raises TimeoutError, an OSError, if the disk hangs."""
         if not self._writing.acquire(timeout=FILE_TIMEOUT_S):
             raise TimeoutError(f"the last write has taken more than {FILE_TIMEOUT_S:g} s and continues")
         try:
@@ -237,9 +148,11 @@ class SavedRun:
         self._present_budget = {key: learner_cfg[key] for key in ("train_iterations",) if key in learner_cfg}
         self._should_resume = bool(own["resume"])
         self._is_resumed = self._has_begun = self._is_taken_up = False
-        run = RunIdentity(main["exp_name"], cfg.get("seed"))
-        path = os.path.join(".", run.exp_name, STATE_FILE)
-        self._writer = StateWriter(path, run, self._state_to_save, own["state_interval_s"], logger)
+        self._exp_name, self._config = main["exp_name"], config_of(cfg)
+        self._path = os.path.join(".", self._exp_name, FOLDER)
+        self._writer = StateWriter(
+            StateFolder(self._path), self._state_to_save, own["state_interval_s"], logger, coordinator.warn
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """All that another coordinator needs to resume the run, in plain values and arrays.
@@ -299,28 +212,36 @@ class SavedRun:
         self._coordinator.info(f"{held} samples are restored; {dropped} are lost, as their chunks were deleted")
 
     def resume(self, path: str | None = None) -> None:
-        """Resume the run whose state is in a file; call it before `start`.
+        """Resume the run whose state is in a folder; call it before `start`.
 
         Args:
-            path: path of the file; None is `<exp_name>/coordinator_state.msgpack`.
+            path: path of the folder; None is `<exp_name>/run_state`.
 
         Raises:
-            FileNotFoundError: there is no such file.
-            StateError: it is damaged, of a run with another `exp_name` or `seed`, or does not fit the config.
+            FileNotFoundError: there is no state.
+            StateError: it is damaged, that of a serial run, or does not fit the config.
+            ConfigError: it is that of a run with another config.
             RuntimeError: the coordinator has been started.
         """
-        path = path or self._writer.path
-        state = read_state(path, self._writer.run)
+        if not self._resume(path or self._path):
+            raise FileNotFoundError(errno.ENOENT, "there is no state of a run", path or self._path)
+
+    def _resume(self, path: str) -> bool:
+        """Resume the run whose state is in a folder; returns False if there is none."""
+        state = read_run_state(path, "parallel", self._config)
+        if state is None:
+            return False
         try:
             self.load_state_dict(state)
         except (KeyError, TypeError, ValueError) as e:
             raise StateError(f"the state in {path} does not fit the config: {e!r}; remove it to begin anew") from e
         self._coordinator.info(f"the run resumes from {path}")
+        return True
 
     def begin(self) -> None:
         """Resume a saved run if there is one and the config says so; save the state periodically after this call."""
-        if self._should_resume and not self._is_resumed and os.path.exists(self._writer.path):
-            self.resume()
+        if self._should_resume and not self._is_resumed:
+            self._resume(self._path)
         self._has_begun = True
         self._writer.start()
 
@@ -343,13 +264,18 @@ class SavedRun:
         elif writer.is_active:
             self._buffers.is_deleting = False
             if not self._state.is_over:
-                writer.write()
+                writer.write("end")
         self._buffers.close()
         if self._is_taken_up:
             with contextlib.suppress(OSError):  # the folder may be gone, too
                 self._buffers.delete_unneeded()
 
-    def _state_to_save(self) -> dict[str, Any] | None:
-        state = self.state_dict()
+    def _state_to_save(self, reason: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        state, progress = self.state_dict(), self._state.progress()
         # A failing run is over before its failed task is removed, so no state without that task is ever saved.
-        return None if self._state.is_over else state
+        if self._state.is_over:
+            return None
+        counts = progress.train_iter, progress.env_steps
+        return state, describe_state(
+            "parallel", self._exp_name, self._config, reason, *counts, progress.last_return, [_INEXACT]
+        )

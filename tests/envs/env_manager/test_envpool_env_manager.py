@@ -322,6 +322,7 @@ def test_a_state_keeps_counts_and_seeds_and_begins_new_episodes(library):
         act(manager)
         problems = other.load_state_dict(manager.state_dict())
         assert problems == ["envs 0, 1: EnvPool saves no states of envs; its running episode is dropped"]
+        assert problems == [f"envs 0, 1: {manager.why_inexact}"]
         assert shown(other) == {0: [10, 1, 0], 1: [11, 1, 0]}
         assert other.episodes_of([0, 1]).tolist() == [2, 2]
     with launched(3, batch_size=2) as manager, launched(3, batch_size=2) as other:

@@ -455,6 +455,7 @@ def test_a_state_keeps_counts_and_begins_new_episodes():
         manager.step({0: 1, 1: 1})
         problems = other.load_state_dict(manager.state_dict())
         assert problems == ["envs 0, 1: a vector env saves no states of envs; its running episode is dropped"]
+        assert problems == [f"envs 0, 1: {manager.why_inexact}"]
         assert other.episodes_of([0, 1]).tolist() == [2, 2]
         assert [obs[2] for obs in other.ready_obs.values()] == [0, 0]
 

@@ -7,11 +7,13 @@ import threading
 import pytest
 
 from ding.interaction.exception import TaskFail
+from ding.utils.config_helper import ConfigError
 from ding.utils.msgpack_helper import pack
 from ding.utils.registry_factory import COMMANDER_REGISTRY
+from ding.utils.state_folder import StateError, StateFolder
 from ding.worker import Coordinator
 from ding.worker.coordinator.buffers import BufferSet
-from ding.worker.coordinator.saved_run import RunIdentity, StateError, read_state, write_state
+from ding.worker.coordinator.saved_run import config_of
 from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
 from tests.worker.coordinator.fakes import (
     PATIENCE_S,
@@ -28,8 +30,7 @@ from tests.worker.coordinator.fakes import (
 )
 from tests.worker.coordinator.test_training import CREATE, MAIN
 
-PATH = os.path.join("exp", "coordinator_state.msgpack")
-RUN = RunIdentity("exp", 0)
+PATH = os.path.join("exp", "run_state")
 KEEPS = {"state_interval_s": 1000, "resume": True}
 
 
@@ -94,8 +95,17 @@ def start(coordinator, learner_tasks=(), collector_tasks=()):
     coordinator.start()
 
 
+def write_state(coordinator, state):
+    StateFolder(PATH).write(state, {"kind": "parallel", "config": config_of(coordinator._cfg)})
+
+
+def read_state():
+    state, _ = StateFolder(PATH).read()
+    return state
+
+
 def save(coordinator):
-    write_state(PATH, RUN, coordinator.state_dict())
+    write_state(coordinator, coordinator.state_dict())
 
 
 def kill(coordinator):
@@ -166,7 +176,7 @@ def test_the_run_goes_on_with_the_samples_that_are_there_and_its_learner_task(ma
 
 
 def test_a_resumed_learner_task_has_the_budget_of_the_present_config(make, workers, killed):
-    state = read_state(PATH, RUN)
+    state = read_state()
     state["learner_tasks"][0]["learner_cfg"] = {"train_iterations": 3, "hook": {}}
     learner = workers(AutoLearner(1))
     second = make([learner], resume=False)  # whose config says 6
@@ -251,9 +261,10 @@ def test_a_learner_task_that_was_still_to_begin_is_given_again(make, workers, mo
         start(first, [learner_task("l", type="elastic", set_buffer_size=lambda envstep: 3)])
         one.worker.expect("resource"), one.worker.expect("learner_start_task")
     first.close()
-    write_state(PATH, RUN, states[0])
     learner = workers(IdleLearner())
-    second = make([learner], replay_buffer={"type": "advanced", "set_buffer_size": lambda envstep: 4})
+    buffer = {"type": "advanced", "set_buffer_size": lambda envstep: 4}
+    second = make([learner], replay_buffer=buffer, resume=False)
+    second.load_state_dict(states[0])
     second.start()
     learner.worker.expect("resource"), learner.worker.expect("learner_start_task")
     assert learner.tasks[0]["task_id"] == "l"
@@ -292,7 +303,7 @@ def test_a_run_that_has_ended_well_leaves_no_state_and_no_chunks(make, killed, c
     second.start()
     end_run(second)
     second.close()
-    assert not os.path.exists(PATH) and chunks.names() == set()
+    assert StateFolder(PATH).read() is None and chunks.names() == set()
 
 
 def test_a_run_that_has_failed_leaves_its_last_state_and_the_chunks(make, workers, chunks):
@@ -305,7 +316,7 @@ def test_a_run_that_has_failed_leaves_its_last_state_and_the_chunks(make, worker
     collector.reply(TaskFail(result={"message": "it broke"}))
     assert first.wait(PATIENCE_S)
     first.close()
-    assert read_state(PATH, RUN)["learner_tasks"][0]["task_id"] == "l"
+    assert read_state()["learner_tasks"][0]["task_id"] == "l"
     second = make()
     second.start()
     assert content(second) == [("env_c_0", 0), ("env_c_0", 1)] and second.failure is None
@@ -322,7 +333,7 @@ def test_no_state_is_written_once_the_run_has_failed(make):
     coordinator.start()
     assert coordinator.wait(PATIENCE_S)
     coordinator.close()  # which waits for the writer
-    assert not os.path.exists(PATH)
+    assert StateFolder(PATH).read() is None
 
 
 def test_a_run_that_keeps_no_state_leaves_nothing(make, workers, chunks):
@@ -333,15 +344,15 @@ def test_a_run_that_keeps_no_state_leaves_nothing(make, workers, chunks):
     push(chunks, collector, "env_c_0", 2)
     collector.reply(collected())
     first.close()
-    assert not os.path.exists(PATH) and chunks.names() == set()
+    assert StateFolder(PATH).read() is None and chunks.names() == set()
 
 
 def test_the_state_is_written_now_and_then(make):
     first = make(state_interval_s=0.001)
     start(first, [learner_task("l")])
-    while not os.path.exists(PATH):
+    while StateFolder(PATH).about() is None:
         assert not first.wait(0.01)
-    assert read_state(PATH, RUN)["commander"]["states"] >= 1
+    assert read_state()["commander"]["states"] >= 1
 
 
 def test_where_no_state_is_the_run_begins_anew(make):
@@ -380,30 +391,45 @@ def test_workers_that_cannot_be_reached_do_not_cost_the_state(make, killed, chun
 
 
 def refused(make, chunks, match, error=StateError, **cfg):
-    before = chunks.names(), os.path.getsize(PATH)
+    before = chunks.names(), os.listdir(PATH)
     coordinator = make(**cfg)
     with pytest.raises(error, match=match):
         coordinator.start()
-    assert (chunks.names(), os.path.getsize(PATH)) == before
+    assert (chunks.names(), os.listdir(PATH)) == before
 
 
 def test_a_truncated_state_is_refused_and_nothing_is_lost(make, killed, chunks):
-    os.truncate(PATH, 100)
-    refused(make, chunks, "coordinator_state.msgpack is damaged")
+    os.truncate(os.path.join(PATH, "state_000001.msgpack"), 100)
+    refused(make, chunks, "no state in .* can be read; the last reason: .* is damaged")
 
 
-def test_the_state_of_another_run_is_refused(make, killed, chunks):
-    refused(make, chunks, "is the state of another run: exp_name = 'exp', seed = 0; this one has .* seed = 1", seed=1)
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"seed": 1}, "seed: 0 then, 1 now; make them equal"),
+        ({"commander": "solo"}, "policy.other.commander.type: 'scripted_with_state' then, 'solo' now"),
+        ({"replay_buffer": {"alpha": 0.5}}, "policy.other.replay_buffer.alpha: missing then, 0.5 now"),
+    ],
+    ids=["seed", "commander", "buffer"],
+)
+def test_the_state_of_another_config_is_refused_with_the_keys_that_differ(make, killed, chunks, changes, told):
+    refused(make, chunks, f"the state in .* has another config: .*{told}", ConfigError, **changes)
 
 
-def test_a_state_that_does_not_fit_the_config_is_refused(make, killed, chunks):
-    refused(make, chunks, "does not fit the config: KeyError", commander="solo")
+def test_the_state_of_a_serial_run_is_refused(make, chunks):
+    StateFolder(PATH).write({"parts": {}}, {"kind": "serial", "config": {}})
+    refused(make, chunks, "is that of a serial run, which no parallel run resumes; choose another exp_name")
+
+
+def test_a_state_that_does_not_fit_the_commander_is_refused(make, killed, chunks):
+    write_state(killed, {**read_state(), "commander": {"other": 1}})
+    refused(make, chunks, "does not fit the config: KeyError")
 
 
 def test_a_buffer_that_does_not_fit_its_state_is_refused_and_nothing_is_lost(make, killed, chunks):
-    state = read_state(PATH, RUN)
+    state = read_state()
     state["buffers"]["buffer"]["cfg"]["replay_buffer_size"] = 5
-    write_state(PATH, RUN, state)
+    write_state(killed, state)
     refused(make, chunks, "does not fit the config: ValueError.*does not fit a buffer of 5")
 
 
@@ -424,7 +450,7 @@ def test_a_file_that_is_not_there_cannot_be_gone_on_from(make):
 
 def test_with_a_commander_that_keeps_no_state_only_the_counters_go_on(make, killed, chunks):
     second = make(commander="scripted")
-    state = read_state(PATH, RUN)
+    state = read_state()
     second.load_state_dict({**state, "commander": {}})
     second.start()
     assert second.progress().samples == 6 and second._replay_buffer == {} and second.state_dict()["learner_tasks"] == []
@@ -461,7 +487,7 @@ def test_a_training_goes_on_where_its_coordinator_was_killed(trainer):
     kill(first)
     for worker in trainer.workers:  # as over HTTP, where they notice it themselves
         worker.deal_with_lost_coordinator()
-    state = read_state(PATH, RUN)
+    state = read_state()
     cfg = copy.deepcopy(first._cfg)
     cfg.system.coordinator.update(KEEPS)
     second = Coordinator(cfg)
@@ -478,4 +504,4 @@ def test_a_training_goes_on_where_its_coordinator_was_killed(trainer):
     assert after.train_iter >= 200 > before["train_iter"] >= 20
     assert after.samples >= before["samples"] and after.env_steps >= before["env_steps"]
     assert second._commander.evaluations[0] == state["commander"]["evaluations"][0]
-    assert not os.path.exists(PATH)
+    assert StateFolder(PATH).read() is None

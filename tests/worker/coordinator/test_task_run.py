@@ -14,10 +14,10 @@ class ScriptedLink:
     """Answers with the next reply, which may be an exception; keeps what it was sent."""
 
     def __init__(self, *replies):
-        self.replies, self.sent = list(replies), []
+        self.replies, self.sent, self.timeouts_s = list(replies), [], []
 
     def run(self, task, timeout_s):
-        assert timeout_s == 7.0
+        self.timeouts_s.append(timeout_s)
         self.sent.append(dict(task))
         reply = self.replies.pop(0)
         if isinstance(reply, Exception):
@@ -98,13 +98,20 @@ def test_a_task_begins_with_who_runs_it_and_ends_with_its_close_task(kind):
     side = Side()
     run, link = run_of(kind, side, {"message": "started"}, {"result": 1}, policy_id="p")
     run.start()
-    assert run.close() == {"result": 1}
+    assert run.close() == {"result": 1} and link.timeouts_s == [7.0, 7.0]
     own = {f"{kind}_id": f"{kind}0", "resource_info": {"gpu": 1, "batched": True}}
     task_info = {"task_id": "t", "buffer_id": "b", "policy_id": "p", **own}
     assert link.sent == [
         {"name": f"{kind}_start_task", "task_info": task_info, "batched": True},
         {"name": f"{kind}_close_task", "batched": True},
     ]
+
+
+@pytest.mark.parametrize(("kind", "timeout_s"), [("collector", 3.0), ("learner", 7.0)])
+def test_a_collector_is_not_waited_for_when_the_run_ends_but_a_learner_is(kind, timeout_s):
+    run, link = run_of(kind, Side(end_after=0), {"message": "started"}, {"result": 1})
+    run.start()
+    assert run.close() == {"result": 1} and link.timeouts_s == [7.0, timeout_s]
 
 
 def test_metadata_pass_in_columns_both_ways_without_being_looked_at():
