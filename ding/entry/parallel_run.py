@@ -261,7 +261,8 @@ class ParallelRun:
             version = get_transport(place.transport).policy_store(place.path_policy).read(EVALUATED)
             assert version is not None  # no version is known
             state = {"model": version.state["model"], "last_iter": version.state["iter"]}
-            if train_iter is not None and state["last_iter"] not in np.atleast_1d(train_iter):  # a commander of one's own evaluates twice at a time
+            # A commander of one's own may evaluate twice at a time.
+            if train_iter is not None and state["last_iter"] not in np.atleast_1d(train_iter):
                 raise ValueError(f"those of iteration {state['last_iter']} have replaced those of {train_iter}")
             save_file(os.path.join(main.exp_name, "ckpt", BEST), state)
         except (OSError, ValueError, KeyError, pickle.UnpicklingError) as e:  # a shared folder may contain any file
