@@ -346,7 +346,10 @@ class BaseLearner(Configurable):
             batch = source.next_batch()
             if batch is None or self._is_stopping or self._end_flag:  # closed meanwhile or before the start
                 break
-            self.train(batch, source.envstep)
+            if source.envstep >= 0:
+                self.train(batch, source.envstep)
+            else:
+                self.train(batch)
             source.after_train(self)
             max_batches -= 1
         return not (self._is_stopping or self._end_flag)

@@ -294,6 +294,17 @@ def test_no_batch_is_drawn_beyond_a_limit(limits, trained):
     assert (learner.train_iter, source.left) == (3 + trained, 9 - trained)
 
 
+def test_an_override_of_train_needs_no_envstep_if_the_source_knows_none():
+    class Own(BaseLearner):
+        def train(self, data):
+            return super().train(data, envstep=5)
+
+    learner = Own(learner_cfg(), FakePolicy(), tb_logger=RecordingWriter(), exp_name="exp")
+    learner.batch_source = Counting(2)
+    learner.start()
+    assert (learner.train_iter, learner.collector_envstep) == (2, 5)
+
+
 @pytest.mark.parametrize("end", ["stop", "close"])
 def test_a_hook_may_end_the_training_on_a_source(end):
     learner, source = make_learner(), Counting(9)
