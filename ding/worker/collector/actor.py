@@ -37,7 +37,8 @@ def output_of(policy: Any, obs: Batch, obs_form: tuple[bool, bool], kwargs: Mapp
     act = batch_method(policy.forward)
     stacked = None if act is None else obs.stacked_input(*obs_form)
     if act is None or stacked is None:
-        output: Mapping[int, Any] = policy.forward(obs.seen(*obs_form), **kwargs)
+        own = Batch.copied(obs.env_ids, obs.rows)  # a forward may write into what it is given; others store `obs`
+        output: Mapping[int, Any] = policy.forward(own.seen(*obs_form), **kwargs)
         return output
     columns = act(stacked, obs.env_ids, **kwargs)
     if not isinstance(columns, dict):  # such as a bare tensor, of a model of the user's own

@@ -24,12 +24,13 @@ from ding.utils.data.samples import (
     listed,
     map_node,
     node_items,
+    node_rows,
     pack,
     rows_of,
     whole_of,
 )
 from ding.utils.msgpack_helper import can_pack
-from ding.worker.collector.batch import Batch, StackedOutput, Steps, as_tensor, by_env
+from ding.worker.collector.batch import Batch, StackedOutput, Steps, as_tensor, by_env, is_same
 from ding.worker.collector.rollout import Listener
 from ding.worker.collector.statistics import NO_EPISODE, EpisodeStatistics
 from ding.worker.collector.trajectory_block import NOT_PLAIN, TrajectoryBlock
@@ -420,29 +421,21 @@ class TrajectoryCutter(Listener):
         if self._lists is None:
             self._to_lists()
         lists: Any = self._lists
-        given = {"obs": _Given(steps.obs), "next_obs": _Given(steps.next_obs)}
+        obs, next_obs = _Given(steps.obs), _Given(steps.next_obs)
         if columns is None:
-            timesteps = steps.timesteps()
-            pairs = list(zip(steps.obs.rows, [timestep.obs for timestep in timesteps], strict=True))
-            made = self._ask(steps, timesteps)
+            made = self._ask(steps, obs.items, next_obs.items)
         else:
-            pairs = list(zip(steps.obs.rows, steps.next_obs.rows, strict=True))
-            self.steps += len(pairs)
+            self.steps += len(steps.env_ids)
             made = [
-                {"obs": obs, "next_obs": next_obs, **rest, "collect_iter": self.collect_iter}
-                for (obs, next_obs), rest in zip(pairs, node_items(columns), strict=True)
+                {"obs": before, "next_obs": after, **rest, "collect_iter": self.collect_iter}
+                for before, after, rest in zip(obs.items, next_obs.items, node_items(columns), strict=True)
             ]
-        changed = {key: batch.take_back() if batch.is_changed() else None for key, batch in given.items()}
+        shown = steps.next_obs.rows if next_obs.is_changed() else next_obs.items
+        shares_obs = not obs.is_changed()
         for row, (env_id, transition, code) in enumerate(zip(steps.env_ids, made, steps.codes.tolist(), strict=True)):
-            for key, own in zip(_OBSERVATIONS, pairs[row], strict=True):
-                if transition.get(key) is not own:
-                    continue
-                known = changed[key]
-                if known is not None:
-                    transition[key] = known[row]
-                elif key == "obs":
-                    transition[key] = lists.last_obs(env_id, own)
-            lists.append(env_id, transition, code, pairs[row][1])
+            if shares_obs and transition.get("obs") is obs.items[row]:
+                transition["obs"] = lists.last_obs(env_id, obs.items[row])
+            lists.append(env_id, transition, code, shown[row])
         lengths: IntArray = lists.lengths
         return lengths
 
@@ -457,13 +450,14 @@ class TrajectoryCutter(Listener):
         self._block.clear()
         self._lists = lists
 
-    def _ask(self, steps: Steps, timesteps: list[Any]) -> list[dict[str, Any]]:
-        """The transitions that the policy makes of a round; it may change the observations it is given in place."""
+    def _ask(self, steps: Steps, obs: list[Any], next_obs: list[Any]) -> list[dict[str, Any]]:
+        """The transitions that the policy makes of a round; it may change these observations in place."""
         transitions = []
         output, seeds = by_env(steps.output), self.level_seeds
-        for env_id, obs, timestep in zip(steps.env_ids, steps.obs.rows, timesteps, strict=True):
+        for env_id, before, after, timestep in zip(steps.env_ids, obs, next_obs, steps.timesteps(), strict=True):
             more = (env_id,) if self._with_env_id else ()
-            transition = dict(self._policy.process_transition(obs, output[env_id], timestep, *more))
+            timestep = tuple.__new__(type(timestep), (after, *timestep[1:]))
+            transition = dict(self._policy.process_transition(before, output[env_id], timestep, *more))
             transition["collect_iter"] = self.collect_iter
             if seeds is not None:
                 transition["seed"] = seeds[env_id]
@@ -540,22 +534,24 @@ class TrajectoryCutter(Listener):
 
 
 class _Given:
-    """The arrays of observations that a policy may change in place."""
+    """Copies of the observations of a batch, which a policy may change in place.
+
+    Attributes:
+        items: the copies, one for each env.
+    """
 
     def __init__(self, batch: Batch) -> None:
-        self._batch = batch
-        self._arrays = [column.data for column in columns_of(batch.node) if column.kind is not Kind.OBJECT]
-        self._copies = [array.copy() for array in self._arrays]
+        self._node = batch.node
+        self._own = map_node(lambda column: copy.deepcopy(column.compact()), batch.node)
+        self.items = node_rows(self._own)
 
     def is_changed(self) -> bool:
-        return not all(map(np.array_equal, self._arrays, self._copies))
+        return not all(map(_is_same_column, columns_of(self._own), columns_of(self._node)))
 
-    def take_back(self) -> list[Any]:
-        """Undo the changes, as the policy acts on the returned observations; return the changed items."""
-        changed = copy.deepcopy(self._batch.rows)
-        for array, own in zip(self._arrays, self._copies, strict=True):
-            array[...] = own
-        return changed
+
+def _is_same_column(own: Column, column: Column) -> bool:
+    data = column.compact().data
+    return all(map(is_same, own.data, data)) if own.kind is Kind.OBJECT else np.array_equal(own.data, data)
 
 
 def _as_node(batch: Any) -> Node:

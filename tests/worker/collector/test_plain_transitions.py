@@ -11,7 +11,7 @@ from easydict import EasyDict
 from ding.policy.dqn import DQNPolicy
 from ding.policy.modes import plain_transition
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
-from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
+from tests.fakes import CountedManager, FakeManager, FakeWriter, ScriptedPolicy
 
 
 class PlainPolicy(ScriptedPolicy):
@@ -329,3 +329,93 @@ def test_what_a_transition_changes_in_place_is_stored_changed_in_that_sample_and
     assert [{i: obs.tolist() for i, obs in seen.items()} for seen in marking.seen] == [
         {i: obs.tolist() for i, obs in seen.items()} for seen in untouched.seen
     ]
+
+
+def _odd(obs):
+    return np.append(obs, np.zeros(int(obs[0]))).astype(np.float32)  # of another length in each env
+
+
+FORMS = {
+    "array": lambda obs: obs,
+    "array of float64": lambda obs: obs.astype(np.float64),
+    "dict": lambda obs: {"a": obs, "b": {"c": obs + 0}},
+    "odd lengths": _odd,
+    "odd lengths of float64": lambda obs: _odd(obs).astype(np.float64),
+    "partly odd": lambda obs: {"a": obs, "b": _odd(obs)},
+    "list": lambda obs: [obs, _odd(obs)],
+}
+
+
+def leaves(obs):
+    """The arrays of an observation, or tensors."""
+    parts = obs.values() if isinstance(obs, dict) else obs if isinstance(obs, list) else None
+    return [obs] if parts is None else [leaf for part in parts for leaf in leaves(part)]
+
+
+def numbers(obs):
+    return [leaf.tolist() for leaf in leaves(obs)]
+
+
+def spoil(obs):
+    for leaf in leaves(obs):
+        leaf += 100
+
+
+def collected_from(form, policy):
+    env = CountedManager([3, 4])
+    for one in env.envs:
+        reset, step = one.reset, one.step
+        one.reset = lambda reset=reset: FORMS[form](reset())
+        one.step = lambda action, step=step: (lambda ts: ts._replace(obs=FORMS[form](ts.obs)))(step(action))
+    rows, _ = collect(policy, env, counts=(14, 14))
+    return [{key: numbers(row[key]) for key in ("obs", "next_obs")} for row in rows]
+
+
+class Acting(ScriptedPolicy):
+    """Notes what it acts on, and calls `spoil` for what `where` says."""
+
+    where = ""
+
+    def __init__(self):
+        super().__init__()
+        self.acted_on = []
+
+    def forward(self, obs):
+        self.acted_on.append({env_id: numbers(one) for env_id, one in obs.items()})
+        for one in obs.values() if self.where == "forward" else ():
+            spoil(one)
+        return {env_id: {"action": torch.tensor([1])} for env_id in obs}
+
+    def process_transition(self, obs, output, timestep):
+        for key, one in (("obs", obs), ("next_obs", timestep.obs)):
+            if key in self.where:
+                spoil(one)
+        return super().process_transition(obs, output, timestep)
+
+
+class PlainActing(Acting):
+    @plain_transition("action")
+    def process_transition(self, obs, output, timestep):
+        raise AssertionError("a plain transition is asked for")
+
+
+@pytest.mark.parametrize("where", [("obs",), ("next_obs",), ("obs", "next_obs")], ids="_and_".join)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_transition_may_change_observations_of_any_form_in_place(form, where):
+    spoiling, untouched = Acting(), Acting()
+    spoiling.where = where
+    rows, plain = collected_from(form, spoiling), collected_from(form, untouched)
+    for row, own in zip(rows, plain, strict=True):
+        for key in ("obs", "next_obs"):
+            added = 100 if key in where else 0
+            assert row[key] == [[number + added for number in leaf] for leaf in own[key]]
+    assert spoiling.acted_on == untouched.acted_on
+
+
+@pytest.mark.parametrize("make", [Acting, PlainActing])
+@pytest.mark.parametrize("form", FORMS)
+def test_what_a_forward_writes_into_observations_of_any_form_is_not_stored(form, make):
+    spoiling, untouched = make(), make()
+    spoiling.where = "forward"
+    assert collected_from(form, spoiling) == collected_from(form, untouched)
+    assert spoiling.acted_on == untouched.acted_on
