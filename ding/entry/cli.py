@@ -162,7 +162,9 @@ _INPUT_MODULES = (
     "ding.entry.saved_states",
     "ding.entry.trained",
     "ding.envs.env.gymnasium_source",
+    "ding.utils.run_states",
     "ding.utils.state_folder",
+    "ding.worker.coordinator.saved_run",
 )
 
 

@@ -502,3 +502,22 @@ def test_a_policy_is_evaluated_with_each_seed(monkeypatch):
 def test_only_platforms_that_are_there_are_offered():
     result = ding_command("-m", "dist", "-M", "config", "-P", "slurm", "-c", __file__)
     assert result.exit_code == 2 and "'slurm' is not one of 'local', 'k8s', 'ray'" in result.output
+
+
+HOLD = (
+    "import sys; from ding.utils.run_states import hold_run; held = hold_run('exp'); print('held', flush=True); input()"
+)
+
+
+@pytest.mark.parametrize("mode", ["parallel", "serial"])
+def test_a_folder_in_which_another_process_trains_is_refused_in_one_line(mode):
+    config = write_config()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", HOLD], env=environment, **pipes) as other:
+        assert other.stdout.readline() == "held\n"
+        result = ding_command("-m", mode, "-c", config, "--resume")
+        other.communicate("\n")
+    assert result.exit_code == 1
+    [line] = result.output.splitlines()
+    assert line.startswith("Error: another process uses exp") and line.endswith("or choose another exp_name")
