@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from ding.data.ring import Slots
 from ding.utils.segment_tree import FloatArray, IntArray, SumSegmentTree
 
 # Added to updated priorities, and used instead of a pushed 0, so that every stored item can be drawn.
@@ -27,11 +27,6 @@ _RUNNING = np.tril(np.ones((_BLOCK, _BLOCK)))
 # Single precision within a block takes half the time. It is used if the total is in this range.
 _RUNNING_SINGLE = _RUNNING.astype(np.float32)
 _SINGLE_TOTALS = (1e-16, 1e30)
-
-Range = tuple[int, int]
-BoolArray = npt.NDArray[np.bool_]
-# Slot numbers, or a slice with start and stop.
-Slots = IntArray | slice
 
 
 class PriorityError(ValueError, AssertionError):
@@ -182,20 +177,19 @@ class PriorityIndex:
         if priorities.size:
             self.max_priority = max(self.max_priority, float(priorities[priorities.argmax()]))
 
-    def draw(self, size: int, rng: np.random.Generator, ranges: Sequence[Range] | None = None) -> IntArray:
+    def draw(self, size: int, rng: np.random.Generator, slots: IntArray | None = None) -> IntArray:
         """Draw `size` slots, one from each of `size` equal strata of the total weight, in ascending order of strata.
 
-        A slot may be drawn several times. `ranges` restricts the draw to half-open slot ranges, in their order.
+        A slot may be drawn several times. `slots` restricts the draw to these, in their order.
 
         Raises:
-            ValueError: If no slot (in `ranges`) has a weight above 0.
+            ValueError: If no slot (in `slots`) has a weight above 0.
         """
         if size != len(self._strata):
             self._strata = np.arange(float(size))
         strata = rng.random(size)
         strata += self._strata
-        if ranges is not None:
-            slots = np.concatenate([np.arange(start, stop) for start, stop in ranges] or [np.arange(0)])
+        if slots is not None:
             return slots[_search(np.append(0.0, self.weights[slots].cumsum()), strata)[0]]
         if self._changed:
             self._settle()

@@ -188,15 +188,15 @@ class UseTimeCheck:
     def count(self, slots: IntArray) -> list[int]:
         """Count one use of the records in `slots`, and write the totals to their metadata. Returns the totals."""
         storage = self._buffer.storage
-        np.add.at(storage.uses, slots, 1)
-        counts: list[int] = storage.uses[slots].tolist()
-        storage.set_metas(slots, "use_count", counts)
+        np.add.at(storage.fields["use"], slots, 1)
+        counts: list[int] = storage.fields["use"][slots].tolist()
+        storage.note(slots, "use", counts)
         return counts
 
     def delete_used_up(self, slots: IntArray) -> None:
         """Delete the records in `slots` that were used `max_use` times."""
         storage = self._buffer.storage
-        used_up = slots[storage.uses[slots] >= self._max_use]
+        used_up = slots[storage.fields["use"][slots] >= self._max_use]
         if used_up.size:
             self._buffer.delete(storage.ids(used_up))
 
@@ -204,7 +204,7 @@ class UseTimeCheck:
         """Read the counts from the metadata of the current records."""
         storage = self._buffer.storage
         slots = storage.slots
-        storage.uses[slots] = [(meta or {}).get("use_count", 0) for meta in storage.metas(slots)]
+        storage.fields["use"][slots] = [(meta or {}).get("use_count", 0) for meta in storage.metas(slots)]
 
 
 class PriorityExperienceReplay:
@@ -276,18 +276,14 @@ class PriorityExperienceReplay:
             meta = {"priority": data.pop("priority")}
         priority = (meta or {}).get("priority")
         priority = self.max_priority if priority is None else float(as_priorities([priority])[0])
-        slot = int(self.buffer.storage.next_slots(1)[0])
+        slot = self.buffer.storage.tail
         return chain(data, {**(meta or {}), "priority": priority, "priority_idx": slot}, *args, **kwargs)
 
-    def metas_of(self, count: int, priorities: Iterable[Any] | None) -> list[dict[str, Any] | None]:
-        """Returns the metadata of the next `count` records, with these `priorities`, if any."""
+    def priorities_of(self, count: int, priorities: Iterable[Any] | None) -> FloatArray:
+        """Returns the priorities of `count` records that are `priorities`, if any, of which some may be None."""
         if priorities is None:
-            values = [self.max_priority] * count
-        else:
-            given = [self.max_priority if priority is None else priority for priority in priorities]
-            values = as_priorities(given).tolist()
-        slots = self.buffer.storage.next_slots(count).tolist()
-        return [{"priority": value, "priority_idx": slot} for value, slot in zip(values, slots, strict=True)]
+            return np.full(count, self.max_priority)
+        return as_priorities([self.max_priority if priority is None else priority for priority in priorities])
 
     def sample(self, chain: Callable[..., Any], size: int, *args: Any, **kwargs: Any) -> list[Any]:
         """Sample `size` records by priority, with replacement.
@@ -340,7 +336,7 @@ class PriorityExperienceReplay:
 
     def set_priorities(self, slots: IntArray, priorities: FloatArray) -> None:
         """Set the priorities of the records in `slots` to valid `priorities`; the last of a repeated slot counts."""
-        self.buffer.storage.set_metas(slots, "priority", priorities.tolist())
+        self.buffer.storage.note(slots, "priority", priorities)
         self._set(slots, priorities)
 
     def clear(self, chain: Callable[..., Any]) -> Any:
@@ -386,14 +382,14 @@ class PriorityExperienceReplay:
             return
         if len(self._numbers) != storage.maxlen:
             self.rebuild()
-        changed = np.flatnonzero(self._numbers != storage.numbers)
-        self._numbers[changed] = storage.numbers[changed]
+        numbers = storage.fields["number"]
+        changed = np.flatnonzero(self._numbers != numbers)
+        self._numbers[changed] = numbers[changed]
         self._version = storage.version
         is_held = self._numbers[changed] >= 0
         self._index.remove(changed[~is_held])
         slots = changed[is_held]
         given = [(meta or {}).get("priority") for meta in storage.metas(slots)]
-        priorities = as_priorities([self.max_priority if priority is None else priority for priority in given])
-        storage.set_metas(slots, "priority", priorities.tolist())
-        storage.set_metas(slots, "priority_idx", slots.tolist())
+        priorities = self.priorities_of(len(slots), given)
+        storage.note(slots, "priority", priorities)
         self._index.set(slots, priorities)
