@@ -68,6 +68,7 @@ class ColumnStore(Ring):
         fields: The owner's fields of `records`, by name.
         columns: The columns [size] by key, undefined in slots that hold no row of them; None without columns.
         on_dropped: Called by `report_dropped` with a list of the items that left the store. May be set.
+        dropped: The items that left since the last call of it, in parts; empty without `on_dropped`.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class ColumnStore(Ring):
         self._own_fields = list(fields)
         self.records: Any = np.zeros(size, self._own_fields)
         self.on_dropped: Callable[[list[Any]], None] | None = None
-        self._dropped: list[Items] = []
+        self.dropped: list[Items] = []
         super().__init__(size)
 
     def reset(self) -> None:
@@ -117,11 +118,6 @@ class ColumnStore(Ring):
     # ---- the contents
 
     @property
-    def is_empty(self) -> bool:
-        """Whether nothing was stored since construction or `reset`."""
-        return self.columns is None and self._objects is None
-
-    @property
     def nbytes(self) -> int:
         """Memory of all columns if all slots are in use, without the memory of objects."""
         apart = [column for _, column, field in self._single if field is None]
@@ -132,11 +128,13 @@ class ColumnStore(Ring):
 
     def put(self, items: Items) -> tuple[Slots, int]:
         """Write at most `size` items to the next slots. Returns these and the number of items overwritten."""
-        slots = self.next_slots(len(items))
+        count = len(items)
+        slots = self.next_slots(count)
         overwritten = int(np.count_nonzero(self.held[slots]))
-        self._note_dropped(slots)
+        if overwritten and self.on_dropped is not None:
+            self._note_dropped(slots)
         self.write(slots, items)
-        self.advance(len(items))
+        self.advance(count)
         return slots, overwritten
 
     def write(self, slots: Slots, items: Items) -> None:
@@ -200,7 +198,7 @@ class ColumnStore(Ring):
     def gather_with_fields(self, slots: IntArray) -> tuple[dict[str, Node] | None, np.ndarray]:
         """Returns copies of the columns at `slots` [n], None if some are not in columns, and of the records."""
         records = self.records.take(slots)
-        if self.columns is None or not self._are_rows(slots):
+        if self.columns is None or (self._objects is not None and not self._is_row[slots].all()):
             return None, records
         leaves = self._leaves.copy()
         for obs, next_obs, ring, name in self._pairs:
@@ -263,14 +261,14 @@ class ColumnStore(Ring):
         if self.on_dropped is not None:
             numbers = np.arange(self.size)[slots]
             if len(held := numbers[self.held[slots]]):
-                self._dropped.append(self.read(held))
+                self.dropped.append(self.read(held))
 
     def report_dropped(self) -> None:
-        """Pass the items that left since the last call to `on_dropped`.
+        """Pass the items that left since the last call, if any, to `on_dropped`.
 
         It may raise, or call the owner, so call this when all counts are right.
         """
-        parts, self._dropped = self._dropped, []
+        parts, self.dropped = self.dropped, []
         if parts and self.on_dropped is not None:
             self.on_dropped(listed(parts[0]) if len(parts) == 1 else [item for part in parts for item in rows_of(part)])
 
@@ -342,7 +340,7 @@ class ColumnStore(Ring):
 
     def accepts(self, columns: dict[str, Node]) -> bool:
         """Returns whether items with these columns fit the columns of the store as they are."""
-        return self.is_empty if self.columns is None else _can_hold(self.columns, columns)
+        return self._objects is None if self.columns is None else _can_hold(self.columns, columns)
 
     def _fitting(self, columns: dict[str, Node]) -> list[Column] | None:
         """Returns the leaves of `columns` that go to each of the store's, None if some do not fit as they are."""
@@ -437,7 +435,7 @@ class ColumnStore(Ring):
             is_copied: If False, arrays may be views of the store.
         """
         slots = np.flatnonzero(self.held)
-        rows, others = slots[self._is_row[slots]], slots[~self._is_row[slots]]
+        rows, others = np.flatnonzero(self._is_row), np.flatnonzero(self.held & ~self._is_row)
         state = {"size": self.size, "slots": rows, "object_slots": others, **self.order_state()}
         state["fields"] = {name: field[slots] for name, field in self.fields.items()}
         state["objects"] = samples_state(list(rows_of(self.read(others)))) if others.size else None

@@ -65,10 +65,9 @@ class RecordRing(ColumnStore, Sequence[BufferedData]):
     @maxlen.setter
     def maxlen(self, maxlen: int) -> None:
         if maxlen != self.size:
-            records, dropped = self.dicts(), self.read(self.slots[:-maxlen])
+            records = self.dicts()
+            self._note_dropped(self.slots[:-maxlen])
             self._fill(records[-maxlen:], maxlen)
-            self._dropped += [dropped] if dropped and self.on_dropped is not None else []
-            self.report_dropped()
 
     def __len__(self) -> int:
         return self.filled
@@ -121,7 +120,7 @@ class RecordRing(ColumnStore, Sequence[BufferedData]):
         self._next_number += 1
         self.version += 1
         self.advance(1)
-        if self._dropped:
+        if self.dropped:
             self.report_dropped()
         return record
 
@@ -130,11 +129,9 @@ class RecordRing(ColumnStore, Sequence[BufferedData]):
         for start in range(0, len(table), self.size):
             part = table if len(table) <= self.size else table.take(slice(start, start + self.size))
             slots, numbers = self.next_slots(len(part)), self._next_number + np.arange(len(part))
-            self._note_dropped(slots)
             self.fields["number"][slots], self.fields["use"][slots] = numbers, 0
             self.fields["priority"][slots] = math.nan if priorities is None else priorities[start : start + self.size]
-            self.write(slots, part)
-            self.advance(len(part))
+            self.put(part)
             self._next_number += len(part)
             self.version += 1
         self.report_dropped()
@@ -240,12 +237,13 @@ class RecordRing(ColumnStore, Sequence[BufferedData]):
 
         They keep their ids, unless these are of several rings.
         """
-        self.clear()
+        super().clear()
         self._fill(records, maxlen)
 
     def _fill(self, records: Sequence[Mapping[str, Any]], maxlen: int) -> None:
-        push_count, next_number = self.push_count, self._next_number
+        push_count, next_number, dropped = self.push_count, self._next_number, self.dropped
         self._resize(maxlen)
+        self.dropped = []  # is reported at the end
         prefixes = {record["index"][:-_NUMBER_DIGITS] for record in records}
         if len(prefixes) == 1:
             self._prefix = prefixes.pop()
@@ -254,6 +252,8 @@ class RecordRing(ColumnStore, Sequence[BufferedData]):
                 self._next_number = int(record["index"][-_NUMBER_DIGITS:], 16)
             self.append(record["data"], record["meta"])
         self._next_number, self.push_count = max(next_number, self._next_number), push_count
+        self.dropped = dropped
+        self.report_dropped()
 
     def _resize(self, maxlen: int) -> None:
         """Set the capacity of a ring whose contents do not count any more."""
@@ -274,12 +274,13 @@ class RecordRing(ColumnStore, Sequence[BufferedData]):
 
     def load(self, snapshot: dict[str, Any]) -> None:
         """Replace all records, and the capacity, by those of a `snapshot`."""
-        self.clear()
+        super().clear()
         self._resize(snapshot["size"])
         self._prefix, self._next_number = snapshot["prefix"], snapshot["next_number"]
         super().load(snapshot)
         for slot, meta in zip(np.asarray(snapshot["object_slots"]).tolist(), snapshot["metas"], strict=True):
             self._objects[slot].meta = copy.copy(meta)
+        self.report_dropped()
 
 
 class DequeBuffer(Buffer):
@@ -373,18 +374,25 @@ class DequeBuffer(Buffer):
             KeyError: If an id in `indices` is unknown.
         """
         size = _check_arguments(size, indices, groupby, unroll_len)
+        storage = self.storage
         if groupby is not None:
             groups = self._groups(groupby, sample_range, unroll_len)
-            chosen = self._choose(groups, size, replace, ignore_insufficient)
-            drawn = [self._cut(group, unroll_len) for group in chosen]
-            flat = iter(_copy_repeated([record for group in drawn for record in group]))
-            return [list(itertools.islice(flat, len(group))) for group in drawn]
+            chosen = self._choose(len(groups), size, replace, ignore_insufficient)
+            drawn = [self._cut(groups[i], unroll_len) for i in chosen.tolist()]
+            positions = np.array([position for group in drawn for position in group], np.int64)
+            records = iter(self._records(storage.slots_at(positions)))
+            return [list(itertools.islice(records, len(group))) for group in drawn]
         if indices:
-            return _copy_repeated(self._fetch(indices))
-        candidates: Sequence[BufferedData] = self.storage
-        if sample_range is not None:
-            candidates = _within(self.storage, sample_range)
-        return _copy_repeated(self._choose(candidates, size, replace, ignore_insufficient))
+            slots = storage.find_slots(indices)
+            if None in slots:
+                self.get_by_index(indices[slots.index(None)])  # raises
+            return self._records(np.array(slots))
+        if sample_range is None:
+            positions = self._choose(len(storage), size, replace, ignore_insufficient)
+        else:
+            among = np.array(_within(len(storage), sample_range), np.int64)
+            positions = among[self._choose(len(among), size, replace, ignore_insufficient)]
+        return self._records(storage.slots_at(positions))
 
     def draw(self, size: int) -> IntArray:
         """Returns the slots of `size` distinct records, drawn uniformly as by `sample`.
@@ -392,42 +400,35 @@ class DequeBuffer(Buffer):
         Raises:
             ValueError: If there are fewer records.
         """
-        slots: IntArray = self.storage.slots_at(self.rng.choice(len(self.storage), size, replace=False))
+        slots: IntArray = self.storage.slots_at(self._choose(len(self.storage), size, False, False))
         return slots
 
-    def _choose(self, candidates: Sequence[Any], size: int, replace: bool, ignore_insufficient: bool) -> list[Any]:
-        count = len(candidates)
+    def _records(self, slots: IntArray) -> list[BufferedData]:
+        return copy_repeats(self.storage.take(slots), slots)
+
+    def _choose(self, count: int, size: int, replace: bool, ignore_insufficient: bool) -> IntArray:
+        """Returns `size` numbers in [0, `count`), or none."""
         if replace:
             if count == 0:
                 raise IndexError("an empty buffer cannot be sampled; push first")
-            chosen = self.rng.integers(0, count, size)
-        elif size <= count:
-            chosen = self.rng.choice(count, size, replace=False)
-        else:
-            message = f"size = {size} is not allowed: there are {count} records or groups to sample from"
-            if not ignore_insufficient:
-                raise ValueError(message)
-            logging.getLogger("ding").warning(message)
-            return []
-        if isinstance(candidates, RecordRing):
-            return self.storage.take(self.storage.slots_at(chosen))
-        return [candidates[i] for i in chosen.tolist()]
+            return self.rng.integers(0, count, size)
+        if size <= count:
+            return self.rng.choice(count, size, replace=False)
+        message = f"size = {size} is not allowed: there are {count} records or groups to sample from"
+        if not ignore_insufficient:
+            raise ValueError(message)
+        logging.getLogger("ding").warning(message)
+        return np.zeros(0, np.int64)
 
-    def _fetch(self, indices: list[str]) -> list[BufferedData]:
-        slots = [slot for slot in self.storage.find_slots(indices) if slot is not None]
-        if len(slots) < len(indices):
-            for index in indices:
-                self.get_by_index(index)  # raises for the unknown one
-        return self.storage.take(np.array(slots))
-
-    def _groups(self, key: str, sample_range: slice | None, unroll_len: int | None) -> list[list[BufferedData]]:
-        groups = list(self._meta_index.groups(key).values())
+    def _groups(self, key: str, sample_range: slice | None, unroll_len: int | None) -> list[list[int]]:
+        """Returns the positions of the groups of records that may be sampled."""
+        groups: Iterable[list[int]] = self._meta_index.groups(key).values()
         if sample_range is not None:
-            allowed = set(_within(range(len(self.storage)), sample_range))
+            allowed = set(_within(len(self.storage), sample_range))
             groups = [[i for i in group if i in allowed] for group in groups]
-        return [[self.storage[i] for i in group] for group in groups if len(group) >= (unroll_len or 1)]
+        return [group for group in groups if len(group) >= (unroll_len or 1)]
 
-    def _cut(self, group: list[BufferedData], unroll_len: int | None) -> list[BufferedData]:
+    def _cut(self, group: list[int], unroll_len: int | None) -> list[int]:
         if unroll_len is None or unroll_len <= 1:
             return group
         last = len(group) - unroll_len
@@ -461,8 +462,8 @@ class DequeBuffer(Buffer):
     @apply_middleware("clear")
     def clear(self) -> None:
         """Remove all records."""
-        self.storage.clear()
         self._meta_index.clear()
+        self.storage.clear()
 
     def count(self) -> int:
         """Returns the number of records."""
@@ -503,8 +504,10 @@ class DequeBuffer(Buffer):
             ValueError: If it is another kind of file.
         """
         (header, *records), _ = read_data_file(file_name, "records")
-        self.storage.replace(records, header["size"])
-        self._rebuild()
+        try:
+            self.storage.replace(records, header["size"])
+        finally:  # `on_dropped` may raise
+            self._rebuild()
 
     def state_dict(self, is_copied: bool = True) -> dict[str, Any]:
         """Returns the records in plain values and arrays. Data that is not in columns is shared with the buffer.
@@ -525,8 +528,10 @@ class DequeBuffer(Buffer):
                 "the state of a deque buffer is of an earlier version and cannot be loaded; save its items with "
                 "save_data of that version, and load them with load_data"
             )
-        self.storage.load(_state_dict)
-        self._rebuild()
+        try:
+            self.storage.load(_state_dict)
+        finally:  # `on_dropped` may raise
+            self._rebuild()
 
     def _rebuild(self) -> None:
         for middleware in self._middleware:
@@ -601,19 +606,16 @@ def _check_arguments(size: int | None, indices: list[str] | None, groupby: str |
     return size or len(indices or ())
 
 
-def _within(items: Iterable[Any], sample_range: slice) -> list[Any]:
-    return list(itertools.islice(items, sample_range.start, sample_range.stop, sample_range.step))
+def _within(count: int, sample_range: slice) -> list[int]:
+    """Returns those of the numbers in [0, `count`) that a slice without negative bounds selects."""
+    return list(itertools.islice(range(count), sample_range.start, sample_range.stop, sample_range.step))
 
 
-def copy_repeats(items: list[Any], keys: Iterable[Any]) -> list[Any]:
-    """Replace all but the first of the `items` [n] with the same one of `keys` [n] by copies, in place."""
-    seen: set[Any] = set()
-    for i, key in enumerate(keys):
-        if key in seen:
+def copy_repeats(items: list[Any], slots: IntArray) -> list[Any]:
+    """Replace all but the first of the `items` [n] from the same one of `slots` [n] by copies, in place."""
+    seen: set[int] = set()
+    for i, slot in enumerate(slots.tolist()):
+        if slot in seen:
             items[i] = fastcopy.copy(items[i])
-        seen.add(key)
+        seen.add(slot)
     return items
-
-
-def _copy_repeated(records: list[BufferedData]) -> list[BufferedData]:
-    return copy_repeats(records, list(map(id, records)))

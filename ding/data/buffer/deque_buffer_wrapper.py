@@ -168,7 +168,7 @@ class DequeBufferWrapper(StatefulBuffer):
         slots, weights = (self.buffer.draw(size), None) if self._per is None else self._per.draw(size)
         self._remember(slots)
         items = self._store.read(slots)
-        data = Samples(items) if isinstance(items, Table) else copy_repeats(list(items), slots.tolist())
+        data = Samples(items) if isinstance(items, Table) else copy_repeats(list(items), slots)
         if weights is not None:
             data = _with_weights(data, weights)
         if self._use_check is not None:

@@ -200,7 +200,8 @@ class AdvancedReplayBuffer(ColumnBuffer):
                 self._cur_collector_envstep = cur_collector_envstep
                 accepted = self._insert(items)
                 self._thruput_controller.add(pushed=accepted)
-                self._store.report_dropped()
+                if self._store.dropped:
+                    self._store.report_dropped()
         if not verdict.allowed:
             self._logger.info("refused to push %d items: %s", count, verdict.reason)
         elif accepted == 0 and not isinstance(data, list):
@@ -300,7 +301,8 @@ class AdvancedReplayBuffer(ColumnBuffer):
                 batch = self._draw_batch(size, int(cur_learner_iter), sample_range)
                 if (self._tick.step() - 1) % self._print_freq == 0:
                     report = self._sampled_data_attr_monitor.summary()
-            self._store.report_dropped()
+            if self._store.dropped:
+                self._store.report_dropped()
         if not is_allowed:
             self._logger.info("refused to sample %d items: %s; %s", size, enough.reason, rate.reason)
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import index
 from types import TracebackType
@@ -372,9 +372,6 @@ class SlotView(Sequence[Any]):
         with buffer._lock:
             return buffer._item_view(slot) if buffer._store.held[slot] else None
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self[:])
-
     def __setitem__(self, key: int, item: None) -> None:
         if item is not None:
             raise TypeError(f"_data[{key}] = {item!r:.200} is not allowed; only None, which removes an item")
@@ -383,8 +380,6 @@ class SlotView(Sequence[Any]):
 
     def __eq__(self, other: object) -> bool:
         return list(self) == (list(other) if isinstance(other, SlotView) else other)
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
         return copy.deepcopy(list(self), memo)

@@ -58,7 +58,8 @@ class NaiveReplayBuffer(ColumnBuffer):
         items = self._prepare(data)
         with self._lock:
             count = self._insert(items)
-            self._store.report_dropped()
+            if self._store.dropped:
+                self._store.report_dropped()
             return count
 
     def _insert(self, items: Items) -> int:
