@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from ding.data.ring import Slots
+from ding.utils.data.samples import Items, values_of
 from ding.utils.segment_tree import FloatArray, IntArray, SumSegmentTree
 
 # Added to updated priorities, and used instead of a pushed 0, so that every stored item can be drawn.
@@ -33,8 +34,12 @@ class PriorityError(ValueError, AssertionError):
     """A priority is negative or not finite."""
 
 
-def as_priorities(values: Any) -> FloatArray:
+def as_priorities(values: Any, default: float | None = None) -> FloatArray:
     """Convert numbers, arrays or tensors (on any device) to one float64 array [n].
+
+    Args:
+        values: The priorities.
+        default: Stands for each None in a sequence.
 
     Raises:
         PriorityError: If a value is negative, NaN or infinite.
@@ -45,12 +50,28 @@ def as_priorities(values: Any) -> FloatArray:
     elif not isinstance(values, np.ndarray):
         values = list(values)
         if not {float}.issuperset(map(type, values)):  # the usual case, without a step for each
-            values = [v if isinstance(v, float) else _as_float(v) for v in values]
+            values = [v if isinstance(v, float) else _as_float(default if v is None else v) for v in values]
     priorities = np.asarray(values, dtype=np.float64).reshape(-1)
     # `argmin` and `argmax` take a quarter of the time of `min` and `max`, for which numpy sets up a reduction.
     if priorities.size and not (priorities[priorities.argmin()] >= 0 and priorities[priorities.argmax()] < math.inf):
         wrong = ~((priorities >= 0) & np.isfinite(priorities))
         raise PriorityError(f"priority = {priorities[wrong][0]} is not allowed; it must be finite and >= 0")
+    return priorities
+
+
+def priorities_of(items: Items, default: float) -> FloatArray:
+    """Returns the `priority` [n] of each of `items`, and `default` for an item without it.
+
+    Raises:
+        PriorityError: If a priority is negative, NaN or infinite.
+        TypeError: If a priority is not one number.
+    """
+    given = values_of(items, "priority")
+    if given is None:
+        return np.full(len(items), default)
+    priorities = as_priorities(given, default)
+    if len(priorities) != len(items):
+        raise TypeError(f"priority of shape {list(np.shape(given[0]))} is not allowed; it must be one number")
     return priorities
 
 

@@ -66,7 +66,7 @@ class RecordRing(ColumnStore, Sequence[BufferedData]):
     def maxlen(self, maxlen: int) -> None:
         if maxlen != self.size:
             records = self.dicts()
-            self._note_dropped(self.slots[:-maxlen])
+            self._note_dropped(self.occupied()[:-maxlen])
             self._fill(records[-maxlen:], maxlen)
 
     def __len__(self) -> int:
@@ -79,23 +79,13 @@ class RecordRing(ColumnStore, Sequence[BufferedData]):
     def __getitem__(self, position: int | slice) -> BufferedData | list[BufferedData]:
         count = self.filled
         if isinstance(position, slice):
-            return self.take(self.slots[position])
+            return self.take(self.occupied()[position])
         if not -count <= position < count:
             raise IndexError(f"position = {position} is not allowed; it must be in [-{count}, {count})")
         return self.take(np.array([self.slots_at(position % count)]))[0]
 
     def __iter__(self) -> Iterator[BufferedData]:
         return iter(self[:])
-
-    @property
-    def slots(self) -> IntArray:
-        """int64 [n]: the slots of all records, oldest first."""
-        return self.occupied()
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of a full ring of columns, without record objects."""
-        return super().nbytes + (0 if self._order is None else self._order.nbytes)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.snapshot(), "version": self.version}
@@ -212,7 +202,7 @@ class RecordRing(ColumnStore, Sequence[BufferedData]):
 
     def dicts(self) -> list[dict[str, Any]]:
         """Returns dicts of id, data (shared with the ring, unless in columns) and meta (a shallow copy)."""
-        slots = self.slots
+        slots = self.occupied()
         records = zip(self.ids(slots), rows_of(self.read(slots)), self.metas(slots), strict=True)
         return [{"index": index, "data": data, "meta": copy.copy(meta)} for index, data, meta in records]
 
@@ -570,7 +560,7 @@ class MetaIndex(Mapping[str, Any]):
         version, groups = self._groups.get(key, (None, {}))
         if version != self._storage.version:
             groups = {}
-            for position, meta in enumerate(self._storage.metas(self._storage.slots)):
+            for position, meta in enumerate(self._storage.metas(self._storage.occupied())):
                 if meta is not None and key in meta:
                     groups.setdefault(meta[key], []).append(position)
             self._groups[key] = (self._storage.version, groups)
@@ -579,7 +569,7 @@ class MetaIndex(Mapping[str, Any]):
     def __getitem__(self, key: str) -> deque[Any]:
         if key not in self._used:
             raise KeyError(f"no sample was grouped by {key!r}; call sample with groupby={key!r} first")
-        return deque((meta or {}).get(key) for meta in self._storage.metas(self._storage.slots))
+        return deque((meta or {}).get(key) for meta in self._storage.metas(self._storage.occupied()))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._used)

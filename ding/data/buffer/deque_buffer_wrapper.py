@@ -14,9 +14,9 @@ from easydict import EasyDict
 from ding.data.buffer.deque_buffer import DequeBuffer, RecordRing, copy_repeats
 from ding.data.buffer.middleware import PriorityExperienceReplay, UseTimeCheck, use_time_check
 from ding.data.buffer_interface import StatefulBuffer, generator_state, set_generator_state
-from ding.data.priority_index import as_priorities
+from ding.data.priority_index import as_priorities, priorities_of
 from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, check_section, integer, number
-from ding.utils.data.samples import Column, Kind, Samples, Table, node_items, rows_of, table_of, with_columns
+from ding.utils.data.samples import Column, Kind, Samples, Table, rows_of, table_of, with_columns
 from ding.utils.dict_helper import deep_merge_dicts
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray
@@ -132,8 +132,7 @@ class DequeBufferWrapper(StatefulBuffer):
     def _push_table(self, table: Table) -> None:
         priorities = None
         if self._per is not None:
-            given = node_items(table.columns["priority"]) if "priority" in table.columns else None
-            priorities = self._per.priorities_of(len(table), given)
+            priorities = priorities_of(table, self._per.max_priority)
             table = table.without("priority")
         self._store.extend(table, priorities)
         if not self.buffer.memory_check.is_done:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -203,7 +203,7 @@ class UseTimeCheck:
     def rebuild(self) -> None:
         """Read the counts from the metadata of the current records."""
         storage = self._buffer.storage
-        slots = storage.slots
+        slots = storage.occupied()
         storage.fields["use"][slots] = [(meta or {}).get("use_count", 0) for meta in storage.metas(slots)]
 
 
@@ -255,7 +255,7 @@ class PriorityExperienceReplay:
     @property
     def buffer_idx(self) -> dict[int, str]:
         """Maps the slots of the priority index to the ids of their records."""
-        slots = self.buffer.storage.slots
+        slots = self.buffer.storage.occupied()
         return dict(zip(slots.tolist(), self.buffer.storage.ids(slots), strict=True))
 
     @property
@@ -274,16 +274,9 @@ class PriorityExperienceReplay:
         if meta is None and isinstance(data, dict) and "priority" in data:
             data = dict(data)
             meta = {"priority": data.pop("priority")}
-        priority = (meta or {}).get("priority")
-        priority = self.max_priority if priority is None else float(as_priorities([priority])[0])
+        priority = float(as_priorities([(meta or {}).get("priority")], self.max_priority)[0])
         slot = self.buffer.storage.tail
         return chain(data, {**(meta or {}), "priority": priority, "priority_idx": slot}, *args, **kwargs)
-
-    def priorities_of(self, count: int, priorities: Iterable[Any] | None) -> FloatArray:
-        """Returns the priorities of `count` records that are `priorities`, if any, of which some may be None."""
-        if priorities is None:
-            return np.full(count, self.max_priority)
-        return as_priorities([self.max_priority if priority is None else priority for priority in priorities])
 
     def sample(self, chain: Callable[..., Any], size: int, *args: Any, **kwargs: Any) -> list[Any]:
         """Sample `size` records by priority, with replacement.
@@ -358,7 +351,7 @@ class PriorityExperienceReplay:
             "max_priority": self.max_priority,
             "beta": self.beta,
             "rng": generator_state(self.rng),
-            "weights": self._index.weights[self.buffer.storage.slots],
+            "weights": self._index.weights[self.buffer.storage.occupied()],
         }
 
     def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
@@ -368,7 +361,7 @@ class PriorityExperienceReplay:
         set_generator_state(self.rng, _state_dict["rng"])
         self.rebuild()
         self._follow()
-        self._index.set_weights(self.buffer.storage.slots, np.asarray(_state_dict["weights"]))
+        self._index.set_weights(self.buffer.storage.occupied(), np.asarray(_state_dict["weights"]))
 
     def _set(self, slots: IntArray, priorities: Any) -> None:
         self._follow()
@@ -390,6 +383,6 @@ class PriorityExperienceReplay:
         self._index.remove(changed[~is_held])
         slots = changed[is_held]
         given = [(meta or {}).get("priority") for meta in storage.metas(slots)]
-        priorities = self.priorities_of(len(slots), given)
+        priorities = as_priorities(given, self.max_priority)
         storage.note(slots, "priority", priorities)
         self._index.set(slots, priorities)

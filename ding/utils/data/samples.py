@@ -205,6 +205,17 @@ def node_values(node: Node) -> Any:
     return node.values() if isinstance(node, Column) else node_items(node)
 
 
+def values_of(items: Items, key: str) -> Any:
+    """Returns the values of a key of dicts as one array, or as a list, with None for a dict without it.
+
+    Returns None for a table without it.
+    """
+    table = table_of(items)
+    if table is None:
+        return [item.get(key) for item in rows_of(items)]
+    return node_values(table.columns[key]) if key in table.columns else None
+
+
 class Table:
     """N samples in columns. Immutable: neither the table nor its columns may be changed in place.
 

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ding.data.priority_index import PRIORITY_EPS, PriorityIndex, as_priorities
+from ding.data.priority_index import PRIORITY_EPS, PriorityIndex, as_priorities, priorities_of
 from ding.data.ring import BoolArray
 from ding.utils.autolog import TickTime
 from ding.utils.config_helper import Setting, Settings, integer, number
-from ding.utils.data.samples import Column, Items, Kind, Node, Samples, Table, listed, node_items, part_of, rows_of
+from ding.utils.data.samples import Column, Items, Kind, Node, Samples, Table, listed, part_of, rows_of, values_of
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import FloatArray, IntArray, SumSegmentTree
 from ding.worker.replay_buffer.base_buffer import STORAGE_SETTINGS, ColumnBuffer
@@ -214,7 +214,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
             for check in self.check_list:
                 items = [item for item in items if check(item)]
         count, size = len(items), self._store.size
-        priorities = self._priorities_of(items)  # raises before anything is stored
+        priorities = priorities_of(items, self._index.max_priority)  # raises before anything is stored
         if count <= size:
             return self._insert_part(items, priorities) if count else 0
         parts = ((part_of(items, start, start + size), start) for start in range(0, count, size))
@@ -238,35 +238,15 @@ class AdvancedReplayBuffer(ColumnBuffer):
         self._count_thruput(pushed=count, removed=replaced)
         return count
 
-    def _priorities_of(self, items: Items) -> FloatArray:
-        """Returns the `priority` [count] of each item; the largest one so far for an item without it.
-
-        Raises:
-            PriorityError: If a priority is negative or not finite.
-        """
-        default = self._index.max_priority
-        if isinstance(items, Table):
-            column = items.columns.get("priority")
-            if column is None:
-                return np.full(len(items), default)
-            if isinstance(column, Column) and column.kind is not Kind.OBJECT:
-                return as_priorities(column.values())
-            given = node_items(column)
-        else:
-            given = [item.get("priority") for item in items]
-        return as_priorities([default if priority is None else priority for priority in given])
-
     def _collect_iters_of(self, items: Items) -> IntArray:
         """Returns the `collect_iter` of each item: the smallest of several, `_NO_ITER` without one."""
-        column = items.columns.get("collect_iter") if isinstance(items, Table) else None
-        iters: IntArray
-        if isinstance(column, Column) and column.kind is Kind.INT and not column.steps:
-            iters = column.data if column.rows is None else column.data[column.rows]
-        elif isinstance(items, Table) and column is None:
+        given = values_of(items, "collect_iter")
+        if given is None:
             return np.array([_NO_ITER])
+        if isinstance(given, np.ndarray) and given.dtype == np.int64 and given.ndim == 1:
+            iters: IntArray = given
         else:
-            values = [item.get("collect_iter") for item in rows_of(items)] if column is None else node_items(column)
-            iters = np.array([_NO_ITER if value is None else np.min(np.asarray(value)) for value in values], np.int64)
+            iters = np.array([_NO_ITER if value is None else np.min(np.asarray(value)) for value in given], np.int64)
         if not math.isinf(self._max_staleness):
             known = iters[iters != _NO_ITER]
             self._oldest_iter = min(self._oldest_iter, known.min(initial=np.iinfo(np.int64).max))
@@ -545,7 +525,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         state = super()._state_of_list(state)
         items = state["data"]["samples"]  # with their metadata
         ids = [parse_id(self._instance_name, item["replay_unique_id"]) for item in items]
-        priorities = self._priorities_of(items)
+        priorities = priorities_of(items, self._index.max_priority)
         fields = {
             "unique_id": ids,
             "use": [item.get("use", 0) for item in items],

@@ -91,7 +91,7 @@ def assert_alike(store: ColumnStore, twin: Twin) -> None:
 operations = st.lists(
     st.tuples(
         st.sampled_from(
-            ["fragment", "apart", "samples", "shuffled", "other", "remove", "reset", "state", "packed state"]
+            ["fragment", "apart", "samples", "shuffled", "other", "odd", "remove", "reset", "state", "packed state"]
         ),
         st.integers(1, 9),
         st.randoms(use_true_random=False),
@@ -116,6 +116,13 @@ def test_any_series_of_operations_leaves_the_items_of_the_twin(size, series, nes
                 order = random.sample(range(len(items)), len(items))
                 pushed, items = Samples(pushed.table.take(np.array(order))), [items[i] for i in order]
             store.put(pushed)
+            twin.put(items)
+        elif name == "odd":
+            items = [random.choice([{"n": number}, {**fragment(number, 1)[0], "more": 1}, number, "text"])] * min(
+                2, size
+            )
+            number += 1
+            store.put(items)
             twin.put(items)
         elif name == "remove":
             held = [slot for slot, item in enumerate(twin.slots) if item is not None]
