@@ -210,10 +210,13 @@ def values_of(items: Items, key: str) -> Any:
 
     Returns None for a table without it.
     """
-    table = table_of(items)
+    table = items if isinstance(items, Table) else table_of(items)
     if table is None:
         return [item.get(key) for item in rows_of(items)]
-    return node_values(table.columns[key]) if key in table.columns else None
+    node = table.columns.get(key)
+    if isinstance(node, Column):
+        return node.data if node.rows is None else node.values()
+    return None if node is None else node_items(node)
 
 
 class Table:

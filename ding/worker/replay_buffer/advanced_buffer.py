@@ -213,8 +213,8 @@ class AdvancedReplayBuffer(ColumnBuffer):
             items = rows_of(items)
             for check in self.check_list:
                 items = [item for item in items if check(item)]
-        count, size = len(items), self._store.size
         priorities = priorities_of(items, self._index.max_priority)  # raises before anything is stored
+        count, size = len(priorities), self._store.size
         if count <= size:
             return self._insert_part(items, priorities) if count else 0
         parts = ((part_of(items, start, start + size), start) for start in range(0, count, size))
@@ -235,7 +235,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         fields["collect_iter"][slots] = iters
         self._next_unique_id += count
         store.valid_count += count - replaced
-        self._count_thruput(pushed=count, removed=replaced)
+        self._periodic_thruput_monitor.add(pushed=count, removed=replaced, valid=self._store.valid_count)
         return count
 
     def _collect_iters_of(self, items: Items) -> IntArray:
@@ -330,7 +330,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         self._sampled_data_attr_monitor.record(use=records["use"], priority=records["priority"], staleness=staleness)
         self._beta = min(1.0, self._beta + self._beta_step)
         self._thruput_controller.add(sampled=size)
-        self._count_thruput(sampled=size)
+        self._periodic_thruput_monitor.add(sampled=size, valid=self._store.valid_count)
         if not math.isinf(self._max_use):
             used_up = slots[records["use"] >= self._max_use]
             if used_up.size:
@@ -411,7 +411,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         live = int(np.count_nonzero(self._index.weights[slots]))
         self._index.remove(slots)
         self._store.valid_count -= live
-        self._count_thruput(removed=live)
+        self._periodic_thruput_monitor.add(removed=live, valid=self._store.valid_count)
 
     def _log_report(self, report: dict[str, float], cur_learner_iter: int) -> None:
         report["beta"] = self._beta
@@ -465,7 +465,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
             removed = self._store.valid_count
             self._store.clear()
             self._forget_metadata()
-            self._count_thruput(removed=removed)
+            self._periodic_thruput_monitor.add(removed=removed, valid=self._store.valid_count)
             self._store.report_dropped()
 
     def _forget_metadata(self) -> None:

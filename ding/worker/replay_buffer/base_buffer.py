@@ -337,9 +337,6 @@ class ColumnBuffer(StatefulBuffer):
         """Remove the item in `slot`. Counters do not change."""
         self._store.empty(np.array([slot]))
 
-    def _count_thruput(self, pushed: int = 0, sampled: int = 0, removed: int = 0) -> None:
-        self._periodic_thruput_monitor.add(pushed, sampled, removed, self._store.valid_count)
-
     def _check_size(self, size: int, can_exceed: bool = False) -> int:
         size = index(size)
         if size < 0 or (size > self._store.size and not can_exceed):

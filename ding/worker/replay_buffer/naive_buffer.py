@@ -69,7 +69,7 @@ class NaiveReplayBuffer(ColumnBuffer):
         if count:
             _, overwritten = self._write(items)
             self._store.valid_count += count - overwritten
-            self._count_thruput(pushed=count, removed=overwritten)
+            self._periodic_thruput_monitor.add(pushed=count, removed=overwritten, valid=self._store.valid_count)
         return count
 
     def sample(
@@ -96,7 +96,7 @@ class NaiveReplayBuffer(ColumnBuffer):
             items: Items | None = None
             if have >= size or (replace and have > 0):
                 items = self._store.read(self._draw(size, sample_range, replace))
-                self._count_thruput(sampled=size)
+                self._periodic_thruput_monitor.add(sampled=size, valid=self._store.valid_count)
         if items is None:
             self._logger.info("too few items to sample: the buffer holds %d, requested are %d", have, size)
             return None
@@ -145,7 +145,7 @@ class NaiveReplayBuffer(ColumnBuffer):
     def _remove(self, slots: IntArray) -> None:
         self._store.remove(slots, closes_gaps=True)
         self._store.valid_count = self._store.filled
-        self._count_thruput(removed=len(slots))
+        self._periodic_thruput_monitor.add(removed=len(slots), valid=self._store.valid_count)
 
     def clear(self) -> None:
         """Remove all items and reset `push_count` to 0."""
@@ -153,7 +153,7 @@ class NaiveReplayBuffer(ColumnBuffer):
             removed = int(np.count_nonzero(self._store.held))
             self._store.clear()
             self._store.push_count = 0
-            self._count_thruput(removed=removed)
+            self._periodic_thruput_monitor.add(removed=removed, valid=self._store.valid_count)
             self._store.report_dropped()
 
 
@@ -350,7 +350,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
             return None, f"the longest stored episode has {lengths.max(initial=0)}"
         chosen = long_enough[self._rng.integers(0, long_enough.size, batch)]
         first = starts[chosen] + self._rng.integers(0, windows[chosen])
-        self._count_thruput(sampled=batch)
+        self._periodic_thruput_monitor.add(sampled=batch, valid=self._store.valid_count)
         return [self._store.read(slots[start : start + sequence]) for start in first.tolist()], ""
 
     def _episodes(self) -> tuple[IntArray, IntArray, IntArray]:
