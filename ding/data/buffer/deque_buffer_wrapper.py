@@ -45,7 +45,7 @@ class DequeBufferWrapper(StatefulBuffer):
         >>> cfg = DequeBufferWrapper.default_config()
         >>> cfg.priority = True
         >>> buffer = DequeBufferWrapper(cfg)
-        >>> buffer.push([{"obs": i, "priority": i + 1.0} for i in range(3)])
+        >>> _ = buffer.push([{"obs": i, "priority": i + 1.0} for i in range(3)])
         >>> batch = buffer.sample(2)
         >>> buffer.update({"priority": [0.1, 0.2]})
         >>> len(batch), buffer.count()

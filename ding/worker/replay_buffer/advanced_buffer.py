@@ -67,7 +67,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         >>> import os, tempfile
         >>> cfg, exp_name = AdvancedReplayBuffer.default_config(), os.path.relpath(tempfile.mkdtemp())
         >>> with AdvancedReplayBuffer(cfg, exp_name=exp_name, instance_name="demo") as buffer:
-        ...     buffer.push([{"obs": i, "collect_iter": 0} for i in range(4)], cur_collector_envstep=4)
+        ...     _ = buffer.push([{"obs": i, "collect_iter": 0} for i in range(4)], cur_collector_envstep=4)
         ...     batch = buffer.sample(2, cur_learner_iter=1)
         ...     keys = ("replay_unique_id", "replay_buffer_idx")
         ...     info = {key: [item[key] for item in batch] for key in keys}

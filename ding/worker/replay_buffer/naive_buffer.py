@@ -33,7 +33,7 @@ class NaiveReplayBuffer(ColumnBuffer):
         >>> cfg = NaiveReplayBuffer.default_config()
         >>> cfg.replay_buffer_size = 2
         >>> with NaiveReplayBuffer(cfg, exp_name=os.path.relpath(tempfile.mkdtemp())) as buffer:
-        ...     buffer.push([{"obs": 0}, {"obs": 1}, {"obs": 2}], cur_collector_envstep=3)
+        ...     _ = buffer.push([{"obs": 0}, {"obs": 1}, {"obs": 2}], cur_collector_envstep=3)
         ...     sorted(item["obs"] for item in buffer.sample(2, cur_learner_iter=0))
         [1, 2]
     """
@@ -177,7 +177,7 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
         >>> cfg = ElasticReplayBuffer.default_config()
         >>> cfg.set_buffer_size = lambda envstep: 2 if envstep < 100 else 4
         >>> with ElasticReplayBuffer(cfg, exp_name=os.path.relpath(tempfile.mkdtemp())) as buffer:
-        ...     buffer.push([{"obs": i} for i in range(4)], cur_collector_envstep=4)
+        ...     _ = buffer.push([{"obs": i} for i in range(4)], cur_collector_envstep=4)
         ...     newest = sorted(item["obs"] for item in buffer.sample(2, cur_learner_iter=0))
         ...     buffer.update(100)
         ...     newest, sorted(item["obs"] for item in buffer.sample(4, cur_learner_iter=0))
@@ -261,7 +261,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         >>> cfg = SequenceReplayBuffer.default_config()
         >>> cfg.replay_buffer_size = 8
         >>> with SequenceReplayBuffer(cfg, exp_name=os.path.relpath(tempfile.mkdtemp())) as buffer:
-        ...     buffer.push([{"obs": i, "done": i == 2} for i in range(4)], cur_collector_envstep=4)
+        ...     _ = buffer.push([{"obs": i, "done": i == 2} for i in range(4)], cur_collector_envstep=4)
         ...     [[item["obs"] for item in window] for window in buffer.sample(1, 3, cur_learner_iter=0)]
         [[0, 1, 2]]
     """
@@ -443,7 +443,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         >>> import os, tempfile
         >>> cfg = EpisodeReplayBuffer.default_config()
         >>> with EpisodeReplayBuffer(cfg, exp_name=os.path.relpath(tempfile.mkdtemp())) as buffer:
-        ...     buffer.push([[{"obs": 0}, {"obs": 1}], [{"obs": 2}]], cur_collector_envstep=3)
+        ...     _ = buffer.push([[{"obs": 0}, {"obs": 1}], [{"obs": 2}]], cur_collector_envstep=3)
         ...     buffer.episode_len, len(buffer.sample(2, cur_learner_iter=0))
         ([2, 1], 2)
     """
