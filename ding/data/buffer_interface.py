@@ -15,8 +15,10 @@ import numpy as np
 import psutil
 import torch
 
+from ding.data.column_store import ColumnStore
 from ding.utils.config_helper import Configurable
 from ding.utils.data.samples import Items, Kind, columns_of, part_of, rows_of, table_of
+from ding.utils.segment_tree import IntArray
 
 
 class IBuffer(Configurable, ABC):
@@ -80,16 +82,49 @@ class IBuffer(Configurable, ABC):
 
 
 class StatefulBuffer(IBuffer):
-    """A replay buffer whose state is saved and restored under its lock.
+    """A replay buffer on a column store, whose state is saved and restored under its lock."""
 
-    Attributes:
-        on_dropped: Called with a list of the items that left the buffer, under its lock. May be set.
-    """
-
-    on_dropped: Callable[[list[Any]], None] | None
+    _store: ColumnStore
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
+
+    @property
+    def on_dropped(self) -> Callable[[list[Any]], None] | None:
+        """Called with a list of the items that left the buffer, when all its counts are right, under its lock.
+
+        May be set.
+        """
+        return self._store.on_dropped
+
+    @on_dropped.setter
+    def on_dropped(self, on_dropped: Callable[[list[Any]], None] | None) -> None:
+        self._store.on_dropped = on_dropped
+
+    @property
+    def replay_buffer_size(self) -> int:
+        """Capacity, in items."""
+        return self._store.size
+
+    @property
+    def push_count(self) -> int:
+        """Number of items stored so far."""
+        return self._store.push_count
+
+    def discard(self, is_unwanted: Callable[[Any], bool]) -> int:
+        """Remove the items for which `is_unwanted` returns true. Returns their number."""
+        with self._lock:
+            slots = self._store.occupied()
+            items = rows_of(self._store.read(slots))
+            unwanted = slots[np.fromiter(map(is_unwanted, items), dtype=np.bool_, count=len(items))]
+            if unwanted.size:
+                self._remove(unwanted)
+                self._store.report_dropped()
+            return len(unwanted)
+
+    @abstractmethod
+    def _remove(self, slots: IntArray) -> None:
+        """Remove the items in `slots` [n >= 1] and update all counts."""
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the items, counters and random states, in plain values and arrays."""
@@ -117,6 +152,7 @@ class StatefulBuffer(IBuffer):
         with self._lock:
             if set(_state_dict) == {"data"}:
                 self._insert([item for item in _state_dict["data"] if item is not None])
+                self._store.report_dropped()
             else:
                 self._restore(_state_dict)
 

@@ -8,12 +8,12 @@ import itertools
 import logging
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ding.data.ring import Ring
+from ding.data.ring import BoolArray, Ring, Slots
 from ding.data.row_ring import Array, RowRing
 from ding.utils.data.plain_columns import from_plain, samples_of_state, samples_state, to_plain
 from ding.utils.data.samples import (
@@ -27,6 +27,7 @@ from ding.utils.data.samples import (
     columns_of,
     is_same_structure,
     items_at,
+    listed,
     map_node,
     node_items,
     rows_of,
@@ -50,9 +51,9 @@ _FULL_LINE = 52
 class ColumnStore(Ring):
     """Stores dicts with the same keys in typed columns, and any other items as Python objects.
 
-    The first items define the columns. A `next_obs` that is the `obs` of another item is stored once. If a value does
-    not fit its column, this column stores objects after that; if the keys of an item differ, the whole store does.
-    Each change is logged once as a warning. Items are copied when they are written and read. Not thread-safe.
+    The first dicts define the columns. A `next_obs` that is the `obs` of another item is stored once. If a value does
+    not fit its column, this column stores objects after that; an item with other keys is stored as an object. Each is
+    logged once as a warning. Items are copied when they are written and read. Not thread-safe.
 
     Args:
         size: Number of slots.
@@ -64,7 +65,10 @@ class ColumnStore(Ring):
     Attributes:
         records: Structured array [size] of the fields, which the owner may change, small values and row numbers. The
             first items and `reset` replace it.
-        columns: The columns [size] by key, undefined in empty slots; None without columns.
+        fields: The owner's fields of `records`, by name.
+        columns: The columns [size] by key, undefined in slots that hold no row of them; None without columns.
+        on_dropped: Called by `report_dropped` with a list of the items that left the store. May be set.
+        dropped: The items that left since the last call of it, in parts; empty without `on_dropped`.
     """
 
     def __init__(
@@ -75,18 +79,29 @@ class ColumnStore(Ring):
         share_frames: bool = False,
         fields: Sequence[tuple[str, Any]] = (),
     ) -> None:
-        super().__init__(size)
         self._logger, self._memory, self._share_frames = logger, _ColumnMemory(folder), share_frames
         self._own_fields = list(fields)
         self.records: Any = np.zeros(size, self._own_fields)
+        self.on_dropped: Callable[[list[Any]], None] | None = None
+        self.dropped: list[Items] = []
+        super().__init__(size)
+
+    def reset(self) -> None:
+        """Empty all slots and remove the columns. `push_count` and the owner's fields do not change."""
+        super().reset()
         self.columns: dict[str, Node] | None = None
-        self._objects: list[Any] | None = None  # the items by slot, if they are not in columns
+        self._is_row: BoolArray = np.zeros(self.size, np.bool_)  # whether a slot holds a row of the columns
+        self._objects: list[Any] | None = None  # the other items, by slot
         self._fields: dict[int, str] = {}  # record field of a small column, by the id of the column
         self._rings: list[tuple[RowRing, str]] = []  # with the record field of their row numbers
+        if self.records.dtype != np.dtype(self._own_fields):
+            self.records = self._with_own_fields(np.empty(self.size, self._own_fields))
         self._index_columns()
+        self._memory.delete_files()
 
     def _index_columns(self) -> None:
         """Note the leaves of `columns`, with what the leaves of items have to be to be written to them."""
+        self.fields: dict[str, Any] = {name: self.records[name] for name, _ in self._own_fields}
         self._leaves: list[Column] = list(columns_of(self.columns or {}))
         self._formats = list(map(_format_of, self._leaves))
         shared = {id(column) for ring, _ in self._rings for column in (ring.obs, ring.next_obs)}
@@ -103,11 +118,6 @@ class ColumnStore(Ring):
     # ---- the contents
 
     @property
-    def is_empty(self) -> bool:
-        """Whether nothing was stored since construction or `reset`."""
-        return self.columns is None and self._objects is None
-
-    @property
     def nbytes(self) -> int:
         """Memory of all columns if all slots are in use, without the memory of objects."""
         apart = [column for _, column, field in self._single if field is None]
@@ -116,58 +126,79 @@ class ColumnStore(Ring):
         rings = sum(ring.nbytes for ring, _ in self._rings)
         return int(arrays + 8 * pointers * self.size + rings + self.records.nbytes + self.held.nbytes)
 
-    def put(self, items: Items) -> None:
-        """Write at most `size` items to the next slots; items there are overwritten."""
-        self.write(self.next_slots(len(items)), items)
-        self.advance(len(items))
+    def put(self, items: Items) -> tuple[Slots, int]:
+        """Write at most `size` items to the next slots. Returns these and the number of items overwritten."""
+        count = len(items)
+        slots = self.next_slots(count)
+        overwritten = int(np.count_nonzero(self.held[slots]))
+        if overwritten and self.on_dropped is not None:
+            self._note_dropped(slots)
+        self.write(slots, items)
+        self.advance(count)
+        return slots, overwritten
 
-    def write(self, slots: IntArray | slice, items: Items) -> None:
-        """Write items to `slots`; items there are overwritten. Counters do not change."""
+    def write(self, slots: Slots, items: Items) -> None:
+        """Write items to `slots`; items there are overwritten. The order and the counters do not change."""
         if not isinstance(slots, slice):
             slots = _as_slice(slots)
-        self.held[slots] = False
-        if self._objects is None:
-            table = items if isinstance(items, Table) else _packed(items)
-            if self.columns is None and table is not None:
-                self._make_columns(table.columns)
-            leaves = None if table is None else self._fitting(table.columns) or self._conform(table.columns)
-            if leaves is None:
-                items = rows_of(items)
-                self._make_objects(items)
-            else:
-                for obs, next_obs, ring, _ in self._pairs:
-                    ring.write(slots, leaves[obs], leaves[next_obs], self.held)
-                for place, stored, _ in self._single:
-                    column = leaves[place]
-                    if stored.kind is Kind.OBJECT:
-                        _put(stored.data, slots, _own_objects(column.items()))
-                    else:
-                        stored.data[slots] = column.data if column.rows is None else column.data[column.rows]
-        if self._objects is not None:
-            _put(self._objects, slots, map(_stored, rows_of(items)))
+        self.held[slots] = self._is_row[slots] = False
+        table = items if isinstance(items, Table) else _packed(items)
+        if self.columns is None and table is not None:
+            self._make_columns(table.columns)
+        leaves = None if table is None else self._fitting(table.columns) or self._conform(table.columns)
+        if leaves is None:
+            self._write_objects(slots, rows_of(items))
+        else:
+            for obs, next_obs, ring, _ in self._pairs:
+                ring.write(slots, leaves[obs], leaves[next_obs], self._is_row)
+            for place, stored, _ in self._single:
+                column = leaves[place]
+                if stored.kind is Kind.OBJECT:
+                    put_objects(stored.data, slots, _own_objects(column.items()))
+                else:
+                    stored.data[slots] = column.data if column.rows is None else column.data[column.rows]
+            if self._objects is not None:
+                put_objects(self._objects, slots, [None] * len(self.held[slots]))
+            self._is_row[slots] = True
         self.held[slots] = True
 
+    def _write_objects(self, slots: Slots, items: Sequence[Any]) -> None:
+        if self._objects is None:
+            self._warn_of_objects(items)
+            self._objects = [None] * self.size
+        put_objects(self._objects, slots, map(_stored, items))
+
+    def _are_rows(self, slots: IntArray) -> bool:
+        """Returns whether the items in `slots` are in columns."""
+        return self.columns is not None and (self._objects is None or bool(self._is_row[slots].all()))
+
     def read(self, slots: IntArray, is_shared: bool = False) -> Items:
-        """Returns the items in occupied `slots` [n]: a table, or a list of objects.
+        """Returns the items in occupied `slots` [n]: a table if they are in columns, or else a list.
 
         Args:
-            is_shared: Whether shared observations are still shared.
+            is_shared: Whether shared observations of a table are still shared.
         """
-        if self.columns is not None:
+        if self._are_rows(slots):
             return Table(self.gather_shared(slots) if is_shared else self.gather(slots), size=len(slots))
-        objects = self._objects or []
-        return [_given(objects[slot]) for slot in slots.tolist()]
+        objects, is_row = self._objects or [], self._is_row[slots]
+        rows = iter(rows_of(self.read(slots[is_row])) if is_row.any() else ())
+        numbered = zip(slots.tolist(), is_row.tolist(), strict=True)
+        return [next(rows) if is_row else self._given(objects[slot]) for slot, is_row in numbered]
+
+    def _given(self, stored: Any) -> Any:
+        """Returns a copy of an object, with a list for a table."""
+        return Samples(_stored(stored)) if isinstance(stored, Table) else _stored(stored)
 
     def gather(self, slots: IntArray) -> dict[str, Node]:
-        """Returns copies of the columns at `slots` [n]. Requires `columns`."""
+        """Returns copies of the columns at `slots` [n], which must be in columns."""
         columns, _ = self.gather_with_fields(slots)
         assert columns is not None
         return columns
 
     def gather_with_fields(self, slots: IntArray) -> tuple[dict[str, Node] | None, np.ndarray]:
-        """Returns copies of the columns at `slots` [n], None without columns, and of the records with the fields."""
+        """Returns copies of the columns at `slots` [n], None if some are not in columns, and of the records."""
         records = self.records.take(slots)
-        if self.columns is None:
+        if self.columns is None or (self._objects is not None and not self._is_row[slots].all()):
             return None, records
         leaves = self._leaves.copy()
         for obs, next_obs, ring, name in self._pairs:
@@ -182,7 +213,7 @@ class ColumnStore(Ring):
         return self._with_leaves(leaves), records
 
     def gather_shared(self, slots: IntArray, is_copied: bool = True) -> dict[str, Node]:
-        """Returns the columns at `slots` [n], with shared observations still shared. Requires `columns`.
+        """Returns the columns at `slots` [n], which must be in columns, with shared observations still shared.
 
         The arrays are copies. If `is_copied` is False, they may be views of the store.
         """
@@ -203,30 +234,43 @@ class ColumnStore(Ring):
         others = iter(leaves)
         return {key: map_node(lambda _: next(others), node) for key, node in self.columns.items()}
 
-    def empty(self, slots: IntArray) -> None:
-        """Remove the items in `slots`. Unlike `remove`, keeps `head`."""
-        self.held[slots] = False
+    def empty(self, slots: IntArray, closes_gaps: bool = False) -> None:
+        """Empty `slots`, see `release`. Their items do not count as dropped."""
+        self._free(slots)
+        self.release(slots, closes_gaps)
+
+    def _free(self, slots: IntArray) -> None:
+        """Forget the rows and objects in `slots`."""
+        self._is_row[slots] = False
         lists = [column.data for column in self._leaves if column.kind is Kind.OBJECT]
         for objects in [*lists, *([] if self._objects is None else [self._objects])]:
-            _put(objects, slots, [None] * len(slots))
+            put_objects(objects, slots, [None] * len(slots))
 
-    def remove(self, slots: IntArray) -> None:
-        """Empty `slots`."""
-        self.empty(slots)
-        self.skip_empty_head()
+    def remove(self, slots: IntArray, closes_gaps: bool = False) -> None:
+        """Remove the items in `slots`, see `release`."""
+        self._note_dropped(slots)
+        self.empty(slots, closes_gaps)
 
-    def reset(self) -> None:
-        """Empty all slots and remove the columns. `push_count` does not change."""
-        super().reset()
-        self._reset_columns()
+    def clear(self) -> None:
+        """Remove all items, and the columns. `push_count` and the owner's fields do not change."""
+        self._note_dropped(self.occupied())
+        self.reset()
 
-    def _reset_columns(self) -> None:
-        self.columns = self._objects = None
-        self._rings, self._fields = [], {}
-        self._index_columns()
-        if self.records.dtype != np.dtype(self._own_fields):
-            self.records = self._with_own_fields(np.empty(self.size, self._own_fields))
-        self._memory.delete_files()
+    def _note_dropped(self, slots: Slots) -> None:
+        """Keep the items in those of `slots` that are occupied for `report_dropped`, before they leave."""
+        if self.on_dropped is not None:
+            numbers = np.arange(self.size)[slots]
+            if len(held := numbers[self.held[slots]]):
+                self.dropped.append(self.read(held))
+
+    def report_dropped(self) -> None:
+        """Pass the items that left since the last call, if any, to `on_dropped`.
+
+        It may raise, or call the owner, so call this when all counts are right.
+        """
+        parts, self.dropped = self.dropped, []
+        if parts and self.on_dropped is not None:
+            self.on_dropped(listed(parts[0]) if len(parts) == 1 else [item for part in parts for item in rows_of(part)])
 
     def _with_own_fields(self, records: Any) -> Any:
         """Copy the owner's fields into new `records` and return them."""
@@ -296,7 +340,7 @@ class ColumnStore(Ring):
 
     def accepts(self, columns: dict[str, Node]) -> bool:
         """Returns whether items with these columns fit the columns of the store as they are."""
-        return self.is_empty if self.columns is None else _can_hold(self.columns, columns)
+        return self._objects is None if self.columns is None else _can_hold(self.columns, columns)
 
     def _fitting(self, columns: dict[str, Node]) -> list[Column] | None:
         """Returns the leaves of `columns` that go to each of the store's, None if some do not fit as they are."""
@@ -351,11 +395,11 @@ class ColumnStore(Ring):
 
     def _as_objects(self, node: Node) -> list[Any]:
         """Returns the stored values by slot, and gives up the columns."""
-        slots, objects = np.flatnonzero(self.held), [None] * self.size
+        slots, objects = np.flatnonzero(self._is_row), [None] * self.size
         for column in columns_of(node):
             self._unshare(column, slots)
             self._fields.pop(id(column), None)
-        _put(objects, slots, node_items(map_node(lambda column: _own_column(column, slots), node)))
+        put_objects(objects, slots, node_items(map_node(lambda column: _own_column(column, slots), node)))
         return objects
 
     def _unshare(self, column: Column, slots: IntArray) -> None:
@@ -367,28 +411,23 @@ class ColumnStore(Ring):
                 each.data, each.rows = self._memory.allocate((self.size, *values.shape[1:]), values.dtype), None
                 each.data[slots] = values
 
-    def _make_objects(self, items: Sequence[Any]) -> None:
-        """Store whole items as objects after this call, because some of `items` do not fit the columns."""
+    def _warn_of_objects(self, items: Sequence[Any]) -> None:
+        """Warn that some of `items` do not fit the columns, unless neither they nor others are dicts."""
         keys: Any = self.columns.keys() if self.columns is not None else getattr(items[0], "keys", list)()
         other = next((item for item in items if isinstance(item, dict) and item.keys() != keys), None)
-        objects: list[Any] = [None] * self.size
         if self.columns is not None or other is not None:
             self._logger.warning(
                 "items of a buffer should be dicts with the same keys: expected %s, got %.200s; "
-                "all items are stored as Python objects now, which takes more memory and time",
+                "items with other keys are stored as Python objects, which takes more memory and time",
                 sorted(map(str, keys)),
                 items[0] if other is None else sorted(map(str, other)),
             )
-        if self.columns is not None:
-            slots = np.flatnonzero(self.held)
-            _put(objects, slots, rows_of(self.read(slots)))
-        self._reset_columns()
-        self._objects = objects
 
     # ---- states
 
     def snapshot(self, is_copied: bool = True) -> dict[str, Any]:
-        """Returns plain values and arrays: ascending `slots` [n], and their `samples` or `objects`.
+        """Returns plain values and arrays: the `samples` in `slots` and the `objects` in `object_slots`, the fields of
+        all of these in ascending order, and the order of the slots.
 
         Unchanged values have the same position in the same array in the next snapshot.
 
@@ -396,44 +435,48 @@ class ColumnStore(Ring):
             is_copied: If False, arrays may be views of the store.
         """
         slots = np.flatnonzero(self.held)
-        state = {"size": self.size, "slots": slots}
-        if self.columns is None:
-            return {**state, "objects": samples_state(rows_of(self.read(slots)))}
-        table = Table(self.gather_shared(slots, is_copied), size=len(slots))
-        return {**state, "samples": to_plain(table, verbatim=True)}
+        rows, others = np.flatnonzero(self._is_row), np.flatnonzero(self.held & ~self._is_row)
+        state = {"size": self.size, "slots": rows, "object_slots": others, **self.order_state()}
+        state["fields"] = {name: field[slots] for name, field in self.fields.items()}
+        state["objects"] = samples_state(list(rows_of(self.read(others)))) if others.size else None
+        table = Table(self.gather_shared(rows, is_copied), size=len(rows)) if rows.size else None
+        state["samples"] = None if table is None else to_plain(table, verbatim=True)
+        return state
 
-    def load(self, snapshot: dict[str, Any], counters: Mapping[str, Any]) -> None:
-        """Replace the contents by a `snapshot`; `counters` are those of `Ring.restore`.
+    def load(self, snapshot: dict[str, Any]) -> None:
+        """Replace the contents by a `snapshot`, whose `samples` may also be a list of items.
 
-        The snapshot may have `items` instead, a list.
+        Fields that it lacks do not change.
 
         Raises:
             ValueError: If it is of a store of another size, or has another format.
         """
-        size, tail = snapshot["size"], counters["tail"]
-        if size != self.size or not 0 <= tail < self.size:
+        if not {"object_slots", "samples", "start"} <= snapshot.keys():
+            raise ValueError("the state of the buffer is of an earlier version, and cannot be loaded")
+        size = snapshot["size"]
+        if size != self.size or not 0 <= snapshot["start"] < size:
             raise ValueError(
-                f"a state of {size} slots with tail {tail} does not fit a buffer of {self.size}; "
+                f"a state of {size} slots that begins with {snapshot['start']} does not fit a buffer of {self.size}; "
                 "construct the buffer with the replay_buffer_size of the state"
             )
-        slots = np.asarray(snapshot["slots"], np.int64)
-        match snapshot:
-            case {"samples": samples}:
-                items: Items = from_plain(samples, verbatim=True)
-            case {"objects": objects}:
-                items = samples_of_state(objects)
-            case {"items": items}:
-                pass
-            case _:
-                raise ValueError("the state of the buffer is of an earlier version, and cannot be loaded")
+        rows, others = (np.asarray(snapshot[name], np.int64) for name in ("slots", "object_slots"))
+        samples = snapshot["samples"]
+        items: Items = from_plain(samples, verbatim=True) if isinstance(samples, dict) else samples or []
         self.reset()
+        self.restore_order(snapshot)
         # The oldest items first, as they were pushed: their observations are freed first. In parts, because frames that
         # are stored once are expanded when they are written.
-        order = np.roll(np.arange(len(slots)), -int(slots.searchsorted(tail)))
+        order = self._by_position().argsort()[rows].argsort()
         for start in range(0, len(order), _LOADED_AT_ONCE):
             part = order[start : start + _LOADED_AT_ONCE]
-            self.write(slots[part], items_at(items, part))
-        self.restore(slots, counters)
+            self.write(rows[part], items_at(items, part))
+        slots = np.sort(np.concatenate([rows, others]))
+        for name, values in snapshot["fields"].items():
+            if name in self.fields:
+                self.fields[name][slots] = values
+        if len(others):
+            self._write_objects(others, samples_of_state(snapshot["objects"]))
+            self.held[others] = True
 
 
 class _ColumnMemory:
@@ -511,7 +554,7 @@ def _described(node: Node) -> str:
     return " ".join(filter(None, (node.kind.value, str(node.data.dtype), shape)))
 
 
-def _as_slice(slots: IntArray) -> IntArray | slice:
+def _as_slice(slots: IntArray) -> Slots:
     """Returns a slice for consecutive slots, which is faster."""
     if not len(slots):
         return slots
@@ -520,7 +563,8 @@ def _as_slice(slots: IntArray) -> IntArray | slice:
     return slice(first, last + 1) if is_consecutive else slots
 
 
-def _put(objects: list[Any], slots: IntArray | slice, values: Iterable[Any]) -> None:
+def put_objects(objects: list[Any], slots: Slots, values: Iterable[Any]) -> None:
+    """Set the `objects` at `slots` [n] to `values` [n]."""
     numbers: Iterable[int] = range(slots.start, slots.stop) if isinstance(slots, slice) else slots.tolist()
     for slot, value in zip(numbers, values, strict=True):
         objects[slot] = value
@@ -548,11 +592,6 @@ def _stored(item: Any) -> Any:
     if table is not None:
         return Table({key: map_node(_own_if_objects, node) for key, node in table.columns.items()})
     return copy.copy(item) if isinstance(item, dict) else item
-
-
-def _given(stored: Any) -> Any:
-    """Returns a copy of what `_stored` returned, with a list for a table."""
-    return Samples(_stored(stored)) if isinstance(stored, Table) else _stored(stored)
 
 
 def _own_if_objects(column: Column) -> Column:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from ding.data.ring import Slots
+from ding.utils.data.samples import Items, values_of
 from ding.utils.segment_tree import FloatArray, IntArray, SumSegmentTree
 
 # Added to updated priorities, and used instead of a pushed 0, so that every stored item can be drawn.
@@ -28,18 +29,17 @@ _RUNNING = np.tril(np.ones((_BLOCK, _BLOCK)))
 _RUNNING_SINGLE = _RUNNING.astype(np.float32)
 _SINGLE_TOTALS = (1e-16, 1e30)
 
-Range = tuple[int, int]
-BoolArray = npt.NDArray[np.bool_]
-# Slot numbers, or a slice with start and stop.
-Slots = IntArray | slice
-
 
 class PriorityError(ValueError, AssertionError):
     """A priority is negative or not finite."""
 
 
-def as_priorities(values: Any) -> FloatArray:
+def as_priorities(values: Any, default: float | None = None) -> FloatArray:
     """Convert numbers, arrays or tensors (on any device) to one float64 array [n].
+
+    Args:
+        values: The priorities.
+        default: Stands for each None in a sequence.
 
     Raises:
         PriorityError: If a value is negative, NaN or infinite.
@@ -50,12 +50,28 @@ def as_priorities(values: Any) -> FloatArray:
     elif not isinstance(values, np.ndarray):
         values = list(values)
         if not {float}.issuperset(map(type, values)):  # the usual case, without a step for each
-            values = [v if isinstance(v, float) else _as_float(v) for v in values]
+            values = [v if isinstance(v, float) else _as_float(default if v is None else v) for v in values]
     priorities = np.asarray(values, dtype=np.float64).reshape(-1)
     # `argmin` and `argmax` take a quarter of the time of `min` and `max`, for which numpy sets up a reduction.
     if priorities.size and not (priorities[priorities.argmin()] >= 0 and priorities[priorities.argmax()] < math.inf):
         wrong = ~((priorities >= 0) & np.isfinite(priorities))
         raise PriorityError(f"priority = {priorities[wrong][0]} is not allowed; it must be finite and >= 0")
+    return priorities
+
+
+def priorities_of(items: Items, default: float) -> FloatArray:
+    """Returns the `priority` [n] of each of `items`, and `default` for an item without it.
+
+    Raises:
+        PriorityError: If a priority is negative, NaN or infinite.
+        TypeError: If a priority is not one number.
+    """
+    given = values_of(items, "priority")
+    if given is None:
+        return np.full(len(items), default)
+    priorities = as_priorities(given, default)
+    if len(priorities) != len(items):
+        raise TypeError(f"priority of shape {list(np.shape(given[0]))} is not allowed; it must be one number")
     return priorities
 
 
@@ -182,20 +198,19 @@ class PriorityIndex:
         if priorities.size:
             self.max_priority = max(self.max_priority, float(priorities[priorities.argmax()]))
 
-    def draw(self, size: int, rng: np.random.Generator, ranges: Sequence[Range] | None = None) -> IntArray:
+    def draw(self, size: int, rng: np.random.Generator, slots: IntArray | None = None) -> IntArray:
         """Draw `size` slots, one from each of `size` equal strata of the total weight, in ascending order of strata.
 
-        A slot may be drawn several times. `ranges` restricts the draw to half-open slot ranges, in their order.
+        A slot may be drawn several times. `slots` restricts the draw to these, in their order.
 
         Raises:
-            ValueError: If no slot (in `ranges`) has a weight above 0.
+            ValueError: If no slot (in `slots`) has a weight above 0.
         """
         if size != len(self._strata):
             self._strata = np.arange(float(size))
         strata = rng.random(size)
         strata += self._strata
-        if ranges is not None:
-            slots = np.concatenate([np.arange(start, stop) for start, stop in ranges] or [np.arange(0)])
+        if slots is not None:
             return slots[_search(np.append(0.0, self.weights[slots].cumsum()), strata)[0]]
         if self._changed:
             self._settle()

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ding.data.ring import BoolArray, Slots
 from ding.utils.data.samples import Column
 from ding.utils.segment_tree import IntArray
 
 Array = npt.NDArray[np.generic]
-BoolArray = npt.NDArray[np.bool_]
-Slots = IntArray | slice
 # Returns an uninitialized array of a shape and dtype.
 Allocate = Callable[[tuple[int, ...], np.dtype], Array]
 

@@ -332,14 +332,15 @@ def test_batched_updates_skip_records_that_are_gone():
     assert [r.meta["priority"] for r in buffer] == [3.0, 1.0, 1.0, 1.0] and per.max_priority == 3.0 + 1e-5
 
 
-def test_draws_within_ranges_stay_within_them():
+def test_draws_among_some_slots_are_of_these():
     index, rng = PriorityIndex(8, alpha=1.0), np.random.default_rng(0)
     index.set(np.array([1, 2, 5, 6]), np.array([0.1, 0.2, 0.3, 0.7]))
-    for ranges, allowed in [([(5, 8), (0, 2)], {5, 6, 1}), ([(0, 1), (2, 6)], {2, 5}), ([(3, 8)], {5, 6})]:
-        drawn = index.draw(300, rng, ranges).tolist()
-        assert set(drawn) == allowed
-    with pytest.raises(ValueError, match="selects no item"):
-        index.draw(1, rng, [(3, 5), (7, 7)])
+    for slots, allowed in [([5, 6, 7, 0, 1], {5, 6, 1}), ([0, 2, 3, 4, 5], {2, 5}), ([3, 4, 5, 6, 7], {5, 6})]:
+        drawn = index.draw(300, rng, np.array(slots)).tolist()
+        assert set(drawn) == allowed and drawn == sorted(drawn, key=slots.index)
+    for slots in ([3, 4], []):
+        with pytest.raises(ValueError, match="selects no item"):
+            index.draw(1, rng, np.array(slots, np.int64))
 
 
 def test_priorities_come_as_numbers_only():
@@ -349,14 +350,14 @@ def test_priorities_come_as_numbers_only():
             as_priorities(wrong)
 
 
-def test_a_draw_at_the_rounded_end_of_a_range_stays_inside():
+def test_a_draw_at_the_rounded_end_of_some_slots_stays_inside():
     class LastMoment:
         def random(self, size: int) -> np.ndarray:
             return np.full(size, np.nextafter(1.0, 0.0))
 
     index = PriorityIndex(4, alpha=1.0)
     index.set(np.array([0, 1, 2]), np.array([1e9, 1e-3, 5.0]))
-    assert index.draw(1, LastMoment(), [(1, 2)]).tolist() == [1]  # type: ignore[arg-type]
+    assert index.draw(1, LastMoment(), np.array([1])).tolist() == [1]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("count", range(1, 8))

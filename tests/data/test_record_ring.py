@@ -405,6 +405,6 @@ def test_a_record_that_stays_does_not_keep_the_observations_of_those_that_left()
     sizes = []
     for start in range(3, 2000):
         buffer.push(columns(start, 1))
-        buffer.buffer.delete(buffer.buffer.storage.ids(buffer.buffer.storage.slots[1:2]))
+        buffer.buffer.delete(buffer.buffer.storage.ids(buffer.buffer.storage.occupied()[1:2]))
         sizes.append(buffer.buffer.storage.nbytes)
     assert is_in_columns(buffer.sample(3)) and max(sizes[100:]) == sizes[100]

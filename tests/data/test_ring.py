@@ -3,72 +3,85 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding.data.ring import Ring
 
 
+def write(ring: Ring, count: int) -> list[int]:
+    slots = np.arange(ring.size)[ring.next_slots(count)]
+    ring.held[slots] = True
+    ring.advance(count)
+    return slots.tolist()
+
+
 def test_a_run_that_wraps_lands_where_single_writes_would():
     many, single = Ring(5), Ring(5)
-    many.advance(3)
-    assert many.next_slots(4).tolist() == [3, 4, 0, 1]
-    many.advance(4)
+    write(many, 3)
+    assert write(many, 4) == [3, 4, 0, 1]
     for _ in range(7):
-        single.advance(1)
+        write(single, 1)
     assert many.held.all() and single.held.all()
     assert (many.tail, many.head, many.push_count) == (single.tail, single.head, single.push_count) == (2, 2, 7)
 
 
-def test_ranges_follow_the_order_of_writing():
+def test_ranges_of_positions_follow_the_order_of_writing():
     ring = Ring(5)
-    ring.advance(3)
-    assert ring.ranges(slice(-2, None)) == [(1, 3)]
-    ring.advance(4)
-    assert ring.ranges(slice(None)) == [(2, 5), (0, 2)]
-    assert ring.ranges(slice(-2, None)) == [(0, 2)]
-    assert ring.ranges(slice(-3, -1)) == [(4, 5), (0, 1)]
-    assert ring.ranges(slice(4, 2)) == []
+    write(ring, 3)
+    assert ring.slots_in(slice(-2, None)).tolist() == [1, 2]
+    write(ring, 4)
+    assert ring.slots_in(slice(None)).tolist() == [2, 3, 4, 0, 1]
+    assert ring.slots_in(slice(-2, None, 3)).tolist() == [0, 1]
+    assert ring.slots_in(slice(-3, -1)).tolist() == [4, 0]
+    assert ring.slots_in(slice(4, 2)).tolist() == []
 
 
 def test_a_ring_that_was_emptied_slot_by_slot_starts_anew():
     ring = Ring(3)
-    ring.advance(3)
+    write(ring, 3)
     ring.release(np.arange(3))
     assert (ring.filled, ring.head, ring.tail) == (0, 0, 0)
-    ring.advance(1)
+    write(ring, 1)
     assert (ring.filled, ring.head, ring.tail) == (1, 0, 1)
 
 
-def test_a_ring_is_restored_from_its_occupied_slots_and_counters():
+@pytest.mark.parametrize("closes_gaps", [False, True])
+def test_a_ring_is_restored_from_its_order_and_its_occupied_slots(closes_gaps):
     ring, other = Ring(5), Ring(5)
-    ring.advance(5)
-    ring.advance(2)
-    ring.release(np.array([3]))
-    other.advance(4)
-    other.restore(ring.occupied(), {**ring.counters(), "valid_count": 4, "push_count": 7})
-    assert (other.occupied().tolist(), other.head, other.filled) == ([2, 4, 0, 1], 2, 5)
-    assert (other.valid_count, other.push_count) == (4, 7)
+    write(ring, 5)
+    write(ring, 2)
+    ring.release(np.array([3]), closes_gaps)
+    ring.valid_count = 4
+    write(other, 4)
+    other.restore_order(ring.order_state())
+    other.held[:] = ring.held
+    assert (other.occupied().tolist(), other.head, other.valid_count, other.push_count) == ([2, 4, 0, 1], 2, 4, 7)
+    assert write(other, 2) == write(ring, 2) == ([3, 2] if closes_gaps else [2, 3])
+    assert other.occupied().tolist() == ring.occupied().tolist()
 
 
-steps = st.lists(st.one_of(st.integers(1, 4), st.just("drop")), max_size=30)
+steps = st.lists(st.one_of(st.integers(1, 4), st.sampled_from(["drop", "close gaps"])), max_size=30)
 
 
-@settings(max_examples=50)
+@settings(max_examples=80)
 @given(st.integers(4, 6), steps, st.randoms(use_true_random=False))
 def test_head_and_order_agree_with_a_plain_list(size, steps, random):
     ring, written = Ring(size), []  # slots in order of writing, None where one was emptied
     for step in steps:
-        if step == "drop":
+        if isinstance(step, str):
             held = [slot for slot in written if slot is not None]
             dropped = random.sample(held, min(2, len(held)))
             written = [None if slot in dropped else slot for slot in written]
-            ring.release(np.array(dropped, np.int64))
+            ring.release(np.array(dropped, np.int64), closes_gaps=step == "close gaps")
+            if step == "close gaps":
+                written = [slot for slot in written if slot is not None]
         else:
-            slots = ring.next_slots(step)
-            written += list(range(size))[slots] if isinstance(slots, slice) else slots.tolist()
-            written = written[-size:]
-            ring.advance(step)
+            free = [slot for slot in range(size) if slot not in written]
+            slots = write(ring, step)
+            assert set(slots[: len(free)]) <= set(free) or None in written
+            written = [*written, *slots][-size:]
         held = [slot for slot in written if slot is not None]
         assert ring.occupied().tolist() == held and sorted(held) == np.flatnonzero(ring.held).tolist()
         assert ring.head == (held[0] if held else ring.tail)

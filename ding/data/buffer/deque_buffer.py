@@ -5,165 +5,134 @@ from __future__ import annotations
 import copy
 import itertools
 import logging
+import math
 import secrets
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
 
 from ding.data.buffer.buffer import Buffer, BufferedData, KeepsRecords, apply_middleware
 from ding.data.buffer_interface import MemoryCheck, new_generator, read_data_file, write_data_file
-from ding.data.column_store import ColumnStore
+from ding.data.column_store import ColumnStore, put_objects
+from ding.data.ring import Slots
 from ding.utils.data.samples import Table, rows_of
 from ding.utils.fast_copy import fastcopy
-from ding.utils.segment_tree import IntArray
+from ding.utils.segment_tree import FloatArray, IntArray
 
 _NUMBER_DIGITS = 16
+
+# Name and dtype of what is kept for each slot, and the keys of it in the metadata.
+_FIELDS = (("number", np.int64), ("use", np.int64), ("priority", np.float64))
+_META_KEYS = {"use": "use_count", "priority": "priority"}
 
 Meta = dict[str, Any] | None
 
 
-class RecordRing(Sequence[BufferedData]):
+class RecordRing(ColumnStore, Sequence[BufferedData]):
     """At most `maxlen` records in slots. Appending to a full ring removes the oldest one. Not thread-safe.
 
-    Tables are stored in columns. A record object is created when it is accessed; then its slot holds this object,
-    and the columns no longer count. An id is a random prefix and a number that counts up.
+    Tables are stored in columns. A record object is created when it is accessed, and then stored instead. An id is a
+    random prefix and a number that counts up.
 
     Attributes:
-        numbers: int64 [maxlen], by slot: the numbers in the ids; -1 for an empty slot.
-        uses: int64 [maxlen], by slot: how often middleware counted a use of the record.
+        fields: By slot: the `number` in the id, -1 for an empty slot; how often middleware counted a `use` of the
+            record; and the `priority` that middleware gave it, or NaN. The metadata of rows of the columns are made of
+            these.
         version: Changes with every change of the contents.
-        on_dropped: Called with the data of the records that left the ring. May be set.
     """
 
     def __init__(self, maxlen: int) -> None:
-        self.on_dropped: Callable[[list[Any]], None] | None = None
         self.version = self._next_number = 0
         self._prefix = secrets.token_hex(8)
-        self._make(maxlen)
+        super().__init__(maxlen, logging.getLogger("ding"), fields=_FIELDS)
 
-    def _make(self, maxlen: int) -> None:
-        self._maxlen = maxlen
-        # All slots, as a ring: from `_start` on the `_count` occupied ones by age, then the free ones.
-        self._order = np.arange(maxlen)
-        self._start = self._count = 0
-        self.numbers, self.uses = np.full(maxlen, -1), np.zeros(maxlen, np.int64)
-        self._store = ColumnStore(maxlen, logging.getLogger("ding"))
-        self._records: list[BufferedData | None] = [None] * maxlen
-        self._metas: list[Meta] = [None] * maxlen  # of slots without a record object
+    def reset(self) -> None:
+        """Empty all slots and remove the columns."""
+        super().reset()
+        self._objects: list[Any] = [None] * self.size  # the records that were created
+        for (name, _), empty in zip(_FIELDS, (-1, 0, math.nan), strict=True):
+            self.fields[name][:] = empty
         self.version += 1
 
     @property
     def maxlen(self) -> int:
         """Capacity. Setting it keeps the newest records."""
-        return self._maxlen
+        return self.size
 
     @maxlen.setter
     def maxlen(self, maxlen: int) -> None:
-        if maxlen != self._maxlen:
+        if maxlen != self.size:
             records = self.dicts()
+            self._note_dropped(self.occupied()[:-maxlen])
             self._fill(records[-maxlen:], maxlen)
-            self._report([record["data"] for record in records[:-maxlen]])
 
     def __len__(self) -> int:
-        return self._count
+        return self.filled
 
     @overload
     def __getitem__(self, position: int) -> BufferedData: ...
     @overload
     def __getitem__(self, position: slice) -> list[BufferedData]: ...
     def __getitem__(self, position: int | slice) -> BufferedData | list[BufferedData]:
-        count = self._count
+        count = self.filled
         if isinstance(position, slice):
-            return self.take(self.slots[position])
+            return self.take(self.occupied()[position])
         if not -count <= position < count:
             raise IndexError(f"position = {position} is not allowed; it must be in [-{count}, {count})")
-        slot = int(self._order[(position % count + self._start) % self._maxlen])
-        return self._records[slot] or self.take(np.array([slot]))[0]
+        return self.take(np.array([self.slots_at(position % count)]))[0]
 
     def __iter__(self) -> Iterator[BufferedData]:
         return iter(self[:])
 
-    @property
-    def slots(self) -> IntArray:
-        """int64 [n]: the slots of all records, oldest first."""
-        return self.slots_at(np.arange(self._count))
-
-    def slots_at(self, positions: IntArray) -> IntArray:
-        """Returns the slots of the records at `positions`, which must not be negative."""
-        return self._order.take(positions + self._start, mode="wrap")
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of a full ring of columns, without record objects."""
-        return int(self._store.nbytes + 3 * self._order.nbytes + 16 * self._maxlen)
-
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.state(), "version": self.version}
+        return {**self.snapshot(), "version": self.version}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.on_dropped, self.version = None, 0
-        self._make(len(state["order"]))
+        self.__init__(state["size"])  # type: ignore[misc]
         self.load(state)
         self.version = state["version"]
 
     # ---- writing
 
-    def next_slots(self, count: int) -> IntArray:
-        """Returns the slots of the next `count` records; they are repeated if there are not so many."""
-        return self.slots_at(np.arange(self._count, self._count + count))
-
     def append(self, data: Any, meta: Meta) -> BufferedData:
         """Append a record of `data` and return it."""
-        slot = int(self._order[(self._start + self._count) % self._maxlen])
-        dropped = self._leaving(np.array([slot])) if self.on_dropped is not None else []
-        record = BufferedData(data, f"{self._prefix}{self._next_number:0{_NUMBER_DIGITS}x}", meta)
-        if self._store.held[slot]:
-            self._store.remove(np.array([slot]))
-        self._records[slot], self.numbers[slot], self.uses[slot] = record, self._next_number, 0
+        slot, number = self.tail, self._next_number
+        if self.held[slot] and (self.on_dropped is not None or self._is_row[slot]):
+            self._note_dropped(np.array([slot]))
+            self._free(np.array([slot]))
+        record = self._objects[slot] = BufferedData(data, self._id(number), meta)
+        fields = self.fields
+        fields["number"][slot], fields["use"][slot], fields["priority"][slot] = number, 0, math.nan
+        self.held[slot] = True
         self._next_number += 1
         self.version += 1
-        if self._count < self._maxlen:
-            self._count += 1
-        else:
-            self._start = (self._start + 1) % self._maxlen
-        self._report(dropped)
+        self.advance(1)
+        if self.dropped:
+            self.report_dropped()
         return record
 
-    def extend(self, table: Table, metas: Sequence[Meta] | None = None) -> None:
-        """Append the samples of a table, with their `metas`, if any. No record object is created."""
-        count, size = len(table), self._maxlen
-        if count <= size:
-            self._extend(table, metas, count)
-            return
-        for start in range(0, count, size):
-            part = table.take(slice(start, start + size))
-            self._extend(part, None if metas is None else metas[start : start + size], len(part))
+    def extend(self, table: Table, priorities: FloatArray | None = None) -> None:
+        """Append the samples of a table, with their `priorities`, if any. No record object is created."""
+        for start in range(0, len(table), self.size):
+            part = table if len(table) <= self.size else table.take(slice(start, start + self.size))
+            slots, numbers = self.next_slots(len(part)), self._next_number + np.arange(len(part))
+            self.fields["number"][slots], self.fields["use"][slots] = numbers, 0
+            self.fields["priority"][slots] = math.nan if priorities is None else priorities[start : start + self.size]
+            self.put(part)
+            self._next_number += len(part)
+            self.version += 1
+        self.report_dropped()
 
-    def _extend(self, table: Table, metas: Sequence[Meta] | None, count: int) -> None:
-        records = self._records
-        slots = self.next_slots(count)
-        dropped = self._leaving(slots) if self.on_dropped is not None else []
-        self._store.write(slots, table)
-        for slot, meta in zip(slots.tolist(), metas or [None] * count, strict=True):
-            records[slot], self._metas[slot] = None, meta
-        self.numbers[slots], self.uses[slots] = np.arange(self._next_number, self._next_number + count), 0
-        self._next_number += count
-        self.version += 1
-        free = min(self._maxlen - self._count, count)
-        self._count += free
-        self._start = (self._start + count - free) % self._maxlen
-        self._report(dropped)
+    def _write_objects(self, slots: Slots, items: Iterable[Any]) -> None:
+        numbers = np.arange(self.size)[slots]
+        records = zip(items, self.ids(numbers), self._metas_of_rows(numbers), strict=True)
+        put_objects(self._objects, numbers, [BufferedData(*record) for record in records])
 
-    def _leaving(self, slots: IntArray) -> Sequence[Any]:
-        """Returns the data of the records in those of `slots` that are occupied."""
-        return self.data(slots[self.numbers[slots] >= 0])
-
-    def _report(self, dropped: Sequence[Any]) -> None:
-        if len(dropped) and self.on_dropped is not None:
-            self.on_dropped(list(dropped))
+    def _given(self, stored: BufferedData) -> Any:
+        return stored.data
 
     # ---- access
 
@@ -173,154 +142,135 @@ class RecordRing(Sequence[BufferedData]):
             number = int(index[-_NUMBER_DIGITS:], 16)
         except (ValueError, TypeError):
             return None
-        if not self._count or index != self._id(number):
+        if not self.filled or index != self._id(number):
             return None
+        numbers = self.fields["number"]
 
         def number_at(position: int) -> int:
-            return int(self.numbers[self._order[(position + self._start) % self._maxlen]])
+            return int(numbers[self.slots_at(position)])
 
         position = number - number_at(0)  # without deletions, the numbers are consecutive
-        if not (0 <= position < self._count and number_at(position) == number):
-            position = bisect_left(range(self._count), number, key=number_at)
-        return position if position < self._count and number_at(position) == number else None
+        if not (0 <= position < self.filled and number_at(position) == number):
+            position = bisect_left(range(self.filled), number, key=number_at)
+        return position if position < self.filled and number_at(position) == number else None
 
     def find_slots(self, indices: Iterable[Any]) -> list[int | None]:
         """Returns the slots of the records with the ids `indices`, None for an unknown id."""
-        positions = map(self.position, indices)
-        return [None if i is None else int(self._order[(i + self._start) % self._maxlen]) for i in positions]
+        return [None if i is None else int(self.slots_at(i)) for i in map(self.position, indices)]
 
     def take(self, slots: IntArray) -> list[BufferedData]:
         """Returns the records in `slots`."""
-        records = self._records
-        missing = [slot for slot in dict.fromkeys(slots.tolist()) if records[slot] is None]
-        if missing:
-            places = np.array(missing)
-            for slot, data, index in zip(missing, rows_of(self._store.read(places)), self.ids(places), strict=True):
-                records[slot] = BufferedData(data, index, self._metas[slot])
-            self._store.remove(places)
-        return [record for record in map(records.__getitem__, slots.tolist()) if record is not None]
-
-    def table(self, slots: IntArray) -> Table | None:
-        """Returns copies of the data in `slots`, if all of it is in columns."""
-        if not len(slots) or not self._store.held[slots].all():
-            return None
-        data = self._store.read(slots)
-        return data if isinstance(data, Table) else None
-
-    def data(self, slots: IntArray) -> Sequence[Any]:
-        """Returns the data in `slots`, without creating record objects. What is in columns is copied."""
-        in_columns = iter(rows_of(self._store.read(slots[self._store.held[slots]])))
-        held = map(self._records.__getitem__, slots.tolist())
-        return [next(in_columns) if record is None else record.data for record in held]
+        rows = slots[self._is_row[slots]]
+        if rows.size:
+            rows = np.unique(rows)
+            items = rows_of(self.read(rows))
+            self._free(rows)
+            self._write_objects(rows, items)
+        return [self._objects[slot] for slot in slots.tolist()]
 
     def ids(self, slots: IntArray) -> list[str]:
         """Returns the ids of the records in `slots`."""
-        return [self._id(number) for number in self.numbers[slots].tolist()]
+        return [self._id(number) for number in self.fields["number"][slots].tolist()]
 
     def _id(self, number: int) -> str:
         return f"{self._prefix}{number:0{_NUMBER_DIGITS}x}"
 
     def metas(self, slots: IntArray) -> list[Meta]:
         """Returns the metadata of the records in `slots`."""
-        records, metas = self._records, self._metas
-        return [metas[slot] if (record := records[slot]) is None else record.meta for slot in slots.tolist()]
+        records = map(self._objects.__getitem__, slots.tolist())
+        rows = self._metas_of_rows(slots)
+        return [meta if record is None else record.meta for record, meta in zip(records, rows, strict=True)]
 
-    def set_metas(self, slots: IntArray, key: str, values: Iterable[Any]) -> None:
-        """Set `key` in the metadata of the records in `slots` [n] to `values` [n]."""
-        for slot, value in zip(slots.tolist(), values, strict=True):
-            record = self._records[slot]
-            meta = self._metas[slot] if record is None else record.meta
-            if meta is not None:
-                meta[key] = value
-            elif record is None:
-                self._metas[slot] = {key: value}
-            else:
-                record.meta = {key: value}
+    def _metas_of_rows(self, slots: IntArray) -> list[Meta]:
+        """Returns the metadata of the records in `slots`, which are rows of the columns."""
+        metas: list[Meta] = []
+        uses, priorities = self.fields["use"][slots].tolist(), self.fields["priority"][slots].tolist()
+        for slot, use, priority in zip(slots.tolist(), uses, priorities, strict=True):
+            meta = {"priority": priority, "priority_idx": slot} if priority == priority else {}
+            metas.append({**meta, "use_count": use} if use else meta or None)
+        return metas
+
+    def note(self, slots: IntArray, field: str, values: Any) -> None:
+        """Set a field of the records in `slots` [n] to `values` [n], also in the metadata of created records."""
+        self.fields[field][slots] = values
+        for slot in slots[~self._is_row[slots]].tolist():
+            record = self._objects[slot]
+            record.meta = record.meta if record.meta is not None else {}
+            record.meta[_META_KEYS[field]] = self.fields[field][slot].item()
+            if field == "priority":
+                record.meta["priority_idx"] = slot
 
     def dicts(self) -> list[dict[str, Any]]:
         """Returns dicts of id, data (shared with the ring, unless in columns) and meta (a shallow copy)."""
-        slots = self.slots
-        records = zip(self.ids(slots), self.data(slots), self.metas(slots), strict=True)
+        slots = self.occupied()
+        records = zip(self.ids(slots), rows_of(self.read(slots)), self.metas(slots), strict=True)
         return [{"index": index, "data": data, "meta": copy.copy(meta)} for index, data, meta in records]
 
     # ---- removal
 
     def delete(self, positions: Iterable[int]) -> None:
         """Remove the records at `positions`."""
-        gone = np.array(sorted(positions), np.int64)
-        if not gone.size:
-            return
-        slots, order = self.slots_at(gone), np.roll(self._order, -self._start)
-        dropped = self.data(slots) if self.on_dropped is not None else []
-        kept, free = np.delete(order[: self._count], gone), order[self._count :]
-        self._order, self._start, self._count = np.concatenate([kept, np.sort(slots)[::-1], free]), 0, len(kept)
-        self._store.remove(slots)
-        self.numbers[slots] = -1
-        for slot in slots.tolist():
-            self._records[slot] = self._metas[slot] = None
-        self.version += 1
-        self._report(dropped)
+        slots = self.slots_at(np.array(sorted(positions), np.int64))
+        if slots.size:
+            self.remove(slots, closes_gaps=True)
+            self.fields["number"][slots] = -1
+            self.version += 1
+            self.report_dropped()
+
+    def clear(self) -> None:
+        """Remove all records."""
+        super().clear()
+        self.report_dropped()
 
     def replace(self, records: Sequence[Mapping[str, Any]], maxlen: int) -> None:
         """Replace all records by those that `dicts` returned, at most `maxlen`.
 
         They keep their ids, unless these are of several rings.
         """
-        self.clear()
+        super().clear()
         self._fill(records, maxlen)
 
     def _fill(self, records: Sequence[Mapping[str, Any]], maxlen: int) -> None:
-        self._make(maxlen)
+        push_count, next_number, dropped = self.push_count, self._next_number, self.dropped
+        self._resize(maxlen)
+        self.dropped = []  # is reported at the end
         prefixes = {record["index"][:-_NUMBER_DIGITS] for record in records}
-        next_number = self._next_number
         if len(prefixes) == 1:
             self._prefix = prefixes.pop()
         for record in records:
             if not prefixes:
                 self._next_number = int(record["index"][-_NUMBER_DIGITS:], 16)
             self.append(record["data"], record["meta"])
-        self._next_number = max(next_number, self._next_number)
+        self._next_number, self.push_count = max(next_number, self._next_number), push_count
+        self.dropped = dropped
+        self.report_dropped()
 
-    def clear(self) -> None:
-        """Remove all records."""
-        dropped = self.data(self.slots) if self.on_dropped is not None else []
-        self._make(self._maxlen)
-        self._report(dropped)
+    def _resize(self, maxlen: int) -> None:
+        """Set the capacity of a ring whose contents do not count any more."""
+        self.size, self.records = maxlen, np.zeros(maxlen, list(_FIELDS))
+        self.reset()
 
     # ---- states
 
-    def state(self, is_copied: bool = True) -> dict[str, Any]:
+    def snapshot(self, is_copied: bool = True) -> dict[str, Any]:
         """Returns the records in plain values and arrays. Data that is not in columns is shared with the ring.
 
         Args:
             is_copied: If False, arrays may be views of the columns.
         """
-        slots = self.slots
-        own = slots[~self._store.held[slots]]
-        metas = [copy.copy(meta) for meta in self.metas(slots)]
-        return {
-            "prefix": self._prefix,
-            "next_number": self._next_number,
-            "order": np.roll(self._order, -self._start),
-            "numbers": self.numbers[slots],
-            "metas": None if not any(metas) else metas,
-            "columns": self._store.snapshot(is_copied),
-            "objects": dict(zip(own.tolist(), self.data(own), strict=True)),
-        }
+        state = super().snapshot(is_copied)
+        metas = [copy.copy(meta) for meta in self.metas(state["object_slots"])]
+        return {**state, "metas": metas, "prefix": self._prefix, "next_number": self._next_number}
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Replace all records, and the capacity, by those of a `state`."""
-        self.clear()
-        self._make(len(state["order"]))
-        self._prefix, self._next_number = state["prefix"], state["next_number"]
-        self._order, self._count = np.array(state["order"]), len(state["numbers"])
-        slots = self.slots
-        self.numbers[slots] = state["numbers"]
-        for slot, meta in zip(slots.tolist(), state["metas"] or (), strict=False):
-            self._metas[slot] = copy.copy(meta)
-        self._store.load(state["columns"], self._store.counters())
-        for slot, data in state["objects"].items():
-            self._records[slot] = BufferedData(data, self.ids(np.array([slot]))[0], self._metas[slot])
+    def load(self, snapshot: dict[str, Any]) -> None:
+        """Replace all records, and the capacity, by those of a `snapshot`."""
+        super().clear()
+        self._resize(snapshot["size"])
+        self._prefix, self._next_number = snapshot["prefix"], snapshot["next_number"]
+        super().load(snapshot)
+        for slot, meta in zip(np.asarray(snapshot["object_slots"]).tolist(), snapshot["metas"], strict=True):
+            self._objects[slot].meta = copy.copy(meta)
+        self.report_dropped()
 
 
 class DequeBuffer(Buffer):
@@ -414,18 +364,25 @@ class DequeBuffer(Buffer):
             KeyError: If an id in `indices` is unknown.
         """
         size = _check_arguments(size, indices, groupby, unroll_len)
+        storage = self.storage
         if groupby is not None:
             groups = self._groups(groupby, sample_range, unroll_len)
-            chosen = self._choose(groups, size, replace, ignore_insufficient)
-            drawn = [self._cut(group, unroll_len) for group in chosen]
-            flat = iter(copy_repeats([record for group in drawn for record in group]))
-            return [list(itertools.islice(flat, len(group))) for group in drawn]
+            chosen = self._choose(len(groups), size, replace, ignore_insufficient)
+            drawn = [self._cut(groups[i], unroll_len) for i in chosen.tolist()]
+            positions = np.array([position for group in drawn for position in group], np.int64)
+            records = iter(self._records(storage.slots_at(positions)))
+            return [list(itertools.islice(records, len(group))) for group in drawn]
         if indices:
-            return copy_repeats(self._fetch(indices))
-        candidates: Sequence[BufferedData] = self.storage
-        if sample_range is not None:
-            candidates = _within(self.storage, sample_range)
-        return copy_repeats(self._choose(candidates, size, replace, ignore_insufficient))
+            slots = storage.find_slots(indices)
+            if None in slots:
+                self.get_by_index(indices[slots.index(None)])  # raises
+            return self._records(np.array(slots))
+        if sample_range is None:
+            positions = self._choose(len(storage), size, replace, ignore_insufficient)
+        else:
+            among = np.array(_within(len(storage), sample_range), np.int64)
+            positions = among[self._choose(len(among), size, replace, ignore_insufficient)]
+        return self._records(storage.slots_at(positions))
 
     def draw(self, size: int) -> IntArray:
         """Returns the slots of `size` distinct records, drawn uniformly as by `sample`.
@@ -433,41 +390,35 @@ class DequeBuffer(Buffer):
         Raises:
             ValueError: If there are fewer records.
         """
-        return self.storage.slots_at(self.rng.choice(len(self.storage), size, replace=False))
+        slots: IntArray = self.storage.slots_at(self._choose(len(self.storage), size, False, False))
+        return slots
 
-    def _choose(self, candidates: Sequence[Any], size: int, replace: bool, ignore_insufficient: bool) -> list[Any]:
-        count = len(candidates)
+    def _records(self, slots: IntArray) -> list[BufferedData]:
+        return copy_repeats(self.storage.take(slots), slots)
+
+    def _choose(self, count: int, size: int, replace: bool, ignore_insufficient: bool) -> IntArray:
+        """Returns `size` numbers in [0, `count`), or none."""
         if replace:
             if count == 0:
                 raise IndexError("an empty buffer cannot be sampled; push first")
-            chosen = self.rng.integers(0, count, size)
-        elif size <= count:
-            chosen = self.rng.choice(count, size, replace=False)
-        else:
-            message = f"size = {size} is not allowed: there are {count} records or groups to sample from"
-            if not ignore_insufficient:
-                raise ValueError(message)
-            logging.getLogger("ding").warning(message)
-            return []
-        if isinstance(candidates, RecordRing):
-            return self.storage.take(self.storage.slots_at(chosen))
-        return [candidates[i] for i in chosen.tolist()]
+            return self.rng.integers(0, count, size)
+        if size <= count:
+            return self.rng.choice(count, size, replace=False)
+        message = f"size = {size} is not allowed: there are {count} records or groups to sample from"
+        if not ignore_insufficient:
+            raise ValueError(message)
+        logging.getLogger("ding").warning(message)
+        return np.zeros(0, np.int64)
 
-    def _fetch(self, indices: list[str]) -> list[BufferedData]:
-        slots = [slot for slot in self.storage.find_slots(indices) if slot is not None]
-        if len(slots) < len(indices):
-            for index in indices:
-                self.get_by_index(index)  # raises for the unknown one
-        return self.storage.take(np.array(slots))
-
-    def _groups(self, key: str, sample_range: slice | None, unroll_len: int | None) -> list[list[BufferedData]]:
-        groups = list(self._meta_index.groups(key).values())
+    def _groups(self, key: str, sample_range: slice | None, unroll_len: int | None) -> list[list[int]]:
+        """Returns the positions of the groups of records that may be sampled."""
+        groups: Iterable[list[int]] = self._meta_index.groups(key).values()
         if sample_range is not None:
-            allowed = set(_within(range(len(self.storage)), sample_range))
+            allowed = set(_within(len(self.storage), sample_range))
             groups = [[i for i in group if i in allowed] for group in groups]
-        return [[self.storage[i] for i in group] for group in groups if len(group) >= (unroll_len or 1)]
+        return [group for group in groups if len(group) >= (unroll_len or 1)]
 
-    def _cut(self, group: list[BufferedData], unroll_len: int | None) -> list[BufferedData]:
+    def _cut(self, group: list[int], unroll_len: int | None) -> list[int]:
         if unroll_len is None or unroll_len <= 1:
             return group
         last = len(group) - unroll_len
@@ -495,15 +446,14 @@ class DequeBuffer(Buffer):
     @apply_middleware("delete")
     def delete(self, indices: str | Iterable[str]) -> None:
         """Remove the record(s) with the id(s) `indices`. Ignores unknown ids."""
-        ids = [indices] if isinstance(indices, str) else indices
-        positions = {self.indices.get(index) for index in ids}
+        positions = {self.indices.get(index) for index in ([indices] if isinstance(indices, str) else indices)}
         self.storage.delete({position for position in positions if position is not None})
 
     @apply_middleware("clear")
     def clear(self) -> None:
         """Remove all records."""
-        self.storage.clear()
         self._meta_index.clear()
+        self.storage.clear()
 
     def count(self) -> int:
         """Returns the number of records."""
@@ -544,8 +494,10 @@ class DequeBuffer(Buffer):
             ValueError: If it is another kind of file.
         """
         (header, *records), _ = read_data_file(file_name, "records")
-        self.storage.replace(records, header["size"])
-        self._rebuild()
+        try:
+            self.storage.replace(records, header["size"])
+        finally:  # `on_dropped` may raise
+            self._rebuild()
 
     def state_dict(self, is_copied: bool = True) -> dict[str, Any]:
         """Returns the records in plain values and arrays. Data that is not in columns is shared with the buffer.
@@ -553,7 +505,7 @@ class DequeBuffer(Buffer):
         Args:
             is_copied: If False, arrays may be views of the buffer.
         """
-        return self.storage.state(is_copied)
+        return self.storage.snapshot(is_copied)
 
     def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
         """Replace all records, and the capacity, by those of a state. Calls `rebuild` of each middleware that has it.
@@ -561,13 +513,15 @@ class DequeBuffer(Buffer):
         Raises:
             ValueError: If the state is of an earlier version.
         """
-        if "order" not in _state_dict:
+        if "object_slots" not in _state_dict:
             raise ValueError(
                 "the state of a deque buffer is of an earlier version and cannot be loaded; save its items with "
                 "save_data of that version, and load them with load_data"
             )
-        self.storage.load(_state_dict)
-        self._rebuild()
+        try:
+            self.storage.load(_state_dict)
+        finally:  # `on_dropped` may raise
+            self._rebuild()
 
     def _rebuild(self) -> None:
         for middleware in self._middleware:
@@ -606,7 +560,7 @@ class MetaIndex(Mapping[str, Any]):
         version, groups = self._groups.get(key, (None, {}))
         if version != self._storage.version:
             groups = {}
-            for position, meta in enumerate(self._storage.metas(self._storage.slots)):
+            for position, meta in enumerate(self._storage.metas(self._storage.occupied())):
                 if meta is not None and key in meta:
                     groups.setdefault(meta[key], []).append(position)
             self._groups[key] = (self._storage.version, groups)
@@ -615,7 +569,7 @@ class MetaIndex(Mapping[str, Any]):
     def __getitem__(self, key: str) -> deque[Any]:
         if key not in self._used:
             raise KeyError(f"no sample was grouped by {key!r}; call sample with groupby={key!r} first")
-        return deque((meta or {}).get(key) for meta in self._storage.metas(self._storage.slots))
+        return deque((meta or {}).get(key) for meta in self._storage.metas(self._storage.occupied()))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._used)
@@ -642,15 +596,16 @@ def _check_arguments(size: int | None, indices: list[str] | None, groupby: str |
     return size or len(indices or ())
 
 
-def _within(items: Iterable[Any], sample_range: slice) -> list[Any]:
-    return list(itertools.islice(items, sample_range.start, sample_range.stop, sample_range.step))
+def _within(count: int, sample_range: slice) -> list[int]:
+    """Returns those of the numbers in [0, `count`) that a slice without negative bounds selects."""
+    return list(itertools.islice(range(count), sample_range.start, sample_range.stop, sample_range.step))
 
 
-def copy_repeats(records: list[BufferedData]) -> list[BufferedData]:
-    """Replace all but the first occurrence of each record by copies, in place. Returns `records`."""
+def copy_repeats(items: list[Any], slots: IntArray) -> list[Any]:
+    """Replace all but the first of the `items` [n] from the same one of `slots` [n] by copies, in place."""
     seen: set[int] = set()
-    for i, record in enumerate(records):
-        if id(record) in seen:
-            records[i] = fastcopy.copy(record)
-        seen.add(id(record))
-    return records
+    for i, slot in enumerate(slots.tolist()):
+        if slot in seen:
+            items[i] = fastcopy.copy(items[i])
+        seen.add(slot)
+    return items

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from easydict import EasyDict
 
-from ding.data.buffer.deque_buffer import DequeBuffer, copy_repeats
+from ding.data.buffer.deque_buffer import DequeBuffer, RecordRing, copy_repeats
 from ding.data.buffer.middleware import PriorityExperienceReplay, UseTimeCheck, use_time_check
 from ding.data.buffer_interface import StatefulBuffer, generator_state, set_generator_state
-from ding.data.priority_index import as_priorities
+from ding.data.priority_index import as_priorities, priorities_of
 from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, check_section, integer, number
-from ding.utils.data.samples import Column, Kind, Samples, Table, node_items, rows_of, table_of
+from ding.utils.data.samples import Column, Kind, Samples, Table, rows_of, table_of, with_columns
 from ding.utils.dict_helper import deep_merge_dicts
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray
@@ -38,9 +38,6 @@ class DequeBufferWrapper(StatefulBuffer):
         exp_name: Not used.
         instance_name: Name in the TensorBoard tags.
 
-    Attributes:
-        on_dropped: Called with a list of the items that left the buffer, under its lock. May be set.
-
     Raises:
         ConfigError: If `priority_IS_weight` is on without `priority`.
 
@@ -48,7 +45,7 @@ class DequeBufferWrapper(StatefulBuffer):
         >>> cfg = DequeBufferWrapper.default_config()
         >>> cfg.priority = True
         >>> buffer = DequeBufferWrapper(cfg)
-        >>> buffer.push([{"obs": i, "priority": i + 1.0} for i in range(3)])
+        >>> _ = buffer.push([{"obs": i, "priority": i + 1.0} for i in range(3)])
         >>> batch = buffer.sample(2)
         >>> buffer.update({"priority": [0.1, 0.2]})
         >>> len(batch), buffer.count()
@@ -94,7 +91,6 @@ class DequeBufferWrapper(StatefulBuffer):
         self.name = f"{instance_name}_iter"
         self.buffer = DequeBuffer(size=int(self.cfg.replay_buffer_size))
         self.last_log_train_iter: int | None = None
-        self._push_count = 0
         self._newest_sample: tuple[IntArray, IntArray] | None = None  # slots, and numbers in the ids
         self._use_check: UseTimeCheck | None = None
         if not math.isinf(self.cfg.max_use):
@@ -113,22 +109,8 @@ class DequeBufferWrapper(StatefulBuffer):
         self._own_middleware = list(self.buffer._middleware)
 
     @property
-    def on_dropped(self) -> Callable[[list[Any]], None] | None:
-        return self.buffer.storage.on_dropped
-
-    @on_dropped.setter
-    def on_dropped(self, on_dropped: Callable[[list[Any]], None] | None) -> None:
-        self.buffer.storage.on_dropped = on_dropped
-
-    @property
-    def replay_buffer_size(self) -> int:
-        """Capacity, in items."""
-        return self.buffer.size
-
-    @property
-    def push_count(self) -> int:
-        """Number of items pushed so far."""
-        return self._push_count
+    def _store(self) -> RecordRing:  # type: ignore[override]
+        return self.buffer.storage
 
     def push(self, data: list[Any] | Any, cur_collector_envstep: int = -1) -> int:
         """Store one item, or each item of a list; return how many there were. `cur_collector_envstep` is not used."""
@@ -141,7 +123,6 @@ class DequeBufferWrapper(StatefulBuffer):
                 self.buffer.memory_check.estimate(items, self.buffer.size)
                 for item in rows_of(items):
                     self.buffer.push(item)
-            self._push_count += len(items)
         return len(items)
 
     def _is_plain(self) -> bool:
@@ -149,15 +130,13 @@ class DequeBufferWrapper(StatefulBuffer):
         return type(self.buffer) is DequeBuffer and self.buffer._middleware == self._own_middleware
 
     def _push_table(self, table: Table) -> None:
-        metas, nodes = None, table.columns
+        priorities = None
         if self._per is not None:
-            given = node_items(nodes["priority"]) if "priority" in nodes else None
-            metas = self._per.metas_of(len(table), given)
-            if given is not None:
-                table = table.without("priority")
-        self.buffer.storage.extend(table, metas)
+            priorities = priorities_of(table, self._per.max_priority)
+            table = table.without("priority")
+        self._store.extend(table, priorities)
         if not self.buffer.memory_check.is_done:
-            self.buffer.memory_check.estimate(table, self.buffer.size, self.buffer.storage.nbytes)
+            self.buffer.memory_check.estimate(table, self.buffer.size, self._store.nbytes)
 
     def sample(self, size: int, train_iter: int = 0) -> list[Any] | None:
         """Sample `size` items. Returns None if there are too few and `priority` is off.
@@ -175,42 +154,31 @@ class DequeBufferWrapper(StatefulBuffer):
             return self._sample(size, train_iter)
 
     def _sample(self, size: int, train_iter: int) -> list[Any]:
-        storage, weights = self.buffer.storage, None
         if not self._is_plain() or size < 1:
             records = self.buffer.sample(size)
-            found = storage.find_slots([record.index for record in records])
+            found = self._store.find_slots([record.index for record in records])
             self._remember(np.array([-1 if slot is None else slot for slot in found]))
-            self._log([record.meta for record in records], train_iter)
-            return self._with_weights([record.data for record in records])
-        if self._per is None:
-            slots = self.buffer.draw(size)
-        else:
-            slots, weights = self._per.draw(size)
+            self._log(lambda: [record.meta for record in records], train_iter)
+            data = [record.data for record in records]
+            if self.cfg.priority_IS_weight:
+                for item in data:
+                    item["IS"] = item["priority_IS"].item()
+            return data
+        slots, weights = (self.buffer.draw(size), None) if self._per is None else self._per.draw(size)
         self._remember(slots)
-        table = storage.table(slots)
-        data: list[Any]
-        if table is not None:
-            data = Samples(table if weights is None else _with_weight_columns(table, weights))
-        else:
-            records = copy_repeats(storage.take(slots))
-            records = records if weights is None or self._per is None else self._per.weighted(records, weights)
-            data = self._with_weights([record.data for record in records])
+        items = self._store.read(slots)
+        data = Samples(items) if isinstance(items, Table) else copy_repeats(list(items), slots)
+        if weights is not None:
+            data = _with_weights(data, weights)
         if self._use_check is not None:
             self._use_check.count(slots)
-        self._log(storage.metas(slots) if self.tb_logger is not None else [], train_iter)
+        self._log(lambda: self._store.metas(slots), train_iter)
         if self._use_check is not None:
             self._use_check.delete_used_up(slots)
         return data
 
     def _remember(self, slots: IntArray) -> None:
-        self._newest_sample = slots, self.buffer.storage.numbers[slots]
-
-    def _with_weights(self, items: list[Any]) -> list[Any]:
-        """Add the importance weight as a number to `items` that hold it as a tensor."""
-        if self.cfg.priority_IS_weight:
-            for item in items:
-                item["IS"] = item["priority_IS"].item()
-        return items
+        self._newest_sample = slots, self._store.fields["number"][slots]
 
     def update(self, meta: dict[str, Any]) -> None:
         """Set the priorities of the items of the newest sample to `meta['priority']`, in the order of the sample.
@@ -232,16 +200,16 @@ class DequeBufferWrapper(StatefulBuffer):
                     f"{len(priorities)} priorities are not allowed; give one for each of the {len(slots)} items of "
                     "the newest sample"
                 )
-            known = (slots >= 0) & (self.buffer.storage.numbers[slots] == numbers)
+            known = (slots >= 0) & (self._store.fields["number"][slots] == numbers)
             self._per.set_priorities(slots[known], np.minimum(priorities, self.cfg.priority_max_limit)[known])
             self._newest_sample = None
 
-    def _log(self, sampled: list[dict[str, Any] | None], train_iter: int) -> None:
+    def _log(self, metas_of_sample: Callable[[], list[dict[str, Any] | None]], train_iter: int) -> None:
         last = self.last_log_train_iter
         if self.tb_logger is None or (last is not None and train_iter - last < self.cfg.train_iter_per_log):
             return
         self.last_log_train_iter = train_iter
-        metas = [meta or {} for meta in sampled]
+        metas = [meta or {} for meta in metas_of_sample()]
         values: dict[str, float] = {}
         if not math.isinf(self.cfg.max_use):
             values["use_count_avg"] = float(np.mean([meta["use_count"] for meta in metas]))
@@ -287,26 +255,16 @@ class DequeBufferWrapper(StatefulBuffer):
     def _state(self, is_copied: bool) -> dict[str, Any]:
         return {
             "data": self.buffer.state_dict(is_copied),
-            "push_count": self._push_count,
             "last_log_train_iter": self.last_log_train_iter,
             "priority": None if self._per is None else self._per.state_dict(),
             "rng": generator_state(self.buffer.rng),
         }
 
-    def discard(self, is_unwanted: Callable[[Any], bool]) -> int:
-        """Remove the items for which `is_unwanted` returns true. Returns their number."""
-        with self._lock:
-            storage = self.buffer.storage
-            slots = storage.slots
-            ids = [
-                index for index, data in zip(storage.ids(slots), storage.data(slots), strict=True) if is_unwanted(data)
-            ]
-            self.buffer.delete(ids)
-            return len(ids)
+    def _remove(self, slots: IntArray) -> None:
+        self.buffer.delete(self._store.ids(slots))
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.buffer.load_state_dict(state["data"])
-        self._push_count = state["push_count"]
         self.last_log_train_iter = state.get("last_log_train_iter")
         self._newest_sample = None
         set_generator_state(self.buffer.rng, state["rng"])
@@ -317,7 +275,10 @@ class DequeBufferWrapper(StatefulBuffer):
         return self.push(items)
 
 
-def _with_weight_columns(table: Table, weights: torch.Tensor) -> Table:
+def _with_weights(items: list[Any], weights: torch.Tensor) -> list[Any]:
+    """Returns copies of `items` with their importance weights [n, 1], as a tensor and as a number."""
+    items = items if isinstance(items, Samples) else [{**item} for item in items]
     values = weights.numpy()
-    numbers = Column(Kind.FLOAT, values[:, 0].astype(np.float64))
-    return table.with_columns(priority_IS=Column(Kind.TENSOR, values), IS=numbers)
+    number = Column(Kind.FLOAT, values[:, 0].astype(np.float64))
+    result: list[Any] = with_columns(items, priority_IS=Column(Kind.TENSOR, values), IS=number)
+    return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -188,23 +188,23 @@ class UseTimeCheck:
     def count(self, slots: IntArray) -> list[int]:
         """Count one use of the records in `slots`, and write the totals to their metadata. Returns the totals."""
         storage = self._buffer.storage
-        np.add.at(storage.uses, slots, 1)
-        counts: list[int] = storage.uses[slots].tolist()
-        storage.set_metas(slots, "use_count", counts)
+        np.add.at(storage.fields["use"], slots, 1)
+        counts: list[int] = storage.fields["use"][slots].tolist()
+        storage.note(slots, "use", counts)
         return counts
 
     def delete_used_up(self, slots: IntArray) -> None:
         """Delete the records in `slots` that were used `max_use` times."""
         storage = self._buffer.storage
-        used_up = slots[storage.uses[slots] >= self._max_use]
+        used_up = slots[storage.fields["use"][slots] >= self._max_use]
         if used_up.size:
             self._buffer.delete(storage.ids(used_up))
 
     def rebuild(self) -> None:
         """Read the counts from the metadata of the current records."""
         storage = self._buffer.storage
-        slots = storage.slots
-        storage.uses[slots] = [(meta or {}).get("use_count", 0) for meta in storage.metas(slots)]
+        slots = storage.occupied()
+        storage.fields["use"][slots] = [(meta or {}).get("use_count", 0) for meta in storage.metas(slots)]
 
 
 class PriorityExperienceReplay:
@@ -255,7 +255,7 @@ class PriorityExperienceReplay:
     @property
     def buffer_idx(self) -> dict[int, str]:
         """Maps the slots of the priority index to the ids of their records."""
-        slots = self.buffer.storage.slots
+        slots = self.buffer.storage.occupied()
         return dict(zip(slots.tolist(), self.buffer.storage.ids(slots), strict=True))
 
     @property
@@ -274,20 +274,9 @@ class PriorityExperienceReplay:
         if meta is None and isinstance(data, dict) and "priority" in data:
             data = dict(data)
             meta = {"priority": data.pop("priority")}
-        priority = (meta or {}).get("priority")
-        priority = self.max_priority if priority is None else float(as_priorities([priority])[0])
-        slot = int(self.buffer.storage.next_slots(1)[0])
+        priority = float(as_priorities([(meta or {}).get("priority")], self.max_priority)[0])
+        slot = self.buffer.storage.tail
         return chain(data, {**(meta or {}), "priority": priority, "priority_idx": slot}, *args, **kwargs)
-
-    def metas_of(self, count: int, priorities: Iterable[Any] | None) -> list[dict[str, Any] | None]:
-        """Returns the metadata of the next `count` records, with these `priorities`, if any."""
-        if priorities is None:
-            values = [self.max_priority] * count
-        else:
-            given = [self.max_priority if priority is None else priority for priority in priorities]
-            values = as_priorities(given).tolist()
-        slots = self.buffer.storage.next_slots(count).tolist()
-        return [{"priority": value, "priority_idx": slot} for value, slot in zip(values, slots, strict=True)]
 
     def sample(self, chain: Callable[..., Any], size: int, *args: Any, **kwargs: Any) -> list[Any]:
         """Sample `size` records by priority, with replacement.
@@ -340,7 +329,7 @@ class PriorityExperienceReplay:
 
     def set_priorities(self, slots: IntArray, priorities: FloatArray) -> None:
         """Set the priorities of the records in `slots` to valid `priorities`; the last of a repeated slot counts."""
-        self.buffer.storage.set_metas(slots, "priority", priorities.tolist())
+        self.buffer.storage.note(slots, "priority", priorities)
         self._set(slots, priorities)
 
     def clear(self, chain: Callable[..., Any]) -> Any:
@@ -362,7 +351,7 @@ class PriorityExperienceReplay:
             "max_priority": self.max_priority,
             "beta": self.beta,
             "rng": generator_state(self.rng),
-            "weights": self._index.weights[self.buffer.storage.slots],
+            "weights": self._index.weights[self.buffer.storage.occupied()],
         }
 
     def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
@@ -372,7 +361,7 @@ class PriorityExperienceReplay:
         set_generator_state(self.rng, _state_dict["rng"])
         self.rebuild()
         self._follow()
-        self._index.set_weights(self.buffer.storage.slots, np.asarray(_state_dict["weights"]))
+        self._index.set_weights(self.buffer.storage.occupied(), np.asarray(_state_dict["weights"]))
 
     def _set(self, slots: IntArray, priorities: Any) -> None:
         self._follow()
@@ -386,14 +375,14 @@ class PriorityExperienceReplay:
             return
         if len(self._numbers) != storage.maxlen:
             self.rebuild()
-        changed = np.flatnonzero(self._numbers != storage.numbers)
-        self._numbers[changed] = storage.numbers[changed]
+        numbers = storage.fields["number"]
+        changed = np.flatnonzero(self._numbers != numbers)
+        self._numbers[changed] = numbers[changed]
         self._version = storage.version
         is_held = self._numbers[changed] >= 0
         self._index.remove(changed[~is_held])
         slots = changed[is_held]
         given = [(meta or {}).get("priority") for meta in storage.metas(slots)]
-        priorities = as_priorities([self.max_priority if priority is None else priority for priority in given])
-        storage.set_metas(slots, "priority", priorities.tolist())
-        storage.set_metas(slots, "priority_idx", slots.tolist())
+        priorities = as_priorities(given, self.max_priority)
+        storage.note(slots, "priority", priorities)
         self._index.set(slots, priorities)

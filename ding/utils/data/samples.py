@@ -205,6 +205,20 @@ def node_values(node: Node) -> Any:
     return node.values() if isinstance(node, Column) else node_items(node)
 
 
+def values_of(items: Items, key: str) -> Any:
+    """Returns the values of a key of dicts as one array, or as a list, with None for a dict without it.
+
+    Returns None for a table without it.
+    """
+    table = items if isinstance(items, Table) else table_of(items)
+    if table is None:
+        return [item.get(key) for item in rows_of(items)]
+    node = table.columns.get(key)
+    if isinstance(node, Column):
+        return node.data if node.rows is None else node.values()
+    return None if node is None else node_items(node)
+
+
 class Table:
     """N samples in columns. Immutable: neither the table nor its columns may be changed in place.
 

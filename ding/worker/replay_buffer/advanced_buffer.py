@@ -5,19 +5,19 @@ from __future__ import annotations
 import copy
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ding.data.priority_index import PRIORITY_EPS, PriorityIndex, as_priorities
+from ding.data.priority_index import PRIORITY_EPS, PriorityIndex, as_priorities, priorities_of
 from ding.data.ring import BoolArray
 from ding.utils.autolog import TickTime
 from ding.utils.config_helper import Setting, Settings, integer, number
-from ding.utils.data.samples import Column, Items, Kind, Node, Samples, Table, listed, node_items, part_of, rows_of
+from ding.utils.data.samples import Column, Items, Kind, Node, Samples, Table, listed, part_of, rows_of, values_of
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import FloatArray, IntArray, SumSegmentTree
-from ding.worker.replay_buffer.base_buffer import STORAGE_SETTINGS, ColumnBuffer, as_snapshot
+from ding.worker.replay_buffer.base_buffer import STORAGE_SETTINGS, ColumnBuffer
 from ding.worker.replay_buffer.utils import SampledDataAttrMonitor, ThruputController, UniqueIds, Verdict, parse_id
 
 # The keys that `sample` adds. When an item with such keys is pushed, only `priority` is used.
@@ -67,7 +67,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         >>> import os, tempfile
         >>> cfg, exp_name = AdvancedReplayBuffer.default_config(), os.path.relpath(tempfile.mkdtemp())
         >>> with AdvancedReplayBuffer(cfg, exp_name=exp_name, instance_name="demo") as buffer:
-        ...     buffer.push([{"obs": i, "collect_iter": 0} for i in range(4)], cur_collector_envstep=4)
+        ...     _ = buffer.push([{"obs": i, "collect_iter": 0} for i in range(4)], cur_collector_envstep=4)
         ...     batch = buffer.sample(2, cur_learner_iter=1)
         ...     keys = ("replay_unique_id", "replay_buffer_idx")
         ...     info = {key: [item[key] for item in batch] for key in keys}
@@ -121,7 +121,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         self._cur_collector_envstep = -1
         self._index = PriorityIndex(self._store.size, float(own.alpha))
         self._next_unique_id = 0
-        self._store.records["unique_id"] = _NO_ID
+        self._store.fields["unique_id"][:] = _NO_ID
         self._max_staleness = own.max_staleness
         self._oldest_iter = math.inf  # a lower bound of all `collect_iter`
         self._thruput_controller = ThruputController(own.thruput_controller)
@@ -200,6 +200,8 @@ class AdvancedReplayBuffer(ColumnBuffer):
                 self._cur_collector_envstep = cur_collector_envstep
                 accepted = self._insert(items)
                 self._thruput_controller.add(pushed=accepted)
+                if self._store.dropped:
+                    self._store.report_dropped()
         if not verdict.allowed:
             self._logger.info("refused to push %d items: %s", count, verdict.reason)
         elif accepted == 0 and not isinstance(data, list):
@@ -211,8 +213,8 @@ class AdvancedReplayBuffer(ColumnBuffer):
             items = rows_of(items)
             for check in self.check_list:
                 items = [item for item in items if check(item)]
-        count, size = len(items), self._store.size
-        priorities = self._priorities_of(items)  # raises before anything is stored
+        priorities = priorities_of(items, self._index.max_priority)  # raises before anything is stored
+        count, size = len(priorities), self._store.size
         if count <= size:
             return self._insert_part(items, priorities) if count else 0
         parts = ((part_of(items, start, start + size), start) for start in range(0, count, size))
@@ -224,49 +226,27 @@ class AdvancedReplayBuffer(ColumnBuffer):
             items = _without_metadata(items)
         store, count = self._store, len(priorities)
         iters = self._collect_iters_of(items)  # raises before anything is stored
-        slots, _, dropped = self._write(items, count)
+        slots, _ = self._write(items)
         replaced = int(np.count_nonzero(self._index.weights[slots]))
-        records = store.records
-        records["unique_id"][slots] = np.arange(self._next_unique_id, self._next_unique_id + count)
-        records["use"][slots] = 0
-        records["priority"][slots] = self._index.set(slots, priorities)
-        records["collect_iter"][slots] = iters
+        fields = store.fields
+        fields["unique_id"][slots] = np.arange(self._next_unique_id, self._next_unique_id + count)
+        fields["use"][slots] = 0
+        fields["priority"][slots] = self._index.set(slots, priorities)
+        fields["collect_iter"][slots] = iters
         self._next_unique_id += count
         store.valid_count += count - replaced
-        if dropped:
-            self._report_dropped(dropped)
-        self._count_thruput(pushed=count, removed=replaced)
+        self._periodic_thruput_monitor.add(pushed=count, removed=replaced, valid=self._store.valid_count)
         return count
-
-    def _priorities_of(self, items: Items) -> FloatArray:
-        """Returns the `priority` [count] of each item; the largest one so far for an item without it.
-
-        Raises:
-            PriorityError: If a priority is negative or not finite.
-        """
-        default = self._index.max_priority
-        if isinstance(items, Table):
-            column = items.columns.get("priority")
-            if column is None:
-                return np.full(len(items), default)
-            if isinstance(column, Column) and column.kind is not Kind.OBJECT:
-                return as_priorities(column.values())
-            given = node_items(column)
-        else:
-            given = [item.get("priority") for item in items]
-        return as_priorities([default if priority is None else priority for priority in given])
 
     def _collect_iters_of(self, items: Items) -> IntArray:
         """Returns the `collect_iter` of each item: the smallest of several, `_NO_ITER` without one."""
-        column = items.columns.get("collect_iter") if isinstance(items, Table) else None
-        iters: IntArray
-        if isinstance(column, Column) and column.kind is Kind.INT and not column.steps:
-            iters = column.data if column.rows is None else column.data[column.rows]
-        elif isinstance(items, Table) and column is None:
+        given = values_of(items, "collect_iter")
+        if given is None:
             return np.array([_NO_ITER])
+        if isinstance(given, np.ndarray) and given.dtype == np.int64 and given.ndim == 1:
+            iters: IntArray = given
         else:
-            values = [item.get("collect_iter") for item in rows_of(items)] if column is None else node_items(column)
-            iters = np.array([_NO_ITER if value is None else np.min(np.asarray(value)) for value in values], np.int64)
+            iters = np.array([_NO_ITER if value is None else np.min(np.asarray(value)) for value in given], np.int64)
         if not math.isinf(self._max_staleness):
             known = iters[iters != _NO_ITER]
             self._oldest_iter = min(self._oldest_iter, known.min(initial=np.iinfo(np.int64).max))
@@ -301,6 +281,8 @@ class AdvancedReplayBuffer(ColumnBuffer):
                 batch = self._draw_batch(size, int(cur_learner_iter), sample_range)
                 if (self._tick.step() - 1) % self._print_freq == 0:
                     report = self._sampled_data_attr_monitor.summary()
+            if self._store.dropped:
+                self._store.report_dropped()
         if not is_allowed:
             self._logger.info("refused to sample %d items: %s; %s", size, enough.reason, rate.reason)
             return None
@@ -312,6 +294,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         """Remove stale items, then return what can be drawn."""
         with self._lock:
             self._sample_check(1, cur_learner_iter)
+            self._store.report_dropped()
             rates = self._thruput_controller
             pushed, sampled = rates.history_push_count, rates.history_sample_count
             return Stock(self._store.valid_count, self._index.total, self._index.least_weight, pushed, sampled)
@@ -330,14 +313,15 @@ class AdvancedReplayBuffer(ColumnBuffer):
         with self._lock:
             batch = self._draw_batch(size, int(cur_learner_iter), None, least_weight)
             self._tick.step()
+            self._store.report_dropped()
         return batch
 
     def _draw_batch(
         self, size: int, cur_learner_iter: int, sample_range: slice | None, least_weight: float | None = None
     ) -> list[Any]:
-        ranges = None if sample_range is None else self._store.ranges(sample_range)
-        slots = self._index.draw(size, self._rng, ranges)
-        np.add.at(self._store.records["use"], slots, 1)
+        among = None if sample_range is None else self._store.slots_in(sample_range)
+        slots = self._index.draw(size, self._rng, among)
+        np.add.at(self._store.fields["use"], slots, 1)
         columns, records = self._store.gather_with_fields(slots)
         staleness = self._staleness_of(records, cur_learner_iter)
         importance = self._index.importance(slots, self._beta, least_weight)
@@ -346,7 +330,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         self._sampled_data_attr_monitor.record(use=records["use"], priority=records["priority"], staleness=staleness)
         self._beta = min(1.0, self._beta + self._beta_step)
         self._thruput_controller.add(sampled=size)
-        self._count_thruput(sampled=size)
+        self._periodic_thruput_monitor.add(sampled=size, valid=self._store.valid_count)
         if not math.isinf(self._max_use):
             used_up = slots[records["use"] >= self._max_use]
             if used_up.size:
@@ -415,19 +399,19 @@ class AdvancedReplayBuffer(ColumnBuffer):
             self._remove(slots)
             return
         self._exclude(slots)
-        self._store.records["priority"][slots] = 0.0
+        self._store.fields["priority"][slots] = 0.0
 
     def _remove(self, slots: IntArray) -> None:
         self._exclude(slots)
-        self._store.records["unique_id"][slots] = _NO_ID
-        self._evict(slots)
+        self._store.fields["unique_id"][slots] = _NO_ID
+        self._store.remove(slots)
 
     def _exclude(self, slots: IntArray) -> None:
         """Exclude the items in `slots` from later draws."""
         live = int(np.count_nonzero(self._index.weights[slots]))
         self._index.remove(slots)
         self._store.valid_count -= live
-        self._count_thruput(removed=live)
+        self._periodic_thruput_monitor.add(removed=live, valid=self._store.valid_count)
 
     def _log_report(self, report: dict[str, float], cur_learner_iter: int) -> None:
         report["beta"] = self._beta
@@ -462,11 +446,11 @@ class AdvancedReplayBuffer(ColumnBuffer):
                 skipped = [unique_ids[i] for i in np.flatnonzero(~known).tolist()]
                 self._logger.debug("skipped the priorities of items that left the buffer: %s", skipped)
                 slots, priorities = slots[known], priorities[known]
-            self._store.records["priority"][slots] = self._index.update(slots, priorities, self._eps)
+            self._store.fields["priority"][slots] = self._index.update(slots, priorities, self._eps)
 
     def _is_known(self, slots: IntArray, unique_ids: Sequence[str]) -> BoolArray:
         """Returns bool [n]: whether each of `slots` [n] still holds the item with that id."""
-        held = self._store.records["unique_id"][slots]
+        held = self._store.fields["unique_id"][slots]
         known: BoolArray
         if isinstance(unique_ids, UniqueIds) and unique_ids.name == self._instance_name:
             known = held == unique_ids.numbers
@@ -479,29 +463,24 @@ class AdvancedReplayBuffer(ColumnBuffer):
         """Remove all items and reset `max_priority`. `push_count`, ids and `beta` continue."""
         with self._lock:
             removed = self._store.valid_count
-            self._evict(self._store.occupied())
-            self._store.reset()
+            self._store.clear()
             self._forget_metadata()
-            self._count_thruput(removed=removed)
+            self._periodic_thruput_monitor.add(removed=removed, valid=self._store.valid_count)
+            self._store.report_dropped()
 
     def _forget_metadata(self) -> None:
         self._index.clear()
-        self._store.records["use"] = 0
-        self._store.records["unique_id"] = _NO_ID
+        self._store.fields["use"][:] = 0
+        self._store.fields["unique_id"][:] = _NO_ID
         self._oldest_iter = math.inf
 
     # ---- states
 
     def _state(self, is_copied: bool) -> dict[str, Any]:
         state = super()._state(is_copied)
-        slots = state["data"]["slots"]
-        records = self._store.records[slots]
         return {
             **state,
-            "use_count": records["use"].copy(),
-            "unique_ids": records["unique_id"].copy(),
-            "priorities": records["priority"].copy(),
-            "weights": self._index.weights[slots],
+            "weights": self._index.weights[self._store.held],
             "max_priority": self._index.max_priority,
             "next_unique_id": self._next_unique_id,
             "beta": self._beta,
@@ -525,14 +504,16 @@ class AdvancedReplayBuffer(ColumnBuffer):
         super().load_state_dict(_state_dict)
 
     def _restore(self, state: dict[str, Any]) -> None:
-        state = {**state, "data": as_snapshot(state["data"])}
-        slots = np.asarray(state["data"]["slots"], np.int64)
-        items: list[Any] = []
-        if "unique_ids" not in state:  # a list of items that hold their metadata
-            items = state["data"]["items"]
-            state = {**state, "data": {**state["data"], "items": rows_of(_without_metadata(items))}}
+        if not isinstance(state["data"], Mapping):
+            state = self._state_of_list(state)
         super()._restore(state)
-        self._restore_metadata(slots, state, items)
+        self._index.clear()
+        self._index.set_weights(np.flatnonzero(self._store.held), np.asarray(state["weights"]))
+        self._index.max_priority = float(state["max_priority"])
+        self._store.fields["unique_id"][~self._store.held] = _NO_ID
+        iters = self._store.fields["collect_iter"][self._store.held]
+        self._oldest_iter = float(iters[iters != _NO_ITER].min(initial=np.iinfo(np.int64).max))
+        self._next_unique_id = int(state["next_unique_id"])
         self._beta, self._anneal_step = state.get("beta", self._beta), state.get("anneal_step", self._anneal_step)
         if "tick" in state:
             self._tick = self._sampled_data_attr_monitor.time = TickTime(int(state["tick"]))
@@ -540,26 +521,19 @@ class AdvancedReplayBuffer(ColumnBuffer):
             self._thruput_controller.load_state_dict(state["limiter"])
             self._cur_collector_envstep = state["collector_envstep"]
 
-    def _restore_metadata(self, slots: IntArray, state: dict[str, Any], items: list[Any]) -> None:
-        """Restore the metadata of the items in `slots`; from keys of `items` if `state` has no ids."""
-        self._forget_metadata()
-        records = self._store.records
-        if "unique_ids" in state:
-            records["unique_id"][slots], records["use"][slots] = state["unique_ids"], state["use_count"]
-            records["priority"][slots] = state["priorities"]
-            self._index.set_weights(slots, np.asarray(state["weights"]))
-        else:
-            ids = [parse_id(self._instance_name, item["replay_unique_id"]) for item in items]
-            records["unique_id"][slots], records["use"][slots] = ids, [item.get("use", 0) for item in items]
-            priorities = self._priorities_of(items)
-            records["priority"][slots] = self._index.set(slots, priorities)
-            retired = slots[priorities == 0.0]
-            self._index.remove(retired)
-            records["priority"][retired] = 0.0
-        if slots.size:
-            records["collect_iter"][slots] = self._collect_iters_of(self._store.read(slots))
-        self._next_unique_id = int(state["next_unique_id"])
-        self._index.max_priority = float(state["max_priority"])
+    def _state_of_list(self, state: dict[str, Any]) -> dict[str, Any]:
+        state = super()._state_of_list(state)
+        items = state["data"]["samples"]  # with their metadata
+        ids = [parse_id(self._instance_name, item["replay_unique_id"]) for item in items]
+        priorities = priorities_of(items, self._index.max_priority)
+        fields = {
+            "unique_id": ids,
+            "use": [item.get("use", 0) for item in items],
+            "priority": priorities,
+            "collect_iter": self._collect_iters_of(items),
+        }
+        state["data"] |= {"samples": _without_metadata(items), "fields": fields}
+        return {**state, "weights": np.where(priorities == 0, 0.0, priorities**self._index.alpha)}
 
     def _items_to_save(self) -> list[Any]:
         slots = self._store.occupied()
@@ -573,7 +547,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
     def _empty_slot(self, slot: int) -> None:
         super()._empty_slot(slot)
         self._index.remove(np.array([slot]))
-        self._store.records["unique_id"][slot] = _NO_ID
+        self._store.fields["unique_id"][slot] = _NO_ID
 
 
 def to_positive_index(idx: int | None, size: int) -> int | None:

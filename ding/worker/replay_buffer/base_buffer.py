@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import index
 from types import TracebackType
 from typing import Any, TypeVar, overload
@@ -24,7 +25,7 @@ from ding.data.buffer_interface import (
     write_data_file,
 )
 from ding.data.column_store import ColumnStore
-from ding.data.priority_index import Slots
+from ding.data.ring import Slots
 from ding.utils.config_helper import (
     ConfigError,
     Setting,
@@ -35,12 +36,11 @@ from ding.utils.config_helper import (
     integer,
     one_of,
 )
-from ding.utils.data.samples import Items, Table, listed, rows_of
+from ding.utils.data.samples import Items, Table, rows_of
 from ding.utils.dict_helper import deep_merge_dicts
 from ding.utils.import_helper import import_module
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.utils.registry_factory import BUFFER_REGISTRY
-from ding.utils.segment_tree import IntArray
 from ding.worker.replay_buffer.utils import PeriodicThruputMonitor, UsedDataRemover
 from ding.worker.worker_log import WorkerLog
 
@@ -125,7 +125,7 @@ class ColumnBuffer(StatefulBuffer):
 
     Attributes:
         on_dropped: Called with a list of the items that left the buffer: overwritten, used up, stale or cleared.
-            Called under the buffer's lock. May be set.
+            Called under the buffer's lock, when all counts are right. May be set.
     """
 
     # Name and dtype of the metadata that a subclass keeps for each slot.
@@ -213,10 +213,12 @@ class ColumnBuffer(StatefulBuffer):
         if self._closed:
             return
         self._closed = True
-        self.clear()
-        self._periodic_thruput_monitor.close()
-        self._used_data_remover.close()
-        self._log.close()
+        try:
+            self.clear()
+        finally:  # `on_dropped` may raise
+            self._periodic_thruput_monitor.close()
+            self._used_data_remover.close()
+            self._log.close()
 
     def __enter__(self: Self) -> Self:
         return self
@@ -235,45 +237,43 @@ class ColumnBuffer(StatefulBuffer):
         return self._store.valid_count
 
     @property
-    def replay_buffer_size(self) -> int:
-        """Capacity, in items."""
-        return self._store.size
+    def on_dropped(self) -> Callable[[list[Any]], None] | None:
+        return self._on_dropped
 
-    @property
-    def push_count(self) -> int:
-        """Number of items stored so far."""
-        return self._store.push_count
+    @on_dropped.setter
+    def on_dropped(self, on_dropped: Callable[[list[Any]], None] | None) -> None:
+        self._on_dropped = on_dropped
+        if self._enable_track_used_data:
+            on_dropped = partial(_delete_files_too, self._used_data_remover, on_dropped)
+        self._store.on_dropped = on_dropped
 
     def _state(self, is_copied: bool) -> dict[str, Any]:
         return {
             "data": self._store.snapshot(is_copied),
-            **self._store.counters(),
             "rng": generator_state(self._rng),
             "thruput": self._periodic_thruput_monitor.state_dict(),
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
+        if not isinstance(state["data"], Mapping):
+            state = self._state_of_list(state)
         if state.get("thruput") and "push_data_count" not in state["thruput"]:
             raise ValueError("the state of the buffer is of an earlier version, and cannot be loaded")
-        self._store.load(as_snapshot(state["data"]), state)
+        self._store.load(state["data"])
         if "rng" in state:
             set_generator_state(self._rng, state["rng"])
         if state.get("thruput"):
             self._periodic_thruput_monitor.load_state_dict(state["thruput"])
 
-    def discard(self, is_unwanted: Callable[[Any], bool]) -> int:
-        """Remove the items for which `is_unwanted` returns true. Returns their number."""
-        with self._lock:
-            slots = self._store.occupied()
-            items = rows_of(self._store.read(slots))
-            unwanted = slots[np.fromiter(map(is_unwanted, items), dtype=np.bool_, count=len(items))]
-            if unwanted.size:
-                self._remove(unwanted)
-            return len(unwanted)
-
-    def _remove(self, slots: IntArray) -> None:
-        """Remove the items in `slots` [n >= 1] and update all counts."""
-        raise NotImplementedError
+    def _state_of_list(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Returns a state whose `data` is a list of the items by slot, None for an empty one, in columns."""
+        data, tail = state["data"], state["tail"]
+        slots = [slot for slot, item in enumerate(data) if item is not None]
+        filled = len(data) if any(slot >= tail for slot in slots) else tail
+        snapshot = {"size": len(data), "start": (tail - filled) % len(data), "filled": filled, "order": None}
+        snapshot |= {name: state[name] for name in ("valid_count", "push_count")}
+        snapshot |= {"slots": slots, "samples": [data[slot] for slot in slots], "object_slots": [], "fields": {}}
+        return {**state, "data": snapshot}
 
     def save_data(self, file_name: str) -> None:
         """Write the items that can be sampled to `file_name`, oldest first, as code-free msgpack."""
@@ -291,6 +291,7 @@ class ColumnBuffer(StatefulBuffer):
         items = [item for item in items if item is not None]
         with self._lock:
             self._insert_saved(items, notes)
+            self._store.report_dropped()
 
     def _extra_to_save(self) -> dict[str, Any]:
         """Returns what `save_data` writes beside the items."""
@@ -320,44 +321,13 @@ class ColumnBuffer(StatefulBuffer):
             raise ValueError("an item is None, which is not allowed: it marks an empty slot; remove it from the data")
         return copy.deepcopy(items) if self._deepcopy else items
 
-    def _write(self, items: Items, count: int) -> tuple[Slots, int, Items]:
-        """Write `count` items, at most `replay_buffer_size`, to the next slots.
-
-        Returns:
-            Their slots, the number of items that were overwritten, and these items if they have to be reported.
-        """
-        store = self._store
-        slots = store.next_slots(count)
-        gone = int(np.count_nonzero(store.held[slots]))
-        dropped: Items = []
-        if gone and self._needs_dropped():
-            numbers = np.arange(store.size)[slots]
-            dropped = store.read(numbers[store.held[slots]])
-        store.write(slots, items)
-        store.advance(count)
+    def _write(self, items: Items) -> tuple[Slots, int]:
+        """Write at most `replay_buffer_size` items. Returns their slots and the number of items overwritten."""
+        written = self._store.put(items)
         if not self._memory_check.is_done:
             is_mapped = self._storage_folder() is not None
-            self._memory_check.estimate(items, store.size, 0 if is_mapped else store.nbytes)
-        return slots, gone, dropped
-
-    def _needs_dropped(self) -> bool:
-        return self.on_dropped is not None or self._enable_track_used_data
-
-    def _report_dropped(self, dropped: Items) -> None:
-        """Pass items that left the buffer to `on_dropped` and queue their files for deletion."""
-        items = listed(dropped)
-        if self.on_dropped is not None:
-            self.on_dropped(items)
-        if self._enable_track_used_data:
-            for item in items:
-                self._used_data_remover.add_used_data(item)
-
-    def _evict(self, slots: IntArray) -> None:
-        """Empty `slots` and report their items as dropped."""
-        dropped = self._store.read(slots) if slots.size and self._needs_dropped() else []
-        self._store.remove(slots)
-        if dropped:
-            self._report_dropped(dropped)
+            self._memory_check.estimate(items, self._store.size, 0 if is_mapped else self._store.nbytes)
+        return written
 
     def _item_view(self, slot: int) -> Any:
         """Returns the item in an occupied `slot` as `_data` presents it."""
@@ -366,9 +336,6 @@ class ColumnBuffer(StatefulBuffer):
     def _empty_slot(self, slot: int) -> None:
         """Remove the item in `slot`. Counters do not change."""
         self._store.empty(np.array([slot]))
-
-    def _count_thruput(self, pushed: int = 0, sampled: int = 0, removed: int = 0) -> None:
-        self._periodic_thruput_monitor.add(pushed, sampled, removed, self._store.valid_count)
 
     def _check_size(self, size: int, can_exceed: bool = False) -> int:
         size = index(size)
@@ -402,9 +369,6 @@ class SlotView(Sequence[Any]):
         with buffer._lock:
             return buffer._item_view(slot) if buffer._store.held[slot] else None
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self[:])
-
     def __setitem__(self, key: int, item: None) -> None:
         if item is not None:
             raise TypeError(f"_data[{key}] = {item!r:.200} is not allowed; only None, which removes an item")
@@ -414,15 +378,17 @@ class SlotView(Sequence[Any]):
     def __eq__(self, other: object) -> bool:
         return list(self) == (list(other) if isinstance(other, SlotView) else other)
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
         return copy.deepcopy(list(self), memo)
 
 
-def as_snapshot(data: Any) -> dict[str, Any]:
-    """Returns `data` of a state as a snapshot of the store; `data` may also be a list of the items by slot."""
-    if isinstance(data, Mapping):
-        return dict(data)
-    held = [(slot, item) for slot, item in enumerate(data) if item is not None]
-    return {"size": len(data), "slots": [slot for slot, _ in held], "items": [item for _, item in held]}
+def _delete_files_too(
+    remover: UsedDataRemover, on_dropped: Callable[[list[Any]], None] | None, items: list[Any]
+) -> None:
+    """Call `on_dropped`, then queue the files of `items` for deletion."""
+    try:
+        if on_dropped is not None:
+            on_dropped(items)
+    finally:
+        for item in items:
+            remover.add_used_data(item)

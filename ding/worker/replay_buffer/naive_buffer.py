@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from ding.data.column_store import own_table
-from ding.data.priority_index import Slots
-from ding.data.ring import BoolArray, EpisodeEnds, done_flags
+from ding.data.ring import BoolArray, Slots, done_flags
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, integer, number
 from ding.utils.data.samples import Items, Samples, Table, part_of, rows_of
 from ding.utils.registry_factory import BUFFER_REGISTRY
@@ -34,7 +33,7 @@ class NaiveReplayBuffer(ColumnBuffer):
         >>> cfg = NaiveReplayBuffer.default_config()
         >>> cfg.replay_buffer_size = 2
         >>> with NaiveReplayBuffer(cfg, exp_name=os.path.relpath(tempfile.mkdtemp())) as buffer:
-        ...     buffer.push([{"obs": 0}, {"obs": 1}, {"obs": 2}], cur_collector_envstep=3)
+        ...     _ = buffer.push([{"obs": 0}, {"obs": 1}, {"obs": 2}], cur_collector_envstep=3)
         ...     sorted(item["obs"] for item in buffer.sample(2, cur_learner_iter=0))
         [1, 2]
     """
@@ -58,23 +57,20 @@ class NaiveReplayBuffer(ColumnBuffer):
         """
         items = self._prepare(data)
         with self._lock:
-            return self._insert(items)
+            count = self._insert(items)
+            if self._store.dropped:
+                self._store.report_dropped()
+            return count
 
     def _insert(self, items: Items) -> int:
         count, size = len(items), self._store.size
         if count > size:
             return sum(self._insert(part_of(items, start, start + size)) for start in range(0, count, size))
         if count:
-            self._before_insert(items)
-            _, gone, dropped = self._write(items, count)
-            self._store.valid_count += count - gone
-            if dropped:
-                self._report_dropped(dropped)
-            self._count_thruput(pushed=count, removed=gone)
+            _, overwritten = self._write(items)
+            self._store.valid_count += count - overwritten
+            self._periodic_thruput_monitor.add(pushed=count, removed=overwritten, valid=self._store.valid_count)
         return count
-
-    def _before_insert(self, items: Items) -> None:
-        """Hook of subclasses, called with the items that are inserted next."""
 
     def sample(
         self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
@@ -100,7 +96,7 @@ class NaiveReplayBuffer(ColumnBuffer):
             items: Items | None = None
             if have >= size or (replace and have > 0):
                 items = self._store.read(self._draw(size, sample_range, replace))
-                self._count_thruput(sampled=size)
+                self._periodic_thruput_monitor.add(sampled=size, valid=self._store.valid_count)
         if items is None:
             self._logger.info("too few items to sample: the buffer holds %d, requested are %d", have, size)
             return None
@@ -127,7 +123,8 @@ class NaiveReplayBuffer(ColumnBuffer):
         if ring.valid_count == ring.filled:
             positions = range(ring.filled)[sample_range]
             chosen = self._choose(len(positions), size, sample_range, replace)
-            return ring.positions_to_slots(positions.start + positions.step * chosen)
+            slots: IntArray = ring.slots_at(positions.start + positions.step * chosen)
+            return slots
         slots = ring.occupied()[sample_range]
         return slots[self._choose(len(slots), size, sample_range, replace)]
 
@@ -146,29 +143,18 @@ class NaiveReplayBuffer(ColumnBuffer):
         self._logger.warning("a %s has nothing to update; %s is ignored", type(self).__name__, sorted(info))
 
     def _remove(self, slots: IntArray) -> None:
-        # The remaining items are compacted: sampling from a ring with gaps is slow.
-        store, occupied = self._store, self._store.occupied()
-        is_kept = ~np.isin(occupied, slots)
-        self._before_compaction(occupied, is_kept)
-        kept, push_count = store.read(occupied[is_kept], is_shared=True), store.push_count
-        self._evict(slots)
-        store.reset()
-        if kept:
-            store.put(kept)
-        store.valid_count, store.push_count = len(kept), push_count
-        self._count_thruput(removed=len(slots))
-
-    def _before_compaction(self, slots: IntArray, is_kept: BoolArray) -> None:
-        """Hook of subclasses: of the items in `slots` [n], those that `is_kept` [n] move to the first slots."""
+        self._store.remove(slots, closes_gaps=True)
+        self._store.valid_count = self._store.filled
+        self._periodic_thruput_monitor.add(removed=len(slots), valid=self._store.valid_count)
 
     def clear(self) -> None:
         """Remove all items and reset `push_count` to 0."""
         with self._lock:
-            removed = self._store.occupied()
-            self._evict(removed)
-            self._store.reset()
+            removed = int(np.count_nonzero(self._store.held))
+            self._store.clear()
             self._store.push_count = 0
-            self._count_thruput(removed=len(removed))
+            self._periodic_thruput_monitor.add(removed=removed, valid=self._store.valid_count)
+            self._store.report_dropped()
 
 
 def _function(value: Any) -> str | None:
@@ -191,7 +177,7 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
         >>> cfg = ElasticReplayBuffer.default_config()
         >>> cfg.set_buffer_size = lambda envstep: 2 if envstep < 100 else 4
         >>> with ElasticReplayBuffer(cfg, exp_name=os.path.relpath(tempfile.mkdtemp())) as buffer:
-        ...     buffer.push([{"obs": i} for i in range(4)], cur_collector_envstep=4)
+        ...     _ = buffer.push([{"obs": i} for i in range(4)], cur_collector_envstep=4)
         ...     newest = sorted(item["obs"] for item in buffer.sample(2, cur_learner_iter=0))
         ...     buffer.update(100)
         ...     newest, sorted(item["obs"] for item in buffer.sample(4, cur_learner_iter=0))
@@ -275,10 +261,13 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         >>> cfg = SequenceReplayBuffer.default_config()
         >>> cfg.replay_buffer_size = 8
         >>> with SequenceReplayBuffer(cfg, exp_name=os.path.relpath(tempfile.mkdtemp())) as buffer:
-        ...     buffer.push([{"obs": i, "done": i == 2} for i in range(4)], cur_collector_envstep=4)
+        ...     _ = buffer.push([{"obs": i, "done": i == 2} for i in range(4)], cur_collector_envstep=4)
         ...     [[item["obs"] for item in window] for window in buffer.sample(1, 3, cur_learner_iter=0)]
         [[0, 1, 2]]
     """
+
+    # Consecutive numbers of the transitions of an episode, with a gap before the next episode.
+    _slot_fields = (("number", np.int64),)
 
     settings = Settings(
         {
@@ -292,7 +281,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
     def _begin(self) -> None:
         length = self._cfg.episode_length
         self._episode_length = None if length is None else int(length)
-        self._ends = EpisodeEnds(self._store, self._episode_length)
+        self._next_number = self._steps = 0  # of the next transition, and of the current episode so far
 
     def sample(  # type: ignore[override]  # the documented signature
         self,
@@ -354,47 +343,92 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         have, needed = self._store.valid_count, batch * sequence
         if have < needed and not replace:
             return None, f"the buffer holds {have} transitions, needed are {needed}"
-        slots = self._ends.draw(batch, sequence, self._rng)
-        if slots is None:
-            return None, f"the longest stored episode has {max(self._ends.episodes()[1])}"
-        self._count_thruput(sampled=batch)
-        return [self._store.read(row) for row in slots], ""
+        slots, starts, lengths = self._episodes()
+        windows = lengths - sequence + 1
+        long_enough = np.flatnonzero(windows > 0)
+        if not long_enough.size:
+            return None, f"the longest stored episode has {lengths.max(initial=0)}"
+        chosen = long_enough[self._rng.integers(0, long_enough.size, batch)]
+        first = starts[chosen] + self._rng.integers(0, windows[chosen])
+        self._periodic_thruput_monitor.add(sampled=batch, valid=self._store.valid_count)
+        return [self._store.read(slots[start : start + sequence]) for start in first.tolist()], ""
 
-    def _before_insert(self, items: Items) -> None:
-        self._ends.mark_next(done_flags(items))
+    def _episodes(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Returns all occupied slots, oldest first, and in these the starts and lengths of the parts of episodes."""
+        slots = self._store.occupied()
+        numbers = self._store.fields["number"][slots]
+        starts = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 2) != 1)
+        return slots, starts, np.diff(starts, append=len(slots))
 
-    def _before_compaction(self, slots: IntArray, is_kept: BoolArray) -> None:
-        self._ends.compact(slots, is_kept)
+    def _write(self, items: Items) -> tuple[Slots, int]:
+        ends = self._find_ends(done_flags(items))
+        written = super()._write(items)
+        self._store.fields["number"][written[0]] = self._numbers(ends)
+        return written
+
+    def _find_ends(self, done: BoolArray) -> BoolArray:
+        """Returns which of the next n >= 1 transitions are the last of an episode, and updates `_steps`."""
+        max_length, order = self._episode_length, np.arange(len(done))
+        begins = np.where(np.concatenate(([False], done[:-1])), order, -self._steps)
+        lengths = order - np.maximum.accumulate(begins) + 1  # length of each one's episode up to this one
+        self._steps = 0 if done[-1] else int(lengths[-1])
+        if max_length is None:
+            return done
+        self._steps %= max_length
+        is_last: BoolArray = done | (lengths % max_length == 0)
+        return is_last
+
+    def _numbers(self, is_last: BoolArray) -> IntArray:
+        """Returns the numbers of the next n >= 1 transitions, those that end an episode marked by `is_last` [n]."""
+        numbers: IntArray = self._next_number + np.arange(len(is_last)) + is_last.cumsum() - is_last
+        self._next_number = int(numbers[-1]) + 1 + bool(is_last[-1])
+        return numbers
+
+    def _end_current(self) -> None:
+        """End the current episode, if any, with the newest transition."""
+        self._next_number += self._steps > 0
+        self._steps = 0
+
+    def _remove(self, slots: IntArray) -> None:
+        removed = int(self._store.fields["number"][slots].max())
+        self._steps = min(self._steps, self._next_number - 1 - removed)  # what is left of the end of the current one
+        super()._remove(slots)
 
     def clear(self) -> None:
         """Remove all transitions and reset `push_count` to 0."""
         with self._lock:
+            self._end_current()
             super().clear()
-            self._ends.clear()
 
     def _extra_to_save(self) -> dict[str, Any]:
-        return {"episode_ends": self._ends.is_last[self._store.occupied()]}
+        slots, starts, lengths = self._episodes()
+        is_last = np.zeros(len(slots), np.bool_)
+        is_last[starts + lengths - 1] = True
+        return {"episode_ends": is_last}
 
     def _insert_saved(self, items: list[Any], notes: dict[str, Any]) -> None:
         # Items of a file do not continue the current episode, and later items do not continue that of the file.
-        self._ends.end_current()
+        self._end_current()
         super()._insert_saved(items, notes)
-        self._ends.end_current()
-        if "episode_ends" in notes:
-            self._ends.mark_newest(notes["episode_ends"])
+        self._end_current()
+        if "episode_ends" in notes and items:
+            is_last = notes["episode_ends"][-self._store.filled :]
+            self._store.fields["number"][self._store.occupied()[-len(is_last) :]] = self._numbers(is_last)
 
     def _state(self, is_copied: bool) -> dict[str, Any]:
-        own = {"episode_ends": self._ends.is_last.copy(), "episode_steps": self._ends.steps}
-        return {**super()._state(is_copied), **own}
+        return {**super()._state(is_copied), "next_number": self._next_number, "episode_steps": self._steps}
 
     def _restore(self, state: dict[str, Any]) -> None:
         """Restore a state. Episode ends that it does not hold are found as in `push`."""
         super()._restore(state)
-        if "episode_ends" in state:
-            self._ends.is_last[:] = state["episode_ends"]
-            self._ends.steps = int(state["episode_steps"])
-        else:
-            self._ends.mark_all(done_flags(self._store.read(self._store.occupied())))
+        if "next_number" in state:
+            self._next_number, self._steps = state["next_number"], state["episode_steps"]
+            return
+        self._end_current()
+        slots = self._store.occupied()
+        if slots.size:
+            ends = self._find_ends(done_flags(self._store.read(slots)))
+            self._store.fields["number"][slots] = self._numbers(ends)
 
 
 @BUFFER_REGISTRY.register("episode")
@@ -409,7 +443,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         >>> import os, tempfile
         >>> cfg = EpisodeReplayBuffer.default_config()
         >>> with EpisodeReplayBuffer(cfg, exp_name=os.path.relpath(tempfile.mkdtemp())) as buffer:
-        ...     buffer.push([[{"obs": 0}, {"obs": 1}], [{"obs": 2}]], cur_collector_envstep=3)
+        ...     _ = buffer.push([[{"obs": 0}, {"obs": 1}], [{"obs": 2}]], cur_collector_envstep=3)
         ...     buffer.episode_len, len(buffer.sample(2, cur_learner_iter=0))
         ([2, 1], 2)
     """
@@ -423,16 +457,14 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
             slots = np.flatnonzero(self._store.held)
             return [len(episode) for episode in rows_of(self._store.read(slots))]
 
-    def _before_insert(self, items: Items) -> None:
+    def _write(self, items: Items) -> tuple[Slots, int]:
         if not self._has_warned and (isinstance(items, Table) or isinstance(items[0], Mapping)):
             self._has_warned = True
             self._logger.warning(
                 "an item of an episode buffer should be an episode, a list of transitions, but a dict was pushed; "
                 "push one episode as push([episode], envstep), and collect with an episode collector"
             )
-
-    def _write(self, items: Items, count: int) -> tuple[Slots, int, Items]:
-        return super()._write([_packed(item) for item in rows_of(items)], count)
+        return super()._write([_packed(item) for item in rows_of(items)])
 
 
 def _packed(episode: Any) -> Any:

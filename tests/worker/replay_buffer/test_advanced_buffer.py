@@ -18,7 +18,7 @@ from ding.data.priority_index import PriorityError
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Column, Kind, Samples, Table
 from ding.utils.msgpack_helper import pack, unpack
-from ding.worker.replay_buffer import AdvancedReplayBuffer
+from ding.worker.replay_buffer import AdvancedReplayBuffer, DequeBufferWrapper
 
 ADDED = {"replay_unique_id", "replay_buffer_idx", "priority", "staleness", "use", "IS"}
 
@@ -838,3 +838,16 @@ def test_the_stock_is_what_can_be_drawn_after_stale_items_have_gone(make_advance
     buffer.sample(2, 0)
     assert buffer.stock(5) == (2, 5.0, 2.0, pytest.approx(3.0), pytest.approx(2.0))
     assert buffer.count() == 2
+
+
+@pytest.mark.parametrize(
+    "form", [list, Table.of, lambda items: Samples(Table.of(items))], ids=["list", "table", "samples"]
+)
+def test_a_priority_of_several_numbers_is_refused_before_anything_is_stored(make_advanced, form):
+    advanced, deque = make_advanced(4), DequeBufferWrapper({"replay_buffer_size": 4, "priority": True})
+    for buffer in (advanced, deque):
+        buffer.push([{"n": n} for n in range(3)], 0)
+        with pytest.raises(TypeError, match="must be one number"):
+            buffer.push(form([{"n": 7, "priority": torch.ones(2)}, {"n": 8, "priority": torch.ones(2)}]), 0)
+        assert (buffer.count(), buffer.push_count) == (3, 3)
+        assert {item["n"] for _ in range(20) for item in buffer.sample(2, 0)} == {0, 1, 2}

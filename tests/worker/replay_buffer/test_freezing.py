@@ -98,7 +98,8 @@ def test_a_frozen_state_has_columns_of_the_items_that_are_there_alone():
     buffer = make("advanced")
     play(buffer, "advanced", [("push", 2)])
     frozen = buffer.freeze()
-    assert frozen["data"]["slots"].tolist() == [0, 1] and frozen["priorities"].tolist() == [1.0, 1.0]
+    assert frozen["data"]["slots"].tolist() == [0, 1]
+    assert frozen["data"]["fields"]["priority"].tolist() == frozen["weights"].tolist() == [1.0, 1.0]
     assert [array.tolist() for array in frozen["data"]["samples"]["blocks"]] == [[0, 1], [0, 0]]
     buffer.close()
 
@@ -234,7 +235,7 @@ def test_an_episode_ends_where_a_transition_is_discarded():
 def test_the_episode_under_way_is_as_long_as_what_is_left_of_its_end(unwanted, steps):
     buffer = sequences([3, 5, 3])
     buffer.discard(lambda item: item["n"] in unwanted)
-    assert buffer._ends.steps == steps
+    assert buffer._steps == steps
     buffer.close()
 
 
@@ -243,6 +244,6 @@ def test_frozen_sequences_keep_their_ends():
     other = create_buffer(EasyDict(type="sequence", replay_buffer_size=SIZE), exp_name="exp")
     other.load_state_dict(unpack(pack(buffer.freeze())))
     assert windows(other, 3) == windows(buffer, 3)
-    assert np.array_equal(other._ends.is_last, buffer._ends.is_last) and other._ends.steps == 3
+    assert all(map(np.array_equal, other._episodes(), buffer._episodes())) and other._steps == 3
     for each in (buffer, other):
         each.close()

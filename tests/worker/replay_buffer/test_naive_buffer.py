@@ -257,7 +257,10 @@ def test_tracked_items_need_a_data_id(make_naive):
     buffer.push({"n": 0}, 0)
     with pytest.raises(AssertionError, match="'data_id'"):
         buffer.push({"n": 1}, 0)
-    buffer._enable_track_used_data = False
+    assert buffer.count() == 1
+    with pytest.raises(AssertionError, match="'data_id'"):
+        buffer.close()
+    assert buffer.count() == 0
 
 
 def test_close_may_be_repeated_leaves_no_thread_and_a_shared_tb_logger_open(make_naive, tb):
@@ -268,7 +271,6 @@ def test_close_may_be_repeated_leaves_no_thread_and_a_shared_tb_logger_open(make
     buffer.close()
     buffer.close()
     assert (tb.flushed, tb.closed) == (1, 0) and threading.active_count() <= threads
-    buffer._enable_track_used_data = False
     buffer.push({"n": 0}, 0)
     assert buffer.count() == 1
 

@@ -159,7 +159,7 @@ def test_a_state_rebuilds_episodes_and_draws(make_sequence):
     assert numbers(other.sample(4, 3, 0)) == numbers(buffer.sample(4, 3, 0))
     for each in (buffer, other):
         each.push(steps(23, 25), 0)
-    assert (buffer._ends.is_last == other._ends.is_last).all() and buffer._ends.steps == other._ends.steps
+    assert all(map(np.array_equal, other._episodes(), buffer._episodes())) and buffer._steps == other._steps
 
 
 def test_a_state_of_a_naive_buffer_is_taken_over(make_sequence, make_naive):
@@ -172,7 +172,7 @@ def test_a_state_of_a_naive_buffer_is_taken_over(make_sequence, make_naive):
 def test_a_state_with_data_alone_is_pushed(make_sequence):
     buffer = make_sequence(8)
     buffer.load_state_dict({"data": steps(0, 4, ends=(1,))})
-    assert buffer.count() == 4 and buffer._ends.episodes()[1].tolist() == [2, 2]
+    assert buffer.count() == 4 and buffer._episodes()[2].tolist() == [2, 2]
     with pytest.raises(AssertionError, match="needs the key 'data'"):
         buffer.load_state_dict({"tail": 0})
 
@@ -184,11 +184,11 @@ def test_a_file_keeps_where_episodes_end(make_sequence):
     other.push(steps(100, 102), 0)
     other.load_data("data")
     other.push(steps(200, 204), 0)
-    starts, lengths = other._ends.episodes()
+    _, starts, lengths = other._episodes()
     assert lengths.tolist() == [2, 4, 5, 3, 4] and starts[-1] == 14
     small = make_sequence(6, name="small", episode_length=5)
     small.load_data("data")
-    assert small._ends.episodes()[1].tolist() == [3, 3, 0]
+    assert small._episodes()[2].tolist() == [3, 3]
 
 
 def test_a_file_of_a_naive_buffer_is_pushed(make_sequence, make_naive):
@@ -197,7 +197,7 @@ def test_a_file_of_a_naive_buffer_is_pushed(make_sequence, make_naive):
     naive.save_data("data")
     buffer.load_data("data")
     buffer.push(steps(6, 8), 0)
-    assert buffer._ends.episodes()[1].tolist() == [2, 4, 2]
+    assert buffer._episodes()[2].tolist() == [2, 4, 2]
     make_sequence(8, name="empty").save_data("nothing")
     buffer.load_data("nothing")
     assert buffer.count() == 8
