@@ -57,9 +57,8 @@ from ding.worker.coordinator.worker_table import Worker
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
 from ding.worker.learner.comm.comm_learner import CommLearner
-from ding.worker.transport.link import connect
 from ding.worker.transport.local_transport import LocalTransport
-from ding.worker.transport.transport import get_transport
+from ding.worker.transport.transport import connect, get_transport
 from tests.benchmarks.report import Report
 
 BATCH, THINK_S = 32, 0.003
@@ -299,13 +298,13 @@ class ActorTransport(LocalTransport):
     name = "bench_ray"
 
     def shards(self, where: Any) -> list[Any]:
-        from ding.worker.transport.ray.actors import find_shards
+        from ding.worker.transport.ray.transport import find_shards
 
         return list(find_shards(where))
 
     def replay(self, exp_name: str, cfg: Any, logger: Any) -> Any:
-        from ding.worker.transport.ray.actors import close_shard, shard_opener
-        from ding.worker.transport.ray.buffers import ShardedBufferSet
+        from ding.worker.coordinator.sharded_buffers import ShardedBufferSet
+        from ding.worker.transport.ray.transport import close_shard, shard_opener
 
         opener = shard_opener(f"bench{os.getpid()}")
         return ShardedBufferSet(exp_name, logger, cfg["replay_shards"], opener, close_shard)

@@ -23,7 +23,7 @@ from ding.entry.dist_roles import DistWorker, Presence, port_from, seed_at
 from ding.utils.config_helper import ConfigError
 from ding.worker.adapter.learner_aggregator import LearnerAggregator
 from ding.worker.transport.http_transport import HttpHub
-from ding.worker.transport.link import TaskFailed
+from ding.worker.transport.transport import TaskFailed
 from tests.entry.dist_fakes import free_ports, prepare
 
 DEADLINE_S = 60

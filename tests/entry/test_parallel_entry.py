@@ -32,8 +32,7 @@ from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.coordinator.comm_coordinator import TaskStalled
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
-from ding.worker.transport.link import TaskFailed
-from ding.worker.transport.transport import get_transport
+from ding.worker.transport.transport import TaskFailed, get_transport
 from tests.entry.parallel_fakes import HangingEnv, triple
 from tests.interaction.fakes import raw
 from tests.leftovers import in_shared_memory

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from ding.interaction.exception import TaskFail
-from ding.worker.transport.link import Hub, Link, Task, TaskFailed, WorkerLost, connect, connect_all
+from ding.worker.transport.transport import Hub, Link, Task, TaskFailed, WorkerLost, connect, connect_all
 
 Address = tuple[str, str, int]
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from ding.utils.data.samples import part_of
 from ding.worker.coordinator.worker_table import Worker, WorkerTable
 from ding.worker.transport.chunk import from_text, pack_batches
-from ding.worker.transport.link import TaskFailed, WorkerLost, WorkerReleased, connect, connect_all
 from ding.worker.transport.tasks import (
     COLLECTOR_CLOSE,
     COLLECTOR_DATA,
@@ -23,7 +22,15 @@ from ding.worker.transport.tasks import (
     LEARNER_LEARN,
     LEARNER_START,
 )
-from ding.worker.transport.transport import DEFAULT_TRANSPORT, get_transport
+from ding.worker.transport.transport import (
+    DEFAULT_TRANSPORT,
+    TaskFailed,
+    WorkerLost,
+    WorkerReleased,
+    connect,
+    connect_all,
+    get_transport,
+)
 
 if TYPE_CHECKING:
     from ding.utils.page import Page

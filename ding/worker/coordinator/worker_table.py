@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ding.worker.coordinator.resource_manager import NaiveResourceManager
-from ding.worker.transport.link import Link, WorkerLost
+from ding.worker.transport.transport import Link, WorkerLost
 
 if TYPE_CHECKING:
     from ding.worker.coordinator.comm_coordinator import Task, TaskRun

@@ -12,7 +12,7 @@ from ding.interaction import Master
 from ding.interaction.exception import SlaveResponseException, SlaveSlaveAlreadyConnected
 from ding.interaction.master.task import TaskStatus
 from ding.interaction.server.tls import is_tls_configured
-from ding.worker.transport.link import Task, TaskFailed, WorkerLost
+from ding.worker.transport.transport import Task, TaskFailed, WorkerLost
 
 if TYPE_CHECKING:
     from ding.interaction.server.credentials import RunToken
@@ -22,10 +22,9 @@ from collections.abc import Callable
 
 from ding.interaction import Slave
 from ding.utils.registry_factory import TRANSPORT_REGISTRY
-from ding.worker.transport.link import Serve
 from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
 from ding.worker.transport.tasks import RESOURCE, Handler, dispatch
-from ding.worker.transport.transport import Transport
+from ding.worker.transport.transport import Serve, Transport
 
 
 class WorkerSlave(Slave):

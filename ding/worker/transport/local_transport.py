@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from ding.interaction.exception.refusal import TaskFail, failure_for, failure_of
 from ding.utils.registry_factory import TRANSPORT_REGISTRY
-from ding.worker.transport.link import Serve, Task, TaskFailed, WorkerLost
 from ding.worker.transport.stores import MemoryPolicyStore, MemorySampleStore
-from ding.worker.transport.transport import Launch, Transport
+from ding.worker.transport.transport import Launch, Serve, Task, TaskFailed, Transport, WorkerLost
 
 if TYPE_CHECKING:
     from ding.utils.page import Page

@@ -12,7 +12,7 @@ from ding.worker import LearnerAggregator
 from ding.worker.adapter.learner_aggregator import LearnerAggregatorSlave
 from ding.worker.adapter.learner_group import LearnerGroup, LearnerSeat, ask_all
 from ding.worker.transport.chunk import pack_batches
-from ding.worker.transport.link import TaskFailed, WorkerLost
+from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.adapter.doubles import DEADLINE_S, BatchedLearner, Learner, Stage, own_threads
 
 

@@ -9,8 +9,8 @@ from ding.interaction.exception import TaskFail
 from ding.worker import Coordinator
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
 from ding.worker.transport.http_transport import HttpHub
-from ding.worker.transport.link import TaskFailed, WorkerLost
 from ding.worker.transport.local_transport import LocalStation
+from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.coordinator.fakes import (
     LOGGER,
     PATIENCE_S,

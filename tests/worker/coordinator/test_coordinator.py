@@ -17,8 +17,8 @@ from ding.utils.config_helper import ConfigError
 from ding.worker import Coordinator
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
 from ding.worker.coordinator.coordinator import TaskState, failure_text
-from ding.worker.transport.link import TaskFailed, WorkerLost
 from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
+from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.coordinator.fakes import (
     PATIENCE_S,
     AutoLearner,

@@ -8,7 +8,7 @@ from ding.utils.config_helper import ConfigError
 from ding.worker import Coordinator, NaiveCollector
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
 from ding.worker.learner.comm import NaiveLearner
-from ding.worker.transport.link import WorkerLost
+from ding.worker.transport.transport import WorkerLost
 from tests.worker.coordinator.fakes import (
     LOGGER,
     AutoLearner,

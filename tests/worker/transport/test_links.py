@@ -15,8 +15,8 @@ from ding.interaction import ConnectionRefuse, Master, Slave, TaskFail
 from ding.utils.page import Page
 from ding.worker.transport import http_transport, local_transport
 from ding.worker.transport.http_transport import HttpHub
-from ding.worker.transport.link import TaskFailed, WorkerLost, connect, describe
 from ding.worker.transport.local_transport import LocalHub, LocalStation
+from ding.worker.transport.transport import TaskFailed, WorkerLost, connect, describe
 from tests.interaction.fakes import configure_tls
 
 DEADLINE_S = 20  # for what happens at once

@@ -18,8 +18,8 @@ import ray
 from ray.exceptions import RayError
 
 from ding.worker.transport.http_transport import HttpHub
-from ding.worker.transport.link import Task, TaskFailed, WorkerLost
 from ding.worker.transport.local_transport import LocalHub, LocalLink
+from ding.worker.transport.transport import Task, TaskFailed, WorkerLost
 
 if TYPE_CHECKING:
     from ding.utils.page import Page

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ding.worker.transport.link import TaskFailed
+from ding.worker.transport.transport import TaskFailed
 from tests.worker.collector.battles import whole
 from tests.worker.collector.comm.workers import Driver
 from tests.worker.collector.marine_fakes import battle_cfg

@@ -10,7 +10,7 @@ from ding.interaction import Master
 from ding.worker.collector import FlaskFileSystemCollector, create_comm_collector
 from ding.worker.collector.comm.flask_fs_collector import CollectorSlave
 from ding.worker.transport.http_transport import HttpHub
-from ding.worker.transport.link import TaskFailed
+from ding.worker.transport.transport import TaskFailed
 from tests.worker.collector.comm.workers import Driver
 from tests.worker.collector.parallel_fakes import DEADLINE_S, ENVS
 

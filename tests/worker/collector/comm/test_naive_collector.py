@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from ding.worker.collector import NaiveCollector
-from ding.worker.transport.chunk_reader import ChunkReader
+from ding.worker.learner.comm.chunk_source import ChunkReader
 from ding.worker.transport.http_transport import HttpHub
-from ding.worker.transport.link import TaskFailed
 from ding.worker.transport.stores import FolderSampleStore
+from ding.worker.transport.transport import TaskFailed
 from tests.worker.collector.parallel_fakes import DEADLINE_S
 
 INFO = {"task_id": "t", "buffer_id": "b"}

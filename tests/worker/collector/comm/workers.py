@@ -8,9 +8,9 @@ import pytest
 from easydict import EasyDict
 
 from ding.worker.collector import create_comm_collector
+from ding.worker.learner.comm.chunk_source import ChunkReader
 from ding.worker.transport.chunk import from_text
-from ding.worker.transport.chunk_reader import ChunkReader
-from ding.worker.transport.link import TaskFailed
+from ding.worker.transport.transport import TaskFailed
 from tests.worker.collector.parallel_fakes import DEADLINE_S, collector_cfg, weights
 
 

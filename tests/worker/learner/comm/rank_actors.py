@@ -9,8 +9,8 @@ import torch
 from easydict import EasyDict
 
 from ding.utils.collectives import BrokenCollective, has_group
-from ding.worker.learner.comm.exchange import LearnerExchange
-from ding.worker.learner.comm.rank_group import RankGroup, find_store, open_store
+from ding.worker.learner.comm.learner_queue import LearnerQueue
+from ding.worker.learner.comm.ray_learner import RankGroup, find_store, open_store
 from ding.worker.transport.stores import MemoryPolicyStore
 from ding.worker.transport.tasks import REPLAY
 from tests.worker.learner.comm.test_dqn_learner import policy_cfg
@@ -61,7 +61,7 @@ def trained(group, exchange, most=None):
 def train_what_all_have(own, late_s):
     """Rank 0 has all its batches at once, the others get theirs later; rank 1 stops when it has trained them."""
     rank, _ = place()
-    group, exchange = meet(), LearnerExchange(capacity=100)
+    group, exchange = meet(), LearnerQueue(capacity=100)
     if rank == 0:
         put(exchange, own + 3)
     else:
@@ -75,7 +75,7 @@ def train_what_all_have(own, late_s):
 def fail_in_one(how):
     """What the others get when rank 1 fails between two batches."""
     rank, _ = place()
-    group, exchange = meet(), LearnerExchange(capacity=100)
+    group, exchange = meet(), LearnerQueue(capacity=100)
     put(exchange, 1 if rank == 1 else 100)
     begin = monotonic()
     assert group.next_batch(exchange)
@@ -108,7 +108,7 @@ def meet_again():
     """Two groups, one after the other."""
     seen = []
     for name in ("first", "second"):
-        group, exchange = meet(name), LearnerExchange(capacity=10)
+        group, exchange = meet(name), LearnerQueue(capacity=10)
         put(exchange, 2)
         seen.append(trained(group, exchange, 2))
         group.leave()
@@ -163,7 +163,7 @@ def train_a_dqn(iterations, ranks, resume=False):
     run = learner._slot.require()
     run.thread.join(DEADLINE_S)
     assert not run.thread.is_alive()
-    infos, _ = run.channel.exchange.take()
+    infos, _ = run.session.queue.take()
     learner.deal_with_learner_close()
     state = run.learner.policy.state_dict()
     learner.close()

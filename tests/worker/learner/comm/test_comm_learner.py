@@ -11,12 +11,12 @@ import torch
 
 from ding.utils.config_helper import ConfigError
 from ding.worker.learner import learner_hook
-from ding.worker.learner.comm import channel, send_hooks
+from ding.worker.learner.comm import session
 from ding.worker.learner.comm.comm_learner import CommLearner
 from ding.worker.transport import stores
 from ding.worker.transport.chunk import pack_batches
-from ding.worker.transport.link import WorkerLost
-from tests.worker.learner.comm.test_exchange import in_thread
+from ding.worker.transport.transport import WorkerLost
+from tests.worker.learner.comm.test_learner_queue import in_thread
 from tests.worker.learner.comm.workers import DEADLINE_S, GATES, POLICIES, Driver, Gate, entry, task_info
 
 
@@ -286,7 +286,7 @@ def full(*args, **kwargs):
 
 def test_a_full_disk_ends_no_training_and_is_counted(site, monkeypatch):
     monkeypatch.setattr(stores, "WRITE_PATIENCE_S", 0.0)
-    monkeypatch.setattr(send_hooks, "_RETRY_S", 1000)
+    monkeypatch.setattr(session, "_RETRY_S", 1000)
     written = recording(site, monkeypatch)
     _, driver = site.pair(send_policy_interval_s=0)
     hook = {"save_ckpt_after_iter": 2, "save_ckpt_after_run": True}
@@ -306,7 +306,7 @@ def test_a_full_disk_ends_no_training_and_is_counted(site, monkeypatch):
 
 
 def test_the_first_weights_of_a_task_are_tried_longer_and_must_be_written(site, monkeypatch):
-    monkeypatch.setattr(channel, "_FIRST_PATIENCE_S", 0.1)
+    monkeypatch.setattr(session, "_FIRST_PATIENCE_S", 0.1)
     monkeypatch.setattr(stores, "WRITE_PATIENCE_S", 0.0)
     _, driver = site.pair()
     with monkeypatch.context() as patch:
@@ -436,7 +436,7 @@ def test_samples_outside_the_folder_are_not_read(site, name):
 @pytest.mark.parametrize(
     ("batch", "text"),
     [
-        ([entry("env_1", 0)], "has sent 1 samples; the batch size is 2"),
+        ([entry("env_1", 0)], "the batch has 1 samples; the batch size is 2"),
         ([{"IS": 1.0}, {"IS": 1.0}], "without data_id in each sample"),
     ],
 )
@@ -554,7 +554,7 @@ def test_close_ends_a_request_that_waits(site, batched):
         assert driver.demand()["batch_num"] == 1
         driver.learn(site.batch(n, n))
     waiting = in_thread(driver.run, "learner_get_data_task") if not batched else in_thread(driver.demand)
-    changed = worker._channel.exchange._changed
+    changed = worker._session.queue._changed
     while not changed._waiters:
         threading.Event().wait(0.001)
     with pytest.raises(TimeoutError, match="its policy hangs"):

@@ -11,7 +11,7 @@ from ding.worker.learner import FlaskFileSystemLearner, create_comm_learner
 from ding.worker.learner.comm import base_comm_learner
 from ding.worker.learner.comm.flask_fs_learner import LearnerSlave
 from ding.worker.transport.http_transport import HttpHub
-from ding.worker.transport.link import TaskFailed
+from ding.worker.transport.transport import TaskFailed
 from tests.worker.learner.comm.workers import DEADLINE_S
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from ding.worker.learner.comm import NaiveLearner
 from ding.worker.transport.http_transport import HttpHub
-from ding.worker.transport.link import TaskFailed
+from ding.worker.transport.transport import TaskFailed
 from tests.worker.learner.comm.workers import DEADLINE_S, entry
 
 IDS = {"task_id": "t", "buffer_id": "b"}

@@ -13,7 +13,7 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 from ding.worker.learner import BaseLearner
 from ding.worker.learner.comm import create_comm_learner
 from ding.worker.transport.chunk import encode_chunk, pack_batches
-from ding.worker.transport.link import TaskFailed
+from ding.worker.transport.transport import TaskFailed
 
 DEADLINE_S = 20  # for what happens at once
 GATES: dict[str, Gate] = {}

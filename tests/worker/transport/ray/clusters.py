@@ -5,10 +5,10 @@ import os
 import threading
 from pathlib import Path
 
-from ding.worker.transport.link import WorkerLost
 from ding.worker.transport.local_transport import LocalStation
 from ding.worker.transport.ray.cluster import RayCluster
 from ding.worker.transport.ray.config import ray_section
+from ding.worker.transport.transport import WorkerLost
 
 PATIENCE_S = 120.0
 

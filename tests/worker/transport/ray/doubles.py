@@ -11,13 +11,12 @@ import numpy as np
 
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY, TRANSPORT_REGISTRY
 from ding.worker.collector.comm.comm_collector import CommCollector
+from ding.worker.coordinator.sharded_buffers import ShardedBufferSet
 from ding.worker.learner.comm.comm_learner import CommLearner
+from ding.worker.learner.comm.shard_source import ShardedReplay
 from ding.worker.transport.chunk import encode_chunk
 from ding.worker.transport.local_transport import LocalTransport
-from ding.worker.transport.ray.buffers import ShardedBufferSet
-from ding.worker.transport.ray.shard import ClosedShard, ReplayShard, ShardLost
-from ding.worker.transport.ray.sharded import ShardedReplay
-from ding.worker.transport.ray.split import split_of
+from ding.worker.transport.ray.shard import ClosedShard, ReplayShard, ShardLost, split_of
 
 
 class LocalShard:

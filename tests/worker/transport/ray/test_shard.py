@@ -45,7 +45,7 @@ def test_a_buffer_that_does_not_tell_how_many_it_took_has_taken_all(make, monkey
         def push(self, data, cur_collector_envstep):
             super().push(data, cur_collector_envstep)
 
-    monkeypatch.setattr("ding.worker.transport.ray.shard.create_buffer", Silent)
+    monkeypatch.setattr("ding.worker.replay_buffer.base_buffer.create_buffer", Silent)
     assert push(make(), samples_of([5, 6]), [{"data_index": 0}, {"data_index": 1}]) == 2
 
 

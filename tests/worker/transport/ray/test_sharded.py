@@ -9,10 +9,10 @@ import pytest
 from ding.data.priority_index import PriorityError
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples
+from ding.worker.learner.comm.shard_source import ShardedReplay
 from ding.worker.replay_buffer import create_buffer
 from ding.worker.transport.chunk import encode_chunk
-from ding.worker.transport.ray.sharded import ShardedReplay
-from ding.worker.transport.ray.split import split_of
+from ding.worker.transport.ray.shard import split_of
 from tests.worker.transport.ray.doubles import LocalShard, make_replay, make_shards, push, rows_of, samples_of
 
 NAIVE, ADVANCED, DEQUE = ({"type": kind, "replay_buffer_size": 64} for kind in ("naive", "advanced", "deque"))

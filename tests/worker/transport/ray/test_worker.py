@@ -12,8 +12,8 @@ from time import monotonic
 import pytest
 import ray
 
-from ding.worker.transport.link import TaskFailed, WorkerLost
 from ding.worker.transport.ray.worker import RayHub, actor_class, actor_name
+from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.transport.ray.clusters import PATIENCE_S, Echo
 
 # With the processor time that others leave, a process may take long to be seen dead; hung calls take for ever.

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from ding.interaction.base.common import in_session
-from ding.worker.transport import task_slot
-from ding.worker.transport.task_slot import TaskSlot, worker_thread
+from ding.worker.transport import worker as transport_worker
+from ding.worker.transport.worker import TaskSlot, worker_thread
 
 DEADLINE_S = 20
 
@@ -233,7 +233,7 @@ def test_a_thread_tells_what_it_died_of(error):
 
 def test_a_thread_minds_how_many_threads_torch_was_told(monkeypatch):
     callers = []
-    monkeypatch.setattr(task_slot, "keep_thread_count", lambda: callers.append(threading.current_thread().name))
+    monkeypatch.setattr(transport_worker, "keep_thread_count", lambda: callers.append(threading.current_thread().name))
     thread = worker_thread("work", lambda: None, Told())
     thread.start()
     thread.join(DEADLINE_S)

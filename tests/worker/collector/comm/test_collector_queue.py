@@ -3,7 +3,7 @@
 import pytest
 
 from ding.interaction import TaskFail
-from ding.worker.collector.comm.channel import CollectorExchange
+from ding.worker.collector.comm.session import CollectorQueue
 from tests.worker.collector.parallel_fakes import DEADLINE_S, in_thread
 
 
@@ -16,7 +16,7 @@ def info(is_done=False):
 
 
 def test_samples_and_infos_are_taken_apart_in_order():
-    exchange = CollectorExchange(10)
+    exchange = CollectorQueue(10)
     exchange.put([row(1), row(2)], 0)
     exchange.put([info()], 0)
     exchange.put([row(3)], 0)
@@ -26,7 +26,7 @@ def test_samples_and_infos_are_taken_apart_in_order():
 
 
 def test_one_by_one_they_come_in_the_order_they_were_put():
-    exchange = CollectorExchange(10)
+    exchange = CollectorQueue(10)
     exchange.put([row(1)], 0)
     exchange.put([info()], 0)
     exchange.put([row(2)], 0)
@@ -39,7 +39,7 @@ def test_one_by_one_they_come_in_the_order_they_were_put():
 
 @pytest.mark.parametrize("entry", [row(1), info(True)])
 def test_taking_waits_for_a_sample_or_the_end(entry):
-    exchange = CollectorExchange(10)
+    exchange = CollectorQueue(10)
     taking = in_thread(exchange.take, DEADLINE_S)
     exchange.put([info()], 0)
     exchange.put([entry], 0)
@@ -48,15 +48,15 @@ def test_taking_waits_for_a_sample_or_the_end(entry):
 
 
 def test_other_infos_come_when_the_wait_is_over():
-    exchange = CollectorExchange(10)
+    exchange = CollectorQueue(10)
     exchange.put([info()], 0)
     assert exchange.take(0.001) == ([], [info()])
 
 
 def test_samples_that_come_soon_after_others_were_taken_are_taken_together(monkeypatch):
     now_s = [100.0]
-    monkeypatch.setattr("ding.worker.collector.comm.channel.monotonic", lambda: now_s[0])
-    exchange = CollectorExchange(10, interval_s=1000)
+    monkeypatch.setattr("ding.worker.collector.comm.session.monotonic", lambda: now_s[0])
+    exchange = CollectorQueue(10, interval_s=1000)
     exchange.put([row(1)], 0)
     assert exchange.take(0) == ([row(1)], [])  # the first at once
     exchange.put([row(2)], 0)
@@ -70,7 +70,7 @@ def test_samples_that_come_soon_after_others_were_taken_are_taken_together(monke
 
 
 def test_samples_do_not_wait_for_others_once_half_of_the_queue_is_used():
-    exchange = CollectorExchange(4, interval_s=1000)
+    exchange = CollectorQueue(4, interval_s=1000)
     exchange.put([row(0)], 0)
     exchange.take(0)
     exchange.put([row(1)], 0)
@@ -80,7 +80,7 @@ def test_samples_do_not_wait_for_others_once_half_of_the_queue_is_used():
 
 
 def test_closing_ends_the_wait_for_more_samples():
-    exchange = CollectorExchange(10, interval_s=1000)
+    exchange = CollectorQueue(10, interval_s=1000)
     exchange.put([row(0)], 0)
     exchange.take(0)
     exchange.put([row(1)], 0)
@@ -90,7 +90,7 @@ def test_closing_ends_the_wait_for_more_samples():
 
 
 def test_putting_waits_for_room_and_then_gives_all_at_once():
-    exchange = CollectorExchange(2)
+    exchange = CollectorQueue(2)
     exchange.put([row(i) for i in range(3)], 0)
     with pytest.raises(TimeoutError, match="taken nothing for 0 s, and 3 samples and infos wait"):
         exchange.put([row(3)], 0)
@@ -102,11 +102,11 @@ def test_putting_waits_for_room_and_then_gives_all_at_once():
 
 
 def test_closing_ends_all_waits_and_drops_what_waits():
-    exchange = CollectorExchange(1)
+    exchange = CollectorQueue(1)
     taking = in_thread(exchange.take, 1000)
     exchange.close()
     assert isinstance(taking(), TaskFail)
-    full = CollectorExchange(1)
+    full = CollectorQueue(1)
     full.put([row(1)], 0)
     putting = in_thread(full.put, [row(2)], 1000)
     full.close()
@@ -118,7 +118,7 @@ def test_closing_ends_all_waits_and_drops_what_waits():
 
 
 def test_a_failure_ends_the_wait_and_is_told_to_whoever_asks_later():
-    exchange = CollectorExchange(1)
+    exchange = CollectorQueue(1)
     taking = in_thread(exchange.take, 1000)
     try:
         raise ValueError("broken")
@@ -134,7 +134,7 @@ def test_a_failure_ends_the_wait_and_is_told_to_whoever_asks_later():
 
 
 def test_the_end_of_the_collector_is_told_after_what_it_put():
-    exchange = CollectorExchange(10)
+    exchange = CollectorQueue(10)
     exchange.put([info()], 0)
     exchange.finish()
     assert exchange.take(1000) == ([], [info()])
@@ -145,11 +145,11 @@ def test_the_end_of_the_collector_is_told_after_what_it_put():
 
 def test_a_queue_has_room_for_something():
     with pytest.raises(ValueError, match="queue_size = 0 is not allowed"):
-        CollectorExchange(0)
+        CollectorQueue(0)
 
 
 def test_nothing_is_lost_between_two_threads():
-    exchange = CollectorExchange(3)
+    exchange = CollectorQueue(3)
     numbers = list(range(500))
     putting = in_thread(lambda: [exchange.put([row(i)], DEADLINE_S) for i in numbers])
     taken = []

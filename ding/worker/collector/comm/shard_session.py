@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ding.utils.data.samples import Column, Items, Kind, Table, columns_of, table_of, whole_of
-from ding.worker.collector.comm.channel import CollectorExchange, Row, WeightsChannel, check_metadata
-from ding.worker.transport.chunk import encode_chunk
-from ding.worker.transport.chunk_reader import DATA_INDEX
+from ding.worker.collector.comm.session import CollectorQueue, CollectorSession, Row, check_metadata
+from ding.worker.transport.chunk import DATA_INDEX, encode_chunk
 from ding.worker.transport.ray.shard import Shard, ShardClosed, ShardLost
 from ding.worker.transport.stores import PolicyStore
 
@@ -47,10 +46,10 @@ class _Chunk(NamedTuple):
     size_bytes: int
 
 
-class PushChannel(WeightsChannel):
-    """Sends samples to the shards in turn; see `TaskChannel`.
+class ShardSession(CollectorSession):
+    """Sends samples to the shards in turn; see `FileSession`.
 
-    A thread of the channel makes one call at a time to each shard; chunks that gather meanwhile are encoded together
+    A thread makes one call at a time to each shard; chunks that gather meanwhile are encoded together
     and sent in the next call. Chunks that a lost shard has not acknowledged are sent to the next one. Samples for a
     closed buffer are dropped. An info that says `collector_done` waits until all samples are acknowledged. Only one
     thread may send.
@@ -65,11 +64,11 @@ class PushChannel(WeightsChannel):
         self,
         shards: Sequence[Shard],
         policies: PolicyStore,
-        exchange: CollectorExchange,
+        queue: CollectorQueue,
         limit_bytes: int,
         send_timeout_s: float,
     ) -> None:
-        super().__init__(policies, exchange)
+        super().__init__(policies, queue)
         self._shards, self._limit_bytes, self._send_timeout_s = list(shards), limit_bytes, send_timeout_s
         self._unannounced: dict[str, tuple[Table | bytes, str | None]] = {}  # chunks without metadata so far
         self._changed = threading.Condition()
@@ -86,7 +85,7 @@ class PushChannel(WeightsChannel):
 
         Those of a table are encoded when they are sent, those of a list at once, as the list may change.
         """
-        if self.exchange.is_closed:
+        if self.queue.is_closed:
             return
         table = table_of(stepdata)
         kept: tuple[Table | bytes, str | None]
@@ -105,11 +104,10 @@ class PushChannel(WeightsChannel):
         return {"pushed": rows[0] if rows else None}
 
     def send_metadata(self, metadata: Table | Row | Sequence[Row]) -> None:
-        """Send the samples of a chunk with their metadata, one dict for each, to a shard; or queue an info.
+        """See `CollectorSession`.
 
         Raises:
-            AssertionError: see `check_metadata`; or there is no such chunk.
-            TimeoutError: neither the shards nor the coordinator take anything.
+            AssertionError: there is no such chunk.
             Exception: what a shard has raised when it was sent samples before.
         """
         if isinstance(metadata, Table):  # of a SampleSender: complete, and of one chunk
@@ -123,13 +121,13 @@ class PushChannel(WeightsChannel):
         if any(info.get("collector_done") for info in infos):
             self._wait(lambda: not self._bytes)
         if infos:
-            self.exchange.put(infos, self._send_timeout_s)
+            self.queue.put(infos, self._send_timeout_s)
 
     def _push(self, rows: Table | list[Row]) -> None:
         last = rows.take(slice(-1, None)).rows()[0] if isinstance(rows, Table) else dict(rows[-1])
         name = str(last["data_id"])
         kept = self._unannounced.pop(os.path.basename(name), None)
-        if self.exchange.is_closed:
+        if self.queue.is_closed:
             return
         if kept is None:
             raise AssertionError(f"metadata name the chunk {name!r}, which was not sent before, or was sent twice")
@@ -138,7 +136,7 @@ class PushChannel(WeightsChannel):
             compressor = str(last.get("compressor", "none"))
         size_bytes = len(content) if isinstance(content, bytes) else _size_bytes(content)
         self._wait(lambda: not self._bytes or self._bytes + size_bytes <= self._limit_bytes)
-        if self.exchange.is_closed:
+        if self.queue.is_closed:
             return
         with self._changed:
             self._bytes += size_bytes
@@ -160,7 +158,7 @@ class PushChannel(WeightsChannel):
         """
         with self._changed:
             is_over = self._changed.wait_for(
-                lambda: self.exchange.is_closed or self._error is not None or is_there(), self._send_timeout_s
+                lambda: self.queue.is_closed or self._error is not None or is_there(), self._send_timeout_s
             )
             if self._error is not None:
                 raise self._error
@@ -186,7 +184,7 @@ class PushChannel(WeightsChannel):
     def _next_call(self) -> tuple[int, list[_Chunk]] | None:
         """Wait for chunks and a shard that can take them; None after `close` or an error."""
         with self._changed:
-            while not (self.exchange.is_closed or self._error):
+            while not (self.queue.is_closed or self._error):
                 waiting = [shard for shard, queue in enumerate(self._queues) if queue and self._is_idle[shard]]
                 now = monotonic()
                 for shard in waiting:
@@ -207,7 +205,7 @@ class PushChannel(WeightsChannel):
             elif error is None or isinstance(error, ShardClosed):
                 taken, dropped = (future.result(), 0) if error is None else (0, sum(len(c.rows) for c in chunks))
                 self._bytes -= sum(chunk.size_bytes for chunk in chunks)
-                self.exchange.add_pushed(chunks[-1].last, taken, dropped)
+                self.queue.add_pushed(chunks[-1].last, taken, dropped)
             else:
                 self._error = self._error or error
             self._changed.notify_all()
@@ -219,7 +217,7 @@ class PushChannel(WeightsChannel):
 
     def close(self) -> None:
         """End all waits; calls under way may still arrive. Idempotent."""
-        self.exchange.close()
+        self.queue.close()
         with self._changed:
             self._changed.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from ding.interaction import TaskFail
-from ding.worker.learner.comm.exchange import LearnerExchange
+from ding.worker.learner.comm.learner_queue import LearnerQueue
 
 DEADLINE_S = 20
 A, B, C = [{"data_id": "a"}], [{"data_id": "b"}], [{"data_id": "c"}]
@@ -55,7 +55,7 @@ def failed_with(exception, text):
 
 
 def test_batches_come_out_in_order_and_count_as_loaded_when_the_next_is_asked_for():
-    exchange = LearnerExchange(4)
+    exchange = LearnerQueue(4)
     exchange.put([A, B])
     assert exchange.get() == A and exchange.take() == ([], 0)
     assert exchange.get() == B and exchange.take() == ([], 1)
@@ -63,7 +63,7 @@ def test_batches_come_out_in_order_and_count_as_loaded_when_the_next_is_asked_fo
 
 
 def test_infos_come_out_once_and_in_order():
-    exchange = LearnerExchange(1)
+    exchange = LearnerQueue(1)
     exchange.report({"n": 1})
     exchange.report({"n": 2})
     assert exchange.take() == ([{"n": 1}, {"n": 2}], 0)
@@ -71,7 +71,7 @@ def test_infos_come_out_once_and_in_order():
 
 
 def test_room_is_what_no_batch_waits_in():
-    exchange = LearnerExchange(4)
+    exchange = LearnerQueue(4)
     assert exchange.wait_for_capacity(0) == 4
     exchange.put([A, B, C])
     assert exchange.wait_for_capacity(0) == 1
@@ -80,7 +80,7 @@ def test_room_is_what_no_batch_waits_in():
 
 
 def test_room_is_waited_for_until_half_of_it_is_free():
-    exchange = LearnerExchange(2)
+    exchange = LearnerQueue(2)
     exchange.put([A, B])
     room = in_thread(exchange.wait_for_capacity, DEADLINE_S)
     waiting(exchange)
@@ -93,7 +93,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now_s = 100.0
-        monkeypatch.setattr("ding.worker.learner.comm.exchange.monotonic", lambda: self.now_s)
+        monkeypatch.setattr("ding.worker.learner.comm.learner_queue.monotonic", lambda: self.now_s)
 
     def train(self, exchange, count, batch_s):
         """The learner takes `count` batches, and so long for each."""
@@ -104,7 +104,7 @@ class Clock:
 
 
 def test_a_fast_learner_asks_for_more_batches_than_a_slow_one(monkeypatch):
-    clock, exchange = Clock(monkeypatch), LearnerExchange(64, ahead_s=0.1)
+    clock, exchange = Clock(monkeypatch), LearnerQueue(64, ahead_s=0.1)
     assert exchange.wait_for_capacity(0) == 8  # nothing is known of it
     clock.train(exchange, 200, batch_s=0.002)
     assert 49 <= exchange.wait_for_capacity(0) <= 51
@@ -115,7 +115,7 @@ def test_a_fast_learner_asks_for_more_batches_than_a_slow_one(monkeypatch):
 
 
 def test_a_wait_for_data_does_not_make_a_learner_slow(monkeypatch):
-    clock, exchange = Clock(monkeypatch), LearnerExchange(64, ahead_s=0.1)
+    clock, exchange = Clock(monkeypatch), LearnerQueue(64, ahead_s=0.1)
     exchange.put([A])
     exchange.get()
     clock.now_s += 0.0125
@@ -128,7 +128,7 @@ def test_a_wait_for_data_does_not_make_a_learner_slow(monkeypatch):
 
 
 def test_batches_that_were_wanted_are_taken_though_the_learner_has_become_slow(monkeypatch):
-    clock, exchange = Clock(monkeypatch), LearnerExchange(8, ahead_s=0.1)
+    clock, exchange = Clock(monkeypatch), LearnerQueue(8, ahead_s=0.1)
     exchange.put([A])
     exchange.get()
     assert exchange.wait_for_capacity(0) == 8
@@ -140,14 +140,14 @@ def test_batches_that_were_wanted_are_taken_though_the_learner_has_become_slow(m
 
 
 def test_more_batches_than_there_is_room_for_are_refused():
-    exchange = LearnerExchange(2)
+    exchange = LearnerQueue(2)
     exchange.put([A])
     with failed_with("ValueError", "capacity for 1 batches; it was sent 2"):
         exchange.put([B, C])
 
 
 def test_the_last_info_ends_the_demand_and_is_told_at_once():
-    exchange = LearnerExchange(2)
+    exchange = LearnerQueue(2)
     exchange.put([A, B])
     room = in_thread(exchange.wait_for_capacity, DEADLINE_S)
     waiting(exchange)
@@ -161,14 +161,14 @@ def test_the_last_info_ends_the_demand_and_is_told_at_once():
 
 
 def test_a_learner_that_is_done_wants_nothing_more_though_its_thread_has_not_ended():
-    exchange = LearnerExchange(2)
+    exchange = LearnerQueue(2)
     exchange.report({"learner_done": True})
     exchange.take()
     assert exchange.wait_for_capacity(0) == 0
 
 
 def test_one_batch_gets_the_first_info_of_it_and_later_ones_are_dropped():
-    exchange = LearnerExchange(2)
+    exchange = LearnerQueue(2)
     answer = in_thread(exchange.learn, A, DEADLINE_S)
     assert exchange.get() == A
     exchange.report({"n": 1})
@@ -181,14 +181,14 @@ def test_one_batch_gets_the_first_info_of_it_and_later_ones_are_dropped():
 
 
 def test_one_batch_that_crosses_with_the_last_info_gets_it():
-    exchange = LearnerExchange(1)
+    exchange = LearnerQueue(1)
     exchange.report({"learner_done": True})
     exchange.wait_for_want(0)
     assert exchange.learn(A, 0) == {"learner_done": True}
 
 
 def test_want_is_waited_for_until_every_batch_is_being_loaded():
-    exchange = LearnerExchange(2)
+    exchange = LearnerQueue(2)
     exchange.put([A])
     want = in_thread(exchange.wait_for_want, DEADLINE_S)
     waiting(exchange)
@@ -198,7 +198,7 @@ def test_want_is_waited_for_until_every_batch_is_being_loaded():
 
 @pytest.mark.parametrize(("wait", "text"), [("wait_for_want", "wanted no data"), ("learn", "reported nothing")])
 def test_waits_for_one_have_a_deadline(wait, text):
-    exchange = LearnerExchange(2)
+    exchange = LearnerQueue(2)
     exchange.put([A])
     with failed_with("TimeoutError", text):
         exchange.learn(B, 0) if wait == "learn" else exchange.wait_for_want(0)
@@ -221,7 +221,7 @@ WAITS = {
     ],
 )
 def test_the_end_of_the_learner_ends_every_wait(wait, end, exception):
-    exchange = LearnerExchange(2)
+    exchange = LearnerQueue(2)
     exchange.put([A] if wait == "learn" else [A, A])
     outcome = in_thread(WAITS[wait], exchange)
     waiting(exchange)
@@ -230,19 +230,19 @@ def test_the_end_of_the_learner_ends_every_wait(wait, end, exception):
 
 
 def test_close_ends_the_wait_for_a_batch_and_drops_those_that_wait():
-    exchange = LearnerExchange(2)
+    exchange = LearnerQueue(2)
     batch = in_thread(exchange.get)
     waiting(exchange)
     exchange.close()
     assert batch() is None and exchange.get() is None
-    exchange = LearnerExchange(2)
+    exchange = LearnerQueue(2)
     exchange.put([A])
     exchange.close()
     assert exchange.get() is None
 
 
 def test_work_is_a_batch_that_the_learner_has_not_begun():
-    exchange = LearnerExchange(2)
+    exchange = LearnerQueue(2)
     assert not exchange.wait_for_work(0)
     exchange.put([A])
     exchange.get()
@@ -256,7 +256,7 @@ def test_work_is_a_batch_that_the_learner_has_not_begun():
 
 
 def test_infos_and_counts_are_left_over_when_a_learner_has_failed():
-    exchange = LearnerExchange(2)
+    exchange = LearnerQueue(2)
     exchange.report({"n": 1})
     exchange.fail(KeyError("lost"))
     with failed_with("KeyError", "lost"):
@@ -266,7 +266,7 @@ def test_infos_and_counts_are_left_over_when_a_learner_has_failed():
 
 def test_an_exchange_needs_room():
     with pytest.raises(ValueError, match="prefetch_batches = 0"):
-        LearnerExchange(0)
+        LearnerQueue(0)
 
 
 # Whether all is trained.
@@ -277,7 +277,7 @@ def trained(exchange, timeout_s=0.0):
 
 
 def test_all_is_trained_when_the_learner_wants_more_than_it_was_given():
-    exchange = LearnerExchange(2)
+    exchange = LearnerQueue(2)
     assert not trained(exchange)  # it has not come to its first batch
     exchange.rest_until_next()
     assert trained(exchange)
@@ -291,7 +291,7 @@ def test_all_is_trained_when_the_learner_wants_more_than_it_was_given():
 
 
 def test_waiting_for_the_training_goes_on_when_it_is_through():
-    exchange = LearnerExchange(2)
+    exchange = LearnerQueue(2)
     exchange.put([A])
     exchange.begin()
     join = in_thread(trained, exchange, DEADLINE_S)
@@ -300,9 +300,9 @@ def test_waiting_for_the_training_goes_on_when_it_is_through():
     assert join() is True
 
 
-@pytest.mark.parametrize("end", [LearnerExchange.close, LearnerExchange.finish, lambda e: e.fail(ValueError("no"))])
+@pytest.mark.parametrize("end", [LearnerQueue.close, LearnerQueue.finish, lambda e: e.fail(ValueError("no"))])
 def test_waiting_for_the_training_ends_with_the_learner(end):
-    exchange = LearnerExchange(2)
+    exchange = LearnerQueue(2)
     exchange.put([A])
     join = in_thread(trained, exchange, DEADLINE_S)
     waiting(exchange)

@@ -9,8 +9,8 @@ from time import monotonic
 from typing import Any
 
 from ding.interaction.exception.refusal import failure_for
-from ding.worker.transport.task_slot import Exchange
 from ding.worker.transport.tasks import task_fail
+from ding.worker.transport.worker import WorkerQueue
 
 Info = dict[str, Any]
 Rows = list[dict[str, Any]]
@@ -23,7 +23,7 @@ _NEWEST = 0.1
 _INFO_INTERVAL_S = 0.1
 
 
-class LearnerExchange(Exchange):
+class LearnerQueue(WorkerQueue):
     """A queue of batches for the learner, and one of its infos for the coordinator. Thread-safe.
 
     `close`, `fail` and `finish` end all waits.
@@ -34,12 +34,12 @@ class LearnerExchange(Exchange):
             requested, but at least two: batches that are drawn late have newer samples and newer priorities.
 
     Example:
-        >>> exchange = LearnerExchange(capacity=2)
-        >>> exchange.put([[{"data_id": "a"}]])
-        >>> exchange.get()
+        >>> queue = LearnerQueue(capacity=2)
+        >>> queue.put([[{"data_id": "a"}]])
+        >>> queue.get()
         [{'data_id': 'a'}]
-        >>> exchange.report({"learner_step": 0, "learner_done": True})
-        >>> exchange.wait_for_capacity(timeout_s=10), exchange.take()
+        >>> queue.report({"learner_step": 0, "learner_done": True})
+        >>> queue.wait_for_capacity(timeout_s=10), queue.take()
         (0, ([{'learner_step': 0, 'learner_done': True}], 0))
     """
 

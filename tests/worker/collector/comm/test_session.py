@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding.worker.collector.comm.channel import CollectorExchange, TaskChannel
+from ding.worker.collector.comm.session import CollectorQueue, FileSession
 from ding.worker.transport.chunk import decode_chunk, encode_chunk
 from ding.worker.transport.stores import (
     FolderPolicyStore,
@@ -24,7 +24,7 @@ def channel(request, own_folder):
         stores = FolderSampleStore(root), FolderPolicyStore(root)
     else:
         stores = MemorySampleStore(root), MemoryPolicyStore(root)
-    channel = TaskChannel(*stores, CollectorExchange(10), 0)
+    channel = FileSession(*stores, CollectorQueue(10), 0)
     channel.samples, channel.policies = stores
     yield channel
     forget_memory_stores(root)
@@ -49,7 +49,7 @@ def test_weights_are_read_when_they_have_changed(channel):
 
 def test_another_channel_reads_them_anew(channel):
     channel.policies.write("p", state(1))
-    other = TaskChannel(channel.samples, channel.policies, CollectorExchange(1), 0)
+    other = FileSession(channel.samples, channel.policies, CollectorQueue(1), 0)
     assert channel.get_policy_update_info("p")["iter"] == other.get_policy_update_info("p")["iter"] == 1
 
 
@@ -81,7 +81,7 @@ def test_metadata_come_one_by_one_or_many_at_a_time(channel):
     channel.send_metadata(rows[2])
     channel.send_metadata([])
     channel.send_metadata({**INFO, "more": np.float32(0.5), "shape": (1, np.int64(2))})
-    assert channel.exchange.take(0) == (rows, [{**INFO, "more": 0.5, "shape": [1, 2]}])
+    assert channel.queue.take(0) == (rows, [{**INFO, "more": 0.5, "shape": [1, 2]}])
 
 
 @pytest.mark.parametrize("missing", sorted(INFO))
@@ -126,7 +126,7 @@ def test_chunks_that_the_coordinator_was_not_told_of_go_with_the_task(channel):
         channel.send_stepdata(name, encode_chunk([{"x": 1}, {"x": 2}], "none"))
         channel.send_metadata([{**ROW, "data_id": name, "data_index": i} for i in range(2)])
         if name == "a":
-            channel.exchange.take(0)
+            channel.queue.take(0)
     channel.close()
     channel.close()
     assert stored(channel, "a", "b", "c") == ["a"]
@@ -136,7 +136,7 @@ def test_a_chunk_of_which_a_sample_was_told_stays(channel):
     for name in "ab":
         channel.send_stepdata(name, encode_chunk([{"x": 1}, {"x": 2}], "none"))
         channel.send_metadata([{**ROW, "data_id": name, "data_index": i} for i in range(2)])
-    channel.exchange.take_one(0)
+    channel.queue.take_one(0)
     channel.close()
     assert stored(channel, "a", "b") == ["a"]
 

@@ -1,21 +1,60 @@
-"""The slot of the one task that a worker runs at a time."""
+"""A worker of parallel training: it runs one task of a coordinator at a time, in a thread."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from time import monotonic
 from typing import Any, Generic, Protocol, TypeVar
 
+from easydict import EasyDict
+
 from ding.interaction.base.common import session_number
 from ding.interaction.exception.refusal import failure_of
 from ding.torch_utils.thread_count import keep_thread_count
-from ding.worker.transport.tasks import task_fail
+from ding.utils.config_helper import (
+    NO_DEFAULT,
+    Setting,
+    Settings,
+    anything,
+    boolean,
+    check_section,
+    instance_of,
+    integer,
+    number,
+)
+from ding.worker.transport.tasks import RESOURCE, Handler, dispatch, task_fail
+from ding.worker.transport.transport import Station, get_transport
 
 _logger = logging.getLogger("ding")
+
+WORKER_SETTINGS = Settings(
+    {
+        "data_wait_s": Setting(1.0, number(0), "How long a request of the coordinator may wait for new data."),
+        "data_timeout_s": Setting(
+            600.0,
+            number(0),
+            "How long the worker may wait for the coordinator to accept or send data, and the coordinator for an item.",
+        ),
+        "close_timeout_s": Setting(30.0, number(0), "How long the end of a task may take."),
+        "path_data": Setting(NO_DEFAULT, instance_of(str), "Folder of the samples."),
+        "path_policy": Setting(NO_DEFAULT, instance_of(str), "Folder of the weights."),
+        "host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Where the worker listens."),
+        "port": Setting(NO_DEFAULT, integer(0, 65535), "Port of the worker; 0 for a free one."),
+        "task_import_names": Setting(NO_DEFAULT, instance_of(list, tuple), "Modules that a task may import."),
+        "task_load_paths": Setting(NO_DEFAULT, instance_of(list, tuple), "Files that a task may read."),
+        "trust_pickle": Setting(NO_DEFAULT, boolean, "Whether pickles, which can run code, may be read."),
+        "seed": Setting(NO_DEFAULT, integer(0, optional=True), "Seed of the worker."),
+        "run_token": Setting(NO_DEFAULT, anything, "The secret of the run."),
+        "nice": Setting(NO_DEFAULT, integer(0, 19), "Priority of a process that `parallel_pipeline` starts."),
+        "torch_threads": Setting(NO_DEFAULT, integer(1), "Threads of a process that `parallel_pipeline` starts."),
+        "exp_name": Setting(NO_DEFAULT, anything, "Folder of the run."),
+    }
+)
+WORKER_REQUIRED = ("path_data", "path_policy")
 
 
 class Run(Protocol):
@@ -26,7 +65,7 @@ class Run(Protocol):
         """The `task_id` and `buffer_id`."""
 
 
-class Exchange:
+class WorkerQueue:
     """Reports the end of a worker's thread to the threads that wait for its data. Thread-safe."""
 
     def __init__(self) -> None:
@@ -196,16 +235,124 @@ class TaskSlot(Generic[R]):
             self._lock.release()
 
 
-def worker_thread(name: str, work: Callable[[], Any], exchange: Exchange) -> threading.Thread:
-    """Return a daemon thread, not started yet, that runs `work` and reports its end to `exchange`."""
-    return threading.Thread(target=partial(_run, work, exchange), name=name, daemon=True)
+class CommWorker(Generic[R]):
+    """A base class before that of a comm learner or comm collector: it receives the tasks, and runs one at a time.
+
+    The methods called `deal_with_*` answer the coordinator's tasks, one at a time; `close` and
+    `deal_with_lost_coordinator` may be called from other threads during a task.
+
+    Args:
+        cfg: the section of the worker.
+
+    Attributes:
+        kind: the kind of worker, for messages.
+        transport: the name of the transport.
+        settings: the keys of the section.
+
+    Raises:
+        ConfigError: a value is not allowed, or missing.
+    """
+
+    kind: str
+    transport: str
+    settings: Settings
+
+    def __init__(self, cfg: EasyDict) -> None:
+        cfg = EasyDict({**self.settings.config(), **cfg})
+        check_section(cfg, type(self), required=WORKER_REQUIRED)
+        super().__init__(cfg)  # type: ignore[call-arg]  # the comm worker
+        transport = self._transport = get_transport(self.transport)
+        self._cfg = cfg
+        self._sample_store = transport.sample_store(cfg.path_data)
+        self._policy_store = transport.policy_store(cfg.path_policy, bool(cfg.get("trust_pickle", False)))
+        self._slot = TaskSlot[R](self.kind, self._end, cfg.close_timeout_s)
+        self._station: Station = transport.station(
+            self.serve, {**cfg, "port": self._own_port()}, self.deal_with_lost_coordinator
+        )
+
+    def _own_port(self) -> int:
+        return int(self._cfg.get("port", 0))
+
+    @property
+    def port(self) -> int:
+        """The port of the worker, or its number within one process; known after `start`."""
+        return self._station.port
+
+    def serve(self, task: dict[str, Any]) -> Any:
+        """Run a task of the coordinator.
+
+        Raises:
+            TaskFail: the task has failed; if the worker has raised an error, the result has its traceback.
+        """
+        return dispatch(
+            task, {RESOURCE: lambda task: {**self.deal_with_resource(), "batched": True}, **self._handlers()}
+        )
+
+    def deal_with_resource(self) -> dict[str, Any]:
+        """Return the resources of this worker."""
+        raise NotImplementedError
+
+    def _handlers(self) -> Mapping[str, Handler]:
+        """Return the handlers of tasks by name."""
+        raise NotImplementedError
+
+    def _end(self, run: R) -> dict[str, Any]:
+        """End a run, bounded in time; return its report."""
+        raise NotImplementedError
+
+    def _join(self, thread: threading.Thread, task_id: Any, cause: str) -> None:
+        """Wait for the thread of a task to end.
+
+        Raises:
+            TimeoutError: it does not.
+        """
+        limit_s = self._cfg.close_timeout_s
+        thread.join(limit_s)
+        if thread.is_alive():
+            raise TimeoutError(
+                f"the {self.kind} of the task {task_id} has not ended within {limit_s:g} s and is abandoned; "
+                f"{cause} hangs"
+            )
+
+    def deal_with_lost_coordinator(self) -> None:
+        """End the task of a coordinator that has disconnected, in a thread; another coordinator may connect."""
+        self._slot.abandon()
+
+    def start(self) -> None:
+        """Start to accept tasks.
+
+        Raises:
+            OSError: the port is in use.
+        """
+        self._station.start()
+        super().start()  # type: ignore[misc]
+
+    def close(self) -> None:
+        """End a running task, and take no more tasks. Bounded in time; idempotent.
+
+        Raises:
+            TimeoutError: the task does not end.
+        """
+        with contextlib.ExitStack() as closing:
+            closing.callback(self._station.close)
+            closing.callback(super().close)  # type: ignore[misc]
+            self._slot.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # half-built, or at interpreter exit: no caller could handle an error
+            self.close()
 
 
-def _run(work: Callable[[], Any], exchange: Exchange) -> None:
+def worker_thread(name: str, work: Callable[[], Any], queue: WorkerQueue) -> threading.Thread:
+    """Return a daemon thread, not started yet, that runs `work` and reports its end to `queue`."""
+    return threading.Thread(target=partial(_run, work, queue), name=name, daemon=True)
+
+
+def _run(work: Callable[[], Any], queue: WorkerQueue) -> None:
     try:
         keep_thread_count()
         work()
     except BaseException as e:  # of any kind: it is reported to the coordinator
-        exchange.fail(e)
+        queue.fail(e)
     else:
-        exchange.finish()
+        queue.finish()

@@ -8,8 +8,9 @@ from easydict import EasyDict
 
 from ding.data.priority_index import PriorityError
 from ding.interaction.exception import TaskFail
-from ding.worker.learner.comm.exchange import LearnerExchange
-from ding.worker.learner.comm.pull_channel import PullChannel
+from ding.worker.learner.comm.learner_queue import LearnerQueue
+from ding.worker.learner.comm.session import LearnerSession
+from ding.worker.learner.comm.shard_source import ShardSource
 from ding.worker.transport.stores import MemoryPolicyStore, forget_memory_stores
 from tests.worker.transport.ray.doubles import make_replay, make_shards, push
 
@@ -41,7 +42,8 @@ def begin():
     def begin(cfg=CFG, count=2, capacity=8, limit_bytes=2**20, batch_size=2):
         shards = make_shards(count, cfg)
         replay = make_replay(shards, cfg)
-        channel = PullChannel(replay, MemoryPolicyStore("pull"), ["policy"], LearnerExchange(capacity), limit_bytes)
+        source = ShardSource(replay, limit_bytes)
+        channel = LearnerSession(source, MemoryPolicyStore("pull"), ["policy"], LearnerQueue(capacity))
         channel.attach(FakeLearner(batch_size))
         made.append(channel)
         return channel, shards
@@ -70,7 +72,7 @@ def test_batches_come_as_soon_as_there_are_samples(begin):
     push(shards[1], [4, 5])
     asking.join(DEADLINE_S)
     assert values_of(got[0]) in ([4, 4], [4, 5], [5, 5])
-    assert channel.level == 2
+    assert channel.source.level == 2
 
 
 def test_priorities_go_to_the_shards_before_the_next_batches_are_drawn(begin):
@@ -84,7 +86,7 @@ def test_priorities_go_to_the_shards_before_the_next_batches_are_drawn(begin):
         channel.send_learn_info(told(batch, *(float(item["value"]) for item in batch)))
     drawn = [values_of(channel.get_data(2)) for _ in range(6)]
     assert drawn[2:] == [[1, 1]] * 4  # two were drawn before
-    infos, _ = channel.exchange.take()
+    infos, _ = channel.queue.take()
     assert all(info["priority_info"] == {} for info in infos)
 
 
@@ -117,7 +119,7 @@ def test_a_lost_shard_is_told_of_with_the_infos(begin):
     for _ in range(4):
         channel.get_data(2)
     channel.send_learn_info({"learner_step": 1, "learner_done": False})
-    ((info,), _) = channel.exchange.take()
+    ((info,), _) = channel.queue.take()
     assert (info["lost_shards"], info["lost_samples"]) == (1, 3)
 
 
@@ -143,7 +145,7 @@ def test_an_error_of_a_shard_fails_the_task(begin):
     push(shards[0], [0, 1])
     assert channel.get_data(9) == []
     with pytest.raises(TaskFail) as failed:
-        channel.exchange.wait_for_infos(DEADLINE_S)
+        channel.queue.wait_for_infos(DEADLINE_S)
     assert "sample size = 9 is not allowed" in failed.value.result["message"]
 
 
@@ -169,7 +171,7 @@ def test_nothing_is_drawn_after_the_last_info_or_the_end(begin):
 def test_close_ends_the_wait_for_samples(begin):
     channel, shards = begin()
     while "wait" not in shards[0].calls:
-        channel.exchange.wait_closed(0.01)
+        channel.queue.wait_closed(0.01)
     channel.close()
     assert pulling() == []
 
@@ -179,7 +181,7 @@ def test_a_task_whose_buffer_is_closed_fails(begin):
     for shard in shards:
         shard.replay.close()
     with pytest.raises(TaskFail, match="closed"):
-        channel.exchange.wait_for_infos(DEADLINE_S)
+        channel.queue.wait_for_infos(DEADLINE_S)
 
 
 def pulling():

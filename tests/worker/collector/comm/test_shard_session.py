@@ -6,9 +6,9 @@ from concurrent.futures import Future
 import pytest
 
 from ding.utils.data.samples import Samples, Table
-from ding.worker.collector.comm import push_channel
-from ding.worker.collector.comm.channel import CollectorExchange
-from ding.worker.collector.comm.push_channel import PushChannel
+from ding.worker.collector.comm import shard_session
+from ding.worker.collector.comm.session import CollectorQueue
+from ding.worker.collector.comm.shard_session import ShardSession
 from ding.worker.collector.sample_sender import SampleSender
 from ding.worker.transport.chunk import decode_chunk
 from ding.worker.transport.ray.shard import ShardClosed, ShardLost
@@ -58,8 +58,8 @@ def open_channel():
     made = []
 
     def open_channel(*shards, limit_bytes=2**20, timeout_s=DEADLINE_S):
-        exchange = CollectorExchange(64)
-        made.append(PushChannel(shards, MemoryPolicyStore("push_policy"), exchange, limit_bytes, timeout_s))
+        exchange = CollectorQueue(64)
+        made.append(ShardSession(shards, MemoryPolicyStore("push_policy"), exchange, limit_bytes, timeout_s))
         return made[-1]
 
     yield open_channel
@@ -78,7 +78,7 @@ def send(channel, values, sender=None):
 def finish(channel):
     """Wait until all samples are acknowledged; returns what is reported of them."""
     channel.send_metadata(DONE)
-    (report,), _ = channel.exchange.take(1)
+    (report,), _ = channel.queue.take(1)
     return report
 
 
@@ -114,7 +114,7 @@ def test_what_gathers_during_a_call_goes_in_the_next_one_as_one_chunk(open_chann
 
 
 def test_a_call_is_not_larger_than_its_limit(open_channel, monkeypatch):
-    monkeypatch.setattr(push_channel, "_CALL_BYTES", 16)  # of two integers
+    monkeypatch.setattr(shard_session, "_CALL_BYTES", 16)  # of two integers
     shard = ScriptedShard(is_prompt=False)
     channel = open_channel(shard)
     sender = send(channel, [0])
@@ -195,11 +195,11 @@ def test_the_last_info_waits_until_all_samples_are_acknowledged(open_channel):
     send(channel, [0])
     telling = threading.Thread(target=channel.send_metadata, args=(DONE,))
     telling.start()
-    assert channel.exchange.take(0.05) == ([], [])
+    assert channel.queue.take(0.05) == ([], [])
     assert shard.arrived.acquire(timeout=DEADLINE_S)
     shard.futures[0].set_result(1)
     telling.join(DEADLINE_S)
-    (report,), (info,) = channel.exchange.take(DEADLINE_S)
+    (report,), (info,) = channel.queue.take(DEADLINE_S)
     assert report["pushed"] == 1 and info["collector_done"]
 
 
