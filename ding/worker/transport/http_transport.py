@@ -12,7 +12,7 @@ from ding.interaction import Master
 from ding.interaction.exception import SlaveResponseException, SlaveSlaveAlreadyConnected
 from ding.interaction.master.task import TaskStatus
 from ding.interaction.server.tls import is_tls_configured
-from ding.worker.transport.transport import Task, TaskFailed, WorkerLost
+from ding.worker.transport.transport import Hub, Link, Task, TaskFailed, WorkerLost
 
 if TYPE_CHECKING:
     from ding.interaction.server.credentials import RunToken
@@ -83,16 +83,11 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0
 DISCONNECT_S = 3.0
 
 
-class HttpLink:
-    """See `Link`.
+class HttpLink(Link):
+    """See `Link`."""
 
-    Args:
-        in_use: the links of the hub; holds this one between `connect` and `close`.
-    """
-
-    def __init__(self, master: Master, name: str, host: str, port: int, in_use: set[HttpLink]) -> None:
-        self.name = name
-        self._in_use = in_use
+    def __init__(self, master: Master, name: str, host: str, port: int, in_use: set[Link]) -> None:
+        super().__init__(name, in_use)
         self._where = f"{host}:{port}"
         self._connection = master.new_connection(name, host, port, https=is_tls_configured())
         self._closed = threading.Event()
@@ -155,7 +150,7 @@ class HttpLink:
             _logger.info("worker %s at %s could not be disconnected: %s", self.name, self._where, e)
 
 
-class HttpHub:
+class HttpHub(Hub):
     """See `Hub`.
 
     Args:
@@ -165,6 +160,7 @@ class HttpHub:
     """
 
     def __init__(self, host: str | None, port: int, run_token: RunToken | None = None) -> None:
+        super().__init__()
         self._master = Master(
             host,
             port,
@@ -173,7 +169,6 @@ class HttpHub:
             request_retry_waiting=0.1,
             run_token=run_token,
         )
-        self._links: set[HttpLink] = set()
         self._is_started = False
 
     @property
@@ -187,7 +182,7 @@ class HttpHub:
         self._master.start()
         self._is_started = True
 
-    def link(self, name: str, host: str, port: int) -> HttpLink:
+    def link(self, name: str, host: str, port: int) -> Link:
         return HttpLink(self._master, name, host, port, self._links)
 
     def close(self) -> None:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from ding.interaction.exception.refusal import TaskFail, failure_for, failure_of
 from ding.utils.registry_factory import TRANSPORT_REGISTRY
 from ding.worker.transport.stores import MemoryPolicyStore, MemorySampleStore
-from ding.worker.transport.transport import Launch, Serve, Task, TaskFailed, Transport, WorkerLost
+from ding.worker.transport.transport import Hub, Launch, Link, Serve, Task, TaskFailed, Transport, WorkerLost
 
 if TYPE_CHECKING:
-    from ding.utils.page import Page
+    pass
 
 LOCAL_HOST = "local"
 
@@ -135,20 +135,14 @@ def _as_json(result: Any) -> Any:
         return failure_for(f"the result has no JSON form: {e}", type(e).__name__)
 
 
-class LocalLink:
-    """See `Link`.
+class LocalLink(Link):
+    """See `Link`."""
 
-    Args:
-        in_use: the links of the hub; holds this one between `connect` and `close`.
-    """
-
-    def __init__(self, name: str, port: int, in_use: set[LocalLink]) -> None:
-        self.name = name
-        self._in_use = in_use
+    def __init__(self, name: str, port: int, in_use: set[Link]) -> None:
+        super().__init__(name, in_use)
         self._port = port
         self._station: LocalStation | None = None
         self._job: _Job | None = None
-        self._last_seen: float | None = None
 
     def connect(self, timeout_s: float) -> None:
         with _lock:
@@ -175,42 +169,18 @@ class LocalLink:
         self._last_seen = monotonic()
         return dict(result) if isinstance(result, Mapping) else {"result": result}
 
-    def watch(self, on_lost: Callable[[str], Any]) -> None:
-        """Do nothing: a worker in this process is never lost by itself."""
-
-    def silence_s(self) -> float | None:
-        return None if self._last_seen is None else max(0.0, monotonic() - self._last_seen)
-
     def drop(self, reason: str) -> None:
-        self.close()
-
-    def close(self) -> None:
         self._station = None
         self._in_use.discard(self)
         if self._job is not None:
             self._job.fail(WorkerLost(f"worker {self.name} was disconnected"))
 
 
-class LocalHub:
-    """See `Hub`."""
-
-    url: str | None = None
-
-    def __init__(self) -> None:
-        self._links: set[LocalLink] = set()
-
-    def serve_page(self, path: str, page: Page) -> None:
-        """Do nothing: this transport does not listen."""
-
-    def start(self) -> None:
-        """Do nothing: this transport does not listen."""
+class LocalHub(Hub):
+    """See `Hub`; it does not listen."""
 
     def link(self, name: str, host: str, port: int) -> LocalLink:
         return LocalLink(name, port, self._links)
-
-    def close(self) -> None:
-        for link in self._links.copy():
-            link.close()
 
 
 @TRANSPORT_REGISTRY.register("local")

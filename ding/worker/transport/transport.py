@@ -260,8 +260,18 @@ class WorkerReleased(WorkerLost):
     """The coordinator had released the worker before the task was lost: another may have replaced it by now."""
 
 
-class Link(Protocol):
-    """The coordinator's end of the connection to one worker. One thread uses it at a time; any thread may close it."""
+class Link:
+    """The coordinator's client of one worker. One thread uses it at a time; any thread may close it.
+
+    Args:
+        name: the name of the worker.
+        in_use: the links of the hub; holds this one between `connect` and `close`.
+    """
+
+    def __init__(self, name: str, in_use: set[Link]) -> None:
+        self.name = name
+        self._in_use = in_use
+        self._last_seen: float | None = None
 
     def connect(self, timeout_s: float) -> None:
         """Wait until the worker has started, and connect to it.
@@ -269,6 +279,7 @@ class Link(Protocol):
         Raises:
             WorkerLost: the worker did not connect in time, or refuses.
         """
+        raise NotImplementedError
 
     def run(self, task: Task, timeout_s: float) -> dict[str, Any]:
         """Run `task` on the worker and return the result.
@@ -277,26 +288,34 @@ class Link(Protocol):
             TaskFailed: the worker failed the task.
             WorkerLost: the connection was lost, or the result did not arrive in time.
         """
+        raise NotImplementedError
 
     def watch(self, on_lost: Callable[[str], Any]) -> None:
         """Call `on_lost` with the reason when the worker is lost, at once if it is lost already; perhaps twice."""
 
     def drop(self, reason: str) -> None:
         """Close the link without a message to the worker, which has ended or hangs; its task raises `WorkerLost`."""
+        raise NotImplementedError
 
     def silence_s(self) -> float | None:
         """Return the seconds since the last sign of life of the worker; None before the first one."""
+        return None if self._last_seen is None else max(0.0, monotonic() - self._last_seen)
 
     def close(self) -> None:
         """Disconnect; a running task raises `WorkerLost`. Idempotent, and bounded in time."""
+        self.drop(f"worker {self.name} was disconnected")
 
 
-class Hub(Protocol):
-    """The coordinator's side of the transport."""
+class Hub:
+    """The coordinator's side of the transport: it makes the clients of the workers."""
+
+    def __init__(self) -> None:
+        self._links: set[Link] = set()
 
     @property
     def url(self) -> str | None:
         """The URL at which it listens after `start`; None if it does not listen."""
+        return None
 
     def serve_page(self, path: str, page: Page) -> None:
         """Answer GET requests at `path`, if it listens. Called before `start`."""
@@ -306,9 +325,12 @@ class Hub(Protocol):
 
     def link(self, name: str, host: str, port: int) -> Link:
         """Return a link, not connected yet, to the worker at that address."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Close all links and stop. Idempotent."""
+        for link in self._links.copy():  # copied in one step: closing removes them
+            link.close()
 
 
 class Station(Protocol):

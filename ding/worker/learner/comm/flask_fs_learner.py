@@ -35,7 +35,7 @@ class LearnerSlave(WorkerSlave):
         return {
             LEARNER_START: self._start_task,
             LEARNER_GET_DATA: lambda task: {**call["deal_with_get_data"](), **self._both_ids()},
-            LEARNER_LEARN: lambda task: {"info": call["deal_with_learner_learn"](task["data"]), **self._both_ids()},
+            LEARNER_LEARN: lambda task: {"info": call["deal_with_learner_learn"](task.get("data")), **self._both_ids()},
             LEARNER_CLOSE: self._close_task,
         }
 

@@ -19,10 +19,10 @@ from ray.exceptions import RayError
 
 from ding.worker.transport.http_transport import HttpHub
 from ding.worker.transport.local_transport import LocalHub, LocalLink
-from ding.worker.transport.transport import Task, TaskFailed, WorkerLost
+from ding.worker.transport.transport import Link, Task, TaskFailed, WorkerLost
 
 if TYPE_CHECKING:
-    from ding.utils.page import Page
+    pass
 
 _logger = logging.getLogger("ding")
 # Concurrent calls of an actor: a task, `watch` of several processes, `close`, and `place` as a heartbeat.
@@ -94,24 +94,21 @@ def actor_class() -> Any:
     return decorate(WorkerActor)
 
 
-class RayLink:
+class RayLink(Link):
     """See `Link`.
 
     Args:
         life: of the worker, see `actor_name`. The actor that replaces a lost one has a link of its own.
-        in_use: contains this link while it is connected.
     """
 
-    def __init__(self, worker: str, life: int, in_use: set[RayLink]) -> None:
-        self.name = worker
-        self._actor_name = actor_name(worker, life)
-        self._in_use = in_use
+    def __init__(self, name: str, life: int, in_use: set[Link]) -> None:
+        super().__init__(name, in_use)
+        self._actor_name = actor_name(name, life)
         self._actor: Any = None
         self._lock = threading.Lock()
         self._answer: Future[str] | None = None  # of the current task
         self._loss: str | None = None  # the reason, once the worker is lost
         self._on_lost: Callable[[str], Any] | None = None
-        self._last_seen: float | None = None
 
     def connect(self, timeout_s: float) -> None:
         try:
@@ -190,9 +187,6 @@ class RayLink:
         # In a thread: the callback may wait for locks, and Ray waits for callbacks.
         threading.Thread(target=on_lost, args=(reason,), name=f"loss_of_{self.name}", daemon=True).start()
 
-    def silence_s(self) -> float | None:
-        return None if self._last_seen is None else max(0.0, monotonic() - self._last_seen)
-
     def drop(self, reason: str) -> None:
         self._in_use.discard(self)
         self._on_lost = None
@@ -201,7 +195,7 @@ class RayLink:
     def close(self) -> None:
         if self in self._in_use:
             self._actor.leave.remote()
-        self.drop(f"worker {self.name} was disconnected")
+        super().close()
 
 
 def when_done(reference: Any, done: Callable[[Any], Any], failed: Callable[[object], Any]) -> None:
@@ -227,31 +221,15 @@ def _break(answer: Future[str], reason: object) -> None:
         answer.set_exception(ConnectionError(str(reason)))
 
 
-class RayHub:
-    """See `Hub`. The pages are served over HTTP.
+class RayHub(HttpHub):
+    """See `Hub`. Only the pages are served over HTTP.
 
     Args:
         cfg: `host` and `port` for the pages.
     """
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
-        self._pages = HttpHub(cfg.get("host"), cfg.get("port", 0))
-        self._links: set[RayLink] = set()
-
-    @property
-    def url(self) -> str | None:
-        return self._pages.url
-
-    def serve_page(self, path: str, page: Page) -> None:
-        self._pages.serve_page(path, page)
-
-    def start(self) -> None:
-        self._pages.start()
+        super().__init__(cfg.get("host"), cfg.get("port", 0))
 
     def link(self, name: str, host: str, port: int) -> RayLink:
         return RayLink(name, port, self._links)
-
-    def close(self) -> None:
-        for link in self._links.copy():
-            link.close()
-        self._pages.close()
