@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 from time import monotonic
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from ding.utils.data.samples import Column, Items, Kind, Table, columns_of, table_of, whole_of
+from ding.utils.data.samples import Items, Kind, Table, columns_of, table_of, whole_of
 from ding.worker.collector.comm.session import CollectorQueue, CollectorSession, Row, check_metadata
-from ding.worker.transport.chunk import DATA_INDEX, encode_chunk
-from ding.worker.transport.ray.shard import Shard, ShardClosed, ShardLost
+from ding.worker.transport.chunk import decode_chunk, encode_chunk
+from ding.worker.transport.ray.shard import Shard, ShardClosed, ShardLost, with_metadata
 from ding.worker.transport.stores import PolicyStore
 
 # Metadata that locate a chunk; shards keep no chunks.
@@ -34,13 +33,11 @@ class _Chunk(NamedTuple):
     """Samples that wait for a shard, or that were sent to one.
 
     Attributes:
-        content: samples in columns, or an encoded chunk.
-        rows: the metadata of each sample.
-        last: those of the last one.
+        samples: with their metadata.
+        last: the metadata of the last one.
     """
 
-    content: Table | bytes
-    rows: Items
+    samples: Items
     last: Row
     compressor: str
     size_bytes: int
@@ -135,14 +132,15 @@ class ShardSession(CollectorSession):
         if compressor is None:
             compressor = str(last.get("compressor", "none"))
         size_bytes = len(content) if isinstance(content, bytes) else _size_bytes(content)
+        samples = with_metadata(
+            decode_chunk(content, compressor) if isinstance(content, bytes) else content, _of_shard(rows)
+        )
         self._wait(lambda: not self._bytes or self._bytes + size_bytes <= self._limit_bytes)
         if self.queue.is_closed:
             return
         with self._changed:
             self._bytes += size_bytes
-            self._queues[self._count % len(self._queues)].append(
-                _Chunk(content, _of_shard(rows), last, compressor, size_bytes)
-            )
+            self._queues[self._count % len(self._queues)].append(_Chunk(samples, last, compressor, size_bytes))
             self._count += 1
             self._changed.notify_all()
         if self._thread is None:
@@ -174,7 +172,7 @@ class ShardSession(CollectorSession):
         while (call := self._next_call()) is not None:
             shard, chunks = call
             try:
-                parts = list(_parts(chunks))
+                parts = list(_encoded(chunks))
             except Exception as e:  # the collector raises it when it sends next
                 self._fail(e)
                 return
@@ -203,7 +201,7 @@ class ShardSession(CollectorSession):
                 self._begin_s[shard] = monotonic() + _PAUSE_S
                 self._queues[(shard + 1) % len(self._queues)].extendleft(reversed(chunks))
             elif error is None or isinstance(error, ShardClosed):
-                taken, dropped = (future.result(), 0) if error is None else (0, sum(len(c.rows) for c in chunks))
+                taken, dropped = (future.result(), 0) if error is None else (0, sum(len(c.samples) for c in chunks))
                 self._bytes -= sum(chunk.size_bytes for chunk in chunks)
                 self.queue.add_pushed(chunks[-1].last, taken, dropped)
             else:
@@ -238,22 +236,13 @@ def _taken(queue: deque[_Chunk]) -> list[_Chunk]:
     return chunks
 
 
-def _parts(chunks: Sequence[_Chunk]) -> Iterator[tuple[bytes, bytes, str]]:
-    """The arguments of `ReplayShard.push`; chunks in columns are encoded together, which takes the time of one."""
-    for (compressor, is_joinable), group in groupby(chunks, key=lambda chunk: (chunk.compressor, _is_joinable(chunk))):
-        parts: Iterable[tuple[Any, Any]] = [(chunk.content, chunk.rows) for chunk in group]
-        if is_joinable:
-            samples, rows = (whole_of(several) for several in zip(*parts, strict=True))
-            if isinstance(samples, Table) and isinstance(rows, Table):  # they are alike
-                parts = [(samples, rows.with_columns(**{DATA_INDEX: Column(Kind.INT, np.arange(len(samples)))}))]
-        for content, rows in parts:
-            data = content if isinstance(content, bytes) else encode_chunk(content, compressor)
-            yield data, encode_chunk(rows, "none"), compressor
-
-
-def _is_joinable(chunk: _Chunk) -> bool:
-    content, rows = chunk.content, chunk.rows
-    return isinstance(content, Table) and isinstance(rows, Table) and len(rows) == len(content)
+def _encoded(chunks: Sequence[_Chunk]) -> Iterator[tuple[bytes, str]]:
+    """Yield the arguments of `ReplayShard.push`; chunks that are alike are encoded together, in the time of one."""
+    for compressor, group in groupby(chunks, key=attrgetter("compressor")):
+        several = [chunk.samples for chunk in group]
+        whole = whole_of(several)
+        for samples in [whole] if isinstance(whole, Table) else several:
+            yield encode_chunk(samples, compressor), compressor
 
 
 def _of_shard(rows: Table | list[Row]) -> Items:

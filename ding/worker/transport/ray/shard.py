@@ -18,7 +18,7 @@ from easydict import EasyDict
 
 from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
 from ding.utils.config_helper import ConfigError, of_compiled_config
-from ding.utils.data.samples import Items, Table, columns_of, listed, part_of, table_of, whole_of
+from ding.utils.data.samples import Items, Table, columns_of, listed, part_of, rows_of, table_of, whole_of
 from ding.utils.dict_helper import deep_merge_dicts
 from ding.utils.file_helper import atomic_write
 from ding.utils.msgpack_helper import pack, unpack
@@ -133,21 +133,20 @@ class ReplayShard:
                     self._buffer = create_training_buffer(cfg, exp_name=self._exp_name, **name)
         return self.life
 
-    def push(self, parts: Sequence[tuple[bytes, bytes, str]]) -> int:
+    def push(self, chunks: Sequence[tuple[bytes, str]]) -> int:
         """Store samples.
 
         Args:
-            parts: for each chunk its samples and their metadata, both encoded by `encode_chunk`, and the compressor of
-                the samples; metadata are not compressed.
+            chunks: samples with their metadata, see `with_metadata`, encoded by `encode_chunk`; and the compressor.
 
         Returns:
             the number of samples that were stored. A buffer that limits the rate of pushes may refuse some.
 
         Raises:
-            ValueError: the bytes are damaged, or samples are missing; nothing is stored.
+            ValueError: the bytes are damaged; nothing is stored.
         """
         self.open()
-        items = listed(whole_of([_decoded(*part) for part in parts]))
+        items = listed(whole_of([decode_chunk(*chunk) for chunk in chunks]))
         step = _LIMITED_PUSH if self._limits_pushes else len(items)
         taken = 0
         with self._changed:
@@ -293,33 +292,25 @@ def sample_from(buffer: Any, batch_size: int, cur_learner_iter: int) -> list[Any
     return batch
 
 
-def _decoded(data: bytes, rows: bytes, compressor: str) -> Items:
-    return with_metadata(decode_chunk(data, compressor), decode_chunk(rows, "none"))
-
-
-def with_metadata(samples: list[Any], rows: list[Any]) -> Items:
-    """The samples that `rows` name, with their metadata except for `data_index`, as buffers store them.
+def with_metadata(samples: Items, rows: Items) -> Items:
+    """Return the samples that `rows` name, with their metadata except for `data_index`, as shards store them.
 
     Raises:
         ValueError: the chunk has no such samples.
     """
     table, meta = table_of(samples), table_of(rows)
-    if (
-        table is None
-        or meta is None
-        or "unroll_split_begin" in meta.columns
-        or not _is_in_order(meta.columns, len(table), len(meta))
-    ):
-        return [_storable(pick_sample(samples, row)) for row in rows]
+    if table is None or meta is None or "unroll_split_begin" in meta.columns or not _is_in_order(meta, len(table)):
+        listed_samples = listed(samples)
+        return [_storable(pick_sample(listed_samples, row)) for row in rows_of(rows)]
     return Table({**table.columns, **meta.without(DATA_INDEX).columns}, size=len(table))
 
 
-def _is_in_order(meta: Mapping[str, Any], samples: int, rows: int) -> bool:
-    """Whether the rows describe all samples of a chunk in order."""
-    if samples != rows or DATA_INDEX not in meta:
-        return samples == rows == 1
-    (column,) = columns_of(meta[DATA_INDEX])
-    return bool(np.array_equal(column.values(), np.arange(rows)))
+def _is_in_order(meta: Table, count: int) -> bool:
+    """Whether the rows describe all `count` samples of a chunk in order."""
+    if len(meta) != count or DATA_INDEX not in meta.columns:
+        return len(meta) == count == 1
+    (column,) = columns_of(meta.columns[DATA_INDEX])
+    return bool(np.array_equal(column.values(), np.arange(count)))
 
 
 def _storable(sample: Any) -> dict[str, Any]:

@@ -39,10 +39,11 @@ class ScriptedShard:
         if self.failures:
             future.set_exception(self.failures.pop(0))
             return future
-        decoded = [(decode_chunk(data, how), decode_chunk(rows, "none")) for data, rows, how in parts]
-        self.calls.append([len(samples) for samples, _ in decoded])
-        self.samples += [sample for samples, _ in decoded for sample in samples]
-        self.rows += [row for _, rows in decoded for row in rows]
+        decoded = [decode_chunk(*part) for part in parts]
+        self.calls.append([len(samples) for samples in decoded])
+        for item in (item for samples in decoded for item in samples):
+            self.samples.append({key: item.pop(key) for key in ("value", "more") if key in item})
+            self.rows.append(item)
         self.futures.append(future)
         if self.is_prompt:
             future.set_result(sum(self.calls[-1]))
@@ -91,8 +92,7 @@ def test_samples_go_to_the_shards_in_turn_with_their_metadata(open_channel):
     report = finish(channel)
     assert [shard.values() for shard in shards] == [[0, 1, 3], [2]]
     common = {"env_id": 3, "collect_iter": 7, "policy_iter": 7, "priority": 1.0, "unroll_len": 1, "cur_step": 5}
-    places = [(row.pop("data_index"), row.pop("cur_sample")) for row in shards[1].rows]
-    assert (places, shards[1].rows) == ([(0, 3)], [common])
+    assert shards[1].rows == [{**common, "cur_sample": 3}]
     assert [row["cur_sample"] for row in shards[0].rows] == [1, 2, 4]
     assert [report[key] for key in ("pushed", "dropped", "cur_step", "policy_iter")] == [4, 0, 5, 7]
 
@@ -110,7 +110,7 @@ def test_what_gathers_during_a_call_goes_in_the_next_one_as_one_chunk(open_chann
     assert finish(channel)["pushed"] == 7
     assert shard.calls == [[1], [6]]
     assert shard.values() == [0, 1, 2, 3, 4, 5, 6]
-    assert [(row["data_index"], row["cur_sample"]) for row in shard.rows[1:]] == [(i, i + 2) for i in range(6)]
+    assert [row["cur_sample"] for row in shard.rows] == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_a_call_is_not_larger_than_its_limit(open_channel, monkeypatch):

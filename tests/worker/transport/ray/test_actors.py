@@ -13,10 +13,9 @@ from ding.worker.collector.comm.session import CollectorQueue
 from ding.worker.collector.comm.shard_session import ShardSession
 from ding.worker.coordinator.sharded_buffers import ShardedBufferSet
 from ding.worker.learner.comm.shard_source import ShardedReplay
-from ding.worker.transport.chunk import encode_chunk
 from ding.worker.transport.ray.shard import ClosedShard, ShardClosed, ShardLost, Split
 from ding.worker.transport.stores import MemoryPolicyStore
-from tests.worker.transport.ray.doubles import rows_of, samples_of
+from tests.worker.transport.ray.doubles import push_samples, rows_of, samples_of
 from tests.worker.transport.ray.test_sharded import chi_square
 
 ray = pytest.importorskip("ray")
@@ -52,8 +51,7 @@ def replay_of(buffers, shards):
 
 
 def push(shard, values, **more):
-    data = encode_chunk(samples_of(values)), encode_chunk(rows_of(len(values), **more), "none")
-    return shard.call("push", [(*data, "lz4")]).result(DEADLINE_S)
+    return push_samples(shard, samples_of(values), rows_of(len(values), **more))
 
 
 def kill(shard):
