@@ -1,8 +1,11 @@
-"""The transport 'ray': workers and shards of replay buffers are actors."""
+"""The transport 'ray': shards of replay buffers, and the newest weights, are kept by actors."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
+import os
 import secrets
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -23,14 +26,16 @@ try:
 except ImportError as e:
     raise ImportError("the transport 'ray' needs the package ray: pip install 'ding-worker[ray]'") from e
 
+import torch
+
+from ding.utils.file_helper import atomic_write, file_content
 from ding.utils.registry_factory import TRANSPORT_REGISTRY
 from ding.worker.coordinator.sharded_buffers import OpenShard, ShardedBufferSet
 from ding.worker.transport.local_transport import LocalStation
 from ding.worker.transport.ray.config import actor_options, ray_section
 from ding.worker.transport.ray.shard import ClosedShard, ReplayShard, Shard, ShardClosed, ShardLost
-from ding.worker.transport.ray.weights import RayPolicyStore
 from ding.worker.transport.ray.worker import RayHub
-from ding.worker.transport.stores import MemorySampleStore
+from ding.worker.transport.stores import MemorySampleStore, PolicyVersion, Token, Versions, iteration_of, name_under
 from ding.worker.transport.transport import Launch, Serve, Transport
 
 
@@ -165,3 +170,106 @@ def close_shard(shard: Shard) -> None:
         shard.call("close").result(_CLOSE_S)
     with contextlib.suppress(RayError):
         ray.kill(shard.actor, no_restart=True)
+
+
+# How long a reader or writer waits for the actor of the weights, which may be restarting.
+_WEIGHTS_S = 30.0
+
+
+class WeightsServer(Versions):
+    """Keeps the newest weights by name, as lists of one reference to bytes in the object store. Thread-safe.
+
+    It also writes them to files in `root`, which a restarted actor, a resumed run and evaluations read.
+
+    Args:
+        root: a folder, created with its parents.
+    """
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        os.makedirs(root, exist_ok=True)
+
+    def write(self, name: str, data: bytes, iteration: int, known: Token | None) -> Token | None:
+        name = name_under(self.root, name)
+        with self._lock:
+            token = super().write(name, [ray.put(data)], iteration, known)
+            if token is not None:
+                with atomic_write(os.path.join(self.root, name)) as file:
+                    file.write(data)
+        return token
+
+    def pid(self) -> int:
+        """The id of this process."""
+        return os.getpid()
+
+    def _find(self, name: str) -> tuple[Token, Any] | None:
+        """The weights under `name`, read from their file if necessary; those count as older than any others."""
+        if name not in self._kept:
+            path = os.path.join(self.root, name_under(self.root, name))
+            with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+                self._keep(name, [ray.put(file.read())], -1)
+        return super()._find(name)
+
+
+def server_name(root: str) -> str:
+    """The name, within the namespace of the run, of the actor for the weights of `root`."""
+    return f"weights:{os.path.abspath(root)}"
+
+
+def start_server(root: str, options: dict[str, Any]) -> Any:
+    """Start the actor for the weights of `root`; returns its handle. The actor ends when the last handle is gone."""
+    actor = ray.remote(WeightsServer).options(
+        name=server_name(root),
+        num_cpus=0,
+        max_concurrency=8,
+        max_restarts=-1,
+        max_task_retries=-1,
+        **options,
+    )
+    return actor.remote(os.path.abspath(root))
+
+
+class RayPolicyStore:
+    """A client of the actor for the weights of `root`; see `PolicyStore`.
+
+    Args:
+        trust_pickle: also read weights with objects other than numbers, strings, containers, arrays and tensors, which
+            may run code.
+    """
+
+    def __init__(self, root: str, trust_pickle: bool = False) -> None:
+        self.root = os.path.abspath(root)
+        self._trust_pickle = trust_pickle
+        self._actor: Any = None
+
+    def write(self, name: str, state: dict[str, Any], known: Any = None) -> Any:
+        file = io.BytesIO()
+        torch.save(state, file)
+        return self._ask("write", name_under(self.root, name), file.getvalue(), iteration_of(state), known)
+
+    def read(self, name: str, known: Any = None) -> PolicyVersion | None:
+        found = self._ask("read", name_under(self.root, name), known)
+        if found is None:
+            return None
+        token, (reference,) = found
+        state = file_content(self._get(reference), os.path.join(self.root, name), self._trust_pickle)
+        return PolicyVersion(state, token)
+
+    def _ask(self, method: str, *args: Any) -> Any:
+        if self._actor is None:
+            self._actor = self._find()
+        return self._get(getattr(self._actor, method).remote(*args))
+
+    def _find(self) -> Any:
+        try:
+            return ray.get_actor(server_name(self.root))
+        except ValueError as e:
+            raise OSError(errno.ESTALE, f"this run has no actor for the weights of {self.root}") from e
+
+    def _get(self, reference: Any) -> Any:
+        try:
+            return ray.get(reference, timeout=_WEIGHTS_S)
+        except RayTaskError as e:
+            raise e.cause from None
+        except RayError as e:
+            raise OSError(errno.ETIMEDOUT, f"the weights of {self.root} cannot be reached: {e}") from e
