@@ -8,7 +8,6 @@ import json
 import queue
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ding.interaction.exception.refusal import TaskFail, failure_for, failure_of
 from ding.utils.registry_factory import TRANSPORT_REGISTRY
 from ding.worker.transport.stores import MemoryPolicyStore, MemorySampleStore
-from ding.worker.transport.transport import Hub, Launch, Link, Serve, Task, TaskFailed, Transport, WorkerLost
+from ding.worker.transport.transport import Answer, Hub, Launch, Link, Serve, Task, TaskFailed, Transport, WorkerLost
 
 if TYPE_CHECKING:
     pass
@@ -29,20 +28,12 @@ _stations: dict[int, LocalStation] = {}
 _free_ports = itertools.count(1)
 
 
-class _Job:
-    """A task on its way. The first outcome counts: that of the worker, or that of a caller who gives it up."""
+class _Job(Answer):
+    """A task on its way, as JSON, and its answer."""
 
     def __init__(self, text: str) -> None:
+        super().__init__()
         self.text = text
-        self.future: Future[str] = Future()
-
-    def succeed(self, result: str) -> None:
-        with contextlib.suppress(InvalidStateError):
-            self.future.set_result(result)
-
-    def fail(self, error: BaseException) -> None:
-        with contextlib.suppress(InvalidStateError):
-            self.future.set_exception(error)
 
 
 class LocalStation:
@@ -93,7 +84,7 @@ class LocalStation:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            if job.future.done():  # given up
+            if job.done():  # given up
                 continue
             self._current = job
             try:
@@ -160,7 +151,7 @@ class LocalLink(Link):
         if self._station is None:  # closed in between: no other thread would fail the job
             job.fail(WorkerLost(f"worker {self.name} was disconnected"))
         try:
-            result = json.loads(job.future.result(timeout_s))
+            result = json.loads(job.result(timeout_s))
         except TaskFail as e:
             self._last_seen = monotonic()
             raise TaskFailed(self.name, name, e.result) from e

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, InvalidStateError
 from enum import Enum
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
@@ -258,6 +260,18 @@ class WorkerLost(RuntimeError):
 
 class WorkerReleased(WorkerLost):
     """The coordinator had released the worker before the task was lost: another may have replaced it by now."""
+
+
+class Answer(Future[str]):
+    """The answer of a worker to come, as JSON. The first outcome counts: that of the worker, or of one who gives up."""
+
+    def succeed(self, text: str) -> None:
+        with contextlib.suppress(InvalidStateError):
+            self.set_result(text)
+
+    def fail(self, error: BaseException) -> None:
+        with contextlib.suppress(InvalidStateError):
+            self.set_exception(error)
 
 
 class Link:

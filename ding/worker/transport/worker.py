@@ -8,12 +8,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from time import monotonic
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from easydict import EasyDict
 
 from ding.interaction.base.common import session_number
-from ding.interaction.exception.refusal import failure_of
+from ding.interaction.exception.refusal import failure_for, failure_of
 from ding.torch_utils.thread_count import keep_thread_count
 from ding.utils.config_helper import (
     NO_DEFAULT,
@@ -66,12 +66,21 @@ class Run(Protocol):
 
 
 class WorkerQueue:
-    """Reports the end of a worker's thread to the threads that wait for its data. Thread-safe."""
+    """The queue between the threads of a task and the one that answers the coordinator. Thread-safe.
+
+    `close`, `fail` and `finish` end all waits. A subclass sets `kind`, the kind of the worker for messages.
+    """
+
+    kind: str
 
     def __init__(self) -> None:
         self._is_closed = self._is_finished = False
         self._failure: dict[str, Any] | None = None
         self._changed = threading.Condition()
+
+    def _has_reports(self) -> bool:
+        """Whether the coordinator has not taken all reports yet."""
+        raise NotImplementedError
 
     def finish(self) -> None:
         """Report that the thread has ended."""
@@ -98,6 +107,31 @@ class WorkerQueue:
 
     def _is_over(self) -> bool:
         return self._is_closed or self._is_finished or self._failure is not None
+
+    def _wait(self, is_there: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait for `is_there` or the end; returns False after the timeout.
+
+        Raises:
+            TaskFail: see `_raise_if_over`.
+        """
+        has_come = self._changed.wait_for(lambda: self._is_over() or is_there(), timeout_s)
+        self._raise_if_over()
+        return has_come
+
+    def _raise_if_over(self) -> None:
+        """Raise an error if the coordinator has nothing to expect any more.
+
+        Raises:
+            TaskFail: the thread has failed, the queue was closed, or the thread has ended and all reports were taken.
+        """
+        self._raise_failure()
+        if self._is_closed:
+            self._fail_task(f"the {self.kind} has been closed")
+        if self._is_finished and not self._has_reports():
+            self._fail_task(f"the {self.kind} has ended, and all its reports were taken")
+
+    def _fail_task(self, reason: str) -> NoReturn:
+        raise task_fail(failure_for(reason, f"{self.kind.capitalize()}Closed"))
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

@@ -497,7 +497,7 @@ def test_tasks_that_wait_when_a_station_is_given_up_are_not_run(hub, link, stati
     assert worker.running.wait(DEADLINE_S)
     job = station.submit({"name": "echo", "value": 1})
     station.close(SHORT_S)
-    assert isinstance(first(), WorkerLost) and isinstance(job.future.exception(DEADLINE_S), WorkerLost)
+    assert isinstance(first(), WorkerLost) and isinstance(job.exception(DEADLINE_S), WorkerLost)
     worker.go.set()
     station._thread.join(DEADLINE_S)
     assert [task["name"] for task in worker.tasks] == ["wait"]

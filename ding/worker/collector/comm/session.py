@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -26,7 +26,7 @@ class CollectorQueue(WorkerQueue):
     """A bounded queue of metadata of samples and infos for the coordinator. Thread-safe.
 
     An entry with the key `data_id` is the metadata of a sample, any other an info. An info without `collector_done` may
-    be delayed until the next samples. `close` and `fail` end all waits.
+    be delayed until the next samples. See also `WorkerQueue`.
 
     Args:
         capacity: limit of the entries in the queue; `put` waits while it is full.
@@ -40,6 +40,8 @@ class CollectorQueue(WorkerQueue):
         >>> queue.take(timeout_s=1)
         ([{'data_id': 'chunk'}], [{'collector_done': True}])
     """
+
+    kind = "collector"
 
     def __init__(self, capacity: int, interval_s: float = 0.0) -> None:
         if capacity < 1:
@@ -126,13 +128,8 @@ class CollectorQueue(WorkerQueue):
             self._changed.notify_all()
         return entry
 
-    def _wait(self, is_there: Callable[[], bool], timeout_s: float) -> None:
-        self._changed.wait_for(lambda: self._is_over() or is_there(), timeout_s)
-        self._raise_failure()
-        if self._is_closed:
-            raise task_fail(failure_for("the collector has been closed", "CollectorClosed"))
-        if self._is_finished and not self._entries:
-            raise task_fail(failure_for("the collector has ended, and all its reports were taken", "CollectorClosed"))
+    def _has_reports(self) -> bool:
+        return bool(self._entries)
 
     def close(self) -> set[str]:
         """End all waits, and drop the entries; returns the chunks of which no sample was taken."""

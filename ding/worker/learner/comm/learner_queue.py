@@ -26,7 +26,7 @@ _INFO_INTERVAL_S = 0.1
 class LearnerQueue(WorkerQueue):
     """A queue of batches for the learner, and one of its infos for the coordinator. Thread-safe.
 
-    `close`, `fail` and `finish` end all waits.
+    See also `WorkerQueue`.
 
     Args:
         capacity: limit of the batches that wait to be loaded.
@@ -42,6 +42,8 @@ class LearnerQueue(WorkerQueue):
         >>> queue.wait_for_capacity(timeout_s=10), queue.take()
         (0, ([{'learner_step': 0, 'learner_done': True}], 0))
     """
+
+    kind = "learner"
 
     def __init__(self, capacity: int, ahead_s: float = math.inf) -> None:
         if capacity < 1:
@@ -266,17 +268,9 @@ class LearnerQueue(WorkerQueue):
     def _wanted(self) -> int:
         return max(0, self._target() - len(self._batches))
 
-    def _wait(self, is_there: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait for `is_there`, the last info or the end; returns False after the timeout."""
-        come = self._changed.wait_for(
-            lambda: self._is_over() or (self._is_done and bool(self._infos)) or is_there(), timeout_s
-        )
-        self._raise_if_over()
-        return come
+    def _has_reports(self) -> bool:
+        return bool(self._infos)
 
-    def _raise_if_over(self) -> None:
-        self._raise_failure()
-        if self._is_closed:
-            raise task_fail(failure_for("the learner has been closed", "LearnerClosed"))
-        if self._is_finished and not self._infos:
-            raise task_fail(failure_for("the learner has ended, and all its reports were taken", "LearnerClosed"))
+    def _wait(self, is_there: Callable[[], bool], timeout_s: float) -> bool:
+        """See `WorkerQueue._wait`; the last info ends the wait, too."""
+        return super()._wait(lambda: (self._is_done and bool(self._infos)) or is_there(), timeout_s)

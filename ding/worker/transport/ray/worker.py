@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
 from time import monotonic
@@ -19,7 +19,7 @@ from ray.exceptions import RayError
 
 from ding.worker.transport.http_transport import HttpHub
 from ding.worker.transport.local_transport import LocalHub, LocalLink
-from ding.worker.transport.transport import Link, Task, TaskFailed, WorkerLost
+from ding.worker.transport.transport import Answer, Link, Task, TaskFailed, WorkerLost
 
 if TYPE_CHECKING:
     pass
@@ -106,7 +106,7 @@ class RayLink(Link):
         self._actor_name = actor_name(name, life)
         self._actor: Any = None
         self._lock = threading.Lock()
-        self._answer: Future[str] | None = None  # of the current task
+        self._answer: Answer | None = None  # of the current task
         self._loss: str | None = None  # the reason, once the worker is lost
         self._on_lost: Callable[[str], Any] | None = None
 
@@ -133,7 +133,7 @@ class RayLink(Link):
                 self._report_loss(on_lost, str(reason))
 
     def run(self, task: Task, timeout_s: float) -> dict[str, Any]:
-        name, answer = str(task.get("name")), Future[str]()
+        name, answer = str(task.get("name")), Answer()
         text = json.dumps(task)
         if self._actor is None:
             raise WorkerLost(f"worker {self.name} is not connected")
@@ -141,7 +141,7 @@ class RayLink(Link):
             self._answer, loss = answer, self._loss
         if loss is not None:
             raise WorkerLost(f"worker {self.name} is lost: {loss}")
-        when_done(self._actor.run.remote(text, timeout_s), partial(_settle, answer), partial(_break, answer))
+        when_done(self._actor.run.remote(text, timeout_s), answer.succeed, partial(_break, answer))
         try:
             reply = json.loads(self._wait_for(answer, timeout_s))
         except FutureTimeout as e:
@@ -154,7 +154,7 @@ class RayLink(Link):
             raise WorkerLost(reply["lost"])
         return dict(reply["result"])
 
-    def _wait_for(self, answer: Future[str], timeout_s: float) -> str:
+    def _wait_for(self, answer: Answer, timeout_s: float) -> str:
         """The answer of the worker.
 
         Raises:
@@ -211,14 +211,8 @@ def when_done(reference: Any, done: Callable[[Any], Any], failed: Callable[[obje
     reference.future().add_done_callback(settle)
 
 
-def _settle(answer: Future[str], value: str) -> None:
-    with contextlib.suppress(InvalidStateError):
-        answer.set_result(value)
-
-
-def _break(answer: Future[str], reason: object) -> None:
-    with contextlib.suppress(InvalidStateError):
-        answer.set_exception(ConnectionError(str(reason)))
+def _break(answer: Answer, reason: object) -> None:
+    answer.fail(ConnectionError(str(reason)))
 
 
 class RayHub(HttpHub):
