@@ -12,7 +12,7 @@ from ding.interaction import Master
 from ding.interaction.exception import SlaveResponseException, SlaveSlaveAlreadyConnected
 from ding.interaction.master.task import TaskStatus
 from ding.interaction.server.tls import is_tls_configured
-from ding.worker.transport.transport import Hub, Link, Task, TaskFailed, WorkerLost
+from ding.worker.transport.transport import Connector, Task, TaskFailed, WorkerClient, WorkerLost
 
 if TYPE_CHECKING:
     from ding.interaction.server.credentials import RunToken
@@ -83,10 +83,10 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0
 DISCONNECT_S = 3.0
 
 
-class HttpLink(Link):
-    """See `Link`."""
+class HttpWorkerClient(WorkerClient):
+    """See `WorkerClient`."""
 
-    def __init__(self, master: Master, name: str, host: str, port: int, in_use: set[Link]) -> None:
+    def __init__(self, master: Master, name: str, host: str, port: int, in_use: set[WorkerClient]) -> None:
         super().__init__(name, in_use)
         self._where = f"{host}:{port}"
         self._connection = master.new_connection(name, host, port, https=is_tls_configured())
@@ -150,8 +150,8 @@ class HttpLink(Link):
             _logger.info("worker %s at %s could not be disconnected: %s", self.name, self._where, e)
 
 
-class HttpHub(Hub):
-    """See `Hub`.
+class HttpConnector(Connector):
+    """See `Connector`.
 
     Args:
         host: the address at which the coordinator listens.
@@ -182,12 +182,12 @@ class HttpHub(Hub):
         self._master.start()
         self._is_started = True
 
-    def link(self, name: str, host: str, port: int) -> Link:
-        return HttpLink(self._master, name, host, port, self._links)
+    def client(self, name: str, host: str, port: int) -> WorkerClient:
+        return HttpWorkerClient(self._master, name, host, port, self._clients)
 
     def close(self) -> None:
-        links = self._links.copy()  # copied in one step: closing removes them
-        threads = [threading.Thread(target=link.close, name="disconnect", daemon=True) for link in links]
+        clients = self._clients.copy()  # copied in one step: closing removes them
+        threads = [threading.Thread(target=client.close, name="disconnect", daemon=True) for client in clients]
         for thread in threads:
             thread.start()
         deadline = monotonic() + DISCONNECT_S
@@ -204,10 +204,10 @@ class HttpTransport(Transport):
 
     name = "flask_fs"
 
-    def hub(self, cfg: Mapping[str, Any]) -> HttpHub:
-        return HttpHub(cfg.get("host"), cfg["port"], cfg.get("run_token"))
+    def connector(self, cfg: Mapping[str, Any]) -> HttpConnector:
+        return HttpConnector(cfg.get("host"), cfg["port"], cfg.get("run_token"))
 
-    def station(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> WorkerSlave:
+    def worker_server(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> WorkerSlave:
         callback_fn: dict[str, Callable[..., Any]] = {"serve": serve, "deal_with_lost_coordinator": on_lost}
         token = cfg.get("run_token")
         return WorkerSlave(cfg.get("host"), cfg.get("port", 0), callback_fn=callback_fn, run_token=token)

@@ -62,11 +62,11 @@ class Transport(ABC):
     has_weight_files = True
 
     @abstractmethod
-    def hub(self, cfg: Mapping[str, Any]) -> Hub:
+    def connector(self, cfg: Mapping[str, Any]) -> Connector:
         """Return the coordinator's end; `cfg` holds the `host` and `port` to listen at, if it needs them."""
 
     @abstractmethod
-    def station(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> Station:
+    def worker_server(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> WorkerServer:
         """Return a worker's end.
 
         Args:
@@ -178,20 +178,22 @@ def _of_type(kind: str, section: Mapping[str, Any]) -> str:
     return str(getattr(cls, "transport", DEFAULT_TRANSPORT))
 
 
-def connect(hub: Hub, name: str, host: str, port: int, timeout_s: float) -> tuple[Link, dict[str, Any]]:
-    """Return a link to the worker at that address, and its resources.
+def connect(
+    connector: Connector, name: str, host: str, port: int, timeout_s: float
+) -> tuple[WorkerClient, dict[str, Any]]:
+    """Return a client to the worker at that address, and its resources.
 
     Raises:
         WorkerLost: the worker did not answer in time, or refuses.
         TaskFailed: the worker failed to report its resources.
     """
     deadline = monotonic() + timeout_s
-    link = hub.link(name, host, port)
+    client = connector.client(name, host, port)
     try:
-        link.connect(timeout_s)
-        return link, link.run({"name": RESOURCE, "batched": True}, max(0.1, deadline - monotonic()))
+        client.connect(timeout_s)
+        return client, client.run({"name": RESOURCE, "batched": True}, max(0.1, deadline - monotonic()))
     except BaseException as e:
-        link.drop(f"it could not be connected: {e}")  # disconnecting a worker that does not answer would take longer
+        client.drop(f"it could not be connected: {e}")  # disconnecting a worker that does not answer would take longer
         raise
 
 
@@ -274,15 +276,15 @@ class Answer(Future[str]):
             self.set_exception(error)
 
 
-class Link:
+class WorkerClient:
     """The coordinator's client of one worker. One thread uses it at a time; any thread may close it.
 
     Args:
         name: the name of the worker.
-        in_use: the links of the hub; holds this one between `connect` and `close`.
+        in_use: the clients of the connector; holds this one between `connect` and `close`.
     """
 
-    def __init__(self, name: str, in_use: set[Link]) -> None:
+    def __init__(self, name: str, in_use: set[WorkerClient]) -> None:
         self.name = name
         self._in_use = in_use
         self._last_seen: float | None = None
@@ -308,7 +310,7 @@ class Link:
         """Call `on_lost` with the reason when the worker is lost, at once if it is lost already; perhaps twice."""
 
     def drop(self, reason: str) -> None:
-        """Close the link without a message to the worker, which has ended or hangs; its task raises `WorkerLost`."""
+        """Close the client without a message to the worker, which has ended or hangs; its task raises `WorkerLost`."""
         raise NotImplementedError
 
     def silence_s(self) -> float | None:
@@ -320,11 +322,11 @@ class Link:
         self.drop(f"worker {self.name} was disconnected")
 
 
-class Hub:
+class Connector:
     """The coordinator's side of the transport: it makes the clients of the workers."""
 
     def __init__(self) -> None:
-        self._links: set[Link] = set()
+        self._clients: set[WorkerClient] = set()
 
     @property
     def url(self) -> str | None:
@@ -337,17 +339,17 @@ class Hub:
     def start(self) -> None:
         """Start to listen, if workers need an address for their answers."""
 
-    def link(self, name: str, host: str, port: int) -> Link:
-        """Return a link, not connected yet, to the worker at that address."""
+    def client(self, name: str, host: str, port: int) -> WorkerClient:
+        """Return a client, not connected yet, to the worker at that address."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Close all links and stop. Idempotent."""
-        for link in self._links.copy():  # copied in one step: closing removes them
-            link.close()
+        """Close all clients and stop. Idempotent."""
+        for client in self._clients.copy():  # copied in one step: closing removes them
+            client.close()
 
 
-class Station(Protocol):
+class WorkerServer(Protocol):
     """A worker's side of the transport."""
 
     @property

@@ -27,7 +27,7 @@ from ding.utils.config_helper import (
     number,
 )
 from ding.worker.transport.tasks import RESOURCE, Handler, dispatch, task_fail
-from ding.worker.transport.transport import Station, get_transport
+from ding.worker.transport.transport import WorkerServer, get_transport
 
 _logger = logging.getLogger("ding")
 
@@ -300,7 +300,7 @@ class CommWorker(Generic[R]):
         self._sample_store = transport.sample_store(cfg.path_data)
         self._policy_store = transport.policy_store(cfg.path_policy, bool(cfg.get("trust_pickle", False)))
         self._slot = TaskSlot[R](self.kind, self._end, cfg.close_timeout_s)
-        self._station: Station = transport.station(
+        self._server: WorkerServer = transport.worker_server(
             self.serve, {**cfg, "port": self._own_port()}, self.deal_with_lost_coordinator
         )
 
@@ -310,7 +310,7 @@ class CommWorker(Generic[R]):
     @property
     def port(self) -> int:
         """The port of the worker, or its number within one process; known after `start`."""
-        return self._station.port
+        return self._server.port
 
     def serve(self, task: dict[str, Any]) -> Any:
         """Run a task of the coordinator.
@@ -358,7 +358,7 @@ class CommWorker(Generic[R]):
         Raises:
             OSError: the port is in use.
         """
-        self._station.start()
+        self._server.start()
         super().start()  # type: ignore[misc]
 
     def close(self) -> None:
@@ -368,7 +368,7 @@ class CommWorker(Generic[R]):
             TimeoutError: the task does not end.
         """
         with contextlib.ExitStack() as closing:
-            closing.callback(self._station.close)
+            closing.callback(self._server.close)
             closing.callback(super().close)  # type: ignore[misc]
             self._slot.close()
 

@@ -369,7 +369,7 @@ def test_a_commander_may_keep_the_buffer_of_a_finished_learner(make, workers):
 
 def test_a_lost_worker_ends_the_run_and_is_named(make, workers):
     def go_away(task):
-        collector.station.close(timeout_s=0)
+        collector.server.close(timeout_s=0)
         return collected()
 
     collector = workers(batched_collector(collector_data_task=go_away))

@@ -170,12 +170,12 @@ class LocalCollector(CommCollector):
 
     Example:
         >>> from easydict import EasyDict
-        >>> from ding.worker.transport.local_transport import LocalHub
+        >>> from ding.worker.transport.local_transport import LocalConnector
         >>> worker = LocalCollector(EasyDict(path_data="data", path_policy="policy"))
         >>> worker.start()
-        >>> link = LocalHub().link("collector0", "", worker.port)
-        >>> link.connect(timeout_s=1)
-        >>> link.run({"name": "resource"}, timeout_s=1)
+        >>> client = LocalConnector().client("collector0", "", worker.port)
+        >>> client.connect(timeout_s=1)
+        >>> client.run({"name": "resource"}, timeout_s=1)
         {'gpu': 1, 'cpu': 20, 'batched': True}
         >>> worker.close()
     """

@@ -338,14 +338,15 @@ class LocalLearner(CommLearner):
 
     Example:
         >>> from easydict import EasyDict
-        >>> from ding.worker.transport.local_transport import LocalHub
-        >>> learner, hub = LocalLearner(EasyDict(path_data="example/data", path_policy="example/policy")), LocalHub()
+        >>> from ding.worker.transport.local_transport import LocalConnector
+        >>> learner = LocalLearner(EasyDict(path_data="example/data", path_policy="example/policy"))
+        >>> connector = LocalConnector()
         >>> learner.start()
-        >>> link = hub.link("learner0", "", learner.port)
-        >>> link.connect(timeout_s=10)
-        >>> link.run({"name": "resource"}, timeout_s=10)
+        >>> client = connector.client("learner0", "", learner.port)
+        >>> client.connect(timeout_s=10)
+        >>> client.run({"name": "resource"}, timeout_s=10)
         {'gpu': 1, 'batched': True}
-        >>> hub.close(), learner.close()
+        >>> connector.close(), learner.close()
         (None, None)
     """
 

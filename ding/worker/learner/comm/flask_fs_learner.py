@@ -66,15 +66,15 @@ class FlaskFileSystemLearner(CommLearner):
     Example:
         >>> import tempfile
         >>> from easydict import EasyDict
-        >>> from ding.worker.transport.http_transport import HttpHub
+        >>> from ding.worker.transport.http_transport import HttpConnector
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     cfg = EasyDict(host="127.0.0.1", port=0, path_data=f"{folder}/data", path_policy=f"{folder}/policy")
-        ...     learner, hub = FlaskFileSystemLearner(cfg), HttpHub("127.0.0.1", 0)
-        ...     learner.start(), hub.start()
-        ...     link = hub.link("learner0", "127.0.0.1", learner.port)
-        ...     link.connect(timeout_s=10)
-        ...     link.run({"name": "resource"}, timeout_s=10)
-        ...     hub.close(), learner.close()
+        ...     learner, connector = FlaskFileSystemLearner(cfg), HttpConnector("127.0.0.1", 0)
+        ...     learner.start(), connector.start()
+        ...     client = connector.client("learner0", "127.0.0.1", learner.port)
+        ...     client.connect(timeout_s=10)
+        ...     client.run({"name": "resource"}, timeout_s=10)
+        ...     connector.close(), learner.close()
         (None, None)
         {'gpu': 1, 'batched': True}
         (None, None)

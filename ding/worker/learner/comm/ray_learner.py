@@ -126,13 +126,13 @@ class RayLearner(CommLearner):
         if self._peers:
             return
         from ding.worker.adapter.learner_group import LearnerSeat
-        from ding.worker.transport.ray.worker import RayLink
+        from ding.worker.transport.ray.worker import RayWorkerClient
 
         seats = []
         for name, life in self._cfg.peers:
-            link = RayLink(name, life, set())
-            link.connect(self._cfg.rank_timeout_s)
-            seats.append(LearnerSeat(name, link, {"batched": True}))
+            client = RayWorkerClient(name, life, set())
+            client.connect(self._cfg.rank_timeout_s)
+            seats.append(LearnerSeat(name, client, {"batched": True}))
         self._peers = seats
 
     def _end_all(self) -> None:

@@ -31,10 +31,10 @@ import torch
 from ding.utils.file_helper import atomic_write, file_content
 from ding.utils.registry_factory import TRANSPORT_REGISTRY
 from ding.worker.coordinator.sharded_buffers import OpenShard, ShardedBufferSet
-from ding.worker.transport.local_transport import LocalStation
+from ding.worker.transport.local_transport import LocalWorkerServer
 from ding.worker.transport.ray.config import actor_options, ray_section
 from ding.worker.transport.ray.shard import ClosedShard, ReplayShard, Shard, ShardClosed, ShardLost
-from ding.worker.transport.ray.worker import RayHub
+from ding.worker.transport.ray.worker import RayConnector
 from ding.worker.transport.stores import MemorySampleStore, PolicyVersion, Token, Versions, iteration_of, name_under
 from ding.worker.transport.transport import Launch, Serve, Transport
 
@@ -47,12 +47,12 @@ class RayTransport(Transport):
     launch = Launch.ACTOR
     needs_addresses = workers_return = has_weight_files = False
 
-    def hub(self, cfg: Mapping[str, Any]) -> RayHub:
-        return RayHub(cfg)
+    def connector(self, cfg: Mapping[str, Any]) -> RayConnector:
+        return RayConnector(cfg)
 
-    def station(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> LocalStation:
-        """A station in the process of the actor, which passes tasks to it."""
-        return LocalStation(serve, close_timeout_s=cfg.get("close_timeout_s", 10.0))
+    def worker_server(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> LocalWorkerServer:
+        """A server in the process of the actor, which passes tasks to it."""
+        return LocalWorkerServer(serve, close_timeout_s=cfg.get("close_timeout_s", 10.0))
 
     def sample_store(self, root: str) -> MemorySampleStore:
         """Not used for samples in shards."""

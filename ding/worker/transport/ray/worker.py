@@ -1,4 +1,4 @@
-"""The actor of a worker on Ray, and the coordinator's link to it."""
+"""The actor of a worker on Ray, and the coordinator's client to it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray.exceptions import RayError
 
-from ding.worker.transport.http_transport import HttpHub
-from ding.worker.transport.local_transport import LocalHub, LocalLink
-from ding.worker.transport.transport import Answer, Link, Task, TaskFailed, WorkerLost
+from ding.worker.transport.http_transport import HttpConnector
+from ding.worker.transport.local_transport import LocalConnector, LocalWorkerClient
+from ding.worker.transport.transport import Answer, Task, TaskFailed, WorkerClient, WorkerLost
 
 if TYPE_CHECKING:
     pass
@@ -47,8 +47,8 @@ class WorkerActor:
     def __init__(self, make: Callable[[], Any]) -> None:
         self._worker: Any = make()
         self._ended = threading.Event()
-        self._link: LocalLink = LocalHub().link("worker", "", self._worker.port)
-        self._link.connect(0.0)
+        self._client: LocalWorkerClient = LocalConnector().client("worker", "", self._worker.port)
+        self._client.connect(0.0)
 
     def place(self) -> dict[str, Any]:
         """Process and node of the actor, as `pid` and `host`. Also answers as a heartbeat."""
@@ -64,7 +64,7 @@ class WorkerActor:
             JSON with the `result` of the task, with the result it has `failed` with, or the reason why it is `lost`.
         """
         try:
-            return json.dumps({"result": self._link.run(json.loads(task), timeout_s)})
+            return json.dumps({"result": self._client.run(json.loads(task), timeout_s)})
         except TaskFailed as e:
             if e.result.get("exception") == WorkerLost.__name__:  # the other ranks of a learner are lost
                 return json.dumps({"lost": e.result["message"]})
@@ -94,14 +94,14 @@ def actor_class() -> Any:
     return decorate(WorkerActor)
 
 
-class RayLink(Link):
-    """See `Link`.
+class RayWorkerClient(WorkerClient):
+    """See `WorkerClient`.
 
     Args:
-        life: of the worker, see `actor_name`. The actor that replaces a lost one has a link of its own.
+        life: of the worker, see `actor_name`. The actor that replaces a lost one has a client of its own.
     """
 
-    def __init__(self, name: str, life: int, in_use: set[Link]) -> None:
+    def __init__(self, name: str, life: int, in_use: set[WorkerClient]) -> None:
         super().__init__(name, in_use)
         self._actor_name = actor_name(name, life)
         self._actor: Any = None
@@ -215,8 +215,8 @@ def _break(answer: Answer, reason: object) -> None:
     answer.fail(ConnectionError(str(reason)))
 
 
-class RayHub(HttpHub):
-    """See `Hub`. Only the pages are served over HTTP.
+class RayConnector(HttpConnector):
+    """See `Connector`. Only the pages are served over HTTP.
 
     Args:
         cfg: `host` and `port` for the pages.
@@ -225,5 +225,5 @@ class RayHub(HttpHub):
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         super().__init__(cfg.get("host"), cfg.get("port", 0))
 
-    def link(self, name: str, host: str, port: int) -> RayLink:
-        return RayLink(name, port, self._links)
+    def client(self, name: str, host: str, port: int) -> RayWorkerClient:
+        return RayWorkerClient(name, port, self._clients)

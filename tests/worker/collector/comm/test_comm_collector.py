@@ -225,7 +225,7 @@ def test_weights_that_hold_other_objects_are_read_only_where_the_worker_says_so(
     _, driver = site.pair()
     driver.start(lengths=(1,))
     assert driver.failure(driver.data)["exception"] == "UnpicklingError"
-    trusting = Driver(site.link(site.worker(trust_pickle=True), "collector1"))
+    trusting = Driver(site.client(site.worker(trust_pickle=True), "collector1"))
     trusting.start(lengths=(1,))
     assert trusting.all()[0][0]["policy_iter"] == 5
 
@@ -437,7 +437,7 @@ def test_without_a_task_there_is_no_data(site):
 def test_unknown_tasks_are_refused(site):
     _, driver = site.pair()
     assert driver.failure(driver.run, "nonsense") == {"message": "task name error"}
-    assert driver.failure(driver.link.run, {}, DEADLINE_S) == {"message": "task name error"}
+    assert driver.failure(driver.client.run, {}, DEADLINE_S) == {"message": "task name error"}
 
 
 # The end.
@@ -482,7 +482,7 @@ def test_closing_the_worker_ends_a_coordinators_wait_and_the_collector(site):
     worker.close()
     assert isinstance(waiting(), (TaskFailed, WorkerLost))
     assert time.monotonic() - started < DEADLINE_S
-    assert threads("collector_start", "slave_task", f"local_station_{worker.port}") == []
+    assert threads("collector_start", "slave_task", f"local_worker_{worker.port}") == []
     worker.close()
 
 

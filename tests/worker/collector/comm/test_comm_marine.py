@@ -21,7 +21,7 @@ def begin(site, **changes):
     for path, iteration in (("left", 7), ("right", 3)):
         site.policies.write(path, weights(iteration))
     worker = site.worker(**changes)
-    return worker, BattleDriver(site.link(worker))
+    return worker, BattleDriver(site.client(worker))
 
 
 def test_all_samples_of_both_players_come_whole_and_before_the_end(site):

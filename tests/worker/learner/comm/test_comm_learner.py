@@ -610,10 +610,10 @@ def test_a_learner_whose_task_goes_on_elsewhere_does_not_replace_later_weights(s
 def test_a_coordinator_that_has_gone_leaves_the_worker_to_the_next(site):
     worker, driver = site.pair()
     driver.start("one")
-    driver.link.close()
+    driver.client.close()
     if site.kind == "local":
         worker.deal_with_lost_coordinator()
-    other = Driver(site.link(worker))
+    other = Driver(site.client(worker))
     assert other.start("two") == {"message": "learner task has started"}
     assert other.demand()["task_id"] == "two"
 
