@@ -292,7 +292,10 @@ class CommWorker(Generic[R]):
     settings: Settings
 
     def __init__(self, cfg: EasyDict) -> None:
-        cfg = EasyDict({**self.settings.config(), **cfg})
+        defaults: dict[str, Any] = {}
+        for base in reversed(type(self).__mro__):  # a subclass may have settings of its own only
+            defaults |= vars(base)["settings"].config() if "settings" in vars(base) else {}
+        cfg = EasyDict({**defaults, **cfg})
         check_section(cfg, type(self), required=WORKER_REQUIRED)
         super().__init__(cfg)  # type: ignore[call-arg]  # the comm worker
         transport = self._transport = get_transport(self.transport)

@@ -67,15 +67,12 @@ def call_all(
     Raises:
         TimeoutError: a shard does not answer in time.
     """
-    calls = {
-        shard.name: None if own is None else shard.call(method, *own)
-        for shard, own in zip(shards, arguments, strict=True)
-    }
-    wait([call for call in calls.values() if call is not None], timeout_s)
-    late = [name for name, call in calls.items() if call is not None and not call.done()]
-    if late:
-        raise TimeoutError(f"the shard {late[0]} did not answer {method!r} within {timeout_s:g} s")
-    return [None if call is None else call.exception() or call.result() for call in calls.values()]
+    calls = [None if own is None else shard.call(method, *own) for shard, own in zip(shards, arguments, strict=True)]
+    wait([call for call in calls if call is not None], timeout_s)
+    for shard, call in zip(shards, calls, strict=True):
+        if call is not None and not call.done():
+            raise TimeoutError(f"the shard {shard.name} did not answer {method!r} within {timeout_s:g} s")
+    return [None if call is None else call.exception() or call.result() for call in calls]
 
 
 class ClosedShard:
