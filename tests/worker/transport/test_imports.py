@@ -2,7 +2,7 @@
 
 import pytest
 
-from ding.worker.transport.imports import (
+from ding.worker.transport.tasks import (
     check_exp_name,
     check_import_names,
     check_task,
