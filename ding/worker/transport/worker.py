@@ -290,6 +290,8 @@ class CommWorker(Generic[R]):
     kind: str
     transport: str
     settings: Settings
+    # The methods of this worker that pass a call on to the session of the current task, by name.
+    _passing: dict[str, Any]
 
     def __init__(self, cfg: EasyDict) -> None:
         defaults: dict[str, Any] = {}
@@ -336,6 +338,15 @@ class CommWorker(Generic[R]):
     def _end(self, run: R) -> dict[str, Any]:
         """End a run, bounded in time; return its report."""
         raise NotImplementedError
+
+    def _of_task(self, name: str, session: Any) -> Any:
+        """Return what a learner or collector calls under `name`: the method of the session of its task.
+
+        So one that outlives its task cannot affect the next one. A method of this worker that was overridden or patched
+        is called instead.
+        """
+        is_replaced = name in vars(self) or getattr(type(self), name) is not self._passing[name]
+        return getattr(self if is_replaced else session, name)
 
     def _join(self, thread: threading.Thread, task_id: Any, cause: str) -> None:
         """Wait for the thread of a task to end.

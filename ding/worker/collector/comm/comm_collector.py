@@ -77,7 +77,7 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
         return {
             COLLECTOR_START: self._start_task,
             COLLECTOR_DATA: self._data_task,
-            COLLECTOR_CLOSE: lambda task: self._slot.end(),
+            COLLECTOR_CLOSE: self._close_task,
         }
 
     def _start_task(self, task: dict[str, Any]) -> dict[str, Any]:
@@ -91,6 +91,10 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
         rows, infos = run.session.queue.take(self._cfg.data_wait_s)
         progress = {"progress": run.collector.progress(), "silence_s": run.collector.silence_s}
         return {**run.session.report(rows), "infos": infos, "error": None, **progress, **run.ids}
+
+    def _close_task(self, task: dict[str, Any]) -> dict[str, Any]:
+        report = self.deal_with_collector_close()
+        return {**self._slot.end(), **report}  # it has ended: the last report, with the id of its task
 
     def deal_with_resource(self) -> dict[str, Any]:
         """The resources of this worker."""
@@ -108,9 +112,8 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
         session = self._open_session(task_info)
         session.is_evaluation = bool((task_info.get("collector_cfg") or {}).get("eval_flag", False))
         collector = self._create_collector(task_info)
-        # Methods of the session, not of this object: a collector that outlives its task cannot affect the next one.
-        collector.get_policy_update_info = session.get_policy_update_info
-        collector.send_metadata, collector.send_stepdata = session.send_metadata, session.send_stepdata
+        for name in self._passing:
+            setattr(collector, name, self._of_task(name, session))
         thread = worker_thread("collector_start", collector.start, session.queue)
         ids = {key: task_info.get(key) for key in ("task_id", "buffer_id")}
         self._session = session
@@ -151,6 +154,12 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
     def send_metadata(self, metadata: Any) -> None:
         """See `CollectorSession`, of the current task."""
         self._session.send_metadata(metadata)
+
+    _passing = {
+        "get_policy_update_info": get_policy_update_info,
+        "send_stepdata": send_stepdata,
+        "send_metadata": send_metadata,
+    }
 
     def close(self) -> None:
         """See `CommWorker.close`."""

@@ -11,7 +11,7 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -31,11 +31,9 @@ from ding.utils.data.samples import (
 )
 from ding.utils.segment_tree import IntArray
 from ding.worker.learner.base_learner import BaseLearner
+from ding.worker.learner.comm.learner_queue import LearnerQueue, SampleSource
 from ding.worker.transport.chunk import DATA_ID, DATA_INDEX, chunks_of, decode_chunk, pick_sample
 from ding.worker.transport.stores import SampleStore
-
-if TYPE_CHECKING:
-    from ding.worker.learner.comm.learner_queue import Info, LearnerQueue
 
 T = TypeVar("T")
 
@@ -275,7 +273,7 @@ _BAD_FILE = (OSError, ValueError, KeyError, MemoryError)
 _LEAST_PATIENCE_S = 0.1
 
 
-class ChunkSource:
+class ChunkSource(SampleSource):
     """Reads the batches whose metadata the coordinator sends; see `SampleSource`.
 
     The readable samples of incomplete batches are collected until they make up a whole batch.
@@ -295,8 +293,6 @@ class ChunkSource:
         warn: called once for each.
     """
 
-    level: int | None = None
-
     def __init__(self, reader: ChunkReader, timeout_s: float, wait: Callable[[float], bool], threads: int = 0) -> None:
         self.bad_files: set[str] = set()
         self.error: Exception | None = None
@@ -313,9 +309,6 @@ class ChunkSource:
     @property
     def losses(self) -> dict[str, int]:
         return {"bad_files": len(self.bad_files)}
-
-    def take_priorities(self, info: Info) -> Info:
-        return info
 
     def load(self, rows: Rows) -> tuple[list[Any] | None, int]:
         """Read the samples of a batch.
@@ -410,8 +403,6 @@ class ChunkSource:
         self._reader.clear()
         if self._pool is not None:
             self._pool.close()
-
-    close = stop
 
 
 def _names_of(rows: Items) -> dict[str, str]:

@@ -14,11 +14,10 @@ from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.base_comm_learner import BaseCommLearner
 from ding.worker.learner.comm.chunk_source import ChunkReader, ChunkSource, Rows
-from ding.worker.learner.comm.learner_queue import LearnerQueue
+from ding.worker.learner.comm.learner_queue import LearnerQueue, SampleSource
 from ding.worker.learner.comm.resume import ResumeSaver, resume, stored_weights
 from ding.worker.learner.comm.session import (
     LearnerSession,
-    SampleSource,
     SendLearnInfoHook,
     SendPolicyHook,
     TaskBatches,
@@ -183,7 +182,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         run = self._slot.run
         if run is not None and task.get("drain"):  # learners that train together must end after the same batch
             run.session.queue.wait_trained(self._cfg.close_timeout_s / 2)
-        return self._slot.end()
+        return self.deal_with_learner_close()
 
     def deal_with_resource(self) -> dict[str, Any]:
         """The resources of this worker."""
@@ -238,10 +237,9 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
             group.share(learner, trust_pickle)
 
     def _connect(self, learner: BaseLearner) -> None:
-        # Methods of the session, not of this object: a learner that outlives its task cannot affect the next one.
-        session: Any = self._session
-        learner.get_data, learner.send_policy = session.get_data, session.send_policy  # type: ignore[attr-defined]
-        learner.send_learn_info = session.send_learn_info  # type: ignore[attr-defined]
+        session = self._session
+        for name in self._passing:
+            setattr(learner, name, self._of_task(name, session))
         learner.on_unsaved = session.pass_over_checkpoint
         learner.on_averages = session.add_averages
 
@@ -297,6 +295,8 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
     def send_learn_info(self, learn_info: dict[str, Any]) -> None:
         """See `LearnerSession`, of the current task."""
         self._session.send_learn_info(learn_info)
+
+    _passing = {"get_data": get_data, "send_policy": send_policy, "send_learn_info": send_learn_info}
 
     @property
     def hooks4call(self) -> list[LearnerHook]:

@@ -1,4 +1,4 @@
-"""The queues between the thread that serves the coordinator and the threads that load and train."""
+"""The queue between the thread that serves the coordinator and the threads that load and train, and its source."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Any
 
 from ding.interaction.exception.refusal import failure_for
+from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.transport.tasks import task_fail
 from ding.worker.transport.worker import WorkerQueue
 
@@ -274,3 +275,47 @@ class LearnerQueue(WorkerQueue):
     def _wait(self, is_there: Callable[[], bool], timeout_s: float) -> bool:
         """See `WorkerQueue._wait`; the last info ends the wait, too."""
         return super()._wait(lambda: (self._is_done and bool(self._infos)) or is_there(), timeout_s)
+
+
+class SampleSource:
+    """Where the samples of a learner task come from: it makes batches of what is in the queue.
+
+    Attributes:
+        error: the last error for which samples were left out.
+        level: number of samples in a buffer from which this source draws batches itself; None if the coordinator draws.
+    """
+
+    error: Exception | None = None
+    level: int | None = None
+
+    def start(self, learner: BaseLearner, queue: LearnerQueue) -> None:
+        """Begin, for this learner."""
+        raise NotImplementedError
+
+    def load(self, entry: list[Any]) -> tuple[list[Any] | None, int]:
+        """Return the batch for an entry of the queue, or None if there is none now; and how many samples could be read.
+
+        Raises:
+            ValueError: the entry is invalid.
+        """
+        return entry, len(entry)
+
+    @property
+    def losses(self) -> dict[str, int]:
+        """Counts of what could not be trained on so far."""
+        return {}
+
+    def take_priorities(self, info: Info) -> Info:
+        """Take the priorities in an info, unless the coordinator has the buffer; return the info for the coordinator.
+
+        Raises:
+            PriorityError, ValueError: they are not allowed.
+        """
+        return info
+
+    def stop(self) -> None:
+        """End all waits, and release the samples. Idempotent."""
+
+    def close(self) -> None:
+        """Stop, and wait for the threads. Idempotent."""
+        self.stop()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ding.torch_utils.training_guard import refuse_nan
 from ding.utils.config_helper import ConfigError, Rule, integer, number
 from ding.worker.learner.base_learner import BaseLearner, BatchSource
 from ding.worker.learner.checkpoint import plain_state
-from ding.worker.learner.comm.learner_queue import Info, LearnerQueue
+from ding.worker.learner.comm.learner_queue import LearnerQueue, SampleSource
 from ding.worker.learner.comm.resume import ResumeSaver
 from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.stores import PolicyStore, StorageError, may_pass, write_patiently
@@ -22,47 +22,6 @@ if TYPE_CHECKING:
 
 # How long to retry writing the first weights of a task: collectors wait for them.
 _FIRST_PATIENCE_S = 60.0
-
-
-class SampleSource(Protocol):
-    """Where the samples of a task come from.
-
-    Attributes:
-        error: the last error for which samples were left out.
-    """
-
-    error: Exception | None
-
-    @property
-    def level(self) -> int | None:
-        """Number of samples in a buffer from which this source draws batches itself; None if the coordinator draws."""
-
-    def start(self, learner: BaseLearner, queue: LearnerQueue) -> None:
-        """Begin, for this learner."""
-
-    def load(self, entry: list[Any]) -> tuple[list[Any] | None, int]:
-        """Return the batch for an entry of the queue, or None if there is none now; and how many samples could be read.
-
-        Raises:
-            ValueError: the entry is invalid.
-        """
-
-    @property
-    def losses(self) -> dict[str, int]:
-        """Counts of what could not be trained on so far."""
-
-    def take_priorities(self, info: Info) -> Info:
-        """Take the priorities in an info, unless the coordinator has the buffer; return the info for the coordinator.
-
-        Raises:
-            PriorityError, ValueError: they are not allowed.
-        """
-
-    def stop(self) -> None:
-        """End all waits, and release the samples."""
-
-    def close(self) -> None:
-        """Stop, and wait for the threads. Idempotent."""
 
 
 class LearnerSession:

@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +18,9 @@ from ding.utils.data.samples import Column, Kind, listed, node_items, replaced, 
 from ding.utils.msgpack_helper import pack
 from ding.utils.segment_tree import FloatArray, IntArray
 from ding.worker.learner.base_learner import BaseLearner
+from ding.worker.learner.comm.learner_queue import Info, LearnerQueue, SampleSource
 from ding.worker.transport.chunk import decode_chunk, split, with_meta
 from ding.worker.transport.ray.shard import PRIORITIZED, STEPS, UNIFORM, WHOLE, Shard, ShardLost, Split, call_all
-
-if TYPE_CHECKING:
-    from ding.worker.learner.comm.learner_queue import Info, LearnerQueue
 
 _ID = "replay_unique_id"
 Batch = list[Any]
@@ -253,7 +251,7 @@ _WAIT_S, _PAUSE_S = 1.0, 0.1
 _END_S = 5.0
 
 
-class ShardSource:
+class ShardSource(SampleSource):
     """Draws batches in a thread while the learner trains; see `SampleSource`.
 
     Priorities go to the shards instead of the coordinator, before the next batches are drawn.
@@ -261,8 +259,6 @@ class ShardSource:
     Args:
         limit_bytes: limit of the size of batches that are drawn and not trained yet. One batch is always allowed.
     """
-
-    error: Exception | None = None
 
     def __init__(self, replay: ShardedReplay, limit_bytes: int) -> None:
         self._replay, self._limit_bytes = replay, limit_bytes
@@ -298,11 +294,8 @@ class ShardSource:
             elif not replay.wait_for_push(_WAIT_S):
                 queue.wait_closed(_PAUSE_S)
 
-    def load(self, entry: list[Any]) -> tuple[list[Any], int]:
-        return entry, len(entry)
-
     @property
-    def level(self) -> int:
+    def level(self) -> int:  # type: ignore[override]
         return self._replay.count
 
     @property
@@ -317,6 +310,6 @@ class ShardSource:
         self._replay.close()
 
     def close(self) -> None:
-        self.stop()
+        super().close()
         if self._thread is not None:
             self._thread.join(_END_S)  # it may be waiting for a shard that does not answer

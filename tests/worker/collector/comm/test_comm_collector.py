@@ -5,6 +5,7 @@ import os
 import pickle
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -94,6 +95,35 @@ def test_a_coordinator_that_does_not_ask_for_batches_gets_one_dict_at_a_time(sit
     assert replies[-1]["collector_done"] and {reply["task_id"] for reply in replies} == {"task"}
     assert site.reader.sample(replies[1])["obs"].tolist() == [0, 0, 1]
     assert driver.close()["sample_count"] == 2
+
+
+@pytest.mark.parametrize("where", ["object", "class"])
+def test_methods_of_the_worker_that_were_replaced_are_called(site, monkeypatch, where):
+    site.write_weights()
+    worker, driver = site.pair()
+    called = []
+
+    def replace(name):
+        original = getattr(CommCollector, name)
+
+        def replaced(self, *args):
+            called.append(name)
+            return original(self, *args)
+
+        if where == "class":
+            monkeypatch.setattr(CommCollector, name, replaced)
+        else:
+            monkeypatch.setattr(worker, name, partial(replaced, worker))
+
+    names = ["deal_with_collector_close", "get_policy_update_info", "send_metadata", "send_stepdata"]
+    for name in names:
+        replace(name)
+    driver.start(lengths=(2,), n_sample=1)
+    rows, _ = driver.all()
+    assert [site.reader.sample(row)["obs"].tolist() for row in rows] == [[0, 0, 0], [0, 0, 1]]
+    report = driver.close()
+    assert (report["sample_count"], report["task_id"]) == (2, "task")
+    assert sorted(set(called)) == names
 
 
 def test_an_evaluation_reports_its_returns(site):

@@ -5,6 +5,7 @@ import os
 import pathlib
 import pickle
 import threading
+from functools import partial
 
 import pytest
 import torch
@@ -34,6 +35,33 @@ def weights(site, name="policy_task"):
 
 
 # A task.
+
+
+@pytest.mark.parametrize("where", ["object", "class"])
+def test_methods_of_the_worker_that_were_replaced_are_called(site, monkeypatch, where):
+    worker, driver = site.pair()
+    called = []
+
+    def replace(name):
+        original = getattr(CommLearner, name)
+
+        def replaced(self, *args):
+            called.append(name)
+            return original(self, *args)
+
+        if where == "class":
+            monkeypatch.setattr(CommLearner, name, replaced)
+        else:
+            monkeypatch.setattr(worker, name, partial(replaced, worker))
+
+    names = ["deal_with_learner_close", "get_data", "send_learn_info", "send_policy"]
+    for name in names:
+        replace(name)
+    driver.start()
+    driver.learn(site.batch(1, 2))
+    assert driver.infos(1)[1] == 1 and POLICIES[0].seen() == [[1, 2]]
+    driver.close()
+    assert weights(site) == (1, 1) and sorted(set(called)) == names
 
 
 def test_a_worker_says_what_it_has_and_that_it_takes_batches(site):
