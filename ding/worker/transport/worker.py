@@ -290,8 +290,10 @@ class CommWorker(Generic[R]):
     kind: str
     transport: str
     settings: Settings
-    # The methods of this worker that pass a call on to the session of the current task, by name.
+    # Methods by name, as they are unless a user replaces them: those that pass a call on to the session of the current
+    # task, and those that answer a coordinator that exchanges one batch, or sample, at a time.
     _passing: dict[str, Any]
+    _single: dict[str, Any]
 
     def __init__(self, cfg: EasyDict) -> None:
         defaults: dict[str, Any] = {}
@@ -323,9 +325,7 @@ class CommWorker(Generic[R]):
         Raises:
             TaskFail: the task has failed; if the worker has raised an error, the result has its traceback.
         """
-        return dispatch(
-            task, {RESOURCE: lambda task: {**self.deal_with_resource(), "batched": True}, **self._handlers()}
-        )
+        return dispatch(task, {RESOURCE: self._resource_task, **self._handlers()})
 
     def deal_with_resource(self) -> dict[str, Any]:
         """Return the resources of this worker."""
@@ -345,8 +345,15 @@ class CommWorker(Generic[R]):
         So one that outlives its task cannot affect the next one. A method of this worker that was overridden or patched
         is called instead.
         """
-        is_replaced = name in vars(self) or getattr(type(self), name) is not self._passing[name]
-        return getattr(self if is_replaced else session, name)
+        return getattr(self if self._is_replaced(name, self._passing[name]) else session, name)
+
+    def _is_replaced(self, name: str, own: Any) -> bool:
+        return name in vars(self) or getattr(type(self), name) is not own
+
+    def _resource_task(self, task: dict[str, Any]) -> dict[str, Any]:
+        if any(self._is_replaced(*single) for single in self._single.items()):
+            return self.deal_with_resource()
+        return {**self.deal_with_resource(), "batched": True}
 
     def _join(self, thread: threading.Thread, task_id: Any, cause: str) -> None:
         """Wait for the thread of a task to end.

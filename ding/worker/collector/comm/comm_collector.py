@@ -87,7 +87,7 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
     def _data_task(self, task: dict[str, Any]) -> dict[str, Any]:
         run = self._slot.require()
         if not task.get("batched"):
-            return {**run.session.queue.take_one(self._cfg.data_timeout_s), **run.ids}
+            return {**self.deal_with_collector_data(), **run.ids}
         rows, infos = run.session.queue.take(self._cfg.data_wait_s)
         progress = {"progress": run.collector.progress(), "silence_s": run.collector.silence_s}
         return {**run.session.report(rows), "infos": infos, "error": None, **progress, **run.ids}
@@ -123,6 +123,8 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
     def deal_with_collector_data(self) -> dict[str, Any]:
         """Wait for the metadata of the next sample, or the next info."""
         return self._session.queue.take_one(self._cfg.data_timeout_s)
+
+    _single = {"deal_with_collector_data": deal_with_collector_data}
 
     def deal_with_collector_close(self) -> dict[str, Any]:
         """End the collector, and return its finish info; if none runs, that of the last task.

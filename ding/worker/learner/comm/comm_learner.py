@@ -258,6 +258,8 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         info = run.session.queue.learn(data, self._cfg.data_timeout_s)
         return {**run.learner.learn_info, "priority_info": {}, **run.session.losses} if info is None else info
 
+    _single = {"deal_with_get_data": deal_with_get_data, "deal_with_learner_learn": deal_with_learner_learn}
+
     def deal_with_learner_close(self) -> dict[str, Any]:
         """End the learner, if one runs, after its final checkpoint; returns the infos that were not taken yet.
 

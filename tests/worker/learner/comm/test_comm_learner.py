@@ -64,6 +64,16 @@ def test_methods_of_the_worker_that_were_replaced_are_called(site, monkeypatch, 
     assert weights(site) == (1, 1) and sorted(set(called)) == names
 
 
+def test_a_worker_whose_answers_to_one_batch_were_replaced_is_given_one_at_a_time(site, monkeypatch):
+    worker, driver = site.pair()
+    own = worker.deal_with_learner_learn
+    monkeypatch.setattr(worker, "deal_with_learner_learn", lambda data: {**own(data), "more": 1})
+    assert driver.run("resource") == {"gpu": 1}
+    driver.start()
+    assert driver.run("learner_get_data_task")["batch_size"] == 2
+    assert driver.run("learner_learn_task", data=site.batch(1, 2))["info"]["more"] == 1
+
+
 def test_a_worker_says_what_it_has_and_that_it_takes_batches(site):
     _, driver = site.pair()
     assert driver.run("resource") == {"gpu": 1, "batched": True}
