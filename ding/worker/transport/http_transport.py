@@ -12,7 +12,7 @@ from ding.interaction import Master
 from ding.interaction.exception import SlaveResponseException, SlaveSlaveAlreadyConnected
 from ding.interaction.master.task import TaskStatus
 from ding.interaction.server.tls import is_tls_configured
-from ding.worker.transport.transport import Connector, Task, TaskFailed, WorkerClient, WorkerLost
+from ding.worker.transport.transport import Connector, Task, TaskFailed, WorkerClient, WorkerLost, run_all
 
 if TYPE_CHECKING:
     from ding.interaction.server.credentials import RunToken
@@ -187,12 +187,7 @@ class HttpConnector(Connector):
 
     def close(self) -> None:
         clients = self._clients.copy()  # copied in one step: closing removes them
-        threads = [threading.Thread(target=client.close, name="disconnect", daemon=True) for client in clients]
-        for thread in threads:
-            thread.start()
-        deadline = monotonic() + DISCONNECT_S
-        for thread in threads:
-            thread.join(max(0.0, deadline - monotonic()))
+        run_all({str(number): client.close for number, client in enumerate(clients)}, DISCONNECT_S)
         if self._is_started:
             self._is_started = False
             self._master.close()

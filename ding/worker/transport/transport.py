@@ -210,31 +210,32 @@ def connect_all(attempts: Mapping[str, Callable[[], Any]], timeout_s: float) -> 
     Raises:
         ConnectionError: attempts have failed; the text names all of them.
     """
-    failures: dict[str, str | None] = {}  # None for a connected worker
+    errors = run_all(attempts, timeout_s + _GRACE_S)
+    reasons = {name: errors.get(name, "it has not answered") for name in sorted(attempts)}
+    failed = [f"{name}: {reason}" for name, reason in reasons.items() if reason is not None]
+    if failed:
+        raise ConnectionError(f"no connection within {timeout_s:g} s to {'; '.join(failed)}")
 
-    def attempt(name: str, act: Callable[[], Any]) -> None:
+
+def run_all(calls: Mapping[str, Callable[[], Any]], timeout_s: float) -> dict[str, Exception | None]:
+    """Run all calls at the same time, in daemon threads; return the errors of those that end in time, by name."""
+    errors: dict[str, Exception | None] = {}
+
+    def run(name: str, call: Callable[[], Any]) -> None:
+        error: Exception | None = None
         try:
-            act()
+            call()
         except Exception as e:
-            failures[name] = str(e)
-        else:
-            failures[name] = None
+            error = e
+        errors[name] = error
 
-    deadline = monotonic() + timeout_s + _GRACE_S
-    threads = [
-        threading.Thread(target=attempt, args=item, name=f"connect_{item[0]}", daemon=True) for item in attempts.items()
-    ]
+    deadline = monotonic() + timeout_s
+    threads = [threading.Thread(target=run, args=item, name=f"run_{item[0]}", daemon=True) for item in calls.items()]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, deadline - monotonic()))
-    reasons = {name: failures.get(name, "it has not answered") for name in attempts}
-    failed = {name: reason for name, reason in reasons.items() if reason is not None}
-    if failed:
-        raise ConnectionError(
-            f"no connection within {timeout_s:g} s to "
-            + "; ".join(f"{name}: {reason}" for name, reason in sorted(failed.items()))
-        )
+    return errors.copy()
 
 
 Task = Mapping[str, Any]
