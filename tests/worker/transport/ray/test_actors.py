@@ -133,15 +133,15 @@ def test_a_killed_shard_costs_its_samples_only(buffers, shards):
 
 @pytest.mark.slow
 def test_what_was_on_its_way_to_a_killed_shard_arrives(buffers, shards):
-    channel = ShardSession(shards, MemoryPolicyStore("actors"), CollectorQueue(64), 2**20, DEADLINE_S)
+    session = ShardSession(shards, MemoryPolicyStore("actors"), CollectorQueue(64), 2**20, DEADLINE_S)
     kill(shards[1])
     for value in range(20):
         name = f"env_{value}"
-        channel.send_stepdata(name, {"value": value})
-        channel.send_metadata({"data_id": name, "policy_iter": 0})
-    channel.send_metadata({"collector_done": True, "cur_episode": 1, "cur_sample": 20, "cur_step": 20})
-    (report,), _ = channel.queue.take(1)
-    channel.close()
+        session.send_stepdata(name, {"value": value})
+        session.send_metadata({"data_id": name, "policy_iter": 0})
+    session.send_metadata({"collector_done": True, "cur_episode": 1, "cur_sample": 20, "cur_step": 20})
+    (report,), _ = session.queue.take(1)
+    session.close()
     assert report["pushed"] == 20
     assert sum(shard.call("plan", 0, 1.0, []).result(DEADLINE_S)["count"] for shard in shards) == 20
 
