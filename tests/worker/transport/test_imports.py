@@ -2,7 +2,7 @@
 
 import pytest
 
-from ding.worker.transport.tasks import (
+from ding.worker.transport.imports import (
     check_exp_name,
     check_import_names,
     check_task,

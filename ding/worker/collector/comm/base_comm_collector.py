@@ -15,8 +15,8 @@ from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
 from ding.utils.system_helper import get_task_uid
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector, create_parallel_collector
+from ding.worker.transport.imports import check_task
 from ding.worker.transport.stores import check_plain_name
-from ding.worker.transport.tasks import check_task
 
 # They register the comm collectors of this package.
 _OWN = tuple(f"ding.worker.collector.comm.{name}_collector" for name in ("flask_fs", "comm"))

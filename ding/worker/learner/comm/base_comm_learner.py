@@ -16,7 +16,7 @@ from ding.utils.system_helper import get_task_uid
 from ding.utils.time_helper import EasyTimer
 from ding.worker.learner.base_learner import BaseLearner, create_learner
 from ding.worker.learner.learner_hook import LearnerHook
-from ding.worker.transport.tasks import check_task
+from ding.worker.transport.imports import check_task
 
 # They register the comm learners of this package.
 _OWN = tuple(f"ding.worker.learner.comm.{name}_learner" for name in ("flask_fs", "comm", "ray"))
