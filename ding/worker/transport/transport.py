@@ -15,7 +15,6 @@ from ding.utils.config_helper import ConfigError
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY, TRANSPORT_REGISTRY
 from ding.worker.transport.stores import PolicyStore, SampleStore
-from ding.worker.transport.tasks import RESOURCE
 
 if TYPE_CHECKING:
     from ding.utils.page import Page
@@ -187,6 +186,8 @@ def connect(
         WorkerLost: the worker did not answer in time, or refuses.
         TaskFailed: the worker failed to report its resources.
     """
+    from ding.worker.transport.tasks import RESOURCE  # here: it imports ding.interaction
+
     deadline = monotonic() + timeout_s
     client = connector.client(name, host, port)
     try:
