@@ -32,8 +32,7 @@ from ding.entry.worker_pool import make_workers
 from ding.example.cartpole_dqn_parallel import create_config, main_config, system_config
 from ding.utils.data.samples import node_items, table_of
 from ding.worker import Coordinator
-from ding.worker.transport.chunk_reader import DATA_INDEX
-from ding.worker.transport.ledger import DATA_ID
+from ding.worker.transport.chunk import DATA_ID, DATA_INDEX
 
 REFERENCE_MINUTE, MOST_GROWTH = 5, 0.1
 MOST_MORE = 8  # files or threads: connections come and go

@@ -29,11 +29,11 @@ from ding.utils.default_helper import derive_seed
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
-from ding.worker.transport.link import WorkerReleased
 from ding.worker.transport.ray.cluster import RayCluster
 from ding.worker.transport.ray.config import actor_options, bundle
-from ding.worker.transport.ray.weights import start_server
+from ding.worker.transport.ray.transport import start_server
 from ding.worker.transport.ray.worker import actor_class, actor_name, when_done
+from ding.worker.transport.transport import WorkerReleased
 
 _CREATE: dict[str, Callable[[EasyDict], Any]] = {"learner": create_comm_learner, "collector": create_comm_collector}
 # Numbers of the lives of workers, unique over all runs of this process.

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ding.entry.worker_process import KILL_S, WorkerDied, WorkerProcess
-from ding.worker.transport.link import WorkerReleased
+from ding.worker.transport.transport import WorkerReleased
 
 if TYPE_CHECKING:
     from ding.worker.coordinator.coordinator import Coordinator

@@ -18,9 +18,8 @@ from ding.utils.config_helper import ConfigError
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
-from ding.worker.transport.link import WorkerReleased
 from ding.worker.transport.stores import forget_memory_stores
-from ding.worker.transport.transport import Launch, get_transport
+from ding.worker.transport.transport import Launch, WorkerReleased, get_transport
 
 # How long the workers may take to start, with all imports.
 START_S = 120.0

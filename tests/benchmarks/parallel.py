@@ -39,16 +39,16 @@ class Messages:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.clear()
-        run = http_transport.HttpLink.run
+        run = http_transport.HttpWorkerClient.run
 
-        def timed(link: Any, task: Any, timeout_s: float) -> Any:
+        def timed(client: Any, task: Any, timeout_s: float) -> Any:
             start = time.perf_counter()
             try:
-                return run(link, task, timeout_s)
+                return run(client, task, timeout_s)
             finally:
                 self._add(task, time.perf_counter() - start)
 
-        http_transport.HttpLink.run = timed  # type: ignore[method-assign]
+        http_transport.HttpWorkerClient.run = timed  # type: ignore[method-assign]
 
     def clear(self) -> None:
         self._counts: collections.Counter[str] = collections.Counter()

@@ -49,16 +49,16 @@ def be_workers(name: str, count: int, connection: Any) -> None:
     """Run `count` workers until the connection ends."""
     raise_descriptor_limit()
     with contextlib.ExitStack() as stack:
-        connection.send([start_station(get_transport(name), stack) for _ in range(count)])
+        connection.send([start_server(get_transport(name), stack) for _ in range(count)])
         with contextlib.suppress(EOFError):
             connection.recv()
 
 
-def start_station(transport: Transport, stack: contextlib.ExitStack) -> int:
-    station = transport.station(serve, {"host": "127.0.0.1", "port": 0}, lambda: None)
-    station.start()
-    stack.callback(station.close)
-    return station.port
+def start_server(transport: Transport, stack: contextlib.ExitStack) -> int:
+    server = transport.worker_server(serve, {"host": "127.0.0.1", "port": 0}, lambda: None)
+    server.start()
+    stack.callback(server.close)
+    return server.port
 
 
 def raise_descriptor_limit() -> None:
@@ -71,7 +71,7 @@ def ports_of_workers(transport: Transport, count: int) -> Iterator[list[int]]:
     """`count` workers, in processes or threads as the transport requires."""
     with contextlib.ExitStack() as stack:
         if transport.launch is Launch.THREAD:
-            yield [start_station(transport, stack) for _ in range(count)]
+            yield [start_server(transport, stack) for _ in range(count)]
             return
         context, ports = multiprocessing.get_context("spawn"), []
         while len(ports) < count:
@@ -84,18 +84,18 @@ def ports_of_workers(transport: Transport, count: int) -> Iterator[list[int]]:
 
 
 @contextlib.contextmanager
-def links_to(transport: Transport, count: int) -> Iterator[list[Any]]:
+def clients_of(transport: Transport, count: int) -> Iterator[list[Any]]:
     """Links to `count` workers."""
     with ports_of_workers(transport, count) as ports:
-        hub = transport.hub({"host": "127.0.0.1", "port": 0})
-        hub.start()
+        connector = transport.connector({"host": "127.0.0.1", "port": 0})
+        connector.start()
         try:
-            links = [hub.link(f"worker{i}", "127.0.0.1", port) for i, port in enumerate(ports)]
-            for link in links:
-                link.connect(DEADLINE_S)
-            yield links
+            clients = [connector.client(f"worker{i}", "127.0.0.1", port) for i, port in enumerate(ports)]
+            for client in clients:
+                client.connect(DEADLINE_S)
+            yield clients
         finally:
-            hub.close()
+            connector.close()
 
 
 class Measured:
@@ -119,18 +119,18 @@ class Measured:
 
 
 @contextlib.contextmanager
-def collecting(links: list[Any]) -> Iterator[None]:
+def collecting(clients: list[Any]) -> Iterator[None]:
     """Let each of the workers report again and again."""
     ended = threading.Event()
 
-    def ask(link: Any) -> None:
+    def ask(client: Any) -> None:
         while not ended.is_set():
-            link.run({"name": "collector_data_task", "wait_s": 1 / MESSAGES_S}, DEADLINE_S)
+            client.run({"name": "collector_data_task", "wait_s": 1 / MESSAGES_S}, DEADLINE_S)
 
-    threads = [threading.Thread(target=ask, args=(link,), daemon=True) for link in links]
+    threads = [threading.Thread(target=ask, args=(client,), daemon=True) for client in clients]
     for thread in threads:
         thread.start()
-        time.sleep(1 / MESSAGES_S / len(links))  # not all at once
+        time.sleep(1 / MESSAGES_S / len(clients))  # not all at once
     try:
         yield
     finally:
@@ -139,9 +139,9 @@ def collecting(links: list[Any]) -> Iterator[None]:
             thread.join(DEADLINE_S)
 
 
-def with_collectors(links: list[Any], count: int) -> Measured:
-    with collecting(links[1 : count + 1]):
-        return Measured(links[0], count)
+def with_collectors(clients: list[Any], count: int) -> Measured:
+    with collecting(clients[1 : count + 1]):
+        return Measured(clients[0], count)
 
 
 def middle(rounds: list[Measured], figure: str) -> float:
@@ -154,14 +154,14 @@ def main() -> int:
     transport = get_transport(parser.parse_args().transport)
     raise_descriptor_limit()
     few, many, alone, among = [], [], [], []
-    with links_to(transport, MANY + 1) as links:
+    with clients_of(transport, MANY + 1) as clients:
         for _ in range(ROUNDS):  # in turn: the machine may have other work at times
-            few.append(with_collectors(links, FEW))
-            many.append(with_collectors(links, MANY))
-    with links_to(transport, PEERS) as links:
+            few.append(with_collectors(clients, FEW))
+            many.append(with_collectors(clients, MANY))
+    with clients_of(transport, PEERS) as clients:
         for _ in range(ROUNDS):
-            among.append(Measured(links[0], 0))
-    with links_to(transport, 1) as one:
+            among.append(Measured(clients[0], 0))
+    with clients_of(transport, 1) as one:
         for _ in range(ROUNDS):
             alone.append(Measured(one[0], 0))
     report = Report()

@@ -57,9 +57,8 @@ from ding.worker.coordinator.worker_table import Worker
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
 from ding.worker.learner.comm.comm_learner import CommLearner
-from ding.worker.transport.link import connect
 from ding.worker.transport.local_transport import LocalTransport
-from ding.worker.transport.transport import get_transport
+from ding.worker.transport.transport import connect, get_transport
 from tests.benchmarks.report import Report
 
 BATCH, THINK_S = 32, 0.003
@@ -215,10 +214,10 @@ def serve_processes(connection: Connection, kind: str, transport: str, folder: s
 
 
 @contextlib.contextmanager
-def links_over_network(kind: str, transport: str, folder: str, counts: list[int]) -> Iterator[list[Any]]:
+def clients_over_network(kind: str, transport: str, folder: str, counts: list[int]) -> Iterator[list[Any]]:
     """Links to workers in as many processes as there are `counts`."""
-    hub = get_transport(transport).hub({"host": "127.0.0.1", "port": 0})
-    hub.start()
+    connector = get_transport(transport).connector({"host": "127.0.0.1", "port": 0})
+    connector.start()
     context = multiprocessing.get_context("spawn")
     connections, ports = [], []
     for count in counts:
@@ -231,27 +230,27 @@ def links_over_network(kind: str, transport: str, folder: str, counts: list[int]
         ports += connection.recv()
     try:
         with ThreadPoolExecutor(16) as pool:
-            yield list(pool.map(lambda port: connect(hub, f"{kind}{port}", "127.0.0.1", port, 60.0)[0], ports))
+            yield list(pool.map(lambda port: connect(connector, f"{kind}{port}", "127.0.0.1", port, 60.0)[0], ports))
     finally:
-        hub.close()
+        connector.close()
         for connection in connections:
             connection.close()
 
 
 @contextlib.contextmanager
-def links_in_process(kind: str, transport: str, folder: str, counts: list[int]) -> Iterator[list[Any]]:
-    hub = get_transport(transport).hub({})
+def clients_in_process(kind: str, transport: str, folder: str, counts: list[int]) -> Iterator[list[Any]]:
+    connector = get_transport(transport).connector({})
     workers = [make_worker(kind, transport, folder, index) for index in range(sum(counts))]
     try:
-        yield [connect(hub, f"{kind}{worker.port}", "", worker.port, 60.0)[0] for worker in workers]
+        yield [connect(connector, f"{kind}{worker.port}", "", worker.port, 60.0)[0] for worker in workers]
     finally:
-        hub.close()
+        connector.close()
         for worker in workers:
             worker.close()
 
 
 class ActorLink:
-    """The part of a link to a worker in an actor that tasks need."""
+    """The part of a client to a worker in an actor that tasks need."""
 
     def __init__(self, host: Any, index: int) -> None:
         self._host, self._index = host, index
@@ -277,7 +276,7 @@ class Host:
 
 
 @contextlib.contextmanager
-def links_to_actors(kind: str, transport: str, folder: str, counts: list[int]) -> Iterator[list[Any]]:
+def clients_of_actors(kind: str, transport: str, folder: str, counts: list[int]) -> Iterator[list[Any]]:
     import ray
 
     actor = ray.remote(Host)
@@ -299,13 +298,13 @@ class ActorTransport(LocalTransport):
     name = "bench_ray"
 
     def shards(self, where: Any) -> list[Any]:
-        from ding.worker.transport.ray.actors import find_shards
+        from ding.worker.transport.ray.transport import find_shards
 
         return list(find_shards(where))
 
     def replay(self, exp_name: str, cfg: Any, logger: Any) -> Any:
-        from ding.worker.transport.ray.actors import close_shard, shard_opener
-        from ding.worker.transport.ray.buffers import ShardedBufferSet
+        from ding.worker.coordinator.sharded_buffers import ShardedBufferSet
+        from ding.worker.transport.ray.transport import close_shard, shard_opener
 
         opener = shard_opener(f"bench{os.getpid()}")
         return ShardedBufferSet(exp_name, logger, cfg["replay_shards"], opener, close_shard)
@@ -322,10 +321,10 @@ class ActorLearner(CommLearner):
     transport = "bench_ray"
 
 
-LINKS: dict[str, Callable[..., Any]] = {
-    "flask_fs": links_over_network,
-    "local": links_in_process,
-    "bench_ray": links_to_actors,
+CLIENTS: dict[str, Callable[..., Any]] = {
+    "flask_fs": clients_over_network,
+    "local": clients_in_process,
+    "bench_ray": clients_of_actors,
 }
 
 
@@ -370,12 +369,12 @@ class Run:
 
     def add(self, kind: str, counts: list[int], task: Callable[[int], dict[str, Any]]) -> None:
         """Start workers in as many processes as there are `counts`, each with its task."""
-        links = self._opened.enter_context(LINKS[self.transport](kind, self.transport, self._folder, counts))
+        clients = self._opened.enter_context(CLIENTS[self.transport](kind, self.transport, self._folder, counts))
         where = self.side.buffers.where("buffer")
-        for number, link in enumerate(links):
+        for number, client in enumerate(clients):
             info = {"task_id": f"{kind}{number}", "buffer_id": "buffer", **task(number)}
             info.update({} if where is None else {"replay": where})
-            worker = Worker(kind, f"{kind}{number}", link, {"batched": True})
+            worker = Worker(kind, f"{kind}{number}", client, {"batched": True})
             run: Any = TaskRun(worker, info, self.side, 60.0, self._ending.is_set)  # type: ignore[arg-type]
             run.start()
             self._threads.append(threading.Thread(target=run.run, daemon=True))

@@ -22,8 +22,8 @@ from ding.entry.dist_entry import (
 from ding.entry.dist_roles import DistWorker, Presence, port_from, seed_at
 from ding.utils.config_helper import ConfigError
 from ding.worker.adapter.learner_aggregator import LearnerAggregator
-from ding.worker.transport.http_transport import HttpHub
-from ding.worker.transport.link import TaskFailed
+from ding.worker.transport.http_transport import HttpConnector
+from ding.worker.transport.transport import TaskFailed
 from tests.entry.dist_fakes import free_ports, prepare
 
 DEADLINE_S = 60
@@ -58,13 +58,13 @@ def prepare_free(system=None, **kwargs):
 
 
 def connect(worker):
-    """A hub, and a link to the worker whose coordinator it is."""
-    hub = HttpHub("127.0.0.1", 0)
-    hub.start()
-    link = hub.link(worker.name, "127.0.0.1", worker.port)
-    link.connect(timeout_s=10)
-    assert "gpu" in link.run({"name": "resource"}, timeout_s=10)
-    return hub
+    """A connector, and a client to the worker whose coordinator it is."""
+    connector = HttpConnector("127.0.0.1", 0)
+    connector.start()
+    client = connector.client(worker.name, "127.0.0.1", worker.port)
+    client.connect(timeout_s=10)
+    assert "gpu" in client.run({"name": "resource"}, timeout_s=10)
+    return connector
 
 
 def workers_of(path):
@@ -127,13 +127,13 @@ def test_a_worker_to_which_no_coordinator_comes_says_so_in_the_end():
 
 def test_closing_a_worker_ends_the_wait():
     learner = dist_launch_learner(prepare_free())
-    hub = connect(learner)
+    connector = connect(learner)
     waiting = threading.Thread(target=learner.wait)
     waiting.start()
     learner.close()
     waiting.join(10)
     assert not waiting.is_alive()
-    hub.close()
+    connector.close()
 
 
 class Script(contextlib.nullcontext):

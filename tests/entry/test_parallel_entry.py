@@ -36,9 +36,8 @@ from ding.worker.coordinator import comm_coordinator
 from ding.worker.coordinator.comm_coordinator import TaskStalled
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
-from ding.worker.transport.link import TaskFailed
 from ding.worker.transport.stores import EVALUATED
-from ding.worker.transport.transport import get_transport
+from ding.worker.transport.transport import TaskFailed, get_transport
 from tests.entry.parallel_fakes import HangingEnv, triple
 from tests.interaction.fakes import raw
 from tests.leftovers import in_shared_memory
@@ -365,27 +364,27 @@ def test_a_run_draws_a_token_that_others_of_this_machine_do_not_find(monkeypatch
     ports = {"coordinator_port": 0, "learner_port": 0, "collector_port": 0}
     cfg = compile_config_parallel(main, with_command_mode(create), system, **ports)
     workers = make_workers(cfg.system)
-    hub = get_transport(cfg.system.coordinator.transport).hub(cfg.system.coordinator)
+    connector = get_transport(cfg.system.coordinator.transport).connector(cfg.system.coordinator)
     try:
         workers.start()
-        hub.start()
+        connector.start()
         token = cfg.system.coordinator.run_token.key
         assert len(token) == 64
         for name in ("learner0", "collector0"):
             worker = cfg.system[name]
             stranger = {"Channel": "0", "Token": "T", "Authorization": "Bearer guess"}
             assert raw(worker.port, "POST", "/connect", headers=stranger)[0] == 401
-            link = hub.link(name, "127.0.0.1", worker.port)
-            link.connect(DEADLINE_S)
-            assert "gpu" in link.run({"name": "resource"}, DEADLINE_S)
-            link.close()
+            client = connector.client(name, "127.0.0.1", worker.port)
+            client.connect(DEADLINE_S)
+            assert "gpu" in client.run({"name": "resource"}, DEADLINE_S)
+            client.close()
         children = psutil.Process().children(recursive=True)
         assert len(children) >= 3
         for child in children:
             assert not any(token.decode() in text for text in [*child.cmdline(), *child.environ().values()])
         assert not [path for path in Path().rglob("*") if path.is_file() and token in path.read_bytes()]
     finally:
-        hub.close()
+        connector.close()
         workers.close()
     other = make_workers(cfg.system)
     assert cfg.system.coordinator.run_token.key != token

@@ -11,7 +11,7 @@ from easydict import EasyDict
 
 from ding.entry.supervisor import RestartLimit, Supervisor
 from ding.entry.worker_process import WorkerDied, WorkerPlan, WorkerProcess, close_all, wait_until_up
-from ding.worker.transport.link import WorkerReleased
+from ding.worker.transport.transport import WorkerReleased
 from tests.entry.test_worker_process import serve
 
 PATIENCE_S = 30

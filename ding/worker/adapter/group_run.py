@@ -11,8 +11,8 @@ from typing import Any
 from ding.interaction.exception import TaskFail
 from ding.worker.adapter.learner_group import LearnerSeat, ask_all
 from ding.worker.transport.chunk import pack_batches, split, unpack_batches
-from ding.worker.transport.link import Task
 from ding.worker.transport.tasks import LEARNER_CLOSE, LEARNER_LEARN
+from ding.worker.transport.transport import Task
 
 # Keys whose values are equal for all learners of a task.
 _OF_THE_FIRST = ("learner_step", "buffer_id", "task_id", "learner_done", "averages")

@@ -15,7 +15,6 @@ from ding.utils.log_helper import build_logger
 from ding.worker.adapter.group_run import GroupRun, merge_info
 from ding.worker.adapter.learner_group import LearnerGroup
 from ding.worker.transport.http_transport import WorkerSlave
-from ding.worker.transport.task_slot import TaskSlot
 from ding.worker.transport.tasks import (
     LEARNER_CLOSE,
     LEARNER_GET_DATA,
@@ -27,6 +26,7 @@ from ding.worker.transport.tasks import (
     task_fail,
 )
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, get_transport, transport_name
+from ding.worker.transport.worker import TaskSlot
 
 # Seconds for a lost learner to reconnect when a task starts.
 REJOIN_S = 5.0
@@ -77,19 +77,19 @@ class LearnerAggregator:
 
     Example:
         >>> from ding.worker.learner.comm import LocalLearner
-        >>> from ding.worker.transport.local_transport import LocalHub
+        >>> from ding.worker.transport.local_transport import LocalConnector
         >>> paths = {"path_data": "example/data", "path_policy": "example/policy"}
         >>> learners = [LocalLearner(EasyDict(paths)) for _ in range(2)]
         >>> [learner.start() for learner in learners]
         [None, None]
         >>> cfg = {"transport": "local", "learner": {str(i): (str(i), "", w.port) for i, w in enumerate(learners)}}
-        >>> aggregator, hub = LearnerAggregator(cfg), LocalHub()
+        >>> aggregator, connector = LearnerAggregator(cfg), LocalConnector()
         >>> aggregator.start()
-        >>> link = hub.link("learners", "", aggregator.port)
-        >>> link.connect(timeout_s=10)
-        >>> link.run({"name": "resource"}, timeout_s=10)
+        >>> client = connector.client("learners", "", aggregator.port)
+        >>> client.connect(timeout_s=10)
+        >>> client.run({"name": "resource"}, timeout_s=10)
         {'gpu': 2}
-        >>> [part.close() for part in (hub, aggregator, *learners)]
+        >>> [part.close() for part in (connector, aggregator, *learners)]
         [None, None, None, None]
     """
 
@@ -122,9 +122,9 @@ class LearnerAggregator:
         if transport.needs_addresses:
             check_section(own, type(self), required=("master.port", "slave.port"))
         self._logger: Any = build_logger("./log", "learner_aggregator", need_tb=False)[0]
-        self._hub = transport.hub(own.get("master", {}))
-        self._station = transport.station(self.serve, own.get("slave", {}), self.deal_with_lost_coordinator)
-        self._group = LearnerGroup(self._hub, self._logger)
+        self._connector = transport.connector(own.get("master", {}))
+        self._server = transport.worker_server(self.serve, own.get("slave", {}), self.deal_with_lost_coordinator)
+        self._group = LearnerGroup(self._connector, self._logger)
         self._slot = TaskSlot[GroupRun]("learner", lambda run: run.close(), own.task_timeout + _CLOSE_S)
         self._sync = self._make_sync() if exist_operator_server() else None
         self._is_closed = False
@@ -145,7 +145,7 @@ class LearnerAggregator:
     @property
     def port(self) -> int:
         """The port for tasks; valid after `start`."""
-        return self._station.port
+        return self._server.port
 
     def start(self) -> None:
         """Connect the learners, then accept tasks. Closes the aggregator if that fails.
@@ -155,12 +155,12 @@ class LearnerAggregator:
             OSError: a port is in use.
         """
         try:
-            self._hub.start()
+            self._connector.start()
             self._group.join_all(list(self._cfg.learner.values()), self._cfg.connect_timeout_s)
             if self._sync is not None:
                 self._sync.start()
                 self._sync.wait_for(lambda: bool(self._group.seats), "a learner", self._cfg.connect_timeout_s)
-            self._station.start()
+            self._server.start()
         except BaseException:
             self.close()
             raise
@@ -175,9 +175,9 @@ class LearnerAggregator:
             return
         self._is_closed = True
         with contextlib.ExitStack() as closing:  # in reverse order, even if one raises
-            closing.callback(self._station.close)
+            closing.callback(self._server.close)
             closing.callback(self._group.close)
-            closing.callback(self._hub.close)
+            closing.callback(self._connector.close)
             if self._sync is not None:
                 closing.callback(self._sync.close)
             closing.callback(self._slot.close)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from ding.interaction.exception import TaskFail
-from ding.worker.transport.link import Hub, Link, Task, TaskFailed, WorkerLost, connect, connect_all
+from ding.worker.transport.transport import Connector, Task, TaskFailed, WorkerClient, WorkerLost, connect, connect_all
 
 Address = tuple[str, str, int]
 
@@ -27,17 +27,17 @@ class LearnerSeat:
         is_lost: whether it is disconnected.
     """
 
-    def __init__(self, name: str, link: Link, resource: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, client: WorkerClient, resource: Mapping[str, Any]) -> None:
         self.name = name
         self.is_batched = bool(resource.get("batched", False))
         self.is_lost = False
-        self._link = link
+        self._client = client
         self._lock = threading.Lock()
         self._calls: queue.SimpleQueue[tuple[Task, float, Future[dict[str, Any]]] | None] = queue.SimpleQueue()
         threading.Thread(target=self._work, name=f"aggregator_{name}", daemon=True).start()
 
     def run(self, task: Task, timeout_s: float) -> Future[dict[str, Any]]:
-        """Have the learner run `task`; see `Link.run`. A learner that does not answer in time is lost."""
+        """Have the learner run `task`; see `WorkerClient.run`. A learner that does not answer in time is lost."""
         future: Future[dict[str, Any]] = Future()
         with self._lock:
             if self.is_lost:
@@ -50,7 +50,7 @@ class LearnerSeat:
         while (call := self._calls.get()) is not None:
             task, timeout_s, future = call
             try:
-                result = self._link.run(task, timeout_s)
+                result = self._client.run(task, timeout_s)
             except BaseException as e:  # passed on to the waiting caller
                 if isinstance(e, WorkerLost):
                     self.close()
@@ -65,19 +65,19 @@ class LearnerSeat:
             if not is_lost:
                 self._calls.put(None)
         if not is_lost:
-            self._link.close()
+            self._client.close()
 
 
 class LearnerGroup:
     """The connected learners, which may join and leave at any time. Thread-safe.
 
     Args:
-        hub: connects to the learners; the caller closes it.
+        connector: connects to the learners; the caller closes it.
         logger: a text logger.
     """
 
-    def __init__(self, hub: Hub, logger: Any) -> None:
-        self._hub, self._logger = hub, logger
+    def __init__(self, connector: Connector, logger: Any) -> None:
+        self._connector, self._logger = connector, logger
         self._seats: dict[str, tuple[int, LearnerSeat]] = {}
         self._numbers = itertools.count()
         self._lock = threading.Lock()
@@ -111,8 +111,8 @@ class LearnerGroup:
         self._join(next(self._numbers), name, host, port, timeout_s)
 
     def _join(self, number: int, name: str, host: str, port: int, timeout_s: float) -> None:
-        link, resource = connect(self._hub, str(name), host, int(port), timeout_s)
-        seat = LearnerSeat(str(name), link, resource)
+        client, resource = connect(self._connector, str(name), host, int(port), timeout_s)
+        seat = LearnerSeat(str(name), client, resource)
         with self._lock:
             if not self._is_closed:
                 _, before = self._seats.get(seat.name, (0, None))
@@ -137,7 +137,7 @@ class LearnerGroup:
         return [name for name in names if name not in connected]
 
     def close(self) -> None:
-        """Disconnect all learners; call it after closing the hub. Idempotent."""
+        """Disconnect all learners; call it after closing the connector. Idempotent."""
         with self._lock:
             self._is_closed = True
             seats = [seat for _, seat in self._seats.values()]

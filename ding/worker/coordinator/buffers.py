@@ -6,20 +6,78 @@ import contextlib
 import os
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from easydict import EasyDict
 
-from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
 from ding.utils.data.samples import Kind, columns_of, replaced, table_of
-from ding.worker.replay_buffer.base_buffer import check_prefetching, create_buffer
-from ding.worker.transport.ledger import DATA_ID, ChunkLedger, chunks_of
+from ding.worker.replay_buffer.base_buffer import create_training_buffer
+from ding.worker.transport.chunk import DATA_ID, chunks_of
+from ding.worker.transport.ray.shard import push_to, sample_from
 from ding.worker.transport.stores import SampleStore
 
 SampleList = list[dict[str, Any]]  # samples, or their metadata
 # The names of our collectors' chunks: this prefix, the rest of the collector's name, a number.
 _CHUNK_PREFIX = "env_"
+
+
+class ChunkReferences:
+    """Counts the references to each chunk and deletes it when none is left. Thread-safe.
+
+    The metadata of a sample names its chunk under `data_id`; samples without this key are ignored.
+
+    Args:
+        delete: called with the name of a chunk, outside the lock, in the thread that releases the last reference.
+
+    Example:
+        >>> references = ChunkReferences(print)
+        >>> rows = [{"data_id": "a"}, {"data_id": "a"}]
+        >>> references.add(rows)
+        ['a', 'a']
+        >>> references.release(["a"])
+        >>> references.release(["a"])
+        a
+    """
+
+    def __init__(self, delete: Callable[[str], None]) -> None:
+        self._delete = delete
+        self._uses: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether the chunk of that name is in use."""
+        return name in self._uses
+
+    def add(self, rows: Sequence[Any]) -> list[str]:
+        """Add a reference for each of these samples; return their chunks, for `release`."""
+        names, uses = chunks_of(rows), self._uses
+        with self._lock:
+            for name in names:
+                uses[name] = uses.get(name, 0) + 1
+        return names
+
+    def release(self, names: Iterable[str]) -> None:
+        """Release a reference for each occurrence of a chunk in `names`; unknown chunks are ignored."""
+        uses, unused = self._uses, []
+        with self._lock:
+            for name in names:
+                left = uses.get(name, 0) - 1
+                if left > 0:
+                    uses[name] = left
+                elif left == 0:
+                    del uses[name]
+                    unused.append(name)
+        for name in unused:
+            self._delete(name)
+
+    def clear(self) -> None:
+        """Delete every chunk."""
+        with self._lock:
+            names = list(self._uses)
+            self._uses.clear()
+        for name in names:
+            self._delete(name)
 
 
 class BufferSet:
@@ -45,9 +103,9 @@ class BufferSet:
         self.is_deleting = True
         self._cfgs: dict[str, EasyDict] = {}  # by buffer
         self._collectors: set[str] = set()  # those whose samples were restored, and lost ones
-        self._ledger = ChunkLedger(self._delete)
+        self._references = ChunkReferences(self._delete)
         self._batches: dict[str, deque[list[str]]] = defaultdict(deque)  # by task: chunks on their way
-        # A batch must be in the ledger before another push, or its own draw, drops the samples in it. So the chunks
+        # A batch must be counted before another push, or its own draw, drops the samples in it. So the chunks
         # that buffers drop are collected while the lock is held, and released afterwards.
         self._lock = threading.Lock()
         self._dropped: list[str] = []  # chunks
@@ -69,10 +127,7 @@ class BufferSet:
                 self.buffers[buffer_id] = self._make_buffer(EasyDict(cfg))
 
     def _make_buffer(self, cfg: EasyDict) -> Any:
-        check_prefetching(cfg)
-        if cfg.get("enable_track_used_data"):
-            cfg.enable_track_used_data = False  # it would delete whole chunks, of which other samples are stored
-        buffer: Any = create_buffer(cfg, exp_name=self._exp_name)
+        buffer = create_training_buffer(cfg, exp_name=self._exp_name)
         buffer.on_dropped = self._note_dropped
         buffer.start()
         return buffer
@@ -87,16 +142,16 @@ class BufferSet:
             how many the buffer has accepted: all, or none if it limits the rate; None if the buffer is unknown.
         """
         _add_collect_iter(samples)
-        chunks = self._ledger.add(samples)
+        chunks = self._references.add(samples)
         try:
             with self._dropping():
                 buffer = self.buffers.get(buffer_id)
-                is_accepted = buffer is not None and _push(buffer, samples)
+                is_accepted = buffer is not None and push_to(buffer, samples) > 0
         except BaseException:
-            self._ledger.release_chunks(chunks)
+            self._references.release(chunks)
             raise
         if not is_accepted:
-            self._ledger.release_chunks(chunks)
+            self._references.release(chunks)
         with self._changed:
             self._pushes += 1
             self._changed.notify_all()
@@ -108,11 +163,11 @@ class BufferSet:
         """Draw a batch, whose chunks are kept until `trained` reports it as used; None if no batch is available."""
         with self._dropping():
             buffer = self.buffers.get(buffer_id)
-            batch = None if buffer is None else _sample(buffer, batch_size, cur_learner_iter)
+            batch = None if buffer is None else sample_from(buffer, batch_size, cur_learner_iter)
             if batch is None:
                 self._missed[task_id] = self._pushes
             else:
-                self._batches[task_id].append(self._ledger.add(batch))
+                self._batches[task_id].append(self._references.add(batch))
         return batch
 
     @contextlib.contextmanager
@@ -126,7 +181,7 @@ class BufferSet:
                 finally:
                     dropped, self._dropped[:] = self._dropped.copy(), []
         finally:
-            self._ledger.release_chunks(dropped)
+            self._references.release(dropped)
 
     def where(self, buffer_id: str) -> dict[str, Any] | None:
         """Where workers find the samples of a buffer themselves, in plain values; None if the buffer is unknown, or its
@@ -164,14 +219,14 @@ class BufferSet:
         with self._lock:
             batches = self._batches.get(task_id, deque())
             chunks = [chunk for _ in range(min(count, len(batches))) for chunk in batches.popleft()]
-        self._ledger.release_chunks(chunks)
+        self._references.release(chunks)
 
     def forget_task(self, task_id: str) -> None:
         """Release all batches of this task."""
         with self._lock:
             chunks = [chunk for batch in self._batches.pop(task_id, ()) for chunk in batch]
             self._missed.pop(task_id, None)
-        self._ledger.release_chunks(chunks)
+        self._references.release(chunks)
 
     def update(self, buffer_id: str, priority_info: Mapping[str, Any]) -> bool:
         """Set priorities; returns False if the buffer is unknown."""
@@ -194,7 +249,7 @@ class BufferSet:
         self.wake()
         for buffer_id in list(self.buffers):
             self.close_buffer(buffer_id)
-        self._ledger.clear()
+        self._references.clear()
         if self._store is not None and self.is_deleting:
             self._store.sweep()
 
@@ -236,7 +291,7 @@ class BufferSet:
         with self._dropping():
             buffer.load_state_dict(content)
             dropped: int = buffer.discard(is_unwanted)
-            self._ledger.add(held)
+            self._references.add(held)
         chunks = {_chunk_of(sample) for sample in held if isinstance(sample, Mapping)} - {None}
         self._collectors.update(_collector_of(str(name)) for name in chunks)
         return len(held) - dropped, dropped
@@ -275,7 +330,7 @@ class BufferSet:
         names = [
             name
             for name in self._store.names()
-            if name.startswith(_CHUNK_PREFIX) and name not in self._ledger and is_meant(_collector_of(name))
+            if name.startswith(_CHUNK_PREFIX) and name not in self._references and is_meant(_collector_of(name))
         ]
         for name in names:
             self._delete(name)
@@ -290,19 +345,6 @@ class BufferSet:
             if not self._has_warned:  # the others are likely to fail for the same reason
                 self._logger.warning("the samples %r, and others perhaps, are left where they are: %s", name, e)
             self._has_warned = True
-
-
-def _push(buffer: Any, samples: SampleList) -> bool:
-    """Push; returns whether the buffer has accepted all samples, or none."""
-    taken = buffer.push(samples, -1)
-    return taken is None or taken > 0  # buffers of users may return nothing
-
-
-def _sample(buffer: Any, batch_size: int, cur_learner_iter: int) -> SampleList | None:
-    if isinstance(buffer, DequeBufferWrapper) and buffer.count() < batch_size:
-        return None  # it would log a warning each time
-    batch: SampleList | None = buffer.sample(batch_size, cur_learner_iter)
-    return batch
 
 
 def _add_collect_iter(samples: SampleList) -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from ding.utils.data.samples import part_of
 from ding.worker.coordinator.worker_table import Worker, WorkerTable
 from ding.worker.transport.chunk import from_text, pack_batches
-from ding.worker.transport.link import TaskFailed, WorkerLost, WorkerReleased, connect, connect_all
 from ding.worker.transport.tasks import (
     COLLECTOR_CLOSE,
     COLLECTOR_DATA,
@@ -23,7 +22,15 @@ from ding.worker.transport.tasks import (
     LEARNER_LEARN,
     LEARNER_START,
 )
-from ding.worker.transport.transport import DEFAULT_TRANSPORT, get_transport
+from ding.worker.transport.transport import (
+    DEFAULT_TRANSPORT,
+    TaskFailed,
+    WorkerLost,
+    WorkerReleased,
+    connect,
+    connect_all,
+    get_transport,
+)
 
 if TYPE_CHECKING:
     from ding.utils.page import Page
@@ -79,7 +86,7 @@ class TaskRun:
         """Have the worker begin the task.
 
         Raises:
-            TaskFailed, WorkerLost: see `Link.run`; of all methods.
+            TaskFailed, WorkerLost: see `WorkerClient.run`; of all methods.
             TypeError: the task contains a value that JSON cannot hold.
         """
         own: dict[str, Any] = {f"{self.worker.kind}_id": self.worker.worker_id, "resource_info": self.worker.resource}
@@ -124,7 +131,7 @@ class TaskRun:
     def _send(self, name: str, **content: Any) -> dict[str, Any]:
         if self.worker.is_batched:
             content["batched"] = True
-        return self.worker.link.run({"name": name, **content}, self._timeout_s)
+        return self.worker.client.run({"name": name, **content}, self._timeout_s)
 
     def _collect(self) -> bool:
         reply = self._send(COLLECTOR_DATA)
@@ -251,7 +258,7 @@ class CommCoordinator:
         self._cfg = cfg
         self._callback_fn = callback_fn
         self._logger = logger
-        self._hub = get_transport(cfg.get("transport", DEFAULT_TRANSPORT)).hub(cfg)
+        self._connector = get_transport(cfg.get("transport", DEFAULT_TRANSPORT)).connector(cfg)
         self.workers = WorkerTable()
         self._running: dict[threading.Thread, TaskRun] = {}
         self._lock = threading.Lock()
@@ -261,11 +268,11 @@ class CommCoordinator:
     @property
     def url(self) -> str | None:
         """The address of the coordinator after `start`; None if it does not listen."""
-        return self._hub.url
+        return self._connector.url
 
     def serve_page(self, path: str, page: Page) -> None:
-        """See `Hub.serve_page`."""
-        self._hub.serve_page(path, page)
+        """See `Connector.serve_page`."""
+        self._connector.serve_page(path, page)
 
     def _make_operator(self) -> OperatorWorkers:
         from ding.worker.coordinator.operator_sync import OperatorWorkers
@@ -282,7 +289,7 @@ class CommCoordinator:
             ConnectionError: workers could not be reached in time, with their names; or the operator has not brought
                 enough workers.
         """
-        self._hub.start()
+        self._connector.start()
         attempts = {
             name: partial(self._connect, kind, name, host, port, self._max_retry_second)
             for kind in (LEARNER, COLLECTOR)
@@ -293,12 +300,12 @@ class CommCoordinator:
             self.operator.connect(self.workers.count, self._max_retry_second)
 
     def _connect(self, kind: str, name: str, host: str, port: int, timeout_s: float) -> None:
-        link, resource = connect(self._hub, name, host, port, timeout_s)
+        client, resource = connect(self._connector, name, host, port, timeout_s)
         self.drop(kind, name, "another worker has taken its place")
-        worker = Worker(kind, name, link, resource, f"{host}:{port}")
+        worker = Worker(kind, name, client, resource, f"{host}:{port}")
         self.workers.join(worker)
         self._logger.info("%s %s is connected: %s", kind, name, resource)
-        link.watch(partial(self._lose_idle, worker))
+        client.watch(partial(self._lose_idle, worker))
 
     def join(self, kind: str, name: str, host: str, port: int, timeout_s: float) -> None:
         """Connect a worker that is not in the config.
@@ -325,13 +332,13 @@ class CommCoordinator:
         """Disconnect a worker, if it is connected; its running task is lost."""
         worker = self.workers.find(name)
         if worker is not None and self._release(worker):
-            worker.link.close()
+            worker.client.close()
 
     def drop(self, kind: str, name: str, reason: str) -> None:
         """Remove a worker that has died; like `leave`, but without a message to it."""
         worker = self.workers.find(name)
         if worker is not None and self._release(worker):
-            worker.link.drop(reason)
+            worker.client.drop(reason)
 
     def _release(self, worker: Worker, only_if_free: bool = False) -> bool:
         """Mark a worker as lost; see `WorkerTable.leave`."""
@@ -379,7 +386,7 @@ class CommCoordinator:
         worker, side = run.worker, self._callback_fn
         try:
             if self._run_to_end(run) and self.workers.set_free(worker):
-                worker.link.watch(partial(self._lose_idle, worker))  # it may have been lost since its last answer
+                worker.client.watch(partial(self._lose_idle, worker))  # it may have been lost since its last answer
                 side.deal_with_worker_free(worker.kind, worker.worker_id)
         except WorkerLost as e:
             if not self._ending.is_set():
@@ -391,7 +398,7 @@ class CommCoordinator:
     def _lose_idle(self, worker: Worker, reason: str, only_if_free: bool = True) -> None:
         """Report a lost worker without a task. If it runs a task, the thread of that task notices the loss itself."""
         if not self._ending.is_set() and self._release(worker, only_if_free):
-            worker.link.drop(reason)
+            worker.client.drop(reason)
             error = WorkerLost(f"{worker.kind} {worker.worker_id} was lost while it had no task: {reason}")
             self._callback_fn.deal_with_worker_lost(worker.kind, worker.worker_id, None, error)
 
@@ -399,9 +406,9 @@ class CommCoordinator:
         """Release a lost worker; returns the error to report."""
         if self._release(worker):
             if isinstance(error, TaskStalled):
-                worker.link.close()  # it still listens: it abandons the task, and may be connected again
+                worker.client.close()  # it still listens: it abandons the task, and may be connected again
             else:
-                worker.link.drop(str(error))
+                worker.client.drop(str(error))
             return error
         return WorkerReleased(f"{worker.kind} {worker.worker_id} was taken away from its task: {error}")
 
@@ -453,8 +460,8 @@ class CommCoordinator:
         stuck = sorted(run.task_id for run in list(self._running.values()))
         if stuck:
             self._logger.error("tasks have not ended within %g s and are aborted: %s", timeout_s, stuck)
-        self._hub.close()
-        _join(threads, 1.0)  # without links they end at once
+        self._connector.close()
+        _join(threads, 1.0)  # without clients they end at once
 
 
 def _join(threads: list[threading.Thread], timeout_s: float) -> None:

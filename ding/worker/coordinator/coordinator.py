@@ -41,10 +41,16 @@ from ding.worker.coordinator.saved_run import SavedRun
 from ding.worker.coordinator.scheduler import TaskScheduler, TaskState
 from ding.worker.coordinator.status import RunStatus, read_status, status_pages
 from ding.worker.coordinator.worker_table import ReconnectSupervisor, WorkerSupervisor
-from ding.worker.transport.ledger import DATA_ID
-from ding.worker.transport.link import TaskFailed, WorkerLost, WorkerReleased
+from ding.worker.transport.chunk import DATA_ID
 from ding.worker.transport.stores import StorageError
-from ding.worker.transport.transport import DEFAULT_TRANSPORT, get_transport, transport_name
+from ding.worker.transport.transport import (
+    DEFAULT_TRANSPORT,
+    TaskFailed,
+    WorkerLost,
+    WorkerReleased,
+    get_transport,
+    transport_name,
+)
 
 __all__ = ["Coordinator", "Progress", "RunStatus", "TaskState", "failure_text"]
 

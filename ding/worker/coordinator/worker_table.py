@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ding.worker.coordinator.resource_manager import NaiveResourceManager
-from ding.worker.transport.link import Link, WorkerLost
+from ding.worker.transport.transport import WorkerClient, WorkerLost
 
 if TYPE_CHECKING:
     from ding.worker.coordinator.comm_coordinator import Task, TaskRun
@@ -56,7 +56,7 @@ class Worker:
 
     kind: str
     worker_id: str
-    link: Link
+    client: WorkerClient
     resource: dict[str, Any]
     address: str = ""
     restarts: int = 0
@@ -149,7 +149,7 @@ class WorkerTable:
         elif self._free.have_assigned(worker.kind, worker.worker_id):
             state = "free"
         task_id = worker.run.task_id if state == "busy" and worker.run is not None else None
-        silence_s = worker.link.silence_s()
+        silence_s = worker.client.silence_s()
         return WorkerStatus(worker.kind, worker.worker_id, worker.address, state, task_id, silence_s, worker.restarts)
 
 

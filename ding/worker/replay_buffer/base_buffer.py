@@ -44,7 +44,15 @@ from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.worker.replay_buffer.utils import PeriodicThruputMonitor, UsedDataRemover
 from ding.worker.worker_log import WorkerLog
 
-__all__ = ["STORAGE_SETTINGS", "ColumnBuffer", "IBuffer", "check_prefetching", "create_buffer", "get_buffer_cls"]
+__all__ = [
+    "STORAGE_SETTINGS",
+    "ColumnBuffer",
+    "IBuffer",
+    "check_prefetching",
+    "create_buffer",
+    "create_training_buffer",
+    "get_buffer_cls",
+]
 
 # Keys that the buffers have in common, apart from defaults of their own.
 STORAGE_SETTINGS = Settings(
@@ -106,6 +114,22 @@ def check_prefetching(cfg: Mapping[str, Any]) -> None:
             "replay_buffer: type = 'deque' with priority = True is not allowed here: it accepts priorities only "
             "for its newest batch, but the learner prefetches several; use type = 'advanced'"
         )
+
+
+def create_training_buffer(cfg: Mapping[str, Any], **kwargs: Any) -> Any:
+    """Create and start a buffer for parallel training. Its samples have no files of their own that it could delete.
+
+    Raises:
+        ConfigError: see `check_prefetching`.
+        KeyError: see `create_buffer`.
+    """
+    check_prefetching(cfg)
+    own = EasyDict(cfg)
+    if own.get("enable_track_used_data"):
+        own.enable_track_used_data = False
+    buffer: Any = create_buffer(own, **kwargs)
+    buffer.start()
+    return buffer
 
 
 Self = TypeVar("Self", bound="ColumnBuffer")

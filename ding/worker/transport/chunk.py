@@ -13,8 +13,11 @@ from typing import Any
 
 from ding.utils.compression_helper import get_data_compressor, get_data_decompressor
 from ding.utils.data.plain_columns import from_plain, to_plain
-from ding.utils.data.samples import Items, part_of, whole_of
+from ding.utils.data.samples import Items, node_items, part_of, rows_of, table_of, whole_of
 from ding.utils.msgpack_helper import pack, unpack
+
+# The keys of metadata that name the chunk of a sample, and its place there.
+DATA_ID, DATA_INDEX = "data_id", "data_index"
 
 
 def encode_chunk(samples: Items, compressor: str = "lz4") -> bytes:
@@ -111,3 +114,49 @@ def split(rows: Sequence[Any], sizes: Sequence[int]) -> list[list[Any]]:
     if len(rows) != sum(sizes):
         raise ValueError(f"got {len(rows)} samples; the sizes add up to {sum(sizes)}")
     return [part_of(rows, start, stop) for start, stop in pairwise(accumulate(sizes, initial=0))]
+
+
+def chunks_of(rows: Items) -> list[str]:
+    """Return the chunk of each sample that has one."""
+    table = table_of(rows)
+    if table is not None:
+        return node_items(table.columns[DATA_ID]) if DATA_ID in table.columns else []
+    items = rows_of(rows)
+    try:
+        return [row[DATA_ID] for row in items]
+    except (KeyError, TypeError):
+        return [row[DATA_ID] for row in items if isinstance(row, Mapping) and DATA_ID in row]
+
+
+def pick_sample(samples: list[Any], meta: Mapping[str, Any]) -> Any:
+    """Return the sample at `data_index` (0 by default) with `meta` added, or a part of a long trajectory.
+
+    Such a part begins at `unroll_split_begin` and has `unroll_len` steps (1 by default); one step is returned as a
+    dict.
+
+    Raises:
+        ValueError: the indices are out of range or not integers, or the sample is not made of dicts.
+    """
+    begin, length = meta.get("unroll_split_begin", meta.get(DATA_INDEX, 0)), 1
+    if "unroll_split_begin" in meta:
+        length = meta.get("unroll_len", 1)
+    if not (isinstance(begin, int) and isinstance(length, int)):
+        raise ValueError(f"{begin!r} and {length!r} are not indices of samples in the chunk {meta.get(DATA_ID)!r}")
+    if not 0 <= begin < begin + length <= len(samples):
+        raise ValueError(
+            f"the chunk {meta.get(DATA_ID)!r} has {len(samples)} samples; it has no sample {begin + length - 1}"
+        )
+    return with_meta(samples[begin] if length == 1 else samples[begin : begin + length], meta)
+
+
+def with_meta(sample: Any, meta: Mapping[str, Any]) -> Any:
+    """Return a copy of `sample` (a dict, or a list of dicts) with the keys of `meta` added.
+
+    Raises:
+        ValueError: `sample` is neither.
+    """
+    if isinstance(sample, list):
+        return [with_meta(step, meta) for step in sample]
+    if not isinstance(sample, dict):
+        raise ValueError(f"the chunk {meta.get(DATA_ID)!r} holds a {type(sample).__name__} instead of a sample")
+    return {**sample, **meta}

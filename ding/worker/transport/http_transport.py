@@ -12,7 +12,7 @@ from ding.interaction import Master
 from ding.interaction.exception import SlaveResponseException, SlaveSlaveAlreadyConnected
 from ding.interaction.master.task import TaskStatus
 from ding.interaction.server.tls import is_tls_configured
-from ding.worker.transport.link import Task, TaskFailed, WorkerLost
+from ding.worker.transport.transport import Connector, Task, TaskFailed, WorkerClient, WorkerLost, run_all
 
 if TYPE_CHECKING:
     from ding.interaction.server.credentials import RunToken
@@ -22,10 +22,9 @@ from collections.abc import Callable
 
 from ding.interaction import Slave
 from ding.utils.registry_factory import TRANSPORT_REGISTRY
-from ding.worker.transport.link import Serve
 from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
 from ding.worker.transport.tasks import RESOURCE, Handler, dispatch
-from ding.worker.transport.transport import Transport
+from ding.worker.transport.transport import Serve, Transport
 
 
 class WorkerSlave(Slave):
@@ -84,16 +83,11 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0
 DISCONNECT_S = 3.0
 
 
-class HttpLink:
-    """See `Link`.
+class HttpWorkerClient(WorkerClient):
+    """See `WorkerClient`."""
 
-    Args:
-        in_use: the links of the hub; holds this one between `connect` and `close`.
-    """
-
-    def __init__(self, master: Master, name: str, host: str, port: int, in_use: set[HttpLink]) -> None:
-        self.name = name
-        self._in_use = in_use
+    def __init__(self, master: Master, name: str, host: str, port: int, in_use: set[WorkerClient]) -> None:
+        super().__init__(name, in_use)
         self._where = f"{host}:{port}"
         self._connection = master.new_connection(name, host, port, https=is_tls_configured())
         self._closed = threading.Event()
@@ -156,8 +150,8 @@ class HttpLink:
             _logger.info("worker %s at %s could not be disconnected: %s", self.name, self._where, e)
 
 
-class HttpHub:
-    """See `Hub`.
+class HttpConnector(Connector):
+    """See `Connector`.
 
     Args:
         host: the address at which the coordinator listens.
@@ -166,6 +160,7 @@ class HttpHub:
     """
 
     def __init__(self, host: str | None, port: int, run_token: RunToken | None = None) -> None:
+        super().__init__()
         self._master = Master(
             host,
             port,
@@ -174,7 +169,6 @@ class HttpHub:
             request_retry_waiting=0.1,
             run_token=run_token,
         )
-        self._links: set[HttpLink] = set()
         self._is_started = False
 
     @property
@@ -188,17 +182,12 @@ class HttpHub:
         self._master.start()
         self._is_started = True
 
-    def link(self, name: str, host: str, port: int) -> HttpLink:
-        return HttpLink(self._master, name, host, port, self._links)
+    def client(self, name: str, host: str, port: int) -> WorkerClient:
+        return HttpWorkerClient(self._master, name, host, port, self._clients)
 
     def close(self) -> None:
-        links = self._links.copy()  # copied in one step: closing removes them
-        threads = [threading.Thread(target=link.close, name="disconnect", daemon=True) for link in links]
-        for thread in threads:
-            thread.start()
-        deadline = monotonic() + DISCONNECT_S
-        for thread in threads:
-            thread.join(max(0.0, deadline - monotonic()))
+        clients = self._clients.copy()  # copied in one step: closing removes them
+        run_all({str(number): client.close for number, client in enumerate(clients)}, DISCONNECT_S)
         if self._is_started:
             self._is_started = False
             self._master.close()
@@ -210,10 +199,10 @@ class HttpTransport(Transport):
 
     name = "flask_fs"
 
-    def hub(self, cfg: Mapping[str, Any]) -> HttpHub:
-        return HttpHub(cfg.get("host"), cfg["port"], cfg.get("run_token"))
+    def connector(self, cfg: Mapping[str, Any]) -> HttpConnector:
+        return HttpConnector(cfg.get("host"), cfg["port"], cfg.get("run_token"))
 
-    def station(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> WorkerSlave:
+    def worker_server(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> WorkerSlave:
         callback_fn: dict[str, Callable[..., Any]] = {"serve": serve, "deal_with_lost_coordinator": on_lost}
         token = cfg.get("run_token")
         return WorkerSlave(cfg.get("host"), cfg.get("port", 0), callback_fn=callback_fn, run_token=token)

@@ -8,52 +8,52 @@ import json
 import queue
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ding.interaction.exception.refusal import TaskFail, failure_for, failure_of
 from ding.utils.registry_factory import TRANSPORT_REGISTRY
-from ding.worker.transport.link import Serve, Task, TaskFailed, WorkerLost
 from ding.worker.transport.stores import MemoryPolicyStore, MemorySampleStore
-from ding.worker.transport.transport import Launch, Transport
+from ding.worker.transport.transport import (
+    Answer,
+    Connector,
+    Launch,
+    Serve,
+    Task,
+    TaskFailed,
+    Transport,
+    WorkerClient,
+    WorkerLost,
+)
 
 if TYPE_CHECKING:
-    from ding.utils.page import Page
+    pass
 
 LOCAL_HOST = "local"
 
-# Reentrant: the garbage collector may run while it is held, and finalizing a worker closes its station.
+# Reentrant: the garbage collector may run while it is held, and finalizing a worker closes its server.
 _lock = threading.RLock()
-_stations: dict[int, LocalStation] = {}
+_servers: dict[int, LocalWorkerServer] = {}
 _free_ports = itertools.count(1)
 
 
-class _Job:
-    """A task on its way. The first outcome counts: that of the worker, or that of a caller who gives it up."""
+class _Job(Answer):
+    """A task on its way, as JSON, and its answer."""
 
     def __init__(self, text: str) -> None:
+        super().__init__()
         self.text = text
-        self.future: Future[str] = Future()
-
-    def succeed(self, result: str) -> None:
-        with contextlib.suppress(InvalidStateError):
-            self.future.set_result(result)
-
-    def fail(self, error: BaseException) -> None:
-        with contextlib.suppress(InvalidStateError):
-            self.future.set_exception(error)
 
 
-class LocalStation:
+class LocalWorkerServer:
     """Runs the tasks of one worker in a thread, one after the other.
 
     Tasks and results are converted to JSON, so that code for this transport works over HTTP, too.
 
     Args:
         serve: runs a task.
-        port: identifies the station within the process; 0 for a free number.
+        port: identifies the server within the process; 0 for a free number.
         close_timeout_s: how long `close` waits for accepted tasks.
     """
 
@@ -69,32 +69,32 @@ class LocalStation:
         """Start to accept tasks.
 
         Raises:
-            OSError: another station has this port.
+            OSError: another server has this port.
         """
         with _lock:
-            self.port = self.port or next(port for port in _free_ports if port not in _stations)
-            if self.port in _stations:
-                raise OSError(f"port {self.port} belongs to another station of this process")
-            _stations[self.port] = self
-        self._thread = threading.Thread(target=self._work, name=f"local_station_{self.port}", daemon=True)
+            self.port = self.port or next(port for port in _free_ports if port not in _servers)
+            if self.port in _servers:
+                raise OSError(f"port {self.port} belongs to another server of this process")
+            _servers[self.port] = self
+        self._thread = threading.Thread(target=self._work, name=f"local_worker_{self.port}", daemon=True)
         self._thread.start()
 
     def submit(self, task: Task) -> _Job:
         """Queue a task.
 
         Raises:
-            WorkerLost: the station is closed.
+            WorkerLost: the server is closed.
         """
         job = _Job(json.dumps(task))
         with _lock:
-            if _stations.get(self.port) is not self:
-                raise WorkerLost(f"the local station {self.port} is closed")
+            if _servers.get(self.port) is not self:
+                raise WorkerLost(f"the local server {self.port} is closed")
             self._jobs.put(job)
         return job
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            if job.future.done():  # given up
+            if job.done():  # given up
                 continue
             self._current = job
             try:
@@ -108,9 +108,9 @@ class LocalStation:
     def close(self, timeout_s: float | None = None) -> None:
         """Accept no more tasks; wait for the accepted ones for a bounded time, then give them up. Idempotent."""
         with _lock:
-            if _stations.get(self.port) is not self:
+            if _servers.get(self.port) is not self:
                 return
-            del _stations[self.port]
+            del _servers[self.port]
             self._jobs.put(None)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(self._close_timeout_s if timeout_s is None else timeout_s)
@@ -126,7 +126,7 @@ class LocalStation:
         self._jobs.put(None)
         for job in jobs:
             if job is not None:
-                job.fail(WorkerLost(f"the local station {self.port} was closed during a task"))
+                job.fail(WorkerLost(f"the local server {self.port} was closed during a task"))
 
 
 def _as_json(result: Any) -> Any:
@@ -136,38 +136,32 @@ def _as_json(result: Any) -> Any:
         return failure_for(f"the result has no JSON form: {e}", type(e).__name__)
 
 
-class LocalLink:
-    """See `Link`.
+class LocalWorkerClient(WorkerClient):
+    """See `WorkerClient`."""
 
-    Args:
-        in_use: the links of the hub; holds this one between `connect` and `close`.
-    """
-
-    def __init__(self, name: str, port: int, in_use: set[LocalLink]) -> None:
-        self.name = name
-        self._in_use = in_use
+    def __init__(self, name: str, port: int, in_use: set[WorkerClient]) -> None:
+        super().__init__(name, in_use)
         self._port = port
-        self._station: LocalStation | None = None
+        self._server: LocalWorkerServer | None = None
         self._job: _Job | None = None
-        self._last_seen: float | None = None
 
     def connect(self, timeout_s: float) -> None:
         with _lock:
-            self._station = _stations.get(self._port)
-        if self._station is None:
+            self._server = _servers.get(self._port)
+        if self._server is None:
             raise WorkerLost(f"there is no worker {self.name} at the local port {self._port}")
         self._in_use.add(self)
         self._last_seen = monotonic()
 
     def run(self, task: Task, timeout_s: float) -> dict[str, Any]:
-        station, name = self._station, str(task.get("name"))
-        if station is None:
+        server, name = self._server, str(task.get("name"))
+        if server is None:
             raise WorkerLost(f"worker {self.name} is not connected")
-        job = self._job = station.submit(task)
-        if self._station is None:  # closed in between: no other thread would fail the job
+        job = self._job = server.submit(task)
+        if self._server is None:  # closed in between: no other thread would fail the job
             job.fail(WorkerLost(f"worker {self.name} was disconnected"))
         try:
-            result = json.loads(job.future.result(timeout_s))
+            result = json.loads(job.result(timeout_s))
         except TaskFail as e:
             self._last_seen = monotonic()
             raise TaskFailed(self.name, name, e.result) from e
@@ -176,42 +170,18 @@ class LocalLink:
         self._last_seen = monotonic()
         return dict(result) if isinstance(result, Mapping) else {"result": result}
 
-    def watch(self, on_lost: Callable[[str], Any]) -> None:
-        """Do nothing: a worker in this process is never lost by itself."""
-
-    def silence_s(self) -> float | None:
-        return None if self._last_seen is None else max(0.0, monotonic() - self._last_seen)
-
     def drop(self, reason: str) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._station = None
+        self._server = None
         self._in_use.discard(self)
         if self._job is not None:
             self._job.fail(WorkerLost(f"worker {self.name} was disconnected"))
 
 
-class LocalHub:
-    """See `Hub`."""
+class LocalConnector(Connector):
+    """See `Connector`; it does not listen."""
 
-    url: str | None = None
-
-    def __init__(self) -> None:
-        self._links: set[LocalLink] = set()
-
-    def serve_page(self, path: str, page: Page) -> None:
-        """Do nothing: this transport does not listen."""
-
-    def start(self) -> None:
-        """Do nothing: this transport does not listen."""
-
-    def link(self, name: str, host: str, port: int) -> LocalLink:
-        return LocalLink(name, port, self._links)
-
-    def close(self) -> None:
-        for link in self._links.copy():
-            link.close()
+    def client(self, name: str, host: str, port: int) -> LocalWorkerClient:
+        return LocalWorkerClient(name, port, self._clients)
 
 
 @TRANSPORT_REGISTRY.register("local")
@@ -222,11 +192,11 @@ class LocalTransport(Transport):
     launch = Launch.THREAD
     needs_addresses = workers_return = has_weight_files = False
 
-    def hub(self, cfg: Mapping[str, Any]) -> LocalHub:
-        return LocalHub()
+    def connector(self, cfg: Mapping[str, Any]) -> LocalConnector:
+        return LocalConnector()
 
-    def station(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> LocalStation:
-        return LocalStation(serve, cfg.get("port", 0), cfg.get("close_timeout_s", 10.0))
+    def worker_server(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> LocalWorkerServer:
+        return LocalWorkerServer(serve, cfg.get("port", 0), cfg.get("close_timeout_s", 10.0))
 
     def sample_store(self, root: str) -> MemorySampleStore:
         return MemorySampleStore(root)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import errno
+import itertools
 import logging
 import os
 import pickle
+import secrets
 import stat
 import threading
 from collections.abc import Callable
@@ -242,7 +244,7 @@ class FolderPolicyStore:
             version = self.read(name, known)
         except FileNotFoundError:
             return False
-        return version is not None and _is_later(version.state, state)
+        return version is not None and iteration_of(version.state) > iteration_of(state)
 
     def read(self, name: str, known: Any = None) -> PolicyVersion | None:
         path = self._path(name)
@@ -288,8 +290,9 @@ def _token_of(status: os.stat_result) -> tuple[int, int, int]:
     return status.st_mtime_ns, status.st_ino, status.st_size
 
 
-def _is_later(state: dict[str, Any], other: dict[str, Any]) -> bool:
-    return bool(state.get("iter", -1) > other.get("iter", -1))
+def iteration_of(state: dict[str, Any]) -> int:
+    """Return the iteration of weights; -1 if they have none."""
+    return int(state.get("iter", -1))
 
 
 class MemorySampleStore:
@@ -297,7 +300,7 @@ class MemorySampleStore:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self._blobs: dict[str, bytes] = _shared("samples", root)
+        self._blobs: dict[str, bytes] = _shared("samples", root, dict)
 
     def write(self, name: str, data: bytes) -> None:
         self._blobs[name_under(self.root, name)] = data
@@ -318,6 +321,63 @@ class MemorySampleStore:
         """Do nothing: there are no unfinished files."""
 
 
+class Token(NamedTuple):
+    """Identifies a version of weights.
+
+    Attributes:
+        life: a random id of the `Versions` that gave the token.
+        number: counts their versions.
+        iteration: the learner's; -1 if unknown.
+    """
+
+    life: str
+    number: int
+    iteration: int
+
+
+class Versions:
+    """Keeps the newest weights under each name, in whatever form. Thread-safe."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._life = secrets.token_hex(8)
+        self._numbers = itertools.count(1)
+        self._kept: dict[str, tuple[Token, Any]] = {}
+        self._lock = threading.RLock()  # reentrant: see `_lock` of local_transport
+
+    def write(self, name: str, data: Any, iteration: int, known: Token | None) -> Token | None:
+        """Replace the version under `name`; None if that one has a later iteration and is not `known`."""
+        with self._lock:
+            last = self._find(name)
+            if last is not None and known not in (None, last[0]) and last[0].iteration > iteration:
+                return None
+            return self._keep(name, data, iteration)
+
+    def read(self, name: str, known: Token | None) -> tuple[Token, Any] | None:
+        """Return the newest version and its token; None if `known` is as new.
+
+        A version of another life with a later iteration counts as newer.
+
+        Raises:
+            FileNotFoundError: there is no version yet.
+        """
+        with self._lock:
+            kept = self._find(name)
+        if kept is None:
+            raise FileNotFoundError(f"there are no weights {name!r} in {self.root} yet")
+        token = kept[0]
+        is_new = known is None or (known != token and (known.life == token.life or known.iteration <= token.iteration))
+        return kept if is_new else None
+
+    def _find(self, name: str) -> tuple[Token, Any] | None:
+        return self._kept.get(name)
+
+    def _keep(self, name: str, data: Any, iteration: int) -> Token:
+        token = Token(self._life, next(self._numbers), iteration)
+        self._kept[name] = token, data
+        return token
+
+
 class MemoryPolicyStore:
     """Weights in this process, shared by all stores with the same `root`.
 
@@ -326,32 +386,24 @@ class MemoryPolicyStore:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self._versions: dict[str, PolicyVersion] = _shared("policies", root)
+        self._versions: Versions = _shared("policies", root, lambda: Versions(root))
 
     def write(self, name: str, state: dict[str, Any], known: Any = None) -> Any:
-        name, state = name_under(self.root, name), copy.deepcopy(state)
-        with _shared_lock:
-            last = self._versions.get(name)
-            if last is not None and known not in (None, last.token) and _is_later(last.state, state):
-                return None
-            version = self._versions[name] = PolicyVersion(state, 1 if last is None else last.token + 1)
-        return version.token
+        return self._versions.write(name_under(self.root, name), copy.deepcopy(state), iteration_of(state), known)
 
     def read(self, name: str, known: Any = None) -> PolicyVersion | None:
-        try:
-            version = self._versions[name_under(self.root, name)]
-        except KeyError:
-            raise FileNotFoundError(f"there are no weights {name!r} in the store {self.root!r}") from None
-        return None if version.token == known else version
+        found = self._versions.read(name_under(self.root, name), known)
+        return None if found is None else PolicyVersion(found[1], found[0])
 
 
 _shared_lock = threading.RLock()  # reentrant: see `_lock` of local_transport
-_shared_content: dict[tuple[str, str], dict[str, Any]] = {}
+_shared_content: dict[tuple[str, str], Any] = {}
 
 
-def _shared(kind: str, root: str) -> dict[str, Any]:
+def _shared(kind: str, root: str, make: Callable[[], T]) -> T:
     with _shared_lock:
-        return _shared_content.setdefault((kind, os.path.normpath(root)), {})
+        content: T = _shared_content.setdefault((kind, os.path.normpath(root)), make())
+        return content
 
 
 def forget_memory_stores(root: str) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, InvalidStateError
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ding.utils.config_helper import ConfigError
 from ding.utils.import_helper import import_module
@@ -13,8 +17,8 @@ from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_RE
 from ding.worker.transport.stores import PolicyStore, SampleStore
 
 if TYPE_CHECKING:
+    from ding.utils.page import Page
     from ding.worker.coordinator.buffers import BufferSet
-    from ding.worker.transport.link import Hub, Serve, Station
     from ding.worker.transport.ray.shard import Shard
 
 DEFAULT_TRANSPORT = "flask_fs"
@@ -57,11 +61,11 @@ class Transport(ABC):
     has_weight_files = True
 
     @abstractmethod
-    def hub(self, cfg: Mapping[str, Any]) -> Hub:
+    def connector(self, cfg: Mapping[str, Any]) -> Connector:
         """Return the coordinator's end; `cfg` holds the `host` and `port` to listen at, if it needs them."""
 
     @abstractmethod
-    def station(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> Station:
+    def worker_server(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> WorkerServer:
         """Return a worker's end.
 
         Args:
@@ -171,3 +175,196 @@ def _of_type(kind: str, section: Mapping[str, Any]) -> str:
     import_module(section.get("import_names", []))
     cls = dict.get(_COMM_REGISTRIES[kind], type_name)  # an unknown type is an error when the worker is made
     return str(getattr(cls, "transport", DEFAULT_TRANSPORT))
+
+
+def connect(
+    connector: Connector, name: str, host: str, port: int, timeout_s: float
+) -> tuple[WorkerClient, dict[str, Any]]:
+    """Return a client to the worker at that address, and its resources.
+
+    Raises:
+        WorkerLost: the worker did not answer in time, or refuses.
+        TaskFailed: the worker failed to report its resources.
+    """
+    from ding.worker.transport.tasks import RESOURCE  # here: it imports ding.interaction
+
+    deadline = monotonic() + timeout_s
+    client = connector.client(name, host, port)
+    try:
+        client.connect(timeout_s)
+        return client, client.run({"name": RESOURCE, "batched": True}, max(0.1, deadline - monotonic()))
+    except BaseException as e:
+        client.drop(f"it could not be connected: {e}")  # disconnecting a worker that does not answer would take longer
+        raise
+
+
+# How long after the limit the own reason of an attempt is awaited.
+_GRACE_S = 0.5
+
+
+def connect_all(attempts: Mapping[str, Callable[[], Any]], timeout_s: float) -> None:
+    """Make all attempts at the same time, and wait for them for `timeout_s`.
+
+    Args:
+        attempts: by the name of the worker, a function that connects it within `timeout_s` or raises.
+
+    Raises:
+        ConnectionError: attempts have failed; the text names all of them.
+    """
+    errors = run_all(attempts, timeout_s + _GRACE_S)
+    reasons = {name: errors.get(name, "it has not answered") for name in sorted(attempts)}
+    failed = [f"{name}: {reason}" for name, reason in reasons.items() if reason is not None]
+    if failed:
+        raise ConnectionError(f"no connection within {timeout_s:g} s to {'; '.join(failed)}")
+
+
+def run_all(calls: Mapping[str, Callable[[], Any]], timeout_s: float) -> dict[str, Exception | None]:
+    """Run all calls at the same time, in daemon threads; return the errors of those that end in time, by name."""
+    errors: dict[str, Exception | None] = {}
+
+    def run(name: str, call: Callable[[], Any]) -> None:
+        error: Exception | None = None
+        try:
+            call()
+        except Exception as e:
+            error = e
+        errors[name] = error
+
+    deadline = monotonic() + timeout_s
+    threads = [threading.Thread(target=run, args=item, name=f"run_{item[0]}", daemon=True) for item in calls.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - monotonic()))
+    return errors.copy()
+
+
+Task = Mapping[str, Any]
+# Runs a task and returns its result; raises `ding.interaction.TaskFail` to fail it with a given result.
+Serve = Callable[[dict[str, Any]], Any]
+
+
+class TaskFailed(RuntimeError):
+    """A worker has failed a task.
+
+    Attributes:
+        worker: the name of the worker.
+        task: the name of the task.
+        result: `message`, and after an exception `exception` and `traceback`.
+    """
+
+    def __init__(self, worker: str, task: str, result: Mapping[str, Any]) -> None:
+        self.worker, self.task, self.result = worker, task, dict(result)
+        super().__init__(f"worker {worker} failed the task {task}: {describe(result)}")
+
+
+class WorkerLost(RuntimeError):
+    """A worker cannot be reached, or did not answer in time; it is unknown whether it ran the task."""
+
+
+class WorkerReleased(WorkerLost):
+    """The coordinator had released the worker before the task was lost: another may have replaced it by now."""
+
+
+class Answer(Future[str]):
+    """The answer of a worker to come, as JSON. The first outcome counts: that of the worker, or of one who gives up."""
+
+    def succeed(self, text: str) -> None:
+        with contextlib.suppress(InvalidStateError):
+            self.set_result(text)
+
+    def fail(self, error: BaseException) -> None:
+        with contextlib.suppress(InvalidStateError):
+            self.set_exception(error)
+
+
+class WorkerClient:
+    """The coordinator's client of one worker. One thread uses it at a time; any thread may close it.
+
+    Args:
+        name: the name of the worker.
+        in_use: the clients of the connector; holds this one between `connect` and `close`.
+    """
+
+    def __init__(self, name: str, in_use: set[WorkerClient]) -> None:
+        self.name = name
+        self._in_use = in_use
+        self._last_seen: float | None = None
+
+    def connect(self, timeout_s: float) -> None:
+        """Wait until the worker has started, and connect to it.
+
+        Raises:
+            WorkerLost: the worker did not connect in time, or refuses.
+        """
+        raise NotImplementedError
+
+    def run(self, task: Task, timeout_s: float) -> dict[str, Any]:
+        """Run `task` on the worker and return the result.
+
+        Raises:
+            TaskFailed: the worker failed the task.
+            WorkerLost: the connection was lost, or the result did not arrive in time.
+        """
+        raise NotImplementedError
+
+    def watch(self, on_lost: Callable[[str], Any]) -> None:
+        """Call `on_lost` with the reason when the worker is lost, at once if it is lost already; perhaps twice."""
+
+    def drop(self, reason: str) -> None:
+        """Close the client without a message to the worker, which has ended or hangs; its task raises `WorkerLost`."""
+        raise NotImplementedError
+
+    def silence_s(self) -> float | None:
+        """Return the seconds since the last sign of life of the worker; None before the first one."""
+        return None if self._last_seen is None else max(0.0, monotonic() - self._last_seen)
+
+    def close(self) -> None:
+        """Disconnect; a running task raises `WorkerLost`. Idempotent, and bounded in time."""
+        self.drop(f"worker {self.name} was disconnected")
+
+
+class Connector:
+    """The coordinator's side of the transport: it makes the clients of the workers."""
+
+    def __init__(self) -> None:
+        self._clients: set[WorkerClient] = set()
+
+    @property
+    def url(self) -> str | None:
+        """The URL at which it listens after `start`; None if it does not listen."""
+        return None
+
+    def serve_page(self, path: str, page: Page) -> None:
+        """Answer GET requests at `path`, if it listens. Called before `start`."""
+
+    def start(self) -> None:
+        """Start to listen, if workers need an address for their answers."""
+
+    def client(self, name: str, host: str, port: int) -> WorkerClient:
+        """Return a client, not connected yet, to the worker at that address."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close all clients and stop. Idempotent."""
+        for client in self._clients.copy():  # copied in one step: closing removes them
+            client.close()
+
+
+class WorkerServer(Protocol):
+    """A worker's side of the transport."""
+
+    @property
+    def port(self) -> int:
+        """The port at which it accepts tasks, known after `start`."""
+
+    def start(self) -> None:
+        """Start to accept tasks."""
+
+    def close(self) -> None:
+        """Accept no more tasks. Idempotent."""
+
+
+def describe(result: Mapping[str, Any]) -> str:
+    """Return the result of a failed task as text: the traceback if it has one, else the message."""
+    return str(result.get("traceback") or result.get("message") or dict(result))

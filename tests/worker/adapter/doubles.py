@@ -11,13 +11,13 @@ from easydict import EasyDict
 from ding.interaction import Slave
 from ding.worker import LearnerAggregator
 from ding.worker.transport.chunk import pack_batches, unpack_batches
-from ding.worker.transport.http_transport import HttpHub
-from ding.worker.transport.local_transport import LocalHub, LocalStation
+from ding.worker.transport.http_transport import HttpConnector
+from ding.worker.transport.local_transport import LocalConnector, LocalWorkerServer
 
 DEADLINE_S = 20.0
 
 
-class _SlaveStation(Slave):
+class _SlaveServer(Slave):
     def __init__(self, serve: Any) -> None:
         super().__init__("127.0.0.1", 0)
         self._serve = serve
@@ -39,12 +39,12 @@ class Learner:
         self.tasks: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self.log: list[str] = []
         self.answers: dict[str, Any] = {}
-        self.station: Any = LocalStation(self.serve) if kind == "local" else _SlaveStation(self.serve)
-        self.station.start()
+        self.server: Any = LocalWorkerServer(self.serve) if kind == "local" else _SlaveServer(self.serve)
+        self.server.start()
 
     @property
     def address(self) -> tuple[str, str, int]:
-        return self.name, "127.0.0.1", self.station.port
+        return self.name, "127.0.0.1", self.server.port
 
     def serve(self, task: dict[str, Any]) -> Any:
         self.tasks.put(task)
@@ -78,7 +78,7 @@ class Learner:
         return {"task_id": "t", "buffer_id": "b"}
 
     def close(self) -> None:
-        self.station.close()
+        self.server.close()
 
 
 class BatchedLearner(Learner):
@@ -130,12 +130,12 @@ class BatchedLearner(Learner):
 
 
 class Stage:
-    """Learners, an aggregator and a link to it, all over one kind of transport."""
+    """Learners, an aggregator and a client to it, all over one kind of transport."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.hub: Any = LocalHub() if kind == "local" else HttpHub("127.0.0.1", 0)
-        self.hub.start()
+        self.connector: Any = LocalConnector() if kind == "local" else HttpConnector("127.0.0.1", 0)
+        self.connector.start()
         self.learners: list[Learner] = []
         self.aggregators: list[LearnerAggregator] = []
 
@@ -149,15 +149,15 @@ class Stage:
         self.aggregators.append(LearnerAggregator(EasyDict({**own, **cfg})))
         return self.aggregators[-1]
 
-    def link(self, aggregator: LearnerAggregator) -> Any:
-        link = self.hub.link(f"aggregator{len(self.aggregators)}", "127.0.0.1", aggregator.port)
-        link.connect(DEADLINE_S)
-        return link
+    def client(self, aggregator: LearnerAggregator) -> Any:
+        client = self.connector.client(f"aggregator{len(self.aggregators)}", "127.0.0.1", aggregator.port)
+        client.connect(DEADLINE_S)
+        return client
 
     def pair(self, *learners: Learner, **cfg: Any) -> tuple[LearnerAggregator, Driver]:
         aggregator = self.make(*learners, **cfg)
         aggregator.start()
-        return aggregator, Driver(self.link(aggregator))
+        return aggregator, Driver(self.client(aggregator))
 
     def join(self, aggregator: LearnerAggregator, learner: Learner) -> None:
         """Connect a learner to an aggregator that runs, as an operator does."""
@@ -169,7 +169,7 @@ class Stage:
     def close(self) -> None:
         for aggregator in self.aggregators:
             aggregator.close()
-        self.hub.close()
+        self.connector.close()
         for learner in self.learners:
             learner.close()
 
@@ -177,11 +177,11 @@ class Stage:
 class Driver:
     """What a coordinator says."""
 
-    def __init__(self, link: Any) -> None:
-        self.link = link
+    def __init__(self, client: Any) -> None:
+        self.client = client
 
     def run(self, name: str, **content: Any) -> dict[str, Any]:
-        reply: dict[str, Any] = self.link.run({"name": name, **content}, DEADLINE_S)
+        reply: dict[str, Any] = self.client.run({"name": name, **content}, DEADLINE_S)
         return reply
 
     def start(self, **info: Any) -> dict[str, Any]:

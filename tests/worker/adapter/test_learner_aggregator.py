@@ -12,7 +12,7 @@ from ding.worker import LearnerAggregator
 from ding.worker.adapter.learner_aggregator import LearnerAggregatorSlave
 from ding.worker.adapter.learner_group import LearnerGroup, LearnerSeat, ask_all
 from ding.worker.transport.chunk import pack_batches
-from ding.worker.transport.link import TaskFailed, WorkerLost
+from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.adapter.doubles import DEADLINE_S, BatchedLearner, Learner, Stage, own_threads
 
 
@@ -371,9 +371,9 @@ def test_a_learner_that_does_not_answer_in_time_is_named_and_lost(stage, monkeyp
 def test_a_learner_whose_last_message_still_runs_is_late_too(stage, monkeypatch):
     monkeypatch.setattr("ding.worker.adapter.learner_group.GRACE_S", 0.05)
     slow = stage.learner()
-    link = stage.hub.link(*slow.address)
-    link.connect(DEADLINE_S)
-    seat = LearnerSeat("L0", link, {})
+    client = stage.connector.client(*slow.address)
+    client.connect(DEADLINE_S)
+    seat = LearnerSeat("L0", client, {})
     release, begun = threading.Event(), threading.Event()
 
     def wait(task):
@@ -424,12 +424,12 @@ def test_a_learner_that_is_back_takes_part_again_in_its_place(stage, kind):
 # Its life.
 
 
-@pytest.mark.parametrize("kind", ["http"])  # a local link does not tell that it was closed
+@pytest.mark.parametrize("kind", ["http"])  # a local client does not tell that it was closed
 def test_the_task_of_a_coordinator_that_has_gone_is_ended(stage):
     learner = stage.learner()
     aggregator, driver = stage.pair(learner)
     driver.start()
-    driver.link.close()
+    driver.client.close()
     learner.expect("learner_close_task")
 
 
@@ -480,7 +480,7 @@ def test_a_learner_that_cannot_say_what_it_has_is_named(stage):
 
 @local
 def test_a_learner_that_joins_an_aggregator_that_is_closed_is_let_go(stage):
-    group = LearnerGroup(stage.hub, logging.getLogger("test_group"))
+    group = LearnerGroup(stage.connector, logging.getLogger("test_group"))
     group.close()
     group.join(*stage.learner().address, DEADLINE_S)
     assert group.seats == []
@@ -510,7 +510,7 @@ def test_learners_that_join_take_part_in_the_next_task_and_those_that_left_do_no
 @local
 def test_a_learner_that_joins_again_under_its_name_replaces_the_old_one(stage):
     learner = stage.learner()
-    group = LearnerGroup(stage.hub, logging.getLogger("test_group"))
+    group = LearnerGroup(stage.connector, logging.getLogger("test_group"))
     group.join(*learner.address, DEADLINE_S)
     (before,) = group.seats
     group.join(*learner.address, DEADLINE_S)

@@ -24,7 +24,7 @@ def stage(operator):
 
 
 def name_of(learner):
-    return f"local:{learner.station.port}"
+    return f"local:{learner.server.port}"
 
 
 def test_learners_join_and_leave_as_the_operator_lists_them(operator, stage):

@@ -13,7 +13,7 @@ from ding.worker import Coordinator, LearnerAggregator
 from ding.worker.coordinator.coordinator import failure_text
 from ding.worker.learner.comm import create_comm_learner
 from ding.worker.transport.chunk import encode_chunk
-from ding.worker.transport.local_transport import LocalStation
+from ding.worker.transport.local_transport import LocalWorkerServer
 from ding.worker.transport.stores import FolderSampleStore, MemorySampleStore, forget_memory_stores
 from tests.worker.coordinator.fakes import collected, collector_task, finish_info, learner_task, local_cfg
 from tests.worker.learner.comm.workers import POLICIES, task_info
@@ -29,10 +29,10 @@ class Collector:
         self.store, self.count = store, 0
         self.closed = threading.Event()
         if kind == "local":
-            self.station = LocalStation(self.serve)
+            self.server = LocalWorkerServer(self.serve)
         else:
-            self.station = _CollectorSlave(self.serve)
-        self.station.start()
+            self.server = _CollectorSlave(self.serve)
+        self.server.start()
 
     def serve(self, task):
         return getattr(self, task["name"])(task)
@@ -81,7 +81,7 @@ class Run:
         addresses = {str(i): (str(i), "127.0.0.1", learner.port) for i, learner in enumerate(self.learners)}
         self.aggregator = LearnerAggregator(EasyDict(ends, transport=kind, learner=addresses))
         self.aggregator.start()
-        cfg = local_cfg([self.aggregator.port], [self.collector.station.port], path_data=self.paths["path_data"])
+        cfg = local_cfg([self.aggregator.port], [self.collector.server.port], path_data=self.paths["path_data"])
         coordinator = cfg.system.coordinator
         coordinator.transport, coordinator.host = kind, "127.0.0.1"
         for section in (coordinator.learner, coordinator.collector):
@@ -106,7 +106,7 @@ class Run:
     def close(self):
         self.coordinator.close()
         self.aggregator.close()
-        for part in (self.collector.station, *self.learners):
+        for part in (self.collector.server, *self.learners):
             part.close()
         forget_memory_stores(self.paths["path_data"])
         forget_memory_stores(self.paths["path_policy"])

@@ -16,7 +16,7 @@ from ding.worker import Coordinator
 from ding.worker.coordinator.base_parallel_commander import BaseCommander
 from ding.worker.coordinator.scheduler import TaskState
 from ding.worker.transport.chunk import to_text, unpack_batches
-from ding.worker.transport.local_transport import LocalStation
+from ding.worker.transport.local_transport import LocalWorkerServer
 
 LOGGER = logging.getLogger("test_coordinator")
 PATIENCE_S = 20.0  # how long a test waits for what must come
@@ -57,12 +57,12 @@ class FakeWorker:
         self.log: list[str] = []
         self.answers = answers
         self._replies: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.station = LocalStation(self._serve)
-        self.station.start()
+        self.server = LocalWorkerServer(self._serve)
+        self.server.start()
 
     @property
     def port(self) -> int:
-        return self.station.port
+        return self.server.port
 
     def _serve(self, task: Row) -> Any:
         name = task["name"]
@@ -86,7 +86,7 @@ class FakeWorker:
 
     def close(self) -> None:
         self._replies.put(TaskFail(result={"message": "the test is over"}))
-        self.station.close(timeout_s=PATIENCE_S)
+        self.server.close(timeout_s=PATIENCE_S)
 
 
 def batched_collector(**answers: Callable[[Row], Any]) -> FakeWorker:

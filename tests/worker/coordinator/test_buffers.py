@@ -253,7 +253,7 @@ def test_a_buffer_of_another_make_keeps_its_chunks_until_the_end(make_buffers, m
         def close(self):
             self.items.clear()
 
-    monkeypatch.setattr("ding.worker.coordinator.buffers.create_buffer", lambda cfg, exp_name: Foreign())
+    monkeypatch.setattr("ding.worker.replay_buffer.base_buffer.create_buffer", lambda cfg, exp_name: Foreign())
     buffer_set = make_buffers()
     buffer_set.open("c", {})
     assert buffer_set.fill("a", buffer_id="c") == 2
@@ -409,8 +409,8 @@ def test_the_chunks_that_are_there_are_those_that_are_needed(kind, max_use, step
 def test_nobody_can_push_a_batch_out_before_it_is_noted(make_buffers):
     buffer_set = make_buffers(type="naive", replay_buffer_size=2)
     buffer_set.fill("a")
-    add, was_locked = buffer_set._ledger.add, []
-    buffer_set._ledger.add = lambda rows: (was_locked.append(buffer_set._lock.locked()), add(rows))
+    add, was_locked = buffer_set._references.add, []
+    buffer_set._references.add = lambda rows: (was_locked.append(buffer_set._lock.locked()), add(rows))
     buffer_set.sample("t", "b", 2, 0)
     assert was_locked == [True]
 

@@ -8,9 +8,9 @@ import pytest
 from ding.interaction.exception import TaskFail
 from ding.worker import Coordinator
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
-from ding.worker.transport.http_transport import HttpHub
-from ding.worker.transport.link import TaskFailed, WorkerLost
-from ding.worker.transport.local_transport import LocalStation
+from ding.worker.transport.http_transport import HttpConnector
+from ding.worker.transport.local_transport import LocalWorkerServer
+from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.coordinator.fakes import (
     LOGGER,
     PATIENCE_S,
@@ -243,7 +243,7 @@ def test_a_worker_that_does_not_answer_in_time_is_lost(make):
 @pytest.mark.parametrize("after", ["collector_start_task", "collector_data_task"])
 def test_a_worker_that_goes_away_is_lost(make, after):
     def end(task):
-        worker.station.close(timeout_s=0)
+        worker.server.close(timeout_s=0)
         return collected()
 
     worker = batched_collector(**{after: end})
@@ -301,9 +301,9 @@ def test_closing_while_workers_are_being_connected_ends_that(make):
         asked.set()
         assert gate.wait(PATIENCE_S)
 
-    station = LocalStation(resource)
-    station.start()
-    comm = make([], [station.port])
+    server = LocalWorkerServer(resource)
+    server.start()
+    comm = make([], [server.port])
     errors = []
 
     def start():
@@ -319,7 +319,7 @@ def test_closing_while_workers_are_being_connected_ends_that(make):
     starting.join(PATIENCE_S)
     assert not starting.is_alive() and "disconnected" in errors[0]
     gate.set()
-    station.close()
+    server.close()
 
 
 def test_a_callback_may_close_it(make, collector):
@@ -341,20 +341,20 @@ def test_closing_does_not_wait_for_a_worker_that_cannot_be_disconnected(monkeypa
     monkeypatch.setattr("ding.worker.transport.http_transport.DISCONNECT_S", 0.05)
     release, closed = threading.Event(), []
 
-    class HangingLink:
+    class HangingClient:
         def close(self):
             release.wait(PATIENCE_S)
             closed.append("late")
 
-    class GoodLink:
+    class GoodClient:
         def close(self):
             closed.append("good")
 
-    hub = HttpHub("127.0.0.1", 0)
-    hub._links |= {HangingLink(), GoodLink()}
-    hub.close()
+    connector = HttpConnector("127.0.0.1", 0)
+    connector._clients |= {HangingClient(), GoodClient()}
+    connector.close()
     assert closed == ["good"]
-    hub.close()
+    connector.close()
     release.set()
 
 

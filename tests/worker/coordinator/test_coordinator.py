@@ -17,8 +17,8 @@ from ding.utils.config_helper import ConfigError
 from ding.worker import Coordinator
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
 from ding.worker.coordinator.coordinator import TaskState, failure_text
-from ding.worker.transport.link import TaskFailed, WorkerLost
 from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
+from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.coordinator.fakes import (
     PATIENCE_S,
     AutoLearner,
@@ -383,7 +383,7 @@ def test_a_commander_may_keep_the_buffer_of_a_finished_learner(make, workers):
 
 def test_a_lost_worker_ends_the_run_and_is_named(make, workers):
     def go_away(task):
-        collector.station.close(timeout_s=0)
+        collector.server.close(timeout_s=0)
         return collected()
 
     collector = workers(batched_collector(collector_data_task=go_away))

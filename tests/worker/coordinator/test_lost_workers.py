@@ -12,8 +12,8 @@ from ding.worker.coordinator.comm_coordinator import TaskStalled
 from ding.worker.coordinator.worker_table import ReconnectSupervisor
 from ding.worker.learner.comm import NaiveLearner
 from ding.worker.transport import http_transport
-from ding.worker.transport.link import WorkerLost, WorkerReleased
 from ding.worker.transport.stores import FolderPolicyStore, MemorySampleStore, forget_memory_stores
+from ding.worker.transport.transport import WorkerLost, WorkerReleased
 from tests.worker.collector.parallel_fakes import GATES, Gate, collector_cfg, weights
 from tests.worker.coordinator.fakes import (
     PATIENCE_S,

@@ -8,7 +8,7 @@ from ding.utils.config_helper import ConfigError
 from ding.worker import Coordinator, NaiveCollector
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
 from ding.worker.learner.comm import NaiveLearner
-from ding.worker.transport.link import WorkerLost
+from ding.worker.transport.transport import WorkerLost
 from tests.worker.coordinator.fakes import (
     LOGGER,
     AutoLearner,
@@ -120,7 +120,7 @@ def test_a_worker_that_vanishes_during_a_task_is_lost_with_it_and_is_not_given_a
 
 def test_a_worker_that_is_lost_in_a_task_is_let_go(operator, collectors, make):
     comm = make(collector_target_num=1)
-    worker = collectors(collector_start_task=lambda task: worker.station.close(timeout_s=0))
+    worker = collectors(collector_start_task=lambda task: worker.server.close(timeout_s=0))
     comm.start()
     comm.side.expect("increase_collector")
     comm.send_collector_task(collector_task("t"))
@@ -268,7 +268,7 @@ def test_the_run_goes_on_without_a_collector_that_vanishes_with_its_task(operato
 
 def test_the_operator_hears_of_a_collector_that_was_lost_and_the_run_goes_on(operator, collectors, coordinator):
     one = coordinator(collector_target_num=1)
-    worker = collectors(collector_start_task=lambda task: worker.station.close(timeout_s=0))
+    worker = collectors(collector_start_task=lambda task: worker.server.close(timeout_s=0))
     one._commander.collector_tasks.append(collector_task("c", is_eval=True))
     one.start()
     assert operator.requests.get(timeout=PATIENCE_S)[3]["collectors"] == ["local"]
@@ -277,7 +277,7 @@ def test_the_operator_hears_of_a_collector_that_was_lost_and_the_run_goes_on(ope
 
 
 def test_a_worker_of_the_config_that_was_lost_ends_the_run(operator, coordinator):
-    worker = batched_collector(collector_start_task=lambda task: worker.station.close(timeout_s=0))
+    worker = batched_collector(collector_start_task=lambda task: worker.server.close(timeout_s=0))
     one = coordinator(workers={"collector0": ["collector0", "local", worker.port]})
     one._commander.collector_tasks.append(collector_task("c", is_eval=True))
     one.start()

@@ -9,7 +9,7 @@ import pytest
 from ding.worker.coordinator import operator_sync
 from ding.worker.coordinator.operator_server import OperatorServer
 from ding.worker.coordinator.operator_sync import OperatorSync
-from ding.worker.transport.link import WorkerLost
+from ding.worker.transport.transport import WorkerLost
 from tests.interaction.fakes import Proxy
 from tests.worker.coordinator.operators import PATIENCE_S, FakeOperator, envelope
 

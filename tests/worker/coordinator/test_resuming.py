@@ -114,7 +114,7 @@ def kill(coordinator):
     scheduler.end()
     coordinator.supervisor.close()
     comm._ending.set()
-    comm._hub.close()
+    comm._connector.close()
     saved._writer.stop(PATIENCE_S)
     saved._writer.is_active = coordinator._buffers.is_deleting = False
 

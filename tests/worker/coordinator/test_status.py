@@ -13,7 +13,7 @@ from ding.worker.coordinator.run_state import RunHistory, RunState
 from ding.worker.coordinator.scheduler import TaskState
 from ding.worker.coordinator.status import read_status
 from ding.worker.coordinator.worker_table import Worker, WorkerTable
-from ding.worker.transport.link import TaskFailed, WorkerLost
+from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.coordinator.fakes import (
     LOGGER,
     PATIENCE_S,

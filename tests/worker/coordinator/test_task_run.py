@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ding.worker.coordinator.comm_coordinator import TaskRun, Worker
 from ding.worker.transport.chunk import to_text, unpack_batches
-from ding.worker.transport.link import TaskFailed, WorkerLost
+from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.coordinator.fakes import collected, info, rows
 
 

@@ -5,7 +5,7 @@ from ding.worker.coordinator.worker_table import Worker, WorkerStatus, WorkerTab
 from tests.worker.coordinator.fakes import collector_task, learner_task
 
 
-class Link:
+class WorkerClient:
     def __init__(self, silence_s=1.0):
         self._silence_s = silence_s
 
@@ -21,7 +21,7 @@ def table():
 @pytest.fixture
 def join(table):
     def join(kind, name, address="", silence_s=1.0):
-        worker = Worker(kind, name, Link(silence_s), {"of": name}, address)
+        worker = Worker(kind, name, WorkerClient(silence_s), {"of": name}, address)
         table.join(worker)
         return worker
 

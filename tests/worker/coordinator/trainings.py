@@ -74,5 +74,5 @@ class Trainer:
             forget_memory_stores(os.path.abspath(root))
         torch.set_num_threads(self._threads)
         sys.setswitchinterval(self._interval)
-        prefixes = ("coordinator", "collector", "learner", "local_station")
+        prefixes = ("coordinator", "collector", "learner", "local_worker")
         assert [thread.name for thread in threading.enumerate() if thread.name.startswith(prefixes)] == []

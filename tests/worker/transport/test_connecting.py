@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from ding.worker.transport.link import connect_all
+from ding.worker.transport.transport import connect_all
 
 DEADLINE_S = 20
 

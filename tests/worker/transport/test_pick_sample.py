@@ -2,7 +2,7 @@
 
 import pytest
 
-from ding.worker.transport.chunk_reader import pick_sample
+from ding.worker.transport.chunk import pick_sample
 
 STEPS = [{"x": n} for n in range(4)]
 

@@ -4,7 +4,6 @@ import os
 
 import pytest
 
-from ding.worker.transport.ledger import ChunkLedger
 from ding.worker.transport.stores import FolderSampleStore, MemorySampleStore, forget_memory_stores
 
 
@@ -26,12 +25,3 @@ def test_of_a_folder_only_plain_files_count_that_are_whole(tmp_path):
     (tmp_path / "folder").mkdir()
     os.symlink(tmp_path / "a", tmp_path / "link")
     assert store.names() == {"a"}
-
-
-def test_a_ledger_knows_the_chunks_in_use():
-    ledger = ChunkLedger(lambda name: None)
-    rows = [{"data_id": "a"}]
-    ledger.add(rows)
-    assert "a" in ledger and "b" not in ledger
-    ledger.release(rows)
-    assert "a" not in ledger

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from ding.worker.learner.comm.chunk_source import ChunkReader
 from ding.worker.transport.chunk import encode_chunk
-from ding.worker.transport.chunk_reader import ChunkReader
 from ding.worker.transport.stores import (
     FolderPolicyStore,
     FolderSampleStore,

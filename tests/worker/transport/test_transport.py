@@ -7,8 +7,8 @@ from ding.utils.config_helper import ConfigError, check_config
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY, TRANSPORT_REGISTRY
 from ding.worker.collector.comm import FlaskFileSystemCollector, LocalCollector
 from ding.worker.learner.comm import FlaskFileSystemLearner, LocalLearner
-from ding.worker.transport.http_transport import HttpHub, WorkerSlave
-from ding.worker.transport.local_transport import LocalHub, LocalStation
+from ding.worker.transport.http_transport import HttpConnector, WorkerSlave
+from ding.worker.transport.local_transport import LocalConnector, LocalWorkerServer
 from ding.worker.transport.stores import (
     FolderPolicyStore,
     FolderSampleStore,
@@ -99,18 +99,18 @@ def test_workers_run_in_what_their_transport_says():
 
 
 @pytest.mark.parametrize(
-    ("name", "hub_class", "station_class", "samples_class", "policies_class"),
+    ("name", "connector_class", "server_class", "samples_class", "policies_class"),
     [
-        ("flask_fs", HttpHub, WorkerSlave, FolderSampleStore, FolderPolicyStore),
-        ("local", LocalHub, LocalStation, MemorySampleStore, MemoryPolicyStore),
+        ("flask_fs", HttpConnector, WorkerSlave, FolderSampleStore, FolderPolicyStore),
+        ("local", LocalConnector, LocalWorkerServer, MemorySampleStore, MemoryPolicyStore),
     ],
 )
 def test_a_transport_bundles_hub_station_and_stores(
-    tmp_path, name, hub_class, station_class, samples_class, policies_class
+    tmp_path, name, connector_class, server_class, samples_class, policies_class
 ):
     transport, address = get_transport(name), {"host": "127.0.0.1", "port": 0}
-    assert isinstance(transport.hub(address), hub_class)
-    assert isinstance(transport.station(lambda task: {}, address, lambda: None), station_class)
+    assert isinstance(transport.connector(address), connector_class)
+    assert isinstance(transport.worker_server(lambda task: {}, address, lambda: None), server_class)
     assert isinstance(transport.sample_store(str(tmp_path / "data")), samples_class)
     assert isinstance(transport.policy_store(str(tmp_path / "policy")), policies_class)
     for folder in ("data", "policy"):
@@ -124,9 +124,9 @@ def test_comm_workers_differ_in_the_name_of_their_transport_only(tmp_path, monke
     with_local = other(EasyDict(path_data="data", path_policy="policy"))
     try:
         with_local.start()
-        link = LocalHub().link("worker", "", with_local.port)
-        link.connect(1.0)
-        assert link.run({"name": "resource"}, 5.0)["batched"]
+        client = LocalConnector().client("worker", "", with_local.port)
+        client.connect(1.0)
+        assert client.run({"name": "resource"}, 5.0)["batched"]
     finally:
         with_local.close()
         for folder in ("data", "policy"):

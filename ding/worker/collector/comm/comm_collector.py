@@ -9,43 +9,30 @@ from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
-from ding.utils.config_helper import Setting, Settings, check_section, integer, number
+from ding.utils.config_helper import Setting, Settings, integer, number
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.collector.comm.base_comm_collector import BaseCommCollector
-from ding.worker.collector.comm.channel import CollectorExchange, TaskChannel
-from ding.worker.collector.comm.push_channel import PushChannel
-from ding.worker.transport.link import Hosted
-from ding.worker.transport.task_slot import TaskSlot, worker_thread
-from ding.worker.transport.tasks import (
-    COLLECTOR_CLOSE,
-    COLLECTOR_DATA,
-    COLLECTOR_START,
-    REPLAY,
-    RESOURCE,
-    Handler,
-    dispatch,
-    plain,
-)
-from ding.worker.transport.transport import get_transport
-from ding.worker.transport.worker_config import WORKER_REQUIRED, WORKER_SETTINGS
+from ding.worker.collector.comm.session import CollectorQueue, CollectorSession, FileSession
+from ding.worker.collector.comm.shard_session import ShardSession
+from ding.worker.transport.tasks import COLLECTOR_CLOSE, COLLECTOR_DATA, COLLECTOR_START, REPLAY, Handler, plain
+from ding.worker.transport.worker import WORKER_SETTINGS, CommWorker, worker_thread
 
 
 class CollectorRun(NamedTuple):
     """A running collecting task."""
 
     collector: BaseParallelCollector
-    channel: TaskChannel | PushChannel
+    session: CollectorSession
     thread: threading.Thread
     ids: dict[str, Any]
 
 
-class CommCollector(Hosted, BaseCommCollector):
+class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
     """Runs the collector of one task at a time in a thread.
 
     Samples and weights go through stores, metadata and infos through a bounded queue. A subclass sets the transport.
-    The methods called `deal_with_*` answer the coordinator's tasks, one at a time; `close` and
-    `deal_with_lost_coordinator` may be called from other threads during a task.
+    See also `CommWorker`.
 
     Args:
         cfg: as for `BaseCommCollector`, and `path_data`, `path_policy`, `port`; `queue_size` (4096 samples),
@@ -56,6 +43,7 @@ class CommCollector(Hosted, BaseCommCollector):
         ConfigError: a value is not allowed, or missing.
     """
 
+    kind = "collector"
     settings = Settings(
         {
             "queue_size": Setting(4096, integer(1), "Capacity of the queue of samples and infos for the coordinator."),
@@ -70,42 +58,27 @@ class CommCollector(Hosted, BaseCommCollector):
     )
 
     def __init__(self, cfg: EasyDict) -> None:
-        cfg = EasyDict({**self.settings.config(), **cfg})
-        check_section(cfg, type(self), required=WORKER_REQUIRED)
         super().__init__(cfg)
-        transport = self._transport = get_transport(self.transport)
-        self._sample_store = transport.sample_store(cfg.path_data)
-        self._policy_store = transport.policy_store(cfg.path_policy, bool(cfg.get("trust_pickle", False)))
-        self._channel = self._open_channel({})
-        self._slot = TaskSlot[CollectorRun]("collector", self._end, cfg.close_timeout_s)
-        self._station = transport.station(self.serve, cfg, self.deal_with_lost_coordinator)
+        self._session = self._open_session({})
 
     @property
     def _collector(self) -> BaseParallelCollector | None:
         run = self._slot.run
         return None if run is None else run.collector
 
-    def _open_channel(self, task_info: Mapping[str, Any]) -> TaskChannel | PushChannel:
-        exchange = CollectorExchange(int(self._cfg.queue_size), self._cfg.data_interval_s)
+    def _open_session(self, task_info: Mapping[str, Any]) -> CollectorSession:
+        queue, limit_s = CollectorQueue(int(self._cfg.queue_size), self._cfg.data_interval_s), self._cfg.data_timeout_s
         if REPLAY in task_info:
             shards = self._transport.shards(task_info[REPLAY])
-            limit_bytes = int(self._cfg.push_bytes)
-            return PushChannel(shards, self._policy_store, exchange, limit_bytes, self._cfg.data_timeout_s)
-        return TaskChannel(self._sample_store, self._policy_store, exchange, self._cfg.data_timeout_s)
+            return ShardSession(shards, self._policy_store, queue, int(self._cfg.push_bytes), limit_s)
+        return FileSession(self._sample_store, self._policy_store, queue, limit_s)
 
-    def serve(self, task: dict[str, Any]) -> Any:
-        """Run a task of the coordinator.
-
-        Raises:
-            TaskFail: the task has failed; if the collector has raised an error, the result has its traceback.
-        """
-        handlers: dict[str, Handler] = {
-            RESOURCE: lambda task: {**self.deal_with_resource(), "batched": True},
+    def _handlers(self) -> dict[str, Handler]:
+        return {
             COLLECTOR_START: self._start_task,
             COLLECTOR_DATA: self._data_task,
-            COLLECTOR_CLOSE: lambda task: self._slot.end(),
+            COLLECTOR_CLOSE: self._close_task,
         }
-        return dispatch(task, handlers)
 
     def _start_task(self, task: dict[str, Any]) -> dict[str, Any]:
         self.deal_with_collector_start(task["task_info"])
@@ -114,10 +87,14 @@ class CommCollector(Hosted, BaseCommCollector):
     def _data_task(self, task: dict[str, Any]) -> dict[str, Any]:
         run = self._slot.require()
         if not task.get("batched"):
-            return {**run.channel.exchange.take_one(self._cfg.data_timeout_s), **run.ids}
-        rows, infos = run.channel.exchange.take(self._cfg.data_wait_s)
+            return {**self.deal_with_collector_data(), **run.ids}
+        rows, infos = run.session.queue.take(self._cfg.data_wait_s)
         progress = {"progress": run.collector.progress(), "silence_s": run.collector.silence_s}
-        return {**run.channel.report(rows), "infos": infos, "error": None, **progress, **run.ids}
+        return {**run.session.report(rows), "infos": infos, "error": None, **progress, **run.ids}
+
+    def _close_task(self, task: dict[str, Any]) -> dict[str, Any]:
+        report = self.deal_with_collector_close()
+        return {**self._slot.end(), **report}  # it has ended: the last report, with the id of its task
 
     def deal_with_resource(self) -> dict[str, Any]:
         """The resources of this worker."""
@@ -132,21 +109,22 @@ class CommCollector(Hosted, BaseCommCollector):
         self._slot.begin(partial(self._begin, task_info))
 
     def _begin(self, task_info: dict[str, Any]) -> CollectorRun:
-        channel = self._open_channel(task_info)
-        channel.is_evaluation = bool((task_info.get("collector_cfg") or {}).get("eval_flag", False))
+        session = self._open_session(task_info)
+        session.is_evaluation = bool((task_info.get("collector_cfg") or {}).get("eval_flag", False))
         collector = self._create_collector(task_info)
-        # Methods of the channel, not of this object: a collector that outlives its task cannot affect the next one.
-        collector.get_policy_update_info = channel.get_policy_update_info
-        collector.send_metadata, collector.send_stepdata = channel.send_metadata, channel.send_stepdata
-        thread = worker_thread("collector_start", collector.start, channel.exchange)
+        for name in self._passing:
+            setattr(collector, name, self._of_task(name, session))
+        thread = worker_thread("collector_start", collector.start, session.queue)
         ids = {key: task_info.get(key) for key in ("task_id", "buffer_id")}
-        self._channel = channel
+        self._session = session
         thread.start()
-        return CollectorRun(collector, channel, thread, ids)
+        return CollectorRun(collector, session, thread, ids)
 
     def deal_with_collector_data(self) -> dict[str, Any]:
         """Wait for the metadata of the next sample, or the next info."""
-        return self._channel.exchange.take_one(self._cfg.data_timeout_s)
+        return self._session.queue.take_one(self._cfg.data_timeout_s)
+
+    _single = {"deal_with_collector_data": deal_with_collector_data}
 
     def deal_with_collector_close(self) -> dict[str, Any]:
         """End the collector, and return its finish info; if none runs, that of the last task.
@@ -160,43 +138,35 @@ class CommCollector(Hosted, BaseCommCollector):
         try:
             report: dict[str, Any] = plain(run.collector.get_finish_info())
         finally:
-            run.channel.close()
+            run.session.close()
             try:
                 run.collector.close()
             finally:
-                run.thread.join(self._cfg.close_timeout_s)
-        if run.thread.is_alive():
-            raise TimeoutError(
-                f"the collector of the task {run.ids['task_id']} has not ended within {self._cfg.close_timeout_s:g} s "
-                "and is abandoned; one of its envs or its policy hangs"
-            )
+                self._join(run.thread, run.ids["task_id"], "one of its envs or its policy")
         return report
 
-    def deal_with_lost_coordinator(self) -> None:
-        """End the task of a coordinator that has disconnected, in a thread; another coordinator may connect."""
-        self._slot.abandon()
-
     def get_policy_update_info(self, path: str) -> dict[str, Any] | None:
-        """See `TaskChannel`, of the current task."""
-        return self._channel.get_policy_update_info(path)
+        """See `CollectorSession`, of the current task."""
+        return self._session.get_policy_update_info(path)
 
     def send_stepdata(self, path: str, stepdata: Any) -> None:  # type: ignore[override]
-        """See `TaskChannel`, of the current task."""
-        self._channel.send_stepdata(path, stepdata)
+        """See `CollectorSession`, of the current task."""
+        self._session.send_stepdata(path, stepdata)
 
     def send_metadata(self, metadata: Any) -> None:
-        """See `TaskChannel`, of the current task."""
-        self._channel.send_metadata(metadata)
+        """See `CollectorSession`, of the current task."""
+        self._session.send_metadata(metadata)
+
+    _passing = {
+        "get_policy_update_info": get_policy_update_info,
+        "send_stepdata": send_stepdata,
+        "send_metadata": send_metadata,
+    }
 
     def close(self) -> None:
-        """End a running task, and take no more tasks. Bounded in time; idempotent.
-
-        Raises:
-            TimeoutError: the collector does not end.
-        """
+        """See `CommWorker.close`."""
         try:
-            self._channel.close()
-            self._slot.close()
+            self._session.close()
         finally:
             super().close()
 
@@ -211,12 +181,12 @@ class LocalCollector(CommCollector):
 
     Example:
         >>> from easydict import EasyDict
-        >>> from ding.worker.transport.local_transport import LocalHub
+        >>> from ding.worker.transport.local_transport import LocalConnector
         >>> worker = LocalCollector(EasyDict(path_data="data", path_policy="policy"))
         >>> worker.start()
-        >>> link = LocalHub().link("collector0", "", worker.port)
-        >>> link.connect(timeout_s=1)
-        >>> link.run({"name": "resource"}, timeout_s=1)
+        >>> client = LocalConnector().client("collector0", "", worker.port)
+        >>> client.connect(timeout_s=1)
+        >>> client.run({"name": "resource"}, timeout_s=1)
         {'gpu': 1, 'cpu': 20, 'batched': True}
         >>> worker.close()
     """

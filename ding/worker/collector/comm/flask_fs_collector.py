@@ -47,17 +47,18 @@ class FlaskFileSystemCollector(CommCollector):
     Example:
         >>> import tempfile
         >>> from easydict import EasyDict
-        >>> from ding.worker.transport.http_transport import HttpHub
+        >>> from ding.worker.transport.http_transport import HttpConnector
         >>> folder = tempfile.TemporaryDirectory()
         >>> paths = {"path_data": f"{folder.name}/data", "path_policy": f"{folder.name}/policy"}
-        >>> worker, hub = FlaskFileSystemCollector(EasyDict(host="127.0.0.1", port=0, **paths)), HttpHub("127.0.0.1", 0)
-        >>> worker.start(), hub.start()
+        >>> worker = FlaskFileSystemCollector(EasyDict(host="127.0.0.1", port=0, **paths))
+        >>> connector = HttpConnector("127.0.0.1", 0)
+        >>> worker.start(), connector.start()
         (None, None)
-        >>> link = hub.link("collector0", "127.0.0.1", worker.port)
-        >>> link.connect(timeout_s=5)
-        >>> link.run({"name": "resource"}, timeout_s=5)
+        >>> client = connector.client("collector0", "127.0.0.1", worker.port)
+        >>> client.connect(timeout_s=5)
+        >>> client.run({"name": "resource"}, timeout_s=5)
         {'gpu': 1, 'cpu': 20, 'batched': True}
-        >>> worker.close(), hub.close(), folder.cleanup()
+        >>> worker.close(), connector.close(), folder.cleanup()
         (None, None, None)
     """
 

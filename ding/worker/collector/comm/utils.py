@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from ding.interaction import Slave
 from ding.utils.file_helper import atomic_write
+from ding.worker.collector.comm.flask_fs_collector import CollectorSlave
 from ding.worker.transport.chunk import encode_chunk
-from ding.worker.transport.tasks import (
-    COLLECTOR_CLOSE,
-    COLLECTOR_DATA,
-    COLLECTOR_START,
-    RESOURCE,
-    dispatch,
-)
+from ding.worker.transport.tasks import COLLECTOR_DATA, Handler
 
 _SAMPLES = 20  # until it is done
+_PROGRESS = {"cur_episode": 1, "cur_step": 314, "cur_sample": 314}
 
 
-class NaiveCollector(Slave):
+class NaiveCollector(CollectorSlave):
     """Sends 19 samples of random numbers, without any env, and reports that it is done.
 
     The n-th sample of a task, from 1, is the file `./<prefix>_<task id>_<n>`, an uncompressed chunk of one sample. A
@@ -33,46 +28,35 @@ class NaiveCollector(Slave):
     """
 
     def __init__(self, *args: Any, prefix: str = "", **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        callback_fn: dict[str, Callable[..., Any]] = {
+            "deal_with_resource": lambda: {"cpu": "20", "gpu": "1"},
+            "deal_with_collector_start": self._begin,
+            "deal_with_collector_close": self._report,
+        }
+        super().__init__(*args, callback_fn=callback_fn, **kwargs)
         self._prefix = prefix
-        self._task_info: Mapping[str, Any] = {}
         self._count = 0
 
-    def _process_task(self, task: dict[str, Any]) -> Any:
-        return dispatch(
-            task,
-            {
-                RESOURCE: lambda task: {"cpu": "20", "gpu": "1"},
-                COLLECTOR_START: self._start_task,
-                COLLECTOR_DATA: lambda task: self._data(),
-                COLLECTOR_CLOSE: lambda task: self._close(),
-            },
-        )
+    def _handlers(self) -> dict[str, Handler]:
+        return {**super()._handlers(), COLLECTOR_DATA: lambda task: self._data()}
 
-    def _start_task(self, task: dict[str, Any]) -> dict[str, Any]:
-        self._task_info = task["task_info"]
+    def _begin(self, task_info: dict[str, Any]) -> None:
         self._count = 0
-        return {"message": "collector task has started"}
 
     def _data(self) -> dict[str, Any]:
         self._count += 1
-        task_id = self._task_info["task_id"]
-        path = f"./{self._prefix}_{task_id}_{self._count}"
+        ids = self._ids("task_id", "buffer_id")
+        path = f"./{self._prefix}_{ids['task_id']}_{self._count}"
         with atomic_write(path) as file:
             file.write(encode_chunk(self._get_timestep(), "none"))
         if self._count < _SAMPLES:
-            of_sample = {"data_id": path, "buffer_id": self._task_info["buffer_id"], "unroll_split_begin": 0}
-            return {**of_sample, "task_id": task_id}
-        return {"task_id": task_id, "collector_done": True, **self._progress()}
+            return {"data_id": path, "unroll_split_begin": 0, **ids}
+        return {"task_id": ids["task_id"], "collector_done": True, **_PROGRESS}
 
-    def _progress(self) -> dict[str, Any]:
-        return {"cur_episode": 1, "cur_step": 314, "cur_sample": 314}
-
-    def _close(self) -> dict[str, Any]:
+    def _report(self) -> dict[str, Any]:
         averages = {f"avg_{what}_per_{of}": 1.0 for what in ("time", "step") for of in ("episode", "step")}
         counts = {"train_iter": 0, "real_episode_count": 1, "step_count": 314, "sample_count": self._count}
-        rewards = {"reward_mean": 0.0, "reward_std": 0.0, "reward_raw": [0.0]}
-        return {"task_id": self._task_info.get("task_id"), "eval_flag": False, **counts, **averages, **rewards}
+        return {"eval_flag": False, **counts, **averages, "reward_mean": 0.0, "reward_std": 0.0, "reward_raw": [0.0]}
 
     def _get_timestep(self) -> list[dict[str, Any]]:
         """The steps of a sample; a subclass may return others."""

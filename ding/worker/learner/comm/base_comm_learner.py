@@ -19,7 +19,7 @@ from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.imports import check_task
 
 # They register the comm learners of this package.
-_OWN = tuple(f"ding.worker.learner.comm.{name}_learner" for name in ("flask_fs", "local", "ray"))
+_OWN = tuple(f"ding.worker.learner.comm.{name}_learner" for name in ("flask_fs", "comm", "ray"))
 
 
 class BaseCommLearner(ABC):

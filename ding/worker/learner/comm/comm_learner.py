@@ -1,61 +1,62 @@
-"""A learner worker of parallel training, on any transport."""
+"""A learner worker of parallel training: what it is on any transport, and that in one process."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from easydict import EasyDict
 
-from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, anything, boolean, check_section, integer, number
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, anything, boolean, integer, number
+from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.base_comm_learner import BaseCommLearner
-from ding.worker.learner.comm.batch_loader import BatchLoader
-from ding.worker.learner.comm.channel import LearnerChannel, SendingChannel
-from ding.worker.learner.comm.exchange import LearnerExchange, Rows
-from ding.worker.learner.comm.pull_channel import PullChannel, open_replay
-from ding.worker.learner.comm.rank_group import RankGroup
+from ding.worker.learner.comm.chunk_source import ChunkReader, ChunkSource, Rows
+from ding.worker.learner.comm.learner_queue import LearnerQueue, SampleSource
 from ding.worker.learner.comm.resume import ResumeSaver, resume, stored_weights
-from ding.worker.learner.comm.send_hooks import SendLearnInfoHook, SendPolicyHook, TaskBatches
+from ding.worker.learner.comm.session import (
+    LearnerSession,
+    SendLearnInfoHook,
+    SendPolicyHook,
+    TaskBatches,
+)
+from ding.worker.learner.comm.shard_source import ShardedReplay, ShardSource
 from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.chunk import unpack_batches
-from ding.worker.transport.chunk_reader import ChunkReader
-from ding.worker.transport.link import Hosted
+from ding.worker.transport.ray.shard import Split
 from ding.worker.transport.stores import name_under
-from ding.worker.transport.task_slot import TaskSlot, worker_thread
 from ding.worker.transport.tasks import (
     LEARNER_CLOSE,
     LEARNER_GET_DATA,
     LEARNER_LEARN,
     LEARNER_START,
     REPLAY,
-    RESOURCE,
     Handler,
-    dispatch,
 )
-from ding.worker.transport.transport import get_transport
-from ding.worker.transport.worker_config import WORKER_REQUIRED, WORKER_SETTINGS
+from ding.worker.transport.worker import WORKER_SETTINGS, CommWorker, worker_thread
+
+if TYPE_CHECKING:
+    from ding.worker.learner.comm.ray_learner import RankGroup
 
 
 class LearnerRun(NamedTuple):
     """A running learning task."""
 
     learner: BaseLearner
-    channel: SendingChannel
+    session: LearnerSession
     thread: threading.Thread
     ids: dict[str, Any]
     saver: ResumeSaver
     group: RankGroup | None
 
 
-class CommLearner(Hosted, BaseCommLearner):
+class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
     """Runs the learner of one task at a time in a thread.
 
-    The next batches are loaded while the learner trains. A subclass sets the transport. The methods called
-    `deal_with_*` answer the coordinator's tasks, one at a time; `close` and `deal_with_lost_coordinator` may be called
-    from other threads during a task. A task with `resume` continues from the state of its last learner.
+    The next batches are loaded while the learner trains. A subclass sets the transport. A task with `resume` continues
+    from the state of its last learner. See also `CommWorker`.
 
     Args:
         cfg: as for `BaseCommLearner`, and `path_data`, `path_policy`, `port`; `prefetch_batches` (64), `prefetch_s`
@@ -67,6 +68,7 @@ class CommLearner(Hosted, BaseCommLearner):
         ConfigError: a value is not allowed, or missing.
     """
 
+    kind = "learner"
     settings = Settings(
         {
             "prefetch_batches": Setting(64, integer(1), "Maximum number of batches that are loaded in advance."),
@@ -100,18 +102,10 @@ class CommLearner(Hosted, BaseCommLearner):
     )
 
     def __init__(self, cfg: EasyDict) -> None:
-        cfg = EasyDict({**CommLearner.settings.config(), **cfg})
-        check_section(cfg, type(self), required=WORKER_REQUIRED)
         super().__init__(cfg)
-        transport = self._transport = get_transport(self.transport)
-        self._sample_store = transport.sample_store(cfg.path_data)
-        self._policy_store = transport.policy_store(cfg.path_policy, bool(cfg.get("trust_pickle", False)))
-        self._slot = TaskSlot[LearnerRun]("learner", self._end, cfg.close_timeout_s)
-        self._channel = self._open_channel([], {})
+        self._session = self._open_session([], {})
         self._group: RankGroup | None = None  # of the task
         self._send_policy_freq = 1
-        address = {**cfg, "port": self._own_port()}
-        self._station = transport.station(self.serve, address, self.deal_with_lost_coordinator)
 
     def _own_port(self) -> int:
         port = self._cfg.get("port", 0)
@@ -121,38 +115,35 @@ class CommLearner(Hosted, BaseCommLearner):
             port += self._rank
         return int(port)
 
-    def _open_channel(self, policy_names: list[str], task_info: Mapping[str, Any]) -> SendingChannel:
+    def _open_session(self, policy_names: list[str], task_info: Mapping[str, Any]) -> LearnerSession:
         cfg = self._cfg
-        exchange = LearnerExchange(int(cfg.prefetch_batches), cfg.prefetch_s)
-        if REPLAY in task_info:
-            replay = open_replay(self._transport, task_info[REPLAY], cfg.data_timeout_s)
-            return PullChannel(replay, self._policy_store, policy_names, exchange, int(cfg.pull_bytes))
-        reading_threads = (task_info.get("learner_cfg", {}).get("dataloader") or {}).get("num_workers", 0)
-        reader = ChunkReader(self._sample_store, int(cfg.cache_bytes))
-        loader = BatchLoader(reader, cfg.read_timeout_s, exchange.wait_closed, reading_threads)
+        queue = LearnerQueue(int(cfg.prefetch_batches), cfg.prefetch_s)
         # Ranks that skip a batch would leave the others waiting for their gradients.
         max_bad = int(cfg.max_bad_batches) if self._world_size == 1 else 0
-        return LearnerChannel(loader, self._policy_store, policy_names, exchange, max_bad)
+        return LearnerSession(self._open_source(task_info, queue), self._policy_store, policy_names, queue, max_bad)
+
+    def _open_source(self, task_info: Mapping[str, Any], queue: LearnerQueue) -> SampleSource:
+        cfg = self._cfg
+        if REPLAY in task_info:
+            where = task_info[REPLAY]
+            replay = ShardedReplay(self._transport.shards(where), Split(**where["split"]), cfg.data_timeout_s)
+            return ShardSource(replay, int(cfg.pull_bytes))
+        reading_threads = (task_info.get("learner_cfg", {}).get("dataloader") or {}).get("num_workers", 0)
+        reader = ChunkReader(self._sample_store, int(cfg.cache_bytes))
+        return ChunkSource(reader, cfg.read_timeout_s, queue.wait_closed, reading_threads)
 
     @property
     def _learner(self) -> BaseLearner | None:
         """The learner of the current task, if any."""
         return None if self._slot.run is None else self._slot.run.learner
 
-    def serve(self, task: dict[str, Any]) -> Any:
-        """Run a task of the coordinator.
-
-        Raises:
-            TaskFail: the task has failed; if the learner has raised an error, the result has its traceback.
-        """
-        handlers: dict[str, Handler] = {
-            RESOURCE: lambda task: {**self.deal_with_resource(), "batched": True},
+    def _handlers(self) -> dict[str, Handler]:
+        return {
             LEARNER_START: self._start_task,
             LEARNER_GET_DATA: self._get_data_task,
             LEARNER_LEARN: self._learn_task,
             LEARNER_CLOSE: self._close_task,
         }
-        return dispatch(task, handlers)
 
     def _start_task(self, task: dict[str, Any]) -> dict[str, Any]:
         self.deal_with_learner_start(task["task_info"])
@@ -162,35 +153,36 @@ class CommLearner(Hosted, BaseCommLearner):
         run = self._slot.require()
         if not task.get("batched"):
             return {**self.deal_with_get_data(), **run.ids}
-        if isinstance(run.channel, PullChannel):
-            run.channel.exchange.wait_for_infos(self._cfg.data_wait_s)
-            infos, done = run.channel.exchange.take()
-            status = {"infos": infos, "batches_done": done, "silence_s": run.channel.exchange.silence_s()}
-            return {**status, "level": run.channel.level, **run.ids}
-        return self._batched_demand(run)
+        return self._progress(run)
 
-    def _batched_demand(self, run: LearnerRun) -> dict[str, Any]:
-        """Wait until the learner wants batches; returns how many, and its infos."""
-        count = run.channel.exchange.wait_for_capacity(self._cfg.data_wait_s)
-        infos, done = run.channel.exchange.take()
-        status = {"infos": infos, "batches_done": done, "silence_s": run.channel.exchange.silence_s()}
-        return {**_demand(run), "batch_num": count, **status, **run.ids}
+    def _progress(self, run: LearnerRun) -> dict[str, Any]:
+        """Wait until the learner wants batches, or has an info; return how many, and its infos."""
+        queue, source = run.session.queue, run.session.source
+        if source.level is None:
+            count = queue.wait_for_capacity(self._cfg.data_wait_s)
+            own = {**_demand(run), "batch_num": count}
+        else:
+            queue.wait_for_infos(self._cfg.data_wait_s)
+            own = {"level": source.level}
+        infos, done = queue.take()
+        return {**own, "infos": infos, "batches_done": done, "silence_s": queue.silence_s(), **run.ids}
 
     def _learn_task(self, task: dict[str, Any]) -> dict[str, Any]:
         run = self._slot.require()
         if "batches" not in task:
             return {"info": self.deal_with_learner_learn(task["data"]), **run.ids}
-        run.channel.exchange.put(unpack_batches(task))
+        queue = run.session.queue
+        queue.put(unpack_batches(task))
         if task.get("demand"):  # saves the coordinator a message: the answer has the next demand
-            return self._batched_demand(run)
-        infos, done = run.channel.exchange.take()
+            return self._progress(run)
+        infos, done = queue.take()
         return {"infos": infos, "batches_done": done, "info": infos[-1] if infos else {}, **run.ids}
 
     def _close_task(self, task: dict[str, Any]) -> dict[str, Any]:
         run = self._slot.run
         if run is not None and task.get("drain"):  # learners that train together must end after the same batch
-            run.channel.exchange.wait_trained(self._cfg.close_timeout_s / 2)
-        return self._slot.end()
+            run.session.queue.wait_trained(self._cfg.close_timeout_s / 2)
+        return self.deal_with_learner_close()
 
     def deal_with_resource(self) -> dict[str, Any]:
         """The resources of this worker."""
@@ -211,7 +203,7 @@ class CommLearner(Hosted, BaseCommLearner):
         cfg = task_info["learner_cfg"]
         self._send_policy_freq = cfg.get("send_policy_freq", 1)
         hooks = self.hooks4call
-        channel = self._channel = self._open_channel(names, task_info)
+        session = self._session = self._open_session(names, task_info)
         group = self._group = self._join_group(task_info)
         try:
             learner = self._create_learner(task_info)
@@ -222,13 +214,13 @@ class CommLearner(Hosted, BaseCommLearner):
         for hook in hooks:
             learner.register_hook(hook)
         saver = ResumeSaver(learner, names[0] if names else "policy", self._cfg.checkpoint_interval_s)
-        learner.batch_source = TaskBatches(learner, channel.exchange, hooks, saver, group)
-        channel.attach(learner)
-        train = learner.start if group is None else partial(_train_in_group, learner, channel.exchange, group)
-        thread = worker_thread("learner_start", train, channel.exchange)
+        learner.batch_source = TaskBatches(learner, session.queue, hooks, saver, group)
+        session.attach(learner)
+        train = learner.start if group is None else partial(_train_in_group, learner, session.queue, group)
+        thread = worker_thread("learner_start", train, session.queue)
         thread.start()
         ids = {key: task_info.get(key) for key in ("task_id", "buffer_id")}
-        return LearnerRun(learner, channel, thread, ids, saver, group)
+        return LearnerRun(learner, session, thread, ids, saver, group)
 
     def _join_group(self, task_info: Mapping[str, Any]) -> RankGroup | None:
         """The process group of a task; None without one, or if all tasks of this process use the same."""
@@ -245,17 +237,16 @@ class CommLearner(Hosted, BaseCommLearner):
             group.share(learner, trust_pickle)
 
     def _connect(self, learner: BaseLearner) -> None:
-        # Methods of the channel, not of this object: a learner that outlives its task cannot affect the next one.
-        channel: Any = self._channel
-        learner.get_data, learner.send_policy = channel.get_data, channel.send_policy  # type: ignore[attr-defined]
-        learner.send_learn_info = channel.send_learn_info  # type: ignore[attr-defined]
-        learner.on_unsaved = channel.pass_over_checkpoint
-        learner.on_averages = channel.add_averages
+        session = self._session
+        for name in self._passing:
+            setattr(learner, name, self._of_task(name, session))
+        learner.on_unsaved = session.pass_over_checkpoint
+        learner.on_averages = session.add_averages
 
     def deal_with_get_data(self) -> dict[str, Any]:
         """Wait until the learner wants a batch; returns `batch_size` and `cur_learner_iter`."""
         run = self._slot.require()
-        run.channel.exchange.wait_for_want(self._cfg.data_timeout_s)
+        run.session.queue.wait_for_want(self._cfg.data_timeout_s)
         return _demand(run)
 
     def deal_with_learner_learn(self, data: Rows) -> dict[str, Any]:
@@ -264,8 +255,10 @@ class CommLearner(Hosted, BaseCommLearner):
         A batch with unreadable files is not trained, and the info has no priorities.
         """
         run = self._slot.require()
-        info = run.channel.exchange.learn(data, self._cfg.data_timeout_s)
-        return {**run.learner.learn_info, "priority_info": {}, **run.channel.losses} if info is None else info
+        info = run.session.queue.learn(data, self._cfg.data_timeout_s)
+        return {**run.learner.learn_info, "priority_info": {}, **run.session.losses} if info is None else info
+
+    _single = {"deal_with_get_data": deal_with_get_data, "deal_with_learner_learn": deal_with_learner_learn}
 
     def deal_with_learner_close(self) -> dict[str, Any]:
         """End the learner, if one runs, after its final checkpoint; returns the infos that were not taken yet.
@@ -276,40 +269,36 @@ class CommLearner(Hosted, BaseCommLearner):
         return self._slot.end()
 
     def _end(self, run: LearnerRun) -> dict[str, Any]:
+        session = run.session
         if run.group is None:
             run.learner.stop()
-            run.channel.stop()
+            session.stop()
         else:  # all ranks stop after the same batch
-            run.channel.exchange.stop()
-        run.thread.join(self._cfg.close_timeout_s)
-        run.channel.close()
-        run.learner.close()
-        if run.group is not None and not run.thread.is_alive():
+            session.queue.stop()
+        try:
+            self._join(run.thread, run.ids["task_id"], "its policy")
+        finally:
+            session.close()
+            run.learner.close()
+        if run.group is not None:
             run.group.leave()
-        if run.thread.is_alive():
-            raise TimeoutError(
-                f"the learner of the task {run.ids['task_id']} has not ended within {self._cfg.close_timeout_s:g} s "
-                "and is abandoned; its policy hangs"
-            )
         run.saver.tidy()
-        infos, done = run.channel.exchange.rest()
+        infos, done = session.queue.rest()
         return {**run.ids, "infos": infos, "batches_done": done}
 
-    def deal_with_lost_coordinator(self) -> None:
-        """End the task of a coordinator that has disconnected, in a thread; another coordinator may connect."""
-        self._slot.abandon()
-
     def get_data(self, batch_size: int) -> list[Callable[[], Any]]:
-        """See `LearnerChannel`, of the current task."""
-        return self._channel.get_data(batch_size)
+        """See `LearnerSession`, of the current task."""
+        return self._session.get_data(batch_size)
 
     def send_policy(self, state_dict: dict[str, Any]) -> None:
-        """See `LearnerChannel`, of the current task."""
-        self._channel.send_policy(state_dict)
+        """See `LearnerSession`, of the current task."""
+        self._session.send_policy(state_dict)
 
     def send_learn_info(self, learn_info: dict[str, Any]) -> None:
-        """See `LearnerChannel`, of the current task."""
-        self._channel.send_learn_info(learn_info)
+        """See `LearnerSession`, of the current task."""
+        self._session.send_learn_info(learn_info)
+
+    _passing = {"get_data": get_data, "send_policy": send_policy, "send_learn_info": send_learn_info}
 
     @property
     def hooks4call(self) -> list[LearnerHook]:
@@ -326,23 +315,12 @@ class CommLearner(Hosted, BaseCommLearner):
             SendLearnInfoHook("send_learn_info", 100, position="after_run"),
         ]
 
-    def close(self) -> None:
-        """End a running task, and take no more tasks. Bounded in time; idempotent.
 
-        Raises:
-            TimeoutError: the learner does not end.
-        """
-        try:
-            self._slot.close()
-        finally:
-            super().close()
-
-
-def _train_in_group(learner: BaseLearner, exchange: LearnerExchange, group: RankGroup) -> None:
+def _train_in_group(learner: BaseLearner, queue: LearnerQueue, group: RankGroup) -> None:
     try:
         learner.start()
     except BaseException as e:
-        exchange.fail(e)  # before the other ranks notice
+        queue.fail(e)  # before the other ranks notice
         group.leave()
         raise
 
@@ -350,3 +328,28 @@ def _train_in_group(learner: BaseLearner, exchange: LearnerExchange, group: Rank
 def _demand(run: LearnerRun) -> dict[str, Any]:
     batch_size = run.learner.policy.get_attribute("batch_size")
     return {"batch_size": batch_size, "cur_learner_iter": run.learner.last_iter.val}
+
+
+@COMM_LEARNER_REGISTRY.register("local")
+class LocalLearner(CommLearner):
+    """Serves learner tasks to a coordinator in the same process; samples and weights stay in memory.
+
+    Args:
+        cfg: `port` (0 for any free number); `path_data` and `path_policy`, which name stores in memory. See also
+            `CommLearner`.
+
+    Example:
+        >>> from easydict import EasyDict
+        >>> from ding.worker.transport.local_transport import LocalConnector
+        >>> learner = LocalLearner(EasyDict(path_data="example/data", path_policy="example/policy"))
+        >>> connector = LocalConnector()
+        >>> learner.start()
+        >>> client = connector.client("learner0", "", learner.port)
+        >>> client.connect(timeout_s=10)
+        >>> client.run({"name": "resource"}, timeout_s=10)
+        {'gpu': 1, 'batched': True}
+        >>> connector.close(), learner.close()
+        (None, None)
+    """
+
+    transport = "local"

@@ -8,11 +8,10 @@ from typing import Any
 
 from ding.utils.msgpack_helper import unpack
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
-from ding.worker.learner.comm.batch_loader import read_patiently
+from ding.worker.learner.comm.chunk_source import read_patiently
 from ding.worker.learner.comm.comm_learner import CommLearner
-from ding.worker.learner.comm.send_hooks import SendLearnInfoHook, SendPolicyHook
-from ding.worker.transport.chunk import samples_of
-from ding.worker.transport.chunk_reader import pick_sample
+from ding.worker.learner.comm.session import SendLearnInfoHook, SendPolicyHook
+from ding.worker.transport.chunk import pick_sample, samples_of
 from ding.worker.transport.http_transport import WorkerSlave
 from ding.worker.transport.tasks import LEARNER_CLOSE, LEARNER_GET_DATA, LEARNER_LEARN, LEARNER_START, Handler
 
@@ -36,7 +35,7 @@ class LearnerSlave(WorkerSlave):
         return {
             LEARNER_START: self._start_task,
             LEARNER_GET_DATA: lambda task: {**call["deal_with_get_data"](), **self._both_ids()},
-            LEARNER_LEARN: lambda task: {"info": call["deal_with_learner_learn"](task["data"]), **self._both_ids()},
+            LEARNER_LEARN: lambda task: {"info": call["deal_with_learner_learn"](task.get("data")), **self._both_ids()},
             LEARNER_CLOSE: self._close_task,
         }
 
@@ -67,15 +66,15 @@ class FlaskFileSystemLearner(CommLearner):
     Example:
         >>> import tempfile
         >>> from easydict import EasyDict
-        >>> from ding.worker.transport.http_transport import HttpHub
+        >>> from ding.worker.transport.http_transport import HttpConnector
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     cfg = EasyDict(host="127.0.0.1", port=0, path_data=f"{folder}/data", path_policy=f"{folder}/policy")
-        ...     learner, hub = FlaskFileSystemLearner(cfg), HttpHub("127.0.0.1", 0)
-        ...     learner.start(), hub.start()
-        ...     link = hub.link("learner0", "127.0.0.1", learner.port)
-        ...     link.connect(timeout_s=10)
-        ...     link.run({"name": "resource"}, timeout_s=10)
-        ...     hub.close(), learner.close()
+        ...     learner, connector = FlaskFileSystemLearner(cfg), HttpConnector("127.0.0.1", 0)
+        ...     learner.start(), connector.start()
+        ...     client = connector.client("learner0", "127.0.0.1", learner.port)
+        ...     client.connect(timeout_s=10)
+        ...     client.run({"name": "resource"}, timeout_s=10)
+        ...     connector.close(), learner.close()
         (None, None)
         {'gpu': 1, 'batched': True}
         (None, None)

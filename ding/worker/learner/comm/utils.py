@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
-from ding.interaction import Slave
 from ding.utils.file_helper import atomic_write
-from ding.worker.transport.tasks import (
-    LEARNER_CLOSE,
-    LEARNER_GET_DATA,
-    LEARNER_LEARN,
-    LEARNER_START,
-    RESOURCE,
-    dispatch,
-    task_fail,
-)
+from ding.worker.learner.comm.flask_fs_learner import LearnerSlave
+from ding.worker.transport.tasks import task_fail
 
 _BATCHES = 6  # until it is done
 
 
-class NaiveLearner(Slave):
+class NaiveLearner(LearnerSlave):
     """Takes six batches of two samples, without training, and reports that it is done.
 
     With the last batch it creates the file `<prefix>_final_model.pth`.
@@ -31,33 +23,21 @@ class NaiveLearner(Slave):
     """
 
     def __init__(self, *args: Any, prefix: str = "", **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        callback_fn: dict[str, Callable[..., Any]] = {
+            "deal_with_resource": lambda: {"gpu": "1", "cpu": "20"},
+            "deal_with_learner_start": self._begin,
+            "deal_with_get_data": lambda: {"batch_size": 2, "cur_learner_iter": 1},
+            "deal_with_learner_learn": self._learn,
+            "deal_with_learner_close": lambda: None,
+        }
+        super().__init__(*args, callback_fn=callback_fn, **kwargs)
         self._prefix = prefix
-        self._task_info: Mapping[str, Any] = {}
         self._count = 0
 
-    def _process_task(self, task: dict[str, Any]) -> Any:
-        return dispatch(
-            task,
-            {
-                RESOURCE: lambda task: {"gpu": "1", "cpu": "20"},
-                LEARNER_START: self._start_task,
-                LEARNER_GET_DATA: lambda task: {**self._ids(), "batch_size": 2, "cur_learner_iter": 1},
-                LEARNER_LEARN: self._learn_task,
-                LEARNER_CLOSE: lambda task: self._ids(),
-            },
-        )
-
-    def _ids(self) -> dict[str, Any]:
-        return {key: self._task_info.get(key) for key in ("task_id", "buffer_id")}
-
-    def _start_task(self, task: dict[str, Any]) -> dict[str, Any]:
-        self._task_info = task["task_info"]
+    def _begin(self, task_info: dict[str, Any]) -> None:
         self._count = 0
-        return {"message": "learner task has started"}
 
-    def _learn_task(self, task: dict[str, Any]) -> dict[str, Any]:
-        data = task.get("data")
+    def _learn(self, data: list[dict[str, Any]] | None) -> dict[str, Any]:
         if data is None:
             raise task_fail({"message": "no data"})
         if any("data_id" not in row for row in data):
@@ -70,4 +50,4 @@ class NaiveLearner(Slave):
             info["learner_done"] = True
             with atomic_write(f"{self._prefix}_final_model.pth"):
                 pass  # nothing was learnt
-        return {"info": info, **self._ids()}
+        return info

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import math
+import os
 import secrets
 import struct
 import threading
 import zlib
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from easydict import EasyDict
 
 from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
-from ding.utils.config_helper import of_compiled_config
-from ding.utils.data.samples import Items, Table, columns_of, listed, part_of, table_of, whole_of
+from ding.utils.config_helper import ConfigError, of_compiled_config
+from ding.utils.data.samples import Items, Table, columns_of, listed, part_of, rows_of, table_of, whole_of
+from ding.utils.dict_helper import deep_merge_dicts
 from ding.utils.file_helper import atomic_write
 from ding.utils.msgpack_helper import pack, unpack
-from ding.worker.replay_buffer.base_buffer import create_buffer
-from ding.worker.transport.chunk import decode_chunk, encode_chunk
-from ding.worker.transport.chunk_reader import DATA_INDEX, pick_sample
-from ding.worker.transport.ray.split import PRIORITIZED, limits_pushes, shard_config, split_of
+from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
+from ding.worker.replay_buffer.base_buffer import check_prefetching, create_training_buffer, get_buffer_cls
+from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer
+from ding.worker.transport.chunk import DATA_INDEX, decode_chunk, encode_chunk, pick_sample
 
 # The key under which a sample that is a list of steps is stored, beside its metadata.
 STEPS = "__steps__"
@@ -51,6 +55,24 @@ class Shard(Protocol):
 
         The future raises ShardLost, ShardClosed, or what the method raises.
         """
+
+
+def call_all(
+    shards: Sequence[Shard], method: str, arguments: Sequence[tuple[Any, ...] | None], timeout_s: float
+) -> list[Any]:
+    """Call a method of all shards at the same time; return the results.
+
+    The exception of a failed call is in the place of its result, and None in that of a shard whose arguments are None.
+
+    Raises:
+        TimeoutError: a shard does not answer in time.
+    """
+    calls = [None if own is None else shard.call(method, *own) for shard, own in zip(shards, arguments, strict=True)]
+    wait([call for call in calls if call is not None], timeout_s)
+    for shard, call in zip(shards, calls, strict=True):
+        if call is not None and not call.done():
+            raise TimeoutError(f"the shard {shard.name} did not answer {method!r} within {timeout_s:g} s")
+    return [None if call is None else call.exception() or call.result() for call in calls]
 
 
 class ClosedShard:
@@ -105,37 +127,31 @@ class ReplayShard:
                 name = {} if self._shards == 1 else {"instance_name": f"buffer_shard{self._index}"}
                 cfg = shard_config(self._cfg, self._index, self._shards)
                 with of_compiled_config():
-                    self._buffer = create_buffer(cfg, exp_name=self._exp_name, **name)
-                self._buffer.start()
+                    self._buffer = create_training_buffer(cfg, exp_name=self._exp_name, **name)
         return self.life
 
-    def push(self, parts: Sequence[tuple[bytes, bytes, str]]) -> int:
+    def push(self, chunks: Sequence[tuple[bytes, str]]) -> int:
         """Store samples.
 
         Args:
-            parts: for each chunk its samples and their metadata, both encoded by `encode_chunk`, and the compressor of
-                the samples; metadata are not compressed.
+            chunks: samples with their metadata, see `with_metadata`, encoded by `encode_chunk`; and the compressor.
 
         Returns:
             the number of samples that were stored. A buffer that limits the rate of pushes may refuse some.
 
         Raises:
-            ValueError: the bytes are damaged, or samples are missing; nothing is stored.
+            ValueError: the bytes are damaged; nothing is stored.
         """
         self.open()
-        items = listed(whole_of([_decoded(*part) for part in parts]))
+        items = listed(whole_of([decode_chunk(*chunk) for chunk in chunks]))
         step = _LIMITED_PUSH if self._limits_pushes else len(items)
         taken = 0
         with self._changed:
             for start in range(0, len(items), step):
-                taken += self._push(part_of(items, start, start + step))
+                taken += push_to(self._buffer, part_of(items, start, start + step))
             self._pushes += 1
             self._changed.notify_all()
         return taken
-
-    def _push(self, items: list[Any]) -> int:
-        taken: int | None = self._buffer.push(items, -1)
-        return len(items) if taken is None else taken  # buffers of users may return nothing
 
     def wait(self, pushes: int, timeout_s: float) -> int:
         """Wait for more than `pushes` pushes, or for `close`; returns the number of pushes so far."""
@@ -201,17 +217,12 @@ class ReplayShard:
         facts = self.plan(cur_learner_iter, max_priority, updates)
         batches: list[list[Any]] = []
         with self._changed:
-            while len(batches) < count and (batch := self._sample(batch_size, cur_learner_iter)) is not None:
+            while (
+                len(batches) < count and (batch := sample_from(self._buffer, batch_size, cur_learner_iter)) is not None
+            ):
                 batches.append(batch)
             facts["count"] = self._buffer.count()
         return {**facts, **self._reply(batches)}
-
-    def _sample(self, batch_size: int, cur_learner_iter: int) -> list[Any] | None:
-        buffer = self._buffer
-        if isinstance(buffer, DequeBufferWrapper) and buffer.count() < batch_size:
-            return None  # the buffer would warn each time
-        batch: list[Any] | None = buffer.sample(batch_size, cur_learner_iter)
-        return batch
 
     def _reply(self, parts: Sequence[list[Any]]) -> dict[str, Any]:
         samples = whole_of([part for part in parts if part])
@@ -264,33 +275,39 @@ class ReplayShard:
             self._changed.notify_all()
 
 
-def _decoded(data: bytes, rows: bytes, compressor: str) -> Items:
-    return with_metadata(decode_chunk(data, compressor), decode_chunk(rows, "none"))
+def push_to(buffer: Any, items: list[Any]) -> int:
+    """Push items; return how many were accepted. A buffer that limits the rate accepts all or none."""
+    taken: int | None = buffer.push(items, -1)
+    return len(items) if taken is None else taken  # buffers of users may return nothing
 
 
-def with_metadata(samples: list[Any], rows: list[Any]) -> Items:
-    """The samples that `rows` name, with their metadata except for `data_index`, as buffers store them.
+def sample_from(buffer: Any, batch_size: int, cur_learner_iter: int) -> list[Any] | None:
+    """Draw a batch; None if the buffer does not have one."""
+    if isinstance(buffer, DequeBufferWrapper) and buffer.count() < batch_size:
+        return None  # it would log a warning each time
+    batch: list[Any] | None = buffer.sample(batch_size, cur_learner_iter)
+    return batch
+
+
+def with_metadata(samples: Items, rows: Items) -> Items:
+    """Return the samples that `rows` name, with their metadata except for `data_index`, as shards store them.
 
     Raises:
         ValueError: the chunk has no such samples.
     """
     table, meta = table_of(samples), table_of(rows)
-    if (
-        table is None
-        or meta is None
-        or "unroll_split_begin" in meta.columns
-        or not _is_in_order(meta.columns, len(table), len(meta))
-    ):
-        return [_storable(pick_sample(samples, row)) for row in rows]
+    if table is None or meta is None or "unroll_split_begin" in meta.columns or not _is_in_order(meta, len(table)):
+        listed_samples = listed(samples)
+        return [_storable(pick_sample(listed_samples, row)) for row in rows_of(rows)]
     return Table({**table.columns, **meta.without(DATA_INDEX).columns}, size=len(table))
 
 
-def _is_in_order(meta: Mapping[str, Any], samples: int, rows: int) -> bool:
-    """Whether the rows describe all samples of a chunk in order."""
-    if samples != rows or DATA_INDEX not in meta:
-        return samples == rows == 1
-    (column,) = columns_of(meta[DATA_INDEX])
-    return bool(np.array_equal(column.values(), np.arange(rows)))
+def _is_in_order(meta: Table, count: int) -> bool:
+    """Whether the rows describe all `count` samples of a chunk in order."""
+    if len(meta) != count or DATA_INDEX not in meta.columns:
+        return len(meta) == count == 1
+    (column,) = columns_of(meta.columns[DATA_INDEX])
+    return bool(np.array_equal(column.values(), np.arange(count)))
 
 
 def _storable(sample: Any) -> dict[str, Any]:
@@ -301,3 +318,98 @@ def _storable(sample: Any) -> dict[str, Any]:
 
 # The metadata of a list of steps that buffers read.
 _OF_LISTS = ("priority", "collect_iter")
+
+
+WHOLE, UNIFORM, PRIORITIZED = "whole", "uniform", "prioritized"
+# Exactly these classes: a subclass may draw in another way.
+_KINDS = {AdvancedReplayBuffer: PRIORITIZED, NaiveReplayBuffer: UNIFORM, DequeBufferWrapper: UNIFORM}
+
+
+class Split(NamedTuple):
+    """What a learner must know of a buffer to draw from its shards.
+
+    Attributes:
+        kind: `whole` for a single shard, which draws batches itself; `uniform`, which draws an item at most once for a
+            batch; or `prioritized`.
+        capacity: of all shards together.
+        least_ratio: a batch needs this many times its size in the buffer.
+        least_rate: the smallest pushed / sampled at which batches are drawn.
+        beta_step: growth of the exponent of the importance weights per batch.
+        has_max_use: whether items are removed after a number of draws.
+    """
+
+    kind: str
+    capacity: int
+    least_ratio: float = 1.0
+    least_rate: float = 0.0
+    beta_step: float = 0.0
+    has_max_use: bool = False
+
+
+def split_of(cfg: Mapping[str, Any], shards: int) -> Split:
+    """The split of the buffer of this config into `shards`.
+
+    Raises:
+        ConfigError: batches from these shards would differ from those of one buffer.
+        KeyError: no buffer of that type is registered.
+    """
+    cls: Any = get_buffer_cls(cfg)
+    merged = EasyDict(deep_merge_dicts(cls.default_config(), cfg))
+    check_prefetching(merged)
+    capacity = int(merged.replay_buffer_size)
+    if shards == 1:
+        return Split(WHOLE, capacity)
+    kind = _KINDS.get(cls)
+    if kind is None:
+        raise _no_split(merged, shards, "only buffers of the types naive, advanced and deque can be split")
+    if capacity < shards:
+        raise _no_split(merged, shards, f"replay_buffer_size = {capacity} leaves some of them without capacity")
+    if kind == UNIFORM:
+        return Split(kind, capacity, has_max_use=not math.isinf(merged.get("max_use", math.inf)))
+    limits = merged.thruput_controller
+    if not math.isinf(limits.push_sample_rate_limit.max):
+        reason = "thruput_controller.push_sample_rate_limit.max refers to what all shards together have sampled"
+        raise _no_split(merged, shards, reason)
+    return Split(
+        kind,
+        capacity,
+        float(limits.sample_min_limit_ratio),
+        float(limits.push_sample_rate_limit.min),
+        (1 - float(merged.beta)) / int(merged.anneal_step) if merged.anneal_step else 0.0,
+        not math.isinf(merged.max_use),
+    )
+
+
+def limits_pushes(cfg: Mapping[str, Any]) -> bool:
+    """Whether the buffer of this config refuses pushes above a rate of pushed / sampled."""
+    merged = EasyDict(deep_merge_dicts(get_buffer_cls(cfg).default_config(), cfg))
+    limits = merged.get("thruput_controller")
+    return limits is not None and not math.isinf(limits.push_sample_rate_limit.max)
+
+
+def annealed_by_rank(cfg: Mapping[str, Any], ranks: int) -> Mapping[str, Any]:
+    """The config of a buffer from which each of `ranks` draws a batch in each iteration.
+
+    The exponent of the importance weights reaches 1 after as many iterations as with one rank.
+    """
+    steps = cfg.get("anneal_step", get_buffer_cls(cfg).default_config().get("anneal_step"))
+    return {**cfg, "anneal_step": steps * ranks} if steps and ranks > 1 else cfg
+
+
+def _no_split(cfg: EasyDict, shards: int, reason: str) -> ConfigError:
+    return ConfigError(
+        f"replay_buffer: type = {cfg.type!r} cannot be split into coordinator.replay_shards = {shards}: {reason}; set "
+        "replay_shards = 1"
+    )
+
+
+def shard_config(cfg: Mapping[str, Any], index: int, shards: int) -> EasyDict:
+    """The config of the shard `index`: it has its part of the capacity, and a folder of its own."""
+    own = EasyDict(cfg)
+    if shards == 1:
+        return own
+    capacity = split_of(cfg, shards).capacity
+    own.replay_buffer_size = capacity // shards + (index < capacity % shards)
+    if own.get("storage_path"):
+        own.storage_path = os.path.join(own.storage_path, f"shard{index}")
+    return own

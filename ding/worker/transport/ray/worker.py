@@ -1,4 +1,4 @@
-"""The actor of a worker on Ray, and the coordinator's link to it."""
+"""The actor of a worker on Ray, and the coordinator's client to it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
 from time import monotonic
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray.exceptions import RayError
 
-from ding.worker.transport.http_transport import HttpHub
-from ding.worker.transport.link import Task, TaskFailed, WorkerLost
-from ding.worker.transport.local_transport import LocalHub, LocalLink
+from ding.worker.transport.http_transport import HttpConnector
+from ding.worker.transport.local_transport import LocalConnector, LocalWorkerClient
+from ding.worker.transport.transport import Answer, Task, TaskFailed, WorkerClient, WorkerLost
 
 if TYPE_CHECKING:
-    from ding.utils.page import Page
+    pass
 
 _logger = logging.getLogger("ding")
 # Concurrent calls of an actor: a task, `watch` of several processes, `close`, and `place` as a heartbeat.
@@ -47,8 +47,8 @@ class WorkerActor:
     def __init__(self, make: Callable[[], Any]) -> None:
         self._worker: Any = make()
         self._ended = threading.Event()
-        self._link: LocalLink = LocalHub().link("worker", "", self._worker.port)
-        self._link.connect(0.0)
+        self._client: LocalWorkerClient = LocalConnector().client("worker", "", self._worker.port)
+        self._client.connect(0.0)
 
     def place(self) -> dict[str, Any]:
         """Process and node of the actor, as `pid` and `host`. Also answers as a heartbeat."""
@@ -64,7 +64,7 @@ class WorkerActor:
             JSON with the `result` of the task, with the result it has `failed` with, or the reason why it is `lost`.
         """
         try:
-            return json.dumps({"result": self._link.run(json.loads(task), timeout_s)})
+            return json.dumps({"result": self._client.run(json.loads(task), timeout_s)})
         except TaskFailed as e:
             if e.result.get("exception") == WorkerLost.__name__:  # the other ranks of a learner are lost
                 return json.dumps({"lost": e.result["message"]})
@@ -94,24 +94,21 @@ def actor_class() -> Any:
     return decorate(WorkerActor)
 
 
-class RayLink:
-    """See `Link`.
+class RayWorkerClient(WorkerClient):
+    """See `WorkerClient`.
 
     Args:
-        life: of the worker, see `actor_name`. The actor that replaces a lost one has a link of its own.
-        in_use: contains this link while it is connected.
+        life: of the worker, see `actor_name`. The actor that replaces a lost one has a client of its own.
     """
 
-    def __init__(self, worker: str, life: int, in_use: set[RayLink]) -> None:
-        self.name = worker
-        self._actor_name = actor_name(worker, life)
-        self._in_use = in_use
+    def __init__(self, name: str, life: int, in_use: set[WorkerClient]) -> None:
+        super().__init__(name, in_use)
+        self._actor_name = actor_name(name, life)
         self._actor: Any = None
         self._lock = threading.Lock()
-        self._answer: Future[str] | None = None  # of the current task
+        self._answer: Answer | None = None  # of the current task
         self._loss: str | None = None  # the reason, once the worker is lost
         self._on_lost: Callable[[str], Any] | None = None
-        self._last_seen: float | None = None
 
     def connect(self, timeout_s: float) -> None:
         try:
@@ -136,7 +133,7 @@ class RayLink:
                 self._report_loss(on_lost, str(reason))
 
     def run(self, task: Task, timeout_s: float) -> dict[str, Any]:
-        name, answer = str(task.get("name")), Future[str]()
+        name, answer = str(task.get("name")), Answer()
         text = json.dumps(task)
         if self._actor is None:
             raise WorkerLost(f"worker {self.name} is not connected")
@@ -144,7 +141,7 @@ class RayLink:
             self._answer, loss = answer, self._loss
         if loss is not None:
             raise WorkerLost(f"worker {self.name} is lost: {loss}")
-        when_done(self._actor.run.remote(text, timeout_s), partial(_settle, answer), partial(_break, answer))
+        when_done(self._actor.run.remote(text, timeout_s), answer.succeed, partial(_break, answer))
         try:
             reply = json.loads(self._wait_for(answer, timeout_s))
         except FutureTimeout as e:
@@ -157,7 +154,7 @@ class RayLink:
             raise WorkerLost(reply["lost"])
         return dict(reply["result"])
 
-    def _wait_for(self, answer: Future[str], timeout_s: float) -> str:
+    def _wait_for(self, answer: Answer, timeout_s: float) -> str:
         """The answer of the worker.
 
         Raises:
@@ -190,9 +187,6 @@ class RayLink:
         # In a thread: the callback may wait for locks, and Ray waits for callbacks.
         threading.Thread(target=on_lost, args=(reason,), name=f"loss_of_{self.name}", daemon=True).start()
 
-    def silence_s(self) -> float | None:
-        return None if self._last_seen is None else max(0.0, monotonic() - self._last_seen)
-
     def drop(self, reason: str) -> None:
         self._in_use.discard(self)
         self._on_lost = None
@@ -201,7 +195,7 @@ class RayLink:
     def close(self) -> None:
         if self in self._in_use:
             self._actor.leave.remote()
-        self.drop(f"worker {self.name} was disconnected")
+        super().close()
 
 
 def when_done(reference: Any, done: Callable[[Any], Any], failed: Callable[[object], Any]) -> None:
@@ -217,41 +211,19 @@ def when_done(reference: Any, done: Callable[[Any], Any], failed: Callable[[obje
     reference.future().add_done_callback(settle)
 
 
-def _settle(answer: Future[str], value: str) -> None:
-    with contextlib.suppress(InvalidStateError):
-        answer.set_result(value)
+def _break(answer: Answer, reason: object) -> None:
+    answer.fail(ConnectionError(str(reason)))
 
 
-def _break(answer: Future[str], reason: object) -> None:
-    with contextlib.suppress(InvalidStateError):
-        answer.set_exception(ConnectionError(str(reason)))
-
-
-class RayHub:
-    """See `Hub`. The pages are served over HTTP.
+class RayConnector(HttpConnector):
+    """See `Connector`. Only the pages are served over HTTP.
 
     Args:
         cfg: `host` and `port` for the pages.
     """
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
-        self._pages = HttpHub(cfg.get("host"), cfg.get("port", 0))
-        self._links: set[RayLink] = set()
+        super().__init__(cfg.get("host"), cfg.get("port", 0))
 
-    @property
-    def url(self) -> str | None:
-        return self._pages.url
-
-    def serve_page(self, path: str, page: Page) -> None:
-        self._pages.serve_page(path, page)
-
-    def start(self) -> None:
-        self._pages.start()
-
-    def link(self, name: str, host: str, port: int) -> RayLink:
-        return RayLink(name, port, self._links)
-
-    def close(self) -> None:
-        for link in self._links.copy():
-            link.close()
-        self._pages.close()
+    def client(self, name: str, host: str, port: int) -> RayWorkerClient:
+        return RayWorkerClient(name, port, self._clients)

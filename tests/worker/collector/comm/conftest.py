@@ -1,7 +1,7 @@
 import pytest
 
-from ding.worker.transport.http_transport import HttpHub
-from ding.worker.transport.local_transport import LocalHub
+from ding.worker.transport.http_transport import HttpConnector
+from ding.worker.transport.local_transport import LocalConnector
 from ding.worker.transport.stores import (
     FolderPolicyStore,
     FolderSampleStore,
@@ -38,11 +38,11 @@ def kind(request):
 
 @pytest.fixture
 def site(kind, own_folder):
-    """A place for a worker of this kind, with stores and a hub."""
+    """A place for a worker of this kind, with stores and a connector."""
     data, policy = str(own_folder / "data"), str(own_folder / "policy")
     samples, policies = (store(path) for store, path in zip(STORES[kind], (data, policy), strict=True))
-    site = Site(kind, HttpHub("127.0.0.1", 0) if kind == "flask_fs" else LocalHub(), samples, policies)
-    site.hub.start()
+    site = Site(kind, HttpConnector("127.0.0.1", 0) if kind == "flask_fs" else LocalConnector(), samples, policies)
+    site.connector.start()
     yield site
     site.close()
     for path in (data, policy):

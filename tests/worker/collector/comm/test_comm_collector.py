@@ -5,6 +5,7 @@ import os
 import pickle
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ import pytest
 from ding.utils.config_helper import ConfigError
 from ding.worker.collector import base_parallel_collector, create_comm_collector
 from ding.worker.collector.comm.comm_collector import CommCollector
-from ding.worker.transport import stores, task_slot
+from ding.worker.transport import stores
+from ding.worker.transport import worker as transport_worker
 from ding.worker.transport.chunk import from_text
-from ding.worker.transport.link import TaskFailed, WorkerLost
+from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.collector.comm.workers import Driver
 from tests.worker.collector.parallel_fakes import (
     DEADLINE_S,
@@ -93,6 +95,46 @@ def test_a_coordinator_that_does_not_ask_for_batches_gets_one_dict_at_a_time(sit
     assert replies[-1]["collector_done"] and {reply["task_id"] for reply in replies} == {"task"}
     assert site.reader.sample(replies[1])["obs"].tolist() == [0, 0, 1]
     assert driver.close()["sample_count"] == 2
+
+
+@pytest.mark.parametrize("where", ["object", "class"])
+def test_methods_of_the_worker_that_were_replaced_are_called(site, monkeypatch, where):
+    site.write_weights()
+    worker, driver = site.pair()
+    called = []
+
+    def replace(name):
+        original = getattr(CommCollector, name)
+
+        def replaced(self, *args):
+            called.append(name)
+            return original(self, *args)
+
+        if where == "class":
+            monkeypatch.setattr(CommCollector, name, replaced)
+        else:
+            monkeypatch.setattr(worker, name, partial(replaced, worker))
+
+    names = ["deal_with_collector_close", "get_policy_update_info", "send_metadata", "send_stepdata"]
+    for name in names:
+        replace(name)
+    driver.start(lengths=(2,), n_sample=1)
+    rows, _ = driver.all()
+    assert [site.reader.sample(row)["obs"].tolist() for row in rows] == [[0, 0, 0], [0, 0, 1]]
+    report = driver.close()
+    assert (report["sample_count"], report["task_id"]) == (2, "task")
+    assert sorted(set(called)) == names
+
+
+def test_a_worker_whose_answer_with_one_sample_was_replaced_is_asked_for_one_at_a_time(site, monkeypatch):
+    site.write_weights()
+    worker, driver = site.pair()
+    own = worker.deal_with_collector_data
+    monkeypatch.setattr(worker, "deal_with_collector_data", lambda: {**own(), "more": 1})
+    assert driver.run("resource") == {"gpu": 1, "cpu": 20}
+    driver.start(lengths=(1,), n_sample=1)
+    replies = [driver.one() for _ in range(2)]
+    assert [(reply.get("data_index"), reply["more"]) for reply in replies] == [(0, 1), (None, 1)]
 
 
 def test_an_evaluation_reports_its_returns(site):
@@ -224,7 +266,7 @@ def test_weights_that_hold_other_objects_are_read_only_where_the_worker_says_so(
     _, driver = site.pair()
     driver.start(lengths=(1,))
     assert driver.failure(driver.data)["exception"] == "UnpicklingError"
-    trusting = Driver(site.link(site.worker(trust_pickle=True), "collector1"))
+    trusting = Driver(site.client(site.worker(trust_pickle=True), "collector1"))
     trusting.start(lengths=(1,))
     assert trusting.all()[0][0]["policy_iter"] == 5
 
@@ -436,7 +478,7 @@ def test_without_a_task_there_is_no_data(site):
 def test_unknown_tasks_are_refused(site):
     _, driver = site.pair()
     assert driver.failure(driver.run, "nonsense") == {"message": "task name error"}
-    assert driver.failure(driver.link.run, {}, DEADLINE_S) == {"message": "task name error"}
+    assert driver.failure(driver.client.run, {}, DEADLINE_S) == {"message": "task name error"}
 
 
 # The end.
@@ -481,7 +523,7 @@ def test_closing_the_worker_ends_a_coordinators_wait_and_the_collector(site):
     worker.close()
     assert isinstance(waiting(), (TaskFailed, WorkerLost))
     assert time.monotonic() - started < DEADLINE_S
-    assert threads("collector_start", "slave_task", f"local_station_{worker.port}") == []
+    assert threads("collector_start", "slave_task", f"local_worker_{worker.port}") == []
     worker.close()
 
 
@@ -603,7 +645,7 @@ def test_both_places_must_be_named(site, missing):
 
 def test_the_thread_that_collects_minds_how_many_threads_torch_was_told(site, monkeypatch):
     callers = []
-    monkeypatch.setattr(task_slot, "keep_thread_count", lambda: callers.append(threading.current_thread().name))
+    monkeypatch.setattr(transport_worker, "keep_thread_count", lambda: callers.append(threading.current_thread().name))
     site.write_weights()
     _, driver = site.pair()
     driver.start(lengths=(1,))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ding.worker.transport.link import TaskFailed
+from ding.worker.transport.transport import TaskFailed
 from tests.worker.collector.battles import whole
 from tests.worker.collector.comm.workers import Driver
 from tests.worker.collector.marine_fakes import battle_cfg
@@ -21,7 +21,7 @@ def begin(site, **changes):
     for path, iteration in (("left", 7), ("right", 3)):
         site.policies.write(path, weights(iteration))
     worker = site.worker(**changes)
-    return worker, BattleDriver(site.link(worker))
+    return worker, BattleDriver(site.client(worker))
 
 
 def test_all_samples_of_both_players_come_whole_and_before_the_end(site):

@@ -10,7 +10,7 @@ import pytest
         "zergling_parallel_collector",
         "marine_parallel_collector",
         "sample_sender",
-        "comm.channel",
+        "comm.session",
         "comm.comm_collector",
         "comm.flask_fs_collector",
     ],

@@ -9,8 +9,8 @@ from easydict import EasyDict
 from ding.interaction import Master
 from ding.worker.collector import FlaskFileSystemCollector, create_comm_collector
 from ding.worker.collector.comm.flask_fs_collector import CollectorSlave
-from ding.worker.transport.http_transport import HttpHub
-from ding.worker.transport.link import TaskFailed
+from ding.worker.transport.http_transport import HttpConnector
+from ding.worker.transport.transport import TaskFailed
 from tests.worker.collector.comm.workers import Driver
 from tests.worker.collector.parallel_fakes import DEADLINE_S, ENVS
 
@@ -57,8 +57,8 @@ def test_a_coordinator_that_disconnects_leaves_the_worker_free_for_another(site)
     worker, driver = site.pair(queue_size=1)
     driver.start("first", lengths=(10**6,), n_sample=1, flush_interval_s=0)
     driver.data()
-    driver.link.close()
-    other = Driver(site.link(worker, "again"))
+    driver.client.close()
+    other = Driver(site.client(worker, "again"))
     other.start("second", lengths=(1,))  # whether the first one has ended by now or not
     rows, _ = other.all()
     assert len(rows) == 1 and other.close()["task_id"] == "second"
@@ -69,7 +69,7 @@ def test_a_task_of_a_vanished_coordinator_ends_by_itself(site):
     site.write_weights()
     worker, driver = site.pair()
     driver.start(lengths=(10**6,), n_sample=1, flush_interval_s=0)
-    worker._station._lost_connection("http://127.0.0.1:1", ConnectionError("no sign of life"))
+    worker._server._lost_connection("http://127.0.0.1:1", ConnectionError("no sign of life"))
     assert ended(worker) and ENVS[-1].closed == 1
     worker.deal_with_lost_coordinator()
     driver.start("next", lengths=(1,))
@@ -80,20 +80,20 @@ def test_a_late_notice_of_a_lost_coordinator_leaves_the_task_of_the_next_one_alo
     site.write_weights()
     worker, driver = site.pair()
     noticed, told = threading.Event(), threading.Event()
-    tell = worker._station._lost_connection
+    tell = worker._server._lost_connection
 
     def late(*args):
         noticed.set()
         assert told.wait(DEADLINE_S)
         tell(*args)
 
-    monkeypatch.setattr(worker._station, "_lost_connection", late)
-    station, error = worker._station, ConnectionError("no sign of life")
-    loss = threading.Thread(target=station._Slave__lose, args=(station._Slave__link.session, error))
+    monkeypatch.setattr(worker._server, "_lost_connection", late)
+    server, error = worker._server, ConnectionError("no sign of life")
+    loss = threading.Thread(target=server._Slave__lose, args=(server._Slave__link.session, error))
     loss.start()
     assert noticed.wait(DEADLINE_S)
-    driver.link.drop("for a test")
-    other = Driver(site.link(worker, "again"))
+    driver.client.drop("for a test")
+    other = Driver(site.client(worker, "again"))
     other.start("second", lengths=(10**6,), n_sample=1, flush_interval_s=0)
     told.set()
     loss.join(DEADLINE_S)
@@ -127,29 +127,29 @@ def callbacks(log):
 def slave_link():
     log = []
     with CollectorSlave("127.0.0.1", 0, callback_fn=callbacks(log)) as slave:
-        hub = HttpHub("127.0.0.1", 0)
-        hub.start()
-        link = hub.link("slave", "127.0.0.1", slave.port)
-        link.connect(DEADLINE_S)
-        yield link, log
-        hub.close()
+        connector = HttpConnector("127.0.0.1", 0)
+        connector.start()
+        client = connector.client("slave", "127.0.0.1", slave.port)
+        client.connect(DEADLINE_S)
+        yield client, log
+        connector.close()
 
 
 def test_a_slave_calls_its_functions(slave_link):
-    link, log = slave_link
+    client, log = slave_link
     info = {"task_id": "t", "buffer_id": "b"}
-    assert link.run({"name": "resource"}, DEADLINE_S) == {"gpu": 2}
-    started = link.run({"name": "collector_start_task", "task_info": info}, DEADLINE_S)
+    assert client.run({"name": "resource"}, DEADLINE_S) == {"gpu": 2}
+    started = client.run({"name": "collector_start_task", "task_info": info}, DEADLINE_S)
     assert started == {"message": "collector task has started"} and log == [info]
-    assert link.run({"name": "collector_data_task"}, DEADLINE_S) == {"data_id": "d", **info}
-    assert link.run({"name": "collector_close_task"}, DEADLINE_S) == {"step_count": 3, "task_id": "t"}
+    assert client.run({"name": "collector_data_task"}, DEADLINE_S) == {"data_id": "d", **info}
+    assert client.run({"name": "collector_close_task"}, DEADLINE_S) == {"step_count": 3, "task_id": "t"}
 
 
 def test_a_slave_fails_unknown_tasks(slave_link):
-    link, _ = slave_link
+    client, _ = slave_link
     for task in ({"name": "learner_start_task"}, {}):
         with pytest.raises(TaskFailed) as failed:
-            link.run(task, DEADLINE_S)
+            client.run(task, DEADLINE_S)
         assert failed.value.result == {"message": "task name error"}
 
 

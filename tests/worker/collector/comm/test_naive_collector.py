@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from ding.worker.collector import NaiveCollector
-from ding.worker.transport.chunk_reader import ChunkReader
-from ding.worker.transport.http_transport import HttpHub
-from ding.worker.transport.link import TaskFailed
+from ding.worker.learner.comm.chunk_source import ChunkReader
+from ding.worker.transport.http_transport import HttpConnector
 from ding.worker.transport.stores import FolderSampleStore
+from ding.worker.transport.transport import TaskFailed
 from tests.worker.collector.parallel_fakes import DEADLINE_S
 
 INFO = {"task_id": "t", "buffer_id": "b"}
@@ -16,12 +16,12 @@ INFO = {"task_id": "t", "buffer_id": "b"}
 @pytest.fixture
 def run():
     with NaiveCollector("127.0.0.1", 0, prefix="PRE") as slave:
-        hub = HttpHub("127.0.0.1", 0)
-        hub.start()
-        link = hub.link("naive", "127.0.0.1", slave.port)
-        link.connect(DEADLINE_S)
-        yield lambda name, **content: link.run({"name": name, **content}, DEADLINE_S)
-        hub.close()
+        connector = HttpConnector("127.0.0.1", 0)
+        connector.start()
+        client = connector.client("naive", "127.0.0.1", slave.port)
+        client.connect(DEADLINE_S)
+        yield lambda name, **content: client.run({"name": name, **content}, DEADLINE_S)
+        connector.close()
 
 
 def test_it_has_resources_and_does_not_speak_of_batches(run):

@@ -8,21 +8,21 @@ import pytest
 from easydict import EasyDict
 
 from ding.worker.collector import create_comm_collector
+from ding.worker.learner.comm.chunk_source import ChunkReader
 from ding.worker.transport.chunk import from_text
-from ding.worker.transport.chunk_reader import ChunkReader
-from ding.worker.transport.link import TaskFailed
+from ding.worker.transport.transport import TaskFailed
 from tests.worker.collector.parallel_fakes import DEADLINE_S, collector_cfg, weights
 
 
 class Site:
-    """Workers, and links to them.
+    """Workers, and clients to them.
 
     Attributes:
         samples, policies: the stores that the workers use.
     """
 
-    def __init__(self, kind: str, hub: Any, samples: Any, policies: Any) -> None:
-        self.kind, self.hub, self.samples, self.policies = kind, hub, samples, policies
+    def __init__(self, kind: str, connector: Any, samples: Any, policies: Any) -> None:
+        self.kind, self.connector, self.samples, self.policies = kind, connector, samples, policies
         self.workers: list[Any] = []
         self.reader = ChunkReader(samples)
 
@@ -36,17 +36,17 @@ class Site:
         self.workers.append(worker)
         return worker
 
-    def link(self, worker: Any, name: str = "collector0") -> Any:
-        link = self.hub.link(name, "127.0.0.1", worker.port)
-        link.connect(DEADLINE_S)
-        return link
+    def client(self, worker: Any, name: str = "collector0") -> Any:
+        client = self.connector.client(name, "127.0.0.1", worker.port)
+        client.connect(DEADLINE_S)
+        return client
 
     def pair(self, **changes: Any) -> tuple[Any, Driver]:
         worker = self.worker(**changes)
-        return worker, Driver(self.link(worker))
+        return worker, Driver(self.client(worker))
 
     def close(self) -> None:
-        self.hub.close()
+        self.connector.close()
         for worker in self.workers:
             worker.close()
 
@@ -55,13 +55,13 @@ class Site:
 
 
 class Driver:
-    """What a coordinator says over a link."""
+    """What a coordinator says over a client."""
 
-    def __init__(self, link: Any) -> None:
-        self.link = link
+    def __init__(self, client: Any) -> None:
+        self.client = client
 
     def run(self, name: str, **content: Any) -> dict[str, Any]:
-        reply: dict[str, Any] = self.link.run({"name": name, **content}, DEADLINE_S)
+        reply: dict[str, Any] = self.client.run({"name": name, **content}, DEADLINE_S)
         return reply
 
     def start(self, task_id: str = "task", **cfg: Any) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import torch
 from easydict import EasyDict
 
 from ding.utils.collectives import BrokenCollective, has_group
-from ding.worker.learner.comm.exchange import LearnerExchange
-from ding.worker.learner.comm.rank_group import RankGroup, find_store, open_store
+from ding.worker.learner.comm.learner_queue import LearnerQueue
+from ding.worker.learner.comm.ray_learner import RankGroup, find_store, open_store
 from ding.worker.transport.stores import MemoryPolicyStore
 from ding.worker.transport.tasks import REPLAY
 from tests.worker.learner.comm.test_dqn_learner import policy_cfg
@@ -42,32 +42,32 @@ def meet(name="meeting", timeout_s=DEADLINE_S):
     return RankGroup(store, rank, world_size, HOST, timeout_s)
 
 
-def put(exchange, count):
+def put(queue, count):
     for _ in range(count):
-        exchange.put([[{"data_id": "a"}]])
+        queue.put([[{"data_id": "a"}]])
 
 
-def trained(group, exchange, most=None):
+def trained(group, queue, most=None):
     """How many batches were trained before the end; this rank stops after `most`."""
     count = 0
-    while group.next_batch(exchange):
-        exchange.begin()
+    while group.next_batch(queue):
+        queue.begin()
         count += 1
         if count == most:
-            exchange.stop()
+            queue.stop()
     return count
 
 
 def train_what_all_have(own, late_s):
     """Rank 0 has all its batches at once, the others get theirs later; rank 1 stops when it has trained them."""
     rank, _ = place()
-    group, exchange = meet(), LearnerExchange(capacity=100)
+    group, queue = meet(), LearnerQueue(capacity=100)
     if rank == 0:
-        put(exchange, own + 3)
+        put(queue, own + 3)
     else:
         for number in range(own):
-            threading.Timer(late_s * number, put, (exchange, 1)).start()
-    count = trained(group, exchange, own if rank == 1 else None)
+            threading.Timer(late_s * number, put, (queue, 1)).start()
+    count = trained(group, queue, own if rank == 1 else None)
     group.leave()
     return [count, has_group()]
 
@@ -75,18 +75,18 @@ def train_what_all_have(own, late_s):
 def fail_in_one(how):
     """What the others get when rank 1 fails between two batches."""
     rank, _ = place()
-    group, exchange = meet(), LearnerExchange(capacity=100)
-    put(exchange, 1 if rank == 1 else 100)
+    group, queue = meet(), LearnerQueue(capacity=100)
+    put(queue, 1 if rank == 1 else 100)
     begin = monotonic()
-    assert group.next_batch(exchange)
-    exchange.begin()
+    assert group.next_batch(queue)
+    queue.begin()
     if rank == 1:
         if how == "leaves":
             group.leave()
             threading.Event().wait(3)
         os._exit(0)
     try:
-        group.next_batch(exchange)
+        group.next_batch(queue)
     except BrokenCollective as e:
         group.leave()
         return [str(e), monotonic() - begin]
@@ -108,9 +108,9 @@ def meet_again():
     """Two groups, one after the other."""
     seen = []
     for name in ("first", "second"):
-        group, exchange = meet(name), LearnerExchange(capacity=10)
-        put(exchange, 2)
-        seen.append(trained(group, exchange, 2))
+        group, queue = meet(name), LearnerQueue(capacity=10)
+        put(queue, 2)
+        seen.append(trained(group, queue, 2))
         group.leave()
         group.leave()
     return seen
@@ -163,7 +163,7 @@ def train_a_dqn(iterations, ranks, resume=False):
     run = learner._slot.require()
     run.thread.join(DEADLINE_S)
     assert not run.thread.is_alive()
-    infos, _ = run.channel.exchange.take()
+    infos, _ = run.session.queue.take()
     learner.deal_with_learner_close()
     state = run.learner.policy.state_dict()
     learner.close()

@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from ding.worker.learner.comm import base_comm_learner
-from ding.worker.learner.comm.exchange import LearnerExchange
-from tests.worker.learner.comm.test_exchange import in_thread, waiting
+from ding.worker.learner.comm.learner_queue import LearnerQueue
+from tests.worker.learner.comm.test_learner_queue import in_thread, waiting
 from tests.worker.learner.comm.workers import DEADLINE_S, POLICIES, entry
 
 
@@ -132,34 +132,34 @@ def test_close_ends_the_wait_for_a_file_and_nothing_is_called_bad(site, gone, ca
     worker, driver = site.pair(read_timeout_s=1000)
     driver.start()
     driver.learn(gone)
-    waiting(worker._channel.exchange)
+    waiting(worker._session.queue)
     with caplog.at_level(logging.WARNING):
         report = driver.close()
     assert report["infos"] == [{"learner_step": 0, "priority_info": {}, "learner_done": True}]
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-# The exchange.
+# The queue.
 
 
 def test_a_dropped_batch_is_neither_work_nor_waited_for_and_counts_as_loaded():
-    exchange = LearnerExchange(2)
-    exchange.put([[{"data_id": "a"}]])
-    exchange.get()
-    work, trained = exchange.wait_for_work(0), in_thread(exchange.wait_trained, DEADLINE_S)
-    exchange.rest_until_next()
-    exchange.drop()
-    assert work is True and trained() is True and not exchange.wait_for_work(0)
-    loading = in_thread(exchange.get)
-    waiting(exchange)
-    assert exchange.take() == ([], 1)
-    exchange.close()
-    assert loading() is None and exchange.is_closed
+    queue = LearnerQueue(2)
+    queue.put([[{"data_id": "a"}]])
+    queue.get()
+    work, trained = queue.wait_for_work(0), in_thread(queue.wait_trained, DEADLINE_S)
+    queue.rest_until_next()
+    queue.drop()
+    assert work is True and trained() is True and not queue.wait_for_work(0)
+    loading = in_thread(queue.get)
+    waiting(queue)
+    assert queue.take() == ([], 1)
+    queue.close()
+    assert loading() is None and queue.is_closed
 
 
 def test_one_batch_that_is_dropped_has_no_info():
-    exchange = LearnerExchange(2)
-    answer = in_thread(exchange.learn, [{"data_id": "a"}], DEADLINE_S)
-    exchange.get()
-    exchange.drop()
+    queue = LearnerQueue(2)
+    answer = in_thread(queue.learn, [{"data_id": "a"}], DEADLINE_S)
+    queue.get()
+    queue.drop()
     assert answer() is None

@@ -8,10 +8,9 @@ import torch
 
 from ding.utils.data import default_collate
 from ding.utils.data.samples import Samples
-from ding.worker.learner.comm.batch_loader import BatchLoader
-from ding.worker.transport.chunk import encode_chunk
-from ding.worker.transport.chunk_reader import ChunkReader, pick_sample
-from tests.worker.learner.comm.test_batch_loader import Shelf
+from ding.worker.learner.comm.chunk_source import ChunkReader, ChunkSource
+from ding.worker.transport.chunk import encode_chunk, pick_sample
+from tests.worker.learner.comm.test_chunk_source import Shelf
 from tests.worker.learner.comm.workers import DEADLINE_S, entry
 
 
@@ -67,7 +66,7 @@ def make_loader(shelf):
     made = []
 
     def make(**how):
-        made.append(BatchLoader(ChunkReader(shelf, **how), 0.0, threading.Event().wait))
+        made.append(ChunkSource(ChunkReader(shelf, **how), 0.0, threading.Event().wait))
         return made[-1]
 
     yield make
@@ -129,7 +128,7 @@ def test_all_chunks_of_a_batch_are_kept_until_it_is_built_and_the_newest_afterwa
     reader = ChunkReader(shelf, budget_bytes=0)
     for name in "abc":
         put(shelf, name, transitions(4))
-    loader = BatchLoader(reader, 0.0, threading.Event().wait)
+    loader = ChunkSource(reader, 0.0, threading.Event().wait)
     assert loaded(loader, [entry(name, 0) for name in "abc"]).table is not None
     assert shelf.asked == ["a", "b", "c"] and reader.size_bytes == len(shelf.chunks["c"])
 

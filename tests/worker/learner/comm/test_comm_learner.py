@@ -5,18 +5,19 @@ import os
 import pathlib
 import pickle
 import threading
+from functools import partial
 
 import pytest
 import torch
 
 from ding.utils.config_helper import ConfigError
 from ding.worker.learner import learner_hook
-from ding.worker.learner.comm import channel, send_hooks
+from ding.worker.learner.comm import session
 from ding.worker.learner.comm.comm_learner import CommLearner
 from ding.worker.transport import stores
 from ding.worker.transport.chunk import pack_batches
-from ding.worker.transport.link import WorkerLost
-from tests.worker.learner.comm.test_exchange import in_thread
+from ding.worker.transport.transport import WorkerLost
+from tests.worker.learner.comm.test_learner_queue import in_thread
 from tests.worker.learner.comm.workers import DEADLINE_S, GATES, POLICIES, Driver, Gate, entry, task_info
 
 
@@ -34,6 +35,43 @@ def weights(site, name="policy_task"):
 
 
 # A task.
+
+
+@pytest.mark.parametrize("where", ["object", "class"])
+def test_methods_of_the_worker_that_were_replaced_are_called(site, monkeypatch, where):
+    worker, driver = site.pair()
+    called = []
+
+    def replace(name):
+        original = getattr(CommLearner, name)
+
+        def replaced(self, *args):
+            called.append(name)
+            return original(self, *args)
+
+        if where == "class":
+            monkeypatch.setattr(CommLearner, name, replaced)
+        else:
+            monkeypatch.setattr(worker, name, partial(replaced, worker))
+
+    names = ["deal_with_learner_close", "get_data", "send_learn_info", "send_policy"]
+    for name in names:
+        replace(name)
+    driver.start()
+    driver.learn(site.batch(1, 2))
+    assert driver.infos(1)[1] == 1 and POLICIES[0].seen() == [[1, 2]]
+    driver.close()
+    assert weights(site) == (1, 1) and sorted(set(called)) == names
+
+
+def test_a_worker_whose_answers_to_one_batch_were_replaced_is_given_one_at_a_time(site, monkeypatch):
+    worker, driver = site.pair()
+    own = worker.deal_with_learner_learn
+    monkeypatch.setattr(worker, "deal_with_learner_learn", lambda data: {**own(data), "more": 1})
+    assert driver.run("resource") == {"gpu": 1}
+    driver.start()
+    assert driver.run("learner_get_data_task")["batch_size"] == 2
+    assert driver.run("learner_learn_task", data=site.batch(1, 2))["info"]["more"] == 1
 
 
 def test_a_worker_says_what_it_has_and_that_it_takes_batches(site):
@@ -286,7 +324,7 @@ def full(*args, **kwargs):
 
 def test_a_full_disk_ends_no_training_and_is_counted(site, monkeypatch):
     monkeypatch.setattr(stores, "WRITE_PATIENCE_S", 0.0)
-    monkeypatch.setattr(send_hooks, "_RETRY_S", 1000)
+    monkeypatch.setattr(session, "_RETRY_S", 1000)
     written = recording(site, monkeypatch)
     _, driver = site.pair(send_policy_interval_s=0)
     hook = {"save_ckpt_after_iter": 2, "save_ckpt_after_run": True}
@@ -306,7 +344,7 @@ def test_a_full_disk_ends_no_training_and_is_counted(site, monkeypatch):
 
 
 def test_the_first_weights_of_a_task_are_tried_longer_and_must_be_written(site, monkeypatch):
-    monkeypatch.setattr(channel, "_FIRST_PATIENCE_S", 0.1)
+    monkeypatch.setattr(session, "_FIRST_PATIENCE_S", 0.1)
     monkeypatch.setattr(stores, "WRITE_PATIENCE_S", 0.0)
     _, driver = site.pair()
     with monkeypatch.context() as patch:
@@ -436,7 +474,7 @@ def test_samples_outside_the_folder_are_not_read(site, name):
 @pytest.mark.parametrize(
     ("batch", "text"),
     [
-        ([entry("env_1", 0)], "has sent 1 samples; the batch size is 2"),
+        ([entry("env_1", 0)], "the batch has 1 samples; the batch size is 2"),
         ([{"IS": 1.0}, {"IS": 1.0}], "without data_id in each sample"),
     ],
 )
@@ -554,7 +592,7 @@ def test_close_ends_a_request_that_waits(site, batched):
         assert driver.demand()["batch_num"] == 1
         driver.learn(site.batch(n, n))
     waiting = in_thread(driver.run, "learner_get_data_task") if not batched else in_thread(driver.demand)
-    changed = worker._channel.exchange._changed
+    changed = worker._session.queue._changed
     while not changed._waiters:
         threading.Event().wait(0.001)
     with pytest.raises(TimeoutError, match="its policy hangs"):
@@ -610,10 +648,10 @@ def test_a_learner_whose_task_goes_on_elsewhere_does_not_replace_later_weights(s
 def test_a_coordinator_that_has_gone_leaves_the_worker_to_the_next(site):
     worker, driver = site.pair()
     driver.start("one")
-    driver.link.close()
+    driver.client.close()
     if site.kind == "local":
         worker.deal_with_lost_coordinator()
-    other = Driver(site.link(worker))
+    other = Driver(site.client(worker))
     assert other.start("two") == {"message": "learner task has started"}
     assert other.demand()["task_id"] == "two"
 

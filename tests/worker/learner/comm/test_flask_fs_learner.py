@@ -10,8 +10,8 @@ from ding.interaction import Master
 from ding.worker.learner import FlaskFileSystemLearner, create_comm_learner
 from ding.worker.learner.comm import base_comm_learner
 from ding.worker.learner.comm.flask_fs_learner import LearnerSlave
-from ding.worker.transport.http_transport import HttpHub
-from ding.worker.transport.link import TaskFailed
+from ding.worker.transport.http_transport import HttpConnector
+from ding.worker.transport.transport import TaskFailed
 from tests.worker.learner.comm.workers import DEADLINE_S
 
 
@@ -57,7 +57,7 @@ def test_a_half_built_learner_is_collected_quietly():
 def test_a_task_of_a_vanished_coordinator_ends_by_itself_with_its_checkpoint(site):
     worker, driver = site.pair()
     driver.start()
-    worker._station._lost_connection("http://127.0.0.1:1", ConnectionError("no sign of life"))
+    worker._server._lost_connection("http://127.0.0.1:1", ConnectionError("no sign of life"))
     for thread in threading.enumerate():
         if thread.name in ("learner_abandon", "learner_start"):
             thread.join(DEADLINE_S)
@@ -85,30 +85,30 @@ def slave_link():
         "deal_with_learner_close": lambda: log.append("close"),
     }
     with LearnerSlave("127.0.0.1", 0, callback_fn=callback_fn) as slave:
-        hub = HttpHub("127.0.0.1", 0)
-        hub.start()
-        link = hub.link("slave", "127.0.0.1", slave.port)
-        link.connect(DEADLINE_S)
-        yield link, log
-        hub.close()
+        connector = HttpConnector("127.0.0.1", 0)
+        connector.start()
+        client = connector.client("slave", "127.0.0.1", slave.port)
+        client.connect(DEADLINE_S)
+        yield client, log
+        connector.close()
 
 
 def test_a_slave_calls_its_functions(slave_link):
-    link, log = slave_link
+    client, log = slave_link
     ids = {"task_id": "t", "buffer_id": "b"}
-    assert link.run({"name": "resource"}, DEADLINE_S) == {"gpu": 2}
-    started = link.run({"name": "learner_start_task", "task_info": ids}, DEADLINE_S)
+    assert client.run({"name": "resource"}, DEADLINE_S) == {"gpu": 2}
+    started = client.run({"name": "learner_start_task", "task_info": ids}, DEADLINE_S)
     assert started == {"message": "learner task has started"}
-    assert link.run({"name": "learner_get_data_task"}, DEADLINE_S) == {"batch_size": 4, "cur_learner_iter": 7, **ids}
-    learned = link.run({"name": "learner_learn_task", "data": [{}, {}]}, DEADLINE_S)
+    assert client.run({"name": "learner_get_data_task"}, DEADLINE_S) == {"batch_size": 4, "cur_learner_iter": 7, **ids}
+    learned = client.run({"name": "learner_learn_task", "data": [{}, {}]}, DEADLINE_S)
     assert learned == {"info": {"learner_step": 2}, **ids}
-    assert link.run({"name": "learner_close_task"}, DEADLINE_S) == ids
+    assert client.run({"name": "learner_close_task"}, DEADLINE_S) == ids
     assert log == [ids, "close"]
 
 
 def test_a_slave_fails_unknown_tasks(slave_link):
-    link, _ = slave_link
+    client, _ = slave_link
     for task in ({"name": "collector_start_task"}, {}):
         with pytest.raises(TaskFailed) as failed:
-            link.run(task, DEADLINE_S)
+            client.run(task, DEADLINE_S)
         assert failed.value.result == {"message": "task name error"}

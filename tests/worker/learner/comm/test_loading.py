@@ -7,7 +7,7 @@ import torch
 
 from ding.utils.compression_helper import get_data_decompressor
 from ding.worker.learner.comm import FlaskFileSystemLearner, flask_fs_learner
-from ding.worker.learner.comm.batch_loader import read_patiently
+from ding.worker.learner.comm.chunk_source import read_patiently
 from ding.worker.transport.chunk import encode_chunk
 
 never = threading.Event().wait
@@ -33,7 +33,7 @@ def test_what_is_late_is_read_when_it_is_there(kind):
 
 
 def test_the_time_may_have_begun_before(monkeypatch):
-    monkeypatch.setattr("ding.worker.learner.comm.batch_loader.monotonic", lambda: 100.0)
+    monkeypatch.setattr("ding.worker.learner.comm.chunk_source.monotonic", lambda: 100.0)
     waits = []
 
     def read():

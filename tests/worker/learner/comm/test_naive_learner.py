@@ -3,8 +3,8 @@
 import pytest
 
 from ding.worker.learner.comm import NaiveLearner
-from ding.worker.transport.http_transport import HttpHub
-from ding.worker.transport.link import TaskFailed
+from ding.worker.transport.http_transport import HttpConnector
+from ding.worker.transport.transport import TaskFailed
 from tests.worker.learner.comm.workers import DEADLINE_S, entry
 
 IDS = {"task_id": "t", "buffer_id": "b"}
@@ -13,12 +13,12 @@ IDS = {"task_id": "t", "buffer_id": "b"}
 @pytest.fixture
 def run():
     with NaiveLearner("127.0.0.1", 0, prefix="PRE") as slave:
-        hub = HttpHub("127.0.0.1", 0)
-        hub.start()
-        link = hub.link("naive", "127.0.0.1", slave.port)
-        link.connect(DEADLINE_S)
-        yield lambda name, **content: link.run({"name": name, **content}, DEADLINE_S)
-        hub.close()
+        connector = HttpConnector("127.0.0.1", 0)
+        connector.start()
+        client = connector.client("naive", "127.0.0.1", slave.port)
+        client.connect(DEADLINE_S)
+        yield lambda name, **content: client.run({"name": name, **content}, DEADLINE_S)
+        connector.close()
 
 
 def test_it_has_resources_and_does_not_speak_of_batches(run):

@@ -13,7 +13,7 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 from ding.worker.learner import BaseLearner
 from ding.worker.learner.comm import create_comm_learner
 from ding.worker.transport.chunk import encode_chunk, pack_batches
-from ding.worker.transport.link import TaskFailed
+from ding.worker.transport.transport import TaskFailed
 
 DEADLINE_S = 20  # for what happens at once
 GATES: dict[str, Gate] = {}
@@ -93,14 +93,14 @@ def task_info(task_id: str = "task", policy: dict[str, Any] | None = None, **cha
 
 
 class Site:
-    """Workers, and links to them.
+    """Workers, and clients to them.
 
     Attributes:
         samples, policies: the stores that the workers use.
     """
 
-    def __init__(self, kind: str, hub: Any, samples: Any, policies: Any) -> None:
-        self.kind, self.hub, self.samples, self.policies = kind, hub, samples, policies
+    def __init__(self, kind: str, connector: Any, samples: Any, policies: Any) -> None:
+        self.kind, self.connector, self.samples, self.policies = kind, connector, samples, policies
         self.workers: list[Any] = []
         self._chunks = 0
 
@@ -114,14 +114,14 @@ class Site:
         self.workers.append(worker)
         return worker
 
-    def link(self, worker: Any) -> Any:
-        link = self.hub.link(f"learner{worker.port}", "127.0.0.1", worker.port)
-        link.connect(DEADLINE_S)
-        return link
+    def client(self, worker: Any) -> Any:
+        client = self.connector.client(f"learner{worker.port}", "127.0.0.1", worker.port)
+        client.connect(DEADLINE_S)
+        return client
 
     def pair(self, **changes: Any) -> tuple[Any, Driver]:
         worker = self.worker(**changes)
-        return worker, Driver(self.link(worker))
+        return worker, Driver(self.client(worker))
 
     def batch(self, *values: float) -> list[dict[str, Any]]:
         """Buffer entries of samples with these observations, in a chunk of their own."""
@@ -133,7 +133,7 @@ class Site:
     def close(self) -> None:
         for worker in self.workers:
             worker.close()
-        self.hub.close()
+        self.connector.close()
 
 
 def entry(name: str, index: int, **changes: Any) -> dict[str, Any]:
@@ -142,13 +142,13 @@ def entry(name: str, index: int, **changes: Any) -> dict[str, Any]:
 
 
 class Driver:
-    """What a coordinator says over a link."""
+    """What a coordinator says over a client."""
 
-    def __init__(self, link: Any) -> None:
-        self.link = link
+    def __init__(self, client: Any) -> None:
+        self.client = client
 
     def run(self, name: str, **content: Any) -> dict[str, Any]:
-        reply: dict[str, Any] = self.link.run({"name": name, **content}, DEADLINE_S)
+        reply: dict[str, Any] = self.client.run({"name": name, **content}, DEADLINE_S)
         return reply
 
     def start(self, *args: Any, **kwargs: Any) -> dict[str, Any]:

@@ -5,10 +5,10 @@ import os
 import threading
 from pathlib import Path
 
-from ding.worker.transport.link import WorkerLost
-from ding.worker.transport.local_transport import LocalStation
+from ding.worker.transport.local_transport import LocalWorkerServer
 from ding.worker.transport.ray.cluster import RayCluster
 from ding.worker.transport.ray.config import ray_section
+from ding.worker.transport.transport import WorkerLost
 
 PATIENCE_S = 120.0
 
@@ -25,13 +25,13 @@ class Echo:
 
     def __init__(self, folder):
         self._folder = Path(folder)
-        self._station = LocalStation(self._serve)
+        self._server = LocalWorkerServer(self._serve)
         self._go_on = threading.Event()
-        self._station.start()
+        self._server.start()
 
     @property
     def port(self):
-        return self._station.port
+        return self._server.port
 
     def _serve(self, task):
         if task["name"] == "fail":
@@ -51,4 +51,4 @@ class Echo:
     def close(self):
         (self._folder / "closed").write_text(json.dumps("closed"))
         self._go_on.set()
-        self._station.close()
+        self._server.close()

@@ -11,13 +11,12 @@ import numpy as np
 
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY, TRANSPORT_REGISTRY
 from ding.worker.collector.comm.comm_collector import CommCollector
+from ding.worker.coordinator.sharded_buffers import ShardedBufferSet
 from ding.worker.learner.comm.comm_learner import CommLearner
+from ding.worker.learner.comm.shard_source import ShardedReplay
 from ding.worker.transport.chunk import encode_chunk
 from ding.worker.transport.local_transport import LocalTransport
-from ding.worker.transport.ray.buffers import ShardedBufferSet
-from ding.worker.transport.ray.shard import ClosedShard, ReplayShard, ShardLost
-from ding.worker.transport.ray.sharded import ShardedReplay
-from ding.worker.transport.ray.split import split_of
+from ding.worker.transport.ray.shard import ClosedShard, ReplayShard, ShardLost, split_of, with_metadata
 
 
 class LocalShard:
@@ -75,8 +74,12 @@ def rows_of(count: int, **more: Any) -> list[dict[str, Any]]:
 
 
 def push(shard: LocalShard, values: list[Any], **more: Any) -> int:
-    data = encode_chunk(samples_of(values), "lz4"), encode_chunk(rows_of(len(values), **more), "none")
-    taken: int = shard.call("push", [(*data, "lz4")]).result()
+    taken: int = push_samples(shard, samples_of(values), rows_of(len(values), **more))
+    return taken
+
+
+def push_samples(shard: Any, samples: list[Any], rows: list[Any]) -> int:
+    taken: int = shard.call("push", [(encode_chunk(with_metadata(samples, rows)), "lz4")]).result()
     return taken
 
 
@@ -118,7 +121,7 @@ SHARDS = LocalShards()
 def with_split(shards: LocalShards, cfg: dict[str, Any], samples: list[dict[str, Any]]) -> dict[str, Any]:
     """Where a task finds a shard of `shards` with these samples; see `ShardedBufferSet.where`."""
     shard = shards.open("buffer", cfg, "exp", 0, 1)
-    shard.call("push", [(encode_chunk(samples, "lz4"), encode_chunk(rows_of(len(samples)), "none"), "lz4")]).result()
+    push_samples(shard, samples, rows_of(len(samples)))
     return {"shards": [shard.name], "split": split_of(cfg, 1)._asdict()}
 
 

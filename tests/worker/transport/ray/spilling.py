@@ -13,13 +13,13 @@ import numpy as np
 import ray
 
 from ding.utils.data.samples import Column, Kind, Samples, Table
-from ding.worker.collector.comm.channel import CollectorExchange
-from ding.worker.collector.comm.push_channel import PushChannel
+from ding.worker.collector.comm.session import CollectorQueue
+from ding.worker.collector.comm.shard_session import ShardSession
 from ding.worker.collector.sample_sender import SampleSender
-from ding.worker.transport.ray.actors import close_shard, find_shards, shard_opener
-from ding.worker.transport.ray.buffers import ShardedBufferSet
-from ding.worker.transport.ray.sharded import ShardedReplay
-from ding.worker.transport.ray.split import Split
+from ding.worker.coordinator.sharded_buffers import ShardedBufferSet
+from ding.worker.learner.comm.shard_source import ShardedReplay
+from ding.worker.transport.ray.shard import Split
+from ding.worker.transport.ray.transport import close_shard, find_shards, shard_opener
 from ding.worker.transport.stores import MemoryPolicyStore
 
 STORE_BYTES = 80 * 2**20  # the least that Ray takes
@@ -31,16 +31,16 @@ class Collector:
     """Pushes chunks of frames that do not compress, as fast as it can."""
 
     def push(self, where, number):
-        exchange = CollectorExchange(4096)
-        channel = PushChannel(find_shards(where), MemoryPolicyStore("none"), exchange, PUSH_BYTES, DEADLINE_S)
-        sender = SampleSender(f"env_{number}", channel.send_stepdata, channel.send_metadata, "lz4", CHUNK, 0.0)
+        queue = CollectorQueue(4096)
+        session = ShardSession(find_shards(where), MemoryPolicyStore("none"), queue, PUSH_BYTES, DEADLINE_S)
+        sender = SampleSender(f"env_{number}", session.send_stepdata, session.send_metadata, "lz4", CHUNK, 0.0)
         obs = np.random.default_rng(number).integers(0, 256, (CHUNK, 4, 84, 84), np.uint8)
         for _ in range(CHUNKS):
             sender.add(Samples(Table({"obs": Column(Kind.TENSOR, obs)})), env_id=0, collect_iter=0)
             sender.send({"cur_step": sender.sent, "cur_episode": 0})
-        channel.send_metadata({"collector_done": True, "cur_episode": 0, "cur_sample": sender.sent, "cur_step": 0})
-        (report,), _ = exchange.take(0)
-        channel.close()
+        session.send_metadata({"collector_done": True, "cur_episode": 0, "cur_sample": sender.sent, "cur_step": 0})
+        (report,), _ = queue.take(0)
+        session.close()
         return report["pushed"]
 
 

@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 
 from ding.utils.config_helper import ConfigError
-from ding.worker.collector.comm.channel import CollectorExchange
-from ding.worker.collector.comm.push_channel import PushChannel
-from ding.worker.transport.chunk import encode_chunk
-from ding.worker.transport.ray.buffers import ShardedBufferSet
-from ding.worker.transport.ray.shard import ClosedShard, ShardClosed, ShardLost
-from ding.worker.transport.ray.sharded import ShardedReplay
-from ding.worker.transport.ray.split import Split
+from ding.worker.collector.comm.session import CollectorQueue
+from ding.worker.collector.comm.shard_session import ShardSession
+from ding.worker.coordinator.sharded_buffers import ShardedBufferSet
+from ding.worker.learner.comm.shard_source import ShardedReplay
+from ding.worker.transport.ray.shard import ClosedShard, ShardClosed, ShardLost, Split
 from ding.worker.transport.stores import MemoryPolicyStore
-from tests.worker.transport.ray.doubles import rows_of, samples_of
+from tests.worker.transport.ray.doubles import push_samples, rows_of, samples_of
 from tests.worker.transport.ray.test_sharded import chi_square
 
 ray = pytest.importorskip("ray")
@@ -27,7 +25,7 @@ CFG = {"type": "advanced", "replay_buffer_size": 64, "alpha": 1.0}
 
 @pytest.fixture
 def buffers(ray_cluster):
-    from ding.worker.transport.ray.actors import close_shard, shard_opener
+    from ding.worker.transport.ray.transport import close_shard, shard_opener
 
     prefix = f"test{os.getpid()}_{monotonic()}"
     buffers = ShardedBufferSet("exp", logging.getLogger("test_actors"), 2, shard_opener(prefix), close_shard)
@@ -43,7 +41,7 @@ def shards(buffers):
 
 
 def found(buffers, buffer_id="b"):
-    from ding.worker.transport.ray.actors import find_shards
+    from ding.worker.transport.ray.transport import find_shards
 
     return find_shards(buffers.where(buffer_id))
 
@@ -53,8 +51,7 @@ def replay_of(buffers, shards):
 
 
 def push(shard, values, **more):
-    data = encode_chunk(samples_of(values)), encode_chunk(rows_of(len(values), **more), "none")
-    return shard.call("push", [(*data, "lz4")]).result(DEADLINE_S)
+    return push_samples(shard, samples_of(values), rows_of(len(values), **more))
 
 
 def kill(shard):
@@ -106,13 +103,13 @@ def test_shards_of_a_closed_buffer_are_closed(buffers, shards):
     buffers.close_buffer("b")
     with pytest.raises(ShardClosed):
         push(shards[0], [1])
-    from ding.worker.transport.ray.actors import find_shards
+    from ding.worker.transport.ray.transport import find_shards
 
     assert [type(shard) for shard in find_shards(where)] == [ClosedShard] * 2
 
 
 def test_a_shard_that_never_starts_says_why(ray_cluster):
-    from ding.worker.transport.ray.actors import shard_opener
+    from ding.worker.transport.ray.transport import shard_opener
 
     shard = shard_opener(f"test{os.getpid()}_{monotonic()}", {"num_cpus": 1000})("b", CFG, "exp", 0, 1)
     answer = shard.call("open")
@@ -136,15 +133,15 @@ def test_a_killed_shard_costs_its_samples_only(buffers, shards):
 
 @pytest.mark.slow
 def test_what_was_on_its_way_to_a_killed_shard_arrives(buffers, shards):
-    channel = PushChannel(shards, MemoryPolicyStore("actors"), CollectorExchange(64), 2**20, DEADLINE_S)
+    session = ShardSession(shards, MemoryPolicyStore("actors"), CollectorQueue(64), 2**20, DEADLINE_S)
     kill(shards[1])
     for value in range(20):
         name = f"env_{value}"
-        channel.send_stepdata(name, {"value": value})
-        channel.send_metadata({"data_id": name, "policy_iter": 0})
-    channel.send_metadata({"collector_done": True, "cur_episode": 1, "cur_sample": 20, "cur_step": 20})
-    (report,), _ = channel.exchange.take(1)
-    channel.close()
+        session.send_stepdata(name, {"value": value})
+        session.send_metadata({"data_id": name, "policy_iter": 0})
+    session.send_metadata({"collector_done": True, "cur_episode": 1, "cur_sample": 20, "cur_step": 20})
+    (report,), _ = session.queue.take(1)
+    session.close()
     assert report["pushed"] == 20
     assert sum(shard.call("plan", 0, 1.0, []).result(DEADLINE_S)["count"] for shard in shards) == 20
 

@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from ding.utils.config_helper import ConfigError
-from ding.worker.transport.ray.buffers import ShardedBufferSet
-from ding.worker.transport.ray.sharded import ShardedReplay
-from ding.worker.transport.ray.split import Split
+from ding.worker.coordinator.sharded_buffers import ShardedBufferSet
+from ding.worker.learner.comm.shard_source import ShardedReplay
+from ding.worker.transport.ray.shard import Split
 from ding.worker.transport.transport import get_transport
 from tests.worker.transport.ray.doubles import LocalShards, make_replay, push
 

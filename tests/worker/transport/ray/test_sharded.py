@@ -9,11 +9,18 @@ import pytest
 from ding.data.priority_index import PriorityError
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples
+from ding.worker.learner.comm.shard_source import ShardedReplay
 from ding.worker.replay_buffer import create_buffer
-from ding.worker.transport.chunk import encode_chunk
-from ding.worker.transport.ray.sharded import ShardedReplay
-from ding.worker.transport.ray.split import split_of
-from tests.worker.transport.ray.doubles import LocalShard, make_replay, make_shards, push, rows_of, samples_of
+from ding.worker.transport.ray.shard import split_of
+from tests.worker.transport.ray.doubles import (
+    LocalShard,
+    make_replay,
+    make_shards,
+    push,
+    push_samples,
+    rows_of,
+    samples_of,
+)
 
 NAIVE, ADVANCED, DEQUE = ({"type": kind, "replay_buffer_size": 64} for kind in ("naive", "advanced", "deque"))
 every_type = pytest.mark.parametrize("cfg", [NAIVE, ADVANCED, DEQUE], ids=lambda cfg: cfg["type"])
@@ -104,7 +111,7 @@ def test_a_batch_holds_what_that_of_one_buffer_holds(cfg, shards):
     replay = make_replay(made, cfg)
     meta = rows_of(4, env_id=3, unroll_len=1, collect_iter=[1, 2, 3, 4])
     for shard in made:
-        shard.call("push", [(encode_chunk(samples_of([0, 1, 2, 3])), encode_chunk(meta, "none"), "lz4")]).result()
+        push_samples(shard, samples_of([0, 1, 2, 3]), meta)
     with create_buffer(cfg, exp_name="one") if cfg["type"] != "deque" else _closing(create_buffer(cfg)) as one:
         rows = [{key: value for key, value in row.items() if key != "data_index"} for row in meta]
         one.push([{**sample, **row} for sample, row in zip(samples_of([0, 1, 2, 3]), rows, strict=True)], 0)
@@ -168,8 +175,7 @@ def test_samples_without_priority_get_the_largest_that_was_set_in_any_shard():
     (batch,) = replay.batches(1, 1, 0)
     replay.update({**{key: [item[key] for item in batch] for key in KEYS}, "priority": [7.0]})
     replay.batches(1, 1, 0)
-    data = encode_chunk(samples_of([1]))
-    shards[1].call("push", [(data, encode_chunk([{"data_index": 0}], "none"), "lz4")]).result()
+    push_samples(shards[1], samples_of([1]), [{"data_index": 0}])
     values = {item["value"]: item["priority"] for batch in replay.batches(30, 2, 0) for item in batch}
     assert values == {0: 7.0 + 1e-5, 1: 7.0}
 
@@ -301,7 +307,7 @@ def test_samples_of_several_steps_come_back_with_their_metadata(shards):
     for shard in made:
         steps = [[{"value": 10 * i + step} for step in range(3)] for i in range(2)]
         meta = rows_of(2, env_id=4, collect_iter=[5, 6])
-        shard.call("push", [(encode_chunk(steps), encode_chunk(meta, "none"), "lz4")]).result()
+        push_samples(shard, steps, meta)
     (batch,) = replay.batches(1, 2, 7)
     for item in batch:
         first = item[0]["value"]

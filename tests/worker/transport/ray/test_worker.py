@@ -12,8 +12,8 @@ from time import monotonic
 import pytest
 import ray
 
-from ding.worker.transport.link import TaskFailed, WorkerLost
-from ding.worker.transport.ray.worker import RayHub, actor_class, actor_name
+from ding.worker.transport.ray.worker import RayConnector, actor_class, actor_name
+from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.transport.ray.clusters import PATIENCE_S, Echo
 
 # With the processor time that others leave, a process may take long to be seen dead; hung calls take for ever.
@@ -25,22 +25,22 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
 @pytest.fixture(scope="module")
-def hub():
-    hub = RayHub({"host": "127.0.0.1", "port": 0})
-    hub.start()
-    yield hub
-    hub.close()
+def connector():
+    connector = RayConnector({"host": "127.0.0.1", "port": 0})
+    connector.start()
+    yield connector
+    connector.close()
 
 
 class Site:
-    """A worker in an actor, and a link to it that is connected."""
+    """A worker in an actor, and a client to it that is connected."""
 
-    def __init__(self, hub, folder):
+    def __init__(self, connector, folder):
         self.life, self.folder = next(lives), folder
         self.actor = actor_class().options(name=actor_name("echo", self.life)).remote(partial(Echo, str(folder)))
         self.pid = ray.get(self.actor.place.remote(), timeout=PATIENCE_S)["pid"]
-        self.link = hub.link("echo", "", self.life)
-        self.link.connect(PATIENCE_S)
+        self.client = connector.client("echo", "", self.life)
+        self.client.connect(PATIENCE_S)
 
     def run_in_thread(self, name):
         """A queue that gets what a task ends with."""
@@ -48,7 +48,7 @@ class Site:
 
         def run():
             try:
-                ends.put(self.link.run({"name": name}, PATIENCE_S))
+                ends.put(self.client.run({"name": name}, PATIENCE_S))
             except Exception as e:
                 ends.put((monotonic(), e))
 
@@ -61,16 +61,16 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(ray_cluster, hub, tmp_path_factory):
+def site(ray_cluster, connector, tmp_path_factory):
     """For those who leave it as it was: a process takes long to start."""
-    site = Site(hub, tmp_path_factory.mktemp("site"))
+    site = Site(connector, tmp_path_factory.mktemp("site"))
     yield site
     ray.kill(site.actor)
 
 
 @pytest.fixture
-def own_site(hub, tmp_path):
-    site = Site(hub, tmp_path)
+def own_site(connector, tmp_path):
+    site = Site(connector, tmp_path)
     yield site
     ray.kill(site.actor)
 
@@ -84,25 +84,25 @@ def wait_for(path):
 
 def test_a_task_is_run_in_the_process_of_the_actor_and_its_result_comes_back(site):
     assert site.pid != os.getpid()
-    assert site.link.run({"name": "echo", "say": [1, {"a": None}]}, PATIENCE_S) == {"said": [1, {"a": None}]}
-    assert site.link.silence_s() < PATIENCE_S
+    assert site.client.run({"name": "echo", "say": [1, {"a": None}]}, PATIENCE_S) == {"said": [1, {"a": None}]}
+    assert site.client.silence_s() < PATIENCE_S
 
 
 def test_a_task_that_fails_tells_its_traceback_and_others_follow(site):
     with pytest.raises(TaskFailed, match="as it was told") as failed:
-        site.link.run({"name": "fail"}, PATIENCE_S)
+        site.client.run({"name": "fail"}, PATIENCE_S)
     assert failed.value.result["exception"] == "ZeroDivisionError" and "_serve" in failed.value.result["traceback"]
-    assert site.link.run({"name": "echo"}, PATIENCE_S) == {"said": None}
+    assert site.client.run({"name": "echo"}, PATIENCE_S) == {"said": None}
 
 
 def test_a_worker_that_has_lost_others_it_needs_is_lost_with_the_task(site):
     with pytest.raises(WorkerLost, match="another rank has gone"):
-        site.link.run({"name": "lose"}, PATIENCE_S)
+        site.client.run({"name": "lose"}, PATIENCE_S)
 
 
 def test_a_task_must_have_a_json_form(site):
     with pytest.raises(TypeError, match="not JSON serializable"):
-        site.link.run({"name": "echo", "say": object()}, PATIENCE_S)
+        site.client.run({"name": "echo", "say": object()}, PATIENCE_S)
 
 
 @pytest.mark.slow
@@ -110,7 +110,7 @@ def test_a_task_without_an_answer_in_time_is_lost(own_site):
     site = own_site
     begin = monotonic()
     with pytest.raises(WorkerLost, match="echo has not answered the task hang within 0.5 s"):
-        site.link.run({"name": "hang"}, 0.5)
+        site.client.run({"name": "hang"}, 0.5)
     assert monotonic() - begin < NOTICED_S
 
 
@@ -119,7 +119,7 @@ def test_whoever_waits_is_told_at_once_when_the_process_is_killed(own_site, is_d
     site = own_site
     if is_dead_before:
         lost = threading.Event()
-        site.link.watch(lambda reason: lost.set())
+        site.client.watch(lambda reason: lost.set())
         begin = site.kill()
         assert lost.wait(NOTICED_S)
         ends = site.run_in_thread("echo")
@@ -135,19 +135,19 @@ def test_whoever_waits_is_told_at_once_when_the_process_is_killed(own_site, is_d
 def test_a_worker_that_ends_its_own_process_is_lost_with_the_task(own_site):
     site = own_site
     with pytest.raises(WorkerLost, match="echo was lost during the task die"):
-        site.link.run({"name": "die"}, PATIENCE_S)
+        site.client.run({"name": "die"}, PATIENCE_S)
 
 
 @pytest.mark.slow
 def test_the_loss_of_an_idle_worker_is_told_to_who_watches_last_and_again_to_who_comes_late(own_site):
     site = own_site
     told = queue.Queue()
-    site.link.watch(lambda reason: told.put("first"))
-    site.link.watch(lambda reason: told.put(("second", reason)))
+    site.client.watch(lambda reason: told.put("first"))
+    site.client.watch(lambda reason: told.put(("second", reason)))
     site.kill()
     who, reason = told.get(timeout=NOTICED_S)
     assert who == "second" and "died" in reason
-    site.link.watch(lambda reason: told.put("late"))
+    site.client.watch(lambda reason: told.put("late"))
     assert told.get(timeout=NOTICED_S) == "late" and told.empty()
 
 
@@ -167,11 +167,11 @@ def test_a_worker_that_is_stopped_shows_no_sign_of_life_and_is_lost(own_site, mo
 
 
 @pytest.mark.slow
-def test_who_drops_a_link_ends_its_task_without_a_word_to_the_worker(own_site):
+def test_who_drops_a_client_ends_its_task_without_a_word_to_the_worker(own_site):
     site = own_site
     ends = site.run_in_thread("hang")
     wait_for(site.folder / "hangs")
-    site.link.drop("it hangs")
+    site.client.drop("it hangs")
     _, error = ends.get(timeout=NOTICED_S)
     assert isinstance(error, WorkerLost) and "it hangs" in str(error)
     assert ray.get(site.actor.place.remote(), timeout=PATIENCE_S)["pid"] == site.pid
@@ -179,45 +179,45 @@ def test_who_drops_a_link_ends_its_task_without_a_word_to_the_worker(own_site):
 
 
 @pytest.mark.slow
-def test_who_closes_a_hub_tells_the_workers_and_ends_their_tasks(tmp_path):
-    hub = RayHub({"host": "127.0.0.1", "port": 0})
-    hub.start()
-    site = Site(hub, tmp_path)
+def test_who_closes_a_connector_tells_the_workers_and_ends_their_tasks(tmp_path):
+    connector = RayConnector({"host": "127.0.0.1", "port": 0})
+    connector.start()
+    site = Site(connector, tmp_path)
     ends = site.run_in_thread("hang")
     wait_for(site.folder / "hangs")
-    hub.close()
+    connector.close()
     _, error = ends.get(timeout=NOTICED_S)
     assert isinstance(error, WorkerLost) and "disconnected" in str(error)
     wait_for(site.folder / "lost")
-    hub.close()
+    connector.close()
 
 
 @pytest.mark.slow
 def test_the_end_of_a_worker_is_its_own(own_site):
     site = own_site
     told = queue.Queue()
-    site.link.watch(told.put)
+    site.client.watch(told.put)
     ray.get(site.actor.close.remote(), timeout=PATIENCE_S)
     assert (site.folder / "closed").exists()
     assert told.get(timeout=NOTICED_S) == "its actor has ended"
 
 
-def test_an_earlier_life_is_not_reached_by_a_link_to_a_later_one(hub):
-    link = hub.link("echo", "", 10**6)
+def test_an_earlier_life_is_not_reached_by_a_client_to_a_later_one(connector):
+    client = connector.client("echo", "", 10**6)
     with pytest.raises(WorkerLost, match="there is no actor echo:1000000"):
-        link.connect(1.0)
-    assert link.silence_s() is None
+        client.connect(1.0)
+    assert client.silence_s() is None
     with pytest.raises(WorkerLost, match="not connected"):
-        link.run({"name": "echo"}, 1.0)
-    link.close()
+        client.run({"name": "echo"}, 1.0)
+    client.close()
 
 
-def test_pages_are_served_over_http(hub):
+def test_pages_are_served_over_http(connector):
     import requests
 
     from ding.utils.page import Page
 
-    own = RayHub({"host": "127.0.0.1", "port": 0})
+    own = RayConnector({"host": "127.0.0.1", "port": 0})
     assert own.url is None
     own.serve_page("/hello", Page(lambda: b"hello", "text/plain", is_public=True))
     own.start()

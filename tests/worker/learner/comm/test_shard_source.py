@@ -8,8 +8,9 @@ from easydict import EasyDict
 
 from ding.data.priority_index import PriorityError
 from ding.interaction.exception import TaskFail
-from ding.worker.learner.comm.exchange import LearnerExchange
-from ding.worker.learner.comm.pull_channel import PullChannel
+from ding.worker.learner.comm.learner_queue import LearnerQueue
+from ding.worker.learner.comm.session import LearnerSession
+from ding.worker.learner.comm.shard_source import ShardSource
 from ding.worker.transport.stores import MemoryPolicyStore, forget_memory_stores
 from tests.worker.transport.ray.doubles import make_replay, make_shards, push
 
@@ -19,10 +20,10 @@ DEADLINE_S = 20
 
 
 class FakeLearner:
-    """As much of a learner as a channel asks."""
+    """As much of a learner as a session asks."""
 
     def __init__(self, batch_size=2):
-        self.batch_size, self.policy, self.logger = batch_size, self, logging.getLogger("test_pull_channel")
+        self.batch_size, self.policy, self.logger = batch_size, self, logging.getLogger("test_shard_source")
         self.last_iter = EasyDict(val=0)
 
     def get_attribute(self, name):
@@ -41,14 +42,15 @@ def begin():
     def begin(cfg=CFG, count=2, capacity=8, limit_bytes=2**20, batch_size=2):
         shards = make_shards(count, cfg)
         replay = make_replay(shards, cfg)
-        channel = PullChannel(replay, MemoryPolicyStore("pull"), ["policy"], LearnerExchange(capacity), limit_bytes)
-        channel.attach(FakeLearner(batch_size))
-        made.append(channel)
-        return channel, shards
+        source = ShardSource(replay, limit_bytes)
+        session = LearnerSession(source, MemoryPolicyStore("pull"), ["policy"], LearnerQueue(capacity))
+        session.attach(FakeLearner(batch_size))
+        made.append(session)
+        return session, shards
 
     yield begin
-    for channel in made:
-        channel.close()
+    for session in made:
+        session.close()
     assert pulling() == []
     forget_memory_stores("pull")
 
@@ -63,72 +65,72 @@ def told(batch, *priorities):
 
 
 def test_batches_come_as_soon_as_there_are_samples(begin):
-    channel, shards = begin()
+    session, shards = begin()
     got = []
-    asking = threading.Thread(target=lambda: got.append(channel.get_data(2)))
+    asking = threading.Thread(target=lambda: got.append(session.get_data(2)))
     asking.start()
     push(shards[1], [4, 5])
     asking.join(DEADLINE_S)
     assert values_of(got[0]) in ([4, 4], [4, 5], [5, 5])
-    assert channel.level == 2
+    assert session.source.level == 2
 
 
 def test_priorities_go_to_the_shards_before_the_next_batches_are_drawn(begin):
-    channel, shards = begin(count=1, capacity=1)
+    session, shards = begin(count=1, capacity=1)
     push(shards[0], [0])
     push(shards[0], [1])
     seen = set()
     while len(seen) < 2:
-        batch = channel.get_data(2)
+        batch = session.get_data(2)
         seen |= {item["value"] for item in batch}
-        channel.send_learn_info(told(batch, *(float(item["value"]) for item in batch)))
-    drawn = [values_of(channel.get_data(2)) for _ in range(6)]
+        session.send_learn_info(told(batch, *(float(item["value"]) for item in batch)))
+    drawn = [values_of(session.get_data(2)) for _ in range(6)]
     assert drawn[2:] == [[1, 1]] * 4  # two were drawn before
-    infos, _ = channel.exchange.take()
+    infos, _ = session.queue.take()
     assert all(info["priority_info"] == {} for info in infos)
 
 
 def test_wrong_priorities_are_an_error_of_the_learner(begin):
-    channel, shards = begin()
+    session, shards = begin()
     push(shards[0], [0, 1])
-    batch = channel.get_data(2)
+    batch = session.get_data(2)
     with pytest.raises(PriorityError):
-        channel.send_learn_info(told(batch, -1.0, 1.0))
+        session.send_learn_info(told(batch, -1.0, 1.0))
 
 
 @pytest.mark.parametrize(("limit_bytes", "most"), [(1, 1), (2**20, 8)])
 def test_not_too_many_bytes_wait_for_the_learner(begin, limit_bytes, most):
-    channel, shards = begin(limit_bytes=limit_bytes)
+    session, shards = begin(limit_bytes=limit_bytes)
     push(shards[0], list(range(8)))
     waiting = set()
     for number in range(60):
-        channel.get_data(2)
+        session.get_data(2)
         waiting.add(sum(shard.drawn for shard in shards) // 2 - number - 1)
     assert max(waiting) <= most
     assert most == 1 or max(waiting) > 1
 
 
 def test_a_lost_shard_is_told_of_with_the_infos(begin):
-    channel, shards = begin(capacity=1)
+    session, shards = begin(capacity=1)
     push(shards[1], [2, 3, 4])
-    channel.get_data(2)  # it was drawn when the shard had its samples
+    session.get_data(2)  # it was drawn when the shard had its samples
     push(shards[0], [0, 1])
     shards[1].lose()
     for _ in range(4):
-        channel.get_data(2)
-    channel.send_learn_info({"learner_step": 1, "learner_done": False})
-    ((info,), _) = channel.exchange.take()
+        session.get_data(2)
+    session.send_learn_info({"learner_step": 1, "learner_done": False})
+    ((info,), _) = session.queue.take()
     assert (info["lost_shards"], info["lost_samples"]) == (1, 3)
 
 
 def test_shards_that_come_back_give_batches_again(begin):
-    channel, shards = begin(capacity=1)
+    session, shards = begin(capacity=1)
     push(shards[0], [0, 1])
-    channel.get_data(2)
+    session.get_data(2)
     for shard in shards:
         shard.is_down = True
     got = []
-    asking = threading.Thread(target=lambda: got.extend(channel.get_data(2) for _ in range(4)))
+    asking = threading.Thread(target=lambda: got.extend(session.get_data(2) for _ in range(4)))
     asking.start()
     asking.join(0.3)
     assert asking.is_alive()
@@ -139,47 +141,47 @@ def test_shards_that_come_back_give_batches_again(begin):
 
 
 def test_an_error_of_a_shard_fails_the_task(begin):
-    channel, shards = begin(cfg={"type": "naive", "replay_buffer_size": 8}, batch_size=9)
+    session, shards = begin(cfg={"type": "naive", "replay_buffer_size": 8}, batch_size=9)
     push(shards[0], [0, 1])
-    assert channel.get_data(9) == []
+    assert session.get_data(9) == []
     with pytest.raises(TaskFail) as failed:
-        channel.exchange.wait_for_infos(DEADLINE_S)
+        session.queue.wait_for_infos(DEADLINE_S)
     assert "sample size = 9 is not allowed" in failed.value.result["message"]
 
 
 def test_a_changed_batch_size_is_an_error(begin):
-    channel, shards = begin()
+    session, shards = begin()
     push(shards[0], [0, 1])
     with pytest.raises(ValueError, match="has 2 samples; the batch size is 3"):
-        channel.get_data(3)
+        session.get_data(3)
 
 
 def test_nothing_is_drawn_after_the_last_info_or_the_end(begin):
-    channel, shards = begin()
+    session, shards = begin()
     push(shards[0], [0, 1])
-    channel.get_data(2)
-    channel.send_learn_info({"learner_step": 1, "learner_done": True})
+    session.get_data(2)
+    session.send_learn_info({"learner_step": 1, "learner_done": True})
     for thread in pulling():
         thread.join(DEADLINE_S)
     assert pulling() == []
-    channel.stop()
-    assert channel.get_data(2) == []
+    session.stop()
+    assert session.get_data(2) == []
 
 
 def test_close_ends_the_wait_for_samples(begin):
-    channel, shards = begin()
+    session, shards = begin()
     while "wait" not in shards[0].calls:
-        channel.exchange.wait_closed(0.01)
-    channel.close()
+        session.queue.wait_closed(0.01)
+    session.close()
     assert pulling() == []
 
 
 def test_a_task_whose_buffer_is_closed_fails(begin):
-    channel, shards = begin()
+    session, shards = begin()
     for shard in shards:
         shard.replay.close()
     with pytest.raises(TaskFail, match="closed"):
-        channel.exchange.wait_for_infos(DEADLINE_S)
+        session.queue.wait_for_infos(DEADLINE_S)
 
 
 def pulling():

@@ -6,14 +6,12 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, wait
 from typing import Any
 
 from easydict import EasyDict
 
 from ding.worker.coordinator.buffers import BufferSet, without_functions
-from ding.worker.transport.ray.shard import Shard
-from ding.worker.transport.ray.split import Split, annealed_by_rank, split_of
+from ding.worker.transport.ray.shard import Shard, Split, annealed_by_rank, call_all, split_of
 
 # How long shards may take to start, and to write or read their samples.
 _OPEN_S, _SAVE_S = 120.0, 60.0
@@ -47,17 +45,6 @@ class ShardedBuffer:
 
     def update(self, info: Mapping[str, Any]) -> None:
         """Do nothing: learners send priorities to the shards."""
-
-    def call(self, method: str, arguments: list[tuple[Any, ...]], timeout_s: float) -> list[Any]:
-        """Call a method of all shards; returns their results, and the exception of each failed call in its place.
-
-        Raises:
-            TimeoutError: a shard does not answer in time.
-        """
-        calls: list[Future[Any]] = [shard.call(method, *own) for shard, own in zip(self.shards, arguments, strict=True)]
-        if wait(calls, timeout_s).not_done:
-            raise TimeoutError(f"the shards of the replay buffer did not answer {method!r} within {timeout_s:g} s")
-        return [call.exception() or call.result() for call in calls]
 
     def close(self) -> None:
         """Close the shards. Idempotent."""
@@ -112,7 +99,7 @@ class ShardedBufferSet(BufferSet):
             try:
                 for index in range(count):
                     buffer.shards.append(self._open_shard(buffer_id, own, exp_name, index, count))
-                for answer in buffer.call("open", [()] * count, _OPEN_S):
+                for answer in call_all(buffer.shards, "open", [()] * count, _OPEN_S):
                     if isinstance(answer, BaseException):
                         raise answer
             except BaseException:
@@ -143,7 +130,7 @@ class ShardedBufferSet(BufferSet):
         if buffer is not None:
             self._generation += 1
             paths = [self._path(buffer_id, index, self._generation) for index in range(len(buffer.shards))]
-            answers = buffer.call("save", [(path,) for path in paths], _SAVE_S)
+            answers = call_all(buffer.shards, "save", [(path,) for path in paths], _SAVE_S)
             for path, answer in zip(paths, answers, strict=True):
                 if isinstance(answer, BaseException):
                     self._logger.error("the samples of a shard could not be saved to %s: %s", path, answer)
@@ -176,7 +163,7 @@ class ShardedBufferSet(BufferSet):
         self._open(buffer_id, cfg, len(counts))
         self._generation = max(self._generation, content["generation"])
         paths = [(self._path(buffer_id, index, content["generation"]),) for index in range(len(counts))]
-        answers = self.buffers[buffer_id].call("load", paths, _SAVE_S)
+        answers = call_all(self.buffers[buffer_id].shards, "load", paths, _SAVE_S)
         for (path,), answer in zip(paths, answers, strict=True):
             if isinstance(answer, BaseException):
                 self._logger.error("the samples in %s are lost: %s", path, answer)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -12,8 +13,8 @@ from typing import Any
 from ding.interaction.exception.refusal import failure_for
 from ding.worker.transport.chunk import encode_chunk, to_text
 from ding.worker.transport.stores import EVALUATED, PolicyStore, SampleStore, write_patiently
-from ding.worker.transport.task_slot import Exchange
 from ding.worker.transport.tasks import plain, task_fail
+from ding.worker.transport.worker import WorkerQueue
 
 Row = dict[str, Any]
 
@@ -21,11 +22,11 @@ _OF_SAMPLE = frozenset(("data_id", "policy_iter"))
 _OF_INFO = frozenset(("collector_done", "cur_episode", "cur_sample", "cur_step"))
 
 
-class CollectorExchange(Exchange):
+class CollectorQueue(WorkerQueue):
     """A bounded queue of metadata of samples and infos for the coordinator. Thread-safe.
 
     An entry with the key `data_id` is the metadata of a sample, any other an info. An info without `collector_done` may
-    be delayed until the next samples. `close` and `fail` end all waits.
+    be delayed until the next samples. See also `WorkerQueue`.
 
     Args:
         capacity: limit of the entries in the queue; `put` waits while it is full.
@@ -33,12 +34,14 @@ class CollectorExchange(Exchange):
             the capacity is used. Longer intervals make fewer messages, with more samples each.
 
     Example:
-        >>> exchange = CollectorExchange(capacity=2)
-        >>> exchange.put([{"data_id": "chunk"}], timeout_s=1), exchange.put([{"collector_done": True}], timeout_s=1)
+        >>> queue = CollectorQueue(capacity=2)
+        >>> queue.put([{"data_id": "chunk"}], timeout_s=1), queue.put([{"collector_done": True}], timeout_s=1)
         (True, True)
-        >>> exchange.take(timeout_s=1)
+        >>> queue.take(timeout_s=1)
         ([{'data_id': 'chunk'}], [{'collector_done': True}])
     """
+
+    kind = "collector"
 
     def __init__(self, capacity: int, interval_s: float = 0.0) -> None:
         if capacity < 1:
@@ -125,13 +128,8 @@ class CollectorExchange(Exchange):
             self._changed.notify_all()
         return entry
 
-    def _wait(self, is_there: Callable[[], bool], timeout_s: float) -> None:
-        self._changed.wait_for(lambda: self._is_over() or is_there(), timeout_s)
-        self._raise_failure()
-        if self._is_closed:
-            raise task_fail(failure_for("the collector has been closed", "CollectorClosed"))
-        if self._is_finished and not self._entries:
-            raise task_fail(failure_for("the collector has ended, and all its reports were taken", "CollectorClosed"))
+    def _has_reports(self) -> bool:
+        return bool(self._entries)
 
     def close(self) -> set[str]:
         """End all waits, and drop the entries; returns the chunks of which no sample was taken."""
@@ -160,8 +158,10 @@ def check_metadata(metadata: Row | Sequence[Row]) -> list[Row]:
     return entries
 
 
-class WeightsChannel:
-    """Fetches the weights of one task until `exchange` is closed.
+class CollectorSession(ABC):
+    """Fetches the weights of one task, and sends its samples and infos, until it is closed.
+
+    Each task has its own session, so data of an old task cannot reach a new one.
 
     Attributes:
         is_evaluation: whether to store a copy of the fetched weights as those under evaluation.
@@ -169,8 +169,8 @@ class WeightsChannel:
 
     is_evaluation = False
 
-    def __init__(self, policies: PolicyStore, exchange: CollectorExchange) -> None:
-        self.exchange = exchange
+    def __init__(self, policies: PolicyStore, queue: CollectorQueue) -> None:
+        self.queue = queue
         self._policies = policies
         self._known: dict[str, Any] = {}  # tokens of the weights that were fetched last, by path
 
@@ -181,30 +181,49 @@ class WeightsChannel:
             FileNotFoundError: there are no weights yet.
             ValueError: `path` is outside the folder of the weights.
         """
-        if self.exchange.is_closed:
+        if self.queue.is_closed:
             return None
         version = self._policies.read(path, self._known.get(path))
         if version is None:
             return None
         self._known[path] = version.token
         if self.is_evaluation:
-            write_patiently(partial(self._policies.write, EVALUATED, version.state), self.exchange.wait_closed)
+            write_patiently(partial(self._policies.write, EVALUATED, version.state), self.queue.wait_closed)
         return version.state
 
+    @abstractmethod
+    def send_stepdata(self, path: str, stepdata: Any) -> None:
+        """Store a chunk under the name `path`, or keep it until its metadata come."""
 
-class TaskChannel(WeightsChannel):
-    """Sends the samples and infos of one task, and fetches its weights; after `close` it does nothing.
+    @abstractmethod
+    def send_metadata(self, metadata: Any) -> None:
+        """Send the metadata of the samples of a chunk, one dict for each, or an info.
 
-    Each task has its own channel, so data of an old task cannot reach a new one.
+        Raises:
+            AssertionError: see `check_metadata`.
+            TimeoutError: they are not taken in time.
+        """
+
+    @abstractmethod
+    def report(self, rows: Sequence[Row]) -> dict[str, Any]:
+        """What a message to the coordinator says of the samples whose metadata were taken from the queue."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End all waits. Idempotent."""
+
+
+class FileSession(CollectorSession):
+    """Writes chunks to a store, and sends the metadata to the coordinator.
 
     Args:
         send_timeout_s: how long sending may wait for the coordinator.
     """
 
     def __init__(
-        self, samples: SampleStore, policies: PolicyStore, exchange: CollectorExchange, send_timeout_s: float
+        self, samples: SampleStore, policies: PolicyStore, queue: CollectorQueue, send_timeout_s: float
     ) -> None:
-        super().__init__(policies, exchange)
+        super().__init__(policies, queue)
         self._samples = samples
         self._send_timeout_s = send_timeout_s
         self._unannounced: set[str] = set()  # names of chunks that were written, but not queued for the coordinator
@@ -216,31 +235,25 @@ class TaskChannel(WeightsChannel):
             ValueError: `path` is outside the folder of the samples.
             StorageError: the data cannot be written; see `write_patiently`.
         """
-        if self.exchange.is_closed:
+        if self.queue.is_closed:
             return
         data = stepdata if isinstance(stepdata, bytes) else encode_chunk([stepdata], "none")
         self._unannounced.add(os.path.basename(path))
-        write_patiently(partial(self._samples.write, path, data), self.exchange.wait_closed)
-        if self.exchange.is_closed:  # meanwhile
+        write_patiently(partial(self._samples.write, path, data), self.queue.wait_closed)
+        if self.queue.is_closed:  # meanwhile
             self._delete_unannounced()
 
     def send_metadata(self, metadata: Row | Sequence[Row]) -> None:
-        """Queue the metadata of samples, or an info, for the coordinator; waits while the queue is full.
-
-        Raises:
-            AssertionError: see `check_metadata`.
-            TimeoutError: the coordinator has taken no entry for `send_timeout_s`.
-        """
+        """Queue the metadata of samples, or an info, for the coordinator; waits while the queue is full."""
         entries = check_metadata(metadata)
         if not entries:
             return
-        if self.exchange.put(entries, self._send_timeout_s):
+        if self.queue.put(entries, self._send_timeout_s):
             self._unannounced.difference_update(entry.get("data_id", "") for entry in entries)
         else:
             self._delete_unannounced()
 
     def report(self, rows: Sequence[Row]) -> dict[str, Any]:
-        """What a message to the coordinator says of the samples whose metadata were taken from the queue."""
         return {"samples": to_text(rows)}
 
     def _delete_unannounced(self) -> None:
@@ -249,5 +262,5 @@ class TaskChannel(WeightsChannel):
 
     def close(self) -> None:
         """End all waits, and delete the samples that the coordinator has not received metadata of."""
-        for name in self.exchange.close():
+        for name in self.queue.close():
             self._samples.delete(name)

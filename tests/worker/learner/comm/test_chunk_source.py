@@ -6,10 +6,9 @@ import threading
 
 import pytest
 
-from ding.worker.learner.comm import batch_loader
-from ding.worker.learner.comm.batch_loader import BatchLoader
+from ding.worker.learner.comm import chunk_source
+from ding.worker.learner.comm.chunk_source import ChunkReader, ChunkSource
 from ding.worker.transport.chunk import encode_chunk
-from ding.worker.transport.chunk_reader import ChunkReader
 from tests.worker.learner.comm.workers import DEADLINE_S, entry
 
 
@@ -43,7 +42,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(batch_loader, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(chunk_source, "monotonic", lambda: clock.now)
     return clock
 
 
@@ -54,7 +53,7 @@ def shelf():
 
 @pytest.fixture
 def loader(shelf, clock):
-    loader = BatchLoader(ChunkReader(shelf), 5.0, clock.wait)
+    loader = ChunkSource(ChunkReader(shelf), 5.0, clock.wait)
     loader.warnings = []
     loader.warn = loader.warnings.append
     yield loader
@@ -198,7 +197,7 @@ def test_several_threads_read_the_files_of_a_batch(shelf):
     together = threading.Barrier(3)
     read = shelf.read
     shelf.read = lambda name: (together.wait(DEADLINE_S), read(name))[1]
-    loader = BatchLoader(ChunkReader(shelf), 0.0, threading.Event().wait, threads=3)
+    loader = ChunkSource(ChunkReader(shelf), 0.0, threading.Event().wait, threads=3)
     shelf.put("a", 1, 2)
     shelf.put("b", 3)
     assert loader.load(rows("a", "x", "b", "a")) == (None, 3)

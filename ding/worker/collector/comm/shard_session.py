@@ -5,20 +5,18 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 from time import monotonic
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from ding.utils.data.samples import Column, Items, Kind, Table, columns_of, table_of, whole_of
-from ding.worker.collector.comm.channel import CollectorExchange, Row, WeightsChannel, check_metadata
-from ding.worker.transport.chunk import encode_chunk
-from ding.worker.transport.chunk_reader import DATA_INDEX
-from ding.worker.transport.ray.shard import Shard, ShardClosed, ShardLost
+from ding.utils.data.samples import Items, Kind, Table, columns_of, table_of, whole_of
+from ding.worker.collector.comm.session import CollectorQueue, CollectorSession, Row, check_metadata
+from ding.worker.transport.chunk import decode_chunk, encode_chunk
+from ding.worker.transport.ray.shard import Shard, ShardClosed, ShardLost, with_metadata
 from ding.worker.transport.stores import PolicyStore
 
 # Metadata that locate a chunk; shards keep no chunks.
@@ -35,22 +33,20 @@ class _Chunk(NamedTuple):
     """Samples that wait for a shard, or that were sent to one.
 
     Attributes:
-        content: samples in columns, or an encoded chunk.
-        rows: the metadata of each sample.
-        last: those of the last one.
+        samples: with their metadata.
+        last: the metadata of the last one.
     """
 
-    content: Table | bytes
-    rows: Items
+    samples: Items
     last: Row
     compressor: str
     size_bytes: int
 
 
-class PushChannel(WeightsChannel):
-    """Sends samples to the shards in turn; see `TaskChannel`.
+class ShardSession(CollectorSession):
+    """Sends samples to the shards in turn; see `FileSession`.
 
-    A thread of the channel makes one call at a time to each shard; chunks that gather meanwhile are encoded together
+    A thread makes one call at a time to each shard; chunks that gather meanwhile are encoded together
     and sent in the next call. Chunks that a lost shard has not acknowledged are sent to the next one. Samples for a
     closed buffer are dropped. An info that says `collector_done` waits until all samples are acknowledged. Only one
     thread may send.
@@ -65,11 +61,11 @@ class PushChannel(WeightsChannel):
         self,
         shards: Sequence[Shard],
         policies: PolicyStore,
-        exchange: CollectorExchange,
+        queue: CollectorQueue,
         limit_bytes: int,
         send_timeout_s: float,
     ) -> None:
-        super().__init__(policies, exchange)
+        super().__init__(policies, queue)
         self._shards, self._limit_bytes, self._send_timeout_s = list(shards), limit_bytes, send_timeout_s
         self._unannounced: dict[str, tuple[Table | bytes, str | None]] = {}  # chunks without metadata so far
         self._changed = threading.Condition()
@@ -86,7 +82,7 @@ class PushChannel(WeightsChannel):
 
         Those of a table are encoded when they are sent, those of a list at once, as the list may change.
         """
-        if self.exchange.is_closed:
+        if self.queue.is_closed:
             return
         table = table_of(stepdata)
         kept: tuple[Table | bytes, str | None]
@@ -105,11 +101,10 @@ class PushChannel(WeightsChannel):
         return {"pushed": rows[0] if rows else None}
 
     def send_metadata(self, metadata: Table | Row | Sequence[Row]) -> None:
-        """Send the samples of a chunk with their metadata, one dict for each, to a shard; or queue an info.
+        """See `CollectorSession`.
 
         Raises:
-            AssertionError: see `check_metadata`; or there is no such chunk.
-            TimeoutError: neither the shards nor the coordinator take anything.
+            AssertionError: there is no such chunk.
             Exception: what a shard has raised when it was sent samples before.
         """
         if isinstance(metadata, Table):  # of a SampleSender: complete, and of one chunk
@@ -123,13 +118,13 @@ class PushChannel(WeightsChannel):
         if any(info.get("collector_done") for info in infos):
             self._wait(lambda: not self._bytes)
         if infos:
-            self.exchange.put(infos, self._send_timeout_s)
+            self.queue.put(infos, self._send_timeout_s)
 
     def _push(self, rows: Table | list[Row]) -> None:
         last = rows.take(slice(-1, None)).rows()[0] if isinstance(rows, Table) else dict(rows[-1])
         name = str(last["data_id"])
         kept = self._unannounced.pop(os.path.basename(name), None)
-        if self.exchange.is_closed:
+        if self.queue.is_closed:
             return
         if kept is None:
             raise AssertionError(f"metadata name the chunk {name!r}, which was not sent before, or was sent twice")
@@ -137,14 +132,15 @@ class PushChannel(WeightsChannel):
         if compressor is None:
             compressor = str(last.get("compressor", "none"))
         size_bytes = len(content) if isinstance(content, bytes) else _size_bytes(content)
+        samples = with_metadata(
+            decode_chunk(content, compressor) if isinstance(content, bytes) else content, _of_shard(rows)
+        )
         self._wait(lambda: not self._bytes or self._bytes + size_bytes <= self._limit_bytes)
-        if self.exchange.is_closed:
+        if self.queue.is_closed:
             return
         with self._changed:
             self._bytes += size_bytes
-            self._queues[self._count % len(self._queues)].append(
-                _Chunk(content, _of_shard(rows), last, compressor, size_bytes)
-            )
+            self._queues[self._count % len(self._queues)].append(_Chunk(samples, last, compressor, size_bytes))
             self._count += 1
             self._changed.notify_all()
         if self._thread is None:
@@ -160,7 +156,7 @@ class PushChannel(WeightsChannel):
         """
         with self._changed:
             is_over = self._changed.wait_for(
-                lambda: self.exchange.is_closed or self._error is not None or is_there(), self._send_timeout_s
+                lambda: self.queue.is_closed or self._error is not None or is_there(), self._send_timeout_s
             )
             if self._error is not None:
                 raise self._error
@@ -176,7 +172,7 @@ class PushChannel(WeightsChannel):
         while (call := self._next_call()) is not None:
             shard, chunks = call
             try:
-                parts = list(_parts(chunks))
+                parts = list(_encoded(chunks))
             except Exception as e:  # the collector raises it when it sends next
                 self._fail(e)
                 return
@@ -186,7 +182,7 @@ class PushChannel(WeightsChannel):
     def _next_call(self) -> tuple[int, list[_Chunk]] | None:
         """Wait for chunks and a shard that can take them; None after `close` or an error."""
         with self._changed:
-            while not (self.exchange.is_closed or self._error):
+            while not (self.queue.is_closed or self._error):
                 waiting = [shard for shard, queue in enumerate(self._queues) if queue and self._is_idle[shard]]
                 now = monotonic()
                 for shard in waiting:
@@ -205,9 +201,9 @@ class PushChannel(WeightsChannel):
                 self._begin_s[shard] = monotonic() + _PAUSE_S
                 self._queues[(shard + 1) % len(self._queues)].extendleft(reversed(chunks))
             elif error is None or isinstance(error, ShardClosed):
-                taken, dropped = (future.result(), 0) if error is None else (0, sum(len(c.rows) for c in chunks))
+                taken, dropped = (future.result(), 0) if error is None else (0, sum(len(c.samples) for c in chunks))
                 self._bytes -= sum(chunk.size_bytes for chunk in chunks)
-                self.exchange.add_pushed(chunks[-1].last, taken, dropped)
+                self.queue.add_pushed(chunks[-1].last, taken, dropped)
             else:
                 self._error = self._error or error
             self._changed.notify_all()
@@ -219,7 +215,7 @@ class PushChannel(WeightsChannel):
 
     def close(self) -> None:
         """End all waits; calls under way may still arrive. Idempotent."""
-        self.exchange.close()
+        self.queue.close()
         with self._changed:
             self._changed.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -240,22 +236,13 @@ def _taken(queue: deque[_Chunk]) -> list[_Chunk]:
     return chunks
 
 
-def _parts(chunks: Sequence[_Chunk]) -> Iterator[tuple[bytes, bytes, str]]:
-    """The arguments of `ReplayShard.push`; chunks in columns are encoded together, which takes the time of one."""
-    for (compressor, is_joinable), group in groupby(chunks, key=lambda chunk: (chunk.compressor, _is_joinable(chunk))):
-        parts: Iterable[tuple[Any, Any]] = [(chunk.content, chunk.rows) for chunk in group]
-        if is_joinable:
-            samples, rows = (whole_of(several) for several in zip(*parts, strict=True))
-            if isinstance(samples, Table) and isinstance(rows, Table):  # they are alike
-                parts = [(samples, rows.with_columns(**{DATA_INDEX: Column(Kind.INT, np.arange(len(samples)))}))]
-        for content, rows in parts:
-            data = content if isinstance(content, bytes) else encode_chunk(content, compressor)
-            yield data, encode_chunk(rows, "none"), compressor
-
-
-def _is_joinable(chunk: _Chunk) -> bool:
-    content, rows = chunk.content, chunk.rows
-    return isinstance(content, Table) and isinstance(rows, Table) and len(rows) == len(content)
+def _encoded(chunks: Sequence[_Chunk]) -> Iterator[tuple[bytes, str]]:
+    """Yield the arguments of `ReplayShard.push`; chunks that are alike are encoded together, in the time of one."""
+    for compressor, group in groupby(chunks, key=attrgetter("compressor")):
+        several = [chunk.samples for chunk in group]
+        whole = whole_of(several)
+        for samples in [whole] if isinstance(whole, Table) else several:
+            yield encode_chunk(samples, compressor), compressor
 
 
 def _of_shard(rows: Table | list[Row]) -> Items:

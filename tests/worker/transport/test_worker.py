@@ -4,10 +4,15 @@ import threading
 from typing import Any, NamedTuple
 
 import pytest
+from easydict import EasyDict
 
 from ding.interaction.base.common import in_session
-from ding.worker.transport import task_slot
-from ding.worker.transport.task_slot import TaskSlot, worker_thread
+from ding.utils.config_helper import Settings
+from ding.worker.collector.comm import LocalCollector
+from ding.worker.learner.comm import LocalLearner
+from ding.worker.transport import worker as transport_worker
+from ding.worker.transport.stores import forget_memory_stores
+from ding.worker.transport.worker import TaskSlot, worker_thread
 
 DEADLINE_S = 20
 
@@ -233,8 +238,23 @@ def test_a_thread_tells_what_it_died_of(error):
 
 def test_a_thread_minds_how_many_threads_torch_was_told(monkeypatch):
     callers = []
-    monkeypatch.setattr(task_slot, "keep_thread_count", lambda: callers.append(threading.current_thread().name))
+    monkeypatch.setattr(transport_worker, "keep_thread_count", lambda: callers.append(threading.current_thread().name))
     thread = worker_thread("work", lambda: None, Told())
     thread.start()
     thread.join(DEADLINE_S)
     assert callers == ["work"]
+
+
+@pytest.mark.parametrize("base", [LocalCollector, LocalLearner])
+def test_a_subclass_with_settings_of_its_own_keeps_those_of_its_base(base):
+    class Own(base):
+        settings = Settings({"own": 3})
+
+    worker = Own(EasyDict(path_data="own/data", path_policy="own/policy"))
+    try:
+        worker.start()
+        assert worker._cfg.own == 3 and worker._cfg.data_wait_s == 1.0
+    finally:
+        worker.close()
+        forget_memory_stores("own/policy")
+        forget_memory_stores("own/data")

@@ -1,4 +1,4 @@
-"""The queues between the thread that serves the coordinator and the threads that load and train."""
+"""The queue between the thread that serves the coordinator and the threads that load and train, and its source."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from time import monotonic
 from typing import Any
 
 from ding.interaction.exception.refusal import failure_for
-from ding.worker.transport.task_slot import Exchange
+from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.transport.tasks import task_fail
+from ding.worker.transport.worker import WorkerQueue
 
 Info = dict[str, Any]
 Rows = list[dict[str, Any]]
@@ -23,10 +24,10 @@ _NEWEST = 0.1
 _INFO_INTERVAL_S = 0.1
 
 
-class LearnerExchange(Exchange):
+class LearnerQueue(WorkerQueue):
     """A queue of batches for the learner, and one of its infos for the coordinator. Thread-safe.
 
-    `close`, `fail` and `finish` end all waits.
+    See also `WorkerQueue`.
 
     Args:
         capacity: limit of the batches that wait to be loaded.
@@ -34,14 +35,16 @@ class LearnerExchange(Exchange):
             requested, but at least two: batches that are drawn late have newer samples and newer priorities.
 
     Example:
-        >>> exchange = LearnerExchange(capacity=2)
-        >>> exchange.put([[{"data_id": "a"}]])
-        >>> exchange.get()
+        >>> queue = LearnerQueue(capacity=2)
+        >>> queue.put([[{"data_id": "a"}]])
+        >>> queue.get()
         [{'data_id': 'a'}]
-        >>> exchange.report({"learner_step": 0, "learner_done": True})
-        >>> exchange.wait_for_capacity(timeout_s=10), exchange.take()
+        >>> queue.report({"learner_step": 0, "learner_done": True})
+        >>> queue.wait_for_capacity(timeout_s=10), queue.take()
         (0, ([{'learner_step': 0, 'learner_done': True}], 0))
     """
+
+    kind = "learner"
 
     def __init__(self, capacity: int, ahead_s: float = math.inf) -> None:
         if capacity < 1:
@@ -266,17 +269,53 @@ class LearnerExchange(Exchange):
     def _wanted(self) -> int:
         return max(0, self._target() - len(self._batches))
 
-    def _wait(self, is_there: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait for `is_there`, the last info or the end; returns False after the timeout."""
-        come = self._changed.wait_for(
-            lambda: self._is_over() or (self._is_done and bool(self._infos)) or is_there(), timeout_s
-        )
-        self._raise_if_over()
-        return come
+    def _has_reports(self) -> bool:
+        return bool(self._infos)
 
-    def _raise_if_over(self) -> None:
-        self._raise_failure()
-        if self._is_closed:
-            raise task_fail(failure_for("the learner has been closed", "LearnerClosed"))
-        if self._is_finished and not self._infos:
-            raise task_fail(failure_for("the learner has ended, and all its reports were taken", "LearnerClosed"))
+    def _wait(self, is_there: Callable[[], bool], timeout_s: float) -> bool:
+        """See `WorkerQueue._wait`; the last info ends the wait, too."""
+        return super()._wait(lambda: (self._is_done and bool(self._infos)) or is_there(), timeout_s)
+
+
+class SampleSource:
+    """Where the samples of a learner task come from: it makes batches of what is in the queue.
+
+    Attributes:
+        error: the last error for which samples were left out.
+        level: number of samples in a buffer from which this source draws batches itself; None if the coordinator draws.
+    """
+
+    error: Exception | None = None
+    level: int | None = None
+
+    def start(self, learner: BaseLearner, queue: LearnerQueue) -> None:
+        """Begin, for this learner."""
+        raise NotImplementedError
+
+    def load(self, entry: list[Any]) -> tuple[list[Any] | None, int]:
+        """Return the batch for an entry of the queue, or None if there is none now; and how many samples could be read.
+
+        Raises:
+            ValueError: the entry is invalid.
+        """
+        return entry, len(entry)
+
+    @property
+    def losses(self) -> dict[str, int]:
+        """Counts of what could not be trained on so far."""
+        return {}
+
+    def take_priorities(self, info: Info) -> Info:
+        """Take the priorities in an info, unless the coordinator has the buffer; return the info for the coordinator.
+
+        Raises:
+            PriorityError, ValueError: they are not allowed.
+        """
+        return info
+
+    def stop(self) -> None:
+        """End all waits, and release the samples. Idempotent."""
+
+    def close(self) -> None:
+        """Stop, and wait for the threads. Idempotent."""
+        self.stop()

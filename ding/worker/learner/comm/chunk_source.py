@@ -1,24 +1,71 @@
-"""Reads samples by their metadata, with a cache of decoded chunks that is bounded in bytes."""
+"""Reads the batches of a learner task from chunks in a store, and handles chunks that cannot be read."""
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from time import monotonic
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ding.data.column_store import ColumnStore
-from ding.utils.data.samples import Column, Kind, Node, Samples, Table, columns_of, table_of
+from ding.utils.data.dataloader import WorkerPool
+from ding.utils.data.samples import (
+    Column,
+    Items,
+    Kind,
+    Node,
+    Samples,
+    Table,
+    columns_of,
+    node_items,
+    rows_of,
+    table_of,
+)
 from ding.utils.segment_tree import IntArray
-from ding.worker.transport.chunk import decode_chunk
-from ding.worker.transport.ledger import DATA_ID, chunks_of
+from ding.worker.learner.base_learner import BaseLearner
+from ding.worker.learner.comm.learner_queue import LearnerQueue, SampleSource
+from ding.worker.transport.chunk import DATA_ID, DATA_INDEX, chunks_of, decode_chunk, pick_sample
 from ding.worker.transport.stores import SampleStore
 
-DATA_INDEX = "data_index"
+T = TypeVar("T")
+
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.2
+
+
+def read_patiently(
+    read: Callable[[], T], what: str, timeout_s: float, wait: Callable[[float], bool], since: float | None = None
+) -> T:
+    """Call `read`, repeatedly while the file is missing or damaged, and return its result.
+
+    Args:
+        what: name of the file for the error.
+        timeout_s: limit of the time.
+        wait: waits for a number of seconds; returns True if the caller should give up.
+        since: beginning of the time, on the clock `time.monotonic`; by default the call.
+
+    Raises:
+        FileNotFoundError: the file is still missing.
+        ValueError: the file is still damaged, or has invalid content.
+    """
+    deadline, wait_s = (monotonic() if since is None else since) + timeout_s, _FIRST_WAIT_S
+    while True:
+        try:
+            return read()
+        except (FileNotFoundError, ValueError) as e:
+            if monotonic() + wait_s > deadline or wait(wait_s):
+                reason = f"the samples {what} could not be read within {timeout_s:g} s: {e}"
+                raise (FileNotFoundError if isinstance(e, FileNotFoundError) else ValueError)(reason) from e
+        wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+
 # A chunk is taken to have left the buffer when it was not read while each other chunk could have been read this often:
 # uniform draws miss a chunk of the buffer that often with a probability of e^-8.
 _MISSED_TURNS = 8
@@ -219,35 +266,150 @@ def _indices(columns: Mapping[str, Node], size: int) -> IntArray | None:
     return index
 
 
-def pick_sample(samples: list[Any], meta: Mapping[str, Any]) -> Any:
-    """Return the sample at `data_index` (0 by default) with `meta` added, or a part of a long trajectory.
+Rows = list[dict[str, Any]]
+# Errors of a file or of its metadata. Any other error is one of this program.
+_BAD_FILE = (OSError, ValueError, KeyError, MemoryError)
+# Least patience for late files, however many were missing before.
+_LEAST_PATIENCE_S = 0.1
 
-    Such a part begins at `unroll_split_begin` and has `unroll_len` steps (1 by default); one step is returned as a
-    dict.
 
-    Raises:
-        ValueError: the indices are out of range or not integers, or the sample is not made of dicts.
+class ChunkSource(SampleSource):
+    """Reads the batches whose metadata the coordinator sends; see `SampleSource`.
+
+    The readable samples of incomplete batches are collected until they make up a whole batch.
+
+    So every batch has the requested size, and each readable sample is trained as often as it was drawn. `load` is for
+    use by one thread; other threads may read the counts.
+
+    Args:
+        timeout_s: how long to wait for late files, for each batch. A file that was unreadable once gets no more time,
+            and each batch with a new one halves the time for the next batches, until a late file arrives.
+        wait: waits for a number of seconds; returns True if the loader should give up.
+        threads: number of threads that read the files of a batch; one file at a time if it is at most 1.
+
+    Attributes:
+        bad_files: names of the chunks that could not be read, or lacked a sample.
+        error: the error of the last of them.
+        warn: called once for each.
     """
-    begin, length = meta.get("unroll_split_begin", meta.get(DATA_INDEX, 0)), 1
-    if "unroll_split_begin" in meta:
-        length = meta.get("unroll_len", 1)
-    if not (isinstance(begin, int) and isinstance(length, int)):
-        raise ValueError(f"{begin!r} and {length!r} are not indices of samples in the chunk {meta.get(DATA_ID)!r}")
-    if not 0 <= begin < begin + length <= len(samples):
-        raise ValueError(
-            f"the chunk {meta.get(DATA_ID)!r} has {len(samples)} samples; it has no sample {begin + length - 1}"
-        )
-    return with_meta(samples[begin] if length == 1 else samples[begin : begin + length], meta)
+
+    def __init__(self, reader: ChunkReader, timeout_s: float, wait: Callable[[float], bool], threads: int = 0) -> None:
+        self.bad_files: set[str] = set()
+        self.error: Exception | None = None
+        self.warn: Callable[[str], Any] = lambda text: None
+        self._reader, self._wait = reader, wait
+        self._timeout_s = self._patience_s = timeout_s
+        self._has_late = False  # whether one has come that was late
+        self._left_over: list[Any] = []
+        self._pool = WorkerPool(threads, "learner_reader") if threads > 1 else None
+
+    def start(self, learner: BaseLearner, queue: LearnerQueue) -> None:
+        self.warn = learner.logger.warning
+
+    @property
+    def losses(self) -> dict[str, int]:
+        return {"bad_files": len(self.bad_files)}
+
+    def load(self, rows: Rows) -> tuple[list[Any] | None, int]:
+        """Read the samples of a batch.
+
+        Args:
+            rows: metadata of the samples, with `data_id`.
+
+        Returns:
+            a batch of the same size, or None if there is none now; and how many of the samples were readable.
+
+        Raises:
+            ValueError: a sample has no `data_id`.
+        """
+        meta = Table.of(rows)
+        if not (
+            all(isinstance(row, dict) and DATA_ID in row for row in rows) if meta is None else DATA_ID in meta.columns
+        ):
+            raise ValueError(f"the coordinator has sent a batch without {DATA_ID} in each sample: {str(rows)[:200]}")
+        names = _names_of(rows if meta is None else meta)
+        begin_s = monotonic()
+        jobs = [partial(self._read, name, compressor, begin_s) for name, compressor in names.items()]
+        try:
+            read = [job() for job in jobs] if self._pool is None else self._pool.run(jobs)
+        except CancelledError:  # closed meanwhile
+            return None, 0
+        if self._wait(0.0):  # closed: files may be readable although they were not read
+            return None, 0
+        known = len(self.bad_files)
+        whole = None if meta is None or any(error is not None for error in read) else self._reader.batch(meta)
+        samples = self._pick(rows, dict(zip(names, read, strict=True))) if whole is None else Samples(whole)
+        self._reader.trim()
+        self._set_patience(has_new_bad=len(self.bad_files) > known)
+        if len(samples) == len(rows):
+            return samples, len(rows)
+        self._left_over += samples
+        if len(self._left_over) < len(rows):
+            return None, len(samples)
+        batch, self._left_over = self._left_over[: len(rows)], self._left_over[len(rows) :]
+        return batch, len(samples)
+
+    def _pick(self, rows: Rows, errors: Mapping[str, Exception | None]) -> list[Any]:
+        """The readable samples, picked one by one."""
+        chunks: dict[str, list[Any]] = {}
+        samples = []
+        for row in rows:
+            name = row[DATA_ID]
+            try:
+                error = errors[name]
+                if error is not None:
+                    raise error
+                if name not in chunks:
+                    chunks[name] = self._reader.samples(name, str(row.get("compressor", "none")))
+                samples.append(pick_sample(chunks[name], row))
+            except _BAD_FILE as e:
+                self._note(name, e)
+        return samples
+
+    def _read(self, name: str, compressor: str, begin_s: float) -> Exception | None:
+        """Have the reader keep a chunk in memory; returns the error if it cannot."""
+        is_bad = name in self.bad_files
+        tries = 0
+
+        def read() -> None:
+            nonlocal tries
+            tries += 1
+            self._reader.keep(name, compressor)
+
+        try:
+            read_patiently(read, repr(name), 0.0 if is_bad else self._patience_s, self._wait, begin_s)
+        except _BAD_FILE as e:
+            return e
+        if is_bad or tries > 1:
+            self._has_late = True
+        return None
+
+    def _set_patience(self, has_new_bad: bool) -> None:
+        if self._has_late:
+            self._patience_s = self._timeout_s
+        elif has_new_bad:
+            self._patience_s = max(self._patience_s / 2, min(self._timeout_s, _LEAST_PATIENCE_S))
+        self._has_late = False
+
+    def _note(self, name: str, error: Exception) -> None:
+        self.error = error
+        if name not in self.bad_files:
+            self.bad_files.add(name)
+            self.warn(f"the chunk {name!r} is bad, its samples are skipped: {error}")
+
+    def stop(self) -> None:
+        """Release the samples, and end the threads. Idempotent."""
+        self._left_over.clear()
+        self._reader.clear()
+        if self._pool is not None:
+            self._pool.close()
 
 
-def with_meta(sample: Any, meta: Mapping[str, Any]) -> Any:
-    """Return a copy of `sample` (a dict, or a list of dicts) with the keys of `meta` added.
-
-    Raises:
-        ValueError: `sample` is neither.
-    """
-    if isinstance(sample, list):
-        return [with_meta(step, meta) for step in sample]
-    if not isinstance(sample, dict):
-        raise ValueError(f"the chunk {meta.get(DATA_ID)!r} holds a {type(sample).__name__} instead of a sample")
-    return {**sample, **meta}
+def _names_of(rows: Items) -> dict[str, str]:
+    """The names of the chunks of these samples, with their compressors."""
+    table = table_of(rows)
+    if table is None:
+        return {row[DATA_ID]: str(row.get("compressor", "none")) for row in rows_of(rows)}
+    columns = table.columns
+    compressors = map(str, node_items(columns["compressor"])) if "compressor" in columns else itertools.repeat("none")
+    return dict(zip(chunks_of(rows), compressors, strict=False))

@@ -1,4 +1,4 @@
-"""Draws batches from several shards as from one buffer."""
+"""Draws the batches of a learner task from the shards of a replay buffer, as from one buffer."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from time import monotonic
 from typing import Any
 
 import numpy as np
 
 from ding.data.buffer_interface import new_generator
 from ding.data.priority_index import as_priorities
+from ding.interaction.exception import TaskFail
+from ding.torch_utils.thread_count import keep_thread_count
 from ding.utils.data.samples import Column, Kind, listed, node_items, replaced, table_of, whole_of
 from ding.utils.msgpack_helper import pack
 from ding.utils.segment_tree import FloatArray, IntArray
-from ding.worker.transport.chunk import decode_chunk, split
-from ding.worker.transport.chunk_reader import with_meta
-from ding.worker.transport.ray.shard import STEPS, Shard, ShardLost
-from ding.worker.transport.ray.split import PRIORITIZED, UNIFORM, WHOLE, Split
+from ding.worker.learner.base_learner import BaseLearner
+from ding.worker.learner.comm.learner_queue import Info, LearnerQueue, SampleSource
+from ding.worker.transport.chunk import decode_chunk, split, with_meta
+from ding.worker.transport.ray.shard import PRIORITIZED, STEPS, UNIFORM, WHOLE, Shard, ShardLost, Split, call_all
 
 _ID = "replay_unique_id"
 Batch = list[Any]
@@ -134,20 +135,11 @@ class ShardedReplay:
 
     def _ask(self, method: str, arguments: Sequence[tuple[Any, ...] | None]) -> list[Facts | None]:
         """Call a method of the shards; the result is None for lost shards, and for those whose arguments are None."""
-        calls = [
-            None if own is None else shard.call(method, *own)
-            for shard, own in zip(self._shards, arguments, strict=True)
-        ]
-        deadline = monotonic() + self._timeout_s
-        answers: list[Facts | None] = []
-        for shard, call in zip(self._shards, calls, strict=True):
-            try:
-                answers.append(None if call is None else call.result(max(0.0, deadline - monotonic())))
-            except ShardLost:
-                answers.append(None)
-            except TimeoutError as e:
-                raise TimeoutError(f"the shard {shard.name} did not answer within {self._timeout_s:g} s") from e
-        return answers
+        answers = call_all(self._shards, method, arguments, self._timeout_s)
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, ShardLost):
+                raise answer
+        return [None if isinstance(answer, ShardLost) else answer for answer in answers]
 
     def _note(self, facts: Sequence[Facts | None]) -> None:
         for index, reply in enumerate(facts):
@@ -251,3 +243,73 @@ def _owner_of(unique_id: Any) -> tuple[int, str] | None:
     head, mark, _ = unique_id.partition(":") if isinstance(unique_id, str) else ("", "", "")
     index, dot, life = head.partition(".")
     return (int(index), life) if mark and dot and index.isdecimal() else None
+
+
+# Limit of one wait for samples, and the pause after a wait without any: shards may be restarting.
+_WAIT_S, _PAUSE_S = 1.0, 0.1
+# How long `close` waits for the thread.
+_END_S = 5.0
+
+
+class ShardSource(SampleSource):
+    """Draws batches in a thread while the learner trains; see `SampleSource`.
+
+    Priorities go to the shards instead of the coordinator, before the next batches are drawn.
+
+    Args:
+        limit_bytes: limit of the size of batches that are drawn and not trained yet. One batch is always allowed.
+    """
+
+    def __init__(self, replay: ShardedReplay, limit_bytes: int) -> None:
+        self._replay, self._limit_bytes = replay, limit_bytes
+        self._thread: threading.Thread | None = None
+
+    def start(self, learner: BaseLearner, queue: LearnerQueue) -> None:
+        self._thread = threading.Thread(target=self._work, args=(learner, queue), name="learner_pull", daemon=True)
+        self._thread.start()
+
+    def _work(self, learner: BaseLearner, queue: LearnerQueue) -> None:
+        try:
+            keep_thread_count()
+            self._pull(learner, queue)
+        except TaskFail:  # the task has ended
+            return
+        except BaseException as e:
+            queue.fail(e)
+            queue.close()
+
+    def _pull(self, learner: BaseLearner, queue: LearnerQueue) -> None:
+        replay = self._replay
+        while True:
+            batch_size = int(learner.policy.get_attribute("batch_size"))
+            limit = max(1, int(self._limit_bytes / max(1.0, replay.sample_bytes * batch_size)))
+            count = queue.wait_for_need(limit)
+            if count == 0:
+                return
+            if not replay.sample_bytes:  # the size of a batch is not known yet
+                count = 1
+            batches = replay.batches(count, batch_size, learner.last_iter.val)
+            if batches:
+                queue.put(batches)
+            elif not replay.wait_for_push(_WAIT_S):
+                queue.wait_closed(_PAUSE_S)
+
+    @property
+    def level(self) -> int:  # type: ignore[override]
+        return self._replay.count
+
+    @property
+    def losses(self) -> dict[str, int]:
+        return {"lost_shards": self._replay.lost_shards, "lost_samples": self._replay.lost_samples}
+
+    def take_priorities(self, info: Info) -> Info:
+        self._replay.update(info.get("priority_info") or {})
+        return {**info, "priority_info": {}}
+
+    def stop(self) -> None:
+        self._replay.close()
+
+    def close(self) -> None:
+        super().close()
+        if self._thread is not None:
+            self._thread.join(_END_S)  # it may be waiting for a shard that does not answer

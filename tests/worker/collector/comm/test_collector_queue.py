@@ -3,7 +3,7 @@
 import pytest
 
 from ding.interaction import TaskFail
-from ding.worker.collector.comm.channel import CollectorExchange
+from ding.worker.collector.comm.session import CollectorQueue
 from tests.worker.collector.parallel_fakes import DEADLINE_S, in_thread
 
 
@@ -16,97 +16,97 @@ def info(is_done=False):
 
 
 def test_samples_and_infos_are_taken_apart_in_order():
-    exchange = CollectorExchange(10)
-    exchange.put([row(1), row(2)], 0)
-    exchange.put([info()], 0)
-    exchange.put([row(3)], 0)
-    exchange.put([info(True)], 0)
-    assert exchange.take(0) == ([row(1), row(2), row(3)], [info(), info(True)])
-    assert exchange.take(0) == ([], [])
+    queue = CollectorQueue(10)
+    queue.put([row(1), row(2)], 0)
+    queue.put([info()], 0)
+    queue.put([row(3)], 0)
+    queue.put([info(True)], 0)
+    assert queue.take(0) == ([row(1), row(2), row(3)], [info(), info(True)])
+    assert queue.take(0) == ([], [])
 
 
 def test_one_by_one_they_come_in_the_order_they_were_put():
-    exchange = CollectorExchange(10)
-    exchange.put([row(1)], 0)
-    exchange.put([info()], 0)
-    exchange.put([row(2)], 0)
-    assert [exchange.take_one(0) for _ in range(3)] == [row(1), info(), row(2)]
+    queue = CollectorQueue(10)
+    queue.put([row(1)], 0)
+    queue.put([info()], 0)
+    queue.put([row(2)], 0)
+    assert [queue.take_one(0) for _ in range(3)] == [row(1), info(), row(2)]
     with pytest.raises(TaskFail) as failed:
-        exchange.take_one(0)
+        queue.take_one(0)
     assert failed.value.result["exception"] == "TimeoutError"
     assert failed.value.result["message"] == "the collector has reported nothing for 0 s"
 
 
 @pytest.mark.parametrize("entry", [row(1), info(True)])
 def test_taking_waits_for_a_sample_or_the_end(entry):
-    exchange = CollectorExchange(10)
-    taking = in_thread(exchange.take, DEADLINE_S)
-    exchange.put([info()], 0)
-    exchange.put([entry], 0)
+    queue = CollectorQueue(10)
+    taking = in_thread(queue.take, DEADLINE_S)
+    queue.put([info()], 0)
+    queue.put([entry], 0)
     rows, infos = taking()
     assert rows + infos in ([row(1), info()], [info(), info(True)])
 
 
 def test_other_infos_come_when_the_wait_is_over():
-    exchange = CollectorExchange(10)
-    exchange.put([info()], 0)
-    assert exchange.take(0.001) == ([], [info()])
+    queue = CollectorQueue(10)
+    queue.put([info()], 0)
+    assert queue.take(0.001) == ([], [info()])
 
 
 def test_samples_that_come_soon_after_others_were_taken_are_taken_together(monkeypatch):
     now_s = [100.0]
-    monkeypatch.setattr("ding.worker.collector.comm.channel.monotonic", lambda: now_s[0])
-    exchange = CollectorExchange(10, interval_s=1000)
-    exchange.put([row(1)], 0)
-    assert exchange.take(0) == ([row(1)], [])  # the first at once
-    exchange.put([row(2)], 0)
-    taking = in_thread(exchange.take, DEADLINE_S)
-    exchange.put([row(3)], 0)
-    exchange.put([info(True)], 0)
+    monkeypatch.setattr("ding.worker.collector.comm.session.monotonic", lambda: now_s[0])
+    queue = CollectorQueue(10, interval_s=1000)
+    queue.put([row(1)], 0)
+    assert queue.take(0) == ([row(1)], [])  # the first at once
+    queue.put([row(2)], 0)
+    taking = in_thread(queue.take, DEADLINE_S)
+    queue.put([row(3)], 0)
+    queue.put([info(True)], 0)
     assert taking() == ([row(2), row(3)], [info(True)])  # nothing waits after the last info
     now_s[0] += 1000
-    exchange.put([row(4)], 0)
-    assert exchange.take(0) == ([row(4)], [])
+    queue.put([row(4)], 0)
+    assert queue.take(0) == ([row(4)], [])
 
 
 def test_samples_do_not_wait_for_others_once_half_of_the_queue_is_used():
-    exchange = CollectorExchange(4, interval_s=1000)
-    exchange.put([row(0)], 0)
-    exchange.take(0)
-    exchange.put([row(1)], 0)
-    taking = in_thread(exchange.take, DEADLINE_S)
-    exchange.put([row(2)], 0)
+    queue = CollectorQueue(4, interval_s=1000)
+    queue.put([row(0)], 0)
+    queue.take(0)
+    queue.put([row(1)], 0)
+    taking = in_thread(queue.take, DEADLINE_S)
+    queue.put([row(2)], 0)
     assert taking() == ([row(1), row(2)], [])
 
 
 def test_closing_ends_the_wait_for_more_samples():
-    exchange = CollectorExchange(10, interval_s=1000)
-    exchange.put([row(0)], 0)
-    exchange.take(0)
-    exchange.put([row(1)], 0)
-    taking = in_thread(exchange.take, DEADLINE_S)
-    exchange.close()
+    queue = CollectorQueue(10, interval_s=1000)
+    queue.put([row(0)], 0)
+    queue.take(0)
+    queue.put([row(1)], 0)
+    taking = in_thread(queue.take, DEADLINE_S)
+    queue.close()
     assert isinstance(taking(), TaskFail)
 
 
 def test_putting_waits_for_room_and_then_gives_all_at_once():
-    exchange = CollectorExchange(2)
-    exchange.put([row(i) for i in range(3)], 0)
+    queue = CollectorQueue(2)
+    queue.put([row(i) for i in range(3)], 0)
     with pytest.raises(TimeoutError, match="taken nothing for 0 s, and 3 samples and infos wait"):
-        exchange.put([row(3)], 0)
-    putting = in_thread(exchange.put, [row(3), row(4)], DEADLINE_S)
-    exchange.take_one(0)
-    exchange.take_one(0)
+        queue.put([row(3)], 0)
+    putting = in_thread(queue.put, [row(3), row(4)], DEADLINE_S)
+    queue.take_one(0)
+    queue.take_one(0)
     assert putting() is True
-    assert exchange.take(0)[0] == [row(2), row(3), row(4)]
+    assert queue.take(0)[0] == [row(2), row(3), row(4)]
 
 
 def test_closing_ends_all_waits_and_drops_what_waits():
-    exchange = CollectorExchange(1)
-    taking = in_thread(exchange.take, 1000)
-    exchange.close()
+    queue = CollectorQueue(1)
+    taking = in_thread(queue.take, 1000)
+    queue.close()
     assert isinstance(taking(), TaskFail)
-    full = CollectorExchange(1)
+    full = CollectorQueue(1)
     full.put([row(1)], 0)
     putting = in_thread(full.put, [row(2)], 1000)
     full.close()
@@ -118,14 +118,14 @@ def test_closing_ends_all_waits_and_drops_what_waits():
 
 
 def test_a_failure_ends_the_wait_and_is_told_to_whoever_asks_later():
-    exchange = CollectorExchange(1)
-    taking = in_thread(exchange.take, 1000)
+    queue = CollectorQueue(1)
+    taking = in_thread(queue.take, 1000)
     try:
         raise ValueError("broken")
     except ValueError as e:
-        exchange.fail(e)
+        queue.fail(e)
     assert isinstance(taking(), TaskFail)
-    for take in (exchange.take, exchange.take_one):
+    for take in (queue.take, queue.take_one):
         with pytest.raises(TaskFail, match="broken") as failed:
             take(1000)
         assert (
@@ -134,26 +134,26 @@ def test_a_failure_ends_the_wait_and_is_told_to_whoever_asks_later():
 
 
 def test_the_end_of_the_collector_is_told_after_what_it_put():
-    exchange = CollectorExchange(10)
-    exchange.put([info()], 0)
-    exchange.finish()
-    assert exchange.take(1000) == ([], [info()])
-    for take in (exchange.take, exchange.take_one):
+    queue = CollectorQueue(10)
+    queue.put([info()], 0)
+    queue.finish()
+    assert queue.take(1000) == ([], [info()])
+    for take in (queue.take, queue.take_one):
         with pytest.raises(TaskFail, match="has ended, and all its reports were taken"):
             take(1000)
 
 
 def test_a_queue_has_room_for_something():
     with pytest.raises(ValueError, match="queue_size = 0 is not allowed"):
-        CollectorExchange(0)
+        CollectorQueue(0)
 
 
 def test_nothing_is_lost_between_two_threads():
-    exchange = CollectorExchange(3)
+    queue = CollectorQueue(3)
     numbers = list(range(500))
-    putting = in_thread(lambda: [exchange.put([row(i)], DEADLINE_S) for i in numbers])
+    putting = in_thread(lambda: [queue.put([row(i)], DEADLINE_S) for i in numbers])
     taken = []
     while len(taken) < len(numbers):
-        taken += exchange.take(DEADLINE_S)[0]
+        taken += queue.take(DEADLINE_S)[0]
     putting()
     assert taken == [row(i) for i in numbers]

@@ -1,0 +1,413 @@
+"""A worker of parallel training: it runs one task of a coordinator at a time, in a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from time import monotonic
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
+
+from easydict import EasyDict
+
+from ding.interaction.base.common import session_number
+from ding.interaction.exception.refusal import failure_for, failure_of
+from ding.torch_utils.thread_count import keep_thread_count
+from ding.utils.config_helper import (
+    NO_DEFAULT,
+    Setting,
+    Settings,
+    anything,
+    boolean,
+    check_section,
+    instance_of,
+    integer,
+    number,
+)
+from ding.worker.transport.tasks import RESOURCE, Handler, dispatch, task_fail
+from ding.worker.transport.transport import WorkerServer, get_transport
+
+_logger = logging.getLogger("ding")
+
+WORKER_SETTINGS = Settings(
+    {
+        "data_wait_s": Setting(1.0, number(0), "How long a request of the coordinator may wait for new data."),
+        "data_timeout_s": Setting(
+            600.0,
+            number(0),
+            "How long the worker may wait for the coordinator to accept or send data, and the coordinator for an item.",
+        ),
+        "close_timeout_s": Setting(30.0, number(0), "How long the end of a task may take."),
+        "path_data": Setting(NO_DEFAULT, instance_of(str), "Folder of the samples."),
+        "path_policy": Setting(NO_DEFAULT, instance_of(str), "Folder of the weights."),
+        "host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Where the worker listens."),
+        "port": Setting(NO_DEFAULT, integer(0, 65535), "Port of the worker; 0 for a free one."),
+        "task_import_names": Setting(NO_DEFAULT, instance_of(list, tuple), "Modules that a task may import."),
+        "task_load_paths": Setting(NO_DEFAULT, instance_of(list, tuple), "Files that a task may read."),
+        "trust_pickle": Setting(NO_DEFAULT, boolean, "Whether pickles, which can run code, may be read."),
+        "seed": Setting(NO_DEFAULT, integer(0, optional=True), "Seed of the worker."),
+        "run_token": Setting(NO_DEFAULT, anything, "The secret of the run."),
+        "nice": Setting(NO_DEFAULT, integer(0, 19), "Priority of a process that `parallel_pipeline` starts."),
+        "torch_threads": Setting(NO_DEFAULT, integer(1), "Threads of a process that `parallel_pipeline` starts."),
+        "exp_name": Setting(NO_DEFAULT, anything, "Folder of the run."),
+    }
+)
+WORKER_REQUIRED = ("path_data", "path_policy")
+
+
+class Run(Protocol):
+    """A running task."""
+
+    @property
+    def ids(self) -> dict[str, Any]:
+        """The `task_id` and `buffer_id`."""
+
+
+class WorkerQueue:
+    """The queue between the threads of a task and the one that answers the coordinator. Thread-safe.
+
+    `close`, `fail` and `finish` end all waits. A subclass sets `kind`, the kind of the worker for messages.
+    """
+
+    kind: str
+
+    def __init__(self) -> None:
+        self._is_closed = self._is_finished = False
+        self._failure: dict[str, Any] | None = None
+        self._changed = threading.Condition()
+
+    def _has_reports(self) -> bool:
+        """Whether the coordinator has not taken all reports yet."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Report that the thread has ended."""
+        with self._changed:
+            self._is_finished = True
+            self._changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """Report that the thread has failed; all waits raise the first error, also later ones."""
+        with self._changed:
+            if self._failure is None:
+                self._failure = failure_of(error)  # as text: the error itself would keep its stack frames alive
+            self._changed.notify_all()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
+    def wait_closed(self, timeout_s: float) -> bool:
+        """Return whether `close` is called within `timeout_s`."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_closed, timeout_s)
+
+    def _is_over(self) -> bool:
+        return self._is_closed or self._is_finished or self._failure is not None
+
+    def _wait(self, is_there: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait for `is_there` or the end; returns False after the timeout.
+
+        Raises:
+            TaskFail: see `_raise_if_over`.
+        """
+        has_come = self._changed.wait_for(lambda: self._is_over() or is_there(), timeout_s)
+        self._raise_if_over()
+        return has_come
+
+    def _raise_if_over(self) -> None:
+        """Raise an error if the coordinator has nothing to expect any more.
+
+        Raises:
+            TaskFail: the thread has failed, the queue was closed, or the thread has ended and all reports were taken.
+        """
+        self._raise_failure()
+        if self._is_closed:
+            self._fail_task(f"the {self.kind} has been closed")
+        if self._is_finished and not self._has_reports():
+            self._fail_task(f"the {self.kind} has ended, and all its reports were taken")
+
+    def _fail_task(self, reason: str) -> NoReturn:
+        raise task_fail(failure_for(reason, f"{self.kind.capitalize()}Closed"))
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise task_fail(self._failure)
+
+
+R = TypeVar("R", bound=Run)
+
+
+class TaskSlot(Generic[R]):
+    """Starts and ends runs, one at a time. Thread-safe.
+
+    A run belongs to the session (see `session_number`) in which it started. `abandon` in another session, whose end was
+    noticed late, does not end the run; without a session number, any run matches.
+
+    Args:
+        kind: the kind of run, for messages.
+        end: ends a run, bounded in time, and returns its report; called once for each run.
+        timeout_s: how long a thread waits for another one that starts or ends a run, and a new run for the end of an
+            abandoned one. A run that hangs is left behind then.
+
+    Attributes:
+        run: the current run, if any.
+    """
+
+    def __init__(self, kind: str, end: Callable[[R], dict[str, Any]], timeout_s: float) -> None:
+        self.run: R | None = None
+        self._kind, self._end, self._timeout_s = kind, end, timeout_s
+        self._lock = threading.RLock()
+        self._is_closed = False
+        self._abandoned: list[tuple[threading.Thread, float]] = []  # threads and deadlines
+        # Guards the following attributes: `abandon` does not wait until a run is made.
+        self._session_lock = threading.Lock()
+        self._session: int | None = None  # of the run, or of the run that is being made
+        self._is_abandoned = False  # whether its coordinator has left
+        self._last_abandoned: int | None = None  # the session that was abandoned last
+        self._report: dict[str, Any] = {}
+
+    def begin(self, make: Callable[[], R]) -> R:
+        """Make a run and return it.
+
+        Raises:
+            RuntimeError: another task runs, the slot is closed, or the coordinator has left meanwhile.
+            TimeoutError: another task takes too long to start or end; `end` and `close` raise it, too.
+        """
+        with self._alone():
+            if self._is_closed:
+                raise RuntimeError("the worker is closed; it takes no more tasks")
+            if self.run is not None:
+                raise RuntimeError(f"the {self._kind} is busy with the task {self.run.ids['task_id']}; close it first")
+            self._report = {}
+            self._wait_for_abandoned()
+            self._open_for(session_number())
+            run = make()
+            with self._session_lock:
+                self.run, is_abandoned = run, self._is_abandoned
+            if is_abandoned:
+                self.end()
+                raise RuntimeError("the coordinator has left while its task started; the task was ended")
+            return run
+
+    def _open_for(self, session: int | None) -> None:
+        with self._session_lock:
+            if session is not None and session == self._last_abandoned:
+                raise RuntimeError("the coordinator has left before its task started")
+            self._session, self._is_abandoned = session, False
+
+    def require(self) -> R:
+        """Return the current run.
+
+        Raises:
+            TaskFail: there is none.
+        """
+        run = self.run
+        if run is None:
+            raise task_fail({"message": f"no {self._kind} task runs"})
+        return run
+
+    def end(self) -> dict[str, Any]:
+        """End the current run and return its report; without a run, return the last report."""
+        with self._alone():
+            run = self._take()
+            if run is not None:
+                self._report = {**self._end(run), "task_id": run.ids["task_id"]}
+            return dict(self._report)
+
+    def abandon(self) -> None:
+        """End the run of this session, whose coordinator has left, in a thread. Another coordinator may connect."""
+        session = session_number()
+        with self._session_lock:
+            self._last_abandoned = session
+            if None not in (session, self._session) and session != self._session:
+                return
+            self._is_abandoned = True  # a run that is being made ends as soon as it is made
+            run, self.run = self.run, None  # it may hang, and must not block `end` and `close`
+            if run is None:
+                return
+            thread = threading.Thread(target=partial(self._end_of, run), name=f"{self._kind}_abandon", daemon=True)
+            self._abandoned.append((thread, monotonic() + self._timeout_s))
+            thread.start()
+
+    def _end_of(self, run: R) -> None:
+        try:
+            self._end(run)
+        except Exception:  # no caller is left
+            _logger.exception("the task of a coordinator that has left has failed to end")
+
+    def _take(self) -> R | None:
+        with self._session_lock:
+            run, self.run = self.run, None
+            return run
+
+    def _wait_for_abandoned(self) -> None:
+        with self._session_lock:
+            abandoned, self._abandoned = self._abandoned, []
+        for thread, deadline in abandoned:
+            thread.join(max(0.0, deadline - monotonic()))
+
+    def close(self) -> None:
+        """End the run, and start no other. Idempotent."""
+        self._is_closed = True
+        try:
+            self.end()
+        finally:
+            self._wait_for_abandoned()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the right to start or end a run."""
+        if not self._lock.acquire(timeout=self._timeout_s):
+            raise TimeoutError(f"the {self._kind} has been starting or ending a task for {self._timeout_s:g} s")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+
+class CommWorker(Generic[R]):
+    """A base class before that of a comm learner or comm collector: it receives the tasks, and runs one at a time.
+
+    The methods called `deal_with_*` answer the coordinator's tasks, one at a time; `close` and
+    `deal_with_lost_coordinator` may be called from other threads during a task.
+
+    Args:
+        cfg: the section of the worker.
+
+    Attributes:
+        kind: the kind of worker, for messages.
+        transport: the name of the transport.
+        settings: the keys of the section.
+
+    Raises:
+        ConfigError: a value is not allowed, or missing.
+    """
+
+    kind: str
+    transport: str
+    settings: Settings
+    # Methods by name, as they are unless a user replaces them: those that pass a call on to the session of the current
+    # task, and those that answer a coordinator that exchanges one batch, or sample, at a time.
+    _passing: dict[str, Any]
+    _single: dict[str, Any]
+
+    def __init__(self, cfg: EasyDict) -> None:
+        defaults: dict[str, Any] = {}
+        for base in reversed(type(self).__mro__):  # a subclass may have settings of its own only
+            defaults |= vars(base)["settings"].config() if "settings" in vars(base) else {}
+        cfg = EasyDict({**defaults, **cfg})
+        check_section(cfg, type(self), required=WORKER_REQUIRED)
+        super().__init__(cfg)  # type: ignore[call-arg]  # the comm worker
+        transport = self._transport = get_transport(self.transport)
+        self._cfg = cfg
+        self._sample_store = transport.sample_store(cfg.path_data)
+        self._policy_store = transport.policy_store(cfg.path_policy, bool(cfg.get("trust_pickle", False)))
+        self._slot = TaskSlot[R](self.kind, self._end, cfg.close_timeout_s)
+        self._server: WorkerServer = transport.worker_server(
+            self.serve, {**cfg, "port": self._own_port()}, self.deal_with_lost_coordinator
+        )
+
+    def _own_port(self) -> int:
+        return int(self._cfg.get("port", 0))
+
+    @property
+    def port(self) -> int:
+        """The port of the worker, or its number within one process; known after `start`."""
+        return self._server.port
+
+    def serve(self, task: dict[str, Any]) -> Any:
+        """Run a task of the coordinator.
+
+        Raises:
+            TaskFail: the task has failed; if the worker has raised an error, the result has its traceback.
+        """
+        return dispatch(task, {RESOURCE: self._resource_task, **self._handlers()})
+
+    def deal_with_resource(self) -> dict[str, Any]:
+        """Return the resources of this worker."""
+        raise NotImplementedError
+
+    def _handlers(self) -> Mapping[str, Handler]:
+        """Return the handlers of tasks by name."""
+        raise NotImplementedError
+
+    def _end(self, run: R) -> dict[str, Any]:
+        """End a run, bounded in time; return its report."""
+        raise NotImplementedError
+
+    def _of_task(self, name: str, session: Any) -> Any:
+        """Return what a learner or collector calls under `name`: the method of the session of its task.
+
+        So one that outlives its task cannot affect the next one. A method of this worker that was overridden or patched
+        is called instead.
+        """
+        return getattr(self if self._is_replaced(name, self._passing[name]) else session, name)
+
+    def _is_replaced(self, name: str, own: Any) -> bool:
+        return name in vars(self) or getattr(type(self), name) is not own
+
+    def _resource_task(self, task: dict[str, Any]) -> dict[str, Any]:
+        if any(self._is_replaced(*single) for single in self._single.items()):
+            return self.deal_with_resource()
+        return {**self.deal_with_resource(), "batched": True}
+
+    def _join(self, thread: threading.Thread, task_id: Any, cause: str) -> None:
+        """Wait for the thread of a task to end.
+
+        Raises:
+            TimeoutError: it does not.
+        """
+        limit_s = self._cfg.close_timeout_s
+        thread.join(limit_s)
+        if thread.is_alive():
+            raise TimeoutError(
+                f"the {self.kind} of the task {task_id} has not ended within {limit_s:g} s and is abandoned; "
+                f"{cause} hangs"
+            )
+
+    def deal_with_lost_coordinator(self) -> None:
+        """End the task of a coordinator that has disconnected, in a thread; another coordinator may connect."""
+        self._slot.abandon()
+
+    def start(self) -> None:
+        """Start to accept tasks.
+
+        Raises:
+            OSError: the port is in use.
+        """
+        self._server.start()
+        super().start()  # type: ignore[misc]
+
+    def close(self) -> None:
+        """End a running task, and take no more tasks. Bounded in time; idempotent.
+
+        Raises:
+            TimeoutError: the task does not end.
+        """
+        with contextlib.ExitStack() as closing:
+            closing.callback(self._server.close)
+            closing.callback(super().close)  # type: ignore[misc]
+            self._slot.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # half-built, or at interpreter exit: no caller could handle an error
+            self.close()
+
+
+def worker_thread(name: str, work: Callable[[], Any], queue: WorkerQueue) -> threading.Thread:
+    """Return a daemon thread, not started yet, that runs `work` and reports its end to `queue`."""
+    return threading.Thread(target=partial(_run, work, queue), name=name, daemon=True)
+
+
+def _run(work: Callable[[], Any], queue: WorkerQueue) -> None:
+    try:
+        keep_thread_count()
+        work()
+    except BaseException as e:  # of any kind: it is reported to the coordinator
+        queue.fail(e)
+    else:
+        queue.finish()

@@ -1,0 +1,56 @@
+import threading
+
+from ding.worker.coordinator.buffers import ChunkReferences
+
+
+def rows(*names):
+    return [{"data_id": name} for name in names]
+
+
+def test_a_chunk_is_deleted_when_its_last_use_has_ended():
+    deleted = []
+    references = ChunkReferences(deleted.append)
+    references.add(rows("a", "a", "b"))
+    references.add(rows("a"))  # a batch of it is on its way
+    references.release(["a", "a"])
+    assert deleted == [] and "a" in references and "b" in references
+    references.release(["b", "a"])
+    assert sorted(deleted) == ["a", "b"] and "a" not in references and "b" not in references
+
+
+def test_samples_without_a_chunk_and_unknown_ones_are_passed_over():
+    deleted = []
+    references = ChunkReferences(deleted.append)
+    references.add([{"obs": 1}, {"data_id": "a"}])
+    references.release(["x"])
+    assert deleted == [] and "a" in references
+
+
+def test_clear_deletes_all():
+    deleted = []
+    references = ChunkReferences(deleted.append)
+    references.add(rows("a", "a", "b"))
+    references.clear()
+    assert sorted(deleted) == ["a", "b"]
+    references.release(["a"])
+    assert sorted(deleted) == ["a", "b"]
+
+
+def test_threads_that_add_and_release_delete_each_chunk_once():
+    deleted = []
+    references = ChunkReferences(deleted.append)
+    references.add(rows(*(f"c{i}" for i in range(50) for _ in range(4))))
+    threads = [threading.Thread(target=lambda: [references.release([f"c{i}"]) for i in range(50)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(deleted) == sorted(f"c{i}" for i in range(50))
+
+
+def test_references_know_the_chunks_in_use():
+    references = ChunkReferences(lambda name: None)
+    names = references.add([{"data_id": "a"}])
+    assert "a" in references and "b" not in references
+    references.release(names)
+    assert "a" not in references

@@ -1,0 +1,310 @@
+"""What passes between the thread that serves a coordinator and those that load and train."""
+
+import threading
+
+import pytest
+
+from ding.interaction import TaskFail
+from ding.worker.learner.comm.learner_queue import LearnerQueue
+
+DEADLINE_S = 20
+A, B, C = [{"data_id": "a"}], [{"data_id": "b"}], [{"data_id": "c"}]
+
+
+def in_thread(act, *args):
+    """Run `act(*args)` in a thread; `join` of what is returned gives the result or error."""
+    outcome = []
+
+    def run():
+        try:
+            outcome.append(act(*args))
+        except Exception as e:
+            outcome.append(e)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+
+    def join():
+        thread.join(DEADLINE_S)
+        return outcome[0]
+
+    return join
+
+
+def waiting(queue):
+    """Wait until somebody waits at the queue."""
+    done = threading.Event()
+    while not queue._changed._waiters:
+        done.wait(0.001)
+
+
+def failed_with(exception, text):
+    """The matcher of a failed task."""
+
+    class Matcher:
+        def __enter__(self):
+            self._raises = pytest.raises(TaskFail, match=text)
+            self._info = self._raises.__enter__()
+
+        def __exit__(self, *exc_info):
+            handled = self._raises.__exit__(*exc_info)
+            assert self._info.value.result["exception"] == exception
+            return handled
+
+    return Matcher()
+
+
+def test_batches_come_out_in_order_and_count_as_loaded_when_the_next_is_asked_for():
+    queue = LearnerQueue(4)
+    queue.put([A, B])
+    assert queue.get() == A and queue.take() == ([], 0)
+    assert queue.get() == B and queue.take() == ([], 1)
+    assert queue.take() == ([], 0)
+
+
+def test_infos_come_out_once_and_in_order():
+    queue = LearnerQueue(1)
+    queue.report({"n": 1})
+    queue.report({"n": 2})
+    assert queue.take() == ([{"n": 1}, {"n": 2}], 0)
+    assert queue.take() == ([], 0)
+
+
+def test_room_is_what_no_batch_waits_in():
+    queue = LearnerQueue(4)
+    assert queue.wait_for_capacity(0) == 4
+    queue.put([A, B, C])
+    assert queue.wait_for_capacity(0) == 1
+    queue.get()
+    assert queue.wait_for_capacity(0) == 2
+
+
+def test_room_is_waited_for_until_half_of_it_is_free():
+    queue = LearnerQueue(2)
+    queue.put([A, B])
+    room = in_thread(queue.wait_for_capacity, DEADLINE_S)
+    waiting(queue)
+    queue.get()
+    assert room() == 1
+
+
+class Clock:
+    """Stands in for `monotonic`; the test moves it."""
+
+    def __init__(self, monkeypatch):
+        self.now_s = 100.0
+        monkeypatch.setattr("ding.worker.learner.comm.learner_queue.monotonic", lambda: self.now_s)
+
+    def train(self, queue, count, batch_s):
+        """The learner takes `count` batches, and so long for each."""
+        for _ in range(count):
+            queue.put([A])
+            queue.get()
+            self.now_s += batch_s
+
+
+def test_a_fast_learner_asks_for_more_batches_than_a_slow_one(monkeypatch):
+    clock, queue = Clock(monkeypatch), LearnerQueue(64, ahead_s=0.1)
+    assert queue.wait_for_capacity(0) == 8  # nothing is known of it
+    clock.train(queue, 200, batch_s=0.002)
+    assert 49 <= queue.wait_for_capacity(0) <= 51
+    clock.train(queue, 200, batch_s=0.5)
+    assert queue.wait_for_capacity(0) == 2
+    clock.train(queue, 200, batch_s=0.0001)
+    assert queue.wait_for_capacity(0) == 64
+
+
+def test_a_wait_for_data_does_not_make_a_learner_slow(monkeypatch):
+    clock, queue = Clock(monkeypatch), LearnerQueue(64, ahead_s=0.1)
+    queue.put([A])
+    queue.get()
+    clock.now_s += 0.0125
+    batch = in_thread(queue.get)
+    waiting(queue)
+    clock.now_s += 60.0
+    queue.put([B])
+    assert batch() == B
+    assert queue.wait_for_capacity(0) == 8
+
+
+def test_batches_that_were_wanted_are_taken_though_the_learner_has_become_slow(monkeypatch):
+    clock, queue = Clock(monkeypatch), LearnerQueue(8, ahead_s=0.1)
+    queue.put([A])
+    queue.get()
+    assert queue.wait_for_capacity(0) == 8
+    clock.now_s += 60.0
+    queue.put([B])
+    queue.get()
+    queue.put([A] * 7)
+    assert queue.wait_for_capacity(0) == 0
+
+
+def test_more_batches_than_there_is_room_for_are_refused():
+    queue = LearnerQueue(2)
+    queue.put([A])
+    with failed_with("ValueError", "capacity for 1 batches; it was sent 2"):
+        queue.put([B, C])
+
+
+def test_the_last_info_ends_the_demand_and_is_told_at_once():
+    queue = LearnerQueue(2)
+    queue.put([A, B])
+    room = in_thread(queue.wait_for_capacity, DEADLINE_S)
+    waiting(queue)
+    queue.report({"learner_done": True})
+    queue.finish()
+    assert room() == 0
+    queue.put([C])  # has crossed with the info
+    assert queue.take() == ([{"learner_done": True}], 0)
+    with failed_with("LearnerClosed", "all its reports were taken"):
+        queue.wait_for_capacity(0)
+
+
+def test_a_learner_that_is_done_wants_nothing_more_though_its_thread_has_not_ended():
+    queue = LearnerQueue(2)
+    queue.report({"learner_done": True})
+    queue.take()
+    assert queue.wait_for_capacity(0) == 0
+
+
+def test_one_batch_gets_the_first_info_of_it_and_later_ones_are_dropped():
+    queue = LearnerQueue(2)
+    answer = in_thread(queue.learn, A, DEADLINE_S)
+    assert queue.get() == A
+    queue.report({"n": 1})
+    assert answer() == {"n": 1}
+    queue.report({"n": 2})
+    answer = in_thread(queue.learn, B, DEADLINE_S)
+    assert queue.get() == B
+    queue.report({"n": 3})
+    assert answer() == {"n": 3}
+
+
+def test_one_batch_that_crosses_with_the_last_info_gets_it():
+    queue = LearnerQueue(1)
+    queue.report({"learner_done": True})
+    queue.wait_for_want(0)
+    assert queue.learn(A, 0) == {"learner_done": True}
+
+
+def test_want_is_waited_for_until_every_batch_is_being_loaded():
+    queue = LearnerQueue(2)
+    queue.put([A])
+    want = in_thread(queue.wait_for_want, DEADLINE_S)
+    waiting(queue)
+    queue.get()
+    assert want() is None
+
+
+@pytest.mark.parametrize(("wait", "text"), [("wait_for_want", "wanted no data"), ("learn", "reported nothing")])
+def test_waits_for_one_have_a_deadline(wait, text):
+    queue = LearnerQueue(2)
+    queue.put([A])
+    with failed_with("TimeoutError", text):
+        queue.learn(B, 0) if wait == "learn" else queue.wait_for_want(0)
+
+
+WAITS = {
+    "room": lambda queue: queue.wait_for_capacity(DEADLINE_S),
+    "want": lambda queue: queue.wait_for_want(DEADLINE_S),
+    "learn": lambda queue: queue.learn(B, DEADLINE_S),
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize(
+    ("end", "exception"),
+    [
+        (lambda queue: queue.close(), "LearnerClosed"),
+        (lambda queue: queue.finish(), "LearnerClosed"),
+        (lambda queue: queue.fail(KeyError("lost")), "KeyError"),
+    ],
+)
+def test_the_end_of_the_learner_ends_every_wait(wait, end, exception):
+    queue = LearnerQueue(2)
+    queue.put([A] if wait == "learn" else [A, A])
+    outcome = in_thread(WAITS[wait], queue)
+    waiting(queue)
+    end(queue)
+    assert outcome().result["exception"] == exception
+
+
+def test_close_ends_the_wait_for_a_batch_and_drops_those_that_wait():
+    queue = LearnerQueue(2)
+    batch = in_thread(queue.get)
+    waiting(queue)
+    queue.close()
+    assert batch() is None and queue.get() is None
+    queue = LearnerQueue(2)
+    queue.put([A])
+    queue.close()
+    assert queue.get() is None
+
+
+def test_work_is_a_batch_that_the_learner_has_not_begun():
+    queue = LearnerQueue(2)
+    assert not queue.wait_for_work(0)
+    queue.put([A])
+    queue.get()
+    assert queue.wait_for_work(0)
+    queue.begin()
+    assert not queue.wait_for_work(0)
+    work = in_thread(queue.wait_for_work, DEADLINE_S)
+    waiting(queue)
+    queue.close()
+    assert work() is True and queue.wait_closed(0)
+
+
+def test_infos_and_counts_are_left_over_when_a_learner_has_failed():
+    queue = LearnerQueue(2)
+    queue.report({"n": 1})
+    queue.fail(KeyError("lost"))
+    with failed_with("KeyError", "lost"):
+        queue.take()
+    assert queue.rest() == ([{"n": 1}], 0) and queue.rest() == ([], 0)
+
+
+def test_a_queue_needs_room():
+    with pytest.raises(ValueError, match="prefetch_batches = 0"):
+        LearnerQueue(0)
+
+
+# Whether all is trained.
+
+
+def trained(queue, timeout_s=0.0):
+    return queue.wait_trained(timeout_s)
+
+
+def test_all_is_trained_when_the_learner_wants_more_than_it_was_given():
+    queue = LearnerQueue(2)
+    assert not trained(queue)  # it has not come to its first batch
+    queue.rest_until_next()
+    assert trained(queue)
+    queue.put([A, B])
+    assert not trained(queue)
+    for is_last in (False, True):
+        queue.begin()
+        assert not trained(queue)
+        queue.rest_until_next()
+        assert trained(queue) is is_last
+
+
+def test_waiting_for_the_training_goes_on_when_it_is_through():
+    queue = LearnerQueue(2)
+    queue.put([A])
+    queue.begin()
+    join = in_thread(trained, queue, DEADLINE_S)
+    waiting(queue)
+    queue.rest_until_next()
+    assert join() is True
+
+
+@pytest.mark.parametrize("end", [LearnerQueue.close, LearnerQueue.finish, lambda e: e.fail(ValueError("no"))])
+def test_waiting_for_the_training_ends_with_the_learner(end):
+    queue = LearnerQueue(2)
+    queue.put([A])
+    join = in_thread(trained, queue, DEADLINE_S)
+    waiting(queue)
+    end(queue)
+    assert join() is True

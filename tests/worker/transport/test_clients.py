@@ -1,0 +1,610 @@
+"""Tasks between a coordinator and its workers: the same for every transport."""
+
+import contextlib
+import gc
+import math
+import socket
+import threading
+import time
+import weakref
+
+import pytest
+import requests
+
+from ding.interaction import ConnectionRefuse, Master, Slave, TaskFail
+from ding.utils.page import Page
+from ding.worker.transport import http_transport, local_transport
+from ding.worker.transport.http_transport import HttpConnector
+from ding.worker.transport.local_transport import LocalConnector, LocalWorkerServer
+from ding.worker.transport.transport import TaskFailed, WorkerLost, connect, describe
+from tests.interaction.fakes import configure_tls
+
+DEADLINE_S = 20  # for what happens at once
+SHORT_S = 0.02
+
+
+class HttpWorkerServer(Slave):
+    """A slave that runs its tasks by a function."""
+
+    def __init__(self, serve, port=0):
+        super().__init__("127.0.0.1", port)
+        self._serve = serve
+
+    def _process_task(self, task):
+        return self._serve(task)
+
+
+class Worker:
+    """Answers as it is told; `waits` until `go`."""
+
+    def __init__(self):
+        self.tasks = []
+        self.running, self.go = threading.Event(), threading.Event()
+
+    def serve(self, task):
+        self.tasks.append(task)
+        return getattr(self, f"do_{task['name']}")(task)
+
+    def do_echo(self, task):
+        return {"got": task["value"]}
+
+    def do_say(self, task):
+        return task["value"]
+
+    def do_bytes(self, task):
+        return {"value": b"bytes"}
+
+    def do_fail(self, task):
+        raise TaskFail(result=task["result"], message="told to fail")
+
+    def do_fail_badly(self, task):
+        raise TaskFail(result={"value": {1, 2}})
+
+    def do_raise(self, task):
+        raise ZeroDivisionError("told to raise")
+
+    def do_exit(self, task):
+        raise SystemExit(3)
+
+    def do_wait(self, task):
+        self.running.set()
+        assert self.go.wait(DEADLINE_S)
+        return {"waited": True}
+
+
+@pytest.fixture(params=["local", "http"])
+def kind(request, monkeypatch):
+    for name in ("DING_TOKEN", "DING_TOKEN_FILE", "DING_HOSTS"):
+        monkeypatch.delenv(name, raising=False)
+    return request.param
+
+
+@pytest.fixture
+def connector(kind, servers):  # closed before the servers
+    connector = LocalConnector() if kind == "local" else HttpConnector("127.0.0.1", 0)
+    connector.start()
+    yield connector
+    connector.close()
+
+
+@pytest.fixture
+def servers(kind):
+    """Makes servers."""
+    made = []
+
+    def make(serve, port=0):
+        server = (LocalWorkerServer if kind == "local" else HttpWorkerServer)(serve, port)
+        server.start()
+        made.append(server)
+        return server
+
+    yield make
+    for server in made:
+        server.close()
+
+
+@pytest.fixture
+def worker():
+    worker = Worker()
+    yield worker
+    worker.go.set()
+
+
+@pytest.fixture
+def server(servers, worker):
+    return servers(worker.serve)
+
+
+@pytest.fixture
+def client(connector, server):
+    client = connector.client("w", "127.0.0.1", server.port)
+    client.connect(DEADLINE_S)
+    return client
+
+
+def run(client, name, timeout_s=DEADLINE_S, **content):
+    return client.run({"name": name, **content}, timeout_s)
+
+
+def in_thread(act, *args):
+    outcome = []
+
+    def work():
+        try:
+            outcome.append(act(*args))
+        except Exception as e:
+            outcome.append(e)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+
+    def join():
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+        return outcome[0]
+
+    return join
+
+
+# Results.
+
+
+def test_the_result_of_a_task_comes_back(client, worker):
+    assert run(client, "echo", value=[1, 2.5, "x", None, True]) == {"got": [1, 2.5, "x", None, True]}
+    assert worker.tasks == [{"name": "echo", "value": [1, 2.5, "x", None, True]}]
+
+
+def test_tasks_and_results_are_as_json_has_them(client):
+    assert run(client, "echo", value={1: (2, 3)}) == {"got": {"1": [2, 3]}}
+    assert run(client, "echo", value=math.inf) == {"got": math.inf}
+
+
+def test_a_task_may_be_any_mapping(client):
+    from easydict import EasyDict
+
+    assert client.run(EasyDict(name="echo", value=EasyDict(x=1)), DEADLINE_S) == {"got": {"x": 1}}
+
+
+@pytest.mark.parametrize(
+    ("value", "result"), [(None, {}), ({}, {}), (0, {}), (7, {"result": 7}), ([1], {"result": [1]})]
+)
+def test_a_result_that_is_no_dict_comes_in_one(client, value, result):
+    assert run(client, "say", value=value) == result
+
+
+def test_many_tasks_follow_each_other(client):
+    assert [run(client, "echo", value=i)["got"] for i in range(50)] == list(range(50))
+
+
+def test_a_large_task_and_result_pass(client):
+    value = "x" * 2**20
+    assert run(client, "echo", value=value) == {"got": value}
+
+
+def test_several_workers_are_reached_at_the_same_time(connector, servers):
+    workers = [Worker() for _ in range(3)]
+    clients = []
+    for i, worker in enumerate(workers):
+        clients.append(connector.client(f"w{i}", "127.0.0.1", servers(worker.serve).port))
+        clients[-1].connect(DEADLINE_S)
+    waiting = [in_thread(run, client, "wait") for client in clients]
+    for worker in workers:
+        assert worker.running.wait(DEADLINE_S)
+        worker.go.set()
+    assert [join() for join in waiting] == [{"waited": True}] * 3
+
+
+# Failures.
+
+
+def test_a_failed_task_brings_its_result(client):
+    with pytest.raises(TaskFailed, match="worker w failed the task fail: why not") as failed:
+        run(client, "fail", result={"message": "why not", "more": [1]})
+    assert (failed.value.worker, failed.value.task) == ("w", "fail")
+    assert failed.value.result == {"message": "why not", "more": [1]}
+
+
+def test_an_exception_brings_its_traceback(client):
+    with pytest.raises(TaskFailed, match="in do_raise") as failed:
+        run(client, "raise")
+    result = failed.value.result
+    assert (result["message"], result["exception"]) == ("told to raise", "ZeroDivisionError")
+    assert "ZeroDivisionError: told to raise" in result["traceback"]
+
+
+def test_even_the_wish_to_exit_fails_the_task_only(client):
+    with pytest.raises(TaskFailed) as failed:
+        run(client, "exit")
+    assert failed.value.result["exception"] == "SystemExit"
+    assert run(client, "echo", value=1) == {"got": 1}
+
+
+def test_a_result_that_has_no_json_form_fails_the_task(client):
+    for name in ("bytes", "fail_badly"):
+        with pytest.raises(TaskFailed, match="JSON") as failed:
+            run(client, name)
+        assert failed.value.result["exception"] == "TypeError"
+    assert run(client, "echo", value=1) == {"got": 1}
+
+
+def test_a_task_that_has_no_json_form_is_an_error_of_whoever_gives_it(client, worker):
+    with pytest.raises(TypeError, match="JSON"):
+        run(client, "echo", value={1, 2})
+    assert worker.tasks == []
+    assert run(client, "echo", value=1) == {"got": 1}
+
+
+def test_a_failure_is_described_by_its_traceback_or_message():
+    assert describe({"traceback": "where", "message": "what"}) == "where"
+    assert describe({"traceback": "", "message": "what"}) == "what"
+    assert describe({"x": 1}) == "{'x': 1}"
+
+
+# Workers that are not there.
+
+
+def test_a_worker_that_is_not_there_is_lost_after_a_while(connector):
+    started = time.monotonic()
+    with pytest.raises(WorkerLost, match="w "):
+        connector.client("w", "127.0.0.1", 9).connect(0.2)
+    assert time.monotonic() - started < DEADLINE_S
+
+
+def test_a_client_that_is_not_connected_runs_nothing(connector, server, worker):
+    with pytest.raises(WorkerLost, match="w "):
+        run(connector.client("w", "127.0.0.1", server.port), "echo", value=1)
+    assert worker.tasks == []
+
+
+def test_a_worker_that_was_closed_takes_no_task(client, server, worker):
+    server.close()
+    with pytest.raises(WorkerLost, match="closed|w at .* has not accepted the task echo"):
+        run(client, "echo", value=1)
+    assert worker.tasks == []
+
+
+def test_a_worker_that_does_not_answer_in_time_is_lost(client, worker):
+    with pytest.raises(WorkerLost, match="w has not answered the task wait within 0.02 s"):
+        run(client, "wait", SHORT_S)
+
+
+def test_a_late_result_is_not_taken_for_that_of_another_task(client, worker):
+    with pytest.raises(WorkerLost):
+        run(client, "wait", SHORT_S)
+    worker.go.set()
+    outcome = None
+    while not isinstance(outcome, dict):  # over HTTP a worker that is busy says so
+        try:
+            outcome = run(client, "echo", value=1)
+        except WorkerLost as e:
+            assert "The slave has a task" in str(e)
+    assert outcome == {"got": 1}
+
+
+def test_closing_the_client_ends_a_task_that_runs(client, worker):
+    outcome = in_thread(run, client, "wait")
+    assert worker.running.wait(DEADLINE_S)
+    client.close()
+    assert isinstance(outcome(), WorkerLost)
+    client.close()
+
+
+def test_closing_the_connector_ends_a_task_that_runs(connector, client, worker):
+    outcome = in_thread(run, client, "wait")
+    assert worker.running.wait(DEADLINE_S)
+    connector.close()
+    assert isinstance(outcome(), WorkerLost)
+    connector.close()
+
+
+def test_a_worker_that_is_closed_during_a_task_is_lost(kind, client, server, worker):
+    outcome = in_thread(run, client, "wait")
+    assert worker.running.wait(DEADLINE_S)
+    if kind == "local":
+        server.close(SHORT_S)
+    else:
+        server.close()
+    assert isinstance(outcome(), WorkerLost)
+
+
+def test_a_closed_link_runs_nothing(client, worker):
+    client.close()
+    with pytest.raises(WorkerLost):
+        run(client, "echo", value=1)
+    assert worker.tasks == []
+
+
+# Again.
+
+
+def test_a_client_can_be_connected_again(client, worker):
+    client.close()
+    client.connect(DEADLINE_S)
+    assert run(client, "echo", value=2) == {"got": 2}
+
+
+def test_another_client_reaches_the_worker_when_the_first_is_closed(connector, client, server):
+    client.close()
+    other = connector.client("other", "127.0.0.1", server.port)
+    other.connect(DEADLINE_S)
+    assert run(other, "echo", value=3) == {"got": 3}
+
+
+def test_a_worker_that_comes_up_again_on_its_port_can_be_connected_anew(connector, client, server, servers, worker):
+    server.close()
+    client.close()
+    servers(worker.serve, server.port)
+    client.connect(DEADLINE_S)
+    assert run(client, "echo", value=4) == {"got": 4}
+
+
+# Servers.
+
+
+def test_a_port_belongs_to_one_server(servers, server, worker):
+    with pytest.raises(OSError):
+        servers(worker.serve, server.port)
+
+
+def test_servers_find_ports_of_their_own(servers, worker):
+    ports = {servers(worker.serve).port for _ in range(3)}
+    assert len(ports) == 3 and 0 not in ports
+
+
+def test_a_server_that_was_closed_is_not_found(connector, server):
+    server.close()
+    server.close()
+    with pytest.raises(WorkerLost):
+        connector.client("w", "127.0.0.1", server.port).connect(0.1)
+
+
+# What only one of them has.
+
+
+@pytest.mark.parametrize("kind", ["http"])
+def test_connecting_waits_until_the_worker_is_there_and_free(connector, client, server, worker):
+    other = connector.client("other", "127.0.0.1", server.port)
+    with pytest.raises(WorkerLost, match="other at .* does not answer: The slave has a master"):
+        other.connect(0.1)
+    connecting = in_thread(other.connect, DEADLINE_S)
+    client.close()
+    assert connecting() is None
+    assert run(other, "echo", value=5) == {"got": 5}
+
+
+@pytest.mark.parametrize("kind", ["http"])
+def test_closing_a_client_ends_its_wait_for_the_worker(connector):
+    waits = threading.Event()
+    client = connector.client("w", "127.0.0.1", 9)
+    wait = client._closed.wait
+
+    def tell_and_wait(timeout):
+        waits.set()
+        return wait(1000)
+
+    client._closed.wait = tell_and_wait
+    connecting = in_thread(client.connect, 10_000)
+    assert waits.wait(DEADLINE_S)
+    client.close()
+    assert isinstance(connecting(), WorkerLost)
+
+
+# How much longer than its limit a wait may take here, on a machine that is busy.
+SLACK_S = 5
+
+
+@contextlib.contextmanager
+def lost_within(limit_s):
+    begin = time.monotonic()
+    with pytest.raises(WorkerLost):
+        yield
+    assert time.monotonic() - begin < limit_s + SLACK_S
+
+
+@pytest.mark.parametrize("kind", ["http"])
+def test_a_peer_that_accepts_and_says_nothing_is_lost_in_time(connector):
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        with lost_within(0.3):
+            connector.client("w", "127.0.0.1", port).connect(0.3)
+        with lost_within(0.3):
+            connect(connector, "w", "127.0.0.1", port, 0.3)
+
+
+@pytest.mark.parametrize("kind", ["http"])
+@pytest.mark.parametrize("hook", ["_before_task", "_before_disconnection"])
+def test_a_worker_that_stops_to_reply_is_lost_in_time(hook, connector, worker, monkeypatch):
+    monkeypatch.setattr(http_transport, "DISCONNECT_S", 0.3)
+    with HttpWorkerServer(worker.serve) as server:
+        monkeypatch.setattr(server, hook, lambda data: worker.go.wait(DEADLINE_S))
+        client = connector.client("w", "127.0.0.1", server.port)
+        client.connect(DEADLINE_S)
+        if hook == "_before_task":
+            with lost_within(0.3):
+                run(client, "echo", 0.3, value=1)
+        begin = time.monotonic()
+        client.close()
+        assert time.monotonic() - begin < 0.3 + SLACK_S
+        worker.go.set()
+
+
+def test_a_connector_lets_go_of_clients_that_were_closed(connector, server):
+    clients = []
+    for number in range(3):
+        client = connector.client(f"w{number}", "127.0.0.1", server.port)
+        client.connect(DEADLINE_S)
+        clients.append(weakref.ref(client))
+        client.close() if number < 2 else client.drop("for a test")
+    del client
+    gc.collect()
+    assert [client() for client in clients] == [None, None, None]
+
+
+@pytest.mark.parametrize("kind", ["http"])
+def test_a_worker_that_refuses_is_lost_at_once(connector):
+    class Refusing(HttpWorkerServer):
+        def _before_connection(self, data):
+            raise ConnectionRefuse()
+
+    with Refusing(None) as server, pytest.raises(WorkerLost, match="w at .* refuses the connection"):
+        connector.client("w", "127.0.0.1", server.port).connect(DEADLINE_S)
+
+
+@pytest.mark.parametrize("kind", ["http"])
+def test_a_worker_without_a_sign_of_life_is_lost_during_its_task(servers, worker):
+    connector = HttpConnector("127.0.0.1", 0)
+    connector._master = Master(
+        "127.0.0.1", 0, heartbeat_tolerance=0.2, heartbeat_check_span=0.1
+    )  # a slave beats every 3 s
+    connector.start()
+    client = connector.client("w", "127.0.0.1", servers(worker.serve).port)
+    client.connect(DEADLINE_S)
+    with pytest.raises(WorkerLost, match="w was lost during the task wait: .*no sign of life"):
+        run(client, "wait")
+    connector.close()
+
+
+@pytest.mark.parametrize("kind", ["http"])
+def test_a_connector_that_never_started_can_be_closed(kind):
+    HttpConnector("127.0.0.1", 0).close()
+
+
+@pytest.mark.parametrize("kind", ["local"])
+def test_a_server_runs_the_tasks_of_several_clients_one_after_the_other(connector, client, server, worker):
+    other = connector.client("other", "", server.port)
+    other.connect(0)
+    first = in_thread(run, client, "wait")
+    assert worker.running.wait(DEADLINE_S)
+    second = in_thread(run, other, "echo")
+    assert [task["name"] for task in worker.tasks] == ["wait"]
+    worker.go.set()
+    assert first() == {"waited": True} and isinstance(second(), TaskFailed)
+
+
+@pytest.mark.parametrize("kind", ["local"])
+def test_a_server_that_closes_waits_for_its_task(client, server, worker):
+    outcome = in_thread(run, client, "wait")
+    assert worker.running.wait(DEADLINE_S)
+    closing = in_thread(server.close)
+    worker.go.set()
+    assert outcome() == {"waited": True}
+    closing()
+
+
+@pytest.mark.parametrize("kind", ["local"])
+def test_tasks_that_wait_when_a_server_is_given_up_are_not_run(connector, client, server, worker):
+    other = connector.client("other", "", server.port)
+    other.connect(0)
+    first = in_thread(run, client, "wait")
+    assert worker.running.wait(DEADLINE_S)
+    job = server.submit({"name": "echo", "value": 1})
+    server.close(SHORT_S)
+    assert isinstance(first(), WorkerLost) and isinstance(job.exception(DEADLINE_S), WorkerLost)
+    worker.go.set()
+    server._thread.join(DEADLINE_S)
+    assert [task["name"] for task in worker.tasks] == ["wait"]
+
+
+@pytest.mark.parametrize("kind", ["local"])
+def test_a_task_may_close_its_own_server(kind):
+    server = LocalWorkerServer(lambda task: server.close())
+    server.start()
+    connector = LocalConnector()
+    client = connector.client("w", "", server.port)
+    client.connect(0)
+    assert run(client, "anything") == {}
+    server._thread.join(DEADLINE_S)
+    assert not server._thread.is_alive()
+
+
+@pytest.mark.parametrize("kind", ["local"])
+def test_a_client_that_is_closed_while_it_hands_over_a_task_does_not_wait_for_it(client, server, worker):
+    submit = server.submit
+
+    def submit_and_close(task):
+        job = submit(task)
+        client._server = None  # what `close` of another thread does first
+        return job
+
+    server.submit = submit_and_close
+    with pytest.raises(WorkerLost, match="worker w was disconnected"):
+        run(client, "wait")
+
+
+# For those who watch.
+
+
+def test_a_client_tells_how_long_its_worker_has_been_silent(connector, server):
+    client = connector.client("w", "127.0.0.1", server.port)
+    assert client.silence_s() is None
+    client.connect(DEADLINE_S)
+    assert 0 <= client.silence_s() < DEADLINE_S
+    before = time.monotonic()
+    run(client, "echo", value=1)
+    assert client.silence_s() <= time.monotonic() - before
+    before = time.monotonic()
+    with pytest.raises(TaskFailed):
+        run(client, "fail", result={})
+    assert client.silence_s() <= time.monotonic() - before
+    client.drop("it is gone")
+    assert 0 <= client.silence_s() < DEADLINE_S
+
+
+def test_a_connector_serves_pages_where_it_listens(kind):
+    page = Page(lambda: "text")
+    connector = LocalConnector() if kind == "local" else HttpConnector("127.0.0.1", 0)
+    connector.serve_page("/page", page)
+    assert connector.url is None
+    connector.start()
+    try:
+        if kind == "local":
+            assert connector.url is None
+        else:
+            assert requests.get(f"{connector.url}page", timeout=DEADLINE_S).text == "text"
+    finally:
+        connector.close()
+    assert connector.url is None
+
+
+def test_a_server_may_be_closed_by_the_collection_of_garbage_while_another_starts():
+    server = LocalWorkerServer(lambda task: {})
+    server.start()
+
+    def close_within_the_lock():
+        with local_transport._lock:
+            server.close()
+
+    thread = threading.Thread(target=close_within_the_lock, daemon=True)
+    thread.start()
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
+
+
+def test_a_task_that_was_given_up_before_its_turn_is_not_run_in_this_process():
+    worker = Worker()
+    server, connector = LocalWorkerServer(worker.serve), LocalConnector()
+    server.start()
+    first, second = (connector.client(name, "", server.port) for name in ("first", "second"))
+    first.connect(0), second.connect(0)
+    waiting = threading.Thread(target=first.run, args=({"name": "wait"}, DEADLINE_S))
+    waiting.start()
+    assert worker.running.wait(DEADLINE_S)
+    with pytest.raises(WorkerLost):
+        second.run({"name": "echo", "value": 1}, SHORT_S)
+    second.close()
+    worker.go.set()
+    waiting.join(DEADLINE_S)
+    assert first.run({"name": "echo", "value": 2}, DEADLINE_S) == {"got": 2}
+    assert [task["name"] for task in worker.tasks] == ["wait", "echo"]
+    server.close(), connector.close()
+
+
+def test_a_connector_reaches_its_workers_over_tls_where_that_is_configured(tmp_path, monkeypatch):
+    configure_tls(monkeypatch, tmp_path)
+    server, connector = HttpWorkerServer(Worker().serve), HttpConnector("127.0.0.1", 0)
+    with server, contextlib.closing(connector):
+        connector.start()
+        assert connector.url.startswith("https://127.0.0.1:")
+        client = connector.client("worker", "127.0.0.1", server.port)
+        client.connect(DEADLINE_S)
+        assert client.run({"name": "echo", "value": 7}, DEADLINE_S) == {"got": 7}
