@@ -8,12 +8,22 @@ from time import monotonic
 import torch
 
 import ding.entry.parallel_run as parallel_run
+from ding.utils.state_folder import StateError, StateFolder
 from ding.worker.transport.chunk import decode_chunk
 from ding.worker.transport.stores import FolderSampleStore
 from tests.entry.parallel_fakes import triple
 
 DEADLINE_S = 120
 NOTICED_S = 20
+
+
+def newest_state():
+    """The newest state of the run in `exp`; None if there is none, or if the run has just replaced those that were."""
+    try:
+        found = StateFolder("exp/run_state").read()
+    except StateError:
+        return None
+    return None if found is None else found[0]
 
 
 class Observed(parallel_run.ParallelRun):

@@ -12,12 +12,11 @@ import pytest
 from ding.entry.dist_entry import read_coordinator_config
 from ding.utils.state_folder import StateFolder
 from tests.entry.dist_fakes import Roles, free_ports, prepare, wait_until_serving
-from tests.entry.faults import DEADLINE_S, NOTICED_S, Observed, one_thread
+from tests.entry.faults import DEADLINE_S, NOTICED_S, Observed, newest_state, one_thread
 
 pytestmark = pytest.mark.slow
 
 ITERATIONS = 1000
-STATES = os.path.join("exp", "run_state")
 LOST_S = 15
 
 
@@ -52,9 +51,9 @@ def wait_for_state(process, is_enough):
     deadline = monotonic() + DEADLINE_S
     while monotonic() < deadline:
         assert process.poll() is None, process.stdout.read()
-        found = StateFolder(STATES).read()
-        if found is not None and is_enough(found[0]):
-            return found[0]
+        state = newest_state()
+        if state is not None and is_enough(state):
+            return state
         Event().wait(0.02)
     raise AssertionError("no state was good enough")
 
@@ -68,7 +67,7 @@ def test_a_coordinator_that_was_killed_and_started_again_goes_on_with_its_worker
     wait_for_state(first, lambda state: state["run"]["train_iter"] >= 150 and state["commander"]["evaluations"])
     first.send_signal(signal.SIGKILL)
     assert first.wait(DEADLINE_S) == -signal.SIGKILL
-    killed, _ = StateFolder(STATES).read()
+    killed = newest_state()
     before = killed["run"]
     assert 150 <= before["train_iter"] < ITERATIONS and all(process.poll() is None for process in workers)
 
@@ -86,7 +85,7 @@ def test_a_coordinator_that_was_killed_and_started_again_goes_on_with_its_worker
     assert result["train_iter"] >= ITERATIONS and result["env_step"] >= before["env_steps"]
     for process in workers:
         assert process.wait(DEADLINE_S) == 0
-    assert StateFolder(STATES).read() is None
+    assert StateFolder("exp/run_state").read() is None
     assert [name for name in os.listdir(os.path.join("exp", "data")) if not name.startswith(".")] == []
 
 

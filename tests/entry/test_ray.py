@@ -19,10 +19,9 @@ from ding.entry import parallel_pipeline
 from ding.entry.parallel_run import run_parallel
 from ding.entry.worker_process import WorkerDied
 from ding.utils.config_helper import ConfigError
-from ding.utils.state_folder import StateFolder
 from ding.worker.transport.ray.cluster import RayCluster
 from ding.worker.transport.ray.config import ray_section
-from tests.entry.faults import DEADLINE_S, long_episodes, observing
+from tests.entry.faults import DEADLINE_S, long_episodes, newest_state, observing
 from tests.entry.parallel_fakes import triple
 
 
@@ -156,22 +155,17 @@ def train_by_command(*options):
     return subprocess.Popen([*command, *options], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
-def kept_state():
-    found = StateFolder("exp/run_state").read()
-    return None if found is None else found[0]
-
-
 @pytest.mark.slow
 def test_the_command_resumes_a_run_whose_driver_was_killed(tmp_path):
     (tmp_path / "config.py").write_text(CONFIG)
     first = train_by_command()
     deadline = monotonic() + 2 * DEADLINE_S
-    while not ((state := kept_state()) and state["run"]["train_iter"] >= 100):
+    while not ((state := newest_state()) and state["run"]["train_iter"] >= 100):
         assert monotonic() < deadline and first.poll() is None, first.communicate()[0].decode()
         threading.Event().wait(0.2)
     first.kill()
     first.communicate()
-    kept = kept_state()
+    kept = newest_state()
     [buffer] = kept["buffers"].values()
     assert sum(buffer["content"]["counts"]) > 0  # the samples are in the files of the shards
     total = kept["run"]["train_iter"] + 3000
