@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 from ding.interaction.base.app import get_values_from_response
 from ding.interaction.base.common import ControllableContext, random_token
 from ding.interaction.base.network import url_host
-from ding.interaction.exception.codes import SlaveMasterTokenInvalid, SlaveSystemShuttingDown
+from ding.interaction.exception.base import SlaveMasterTokenInvalid, SlaveSystemShuttingDown
 from ding.interaction.master.session import SlaveSession, SlaveTable
 from ding.interaction.master.task import Task
 
 if TYPE_CHECKING:
-    from ding.interaction.base.engine import Timeout
+    import requests
+
+    from ding.interaction.base.engine import Limits
     from ding.interaction.master.master import Master
-    from ding.interaction.server.client import Received
-    from ding.interaction.server.peer import PeerEngine, Peers
+    from ding.interaction.server.client import PeerEngine, Peers
 
 _log = logging.getLogger("ding.interaction")
 _DISCONNECT_RETRIES = 1
@@ -50,7 +51,7 @@ class SlaveConnection(ControllableContext):
         peers: Peers,
         name: str,
         address: tuple[str, int, bool],
-        task_timeout: Timeout,
+        task_timeout: Limits,
     ) -> None:
         host, port, https = address
         self._master = master
@@ -241,9 +242,9 @@ class SlaveConnection(ControllableContext):
         path: str,
         body: dict[str, Any],
         token: str,
-        timeout: Timeout | None = None,
+        timeout: Limits | None = None,
         deadline: float = math.inf,
-    ) -> Received:
+    ) -> requests.Response:
         # The slave recognizes a request that arrives twice by its id; tasks have ids of their own.
         headers = {"Token": token, "Request-Id": str(uuid.uuid4())} if path != "task/new" else {"Token": token}
         # A slave that misses its disconnection notices by itself.

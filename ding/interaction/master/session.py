@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ding.interaction.base.app import ProtocolError
 from ding.interaction.base.common import RecentIds, random_token
-from ding.interaction.exception.codes import MasterErrorCode
+from ding.interaction.exception.base import MasterErrorCode
 from ding.interaction.exception.refusal import failure_for
 from ding.interaction.master.task import ResultThread, Task, TaskResultType
 

@@ -15,14 +15,20 @@ from ding.interaction.base.app import Codes
 from ding.interaction.base.common import ControllableService, checked_port, number_or, random_token
 from ding.interaction.base.network import is_wildcard, url_host
 from ding.interaction.config import DEFAULT_BODY_LIMIT, LOCAL_HOST
-from ding.interaction.server.app import ProtocolApp, Routes
-from ding.interaction.server.credentials import read_run_token, require_token
-from ding.interaction.server.hosts import HostList, OwnNames
-from ding.interaction.server.tls import is_tls_configured, server_context
+from ding.interaction.server.access import (
+    HostList,
+    OwnNames,
+    check_authorities,
+    is_tls_configured,
+    read_run_token,
+    require_token,
+    server_context,
+)
+from ding.interaction.server.routes import Routes
 
 if TYPE_CHECKING:
-    from ding.interaction.server.http_server import HttpServer
-    from ding.interaction.server.peer import Peers
+    from ding.interaction.server.client import Peers
+    from ding.interaction.server.guard import HttpServer
     from ding.utils.page import Page
 
 # How long requests that are being served, and a running task, may continue after the close.
@@ -79,7 +85,8 @@ class Role(ControllableService):
         # Modules that `start` needs are loaded here, so that it is quick.
         import requests  # noqa: F401
 
-        import ding.interaction.server.http_server  # noqa: F401
+        import ding.interaction.server.guard  # noqa: F401
+        from ding.interaction.server.app import ProtocolApp
 
         self.__parts = parts
         self.__peers = peers
@@ -125,9 +132,9 @@ class Role(ControllableService):
             PermissionError: it would be reachable from other machines without a token, or the token file is not
                 private.
             ValueError: the configured token is malformed, or TLS is configured by half.
-            OSError: the address cannot be listened at, or the certificate cannot be loaded.
+            OSError: the address cannot be listened at, or a certificate cannot be loaded.
         """
-        from ding.interaction.server.http_server import HttpServer
+        from ding.interaction.server.guard import HttpServer
 
         with self.__lock:
             parts, peers = self.__parts, self.__peers
@@ -136,6 +143,7 @@ class Role(ControllableService):
             self.__pid = os.getpid()
             peers.run_token = peers.run_token or read_run_token()
             require_token(self.__host, peers.run_token)
+            check_authorities()
             self.__server = HttpServer(self.__host, self.__port, name=parts.kind, tls=server_context())
             self.__port = self.__server.port
             self.__state = _State.RUNNING

@@ -11,15 +11,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ding.interaction.base.common import RecentIds, in_session
-from ding.interaction.base.engine import transport_errors
-from ding.interaction.exception.base import ResponseException
-from ding.interaction.exception.codes import MasterTaskDataInvalid
+from ding.interaction.base.engine import may_pass
+from ding.interaction.exception.base import MasterTaskDataInvalid, ResponseException
 from ding.interaction.exception.refusal import TaskFail, failure_for, failure_of
-from ding.interaction.server.credentials import same_secret
+from ding.interaction.server.access import same_secret
 from ding.interaction.server.role import GRACE_S
 
 if TYPE_CHECKING:
-    from ding.interaction.server.peer import PeerEngine
+    from ding.interaction.server.client import PeerEngine
     from ding.interaction.slave.slave import Slave
 
 _MOST_BEAT_TIMEOUT_S = 10.0
@@ -310,4 +309,4 @@ class Heartbeat:
 def _is_temporary(error: Exception) -> bool:
     if isinstance(error, ResponseException):
         return error.status_code >= 500
-    return isinstance(error, transport_errors())
+    return may_pass(error)

@@ -6,13 +6,15 @@ import logging
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ding.interaction.base.app import Codes, ProtocolError
 from ding.interaction.base.common import in_session, number_or
 from ding.interaction.config import DEFAULT_HEARTBEAT_SPAN, DEFAULT_SLAVE_PORT, MIN_HEARTBEAT_SPAN
-from ding.interaction.exception.codes import SlaveErrorCode
-from ding.interaction.server.app import (
+from ding.interaction.exception.base import SlaveErrorCode
+from ding.interaction.server.access import HostList, RunToken, may_report_to, parse_address, same_secret
+from ding.interaction.server.role import Parts, Role
+from ding.interaction.server.routes import (
     SMALL_BODY,
     Route,
     Routes,
@@ -23,11 +25,10 @@ from ding.interaction.server.app import (
     request_id,
     uuid_field,
 )
-from ding.interaction.server.credentials import RunToken, same_secret
-from ding.interaction.server.hosts import HostList, may_report_to, parse_address
-from ding.interaction.server.messages import Request
-from ding.interaction.server.role import Parts, Role
 from ding.interaction.slave.link import Heartbeat, Link, MasterSession, Order, TaskRunner
+
+if TYPE_CHECKING:
+    from flask import Request
 
 _BAD_BODY = 1
 _CODES = Codes(
@@ -47,7 +48,7 @@ class Slave(Role):
 
     Args:
         host: the address to listen at; None and `auto` mean this machine only (127.0.0.1). Others need a token: see
-            `ding.interaction.server.credentials`.
+            `ding.interaction.server.access`.
         port: 7236 by default; 0 for any free port, which the property `port` returns after `start`.
         heartbeat_span: seconds between heartbeats (3.0 by default, at least 0.2).
         request_retries: how often a heartbeat is retried after a transport error (5 by default).
@@ -83,7 +84,7 @@ class Slave(Role):
         allowed_hosts: Iterable[str] | None = None,
         run_token: RunToken | None = None,
     ) -> None:
-        from ding.interaction.server.peer import Peers
+        from ding.interaction.server.client import Peers
 
         self.__peers = Peers("master", channel, request_retries, request_retry_waiting, run_token)
         self.__hosts = HostList(allowed_hosts)
@@ -132,7 +133,7 @@ class Slave(Role):
     def __routes(self) -> Routes:
         """Return what the slave serves to its master."""
         return {
-            "/connect": {"POST": Route(self.__token, self.__connect, body_limit=SMALL_BODY)},
+            "/connect": {"POST": Route(self.__token, self.__connect, body_limit=SMALL_BODY, is_open=True)},
             "/disconnect": {"DELETE": Route(self.__session_to_end, self.__disconnect)},
             "/task/new": {"POST": Route(self.__session, self.__new_task)},
         }
@@ -164,7 +165,7 @@ class Slave(Role):
                 if session.request_id and session.request_id == request_id(request) and self.__link.matches(token):
                     return  # the same request has arrived before
                 raise ProtocolError(400, SlaveErrorCode.SLAVE_ALREADY_CONNECTED, "The slave has a master.")
-            parts = self.__check_address(address, request.peer)
+            parts = self.__check_address(address, str(request.remote_addr))
             _call(self._before_connection, data)
             engine = self.__peers.engine(parts, token)
             self.__link.open(MasterSession(token, address, engine, request_id(request)))
