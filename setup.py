@@ -35,7 +35,6 @@ setup(
         "flask>=3,<4",
         "tornado>=6.5,<7",
         "requests>=2.31,<3",
-        "urllib3>=2,<3",
         "tensorboardX>=2.6.2,<3",
         "pyyaml>=6,<7",
         "click>=8.1.3,<9",

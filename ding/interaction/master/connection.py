@@ -19,11 +19,9 @@ from ding.interaction.master.session import SlaveSession, SlaveTable
 from ding.interaction.master.task import Task
 
 if TYPE_CHECKING:
-    import requests
-
     from ding.interaction.base.engine import Limits
     from ding.interaction.master.master import Master
-    from ding.interaction.server.client import PeerEngine, Peers
+    from ding.interaction.server.client import PeerEngine, Peers, Reply
 
 _log = logging.getLogger("ding.interaction")
 _DISCONNECT_RETRIES = 1
@@ -244,7 +242,7 @@ class SlaveConnection(ControllableContext):
         token: str,
         timeout: Limits | None = None,
         deadline: float = math.inf,
-    ) -> requests.Response:
+    ) -> Reply:
         # The slave recognizes a request that arrives twice by its id; tasks have ids of their own.
         headers = {"Token": token, "Request-Id": str(uuid.uuid4())} if path != "task/new" else {"Token": token}
         # A slave that misses its disconnection notices by itself.

@@ -1,8 +1,8 @@
-"""The client side of the protocol between masters and slaves, on connections of urllib3."""
+"""The client side of the protocol between masters and slaves, on the HTTP client of the standard library."""
 
 from __future__ import annotations
 
-import builtins
+import io
 import json
 import math
 import os
@@ -10,15 +10,14 @@ import secrets
 import socket
 import ssl
 import threading
+import weakref
 from collections.abc import Mapping
+from email.message import Message
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from time import monotonic
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import requests
-from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPResponse, Timeout
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ProtocolError, SSLError, TimeoutError
-from urllib3.util import SKIP_HEADER
 
 from ding.interaction.base.app import envelope, get_values_from_response
 from ding.interaction.base.common import number_or
@@ -57,11 +56,7 @@ class _LimitedSocket(socket.socket):
     left = _REPLY_LIMIT
 
     def recv_into(self, *args: Any, **kwargs: Any) -> int:
-        left_s = self.deadline - monotonic()
-        if left_s <= 0:
-            raise builtins.TimeoutError("the deadline has passed")
-        if left_s < math.inf:
-            self.settimeout(left_s)
+        self.settimeout(_left_s(self.deadline))
         count = super().recv_into(*args, **kwargs)
         self.left -= count
         if self.left < 0:
@@ -71,6 +66,27 @@ class _LimitedSocket(socket.socket):
 
 class _LimitedTlsSocket(_LimitedSocket, ssl.SSLSocket):
     """The same over TLS."""
+
+
+class Reply(NamedTuple):
+    """A reply.
+
+    Attributes:
+        headers: by any spelling of their names.
+    """
+
+    status_code: int
+    reason: str
+    headers: Message
+    content: bytes
+
+    def json(self) -> Any:
+        """Return the decoded body.
+
+        Raises:
+            ValueError: it is not JSON.
+        """
+        return json.loads(self.content)
 
 
 class _Signer:
@@ -90,10 +106,10 @@ class _Signer:
         fields = authorization(session=self._name, number=number, body=digest, signature=signature)
         return {**headers, "Authorization": fields}
 
-    def is_proved(self, reply: HTTPResponse) -> bool:
+    def is_proved(self, reply: Reply) -> bool:
         """Return whether the server has signed the reply to the last request."""
         signature = parse_fields(reply.headers.get(REPLY_HEADER, "")).get("signature", "")
-        return same_secret(signature, self._key.of_reply(str(self._number), reply.status, reply.data))
+        return same_secret(signature, self._key.of_reply(str(self._number), reply.status_code, reply.content))
 
 
 class _PeerConnection(HTTPConnection):
@@ -103,67 +119,78 @@ class _PeerConnection(HTTPConnection):
         peer: the server.
     """
 
-    def __init__(self, *args: Any, peer: _Peer, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, peer: _Peer, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self._peer = peer
         self._signer: _Signer | None = None
-        self._unsent: bytearray | None = None
+        self._unsent = bytearray()
+        self.is_reusable = False
 
     def connect(self) -> None:
         super().connect()
         self.sock: Any
         if not isinstance(self.sock, _LimitedSocket):
-            timeout_s = self.sock.gettimeout()
             self.sock = _LimitedSocket(fileno=self.sock.detach())
-            self.sock.settimeout(timeout_s)
-
-    def close(self) -> None:
-        self._signer = self._unsent = None
-        super().close()
-
-    def request(self, method: str, url: str, body: Any = None, headers: Any = None, **kwargs: Any) -> None:
-        if self.sock is None:
-            self.connect()
-        token = self._peer.run_token
-        if token is not None:
-            if self._signer is None:
-                self._signer = self._begin(token, **kwargs)
-            headers = self._signer.sign(method, url, headers, body)
-        # The head and the body in one packet: the server wakes up once.
-        self._unsent = bytearray()
-        super().request(method, url, body, headers, **kwargs)
-        message, self._unsent = self._unsent, None
-        self.send(message)
 
     def send(self, data: Any) -> None:
-        if self._unsent is None:
-            super().send(data)
-        else:
-            self._unsent += data
+        self._unsent += data
 
-    def getresponse(self) -> HTTPResponse:  # type: ignore[override]
-        signer = self._signer  # the connection may be closed with the reply
-        reply = self._receive()
-        if self._peer.run_token is not None and (signer is None or not signer.is_proved(reply)):
+    def is_open(self) -> bool:
+        """Return whether the connection is open, as far as this side knows without sending anything."""
+        self.sock.settimeout(0)
+        try:
+            self.sock.recv(1)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return True
+        except OSError:
+            return False  # the server has reset it
+        return False  # the server has closed it, or sent something that no request asked for
+
+    def exchange(self, method: str, url: str, body: bytes, headers: dict[str, str], deadline: float) -> Reply:
+        """Send a request and return the reply.
+
+        Raises:
+            ResponseException: the server does not prove that it knows the token of the run.
+            OSError, HTTPException, _Unproved: the request or the reply was lost.
+        """
+        token = self._peer.run_token
+        if token is None:
+            return self._exchange(method, url, body, headers, deadline)
+        if self._signer is None:
+            self._signer = self._begin(token, deadline)
+        reply = self._exchange(method, url, body, self._signer.sign(method, url, headers, body), deadline)
+        if not self._signer.is_proved(reply):
             # The server has proved itself before. It has dropped the session, or something on the way has changed the
             # request or the reply: a retry begins another session.
             raise _Unproved(self._peer.unproved(reply))
         return reply
 
-    def _receive(self) -> HTTPResponse:
-        if self.sock is not None:
-            self.sock.deadline, self.sock.left = monotonic() + float(self.timeout or math.inf), _REPLY_LIMIT
-        return super().getresponse()
+    def _exchange(self, method: str, url: str, body: bytes, headers: dict[str, str], deadline: float) -> Reply:
+        self.is_reusable = False
+        self.request(method, url, body, headers)
+        message, self._unsent = self._unsent, bytearray()  # the head and the body together: the server wakes up once
+        self.sock.deadline, self.sock.left = deadline, _REPLY_LIMIT
+        try:
+            self.sock.settimeout(_left_s(deadline))
+            self.sock.sendall(message)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the server may have refused the request by its head and replied
+        with self.getresponse() as response:
+            content = response.read()
+            reply = Reply(response.status, response.reason, response.headers, content)
+        if response.length is None and not content and reply.status_code == 200 and not response.chunked:
+            raise ConnectionResetError("it ended before the reply")
+        self.is_reusable = self.sock is not None
+        return reply
 
-    def _begin(self, token: RunToken, **kwargs: Any) -> _Signer:
+    def _begin(self, token: RunToken, deadline: float) -> _Signer:
         peer, nonce = self._peer, secrets.token_hex(16)
         host, kind = peer.host, peer.kind
         proof = proof_of_client(token, kind, host, nonce)
         fields = authorization(host=host, nonce=nonce, proof=proof)
-        super().request("POST", peer.prefix + SESSION_PATH, b"", {"Authorization": fields}, **kwargs)
-        reply = self._receive()
+        reply = self._exchange("POST", peer.prefix + SESSION_PATH, b"", {"Authorization": fields}, deadline)
         try:
-            data = json.loads(reply.data)["data"]
+            data = reply.json()["data"]
             answer, server_proof = str(data["nonce"]), str(data["proof"])
         except (ValueError, KeyError, TypeError, RecursionError):
             peer.refuse_unproved(reply)
@@ -175,10 +202,10 @@ class _PeerConnection(HTTPConnection):
 class _SecurePeerConnection(_PeerConnection, HTTPSConnection):
     """The same over TLS; the certificate of the server is verified."""
 
-    def connect(self) -> None:
-        self.ssl_context = client_context()
-        self.ssl_context.sslsocket_class = _LimitedTlsSocket
-        super().connect()
+    def __init__(self, peer: _Peer, **kwargs: Any) -> None:
+        context = client_context()
+        context.sslsocket_class = _LimitedTlsSocket
+        super().__init__(peer, context=context, **kwargs)
 
 
 class _Unproved(Exception):
@@ -202,45 +229,47 @@ class _Peer:
         self.kind = kind
         self.run_token = run_token
 
+    def not_reached(self, error: OSError) -> requests.RequestException:
+        """Return the exception for a connection that could not be opened."""
+        if isinstance(error, TimeoutError):
+            return requests.ConnectTimeout(f"{self.host} was not reached in time")
+        text = f"{self.host} was not reached: {error}"
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return requests.exceptions.SSLError(text)
+        if isinstance(error, ssl.SSLError) and getattr(error, "reason", None) in _NO_TLS:
+            text = f"{self.host} was not reached: it does not speak TLS (DING_TLS_CERT is set here): {error}"
+            return requests.exceptions.SSLError(text)
+        return requests.ConnectionError(text)
+
     def lost(self, error: Exception) -> requests.RequestException:
         """Return the exception for a request or reply that was lost."""
+        if isinstance(error, TimeoutError):
+            return requests.ReadTimeout(f"{self.host} has not answered in time")
         if isinstance(error, _Unproved):
             return requests.ConnectionError(f"a reply was lost: {error}")
-        if isinstance(error, NewConnectionError):
-            return requests.ConnectionError(f"{self.host} was not reached: {error.__cause__ or error}")
-        if isinstance(error, ConnectTimeoutError):
-            return requests.ConnectTimeout(f"{self.host} was not reached in time")
-        cause = error.args[-1] if isinstance(error, (SSLError, ProtocolError)) and error.args else error
-        if isinstance(cause, (TimeoutError, socket.timeout)):
-            return requests.ReadTimeout(f"{self.host} has not answered in time")
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return requests.exceptions.SSLError(f"{self.host} was not reached: {cause}")
-        if isinstance(cause, ssl.SSLError) and getattr(cause, "reason", None) in _NO_TLS:
-            return requests.exceptions.SSLError(
-                f"{self.host} was not reached: it does not speak TLS (DING_TLS_CERT is set here): {cause}"
-            )
-        return requests.ConnectionError(f"the connection to {self.host} has failed: {cause}")
+        return requests.ConnectionError(f"the connection to {self.host} has failed: {error}")
 
-    def refuse_unproved(self, reply: HTTPResponse) -> NoReturn:
-        """Raise the general exception for a reply that may not come from the peer, whatever its code says."""
-        response = to_response(reply)
-        response._content = envelope(False, message=self.unproved(reply)).encode()
-        if reply.status < 300:
-            response.status_code = 401
-        self.refuse(response)
-
-    def unproved(self, reply: HTTPResponse) -> str:
-        """Return what to say about such a reply."""
+    def unproved(self, reply: Reply) -> str:
+        """Return what to say about a reply that may not come from the peer."""
         message = f"the server at {self.host} has not proved that it knows the token of the run"
-        if reply.status < 400:
+        if reply.status_code < 400:
             return message
         try:
-            return f"{message}; it says: {json.loads(reply.data)['message']}"
+            return f"{message}; it says: {reply.json()['message']}"
         except (ValueError, KeyError, TypeError, RecursionError):
-            return f"{message}; it answers {reply.status} {reply.reason}"
+            return f"{message}; it answers {reply.status_code} {reply.reason}"
 
-    def refuse(self, response: requests.Response) -> NoReturn:
-        response.url = self.url
+    def refuse_unproved(self, reply: Reply) -> NoReturn:
+        """Raise the general exception for a reply that may not come from the peer, whatever its code says."""
+        content = envelope(False, message=self.unproved(reply)).encode()
+        self.refuse(reply._replace(status_code=reply.status_code if reply.status_code >= 300 else 401, content=content))
+
+    def refuse(self, reply: Reply) -> NoReturn:
+        """Raise the exception for a refusal."""
+        response = requests.Response()
+        response.status_code, response.reason, response.url = reply.status_code, reply.reason, self.url
+        response.headers.update(reply.headers.items())
+        response.raw = io.BytesIO(reply.content)
         text = f"{response.status_code}"
         if 300 <= response.status_code < 400:
             text += ": redirects are not followed"
@@ -277,12 +306,13 @@ class PeerEngine:
         self._address = address
         self._peer = _Peer(address, kind, run_token)
         self._retries, self._retry_waiting_s = retries, retry_waiting_s
-        self._headers = {"User-Agent": SKIP_HEADER, "Accept-Encoding": SKIP_HEADER, "Token": token}
+        self._headers = {"Token": token}
         if channel is not None:
             self._headers["Channel"] = str(channel)
         self._closing = threading.Event()
-        self._pool = self._new_pool()
+        self._idle: list[_PeerConnection] = []
         self._pid = os.getpid()
+        weakref.finalize(self, _close_all, self._idle)  # for an engine that is never closed
 
     def request(
         self,
@@ -293,7 +323,7 @@ class PeerEngine:
         timeout: Limits | None = None,
         deadline: float = math.inf,
         most_retries: float = math.inf,
-    ) -> requests.Response:
+    ) -> Reply:
         """Send `data` as JSON and return the reply.
 
         Args:
@@ -322,7 +352,7 @@ class PeerEngine:
         data: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         timeout: Limits | None = None,
-    ) -> requests.Response:
+    ) -> Reply:
         """Send one request without retries; see `request`."""
         return self._exchange(method, path, json.dumps(data or {}).encode(), headers, timeout, math.inf)
 
@@ -330,14 +360,7 @@ class PeerEngine:
         """Close idle connections and end requests that wait to be retried. The engine may be used again afterwards."""
         closing, self._closing = self._closing, threading.Event()
         closing.set()
-        pool, self._pool = self._pool, self._new_pool()
-        pool.close()
-
-    def _new_pool(self) -> HTTPConnectionPool:
-        host, port, https, _ = self._address
-        pool = HTTPConnectionPool(host.strip("[]"), port, maxsize=_MOST_IDLE, peer=self._peer)
-        pool.ConnectionCls = _SecurePeerConnection if https else _PeerConnection
-        return pool
+        _close_all(self._idle)
 
     def _exchange(
         self,
@@ -347,30 +370,65 @@ class PeerEngine:
         headers: Mapping[str, str] | None,
         timeout: Limits | None,
         deadline: float,
-    ) -> requests.Response:
-        if self._pid != os.getpid():  # a forked child must not write into the connections of its parent
-            self._pid, self._pool = os.getpid(), self._new_pool()
+    ) -> Reply:
         peer, (connect_s, reply_s) = self._peer, timeout or DEFAULT_REQUEST_TIMEOUT
-        total_s = None if deadline == math.inf else max(LEAST_TRY_S, deadline - monotonic())
+        deadline = max(deadline, monotonic() + LEAST_TRY_S)
+        connection = self._take() or self._connect(min(connect_s, deadline - monotonic()))
+        url, merged = f"{peer.prefix}/{path.strip('/')}", {**self._headers, **(headers or {})}
         try:
-            reply = self._pool.urlopen(
-                method,
-                f"{peer.prefix}/{path.strip('/')}",
-                body,
-                {**self._headers, **(headers or {})},
-                retries=False,
-                redirect=False,
-                timeout=Timeout(total_s, connect_s, reply_s),
-                decode_content=False,
-            )
-        except (HTTPError, OSError, ValueError, _Unproved) as error:
+            reply = connection.exchange(method, url, body, merged, min(deadline, monotonic() + reply_s))
+        except (OSError, HTTPException, ValueError, _Unproved) as error:
+            connection.is_reusable = False
             raise peer.lost(error) from error
-        if reply.status == 200 and not reply.data and not {"Content-Length", "Transfer-Encoding"} & set(reply.headers):
-            raise requests.ConnectionError(f"the connection to {peer.host} has failed: it ended before the reply")
-        response = to_response(reply)
-        if reply.status >= 300 or (peer.run_token is None and not _is_envelope(response)):
-            peer.refuse(response)
-        return response
+        finally:
+            if connection.is_reusable and len(self._idle) < _MOST_IDLE:
+                self._idle.append(connection)
+            else:
+                connection.close()
+        if reply.status_code >= 300 or (peer.run_token is None and not _is_envelope(reply)):
+            peer.refuse(reply)
+        return reply
+
+    def _connect(self, timeout_s: float) -> _PeerConnection:
+        host, port, https, _ = self._address
+        kind = _SecurePeerConnection if https else _PeerConnection
+        try:
+            connection = kind(self._peer, host=host.strip("[]"), port=port, timeout=timeout_s)
+            try:
+                connection.connect()
+            except BaseException:
+                connection.close()
+                raise
+        except OSError as error:
+            raise self._peer.not_reached(error) from error
+        return connection
+
+    def _take(self) -> _PeerConnection | None:
+        """Return an idle connection."""
+        if self._pid != os.getpid():  # a forked child must not write into the connections of its parent
+            self._pid = os.getpid()
+            _close_all(self._idle)
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:  # another thread was faster
+                break
+            if connection.is_open():
+                return connection
+            connection.close()
+        return None
+
+
+def _close_all(connections: list[_PeerConnection]) -> None:
+    while connections:
+        connections.pop().close()
+
+
+def _left_s(deadline: float) -> float:
+    left_s = deadline - monotonic()
+    if left_s <= 0:
+        raise TimeoutError("the deadline has passed")
+    return left_s
 
 
 class Peers:
@@ -418,16 +476,7 @@ class Peers:
         )
 
 
-def to_response(reply: BaseHTTPResponse) -> requests.Response:
-    """Return a reply as an object of the package requests."""
-    response = requests.Response()
-    response.status_code, response.reason = reply.status, reply.reason or ""
-    response.headers.update(reply.headers)
-    response._content = reply.data
-    return response
-
-
-def _is_envelope(reply: requests.Response) -> bool:
+def _is_envelope(reply: Reply) -> bool:
     """Return whether a master or slave may have sent the reply, rather than another server."""
     try:
         get_values_from_response(reply)

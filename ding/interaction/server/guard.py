@@ -180,6 +180,7 @@ class HttpServer(HTTPServerConnectionDelegate):
                 loop.call_later(_ACCEPT_RETRY_S, loop.add_reader, self._socket, self._accept, loop)
                 return
             accepted.setblocking(False)
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._opened(_Connection(self, loop, accepted, str(address[0])))
 
     def _opened(self, connection: _Connection) -> None:
@@ -326,10 +327,10 @@ class _Connection:
             if first and (first == _TLS_HANDSHAKE) is (tls is not None):
                 self._loop.remove_reader(self._socket)
                 if tls is None:
-                    self._stream = IOStream(self._socket)
+                    self._stream = _Stream(self._socket)
                 else:
                     secure = ssl_wrap_socket(self._socket, tls, server_side=True, do_handshake_on_connect=False)
-                    self._stream = SSLIOStream(secure)
+                    self._stream = _TlsStream(secure)
                 self._server.serve(self, self._stream)
                 return
             if first:
@@ -340,6 +341,17 @@ class _Connection:
         except OSError:  # also of the module ssl
             pass
         self.close()
+
+
+class _Stream(IOStream):
+    """A stream that sends every packet at once."""
+
+    def set_nodelay(self, value: bool) -> None:
+        """Do nothing: it is set when a client is accepted, not twice for each request."""
+
+
+class _TlsStream(_Stream, SSLIOStream):
+    """The same over TLS."""
 
 
 class _Exchange(HTTPMessageDelegate):

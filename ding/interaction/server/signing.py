@@ -88,9 +88,7 @@ class SessionKey:
     def __init__(self, token: RunToken, kind: str, host: str, nonce: str, answer: str) -> None:
         self._key = bytes.fromhex(_sign(token.key, "key", kind, host, nonce, answer))
 
-    def of_request(
-        self, number: str, method: str, path: str, headers: Headers, length: str, digest: str
-    ) -> str:
+    def of_request(self, number: str, method: str, path: str, headers: Headers, length: str, digest: str) -> str:
         """Return the signature of a request; names of `headers` are in lower case."""
         signed = (headers.get(name, "") for name in _SIGNED_HEADERS)
         return _sign(self._key, "request", number, method, path, *signed, length, digest)
