@@ -22,12 +22,20 @@ from ding.interaction.config import (
     MIN_HEARTBEAT_TOLERANCE,
 )
 from ding.interaction.exception.base import MasterErrorCode
-from ding.interaction.master.connection import SlaveConnection
-from ding.interaction.master.session import SlaveSession, SlaveTable
+from ding.interaction.master.connection import SlaveConnection, SlaveSession, SlaveTable
 from ding.interaction.master.task import TaskResultType
 from ding.interaction.server.access import HostList, RunToken, is_tls_configured, parse_address
-from ding.interaction.server.role import Parts, Role
-from ding.interaction.server.routes import Route, Routes, check_channel, field, header_token, read_body, uuid_field
+from ding.interaction.server.role import (
+    Parts,
+    Role,
+    Route,
+    Routes,
+    check_channel,
+    field,
+    header_token,
+    read_body,
+    uuid_field,
+)
 
 if TYPE_CHECKING:
     import requests

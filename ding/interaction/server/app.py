@@ -13,7 +13,7 @@ from flask import Request, Response
 
 from ding.interaction.base.app import Codes, ProtocolError, ResponsibleException, failure_response, success_response
 from ding.interaction.server.access import OwnNames, RunToken, same_secret
-from ding.interaction.server.routes import Route, Routes, header_token
+from ding.interaction.server.role import Route, Routes, header_token
 from ding.interaction.server.signing import SCHEME, SESSION_PATH, Signed, Verifier, parse_fields
 
 if TYPE_CHECKING:
