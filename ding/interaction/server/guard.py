@@ -11,13 +11,14 @@ import asyncio
 import io
 import logging
 import os
+import queue
 import socket
 import ssl
 import sys
 import threading
 import time
 import weakref
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
@@ -95,8 +96,9 @@ class HttpServer(HTTPServerConnectionDelegate):
         self._most_strangers = _most_strangers()
         self._strangers_bytes = 0
         self._warned_at = -_IDLE_S
-        self._threads: set[threading.Thread] = set()
-        self._waiting: deque[Callable[[], None]] = deque()  # jobs for which there is no thread yet
+        self._threads: list[threading.Thread] = []
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._busy = 0  # jobs that wait or run
         _servers.add(self)
 
     def start(self, app: ProtocolApp) -> None:
@@ -123,11 +125,10 @@ class HttpServer(HTTPServerConnectionDelegate):
 
     def join(self, deadline: float) -> list[threading.Thread]:
         """Wait for all threads until `time.monotonic()` is `deadline`; return those that have not ended."""
-        threads = [] if self._thread is None else [self._thread]
-        for thread in threads + list(self._threads):
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
-        return [t for t in threads + list(self._threads) if t is not threading.current_thread() and t.is_alive()]
+        threads = [t for t in (self._thread, *self._threads) if t is not None and t is not threading.current_thread()]
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return [thread for thread in threads if thread.is_alive()]
 
     @property
     def connection_count(self) -> int:
@@ -146,6 +147,8 @@ class HttpServer(HTTPServerConnectionDelegate):
                 self._loop = None
             self._socket.close()
             loop.close()
+            for _ in self._threads:
+                self._jobs.put(None)
 
     async def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.add_reader(self._socket, self._accept, loop)
@@ -262,26 +265,27 @@ class HttpServer(HTTPServerConnectionDelegate):
             self._in_thread(lambda: self._answer(app, environ, done))
 
     def _in_thread(self, job: Callable[[], None]) -> None:
-        if len(self._threads) >= _MOST_THREADS:
-            self._waiting.append(job)
-            return
-        thread = threading.Thread(target=job, name=f"{self._name}_request_{len(self._threads)}", daemon=True)
-        self._threads.add(thread)
-        thread.start()
+        self._busy += 1
+        if min(self._busy, _MOST_THREADS) > len(self._threads):
+            name = f"{self._name}_request_{len(self._threads)}"
+            thread = threading.Thread(target=self._work, name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        self._jobs.put(job)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+            del job  # do not keep a closed connection alive while waiting for the next job
 
     def _answer(self, app: ProtocolApp, environ: dict[str, Any], done: Callable[[Response], None]) -> None:
         response = app.respond(environ)
         with self._stop_lock:
             if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._answered, response, done, threading.current_thread())
+                self._loop.call_soon_threadsafe(self._answered, response, done, 1)
 
-    def _answered(
-        self, response: Response, done: Callable[[Response], None], thread: threading.Thread | None = None
-    ) -> None:
-        if thread is not None:
-            self._threads.discard(thread)
-            if self._waiting:
-                self._in_thread(self._waiting.popleft())
+    def _answered(self, response: Response, done: Callable[[Response], None], jobs: int = 0) -> None:
+        self._busy -= jobs
         done(response)
         self._pending -= 1
         if self._stop_at is not None and self._pending == 0:
