@@ -308,7 +308,7 @@ def main(argv: list[str] | None = None) -> int:
     names = parser.parse_args(argv).names
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    token = os.environ["DING_TOKEN"] = secrets.token_hex(16)
+    token = os.environ["DING_TOKEN"] = secrets.token_hex(16)  # the processes of the coordinator inherit it
     with coordinator() as (pid, port):
         chosen = [attack for attack in ATTACKS if not names or attack.__name__ in names]
         met = [measure(pid, port, token, attack) for attack in chosen]
