@@ -33,7 +33,7 @@ setup(
         "easydict>=1.13,<2",
         "gymnasium>=1.0,<2",
         "flask>=3,<4",
-        "httptools>=0.6,<1",
+        "tornado>=6.5,<7",
         "requests>=2.31,<3",
         "tensorboardX>=2.6.2,<3",
         "pyyaml>=6,<7",

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 HEAVY = (
-    "flask", "tensorboardX", "gymnasium", "gym", "requests", "yaml", "tabulate", "httptools", "google.protobuf",
+    "flask", "tensorboardX", "gymnasium", "gym", "requests", "yaml", "tabulate", "tornado", "google.protobuf",
     "numba", "torch._dynamo", "cv2", "imageio", "moviepy",
 )  # fmt: skip
 

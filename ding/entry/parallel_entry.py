@@ -13,7 +13,7 @@ from ding.entry.parallel_run import drive, run_parallel
 from ding.entry.progress import UNLIMITED
 from ding.entry.worker_pool import ProcessWorkers, run_collector, run_learner
 from ding.entry.worker_process import WorkerPlan, WorkerProcess
-from ding.interaction.server.credentials import read_run_token
+from ding.interaction.server.access import read_run_token
 from ding.utils.child_helper import ProcessEvent
 
 __all__ = [

@@ -13,7 +13,7 @@ from easydict import EasyDict
 from ding.config.utils import workers_of
 from ding.entry.supervisor import RestartLimit, Supervisor
 from ding.entry.worker_process import CLOSE_S, WorkerPlan, WorkerProcess, close_all, run_worker, wait_until_up
-from ding.interaction.server.credentials import draw_run_token
+from ding.interaction.server.access import draw_run_token
 from ding.utils.config_helper import ConfigError
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.coordinator.coordinator import Coordinator

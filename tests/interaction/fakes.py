@@ -14,7 +14,7 @@ import uuid
 import pytest
 
 from ding.interaction import Master, Slave, TaskFail
-from ding.interaction.server.credentials import RunToken
+from ding.interaction.server.access import RunToken
 from ding.interaction.server.signing import SessionKey, authorization, digest_of, proof_of_client
 from ding.utils.system_helper import find_free_port
 

@@ -286,7 +286,7 @@ def test_results_for_a_master_that_is_gone_are_dropped_and_the_slave_goes_on():
 
 
 def test_a_slave_that_cannot_deliver_a_result_falls_silent_so_that_its_master_notices(monkeypatch):
-    monkeypatch.setattr("ding.interaction.slave.link._DELIVERY_DEADLINE_S", 0.5)
+    monkeypatch.setattr("ding.interaction.slave.slave._DELIVERY_DEADLINE_S", 0.5)
     with through(slave_side=True, slave=Adder(heartbeat_span=DEADLINE_S), **SOON) as (master, slave, connection, proxy):
         connection.connect()
         proxy.rule("/slave/task", "lose")
@@ -423,8 +423,8 @@ def test_a_master_that_was_itself_stopped_does_not_blame_its_slaves():
             def monotonic():
                 return real() + clock["jump"]
 
+        from ding.interaction.master import connection as session
         from ding.interaction.master import master as master_module
-        from ding.interaction.master import session
 
         checked = threading.Event()
         silent = master._Master__table.silent

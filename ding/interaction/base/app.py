@@ -94,10 +94,6 @@ class ResponsibleException(Exception):
         """Return `(reply, status)`."""
         return failure_response(self._code, self._message, self._data), self._status_code
 
-    def get_envelope(self) -> tuple[int, str]:
-        """Return the status, and the envelope as text."""
-        return self._status_code, envelope(False, self._data, self._message, self._code)
-
 
 def responsible(classes: Iterable[type[ResponsibleException]] | None = None) -> Callable[[_View], _View]:
     """Return a decorator for views that turns a `ResponsibleException` of `classes` (any by default) into its reply."""

@@ -22,9 +22,9 @@ _Reply = TypeVar("_Reply")
 _Data = Mapping[str, Any] | None
 _Headers = Mapping[str, str] | None
 # (until the connection is open, until the reply begins), in seconds
-Timeout = tuple[float, float]
+Limits = tuple[float, float]
 # The shortest time that a try gets, however close the deadline is.
-_LEAST_TRY_S = 0.05
+LEAST_TRY_S = 0.05
 
 
 class HttpEngine:
@@ -61,7 +61,7 @@ class HttpEngine:
         raise_for_status: bool = True,
         retries: int | None = None,
         retry_waiting: float | None = None,
-        timeout: Timeout | None = None,
+        timeout: Limits | None = None,
         deadline: float = math.inf,
     ) -> requests.Response:
         """Send `data` as JSON and return the reply.
@@ -93,7 +93,7 @@ class HttpEngine:
             self._error_handler(error)
 
     def request_once(
-        self, method: str, path: str, data: _Data = None, headers: _Headers = None, timeout: Timeout | None = None
+        self, method: str, path: str, data: _Data = None, headers: _Headers = None, timeout: Limits | None = None
     ) -> requests.Response:
         """Send one request without retries; see `request`."""
         import requests
@@ -120,7 +120,7 @@ class HttpEngine:
         headers: _Headers,
         params: Mapping[str, Any] | None,
         raise_for_status: bool,
-        timeout: Timeout | TotalTimeout,
+        timeout: Limits | TotalTimeout,
     ) -> requests.Response:
         import requests
 
@@ -138,9 +138,7 @@ class HttpEngine:
         # A forked child must not write into the connections of its parent.
         with self._lock:
             if self._session is None or self._session_pid != os.getpid():
-                from ding.interaction.base.keep_alive import new_session
-
-                self._session, self._session_pid = new_session(), os.getpid()
+                self._session, self._session_pid = _new_session(), os.getpid()
             return self._session
 
     def _data_process(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -162,26 +160,55 @@ def retry(
     while True:
         try:
             return send()
-        except transport_errors():
+        except Exception as error:
             left -= 1
-            if left < 0 or monotonic() + wait_s >= deadline or closing.wait(wait_s):
+            if not may_pass(error) or left < 0 or monotonic() + wait_s >= deadline or closing.wait(wait_s):
                 raise
 
 
-def _limited(timeout: Timeout, deadline: float) -> Timeout | TotalTimeout:
+def _limited(timeout: Limits, deadline: float) -> Limits | TotalTimeout:
     """Return `timeout`, limited to the time until `deadline` for both steps together."""
     if deadline == math.inf:
         return timeout
     from urllib3.util import Timeout as TotalTimeout
 
-    return TotalTimeout(connect=timeout[0], read=timeout[1], total=max(_LEAST_TRY_S, deadline - monotonic()))
+    return TotalTimeout(connect=timeout[0], read=timeout[1], total=max(LEAST_TRY_S, deadline - monotonic()))
 
 
-def transport_errors() -> tuple[type[requests.RequestException], ...]:
-    """Return the exceptions for a request or reply that got lost on the way, so that another try may succeed."""
+def may_pass(error: Exception) -> bool:
+    """Return whether a request or its reply got lost on the way, so that another try may succeed.
+
+    It does not if the certificate of the server does not verify, or the server does not speak TLS.
+    """
     import requests
 
-    return requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError
+    lost = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
+    return isinstance(error, lost) and not isinstance(error, requests.exceptions.SSLError)
+
+
+def _new_session() -> requests.Session:
+    """Return a session that ignores proxies and passwords of the environment, and closes its connections.
+
+    An adapter of requests leaves that to the garbage collector, which does not run while a response is referenced, for
+    example by a status error.
+    """
+    import requests
+    from requests.adapters import HTTPAdapter
+
+    class ClosingAdapter(HTTPAdapter):
+        def close(self) -> None:
+            pools = self.poolmanager.pools
+            for key in list(pools.keys()):
+                pool = pools.get(key)
+                if pool is not None:
+                    pool.close()
+            super().close()
+
+    session = requests.Session()
+    session.trust_env = False
+    for prefix in ("http://", "https://"):
+        session.mount(prefix, ClosingAdapter())
+    return session
 
 
 def get_http_engine_class(

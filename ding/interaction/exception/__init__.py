@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from ding.interaction.exception.base import ResponseException
-from ding.interaction.exception.codes import (
+from ding.interaction.exception.base import (
     MASTER_ERRORS,
     SLAVE_ERRORS,
     MasterErrorCode,
     MasterResponseException,
+    ResponseException,
     SlaveErrorCode,
     SlaveResponseException,
 )

@@ -1,13 +1,15 @@
-"""The exception for the status error of a peer, with the fields of its reply."""
+"""The codes that masters and slaves reply with, and one exception for each code, made from these tables."""
 
 from __future__ import annotations
 
+from enum import IntEnum, unique
 from typing import TYPE_CHECKING, Any
 
-from ding.interaction.base.app import get_values_from_response
+from ding.interaction.base.app import CommonErrorCode, get_values_from_response
 
 if TYPE_CHECKING:
     import requests
+    from typing_extensions import Self
 
 
 class ResponseException(Exception):
@@ -51,3 +53,118 @@ class ResponseException(Exception):
     def data(self) -> Any:
         """The data of the reply, such as that of a refusal; `{}` if it has none."""
         return {} if self._data is None else self._data
+
+
+class Code(IntEnum):
+    """A number in a reply, written as `NAME = number, "meaning"`."""
+
+    def __new__(cls, number: int, meaning: str) -> Self:
+        member = int.__new__(cls, number)
+        member._value_ = number
+        member.__doc__ = meaning
+        return member
+
+
+@unique
+class MasterErrorCode(Code):
+    """Codes in the replies of a master, and their meanings."""
+
+    SUCCESS = 0, "No error."
+    SYSTEM_SHUTTING_DOWN = 101, "The master is shutting down."
+    CHANNEL_NOT_GIVEN = 201, "The request names no channel."
+    CHANNEL_INVALID = 202, "The request is for another channel."
+    MASTER_TOKEN_NOT_GIVEN = 301, "Not sent; the number is reserved."
+    MASTER_TOKEN_INVALID = 302, "Not sent; the number is reserved."
+    SELF_TOKEN_NOT_GIVEN = 401, "A request of the master to itself has no token."
+    SELF_TOKEN_INVALID = 402, "A request of the master to itself has a wrong token."
+    SLAVE_TOKEN_NOT_GIVEN = 501, "A slave's request has no token."
+    SLAVE_TOKEN_INVALID = 502, "The token belongs to no connected slave."
+    TASK_DATA_INVALID = 601, "The body does not hold the result of a known task."
+
+
+@unique
+class SlaveErrorCode(Code):
+    """Codes in the replies of a slave, and their meanings."""
+
+    SUCCESS = 0, "No error."
+    SYSTEM_SHUTTING_DOWN = 101, "The slave is shutting down."
+    CHANNEL_NOT_FOUND = 201, "The request names no channel."
+    CHANNEL_INVALID = 202, "The request is for another channel."
+    MASTER_TOKEN_NOT_FOUND = 301, "A master's request has no token."
+    MASTER_TOKEN_INVALID = 302, "The token is not that of the connected master."
+    SELF_TOKEN_NOT_FOUND = 401, "A request of the slave to itself has no token."
+    SELF_TOKEN_INVALID = 402, "A request of the slave to itself has a wrong token."
+    SLAVE_ALREADY_CONNECTED = 501, "The slave is connected to a master."
+    SLAVE_NOT_CONNECTED = 502, "Not sent; the number is reserved."
+    SLAVE_CONNECTION_REFUSED = 503, "The slave refuses the connection."
+    SLAVE_DISCONNECTION_REFUSED = 504, "The slave refuses the disconnection."
+    TASK_ALREADY_EXIST = 601, "The slave has a task."
+    TASK_REFUSED = 602, "The slave refuses the task."
+
+
+class MasterResponseException(ResponseException):
+    """A master refused a request; of exactly this class for reasons without a code, such as a wrong token."""
+
+
+class SlaveResponseException(ResponseException):
+    """A slave refused a request; of exactly this class for reasons without a code, such as a wrong token."""
+
+
+class ErrorTable:
+    """The exceptions for the replies of one kind of server.
+
+    Args:
+        prefix: the names of the exceptions begin with it; the words of the code's name follow.
+        codes: the codes of the server.
+        general: the base class of the exceptions.
+
+    Attributes:
+        classes: the exception classes by their names.
+    """
+
+    def __init__(self, prefix: str, codes: type[Code], general: type[ResponseException]) -> None:
+        self._general = general
+        self._by_code: dict[int, type[ResponseException]] = {}
+        for code in codes:
+            name = prefix + "".join(word.capitalize() for word in code.name.split("_"))
+            self._by_code[code] = type(name, (general,), {"__doc__": code.__doc__, "__module__": __name__})
+        self.classes = {cls.__name__: cls for cls in self._by_code.values()}
+
+    def class_of(self, code: int) -> type[ResponseException]:
+        """Return the exception class for a code.
+
+        Raises:
+            KeyError: this kind of server does not send the code.
+        """
+        return self._by_code[code]
+
+    def from_error(self, error: requests.HTTPError) -> ResponseException:
+        """Return the exception for a status error with a code of this kind of server.
+
+        Raises:
+            KeyError: this kind of server does not send the code.
+            ValueError: the reply is not JSON.
+        """
+        return self._by_code[ResponseException(error).code](error)
+
+    def from_any_error(self, error: requests.HTTPError) -> ResponseException:
+        """Return the exception for any status error: of the general class if no code applies.
+
+        The reply may come from another program, such as a proxy, that knows no such codes.
+        """
+        try:
+            values = get_values_from_response(error.response)
+            return self._by_code.get(values[2], self._general)(error, values)
+        except (ValueError, KeyError, TypeError):
+            status = error.response.status_code
+            message = f"{status} {error.response.reason}: the reply does not come from a master or slave"
+            return self._general(error, (status, False, CommonErrorCode.COMMON_FAILURE, message, {}))
+
+
+MASTER_ERRORS = ErrorTable("Master", MasterErrorCode, MasterResponseException)
+SLAVE_ERRORS = ErrorTable("Slave", SlaveErrorCode, SlaveResponseException)
+globals().update(MASTER_ERRORS.classes, **SLAVE_ERRORS.classes)
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> type[ResponseException]: ...

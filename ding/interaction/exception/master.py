@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ding.interaction.exception.base import ResponseException
-from ding.interaction.exception.codes import MASTER_ERRORS, MasterErrorCode, MasterResponseException
+from ding.interaction.exception.base import MASTER_ERRORS, MasterErrorCode, MasterResponseException, ResponseException
 
 get_master_exception_class_by_error_code = MASTER_ERRORS.class_of
 get_master_exception_by_error = MASTER_ERRORS.from_error

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ding.interaction.base.app import ResponsibleException
-from ding.interaction.exception.codes import SlaveErrorCode
+from ding.interaction.exception.base import SlaveErrorCode
 
 
 class ConnectionRefuse(ResponsibleException):

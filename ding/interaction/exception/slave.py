@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ding.interaction.exception.base import ResponseException
-from ding.interaction.exception.codes import SLAVE_ERRORS, SlaveErrorCode, SlaveResponseException
+from ding.interaction.exception.base import SLAVE_ERRORS, ResponseException, SlaveErrorCode, SlaveResponseException
 
 get_slave_exception_class_by_error_code = SLAVE_ERRORS.class_of
 get_slave_exception_by_error = SLAVE_ERRORS.from_error

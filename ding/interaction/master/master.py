@@ -21,19 +21,25 @@ from ding.interaction.config import (
     MIN_HEARTBEAT_CHECK_SPAN,
     MIN_HEARTBEAT_TOLERANCE,
 )
-from ding.interaction.exception.codes import MasterErrorCode
-from ding.interaction.master.connection import SlaveConnection
-from ding.interaction.master.session import SlaveSession, SlaveTable
+from ding.interaction.exception.base import MasterErrorCode
+from ding.interaction.master.connection import SlaveConnection, SlaveSession, SlaveTable
 from ding.interaction.master.task import TaskResultType
-from ding.interaction.server.app import Route, Routes, check_channel, field, header_token, read_body, uuid_field
-from ding.interaction.server.credentials import RunToken
-from ding.interaction.server.hosts import HostList, parse_address
-from ding.interaction.server.messages import Request
-from ding.interaction.server.role import Parts, Role
-from ding.interaction.server.tls import is_tls_configured
+from ding.interaction.server.access import HostList, RunToken, is_tls_configured, parse_address
+from ding.interaction.server.role import (
+    Parts,
+    Role,
+    Route,
+    Routes,
+    check_channel,
+    field,
+    header_token,
+    read_body,
+    uuid_field,
+)
 
 if TYPE_CHECKING:
     import requests
+    from flask import Request
 
 _BAD_BODY = MasterErrorCode.TASK_DATA_INVALID
 _CODES = Codes(
@@ -53,7 +59,7 @@ class Master(Role):
 
     Args:
         host: the address to listen at; None and `auto` mean this machine only (127.0.0.1). Others need a token: see
-            `ding.interaction.server.credentials`.
+            `ding.interaction.server.access`.
         port: 7235 by default; 0 for any free port, which the property `port` returns after `start`.
         heartbeat_tolerance: seconds of silence after which a slave is lost (17.0 by default, at least 0.2).
         heartbeat_check_span: seconds between two checks for silent slaves (1.0 by default, at least 0.1).
@@ -89,7 +95,7 @@ class Master(Role):
         allowed_hosts: Iterable[str] | None = None,
         run_token: RunToken | None = None,
     ) -> None:
-        from ding.interaction.server.peer import Peers
+        from ding.interaction.server.client import Peers
 
         self.__tolerance_s = number_or(
             DEFAULT_HEARTBEAT_TOLERANCE, "heartbeat_tolerance", heartbeat_tolerance, MIN_HEARTBEAT_TOLERANCE

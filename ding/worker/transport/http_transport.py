@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from ding.interaction import Master
 from ding.interaction.exception import SlaveResponseException, SlaveSlaveAlreadyConnected
 from ding.interaction.master.task import TaskStatus
-from ding.interaction.server.tls import is_tls_configured
+from ding.interaction.server.access import is_tls_configured
 from ding.worker.transport.transport import Connector, Task, TaskFailed, WorkerClient, WorkerLost, run_all
 
 if TYPE_CHECKING:
-    from ding.interaction.server.credentials import RunToken
+    from ding.interaction.server.access import RunToken
     from ding.utils.page import Page
 
 from collections.abc import Callable
@@ -101,6 +101,8 @@ class HttpWorkerClient(WorkerClient):
             try:
                 self._connection.connect(deadline - monotonic())
                 return
+            except requests.exceptions.SSLError as e:  # a later try would fail as well
+                raise WorkerLost(f"worker {self.name} at {self._where} refuses the connection: {e}") from e
             except (requests.ConnectionError, requests.Timeout, SlaveSlaveAlreadyConnected) as e:
                 # The worker has not started yet, or is still connected to a coordinator that has ended.
                 if monotonic() + wait_s > deadline or self._closed.is_set():

@@ -20,7 +20,7 @@ from ding.envs import AsyncSubprocessEnvManager, SyncSubprocessEnvManager
 from ding.envs.env_manager import env_child, env_process
 from ding.envs.env_manager.base_env_manager import EnvNotReadyError, ManagerStateError
 from ding.envs.env_manager.env_process import EnvBusyError
-from ding.interaction.server.credentials import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
+from ding.interaction.server.access import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from ding.utils.child_helper import SECRET_VARIABLES
 from tests.envs.env_manager.conftest import exists
 from tests.envs.env_manager.scripted_env import Announce, Await, HoldInterpreter, Make, Touch, Wait, hang_for_good

@@ -11,7 +11,6 @@ import requests
 from requests.adapters import HTTPAdapter
 
 from ding.interaction.base import HttpEngine, get_http_engine_class
-from ding.interaction.base.engine import transport_errors
 from tests.interaction.fakes import Proxy, free_port
 
 QUICK = {"retries": 2, "retry_waiting": 0.001}
@@ -117,7 +116,7 @@ def test_transport_errors_are_tried_again(server, fault):
         assert engine.request("GET", "x", **QUICK).status_code == 200
         assert len(proxy.requests) == 3
         proxy.rule("/x", fault, times=3)
-        with pytest.raises(transport_errors()):
+        with pytest.raises((requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)):
             engine.request("GET", "x", **QUICK)
         assert len(proxy.requests) == 6
         engine.close()

@@ -1,6 +1,8 @@
 """Pages of a master: what is served beside the protocol, and to whom."""
 
+import contextlib
 import http.client
+import socket
 import time
 
 import pytest
@@ -48,7 +50,7 @@ def test_a_page_is_made_anew_for_each_request_and_kept_by_nobody(serve):
     port = serve({"/": Page(lambda: next(bodies), "text/html; charset=utf-8", {"Content-Security-Policy": "x"})})
     status, headers, body = get(port, "/")
     assert (status, body) == (200, b"<p>1</p>")
-    shown = {name: headers[name] for name in headers if name not in ("content-length", "date", "server")}
+    shown = {name: headers[name] for name in headers if name not in ("content-length", "connection")}
     assert shown == {
         "content-type": "text/html; charset=utf-8",
         "content-security-policy": "x",
@@ -79,10 +81,13 @@ def test_foreign_hosts_and_other_pages_get_none(serve, is_public):
     assert get(port, "/", Host=f"localhost:{port}")[0] == 200
 
 
-def test_without_the_token_only_public_pages_are_served(serve):
-    pages = {"/": Page(lambda: "text", is_public=True), "/data": Page(lambda: "{}")}
+def test_without_the_token_everything_is_a_401_and_that_of_a_public_page_shows_it(serve):
+    pages = {"/": Page(lambda: "text", "text/html", is_public=True), "/data": Page(lambda: "{}")}
     port = serve(pages, SECRET)
-    assert get(port, "/")[0] == get(port, "/", "HEAD")[0] == 200
+    for method, text in (("GET", b"text"), ("HEAD", b"")):
+        status, headers, body = get(port, "/", method)
+        assert (status, headers["www-authenticate"], headers["content-type"]) == (401, "Bearer", "text/html")
+        assert (body, headers["connection"]) == (text, "close")
     for path, method in (
         ("/", "POST"), ("/", "OPTIONS"), ("/data", "GET"), ("//data", "GET"), ("/%2e", "GET"), ("/./data", "GET"),
         ("/data?/", "GET"), ("/?/../data", "OPTIONS"), ("/none", "GET"), ("/ping", "GET"),
@@ -92,7 +97,18 @@ def test_without_the_token_only_public_pages_are_served(serve):
         assert (status, headers["www-authenticate"]) == (401, challenge), (path, method)
     assert get(port, "/data", Authorization="Bearer wrong")[0] == 401
     assert get(port, "/data", Authorization=f"Bearer {SECRET}")[0] == 200
-    assert get(port, "/", Authorization="Bearer wrong")[0] == 200
+    assert get(port, "/", Authorization="Bearer wrong")[0] == 401
+    assert get(port, "/", Authorization=f"Bearer {SECRET}")[0] == 200
+
+
+def test_readers_of_pages_have_no_longer_connections_than_other_strangers(serve):
+    port = serve({"/": Page(lambda: "text")})
+    with contextlib.ExitStack() as stack:
+        for _ in range(300):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port), DEADLINE_S))
+            client.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % port)
+            reply = client.makefile("rb").read()  # up to the end of the connection
+            assert reply.startswith(b"HTTP/1.1 200 OK\r\n") and reply.endswith(b"text")
 
 
 def test_a_page_that_fails_is_a_500_which_names_the_error(serve, caplog):

@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from ding.interaction.master.session import SlaveSession, SlaveTable
+from ding.interaction.master.connection import SlaveSession, SlaveTable
 from ding.interaction.master.task import ResultThread, Task, TaskResultType, TaskStatus
 
 DEADLINE_S = 20

@@ -11,7 +11,7 @@ import requests
 from ding.interaction import Master, Slave
 from ding.interaction.base.network import get_host_ip
 from ding.interaction.exception import SlaveResponseException
-from ding.interaction.server.credentials import draw_run_token
+from ding.interaction.server.access import draw_run_token
 from ding.interaction.server.signing import SCHEME
 from tests.interaction.fakes import DEADLINE_S, QUICK, Adder, Proxy, Signer, Watcher, outcome, pair, raw
 
@@ -98,12 +98,22 @@ def test_a_task_over_the_limit_of_the_slave_is_told_as_that():
         assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
 
 
-@pytest.mark.parametrize("message", [b"GET\r\n\r\n", b"GET /ping HTTP/1.1\r\nContent-Length: x\r\n\r\n"])
-def test_what_is_no_http_gets_the_envelope_too(server, message):
+@pytest.mark.parametrize(
+    "message",
+    [b"GET\r\n\r\n", b"GET /ping HTTP/1.1\r\nX\r\n\r\n", b"GET /ping HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"],
+)
+def test_what_is_no_http_is_a_400_and_ends_the_connection(server, message):
     with socket.create_connection(("127.0.0.1", server.port), DEADLINE_S) as connection:
         connection.sendall(message)
-        reply = connection.makefile("rb").read()
-    assert b" 400 Bad Request" in reply and reply.endswith(b'"data": null}')
+        assert connection.makefile("rb").read().startswith(b"HTTP/1.1 400 Bad Request\r\n")
+
+
+@pytest.mark.parametrize("length", ["x", "-1", "1_0", "\xb2"])
+def test_a_length_that_is_no_number_is_a_400(server, length):
+    with socket.create_connection(("127.0.0.1", server.port), DEADLINE_S) as connection:
+        head = f"GET /ping HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nToken: {server._Role__self_token}\r\n"
+        connection.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode("latin-1"))
+        assert connection.makefile("rb").read().startswith(b"HTTP/1.1 400 Bad Request\r\n")
 
 
 def test_a_request_without_host_is_a_403(server):
@@ -193,7 +203,7 @@ def test_off_loopback_a_server_without_token_does_not_start(monkeypatch, kind, h
         raise AssertionError("a socket was made")
 
     server = kind(host)
-    monkeypatch.setattr("ding.interaction.server.http_server._listen", no_socket)
+    monkeypatch.setattr("ding.interaction.server.guard._listen", no_socket)
     with pytest.raises(PermissionError, match="needs a token: put a secret into the environment variable DING_TOKEN"):
         server.start()
     server.close()

@@ -1,8 +1,9 @@
 """The client, against servers that mistreat it."""
 
 import contextlib
+import gzip
+import json
 import socket
-import ssl
 import struct
 import threading
 import time
@@ -10,12 +11,13 @@ import time
 import pytest
 import requests
 
+from ding.interaction.exception import SlaveResponseException
 from ding.interaction.server import client as client_module
-from ding.interaction.server.client import ConnectionPool, Limits
+from ding.interaction.server.client import PeerEngine
 from tests.interaction.fakes import DEADLINE_S, Listener, free_port, read_message
 
-MESSAGE = b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+ENVELOPE = b'{"success": true, "code": 0, "message": "", "data": null}'
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(ENVELOPE), ENVELOPE)
 
 
 class Server(Listener):
@@ -30,23 +32,25 @@ class Server(Listener):
             self._serve_stream(client, stream)
 
 
+def engine_to(port, https=False):
+    return PeerEngine(
+        ("127.0.0.1", port, https, ""), "slave", channel=0, token="T", run_token=None, retries=1, retry_waiting_s=0.01
+    )
+
+
 @contextlib.contextmanager
 def served(serve):
-    """A pool of connections to a server that calls `serve(client, stream)` for each, and the server's sockets."""
+    """An engine for a server that calls `serve(client, stream)` for each connection, and the server's sockets."""
     with Server(serve) as server:
-        pool = ConnectionPool("127.0.0.1", server.port, https=False)
-        yield pool, server.sockets
-        pool.close()
+        engine = engine_to(server.port)
+        yield engine, server.sockets
+        engine.close()
 
 
-def limits(reply_s=DEADLINE_S, within_s=DEADLINE_S):
-    return Limits(5.0, reply_s, time.monotonic() + within_s)
-
-
-def exchange(pool, message=MESSAGE, **options):
-    limited = limits(**options)
-    with pool.connection(limited) as connection:
-        return connection.exchange(message, limited)
+def exchange(engine, data=None, reply_s=DEADLINE_S, within_s=DEADLINE_S):
+    return engine._exchange(
+        "POST", "x", json.dumps(data or {}).encode(), None, (5.0, reply_s), time.monotonic() + within_s
+    )
 
 
 def answering(*replies):
@@ -62,25 +66,27 @@ def answering(*replies):
     return serve
 
 
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
 @pytest.mark.parametrize(
-    ("reply", "body"),
+    "reply",
     [
-        (OK, b"{}"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n1\r\n \r\n0\r\n\r\n", b"{} "),
-        (b"HTTP/1.1 100 Continue\r\n\r\n" + OK, b"{}"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b""),
+        OK,
+        CHUNKED + b"%x\r\n%s\r\n1\r\n \r\n0\r\n\r\n" % (len(ENVELOPE), ENVELOPE),
+        b"HTTP/1.1 100 Continue\r\n\r\n" + OK,
     ],
 )
-def test_one_connection_carries_all_exchanges(reply, body):
+def test_one_connection_carries_all_exchanges(reply):
     with served(answering(reply)) as (pool, clients):
         for _ in range(5):
             received = exchange(pool)
-            assert (received.status_code, received.reason, received.content) == (200, "OK", body)
+            assert (received.status_code, received.reason, received.content.strip()) == (200, "OK", ENVELOPE)
         assert len(clients) == 1
 
 
 @pytest.mark.parametrize(
-    "reply", [b"HTTP/1.1 200 OK\r\n\r\n{}", b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"]
+    "reply", [b"HTTP/1.1 200 OK\r\n\r\n" + ENVELOPE, OK.replace(b" OK\r\n", b" OK\r\nConnection: close\r\n")]
 )
 def test_a_connection_that_ends_with_the_reply_is_not_used_again(reply):
     def serve(client, stream):
@@ -89,7 +95,7 @@ def test_a_connection_that_ends_with_the_reply_is_not_used_again(reply):
 
     with served(serve) as (pool, clients):
         for count in (1, 2, 3):
-            assert exchange(pool).content == b"{}" and len(clients) == count
+            assert exchange(pool).content == ENVELOPE and len(clients) == count
 
 
 def close(client):
@@ -120,7 +126,7 @@ def test_a_connection_that_the_server_has_ended_or_sent_something_on_meanwhile_i
     with served(serve) as (pool, clients):
         for count in (1, 2, 3):
             received = threading.Event()
-            assert exchange(pool).content == b"{}" and len(clients) == count
+            assert exchange(pool).content == ENVELOPE and len(clients) == count
             received.set()
             assert ended.wait(DEADLINE_S)
             ended.clear()
@@ -128,7 +134,7 @@ def test_a_connection_that_the_server_has_ended_or_sent_something_on_meanwhile_i
 
 @pytest.mark.parametrize(
     "reply",
-    [b"", b"HTTP/1.1 200", OK[:-1], b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}", b"none\r\n\r\n"],
+    [b"", b"HTTP/1.1 200", OK[:-1], CHUNKED + b"2\r\n{}", b"none\r\n\r\n"],
 )
 def test_half_a_reply_is_a_connection_error(reply):
     def serve(client, stream):
@@ -154,12 +160,13 @@ def test_a_reply_without_end_is_given_up(monkeypatch):
 
 @pytest.mark.parametrize("options", [{"reply_s": 0.3}, {"within_s": 0.3}])
 @pytest.mark.parametrize("drop", [b"", b"x"])
-def test_a_server_that_is_mute_or_slow_runs_into_the_limit(options, drop):
+@pytest.mark.parametrize("begin", [b"HTTP/1.1 200 OK\r\n", OK[:-50]], ids=["head", "body"])
+def test_a_server_that_is_mute_or_slow_runs_into_the_limit(options, begin, drop):
     ended = threading.Event()
 
     def serve(client, stream):
         read_message(stream)
-        client.sendall(b"HTTP/1.1 200 OK\r\n")
+        client.sendall(begin)
         while not ended.wait(0.05):
             client.sendall(drop)
 
@@ -173,7 +180,7 @@ def test_a_server_that_is_mute_or_slow_runs_into_the_limit(options, drop):
 
 def test_nobody_there_is_a_connection_error():
     with pytest.raises(requests.ConnectionError, match="was not reached"):
-        exchange(ConnectionPool("127.0.0.1", free_port(), https=False))
+        exchange(engine_to(free_port()))
 
 
 def test_who_does_not_accept_is_a_timeout():
@@ -189,7 +196,7 @@ def test_who_does_not_accept_is_a_timeout():
                     waiting.connect(("127.0.0.1", port))
             begin_s = time.monotonic()
             with pytest.raises(requests.ConnectTimeout):
-                exchange(ConnectionPool("127.0.0.1", port, https=False), within_s=0.3)
+                exchange(engine_to(port), within_s=0.3)
             assert time.monotonic() - begin_s < DEADLINE_S / 2
 
 
@@ -203,8 +210,16 @@ def test_a_refusal_is_read_also_where_it_comes_before_all_is_sent():
         stream.read(1_000_000)
 
     with served(serve) as (pool, _):
-        message = b"POST / HTTP/1.1\r\nContent-Length: 50000000\r\n\r\n" + b"x" * 50_000_000
-        assert exchange(pool, message).status_code == 413
+        with pytest.raises(SlaveResponseException) as error:
+            exchange(pool, {"text": "x" * 50_000_000})
+        assert error.value.status_code == 413
+
+
+def test_a_reply_is_not_decompressed():
+    bomb = gzip.compress(b"0" * 100_000_000)
+    reply = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s" % (len(bomb), bomb)
+    with served(answering(reply)) as (pool, _), pytest.raises(SlaveResponseException, match="not come from a master"):
+        exchange(pool)
 
 
 def test_a_server_without_a_certificate_that_counts_is_none_over_https():
@@ -212,7 +227,6 @@ def test_a_server_without_a_certificate_that_counts_is_none_over_https():
         stream.read(1)
 
     with served(serve) as (plain, _):
-        pool = ConnectionPool(*plain._address, https=True)
-        with pytest.raises(requests.ConnectionError) as error:
+        pool = engine_to(plain._address[1], https=True)
+        with pytest.raises(requests.ConnectionError):
             exchange(pool)
-        assert isinstance(error.value.__cause__, (ssl.SSLError, ConnectionError))

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from ding.interaction.server.credentials import RunToken, draw_run_token, read_run_token, require_token, same_secret
+from ding.interaction.server.access import RunToken, draw_run_token, read_run_token, require_token, same_secret
 
 
 def token_file(tmp_path, text="from-file\n", mode=0o600):

@@ -1,6 +1,6 @@
 import pytest
 
-from ding.interaction.server.hosts import HostList, OwnNames, may_report_to, parse_address, split_host
+from ding.interaction.server.access import HostList, OwnNames, may_report_to, parse_address, split_host
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,6 @@ def test_every_address_of_a_name_must_be_that_of_the_caller(monkeypatch):
     from ding.interaction.base.network import literal
 
     both = [literal("198.51.100.1"), literal("198.51.100.2")]
-    monkeypatch.setattr("ding.interaction.server.hosts.resolve", lambda host: both)
+    monkeypatch.setattr("ding.interaction.server.access.resolve", lambda host: both)
     assert not may_report_to("two.example", 80, "198.51.100.1", HostList([]))
     assert may_report_to("two.example", 80, "198.51.100.1", HostList(["two.example"]))

@@ -1,7 +1,7 @@
 """How masters and slaves start and end."""
 
 import contextlib
-import functools
+import json
 import socket
 import threading
 import time
@@ -10,10 +10,10 @@ import warnings
 import pytest
 import requests
 
+from ding.interaction import TaskRefuse
 from ding.interaction.exception import MasterSelfTokenInvalid, SlaveSelfTokenInvalid
-from ding.interaction.server import http_server
-from ding.interaction.server.request_threads import RequestThreads
-from ding.interaction.slave.link import Order
+from ding.interaction.server import guard
+from ding.interaction.slave.slave import Order
 from tests.interaction.fakes import (
     DEADLINE_S,
     Adder,
@@ -269,7 +269,7 @@ def test_a_request_that_does_not_end_does_not_keep_the_server(caplog, monkeypatc
 
 
 def test_a_task_that_does_not_end_does_not_keep_the_slave(caplog, monkeypatch):
-    monkeypatch.setattr("ding.interaction.slave.link.GRACE_S", 0.1)
+    monkeypatch.setattr("ding.interaction.slave.slave.GRACE_S", 0.1)
     monkeypatch.setattr("ding.interaction.server.role._JOIN_S", 0.4)
     slave = Gated()
     with pair(slave) as (_, _, connection):
@@ -363,10 +363,10 @@ def test_a_server_loop_that_cannot_be_started_leaves_nothing(monkeypatch):
 
 
 def test_a_loop_that_fails_is_told_and_ends_in_order(caplog, monkeypatch):
-    async def fail(*args, **kwargs):
+    def fail(*args, **kwargs):
         raise ValueError("in the loop")
 
-    monkeypatch.setattr("asyncio.BaseEventLoop.create_server", fail)
+    monkeypatch.setattr(guard.HttpServer, "_sweep", fail)
     with Adder() as slave:
         slave._Role__server._thread.join(DEADLINE_S)
         assert "its loop has failed" in caplog.text and "ValueError: in the loop" in caplog.text
@@ -376,28 +376,43 @@ def test_a_loop_that_fails_is_told_and_ends_in_order(caplog, monkeypatch):
 
 
 def test_a_server_that_was_never_started_gives_its_port_back():
-    one = http_server.HttpServer("127.0.0.1", 0, name="slave_test")
+    one = guard.HttpServer("127.0.0.1", 0, name="slave_test")
     one.stop(0.0)
     assert one.join(time.monotonic()) == []
-    http_server.HttpServer("127.0.0.1", one.port, name="slave_test").stop(0.0)
+    guard.HttpServer("127.0.0.1", one.port, name="slave_test").stop(0.0)
 
 
-def test_a_job_that_breaks_its_thread_does_not(caplog):
-    """Whatever comes out of a job, its thread does the next one."""
-    threads, done = RequestThreads("slave_test", limit=1), threading.Event()
+def test_requests_beyond_the_threads_wait_for_one(monkeypatch):
+    monkeypatch.setattr(guard, "_MOST_THREADS", 2)
+    together, go = threading.Semaphore(0), threading.Event()
 
-    def fail(error):
-        raise error
+    class Slow(Adder):
+        def _before_task(self, data):
+            together.release()
+            assert go.wait(DEADLINE_S)
+            raise TaskRefuse
 
-    for error in (SystemExit(1), ValueError("x")):
-        threads.submit(functools.partial(fail, error))
-    threads.submit(done.set)
-    assert done.wait(DEADLINE_S) and caplog.text.count("a request could not be served") == 2
-    assert [thread.name for thread in own_threads()] == ["slave_test_0"]
-    threads.stop()
-    assert threads.join(time.monotonic() + DEADLINE_S) == []
-    threads.submit(done.clear)
-    assert own_threads() == [] and done.is_set()
+    replies = []
+    with pair(Slow()) as (_, slave, connection):
+        slave._Slave__turn = contextlib.nullcontext()  # several hooks at a time
+
+        def ask():
+            body = json.dumps({"task": {"id": task_id()}, "data": {}})
+            head = {"Channel": "0", "Token": connection._last_token}
+            replies.append(outcome(raw(slave.port, "POST", "/task/new", body, head)))
+
+        threads = [threading.Thread(target=ask) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        for _ in range(2):
+            assert together.acquire(timeout=DEADLINE_S)
+        names = [thread.name for thread in own_threads() if "request" in thread.name]
+        assert sorted(names) == ["slave_request_0", "slave_request_1"]
+        assert slave.ping()  # needs no thread
+        go.set()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+    assert replies == [(403, 602)] * 5 and own_threads() == []
 
 
 def test_one_connection_carries_all_requests_to_a_peer():

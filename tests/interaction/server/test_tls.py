@@ -14,8 +14,10 @@ import pytest
 import requests
 
 from ding.interaction.exception import SlaveResponseException
-from ding.interaction.server import http_server
-from ding.interaction.server.tls import client_context, server_context
+from ding.interaction.server import guard
+from ding.interaction.server.access import client_context, server_context
+from ding.worker.transport.http_transport import HttpWorkerClient
+from ding.worker.transport.transport import WorkerLost
 from tests.interaction.fakes import DEADLINE_S, Adder, Gated, Watcher, configure_tls, make_certificate, pair
 
 
@@ -56,12 +58,51 @@ def test_a_certificate_of_another_authority_or_name_is_refused(certify, monkeypa
         assert not slave.ping() and slave._Slave__link.session is None
 
 
-def test_plain_http_is_not_served_and_reads_nothing(certify):
+def test_a_plain_client_is_told_at_once_that_the_server_speaks_tls(certify, token):
     certify()
-    with Adder() as slave, Watcher() as master:
-        with pytest.raises(requests.ConnectionError):
+    with Adder() as slave, Watcher(request_retries=1000, request_retry_waiting=DEADLINE_S) as master:
+        with pytest.raises(SlaveResponseException, match="this server speaks TLS; use https") as error:
             master.new_connection("conn", "127.0.0.1", slave.port).connect()
+        assert error.value.status_code == 400
         assert slave._Slave__link.session is None and slave.ping()
+
+
+def test_a_tls_client_is_told_at_once_that_the_server_does_not_speak_tls(certify, token, monkeypatch):
+    with Adder() as slave:
+        certify()
+        with (
+            Watcher(request_retries=1000, request_retry_waiting=DEADLINE_S) as master,
+            pytest.raises(requests.exceptions.SSLError, match="it does not speak TLS"),
+        ):
+            master.new_connection("conn", "127.0.0.1", slave.port, https=True).connect()
+        with socket.create_connection(("127.0.0.1", slave.port), DEADLINE_S) as client:
+            client.sendall(greeting())
+            assert b"this server does not speak TLS" in client.makefile("rb").read()
+
+
+def test_a_certificate_that_does_not_verify_is_not_tried_again(certify, monkeypatch, tmp_path):
+    certify()
+    monkeypatch.setenv("DING_TLS_CA", make_certificate(tmp_path, "IP:127.0.0.1")[0])
+    monkeypatch.setenv("DING_TLS_CERT", make_certificate(tmp_path, "IP:127.0.0.2")[0])
+    monkeypatch.setenv("DING_TLS_KEY", str(tmp_path / "IP:127.0.0.2.key"))
+    with Adder() as slave, Watcher(request_retries=1000, request_retry_waiting=DEADLINE_S) as master:
+        with pytest.raises(requests.exceptions.SSLError, match="certificate verify failed"):
+            master.new_connection("conn", "127.0.0.1", slave.port, https=True).connect()
+        hub = HttpWorkerClient(master, "link", "127.0.0.1", slave.port, set())
+        with pytest.raises(WorkerLost, match="refuses the connection: .*certificate verify failed"):
+            hub.connect(10 * DEADLINE_S)
+
+
+@pytest.mark.parametrize("kind", [Adder, Watcher], ids=["slave", "master"])
+def test_an_unusable_file_of_authorities_is_an_error_at_start(certify, monkeypatch, kind):
+    certify()
+    monkeypatch.setenv("DING_TLS_CA", __file__)
+    with pytest.raises(ssl.SSLError, match="DING_TLS_CA = .* holds no certificate"):
+        kind().start()
+    monkeypatch.delenv("DING_TLS_CERT")
+    monkeypatch.delenv("DING_TLS_KEY")
+    with pytest.raises(ssl.SSLError, match="DING_TLS_CA = .* holds no certificate"):  # clients need it too
+        kind().start()
 
 
 def test_a_refused_body_is_answered_over_tls(certify):
@@ -183,7 +224,7 @@ def test_of_the_clients_that_do_not_finish_their_handshake_the_oldest_give_way(
     certify, monkeypatch, limit, addresses, half
 ):
     certify()
-    monkeypatch.setattr(http_server, limit, 5)
+    monkeypatch.setattr(guard, limit, 5)
     with Adder() as slave, contextlib.ExitStack() as stack:
         message = greeting() if half else b""
         silent = [unfinished(stack, slave.port, message, address) for address in addresses]
@@ -197,10 +238,10 @@ def test_of_the_clients_that_do_not_finish_their_handshake_the_oldest_give_way(
 
 def test_a_client_that_does_not_finish_its_handshake_is_closed_after_a_while(certify, monkeypatch):
     certify()
-    monkeypatch.setattr(http_server, "_ADMISSION_S", 0.2)
+    monkeypatch.setattr(guard, "_ADMISSION_S", 0.2)
     with Adder() as slave, contextlib.ExitStack() as stack:
         assert is_closed(unfinished(stack, slave.port, b""))
-        assert is_closed(unfinished(stack, slave.port, b"no handshake at all, but many bytes" * 10))
+        assert is_closed(unfinished(stack, slave.port, greeting()[:20]))
 
 
 def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(certify):

@@ -344,12 +344,13 @@ def test_foreign_hosts_and_other_web_pages_get_neither_status_nor_page(make):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-def test_with_a_token_the_page_is_for_everybody_and_the_status_is_not(make, monkeypatch, host):
+def test_with_a_token_strangers_get_a_401_whose_page_asks_for_it(make, monkeypatch, host):
     monkeypatch.setenv("DING_TOKEN", SECRET)
     coordinator = make(transport="http", host=host)
     coordinator.start()
     page = get(coordinator.url)
-    assert page.status_code == 200 and page.text.startswith("<!doctype html>")
+    assert page.status_code == 401 and page.text.startswith("<!doctype html>")
+    assert get(coordinator.url, Authorization=f"Bearer {SECRET}").status_code == 200
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": f"token={SECRET}"}):
         reply = get(f"{coordinator.url}status", **headers)
         assert (reply.status_code, reply.headers["WWW-Authenticate"]) == (401, "Bearer")

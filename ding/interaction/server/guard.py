@@ -1,0 +1,551 @@
+"""The HTTP server: Tornado's parser in a thread of its own, with limits on what strangers can hold.
+
+A request is judged by its head, its body is read up to the limit of its route, and only then a thread serves it. Until
+a client has proved that it belongs to the run it is a *stranger*: its connection ends after one reply, or after a few
+seconds, and the oldest ones give way to new ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import os
+import queue
+import socket
+import ssl
+import sys
+import threading
+import time
+import weakref
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from flask import Request, Response
+from tornado.http1connection import HTTP1ConnectionParameters, HTTP1ServerConnection
+from tornado.httputil import (
+    HTTPConnection,
+    HTTPHeaders,
+    HTTPMessageDelegate,
+    HTTPServerConnectionDelegate,
+    RequestStartLine,
+    ResponseStartLine,
+)
+from tornado.iostream import IOStream, SSLIOStream
+from tornado.netutil import ssl_wrap_socket
+
+from ding.interaction.base.app import envelope
+from ding.interaction.server.app import ADMISSION, Admission, ProtocolApp, failure
+
+_HEAD_LIMIT = 16 * 2**10  # bytes of the headers; a head that is much longer is cut off without a reply
+# Requests with larger bodies are answered in another thread, so that decoding them delays no other request.
+_INLINE_LIMIT = 64 * 2**10
+_MOST_THREADS = 8
+# The most connections of strangers from one address, and from all: each process of this machine has all of 127.0.0.0/8.
+_MOST_NEW = 128
+_MOST_NEW_OF_ALL = 512
+_STRANGERS_BYTES = 16 * 2**20  # of unfinished bodies of strangers, together
+_ADMISSION_S = 10.0  # how long a stranger may be connected
+_SILENCE_S = 60.0  # how long a body may be interrupted
+_IDLE_S = 600.0  # how long a connection is kept between two requests
+_SWEEP_S = 1.0
+_MOST_ACCEPTS = 64  # before requests are read again; the kernel turns clients away for a second if too many wait
+_ACCEPT_RETRY_S = 1.0  # without free descriptors
+# After a refusal, the rest of the body is discarded for a while: a client whose connection is closed while it sends may
+# not see the reply.
+_LINGER_S, _LINGER_BYTES = 2.0, 8 * 2**20
+_CLOSING_ROUNDS = 10
+_TLS_HANDSHAKE = b"\x16"  # the first byte of a client that speaks TLS
+_log = logging.getLogger("ding.interaction")
+
+
+class HttpServer(HTTPServerConnectionDelegate):
+    """Listens after construction; answers between `start` and `stop`.
+
+    New connections wait while the process has no free descriptors. A forked child closes its copies of the sockets, so
+    that a port is free as soon as the process that listened has ended.
+
+    Args:
+        port: 0 for any free port; the attribute `port` is the actual one.
+        name: the prefix of the names of the threads.
+        tls: serves TLS with the certificate of this context; None for plain HTTP.
+
+    Raises:
+        OSError: the address cannot be listened at.
+    """
+
+    def __init__(self, host: str, port: int, *, name: str, tls: ssl.SSLContext | None = None) -> None:
+        self._name = name
+        self._tls = tls
+        self._socket = _listen(host, port)
+        self.port = int(self._socket.getsockname()[1])
+        self._parameters = HTTP1ConnectionParameters(max_header_size=4 * _HEAD_LIMIT)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._app: ProtocolApp | None = None
+        self._stop_lock = threading.Lock()
+        self._stop_at: float | None = None
+        self._ended = asyncio.Event()
+        self._pending = 0  # admitted requests without a reply
+        self._connections: set[_Connection] = set()
+        self._strangers: OrderedDict[_Connection, None] = OrderedDict()  # the oldest one first
+        self._by_address: Counter[str] = Counter()  # how many of them
+        self._most_strangers = _most_strangers()
+        self._strangers_bytes = 0
+        self._warned_at = -_IDLE_S
+        self._threads: list[threading.Thread] = []
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._busy = 0  # jobs that wait or run
+        _servers.add(self)
+
+    def start(self, app: ProtocolApp) -> None:
+        """Answer requests with `app`."""
+        self._app = app
+        self._loop = asyncio.SelectorEventLoop()
+        thread = threading.Thread(target=self._run, name=f"{self._name}_run_app", daemon=True)
+        try:
+            thread.start()
+        except BaseException:
+            self._loop.close()
+            raise
+        self._thread = thread
+
+    def stop(self, grace_s: float) -> None:
+        """End after the pending requests, in `grace_s` seconds at the latest; return at once."""
+        with self._stop_lock:
+            if self._stop_at is None:
+                self._stop_at = time.monotonic() + grace_s
+            if self._thread is None:
+                self._socket.close()
+            elif self._loop is not None:
+                self._loop.call_soon_threadsafe(self._begin_end)
+
+    def join(self, deadline: float) -> list[threading.Thread]:
+        """Wait for all threads until `time.monotonic()` is `deadline`; return those that have not ended."""
+        threads = [t for t in (self._thread, *self._threads) if t is not None and t is not threading.current_thread()]
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return [thread for thread in threads if thread.is_alive()]
+
+    @property
+    def connection_count(self) -> int:
+        """The number of open connections."""
+        return len(self._connections)
+
+    def _run(self) -> None:
+        loop = self._loop
+        assert loop is not None
+        try:
+            loop.run_until_complete(self._serve(loop))
+        except Exception:
+            _log.exception("%s ends because its loop has failed", self._name)
+        finally:
+            with self._stop_lock:
+                self._loop = None
+            self._socket.close()
+            loop.close()
+            for _ in self._threads:
+                self._jobs.put(None)
+
+    async def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.add_reader(self._socket, self._accept, loop)
+        self._sweep(loop)
+        await self._ended.wait()
+        loop.remove_reader(self._socket)
+        for connection in list(self._connections):
+            connection.close()
+        for _ in range(_CLOSING_ROUNDS):  # of the loop, in which the requests that are being read end
+            await asyncio.sleep(0)
+
+    def _begin_end(self) -> None:
+        """End now, or as soon as nothing is pending or the time is over."""
+        assert self._loop is not None and self._stop_at is not None
+        left_s = self._stop_at - time.monotonic()
+        if self._pending == 0 or left_s <= 0:
+            self._ended.set()
+        else:
+            self._loop.call_later(left_s, self._ended.set)
+
+    def _accept(self, loop: asyncio.AbstractEventLoop) -> None:
+        for _ in range(_MOST_ACCEPTS):
+            try:
+                accepted, address = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # no descriptors
+                if time.monotonic() - self._warned_at > _IDLE_S:
+                    _log.warning("%s accepts no connections at the moment: %s", self._name, error)
+                    self._warned_at = time.monotonic()
+                loop.remove_reader(self._socket)
+                loop.call_later(_ACCEPT_RETRY_S, loop.add_reader, self._socket, self._accept, loop)
+                return
+            accepted.setblocking(False)
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._opened(_Connection(self, loop, accepted, str(address[0])))
+
+    def _opened(self, connection: _Connection) -> None:
+        self._connections.add(connection)
+        self._strangers[connection] = None
+        self._by_address[connection.address] += 1
+        if self._by_address[connection.address] > _MOST_NEW:
+            next(stranger for stranger in self._strangers if stranger.address == connection.address).close()
+        elif len(self._strangers) > self._most_strangers:
+            next(iter(self._strangers)).close()
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = time.monotonic()
+        for connection in list(self._connections):
+            if now >= connection.expires_at:
+                connection.close()
+        loop.call_later(_SWEEP_S, self._sweep, loop)
+
+    def _abandon(self) -> None:
+        """Release the sockets in a forked child, which has none of the threads, without taking a lock."""
+        null = os.open(os.devnull, os.O_RDWR)
+        for fileno in [self._socket.fileno(), *(connection.fileno for connection in self._connections)]:
+            if fileno >= 0:
+                os.dup2(null, fileno, inheritable=False)  # the objects that hold the number still own it
+        os.close(null)
+
+    # Tornado calls the following two methods.
+
+    def start_request(self, server_conn: object, request_conn: HTTPConnection) -> HTTPMessageDelegate:
+        return _Exchange(self, server_conn.context, request_conn)  # type: ignore[attr-defined]
+
+    def on_close(self, server_conn: object) -> None:
+        self.forget(server_conn.context)  # type: ignore[attr-defined]
+
+    # The connections call the following methods, in the thread of the server.
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """The context of TLS, if it is served."""
+        return self._tls
+
+    def serve(self, connection: _Connection, stream: IOStream) -> None:
+        """Read requests from the stream."""
+        HTTP1ServerConnection(stream, self._parameters, connection).start_serving(self)
+
+    def admit(self, request: Request) -> Admission | Response:
+        """Return the decision of the app."""
+        assert self._app is not None
+        return self._app.admit(request)
+
+    def admitted(self, connection: _Connection) -> None:
+        """Register that a client is no stranger, or is gone."""
+        if connection in self._strangers:
+            del self._strangers[connection]
+            self._by_address[connection.address] -= 1
+            if not self._by_address[connection.address]:
+                del self._by_address[connection.address]
+
+    def forget(self, connection: _Connection) -> None:
+        """Remove a connection that is closed."""
+        connection.fileno = -1
+        self._connections.discard(connection)
+        self.admitted(connection)
+
+    def has_room(self, size: int) -> bool:
+        """Count `size` more bytes, or less, of bodies of strangers; return whether those are not too many."""
+        self._strangers_bytes += size
+        return self._strangers_bytes <= _STRANGERS_BYTES
+
+    def answer(self, environ: dict[str, Any], body: bytes, done: Callable[[Response], None]) -> None:
+        """Answer the admitted request with this body, and call `done` in the thread of the server."""
+        assert self._app is not None
+        app, admission = self._app, environ[ADMISSION]
+        environ.update({"wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))})
+        self._pending += 1
+        if admission.is_quick and len(body) <= _INLINE_LIMIT:
+            self._answered(app.respond(environ), done)
+        else:
+            self._in_thread(lambda: self._answer(app, environ, done))
+
+    def _in_thread(self, job: Callable[[], None]) -> None:
+        self._busy += 1
+        if min(self._busy, _MOST_THREADS) > len(self._threads):
+            name = f"{self._name}_request_{len(self._threads)}"
+            thread = threading.Thread(target=self._work, name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        self._jobs.put(job)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+            del job  # do not keep a closed connection alive while waiting for the next job
+
+    def _answer(self, app: ProtocolApp, environ: dict[str, Any], done: Callable[[Response], None]) -> None:
+        response = app.respond(environ)
+        with self._stop_lock:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._answered, response, done, 1)
+
+    def _answered(self, response: Response, done: Callable[[Response], None], jobs: int = 0) -> None:
+        self._busy -= jobs
+        done(response)
+        self._pending -= 1
+        if self._stop_at is not None and self._pending == 0:
+            self._ended.set()
+
+
+class _Connection:
+    """A connection of a client, from its first byte on."""
+
+    def __init__(
+        self, server: HttpServer, loop: asyncio.AbstractEventLoop, accepted: socket.socket, address: str
+    ) -> None:
+        self._server, self._loop, self._socket = server, loop, accepted
+        self._stream: IOStream | None = None
+        self.address = address
+        self.fileno = accepted.fileno()
+        self.is_secure = server.tls is not None
+        self.is_stranger = True
+        self.is_over = False  # whether no further request is read
+        self.expires_at = time.monotonic() + _ADMISSION_S
+        loop.add_reader(accepted, self._begin)
+
+    def close(self) -> None:
+        """Close it at once."""
+        if self._stream is None:
+            self._loop.remove_reader(self._socket)
+            self._socket.close()
+        else:
+            self._stream.close()
+        self._server.forget(self)
+
+    def admit(self) -> None:
+        """Note that the client is no stranger."""
+        if self.is_stranger:
+            self.is_stranger = False
+            self._server.admitted(self)
+
+    def _begin(self) -> None:
+        """Look at the first byte: it tells whether the client speaks TLS."""
+        tls = self._server.tls
+        try:
+            first = self._socket.recv(1, socket.MSG_PEEK)
+            if first and (first == _TLS_HANDSHAKE) is (tls is not None):
+                self._loop.remove_reader(self._socket)
+                if tls is None:
+                    self._stream = _Stream(self._socket)
+                else:
+                    secure = ssl_wrap_socket(self._socket, tls, server_side=True, do_handshake_on_connect=False)
+                    self._stream = _TlsStream(secure)
+                self._server.serve(self, self._stream)
+                return
+            if first:
+                self._socket.recv(_HEAD_LIMIT)  # a connection with unread bytes is reset, and the reply may be lost
+                self._socket.send(_OTHER_PROTOCOL[tls is not None])
+        except BlockingIOError:
+            return
+        except OSError:  # also of the module ssl
+            pass
+        self.close()
+
+
+class _Stream(IOStream):
+    """A stream that sends every packet at once."""
+
+    def set_nodelay(self, value: bool) -> None:
+        """Do nothing: it is set when a client is accepted, not twice for each request."""
+
+
+class _TlsStream(_Stream, SSLIOStream):
+    """The same over TLS."""
+
+
+class _Exchange(HTTPMessageDelegate):
+    """One request and its reply."""
+
+    def __init__(self, server: HttpServer, connection: _Connection, http: HTTPConnection) -> None:
+        self._server, self._connection = server, connection
+        self._http: Any = http
+        self._environ: dict[str, Any] = {}
+        self._admission: Admission | None = None
+        self._body = bytearray()
+        self._counted = 0  # bytes of the body that are counted as a stranger's
+        self._left: int | None = None  # after a refusal: how many bytes of the body are still discarded
+
+    def headers_received(self, start_line: Any, headers: HTTPHeaders) -> None:
+        if self._connection.is_over:
+            self._connection.close()
+            return
+        self._http.set_max_body_size(sys.maxsize)  # the limit depends on the request
+        environ = self._environ = _environ(start_line, self._connection)
+        size = len(start_line.path)
+        for name, value in headers.get_all():
+            key = name.upper().replace("-", "_")
+            if key not in ("CONTENT_TYPE", "CONTENT_LENGTH"):
+                key = f"HTTP_{key}"
+            if key in environ:  # a proxy might read another one of the two than this server
+                self._refuse(failure(400, f"Bad Request: the header {name.lower()} is repeated."))
+                return
+            environ[key] = value
+            size += len(name) + len(value) + 4
+        if size > _HEAD_LIMIT:
+            self._refuse(failure(431, f"Request Header Fields Too Large: the limit is {_HEAD_LIMIT} bytes."))
+            return
+        decided = self._server.admit(Request(environ))
+        if isinstance(decided, Response):
+            self._refuse(decided)
+            return
+        environ[ADMISSION] = self._admission = decided
+        if decided.is_peer:
+            self._connection.admit()
+            self._connection.expires_at = time.monotonic() + _SILENCE_S
+        length = environ.get("CONTENT_LENGTH", "0")
+        if not (length.isascii() and length.isdigit()):
+            self._refuse(failure(400, "Bad Request: the Content-Length is not a number."))
+        elif int(length) > decided.body_limit:
+            self._refuse(decided.too_large())
+
+    def data_received(self, chunk: bytes) -> None:
+        if self._left is not None:
+            self._left -= len(chunk)
+            if self._left < 0:
+                self._connection.close()
+            return
+        assert self._admission is not None
+        self._body += chunk
+        if not self._connection.is_stranger:
+            self._connection.expires_at = time.monotonic() + _SILENCE_S
+        else:
+            self._counted += len(chunk)
+            if not self._server.has_room(len(chunk)):
+                self._refuse(failure(503, "The server is busy."))
+                return
+        if len(self._body) > self._admission.body_limit:  # sent in chunks; otherwise it was refused by its length
+            self._refuse(self._admission.too_large())
+
+    def finish(self) -> None:
+        if self._left is not None:
+            self._http.finish()
+            self._connection.close()
+            return
+        self._connection.expires_at = float("inf")  # the reply takes as long as it takes
+        body = bytes(self._body)
+        self._release()
+        self._server.answer(self._environ, body, self._reply)
+
+    def on_connection_close(self) -> None:
+        self._release()
+
+    def _release(self) -> None:
+        self._body = bytearray()
+        self._server.has_room(-self._counted)
+        self._counted = 0
+
+    def _reply(self, response: Response) -> None:
+        is_stranger = self._connection.is_stranger
+        self._connection.expires_at = time.monotonic() + (_ADMISSION_S if is_stranger else _IDLE_S)
+        self._connection.is_over = is_stranger
+        sent = self._write(response, is_last=is_stranger)
+        self._http.finish()
+        if is_stranger:
+            sent.add_done_callback(lambda _: self._connection.close())
+
+    def _refuse(self, response: Response) -> None:
+        """Send the reply and close the connection, but read the rest of the body first, for a while."""
+        self._release()
+        self._left = _LINGER_BYTES
+        self._connection.expires_at = time.monotonic() + _LINGER_S
+        self._write(response, is_last=True)
+        environ = self._environ
+        has_body = environ.get("CONTENT_LENGTH", "0") != "0" or "HTTP_TRANSFER_ENCODING" in environ
+        if not has_body or "HTTP_EXPECT" in environ:
+            self._http.finish()
+
+    def _write(self, response: Response, is_last: bool) -> Any:
+        headers = HTTPHeaders()
+        for name, value in response.headers:
+            headers.add(name, value)
+        if is_last:
+            headers["Connection"] = "close"
+        body = b"" if self._environ["REQUEST_METHOD"] == "HEAD" else response.get_data()
+        line = ResponseStartLine("", response.status_code, _PHRASES.get(response.status_code, ""))
+        return self._http.write_headers(line, headers, body)
+
+
+_PHRASES = {int(status): status.phrase for status in HTTPStatus}
+
+
+def _environ(line: RequestStartLine, connection: _Connection) -> dict[str, Any]:
+    """Return the WSGI environment of a request without its headers and body."""
+    path, _, query = line.path.partition("?")
+    return {
+        "REQUEST_METHOD": line.method,
+        "REQUEST_URI": line.path,
+        "SCRIPT_NAME": "",
+        "PATH_INFO": unquote_to_bytes(path).decode("latin-1"),
+        "QUERY_STRING": query,
+        "REMOTE_ADDR": connection.address,
+        "SERVER_NAME": "",
+        "SERVER_PORT": "0",
+        "SERVER_PROTOCOL": line.version,
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "https" if connection.is_secure else "http",
+        "wsgi.input": io.BytesIO(),
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+    }
+
+
+def _plain_reply(message: str) -> bytes:
+    body = envelope(False, message=message).encode()
+    head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    return head.encode() + b"Connection: close\r\n\r\n" + body
+
+
+# What a client is told that does not speak TLS to a server that does, and the other way round.
+_OTHER_PROTOCOL = {
+    True: _plain_reply("Bad Request: this server speaks TLS; use https (DING_TLS_CERT is set here)."),
+    False: _plain_reply("Bad Request: this server does not speak TLS (DING_TLS_CERT is not set here)."),
+}
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise OSError(f"cannot listen at {host}:{port}: the host is unknown ({error})") from error
+    listener = socket.socket(family, kind, protocol)
+    try:
+        if os.name == "posix":  # on Windows this would let two servers share a port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(1024)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        hint = "; port 0 takes any free port" if port else ""
+        raise OSError(error.errno, f"cannot listen at {host}:{port}: {error.strerror}{hint}") from error
+    return listener
+
+
+def _most_strangers() -> int:
+    """Return how many connections of strangers this process can afford: a quarter of its descriptors at most."""
+    try:
+        import resource
+    except ImportError:
+        return _MOST_NEW_OF_ALL
+    return min(_MOST_NEW_OF_ALL, max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
+
+
+_servers: weakref.WeakSet[HttpServer] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    for server in list(_servers):
+        server._abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_all)

@@ -1,0 +1,20 @@
+"""What strangers can cost a coordinator; `tests/attack.py` attacks one."""
+
+import json
+import os
+import sys
+
+import pytest
+
+from tests import attack
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux" or not os.path.exists("/proc/self/clear_refs"), reason="reads /proc")
+def test_no_attack_takes_much_memory_or_stops_the_workers(capsys, monkeypatch):
+    monkeypatch.setattr(attack, "SECONDS", 2.0)
+    monkeypatch.setenv("DING_TOKEN", "replaced by the attack")
+    attack.main([])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(lines) == len(attack.ATTACKS)
+    assert [line for line in lines if line["memory_growth_mb"] > attack.MEMORY_GOAL_MB or not line["tasks"]] == []
