@@ -20,7 +20,7 @@ from typing import Any
 
 from ding.worker.transport.transport import Transport, get_transport
 from tests.benchmarks.report import Report
-from tests.benchmarks.scale import BATCH, DEADLINE_S, links_to, raise_descriptor_limit
+from tests.benchmarks.scale import BATCH, DEADLINE_S, clients_of, raise_descriptor_limit
 
 PERIOD_S = 5.0  # between two reports of a collector
 FEW = 2  # collectors that the learner's rate is compared with
@@ -34,18 +34,18 @@ class Crowd:
         errors: of those that were lost.
     """
 
-    def __init__(self, links: list[Any]) -> None:
-        self.answers = [0] * len(links)
+    def __init__(self, clients: list[Any]) -> None:
+        self.answers = [0] * len(clients)
         self.errors: list[BaseException] = []
         self._ended = threading.Event()
-        self._threads = [threading.Thread(target=self._ask, args=item, daemon=True) for item in enumerate(links)]
+        self._threads = [threading.Thread(target=self._ask, args=item, daemon=True) for item in enumerate(clients)]
 
-    def _ask(self, index: int, link: Any) -> None:
+    def _ask(self, index: int, client: Any) -> None:
         try:
             if self._ended.wait(PERIOD_S * index / len(self.answers)):  # not all at once
                 return
             while not self._ended.is_set():
-                link.run({"name": "collector_data_task", "wait_s": PERIOD_S}, DEADLINE_S)
+                client.run({"name": "collector_data_task", "wait_s": PERIOD_S}, DEADLINE_S)
                 self.answers[index] += 1
         except BaseException as error:
             self.errors.append(error)
@@ -82,8 +82,8 @@ class Alone:
     def __init__(self, transport: Transport, count: int, seconds: float) -> None:
         gc.collect()
         before = resident_bytes()
-        with links_to(transport, count) as links:
-            crowd = Crowd(links)
+        with clients_of(transport, count) as clients:
+            crowd = Crowd(clients)
             with crowd.reporting():
                 cpu, start = time.process_time(), time.perf_counter()
                 time.sleep(seconds)
@@ -94,8 +94,8 @@ class Alone:
 
 def learner_rate(transport: Transport, count: int, seconds: float) -> float:
     """Round trips a second of a learner beside so many collectors."""
-    with links_to(transport, count + 1) as links:
-        learner, crowd = links[0], Crowd(links[1:])
+    with clients_of(transport, count + 1) as clients:
+        learner, crowd = clients[0], Crowd(clients[1:])
         with crowd.reporting():
             trips, start = 0, time.perf_counter()
             while time.perf_counter() - start < seconds:

@@ -192,7 +192,6 @@ def test_what_a_worker_has_started_ends_with_it(how, make, monkeypatch):
         os.kill(worker.server_pid, signal.SIGKILL)
         assert death(worker).exitcode == -signal.SIGKILL
     elif how == "stop fork server":
-        monkeypatch.setattr(worker_process, "CLOSE_S", 0.1)
         monkeypatch.setattr(worker_process, "_SERVER_S", 0.1)
         os.kill(worker.server_pid, signal.SIGSTOP)
         worker.close()
@@ -299,20 +298,9 @@ def test_the_death_of_a_fork_server_is_that_of_its_worker(make):
     os.close(descriptor)
 
 
-def test_a_worker_that_does_not_end_is_killed(make, monkeypatch):
-    monkeypatch.setattr(worker_process, "CLOSE_S", 0.1)
-    worker = make(fail_to_end)
-    wait_until_up([worker], DEADLINE_S)
-    descriptor = os.pidfd_open(worker.pid)
-    worker.close()
-    assert wait([descriptor], 0) == [descriptor]
-    os.close(descriptor)
-
-
 def test_a_fork_server_that_does_not_end_is_killed_with_its_worker(make, monkeypatch):
     monkeypatch.setattr(worker_process, "_SERVER_S", 0.1)
-    worker = make()
-    monkeypatch.setattr(worker_process, "CLOSE_S", 0.0)
+    worker = make(close_s=0.0)
     wait_until_up([worker], DEADLINE_S)
     descriptor = os.pidfd_open(worker.pid)
     os.kill(worker.pid, signal.SIGSTOP)
@@ -327,9 +315,8 @@ def test_a_fork_server_whose_worker_is_dead_can_be_closed(make):
     worker.close()
 
 
-def test_who_says_nothing_in_time_is_named(make, monkeypatch):
-    monkeypatch.setattr(worker_process, "CLOSE_S", 0.1)
-    worker = make(fail_to_end)
+def test_who_says_nothing_in_time_is_named(make):
+    worker = make(fail_to_end, close_s=0.1)
     wait_until_up([worker], DEADLINE_S)
     assert worker.read() is False  # it has said all
     worker.port = None

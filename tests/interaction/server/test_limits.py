@@ -167,7 +167,7 @@ def test_a_connection_that_asks_for_nothing_is_ended_after_a_while(monkeypatch, 
 
 
 def test_a_body_that_does_not_come_ends_the_connection_and_keeps_nobody_else(monkeypatch):
-    monkeypatch.setattr(guard, "_SILENCE_S", 0.2)
+    monkeypatch.setattr(guard, "_ADMISSION_S", 0.2)
     monkeypatch.setattr(guard, "_SWEEP_S", 0.05)
     with Adder() as slave:
         head = f"POST /connect HTTP/1.1\r\nHost: 127.0.0.1:{slave.port}\r\nChannel: 0\r\nToken: T\r\n"
