@@ -145,6 +145,7 @@ def _exported(package: Any) -> Iterator[str]:
 
 BENCHMARKS = (
     "buffer", "collect", "vector", "serial", "ppo", "sac", "imports", "managers", "parallel", "scale", "scale_data",
+    "crowd",
 )  # fmt: skip
 
 

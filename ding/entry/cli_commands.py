@@ -44,9 +44,9 @@ def train(config: str, env: str | None, seeds: tuple[int, ...], settings: tuple[
 
     CONFIG is a file; POLICY ENV are names, as in `ding train ppo CartPole-v1 --env-steps 100000`.
     """
-    from ding.entry.training_command import train_config, train_policy
-
     if env is not None:
+        from ding.entry.training import train_policy
+
         train_policy(config, env, seeds or (0,), settings, **options)
         return
     for name in ("stop_value", "num_envs"):
@@ -56,6 +56,8 @@ def train(config: str, env: str | None, seeds: tuple[int, ...], settings: tuple[
         raise click.UsageError(
             f"there is no config file {config!r}; to train a policy, name its env, too: ding train {config} CartPole-v1"
         )
+    from ding.entry.training_command import train_config
+
     if len(seeds) > 1 and options["exp_name"] is not None:
         raise click.UsageError("--exp-name would be the folder of several seeds")
     for seed in seeds or (0,):

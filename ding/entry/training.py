@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from ding.entry.model_shapes import complete_model, model_parameters
 from ding.entry.pipeline import with_command_mode
 from ding.entry.run_folder import Path, RunFolder
 from ding.entry.trained import TrainedPolicy, load_trained, save_videos
-from ding.entry.training_command import pipeline_for, put
+from ding.entry.training_command import pipeline_for, put, read_setting
 from ding.envs.common.gym_compat import spaces_like
 from ding.envs.env.gymnasium_source import GymnasiumSource
 from ding.envs.env.gymnasium_spaces import action_adapter, as_observation
@@ -104,6 +104,50 @@ def train(
     given = {limit: number for limit, number in limits.items() if number is not None}
     main.exp_name = _run(pair, parallel, {**given, "seed": seed, "resume": resume, "strict_config": True})
     return Training(pair, seed)
+
+
+def train_policy(
+    policy: str,
+    env: str,
+    seeds: Sequence[int],
+    settings: Sequence[str] = (),
+    mode: str | None = None,
+    exp_name: str | None = None,
+    train_iter: int | None = None,
+    env_step: int | None = None,
+    stop_value: float | None = None,
+    num_envs: int | None = None,
+    resume: bool = False,
+    strict_config: bool = True,
+) -> None:
+    """Train a policy on an env, once for each seed; see `train`.
+
+    Args:
+        settings: `key=value`, with a dotted key or a name.
+        mode: `parallel`, or None.
+
+    Raises:
+        ConfigError: a setting is malformed or unknown, or nothing ends the training.
+    """
+    if mode not in (None, "parallel"):
+        raise ConfigError(f"--mode {mode} is not allowed with a policy and an env, which decide it; leave it out")
+    given = dict(map(read_setting, settings))
+    config = {key: given.pop(key) for key in list(given) if "." in key}
+    for seed in seeds:
+        train(
+            policy,
+            env,
+            env_steps=env_step,
+            iterations=train_iter,
+            stop_value=stop_value,
+            seed=seed,
+            num_envs=num_envs,
+            parallel=mode == "parallel",
+            resume=resume,
+            folder=exp_name if exp_name is None or len(seeds) == 1 else f"{exp_name}_seed{seed}",
+            config=config,
+            **given,
+        )
 
 
 class Training:

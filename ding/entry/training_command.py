@@ -58,52 +58,6 @@ def train_config(
     pipeline(configs, seed=seed, **given, resume=resume, strict_config=strict_config)
 
 
-def train_policy(
-    policy: str,
-    env: str,
-    seeds: Sequence[int],
-    settings: Sequence[str] = (),
-    mode: str | None = None,
-    exp_name: str | None = None,
-    train_iter: int | None = None,
-    env_step: int | None = None,
-    stop_value: float | None = None,
-    num_envs: int | None = None,
-    resume: bool = False,
-    strict_config: bool = True,
-) -> None:
-    """Train a policy on an env, once for each seed; see `ding.train`.
-
-    Args:
-        settings: `key=value`, with a dotted key or a name.
-        mode: `parallel`, or None.
-
-    Raises:
-        ConfigError: a setting is malformed or unknown, or nothing ends the training.
-    """
-    from ding.entry.training import train
-
-    if mode not in (None, "parallel"):
-        raise ConfigError(f"--mode {mode} is not allowed with a policy and an env, which decide it; leave it out")
-    given = dict(map(read_setting, settings))
-    config = {key: given.pop(key) for key in list(given) if "." in key}
-    for seed in seeds:
-        train(
-            policy,
-            env,
-            env_steps=env_step,
-            iterations=train_iter,
-            stop_value=stop_value,
-            seed=seed,
-            num_envs=num_envs,
-            parallel=mode == "parallel",
-            resume=resume,
-            folder=exp_name if exp_name is None or len(seeds) == 1 else f"{exp_name}_seed{seed}",
-            config=config,
-            **given,
-        )
-
-
 def pipeline_of(path: str) -> str:
     """Returns the name of the pipeline that a config file needs; `parallel` if it has a `system_config`.
 
