@@ -72,10 +72,11 @@ def test_a_page_is_whole(site, browser, screenshots, page):
     assert here - {""} <= set(shown["ids"])
 
 
-@pytest.mark.parametrize(("page", "count"), [("concepts/", 2), ("map/", 3)])
-def test_diagrams_are_drawn(site, browser, page, count):
-    browser.get(site + page)
-    assert browser.execute_script(_READ)["diagrams"] == count
+@pytest.mark.parametrize("page", ["concepts", "map"])
+def test_diagrams_are_drawn(site, browser, page):
+    count = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8").count("```mermaid")
+    browser.get(f"{site}{page}/")
+    assert browser.execute_script(_READ)["diagrams"] == count >= 2
 
 
 def test_the_clips_of_the_gallery_play(site, browser, screenshots):
