@@ -72,7 +72,7 @@ def model_shape(key: str, space: Any) -> Any:
     of which `observation` counts alone beside an `action_mask`.
 
     Raises:
-        ConfigError: the space has no such shape.
+        ConfigError: the space has no such shape, or its images have their channels last.
     """
     spaces = spaces_like(space)
     members = getattr(space, "spaces", None)
@@ -85,11 +85,21 @@ def model_shape(key: str, space: Any) -> Any:
     if key == "action_shape" and isinstance(space, spaces.MultiDiscrete):
         return [int(count) for count in space.nvec.reshape(-1)]
     if isinstance(space, spaces.Box) and space.shape:
+        if key == "obs_shape" and _has_channels_last(space.shape):
+            raise ConfigError(
+                f"policy.model.obs_shape is missing, and the env shows images with their channels last, {space.shape}; "
+                "encoders take (channels, height, width): wrap the env, as by gymnasium.wrappers.TransformObservation"
+            )
         return int(space.shape[0]) if len(space.shape) == 1 else [int(size) for size in space.shape]
+    usable = "a Box or a Dict of them" if key == "obs_shape" else "a Discrete, a MultiDiscrete or a Box"
     raise ConfigError(
         f"policy.model.{key} is missing, and the env's {_SHAPES[key]} {shown(space)} does not tell it: set it, or wrap "
-        "the env so that the space is a Box, a Discrete, or a Dict of boxes"
+        f"the env so that the space is {usable}"
     )
+
+
+def _has_channels_last(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 3 and shape[2] in (1, 3, 4) and shape[0] not in (1, 2, 3, 4)
 
 
 def _kind_of(space: Any) -> str:

@@ -14,6 +14,7 @@ from ding.config.read import read_config, read_config_directly, read_config_with
 from ding.utils.config_helper import ConfigError
 
 # Policies that learn only from a data set.
+_FROM_EXPERTS = {"bc": "serial_pipeline_bc", "dqfd": "serial_pipeline_dqfd"}
 _OFFLINE = ("cql", "discrete_cql", "td3_bc", "iql")
 
 
@@ -89,18 +90,18 @@ def pipeline_for(main: Mapping[str, Any], create: Mapping[str, Any]) -> Callable
     """Returns the function that trains with two configs in this process, and returns the run.
 
     Raises:
-        ConfigError: the policy learns from a data set.
+        ConfigError: the policy learns from a data set or from an expert.
         KeyError: the policy is not registered.
     """
     from ding.entry.serial_entry import run_serial
     from ding.entry.serial_entry_onpolicy import run_serial_onpolicy
 
+    name = str(create["policy"]["type"]).removesuffix("_command")
+    if name in _FROM_EXPERTS:
+        raise ConfigError(f"policy = {name!r} learns from demonstrations of an expert: use {_FROM_EXPERTS[name]}")
     kind = kind_of_pipeline(main, create)
     if kind == "serial_offline":
-        raise ConfigError(
-            f"policy = {create['policy']['type']!r} learns from a data set, not from an env: use "
-            "serial_pipeline_offline"
-        )
+        raise ConfigError(f"policy = {name!r} learns from a data set, not from an env: use serial_pipeline_offline")
     return run_serial if kind == "serial" else run_serial_onpolicy
 
 

@@ -95,6 +95,12 @@ def test_a_space_without_a_shape_is_refused_in_one_line(key):
     assert str(error.value).startswith(f"policy.model.{key} is missing, and the env's ") and "Text" in str(error.value)
 
 
+def test_images_with_their_channels_last_are_named():
+    with pytest.raises(ConfigError, match=r"channels last, \(84, 84, 3\); encoders take \(channels, height, width\)"):
+        model_shape("obs_shape", spaces.Box(0, 255, (84, 84, 3), np.uint8))
+    assert model_shape("obs_shape", spaces.Box(0, 255, (3, 3, 3), np.uint8)) == [3, 3, 3]
+
+
 def test_runs_keep_what_was_read_off(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     main, create = pair("dqn", learn={"batch_size": 4}, collect={"n_sample": 8})

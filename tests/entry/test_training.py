@@ -173,6 +173,8 @@ def test_what_cannot_be_trained_is_refused():
         train("dqnn", "CartPole-v1", iterations=1)
     with pytest.raises(ConfigError, match="policy = 'cql' learns from a data set"):
         train("cql", "Pendulum-v1", iterations=1)
+    with pytest.raises(ConfigError, match="policy = 'bc' learns from demonstrations of an expert: use serial_pipel"):
+        train("bc", "CartPole-v1", iterations=1)
 
 
 def test_the_command_trains_several_seeds():
