@@ -13,7 +13,7 @@ from easydict import EasyDict
 from ding.config.read import read_config, read_config_directly, read_config_with_system
 from ding.utils.config_helper import ConfigError
 
-# Policies that learn only from a data set.
+# Policies that learn from demonstrations of an expert, with their pipelines, and those that learn only from a data set.
 _FROM_EXPERTS = {"bc": "serial_pipeline_bc", "dqfd": "serial_pipeline_dqfd"}
 _OFFLINE = ("cql", "discrete_cql", "td3_bc", "iql")
 
