@@ -42,12 +42,12 @@ def be_workers(connection: Connection) -> None:
     with contextlib.ExitStack() as stack:
         ports = []
         for _ in range(WORKERS):
-            station = transport.station(
+            server = transport.worker_server(
                 lambda task: {"n": task["n"] + 1}, {"host": "127.0.0.1", "port": 0}, lambda: None
             )
-            station.start()
-            stack.callback(station.close)
-            ports.append(station.port)
+            server.start()
+            stack.callback(server.close)
+            ports.append(server.port)
         connection.send(ports)
         with contextlib.suppress(EOFError):
             connection.recv()
@@ -60,30 +60,30 @@ def be_coordinator(connection: Connection) -> None:
 
     resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
     counts, ended = [0] * WORKERS, threading.Event()
-    hub = get_transport("flask_fs").hub({"host": "127.0.0.1", "port": 0})
-    hub.serve_page("/", Page(lambda: "<p>status</p>" * 100, "text/html", is_public=True))
-    hub.serve_page("/status", Page(lambda: json.dumps({"tasks": sum(counts)})))
-    hub.start()
-    links = [hub.link(f"worker{i}", "127.0.0.1", port) for i, port in enumerate(connection.recv())]
+    connector = get_transport("flask_fs").connector({"host": "127.0.0.1", "port": 0})
+    connector.serve_page("/", Page(lambda: "<p>status</p>" * 100, "text/html", is_public=True))
+    connector.serve_page("/status", Page(lambda: json.dumps({"tasks": sum(counts)})))
+    connector.start()
+    clients = [connector.client(f"worker{i}", "127.0.0.1", port) for i, port in enumerate(connection.recv())]
 
     def work(i: int) -> None:
         while not ended.is_set():
-            links[i].run({"name": "task", "n": counts[i]}, DEADLINE_S)
+            clients[i].run({"name": "task", "n": counts[i]}, DEADLINE_S)
             counts[i] += 1
             time.sleep(0.01)
 
-    for link in links:
-        link.connect(DEADLINE_S)
+    for client in clients:
+        client.connect(DEADLINE_S)
     threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(WORKERS)]
     for thread in threads:
         thread.start()
-    connection.send(int(hub.url.rstrip("/").rpartition(":")[2]))
+    connection.send(int(connector.url.rstrip("/").rpartition(":")[2]))
     with contextlib.suppress(EOFError):
         connection.recv()
     ended.set()
     for thread in threads:
         thread.join(DEADLINE_S)
-    hub.close()
+    connector.close()
 
 
 @contextlib.contextmanager
