@@ -372,7 +372,7 @@ class PeerEngine:
         deadline: float,
     ) -> Reply:
         peer, (connect_s, reply_s) = self._peer, timeout or DEFAULT_REQUEST_TIMEOUT
-        deadline = max(deadline, monotonic() + LEAST_TRY_S)
+        deadline, closing = max(deadline, monotonic() + LEAST_TRY_S), self._closing
         connection = self._take() or self._connect(min(connect_s, deadline - monotonic()))
         url, merged = f"{peer.prefix}/{path.strip('/')}", {**self._headers, **(headers or {})}
         try:
@@ -383,6 +383,8 @@ class PeerEngine:
         finally:
             if connection.is_reusable and len(self._idle) < _MOST_IDLE:
                 self._idle.append(connection)
+                if closing.is_set():  # the engine was closed meanwhile
+                    _close_all(self._idle)
             else:
                 connection.close()
         if reply.status_code >= 300 or (peer.run_token is None and not _is_envelope(reply)):

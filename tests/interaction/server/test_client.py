@@ -66,6 +66,30 @@ def answering(*replies):
     return serve
 
 
+def test_a_connection_in_use_is_closed_after_its_exchange_if_the_engine_was_closed_meanwhile():
+    asked, go, has_ended, ends = threading.Event(), threading.Event(), threading.Event(), []
+
+    def serve(client, stream):
+        read_message(stream)
+        asked.set()
+        assert go.wait(DEADLINE_S)
+        client.sendall(OK)
+        ends.append(stream.read())  # until the client closes its side
+        has_ended.set()
+
+    with Server(serve) as server:
+        engine = engine_to(server.port)
+        replies = []
+        thread = threading.Thread(target=lambda: replies.append(exchange(engine)))
+        thread.start()
+        assert asked.wait(DEADLINE_S)
+        engine.close()
+        go.set()
+        thread.join(DEADLINE_S)
+        assert replies[0].status_code == 200
+        assert has_ended.wait(DEADLINE_S) and ends == [b""]
+
+
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
