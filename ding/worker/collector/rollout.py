@@ -19,6 +19,9 @@ from ding.utils.data.samples import IntArray, map_node, node_rows
 from ding.worker.collector.actor import Actor
 from ding.worker.collector.batch import Batch, Ended, PolicyOutput, Steps, by_env, is_same, may_hold_nan
 
+# Rounds in a row that other callers may spoil.
+MAX_LOST_ROUNDS = 1000
+
 
 class Quota(Protocol):
     """How much a rollout gathers."""
@@ -162,6 +165,7 @@ class Rollout:
         self._version: Any = None
         self._last: Batch | None = None  # the observations returned last, which hold no NaN
         self._acted: tuple[Batch, PolicyOutput] | None = None
+        self._lost_rounds = 0  # in a row, in which other callers moved all envs while the policy acted
         # Observations and outputs of steps without an answer yet; an asynchronous manager answers in later rounds.
         self._pending: dict[int, tuple[Batch, PolicyOutput]] = {}
         self._stale: set[int] = set()  # envs that have yet to answer an actor that was replaced
@@ -327,6 +331,7 @@ class Rollout:
                 actions = [actions[row] for row in rows]
                 chosen = obs.env_ids
         if chosen:
+            self._lost_rounds = 0
             self._step(obs, output, actions, start)
         if chosen is not ready.env_ids:
             self._ready = None  # there are others
@@ -335,6 +340,9 @@ class Rollout:
         """The rows of the envs that still show what the policy acted on; that others were moved meanwhile is reported.
 
         If only the documented interface of the env manager is known, nothing tells that they were.
+
+        Raises:
+            RuntimeError: others have moved all envs in each of `MAX_LOST_ROUNDS` rounds.
         """
         blocks, ids = self._blocks, acting.ids
         if blocks is self._foreign:
@@ -347,6 +355,12 @@ class Rollout:
             self._note_moves()
             self._moves[ids[rows]] += 1
             self._version = blocks.version
+        self._lost_rounds += not len(rows)
+        if self._lost_rounds >= MAX_LOST_ROUNDS:
+            raise RuntimeError(
+                f"{self._lost_rounds} rounds in a row, all envs that the policy acted in were reset or stepped by "
+                "another caller before they were stepped here; does the policy, or a hook, reset them at each forward?"
+            )
         rows_to_step: list[int] = rows.tolist()
         return rows_to_step
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from ding.policy.modes import plain_transition
+from ding.worker.collector import rollout
 from ding.worker.collector.actor import SoloActor
 from ding.worker.collector.base_serial_evaluator import VectorEvalMonitor
 from ding.worker.collector.batch import PlayerOutputs, StackedOutput
@@ -246,6 +247,22 @@ def test_all_envs_may_be_reset_while_the_policy_acts():
     places = [(env_id, episode, step) for env_id in range(2) for episode in range(2) for step in range(2)]
     assert sorted(before for before, _ in collected) == places
     assert collector.envstep == 8 and [len(one.actions) for one in env.envs] == [4, 4]
+
+
+def test_a_policy_that_resets_all_envs_at_each_forward_is_told_so():
+    policy, env = Meddling(n_sample=8), CountedManager([9, 9])
+    collector = all_steps(env, policy)
+    policy.meddle = lambda number: env.reset()
+    with pytest.raises(RuntimeError, match="1000 rounds in a row, all envs that the policy acted in were reset or"):
+        collector.collect(8)
+
+
+def test_rounds_that_others_spoil_now_and_then_are_not_counted_together(monkeypatch):
+    monkeypatch.setattr(rollout, "MAX_LOST_ROUNDS", 2)
+    policy, env = Meddling(n_sample=40), CountedManager([9, 9])
+    collector = all_steps(env, policy)
+    policy.meddle = lambda number: env.reset() if number % 5 == 0 else None
+    assert len(collector.collect(40)) == 40
 
 
 def test_an_episode_is_whole_though_its_env_was_reset_while_the_policy_acted():
