@@ -151,7 +151,7 @@ def train_policy(
 
 
 class Training:
-    """A training that has ended; close it, or use it as a context manager, after `predict`.
+    """A training that has ended.
 
     Args:
         pair: its two configs.
