@@ -18,6 +18,7 @@ from ding.config.read import Config, read_config, read_config_directly, read_con
 from ding.config.resolve import ENTRIES, ConfigClasses, complete_create_config, resolve_class, resolve_classes
 from ding.config.save import (
     CREATE_SECTIONS,
+    by_name,
     formatted_path,
     save_config,
     save_config_formatted,
@@ -431,6 +432,7 @@ def _main_section(user: EasyDict, create: EasyDict, of_system: list[UnknownKey],
     _count_episodes(main)
     if "unroll_len" in main.policy:
         main.policy.collect.unroll_len = main.policy.unroll_len
+    main.env = EasyDict(by_name(main.env))  # workers get it in messages
     return main
 
 

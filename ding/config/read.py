@@ -14,6 +14,10 @@ from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
 from ding.utils.msgpack_helper import unpack
+from ding.utils.references import add_to_path, note_file
+
+# The name in a config file of the folders whose modules it names.
+IMPORT_PATHS = "import_paths"
 
 
 class Config:
@@ -48,7 +52,7 @@ class Config:
         """Execute a Python file and return its globals that do not start with `_`.
 
         The module has a private name, so its `if __name__ == "__main__"` block is not executed. No byte code is
-        written or reused. Exceptions of the file propagate.
+        written or reused. Folders in its list `import_paths` are added to `sys.path`. Exceptions of the file propagate.
 
         Raises:
             FileNotFoundError: If the file does not exist.
@@ -57,12 +61,14 @@ class Config:
         source = _source_of(path)
         module = types.ModuleType(f"ding_config_{uuid.uuid4().hex}")
         module.__file__ = path
+        note_file(module.__name__, path)
         sys.modules[module.__name__] = module  # dataclasses and pickle look their module up during execution
         try:
             exec(compile(source, path, "exec"), module.__dict__)
         finally:
             sys.modules.pop(module.__name__, None)
         cfg = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+        add_to_path(cfg.get(IMPORT_PATHS, []))
         return Config(cfg, f"{path}\n{source}", filename=path)
 
     @property

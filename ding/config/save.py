@@ -6,15 +6,18 @@ import copy
 import keyword
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 from easydict import EasyDict
 
+from ding.config.read import IMPORT_PATHS
 from ding.utils.config_helper import ConfigError
 from ding.utils.file_helper import atomic_write
 from ding.utils.msgpack_helper import pack
+from ding.utils.references import folders_of, is_reference, reference_to
 from ding.utils.showing import shown
 
 INDENT = "    "
@@ -25,30 +28,55 @@ _PLAIN = (str, bytes, bool, int, type(None), type(Ellipsis))
 def to_source(value: Any, depth: int = 0) -> str:
     """Returns an expression that evaluates to `value` in a module without imports.
 
-    Literals are exact. Infinities and NaN become `float('inf')` and `float('nan')`, numpy scalars Python numbers,
-    mappings `dict`s, arrays nested lists. An object without a literal form (a class, a function, an `nn.Module`)
-    becomes its quoted repr with a comment.
+        Literals are exact. Infinities and NaN become `float('inf')` and `float('nan')`, numpy scalars Python numbers,
+    XX
+        Args:
+            value: The object.
+            depth: Indentation level of the first line.
 
-    Args:
-        value: The object.
-        depth: Indentation level of the first line.
-
-    Example:
-        >>> to_source((1, float("inf"), "it's"))
-        '(1, float(\\'inf\\'), "it\\'s")'
+        Example:
+            >>> to_source((1, float("inf"), "it's"))
+            '(1, float(\\'inf\\'), "it\\'s")'
     """
     return _render(value, depth)[0]
 
 
 def is_literal(value: Any) -> bool:
-    """Returns whether `to_source(value)` evaluates to an equal value, without a repr in it."""
+    """Returns whether `to_source(value)` evaluates to an equal value, or to names of what can be imported."""
+    return next(_unwritten(value), None) is None
+
+
+def unsaved_values(cfg: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a config, by dotted key, that no file can hold: those that `to_source` quotes."""
+    return dict(_unwritten(cfg))
+
+
+def _unwritten(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, Mapping):
-        return all(is_literal(k) and is_literal(v) for k, v in value.items())
-    if type(value) in (list, tuple, set, frozenset):
-        return all(map(is_literal, value))
-    return type(value) in (*_PLAIN, float, complex)
+        for name, item in value.items():
+            yield from _unwritten(name, key)
+            yield from _unwritten(item, f"{key}.{name}" if key else str(name))
+    elif type(value) in (list, tuple, set, frozenset):
+        for item in value:
+            yield from _unwritten(item, key)
+    elif not (type(value) in (*_PLAIN, float, complex) or reference_to(value) is not None):
+        if isinstance(value, partial) and not value.args:
+            yield from _unwritten((value.func, value.keywords), key)
+        else:
+            yield key, value
+
+
+def by_name(value: Any) -> Any:
+    """Return a copy of a tree with the names of the classes and functions that can be imported, see `to_source`."""
+    if isinstance(value, Mapping):
+        return {key: by_name(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(by_name, value))
+    if isinstance(value, partial) and not value.args and reference_to(value.func) is not None:
+        return reference_to(value.func), by_name(value.keywords)
+    return reference_to(value) or value
 
 
 def _render(value: Any, depth: int) -> tuple[str, str]:
@@ -79,6 +107,9 @@ def _float(value: float) -> str:
 
 
 def _quoted(value: Any) -> tuple[str, str]:
+    named = by_name(value)
+    if named is not value:
+        return to_source(named), ""
     kind = "class" if isinstance(value, type) else type(value).__name__
     return repr(shown(value)), f"was a {kind}; insert it here"
 
@@ -164,8 +195,32 @@ def formatted_path(path: str) -> str:
 
 
 def save_config_py(cfg: Mapping[str, Any], path: str) -> None:
-    """Write `exp_config = <cfg>` as Python. `read_config_directly(path)["exp_config"]` returns it as a dict."""
-    _write(path, f"exp_config = {to_source(cfg)}\n")
+    """Write `exp_config = <cfg>` as Python. `read_config_directly(path)["exp_config"]` returns it as a dict.
+
+    If the config names modules in folders of one's own, a list `import_paths` has these folders.
+    """
+    _write(path, f"exp_config = {to_source(cfg)}\n{_import_paths(cfg)}")
+
+
+def _import_paths(cfg: Any) -> str:
+    """The line with the folders of modules that a config names and that are not installed, "" without any."""
+    folders = folders_of(set(_named_modules(cfg)))
+    return f"{IMPORT_PATHS} = {folders!r}\n" if folders else ""
+
+
+def _named_modules(value: Any, key: str = "") -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _named_modules(item, name)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _named_modules(item, key)
+    elif isinstance(value, partial):
+        yield from _named_modules((value.func, value.keywords), key)
+    elif isinstance(value, str) and (key == "import_names" or is_reference(value)):
+        yield value.partition(":")[0]
+    elif callable(value):
+        yield (reference_to(value) or "").partition(":")[0]
 
 
 def save_config_yaml(cfg: Mapping[str, Any], path: str) -> None:
@@ -209,7 +264,7 @@ def save_config_formatted(
         lines += ["# Values with a comment cannot be written as Python literals.", ""]
     for name, section in (("main_config", main), ("create_config", create)):
         lines += [f"{name} = {to_source(section)}", f"{name} = EasyDict({name})"]
-    _write(path, "\n".join(lines) + "\n")
+    _write(path, "\n".join(lines) + "\n" + _import_paths([main, create]))
 
 
 def split_config(

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ding.config.checks import value_at
+from ding.config.save import unsaved_values
 from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
 from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import one_time_warning
 from ding.utils.pytorch_ddp_dist_helper import get_world_size
+from ding.utils.references import is_of_notebook
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.showing import shown
 from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
@@ -27,6 +29,34 @@ def check_evaluation_episodes(cfg: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"env.n_evaluator_episode = {episodes} is less than env.evaluator_env_num = {envs}; each evaluator env "
             "plays at least one episode, so raise the first or lower the second"
+        )
+
+
+def refuse_unsaved_env(main: Mapping[str, Any]) -> None:
+    """Refuse an env that the folder of a run could not name; in a notebook, where no class has a file, only warn.
+
+    Raises:
+        ConfigError: the env is, or has, a lambda, a local class, or another object without a name.
+    """
+    for key, value in unsaved_values({"env": main["env"]}).items():
+        if not is_of_notebook(value):
+            raise ConfigError(
+                f"{key} = {shown(value)} is not allowed: the folder of the run could not name it, so the policy could "
+                "not be evaluated or loaded later; give a class or function at the top level of a module or script, "
+                "with its arguments if any as a pair (class, dict of arguments)"
+            )
+    warn_of_unsaved(main)
+
+
+def warn_of_unsaved(main: Mapping[str, Any]) -> None:
+    """Warn of values that the folder of a run cannot hold: whoever uses the run later has to give them anew."""
+    values = unsaved_values(main)
+    if values:
+        first = next(iter(values))
+        one_time_warning(
+            f"{', '.join(values)}: the folder of the run cannot name such an object ({first} = "
+            f"{shown(values[first])}), so `ding eval` and `load_policy` will need it again; classes and functions at "
+            "the top level of a module are saved by name"
         )
 
 

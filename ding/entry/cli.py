@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 import traceback
 from typing import Any
@@ -100,11 +101,17 @@ def _show_registries(ctx: click.Context, param: click.Parameter, value: tuple[st
 
 
 class _Ding(click.Group):
-    """Prints errors about configs and files in one line; `--traceback` and other errors print the traceback."""
+    """Finds modules of the current folder, and prints errors about configs and files in one line.
+
+    `--traceback` and other errors print the traceback.
+    """
 
     def invoke(self, ctx: click.Context) -> Any:
+        from ding.utils.references import first_on_path
+
         try:
-            return super().invoke(ctx)
+            with first_on_path(os.getcwd()):  # as `python -m` does
+                return super().invoke(ctx)
         except Exception as e:
             if ctx.params.get("traceback") or not _is_about_input(e):
                 raise
@@ -116,7 +123,7 @@ def _is_about_input(error: Exception) -> bool:
     from ding.utils import import_helper
     from ding.utils.config_helper import ConfigError
 
-    if isinstance(error, ConfigError):
+    if isinstance(error, ConfigError) or isinstance(error.__cause__, ConfigError):
         return True
     if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
         return _own_module(error).startswith("ding.")
@@ -162,6 +169,7 @@ _INPUT_MODULES = (
     "ding.entry.saved_states",
     "ding.entry.trained",
     "ding.envs.env.gymnasium_source",
+    "ding.utils.references",
     "ding.utils.run_states",
     "ding.utils.state_folder",
     "ding.worker.coordinator.saved_run",

@@ -60,8 +60,16 @@ def train(config: str, env: str | None, seeds: tuple[int, ...], settings: tuple[
 
     if len(seeds) > 1 and options["exp_name"] is not None:
         raise click.UsageError("--exp-name would be the folder of several seeds")
-    for seed in seeds or (0,):
-        train_config(config, seed, settings, **options)
+    with _folder_of(config):
+        for seed in seeds or (0,):
+            train_config(config, seed, settings, **options)
+
+
+def _folder_of(config: str) -> contextlib.AbstractContextManager[None]:
+    """Find the modules beside a config, as a script finds those beside it."""
+    from ding.utils.references import first_on_path
+
+    return first_on_path(os.path.dirname(os.path.abspath(config)))
 
 
 @click.command(name="eval")
@@ -172,9 +180,11 @@ def show(config: str, prefix: str, changed: bool) -> None:
 
     from ding.entry.describe import CREATE, MAIN, origins
 
+    with _folder_of(config):
+        values = origins(config)
     rows = [
         (key, shown(value), origin)
-        for key, (value, origin) in origins(config).items()
+        for key, (value, origin) in values.items()
         if (key == prefix or key.startswith(prefix and f"{prefix}.")) and (not changed or origin in (MAIN, CREATE))
     ]
     if not rows:
@@ -189,9 +199,6 @@ def check_env(env: str) -> None:
 
     ENV is the id of a gymnasium env, or module:Class.
     """
-    import sys
-
-    sys.path.insert(0, os.getcwd())  # find modules of the current folder, like `python -m`
     from ding.entry.describe import check_env as run_checks
 
     problems = 0

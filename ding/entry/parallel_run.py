@@ -41,6 +41,7 @@ from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import set_pkg_seed
 from ding.utils.file_helper import save_file
 from ding.utils.metric_sinks import check_logger
+from ding.utils.references import refuse_while_importing
 from ding.utils.run_states import hold_run
 from ding.worker.coordinator.coordinator import Coordinator, Progress
 from ding.worker.coordinator.saved_run import config_of
@@ -88,6 +89,7 @@ def run_parallel(
     strict_config: bool = False,
 ) -> ParallelOutcome:
     """Train like `parallel_pipeline`, and return the outcome."""
+    refuse_while_importing()
     start = monotonic()
     triple = _placed(input_cfg, platform, address)
     complete_model(*triple[:2])

@@ -20,6 +20,7 @@ from ding.entry.checks import (
     check_pipeline,
     check_ranks,
     warn_of_overruled_settings,
+    warn_of_unsaved,
     warn_of_unused_priority,
 )
 from ding.entry.model_shapes import complete_model
@@ -28,6 +29,7 @@ from ding.entry.run_state import RunStates, choose_start
 from ding.entry.workers import SerialRun, build_run, closing
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.config_helper import ConfigError, number
+from ding.utils.references import refuse_while_importing
 from ding.worker.learner.base_learner import BatchSource
 
 
@@ -123,6 +125,7 @@ def run_pipeline(
 
     If the start fails, the run's folder is deleted. For the other arguments see `serial_pipeline`.
     """
+    refuse_while_importing()
     rounds = make_rounds()
     check_limits(number(0), max_train_iter=max_train_iter, max_env_step=max_env_step)
     main, create = read_pair(input_cfg, env_setting)
@@ -140,6 +143,7 @@ def run_pipeline(
         check_evaluation_episodes(cfg)
         check_ranks(cfg)
         warn_of_overruled_settings(main, cfg)
+        warn_of_unsaved(main)
         rounds.check(cfg)
         states = closing(stack, RunStates(start, cfg))
         limits = max_train_iter, max_env_step

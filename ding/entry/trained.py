@@ -17,6 +17,7 @@ from ding.entry.application_entry import evaluate, load_state
 from ding.entry.pipeline import with_command_mode
 from ding.entry.run_folder import Path, RunFolder
 from ding.entry.workers import build_evaluator_env, build_policy, normalize_as_trained, set_offline_stats
+from ding.envs.env.gymnasium_source import env_section_of
 from ding.utils.file_helper import read_file
 from ding.worker.collector.actor import SoloActor
 from ding.worker.collector.batch import Batch
@@ -82,13 +83,14 @@ class TrainedPolicy:
         self.close()
 
 
-def load_policy(exp: Path, checkpoint: str | None = None, seed: int = 0) -> TrainedPolicy:
+def load_policy(exp: Path, checkpoint: str | None = None, seed: int = 0, env: Any = None) -> TrainedPolicy:
     """Load the policy of a run.
 
     Args:
         exp: the folder of the run.
         checkpoint: see `RunFolder.checkpoint`; by default the best.
         seed: of the package.
+        env: instead of that of the run, if the folder could not name it; see `train`.
 
     Raises:
         FileNotFoundError: the folder contains no run, or the checkpoint does not exist.
@@ -99,7 +101,17 @@ def load_policy(exp: Path, checkpoint: str | None = None, seed: int = 0) -> Trai
         array([1])
     """
     folder = RunFolder(exp)
-    return load_trained(folder.configs(), folder.checkpoint(checkpoint), seed)
+    return load_trained(_pair(folder, env), folder.checkpoint(checkpoint), seed)
+
+
+def _pair(folder: RunFolder, env: Any) -> tuple[Any, Any]:
+    """The configs of a run, with another env if one is given."""
+    main, create = folder.configs()
+    if env is not None:
+        for key in ("env_id", "env", "kwargs"):
+            main.env.pop(key, None)
+        main.env.update(env_section_of(env))
+    return main, create
 
 
 def load_trained(pair: tuple[Any, Any], path: str, seed: int = 0) -> TrainedPolicy:
@@ -113,31 +125,37 @@ def load_trained(pair: tuple[Any, Any], path: str, seed: int = 0) -> TrainedPoli
 
 
 def evaluate_run(
-    exp: Path, n_episode: int | None = None, checkpoint: str | None = None, seed: int | None = None
+    exp: Path, n_episode: int | None = None, checkpoint: str | None = None, seed: int | None = None, env: Any = None
 ) -> EvalRecord:
     """Evaluate the policy of a run; see `load_policy`.
 
     Args:
         n_episode: the number of episodes; by default as in the run's evaluations.
         seed: of the envs; by default the seed of the run, which replays the episodes of its evaluations.
+        env: see `load_policy`.
     """
     folder = RunFolder(exp)
     path = folder.checkpoint(checkpoint)
     seed = (folder.seed or 0) if seed is None else seed
     with ExitStack() as stack:
-        return evaluate(_configs(stack, folder), seed, load_path=path, n_episode=n_episode)
+        return evaluate(_configs(stack, folder, env), seed, load_path=path, n_episode=n_episode)
 
 
-def _configs(stack: ExitStack, folder: RunFolder) -> tuple[Any, Any]:
+def _configs(stack: ExitStack, folder: RunFolder, env: Any) -> tuple[Any, Any]:
     """Returns the configs of the run; the logs of an evaluation are not kept if the folder is read-only."""
-    main, create = folder.configs()
+    main, create = _pair(folder, env)
     if not os.access(main.exp_name, os.W_OK | os.X_OK):
         main.exp_name = stack.enter_context(tempfile.TemporaryDirectory())
     return main, create
 
 
 def record(
-    exp: Path, out: Path | None = None, n_episode: int = 1, checkpoint: str | None = None, seed: int | None = None
+    exp: Path,
+    out: Path | None = None,
+    n_episode: int = 1,
+    checkpoint: str | None = None,
+    seed: int | None = None,
+    env: Any = None,
 ) -> tuple[list[str], EvalRecord]:
     """Record videos of the policy of a run; see `evaluate_run`.
 
@@ -156,7 +174,7 @@ def record(
     target = os.path.join(folder.path, "video.mp4") if out is None else os.fspath(out)
     seed = (folder.seed or 0) if seed is None else seed
     with ExitStack() as stack:
-        return save_videos(_configs(stack, folder), target, n_episode, folder.checkpoint(checkpoint), seed)
+        return save_videos(_configs(stack, folder, env), target, n_episode, folder.checkpoint(checkpoint), seed)
 
 
 def save_videos(

@@ -6,7 +6,6 @@ import copy
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from easydict import EasyDict
 from ding.config.names import KnownKeys
 from ding.config.resolve import resolve_class
 from ding.entry.application_entry import evaluate
+from ding.entry.checks import refuse_unsaved_env
 from ding.entry.curves import draw, read_curves
 from ding.entry.model_shapes import complete_model, model_parameters
 from ding.entry.pipeline import with_command_mode
@@ -22,10 +22,9 @@ from ding.entry.run_folder import Path, RunFolder
 from ding.entry.trained import TrainedPolicy, load_trained, save_videos
 from ding.entry.training_command import pipeline_for, put, read_setting
 from ding.envs.common.gym_compat import spaces_like
-from ding.envs.env.gymnasium_source import GymnasiumSource
+from ding.envs.env.gymnasium_source import GymnasiumSource, env_section_of
 from ding.envs.env.gymnasium_spaces import action_adapter, as_observation
 from ding.utils.config_helper import ConfigError, settings_of
-from ding.utils.showing import shown
 from ding.worker.collector.interaction_serial_evaluator import EvalRecord, InteractionSerialEvaluator
 from ding.worker.learner.base_learner import BaseLearner
 
@@ -63,8 +62,9 @@ def train(
 
     Args:
         policy: its registered name, such as `dqn`, `ppo` or `sac`; `ding list policy` lists them.
-        env: the id of a gymnasium env; a class or function without arguments that makes a `gymnasium.Env`; a spec of
-            gymnasium, or an env that has one, which is made anew.
+        env: the id of a gymnasium env; a class or function without arguments that makes a `gymnasium.Env`, or its name
+            `module:name`; a spec of gymnasium, or an env that has one, which is made anew. The run's folder refers to a
+            class or function by name, so it must be at the top level of a module or script.
         env_steps, iterations: when training ends: after that many env steps or iterations.
         stop_value: training ends when an evaluation reaches this mean return.
         seed: of everything random in the run.
@@ -81,7 +81,8 @@ def train(
             TorchRL have for them, such as `learning_rate=3e-4`, `batch_size=64`, `gamma=0.98`.
 
     Raises:
-        ConfigError: nothing ends the training, a setting is unknown or has several meanings, or a value is not allowed.
+        ConfigError: nothing ends the training, a setting is unknown or has several meanings, a value is not allowed, or
+            the env is a lambda or a local class.
         KeyError: the policy is not registered.
         TypeError: `env` is none of the above.
 
@@ -99,6 +100,7 @@ def train(
         put(main, key, value)
     change_by_name(pair, settings)
     _complete(pair, bool(parallel))
+    refuse_unsaved_env(main)
     complete_model(main, create)
     limits = {"max_train_iter": iterations, "max_env_step": env_steps}
     given = {limit: number for limit, number in limits.items() if number is not None}
@@ -272,7 +274,7 @@ def _configs(
     n_sample = defaults.get("collect", {}).get("n_sample")
     if num_envs is None:
         num_envs = _ENVS if defaults.on_policy else min(_ENVS, n_sample or 1)
-    section = _env_section(env)
+    section = env_section_of(env)
     is_scaled = _is_bounded(_spaces(section)[1])
     if env_manager is not None:
         create.env_manager.type = env_manager
@@ -302,32 +304,6 @@ def _steps_between_updates(defaults: Mapping[str, Any]) -> int:
     if not defaults["on_policy"]:
         return 1
     return _EPOCHS_STEPS if "epoch_per_collect" in defaults["learn"] else _UPDATE_STEPS
-
-
-def _env_section(env: Any) -> dict[str, Any]:
-    """The keys of an env section that say which env it is.
-
-    Raises:
-        TypeError: `env` says nothing of how it is made.
-    """
-    import gymnasium
-
-    if isinstance(env, str):
-        return {"env_id": env}
-    spec = env if isinstance(env, gymnasium.envs.registration.EnvSpec) else getattr(env, "spec", None)
-    if isinstance(spec, gymnasium.envs.registration.EnvSpec) and not isinstance(env, type):
-        if spec.additional_wrappers or spec.id not in gymnasium.registry:
-            return {"env": partial(gymnasium.make, spec)}
-        kwargs = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
-        limit = spec.max_episode_steps
-        limits = {} if limit in (None, gymnasium.spec(spec.id).max_episode_steps) else {"max_episode_steps": limit}
-        return {"env_id": spec.id, **({"kwargs": kwargs} if kwargs else {}), **limits}
-    if callable(env) and not hasattr(env, "step") or isinstance(env, type):
-        return {"env": env}
-    raise TypeError(
-        f"env = {shown(env)} cannot be made again for each of the envs: give an id of gymnasium, or a class or "
-        "function without arguments that makes one"
-    )
 
 
 def _name_of(section: Mapping[str, Any]) -> str:

@@ -6,12 +6,14 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import IO, Any
 
 import numpy as np
 
 from ding.utils.config_helper import ConfigError
 from ding.utils.lock_helper import hold_file
+from ding.utils.references import reference_to
 from ding.utils.showing import shown
 from ding.utils.state_folder import StateError, StateFolder
 
@@ -144,6 +146,11 @@ def _as_text(value: Any) -> str:
         return f"[{', '.join(map(_as_text, value))}]"
     if isinstance(value, (set, frozenset)):  # their order differs from one process to the next
         return f"{{{', '.join(sorted(map(_as_text, value)))}}}"
+    if isinstance(value, partial) and not value.args:
+        return _as_text((value.func, value.keywords))
+    reference = reference_to(value)
+    if reference is not None:
+        return repr(reference)  # as in a saved config
     if callable(value):
         return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__name__)}"
     text = shown(value)

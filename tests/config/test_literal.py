@@ -1,5 +1,6 @@
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from ding.config.save import is_literal, to_source
+from ding.config.save import is_literal, to_source, unsaved_values
 
 NAMES = {"__builtins__": {"dict": dict, "float": float, "set": set, "frozenset": frozenset, "complex": complex}}
 
@@ -76,7 +77,7 @@ def test_an_array_becomes_lists_with_a_comment():
 
 
 @pytest.mark.parametrize(
-    "value", [nn.ReLU, lambda x: x, nn.Sequential(nn.Tanh(), nn.Linear(1, 1)), range, print, object()]
+    "value", [lambda x: x, nn.Sequential(nn.Tanh(), nn.Linear(1, 1)), range(3), partial(max, 1), object()]
 )
 def test_what_has_no_literal_becomes_its_repr_with_a_comment(value):
     text = to_source({"activation": value, "after": 1})
@@ -85,9 +86,30 @@ def test_what_has_no_literal_becomes_its_repr_with_a_comment(value):
     assert not is_literal({"activation": value})
 
 
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        (OrderedDict, "collections:OrderedDict"),
+        (print, "builtins:print"),
+        (Counter.fromkeys, "collections:Counter.fromkeys"),
+        (partial(Counter, a=1), ("collections:Counter", {"a": 1})),
+        ([(OrderedDict, {"a": Counter})], [("collections:OrderedDict", {"a": "collections:Counter"})]),
+    ],
+)
+def test_what_can_be_imported_becomes_its_name(value, name):
+    text = to_source({"wrapper": value, "after": 1})
+    assert is_literal({"wrapper": value}) and "#" not in text
+    assert eval(text, NAMES) == {"wrapper": name, "after": 1}
+
+
+def test_values_that_no_file_can_hold_are_found_by_their_keys():
+    env = {"env": (lambda: 0), "kwargs": {"a": 1}, "wrappers": [OrderedDict, nn.Tanh()]}
+    assert list(unsaved_values({"env": env, "seed": 0})) == ["env.env", "env.wrappers"]
+
+
 def test_non_literals_in_sequences_and_keys_do_not_break_the_source():
-    tree = {"list": [nn.Tanh(), 1], nn.ReLU: 2, ("a", 1): 3}
-    assert eval(to_source(tree), NAMES) == {"list": ["Tanh()", 1], repr(nn.ReLU): 2, ("a", 1): 3}
+    tree = {"list": [nn.Tanh(), 1], Counter: 2, ("a", 1): 3}
+    assert eval(to_source(tree), NAMES) == {"list": ["Tanh()", 1], "collections:Counter": 2, ("a", 1): 3}
 
 
 def test_empty_containers_come_back():

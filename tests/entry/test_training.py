@@ -1,5 +1,9 @@
 """`train`: one call from a policy's name and an env to a trained policy."""
 
+import subprocess
+import sys
+from functools import partial
+
 import gymnasium
 import numpy as np
 import pytest
@@ -8,7 +12,8 @@ from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
 from ding import train
-from ding.entry import Training, load_policy, serial_pipeline
+from ding.config.read import read_config
+from ding.entry import Training, evaluate_run, load_policy, serial_pipeline
 from ding.entry.cli import cli
 from ding.entry.run_folder import RunFolder
 from ding.entry.training import change_by_name
@@ -63,7 +68,11 @@ def test_a_policy_is_trained_on_an_env_by_their_names():
     assert RunFolder("again").evaluations()[-1]["returns"] == RunFolder(training.folder).evaluations()[-1]["returns"]
 
 
-@pytest.mark.parametrize("env", [Corridor, lambda: Corridor()], ids=["class", "function"])
+def make_corridor(size=0):
+    return Corridor()
+
+
+@pytest.mark.parametrize("env", [Corridor, make_corridor], ids=["class", "function"])
 def test_an_env_of_ones_own_is_stepped_with_what_predict_returns(env):
     training = train("dqn", env, iterations=1, **QUICK)
     own = Corridor()
@@ -73,6 +82,132 @@ def test_an_env_of_ones_own_is_stepped_with_what_predict_returns(env):
     batch = training.predict({"place": np.stack([obs["place"]] * 3)})
     assert batch.tolist() == [int(action)] * 3
     assert training.evaluate(2).lengths == [4, 4]
+    with load_policy(training.folder) as policy:  # which the folder names
+        assert policy.predict(obs) == action
+    assert evaluate_run(training.folder, 2).lengths == [4, 4]
+
+
+class Local:
+    class Corridor(Corridor):
+        """Has a name of two parts."""
+
+
+@pytest.mark.parametrize("env", [partial(make_corridor, size=3), Local.Corridor, "tests.entry.test_training:Corridor"])
+def test_whatever_can_be_imported_is_saved_by_its_name(env):
+    training = train("dqn", env, iterations=1, **QUICK)
+    resumed = read_config(f"{training.folder}/total_config.py")
+    assert evaluate_run(training.folder, 1).lengths == [4]
+    serial_pipeline(resumed, max_train_iter=2, resume=True)  # the classes of before and the names of now are the same
+    assert RunFolder(training.folder).result()["train_iter"] == 2
+
+
+def test_what_the_folder_could_not_name_is_refused_at_the_start():
+    class Inside(Corridor):
+        """A class of this function."""
+
+    for env in (lambda: Corridor(), Inside, partial(lambda: Corridor())):
+        with pytest.raises(ConfigError, match=r"env\.env = .* could not name it.*top level of a module"):
+            train("dqn", env, iterations=1, **QUICK)
+
+
+def test_a_run_whose_env_has_no_name_is_used_with_the_env_given_anew(caplog):
+    training = train("dqn", Corridor, iterations=1, **QUICK)
+    main, create = training.config
+    main.env.env, main.exp_name = lambda: Corridor(), "nameless"
+    serial_pipeline((main, create), max_train_iter=1)
+    assert "env.env: the folder of the run cannot name such an object" in caplog.text
+    with pytest.raises(ConfigError, match="must be a class or function, or its name as module:name"):
+        evaluate_run("nameless", 1)
+    assert evaluate_run("nameless", 1, env=Corridor).lengths == [4]
+    with load_policy("nameless", env=make_corridor) as policy:
+        assert Corridor.action_space.contains(int(policy.predict(Corridor().reset()[0])[0]))
+
+
+SCRIPT = """
+import sys
+import gymnasium
+from beside import Beside
+from ding import train
+
+class Own(Beside):
+    pass
+
+{guard}
+    quick = dict(iterations=1, eval_episodes=1, batch_size=8, n_sample=8)
+    training = train("dqn", Own, folder="run", parallel={parallel}, **quick)
+    print(training.folder)
+"""
+BESIDE = """
+import gymnasium
+import numpy as np
+
+class Beside(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (2,)), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.zeros(2, np.float32), 1.0, self.steps == 3, False, {}
+"""
+GUARD = "if __name__ == '__main__':"
+
+
+def run_python(*arguments):
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize("parallel", [False, 1])
+def test_a_run_of_a_script_is_evaluated_from_another_folder(tmp_path, monkeypatch, parallel):
+    (tmp_path / "script.py").write_text(SCRIPT.format(guard=GUARD, parallel=parallel))
+    (tmp_path / "beside.py").write_text(BESIDE)
+    trained = run_python("script.py")
+    assert trained.stdout.split() == ["run"], trained.stderr
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    evaluated = run_python("-m", "ding.entry.cli", "eval", "../run", "-n", "2")
+    assert "mean return 3.0" in evaluated.stdout, evaluated.stderr
+
+
+def test_a_script_that_trains_when_it_is_imported_is_told_what_to_do(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT.format(guard="if True:", parallel=False))
+    (tmp_path / "beside.py").write_text(BESIDE)
+    assert run_python("script.py").stdout.split() == ["run"]
+    evaluated = run_python("-m", "ding.entry.cli", "eval", "run")
+    assert evaluated.returncode == 1 and "Traceback" not in evaluated.stderr
+    assert "put its training under if __name__ == '__main__':" in evaluated.stderr
+
+
+CONFIG = """
+from beside import Beside
+
+class Own(Beside):
+    pass
+
+main_config = dict(
+    exp_name="run",
+    env=dict(env=(Own, {}), collector_env_num=1, evaluator_env_num=1, n_evaluator_episode=1),
+    policy=dict(nstep=1, learn=dict(update_per_collect=1, batch_size=8), collect=dict(n_sample=8)),
+)
+create_config = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="dqn"))
+"""
+
+
+def test_the_command_finds_modules_beside_the_config_and_those_of_the_current_folder(tmp_path, monkeypatch):
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "own.py").write_text(CONFIG)
+    (tmp_path / "configs" / "beside.py").write_text(BESIDE)
+    trained = run_python("-m", "ding.entry.cli", "train", "configs/own.py", "--train-iter", "1")
+    assert "Over: mean return 3.0" in trained.stderr
+    evaluated = run_python("-m", "ding.entry.cli", "eval", "run")
+    assert "mean return 3.0" in evaluated.stdout, evaluated.stderr
+    monkeypatch.chdir(tmp_path / "configs")
+    named = ("train", "dqn", "beside:Beside", "--train-iter", "1", "--set", "batch_size=8", "--exp-name", "named")
+    trained = run_python("-m", "ding.entry.cli", *named)
+    assert "Over: mean return 3.0" in trained.stderr
 
 
 def test_real_valued_actions_are_those_of_the_env_itself():

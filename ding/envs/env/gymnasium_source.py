@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,19 @@ from ding.utils.config_helper import (
     instance_of,
     integer,
 )
+from ding.utils.import_helper import import_module
+from ding.utils.references import is_reference, resolve_reference
 from ding.utils.showing import shown
 
 SETTINGS = Settings(
     {
         "env_id": Setting(NO_DEFAULT, instance_of(str, optional=True), "Id of the env in gymnasium."),
-        "env": Setting(NO_DEFAULT, anything, "An env, or a function that makes one, instead of `env_id`."),
+        "env": Setting(
+            NO_DEFAULT,
+            anything,
+            "Instead of `env_id`: an env; a class or function that makes one, or its name `module:name`; or a pair of "
+            "it and its arguments.",
+        ),
         "kwargs": Setting(NO_DEFAULT, instance_of(dict), "Further arguments of `gymnasium.make`."),
         "wrappers": Setting(
             NO_DEFAULT, instance_of(list, tuple), "Wrappers, or pairs of a wrapper and its arguments, innermost first."
@@ -76,6 +84,8 @@ class GymnasiumSource:
         kwargs = dict(cfg.get("kwargs", {}))
         if env is not None and kwargs:
             raise ConfigError(f"env (type gymnasium): kwargs = {kwargs!r} are for env_id and have no meaning with env")
+        if isinstance(env, str) or (isinstance(env, (list, tuple)) and len(env) == 2):
+            env = factory_of(env)
         wrappers = (*(_read_wrapper(entry) for entry in cfg.get("wrappers", ())), *_normalization(cfg))
         return cls(env_id, env, kwargs, wrappers, cfg.get("max_episode_steps"))
 
@@ -122,6 +132,55 @@ class GymnasiumSource:
         if self.max_episode_steps is not None:
             return gymnasium.wrappers.TimeLimit(env, self.max_episode_steps)
         return env
+
+
+def env_section_of(env: Any) -> dict[str, Any]:
+    """Return the keys of an env section, of type `gymnasium`, that say which env it is.
+
+    Args:
+        env: an id of gymnasium; a class or function that makes an env, or its name `module:name`; a spec of gymnasium,
+            or an env that has one.
+
+    Raises:
+        TypeError: it says nothing of how it is made.
+    """
+    import gymnasium
+
+    if isinstance(env, str):
+        return {"env": env} if _names_a_class(env) else {"env_id": env}
+    spec = env if isinstance(env, gymnasium.envs.registration.EnvSpec) else getattr(env, "spec", None)
+    if isinstance(spec, gymnasium.envs.registration.EnvSpec) and not isinstance(env, type):
+        return _section_of_spec(spec)
+    if callable(env) and not hasattr(env, "step") or isinstance(env, type):
+        return {"env": env}
+    raise TypeError(
+        f"env = {shown(env)} cannot be made again for each of the envs: give an id of gymnasium, or a class or "
+        "function without arguments that makes one"
+    )
+
+
+def _names_a_class(env: str) -> bool:
+    """Whether a text is `module:name` of a class or function, and not `module:id`."""
+    import gymnasium
+
+    if not is_reference(env):
+        return False
+    module, _, name = env.partition(":")
+    import_module(module, "env")
+    return name not in gymnasium.registry
+
+
+def _section_of_spec(spec: Any) -> dict[str, Any]:
+    import gymnasium
+
+    if spec.id not in gymnasium.registry or any(wrapper.kwargs is None for wrapper in spec.additional_wrappers):
+        return {"env": partial(gymnasium.make, spec)}  # which says what it lacks
+    kwargs = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
+    limit = spec.max_episode_steps
+    limits = {} if limit in (None, gymnasium.spec(spec.id).max_episode_steps) else {"max_episode_steps": limit}
+    wrappers = [(wrapper.entry_point, dict(wrapper.kwargs)) for wrapper in spec.additional_wrappers]
+    more = {"kwargs": kwargs, "wrappers": wrappers}
+    return {"env_id": spec.id, **{key: value for key, value in more.items() if value}, **limits}
 
 
 def resolve_id(env_id: str) -> tuple[str, int | None]:
@@ -214,11 +273,32 @@ def _scale_observations(env: Any, mean: np.ndarray, std: np.ndarray) -> Any:
     return TransformObservation(env, lambda obs: ((obs - mean) / std).astype(np.float32), space)
 
 
+def factory_of(env: Any) -> Callable[[], Any]:
+    """The function that makes an env: `env` itself, what it names as `module:name`, or with the arguments in a pair.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    make, kwargs = _read_callable(env, "env")
+    if not kwargs:
+        return make
+    factory = partial(make, **kwargs)
+    factory.__name__ = make.__name__  # type: ignore[attr-defined]
+    return factory
+
+
 def _read_wrapper(entry: Any) -> Wrapper:
-    if callable(entry):
-        return entry, {}
-    if isinstance(entry, (list, tuple)) and len(entry) == 2 and callable(entry[0]) and isinstance(entry[1], dict):
-        return entry[0], dict(entry[1])
+    return _read_callable(entry, "wrappers")
+
+
+def _read_callable(entry: Any, key: str) -> Wrapper:
+    """A class or function and its keyword arguments, from itself, its name `module:name`, or a pair."""
+    make, kwargs = entry if isinstance(entry, (list, tuple)) and len(entry) == 2 else (entry, {})
+    if isinstance(make, str):
+        make = resolve_reference(make, f"env.{key}")
+    if callable(make) and isinstance(kwargs, dict):
+        return make, dict(kwargs)
     raise ConfigError(
-        f"env (type gymnasium): wrappers has {entry!r}; each entry must be a callable or (callable, dict of kwargs)"
+        f"env (type gymnasium): {key} has {shown(entry)}; it must be a callable, its name module:name, or a pair "
+        "(callable or name, dict of kwargs)"
     )

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ding.envs.env.base_env import BaseEnvTimestep
+from ding.envs.env.gymnasium_source import factory_of
 from ding.envs.env.gymnasium_spaces import one_float
 from ding.envs.env.lazy_env import LazyEnv
 from ding.utils.config_helper import (
@@ -48,7 +49,7 @@ class PettingZooEnv(LazyEnv):
             "env_id": Setting(
                 NO_DEFAULT, instance_of(str, optional=True), "Module with `parallel_env`, such as `pkg.pistonball_v6`."
             ),
-            "env": Setting(NO_DEFAULT, anything, "A function that makes an env, instead of `env_id`."),
+            "env": Setting(NO_DEFAULT, anything, "A function that makes an env, or its name `module:name`."),
             "kwargs": Setting(NO_DEFAULT, instance_of(dict), "Arguments of `parallel_env`."),
             "act_scale": Setting(NO_DEFAULT, boolean, "Map actions in [-1, 1] onto the bounds of the action spaces."),
         }
@@ -182,6 +183,7 @@ def _source(cfg: Mapping[str, Any]) -> tuple[Callable[[], Any], str]:
     if (env_id is None) == (env is None):
         raise ConfigError(f"env (type pettingzoo): give one of env_id and env; env_id = {env_id!r}, env = {shown(env)}")
     if env is not None:
+        env = factory_of(env) if isinstance(env, (str, list, tuple)) else env
         if not callable(env) or kwargs:
             raise ConfigError(
                 f"env (type pettingzoo): env = {env!r}, kwargs = {kwargs!r}; give a function without arguments that "

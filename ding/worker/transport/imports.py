@@ -7,6 +7,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from ding.utils.references import is_reference
+
 _KEY, _TRUST, _FOLDER = "import_names", "trust_pickle", "exp_name"
 _OWN_PACKAGE = "ding."
 # Gym and gymnasium import `module` for the env id `module:Name-v0`, or `module:Name`. Under these keys any text with a
@@ -92,7 +94,7 @@ def check_import_names(task_info: Mapping[str, Any], allowed: Collection[str]) -
         PermissionError: a module is not allowed.
     """
     named = set(named_imports(task_info))
-    foreign = sorted(str(name) for name in named if name not in allowed and not str(name).startswith(_OWN_PACKAGE))
+    foreign = sorted(str(name) for name in named if name not in allowed and not _is_own(str(name)))
     if foreign:
         raise PermissionError(
             f"the task imports {', '.join(foreign)}, which this worker's own config does not name; add them to its "
@@ -100,8 +102,16 @@ def check_import_names(task_info: Mapping[str, Any], allowed: Collection[str]) -
         )
 
 
+def _is_own(name: str) -> bool:
+    """Whether a name is that of a module of this package. What is called by name, `module:name`, is never taken so."""
+    return name.startswith(_OWN_PACKAGE) and ":" not in name
+
+
 def named_imports(content: Any) -> Iterator[Any]:
-    """Yield the modules under `import_names`, and those before the colon of env ids, anywhere in `content`."""
+    """Yield the modules under `import_names` and those before the colon of env ids, anywhere in `content`.
+
+    What a section `env` names as `module:name`, a class or function to call, is yielded whole, too.
+    """
     for names in _values(content, _KEY):
         yield from _listed(names)
     yield from _modules_of_ids(content)
@@ -121,10 +131,17 @@ def _modules_of_ids(content: Any, key: Any = None, pattern: re.Pattern[str] = _I
         for value in content:
             yield from _modules_of_ids(value, key, pattern)
     elif isinstance(content, str):
-        if key in _ID_KEYS and ":" in content:
+        if key in _ID_KEYS and (":" in content or _is_module_name(content)):
             yield content.partition(":")[0]
         elif found := pattern.fullmatch(content):
             yield found[1]
+            if is_reference(content):
+                yield content
+
+
+def _is_module_name(env_id: str) -> bool:
+    """Whether an env id may be that of a module to import, as PettingZoo's are."""
+    return all(part.isidentifier() for part in env_id.split("."))
 
 
 def _listed(names: Any) -> Iterable[Any]:

@@ -113,3 +113,24 @@ def replaced(content, path):
     if isinstance(content, dict):
         return {key: replaced(value, path) for key, value in content.items()}
     return path if content == "PATH" else content
+
+
+@pytest.mark.parametrize(
+    "env", ["my_envs:Corridor", ["my_envs:Corridor", {"size": 3}], "ding.utils.file_helper:read_file"]
+)
+@pytest.mark.parametrize("key", ["env", "wrappers"])
+def test_what_a_task_has_called_by_name_is_named_by_the_workers_own_config_word_by_word(env, key):
+    task = {"collector_cfg": {"env": {key: [env] if key == "wrappers" else env}}}
+    for allowed in ([], ["my_envs"], ["ding.utils.file_helper"], ["my_envs", "my_envs:Other"]):
+        with pytest.raises(PermissionError, match="which this worker's own config does not name"):
+            check_task(task, {"task_import_names": allowed})
+    named = list(named_imports(task))
+    check_task(task, {"task_import_names": named})
+
+
+def test_env_ids_that_are_modules_are_named_by_the_workers_own_config():
+    task = {"collector_cfg": {"env": {"env_id": "pettingzoo.butterfly.pistonball_v6"}}}
+    with pytest.raises(PermissionError, match="the task imports pettingzoo.butterfly.pistonball_v6"):
+        check_task(task, {})
+    check_task(task, {"task_import_names": list(named_imports(task))})
+    check_task({"collector_cfg": {"env": {"env_id": "CartPole-v1"}}}, {})
