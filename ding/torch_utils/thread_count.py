@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,11 +16,11 @@ _SMALL = 1_000_000
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _VARIABLE = "DING_TORCH_THREADS"
 _OTHER_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-_at_import = torch.get_num_threads()
+# Threads of torch where nobody has chosen their number.
+AT_IMPORT = torch.get_num_threads()
 
 
-@contextmanager
-def fitting_threads(model: nn.Module | None) -> Iterator[None]:
+def fitting_threads(model: nn.Module | None) -> AbstractContextManager[None]:
     """Use one torch thread within the block if `model` is small.
 
     On busy processors the threads of a small product wait for each other, which can slow training down tenfold. A
@@ -29,22 +30,39 @@ def fitting_threads(model: nn.Module | None) -> Iterator[None]:
     Raises:
         ValueError: the variable has another value.
     """
+    return threads(fitting_count(model))
+
+
+@contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """Use `count` torch threads within the block, see `fitting_count`, unless a program has chosen their number."""
     before = torch.get_num_threads()
-    torch.set_num_threads(_fitting_count(model, before))
+    if count is not None and (before == AT_IMPORT or os.environ.get(_VARIABLE, "auto") != "auto"):
+        torch.set_num_threads(count)
     try:
         yield
     finally:
         torch.set_num_threads(before)
 
 
-def _fitting_count(model: nn.Module | None, current: int) -> int:
+def fitting_count(model: nn.Module | None) -> int | None:
+    """Return the number of torch threads for a model, see `fitting_threads`; None for as many as there are.
+
+    Raises:
+        ValueError: see `fitting_threads`.
+    """
     value = os.environ.get(_VARIABLE, "auto")
     if value != "auto":
         if not value.isdecimal() or int(value) < 1:
             raise ValueError(f"{_VARIABLE} = {value!r} is not allowed; it must be 'auto' or a number of threads")
         return int(value)
-    is_chosen = current != _at_import or any(os.environ.get(name) for name in _OTHER_VARIABLES)
-    return 1 if not is_chosen and _is_small(model) else current
+    return 1 if _is_small(model) and not any(map(os.environ.get, _OTHER_VARIABLES)) else None
+
+
+def model_of(mode: Any) -> nn.Module | None:
+    """Return the model of a mode of a policy of this package, None for other policies."""
+    model = getattr(getattr(getattr(mode, "forward", None), "__self__", None), "_model", None)
+    return model if isinstance(model, nn.Module) else None
 
 
 def _is_small(model: nn.Module | None) -> bool:

@@ -9,8 +9,10 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch import nn
 
 from ding.torch_utils.data_helper import to_ndarray
+from ding.torch_utils.thread_count import model_of
 from ding.utils.batch_methods import batch_method
 from ding.utils.data.collate_fn import split_output
 from ding.utils.msgpack_helper import can_pack
@@ -19,6 +21,10 @@ from ding.worker.collector.batch import Batch, PolicyOutput, StackedOutput, by_e
 
 class Actor(Protocol):
     """Chooses the actions of a round."""
+
+    @property
+    def model(self) -> nn.Module | None:
+        """The network that acts, as far as it is known."""
 
     def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PolicyOutput, Sequence[Any]]:
         """Return `(what the policy returned, see by_env, the actions for the envs of obs in order)`."""
@@ -58,6 +64,10 @@ class SoloActor:
     def __init__(self, policy: Any, float_obs: bool = False, keep_integers: bool = False) -> None:
         self._policy = policy
         self._obs_form = float_obs, keep_integers
+
+    @property
+    def model(self) -> nn.Module | None:
+        return model_of(self._policy)
 
     def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PolicyOutput, Sequence[Any]]:
         output = output_of(self._policy, obs, self._obs_form, kwargs)

@@ -270,6 +270,8 @@ class BaseParallelCollector(Configurable, ABC):
 class CollectorActor:
     """The actor of a collector: its `_policy_inference`."""
 
+    model = None  # a worker has chosen its threads
+
     def __init__(self, collector: BaseParallelCollector) -> None:
         self._collector = collector
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from ding.utils.msgpack_helper import can_pack
 from ding.worker.collector.actor import Actor, SoloActor
@@ -42,6 +43,11 @@ class BattleActor:
 
     def __init__(self, policies: Sequence[Any], float_obs: bool = False, keep_integers: bool = False) -> None:
         self._actors = [SoloActor(policy, float_obs, keep_integers) for policy in policies]
+
+    @property
+    def model(self) -> nn.Module | None:
+        """That of the first player."""
+        return self._actors[0].model
 
     def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PlayerOutputs, list[list[Any]]]:
         """Return the outputs of the policies, and for each env the list of the players' actions."""

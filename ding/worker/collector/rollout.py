@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ding.envs.env_manager.block import BlockStep, DictBlocks, Ready, overrides_dicts
+from ding.torch_utils.thread_count import fitting_count, threads
 from ding.utils.data.samples import IntArray, map_node, node_rows
 from ding.worker.collector.actor import Actor
 from ding.worker.collector.batch import Batch, Ended, PolicyOutput, Steps, by_env, is_same, may_hold_nan
@@ -181,6 +182,7 @@ class Rollout:
 
     def _use(self, actor: Actor, listeners: Sequence[Listener]) -> None:
         self.actor = actor
+        self._threads = fitting_count(actor.model)
         self._listeners = tuple(listeners)
         # Only those that do something.
         self._of_steps = tuple(each.on_steps for each in listeners if type(each).on_steps is not Listener.on_steps)
@@ -280,8 +282,9 @@ class Rollout:
         """
         self._choose_blocks()
         self._foreign.is_first_look = True
-        while not quota.is_filled():
-            self._round(quota, policy_kwargs, before_act)
+        with threads(self._threads):
+            while not quota.is_filled():
+                self._round(quota, policy_kwargs, before_act)
 
     def _choose_blocks(self) -> None:
         """Step the env manager itself in blocks, unless its documented methods are overridden; which may change."""

@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from easydict import EasyDict
 
+from ding.torch_utils import thread_count
 from ding.torch_utils.checkpoint_helper import CountVar, auto_checkpoint
 from ding.torch_utils.data_helper import build_log_buffer, to_device
+from ding.torch_utils.thread_count import fitting_count, model_of
 from ding.utils.autolog import TickTime
 from ding.utils.config_helper import (
     NO_DEFAULT,
@@ -238,6 +240,7 @@ class BaseLearner(Configurable):
         self.trained_before = 0
         self._learner_done = self._end_flag = False
         self._policy: Any = None
+        self._threads: int | None = None  # of torch for its model, see `fitting_count`
         self._monitor: TickMonitor | None = None
         if policy is not None:
             self.policy = policy
@@ -258,6 +261,7 @@ class BaseLearner(Configurable):
     @policy.setter
     def policy(self, _policy: Any) -> None:
         self._policy = _policy
+        self._threads = fitting_count(model_of(_policy))
         if self.is_monitor:
             self._monitor = get_simple_monitor_type(_policy.monitor_vars())(TickTime(), _MONITOR_EXPIRE_TICKS)
         if self._cfg.get("log_policy", True):
@@ -313,7 +317,13 @@ class BaseLearner(Configurable):
         policy = self._require_policy()
         begin_s = perf_counter()
         self.call_hook("before_iter")
-        output = policy.forward(data, **(policy_kwargs or {}))
+        threads = torch.get_num_threads()
+        if threads == thread_count.AT_IMPORT and self._threads is not None:
+            torch.set_num_threads(self._threads)
+        try:
+            output = policy.forward(data, **(policy_kwargs or {}))
+        finally:
+            torch.set_num_threads(threads)
         results = [output] if isinstance(output, dict) else output
         if not isinstance(results, list):
             raise TypeError(f"policy.forward must return a dict or a list of dicts, not a {type(output).__name__}")
