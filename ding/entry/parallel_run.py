@@ -160,8 +160,9 @@ class ParallelRun:
         self.coordinator.on_evaluation = self._record
         self.coordinator.on_averages = self._record_averages
         self.coordinator.parts["metrics"] = self._metrics
-        self._line = ParallelProgressLine()
         main = cfg.main
+        budgets = cfg.system.coordinator.get("max_env_step"), main.policy.learn.learner.get("train_iterations")
+        self._line = ParallelProgressLine(*(UNLIMITED if budget is None else budget for budget in budgets))
         self._line.begin(main.policy.type.removesuffix("_command"), env_name(main.env), cfg.seed, main.exp_name)
 
     def train(self, deadline: float) -> None:

@@ -11,7 +11,8 @@ import shlex
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy as np
 from ding.utils.config_helper import ConfigError, Rule
 from ding.utils.file_helper import atomic_write
 from ding.utils.metric_sinks import append_lines
+from ding.utils.pulse import PULSE
 from ding.utils.showing import only_shows
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ def _prepare_logger() -> None:
 
 # Minimum seconds between two updates of a live line.
 _REFRESH_S = 0.25
+# Seconds between two lines of progress where there is no terminal.
+_LINE_S = 30.0
 # Seconds over which the rates of a serial run are averaged: evaluations interrupt the counts.
 _LONG_S = 30.0
 
@@ -197,7 +201,8 @@ def _place(exp_name: str) -> str:
 class ProgressLine(_Report):
     """A live line with iterations, env steps, their rate, the last and the best return, and the time left.
 
-    The line is shown only if standard error is a terminal, and updated at most a few times per second.
+    On a terminal the line is updated at most a few times a second, elsewhere one is printed each 30 s; also within a
+    long collection, update phase or evaluation, whose loops beat the `PULSE`.
 
     Args:
         max_env_step: the budget of env steps.
@@ -208,20 +213,48 @@ class ProgressLine(_Report):
     def __init__(self, max_env_step: int = UNLIMITED, enabled: bool = True, max_train_iter: int = UNLIMITED) -> None:
         super().__init__(enabled)
         self._bar: Any = _bar(bar_format="{desc}") if enabled and sys.stderr.isatty() else None
+        self._period_s = math.inf if not enabled else _LINE_S if self._bar is None else _REFRESH_S
+        self._shown_s = self._start_s if self._bar is None else -math.inf
         self._limits = max_env_step, max_train_iter
         self._rates = _Rate(_LONG_S), _Rate(_LONG_S)
         self._counts = 0, 0
         self._last: float | None = None
-        self._shown_s = -math.inf
+        self._is_evaluating = False
+        self._count: Callable[[], tuple[int, int]] = lambda: self._counts
+
+    def watch(self, count: Callable[[], tuple[int, int]]) -> None:
+        """Ask `count` for the env steps and the iterations so far whenever the progress is shown within a round."""
+        self._count, self._counts = count, count()
+        for rate, number in zip(self._rates, self._counts, strict=True):
+            rate.at(time.perf_counter(), number)
+        PULSE.start(self._period_s, self._beat)
 
     def advance(self, envstep: int, train_iter: int) -> None:
         """Update the totals."""
-        if self._bar is None:
-            return
         self._counts = envstep, train_iter
         now_s = time.perf_counter()
-        if now_s - self._shown_s >= _REFRESH_S:
+        if now_s - self._shown_s >= self._period_s:
             self._show(now_s)
+
+    def _beat(self, steps: int) -> None:
+        """Show the progress within a round.
+
+        Args:
+            steps: env steps of the rollout that runs, 0 if none does.
+        """
+        before, self._counts = self._counts, self._count()
+        doing = "evaluating" if self._is_evaluating else "collecting"
+        is_long = steps and self._counts == before
+        self._show(time.perf_counter(), f"; {doing}, {steps} steps so far" if is_long else "")
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Show within the block that the run evaluates."""
+        self._is_evaluating = True
+        try:
+            yield
+        finally:
+            self._is_evaluating = False
 
     def evaluated(
         self,
@@ -238,7 +271,7 @@ class ProgressLine(_Report):
             self._counts = env_steps, train_iter
             self._show(time.perf_counter())
 
-    def _show(self, now_s: float) -> None:
+    def _show(self, now_s: float, doing: str = "") -> None:
         self._shown_s = now_s
         rates = [rate.at(now_s, count) for rate, count in zip(self._rates, self._counts, strict=True)]
         (max_env_step, max_train_iter), (env_steps, train_iter) = self._limits, self._counts
@@ -249,15 +282,13 @@ class ProgressLine(_Report):
             shown.append(f"{rates[1]:.0f} iterations/s")
         best = None if self.best == -math.inf else self.best
         shown.append(f"return {_shown(self._last)} (best {_shown(best)})")
-        left = [
-            (limit - count) / rate
-            for limit, count, rate in zip(self._limits, self._counts, rates, strict=True)
-            if limit < UNLIMITED and rate > 0
-        ]
-        if left:
-            shown.append(f"{_duration(min(left))} left")
+        shown += _time_left(self._limits, self._counts, rates)
+        text = ", ".join(shown) + doing
+        if self._bar is None:
+            self.say(f"After {_duration(now_s - self._start_s)}: {text}")
+            return
         with only_shows("updating the progress line"):
-            self._bar.set_description_str(", ".join(shown))
+            self._bar.set_description_str(text)
 
     def finish(self, *args: Any, **kwargs: Any) -> None:
         self.close()
@@ -265,11 +296,19 @@ class ProgressLine(_Report):
 
     def close(self) -> None:
         """Show the final counts and end the line. Idempotent."""
+        PULSE.stop(self._beat)
         if self._bar is not None:
             self._show(time.perf_counter())
             with only_shows("closing the progress line"):
                 self._bar.close()
             self._bar = None
+
+
+def _time_left(limits: Sequence[float], counts: Sequence[int], rates: Sequence[float]) -> list[str]:
+    """The time left until the first limit, as an item of a line; [] if no limit is in sight."""
+    budgets = zip(limits, counts, rates, strict=True)
+    left = [(limit - count) / rate for limit, count, rate in budgets if limit < UNLIMITED and rate > 0]
+    return [f"{_duration(min(left))} left"] if left else []
 
 
 def _of(count: int, limit: int) -> str:
@@ -292,27 +331,40 @@ def _bar(**kwargs: Any) -> Any:
 
 
 class ParallelProgressLine(_Report):
-    """A live line with samples and updates per second, the policy lag, and the last and best return.
+    """A live line with samples and updates per second, the policy lag, the last and best return, and the time left.
 
-    The line is shown only if standard error is a terminal.
+    Off a terminal a line is printed each 30 s.
+
+    Args:
+        max_env_step, max_train_iter: the budgets.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_env_step: int = UNLIMITED, max_train_iter: int = UNLIMITED) -> None:
         super().__init__()
         self._bar: Any = _bar(bar_format="{desc}") if sys.stderr.isatty() else None
-        self._samples, self._updates = _Rate(), _Rate()
+        self._shown_s = self._start_s
+        self._limits = max_env_step, max_train_iter
+        self._steps, self._samples, self._updates = _Rate(_LONG_S), _Rate(), _Rate()
 
     def show(self, progress: Progress) -> None:
         """Show the progress of a run."""
-        if self._bar is None:
+        now_s = time.perf_counter()
+        samples, updates = self._samples.at(now_s, progress.samples), self._updates.at(now_s, progress.train_iter)
+        counts, rates = (progress.env_steps, progress.train_iter), (self._steps.at(now_s, progress.env_steps), updates)
+        if self._bar is None and now_s - self._shown_s < _LINE_S:
             return
-        now = time.perf_counter()
-        samples, updates = self._samples.at(now, progress.samples), self._updates.at(now, progress.train_iter)
-        text = (
-            f"{progress.env_steps} steps, {samples:.0f} samples/s, {progress.train_iter} iter, "
-            f"{updates:.0f} updates/s, policy lag {progress.policy_lag}, return {_shown(progress.last_return)}, "
-            f"best {_shown(progress.best_return)}"
+        self._shown_s = now_s
+        text = ", ".join(
+            [
+                f"{progress.env_steps} steps, {samples:.0f} samples/s, {progress.train_iter} iter, "
+                f"{updates:.0f} updates/s, policy lag {progress.policy_lag}, return {_shown(progress.last_return)}, "
+                f"best {_shown(progress.best_return)}",
+                *_time_left(self._limits, counts, rates),
+            ]
         )
+        if self._bar is None:
+            self.say(f"After {_duration(now_s - self._start_s)}: {text}")
+            return
         with only_shows("updating the progress line"):
             self._bar.set_description_str(text)
 

@@ -142,7 +142,8 @@ class SerialRun:
         """Evaluate and record it; returns `is_decided`."""
         normalize_as_trained(self.evaluator_env, self.learner.ckpt_extra.get(NORMALIZATION))
         train_iter, envstep = self.learner.train_iter, self.envstep
-        stop, self.eval_info = self.evaluator.eval(self.learner.save_checkpoint, train_iter, envstep)
+        with self.progress.evaluating():
+            stop, self.eval_info = self.evaluator.eval(self.learner.save_checkpoint, train_iter, envstep)
         if get_rank() == 0:
             append_evaluation(self.cfg.exp_name, self.cfg.seed, train_iter, envstep, self.evaluator, self.eval_info)
         if self.writer is not None:
@@ -259,10 +260,12 @@ def build_run(
         commander = BaseSerialCommander(cfg.policy.other.commander, *workers, policy.command_mode)
     progress = closing(stack, ProgressLine(max_env_step, rank == 0, max_train_iter))
     progress.begin(_policy_name(cfg), env_name(cfg.env, env), cfg.seed, cfg.exp_name)
-    return SerialRun(
+    run = SerialRun(
         *(cfg, policy, learner, collector, evaluator, buffer, commander, collector_env, evaluator_env),
         *(progress, writer, states, max_train_iter, max_env_step),
     )
+    progress.watch(lambda: (run.envstep, run.learner.train_iter))
+    return run
 
 
 def _policy_name(cfg: EasyDict) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from ding.entry.progress import ParallelProgressLine, ProgressLine, append_evaluation, mean_return, write_result
+from ding.utils.pulse import PULSE
 from ding.worker.collector.base_serial_evaluator import ISerialEvaluator
 from ding.worker.coordinator.run_state import Progress
 
@@ -77,7 +78,7 @@ def test_without_returns_the_result_is_nan(tmp_path, info):
 def test_off_a_terminal_there_are_a_table_for_each_evaluation_and_the_outcome(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     os.mkdir("a run")
-    times = iter([0.0, 0.0, 1.0, 4.0, 5.0])
+    times = iter([0.0, 0.0, 1.0, 3.0, 4.0, 5.0])
     monkeypatch.setattr("ding.entry.progress.time.perf_counter", lambda: next(times))
     progress = ProgressLine(100)
     progress.begin("dqn", "CartPole-v1", 3, "a run")
@@ -266,6 +267,66 @@ def test_a_rank_that_does_not_monitor_has_no_progress_line(capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
+class Clock:
+    """Counts seconds for the progress and its pulse; no terminal."""
+
+    def __init__(self, monkeypatch):
+        self.now_s = 0.0
+        monkeypatch.setattr("ding.entry.progress.time.perf_counter", lambda: self.now_s)
+        monkeypatch.setattr("ding.utils.pulse.perf_counter", lambda: self.now_s)
+
+
+def test_off_a_terminal_a_line_is_printed_every_30_seconds(capsys, monkeypatch):
+    clock = Clock(monkeypatch)
+    line = ProgressLine(1000, max_train_iter=10_000)
+    line.watch(lambda: (0, 0))
+    for second in range(0, 91, 10):
+        clock.now_s = float(second)
+        line.advance(10 * second, 2 * second)
+    line.close()
+    assert capsys.readouterr().err.splitlines() == [
+        "After 0:00:30: iteration 60/10000, env step 300/1000, 10 steps/s, return - (best -), 0:01:10 left",
+        "After 0:01:00: iteration 120/10000, env step 600/1000, 10 steps/s, return - (best -), 0:00:40 left",
+        "After 0:01:30: iteration 180/10000, env step 900/1000, 10 steps/s, return - (best -), 0:00:10 left",
+    ]
+
+
+def test_within_a_long_round_the_pulse_shows_what_is_done(capsys, monkeypatch):
+    clock = Clock(monkeypatch)
+    line = ProgressLine(1000)
+    line.watch(lambda: (40, 7))
+    assert PULSE.due == 30.0
+    clock.now_s = 31.0
+    PULSE.beat(512)
+    assert PULSE.due == 61.0
+    with line.evaluating():
+        PULSE.beat(20)
+    PULSE.beat()  # of an update
+    line.close()
+    assert PULSE.due == math.inf
+    totals = "After 0:00:31: iteration 7, env step 40/1000, 0 steps/s, return - (best -)"
+    assert capsys.readouterr().err.splitlines() == [
+        f"{totals}; collecting, 512 steps so far", f"{totals}; evaluating, 20 steps so far", totals,
+    ]  # fmt: skip
+
+
+def test_a_silenced_rank_has_no_pulse(capsys):
+    line = ProgressLine(enabled=False)
+    line.watch(lambda: (0, 0))
+    assert PULSE.due == math.inf
+    line.close()
+
+
+def test_only_the_run_that_has_started_it_stops_the_pulse():
+    first, second = ProgressLine(), ProgressLine()
+    first.watch(lambda: (0, 0))
+    second.watch(lambda: (0, 0))
+    first.close()
+    assert PULSE.due < math.inf
+    second.close()
+    assert PULSE.due == math.inf
+
+
 def progress_of(samples, train_iter, last=None, best=None):
     return Progress(
         samples=samples, env_steps=2 * samples, train_iter=train_iter, policy_lag=3, last_return=last, best_return=best
@@ -293,9 +354,18 @@ def test_the_line_of_a_parallel_run_shows_rates_lag_and_returns(capsys, monkeypa
     ]
 
 
-def test_off_a_terminal_the_line_of_a_parallel_run_is_not_shown(capsys):
-    line = ParallelProgressLine()
+def test_off_a_terminal_the_line_of_a_parallel_run_is_printed_every_30_seconds(capsys, monkeypatch):
+    clock = Clock(monkeypatch)
+    line = ParallelProgressLine(max_env_step=2000)
     line.say("a line above")
-    line.show(progress_of(1, 1))
+    for second in range(0, 61, 10):
+        clock.now_s = float(second)
+        line.show(progress_of(10 * second, second))
     line.close()
-    assert capsys.readouterr() == ("", "a line above\n")
+    policy = "policy lag 3, return -, best -"
+    assert capsys.readouterr() == (
+        "",
+        "a line above\n"
+        f"After 0:00:30: 600 steps, 10 samples/s, 30 iter, 1 updates/s, {policy}, 0:01:10 left\n"
+        f"After 0:01:00: 1200 steps, 10 samples/s, 60 iter, 1 updates/s, {policy}, 0:00:40 left\n",
+    )

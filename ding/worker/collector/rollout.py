@@ -17,6 +17,7 @@ import numpy as np
 from ding.envs.env_manager.block import BlockStep, DictBlocks, Ready, overrides_dicts
 from ding.torch_utils.thread_count import fitting_count, threads
 from ding.utils.data.samples import IntArray, map_node, node_rows
+from ding.utils.pulse import PULSE
 from ding.worker.collector.actor import Actor
 from ding.worker.collector.batch import Batch, Ended, PolicyOutput, Steps, by_env, is_same, may_hold_nan
 
@@ -164,6 +165,7 @@ class Rollout:
         self._info = info
         self._ready: Ready | None = None  # what the envs show, as of `_version` of the env manager
         self._version: Any = None
+        self._stepped = 0  # envs, in this run
         self._last: Batch | None = None  # the observations returned last, which hold no NaN
         self._acted: tuple[Batch, PolicyOutput] | None = None
         self._lost_rounds = 0  # in a row, in which other callers moved all envs while the policy acted
@@ -283,8 +285,11 @@ class Rollout:
         self._choose_blocks()
         self._foreign.is_first_look = True
         with threads(self._threads):
+            self._stepped = 0
             while not quota.is_filled():
                 self._round(quota, policy_kwargs, before_act)
+                if perf_counter() > PULSE.due:
+                    PULSE.beat(self._stepped)
 
     def _choose_blocks(self) -> None:
         """Step the env manager itself in blocks, unless its documented methods are overridden; which may change."""
@@ -335,6 +340,7 @@ class Rollout:
                 chosen = obs.env_ids
         if chosen:
             self._lost_rounds = 0
+            self._stepped += len(chosen)
             self._step(obs, output, actions, start)
         if chosen is not ready.env_ids:
             self._ready = None  # there are others

@@ -32,6 +32,7 @@ from ding.utils.config_helper import (
 from ding.utils.data.dataloader import AsyncDataLoader
 from ding.utils.import_helper import import_module
 from ding.utils.object_state import attributes_state, load_attributes_state
+from ding.utils.pulse import PULSE
 from ding.utils.pytorch_ddp_dist_helper import get_rank, get_world_size
 from ding.utils.registry_factory import LEARNER_REGISTRY
 from ding.utils.showing import only_shows
@@ -316,6 +317,8 @@ class BaseLearner(Configurable):
         """
         policy = self._require_policy()
         begin_s = perf_counter()
+        if begin_s > PULSE.due:
+            PULSE.beat()
         self.call_hook("before_iter")
         threads = torch.get_num_threads()
         if threads == thread_count.AT_IMPORT and self._threads is not None:
