@@ -269,27 +269,27 @@ class RunStates:
 
     @contextlib.contextmanager
     def guard(self, run: Any) -> Iterator[None]:
-        """Save a state if the block raises an exception and no state exists.
+        """Save a state if an exception or a signal leaves the block and no state exists.
 
-        A run that ends in the middle of a round cannot resume exactly: the state has no envs and no unfinished
-        episodes, and records that.
+        A run that ends in the middle of a round or an evaluation cannot resume exactly: the state has no envs and no
+        unfinished episodes, and records that.
         """
         try:
             yield
-        except Exception:
+        except (Exception, SystemExit) as e:  # a signal that could not wait for the end of the round is a SystemExit
             if not any(self._folder.states()):
-                self._save_broken(run)
+                self._save_broken(run, "a signal" if isinstance(e, SystemExit) else "an exception")
             raise
 
-    def _save_broken(self, run: Any) -> None:
+    def _save_broken(self, run: Any, cause: str) -> None:
         try:
-            refuse_nan(run.policy.state_dict(), "after an exception")
+            refuse_nan(run.policy.state_dict(), f"after {cause}")
         except FloatingPointError as e:
             self._logger.error("%s: the state of the run is not saved: %s", self._cfg.exp_name, e)
             return
-        self._note_inexact(["an exception ended the run in the middle of a round"], logging.INFO)
+        self._note_inexact([f"{cause} ended the run in the middle of a round"], logging.INFO)
         self._left_out = _IN_ROUND
-        self.save(run, "exception")
+        self.save(run, self.interruption.signal_name or "exception")
 
     def _gather(self, run: Any) -> dict[str, Any]:
         parts, reasons = gather_states({k: v for k, v in _parts(run).items() if k not in self._left_out})

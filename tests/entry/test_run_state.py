@@ -111,7 +111,24 @@ def test_a_second_signal_leaves_at_once() -> None:
 
     with pytest.raises(SystemExit):
         run(collector={"on_step": on_step}, iterations=99)
-    assert told() == [] and max(env.life for env in TinyEnv.made) == 10
+    assert told() == [("SIGINT", 3)] and max(env.life for env in TinyEnv.made) == 10
+
+
+def test_two_signals_in_the_first_evaluation_leave_something_to_resume_from(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def interrupted(*args: Any) -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ding.worker.InteractionSerialEvaluator.eval", interrupted)
+        with pytest.raises(SystemExit):
+            run(iterations=6)
+    assert told() == [("SIGTERM", 0)]
+    again = run(resume=True, iterations=6)
+    assert again.learner.train_iter == 6 and os.listdir() == ["exp"]
+    assert "does not resume exactly: a signal ended the run in the middle of a round" in caplog.text
 
 
 def test_after_an_exception_the_state_of_before_stays() -> None:
