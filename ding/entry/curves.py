@@ -14,6 +14,7 @@ import numpy as np
 from ding.entry.run_folder import Path, RunFolder
 from ding.utils.config_helper import ConfigError
 from ding.utils.file_helper import atomic_write
+from ding.utils.import_helper import missing_package
 from ding.utils.run_states import plain_tree
 
 Axis = Literal["env_step", "train_iter"]
@@ -184,7 +185,7 @@ def _picture(curves: Sequence[Curve], kind: str, axis: Axis, title: str | None, 
     try:
         from matplotlib.figure import Figure
     except ImportError as e:
-        raise ImportError("drawing curves needs the package matplotlib: pip install matplotlib") from e
+        raise missing_package("drawing curves", "matplotlib", "plot") from e
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes: Any = figure.subplots()
     for curve in curves:

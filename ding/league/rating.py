@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from ding.league.elo import get_elo
+from ding.utils.import_helper import missing_package
 
 try:
     import trueskill
 except ImportError as e:
-    raise ImportError("ratings of a league need the package trueskill: pip install trueskill") from e
+    raise missing_package("the rating of a league", "trueskill", "league") from e
 
 
 class PlayerRating(trueskill.Rating):  # type: ignore[misc]

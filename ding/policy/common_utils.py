@@ -30,6 +30,7 @@ from ding.utils.data.samples import (
     rows_of,
     table_of,
 )
+from ding.utils.import_helper import missing_package
 
 
 def default_preprocess_learn(
@@ -234,7 +235,7 @@ def single_env_forward_wrapper_ttorch(forward_fn: Callable[..., Any], cuda: bool
     try:
         import treetensor.torch as ttorch
     except ImportError as e:
-        raise ImportError("single_env_forward_wrapper_ttorch needs treetensor: pip install DI-treetensor") from e
+        raise missing_package("single_env_forward_wrapper_ttorch", "DI-treetensor", "tree") from e
 
     def forward(obs: Any) -> Any:
         batched = ttorch.as_tensor(obs).unsqueeze(0)

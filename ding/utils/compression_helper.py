@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ding.utils.import_helper import missing_package
+
 # Maximum size of uncompressed data in bytes. Otherwise, a short message could claim all memory.
 _MAX_EXPANDED = 2**30
 
@@ -207,7 +209,5 @@ def _cv2() -> Any:
     try:
         import cv2
     except ImportError as error:
-        raise ImportError(
-            "JPEG needs the package opencv-python-headless: pip install opencv-python-headless"
-        ) from error
+        raise missing_package("JPEG", "opencv-python-headless", "atari") from error
     return cv2

@@ -64,6 +64,24 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
+def missing_package(what: str, packages: str, extra: str = "") -> ImportError:
+    """Return the error that a package is missing.
+
+    Args:
+        what: what needs it, as the subject of a sentence.
+        packages: the arguments of `pip install`.
+        extra: the extra of this package that contains it; by default of the same name.
+
+    Example:
+        >>> print(missing_package("a plot", "matplotlib", "plot"))
+        a plot needs the package matplotlib, which is not installed: pip install matplotlib, or the extra [plot] of ding
+    """
+    return ImportError(
+        f"{what} needs the package {packages}, which is not installed: pip install {packages}, or the extra "
+        f"[{extra or packages}] of ding"
+    )
+
+
 def _try_import(name: str, purpose: str) -> ModuleType | None:
     from ding.utils.default_helper import one_time_warning
 

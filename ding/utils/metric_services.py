@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, check_config, instance_of
+from ding.utils.import_helper import missing_package
 from ding.utils.metric_sinks import METRIC_SINK_REGISTRY, MetricRecord, MetricSink, RunInfo
 from ding.utils.showing import shown
 
@@ -180,7 +181,7 @@ def _package(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as e:
-        raise ImportError(f"logger.sinks names {name!r}, which needs the package {name}: pip install {name}") from e
+        raise missing_package(f"logger.sinks = {name!r}", name) from e
 
 
 def _text(value: Any) -> str:

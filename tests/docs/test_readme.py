@@ -60,3 +60,17 @@ def test_the_learning_curve_is_the_one_that_the_first_script_gives(tmp_path):
 def test_every_file_that_the_readme_links_exists():
     for target in re.findall(r"\]\(([^)#:]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+def test_the_table_of_extras_has_each_one_and_messages_name_no_other():
+    listed = re.search(r"    extras_require=\{(.*?)\n    \}", (ROOT / "setup.py").read_text(encoding="utf-8"), re.S)
+    extras = re.findall(r'^        "(\w+)": \[', listed[1], re.M)
+    table = README.partition("| extra | for |")[2].partition("\n\n")[0]
+    rows = [re.findall(r"`(\w+)`", row.split("|")[1]) for row in table.splitlines() if row.startswith("| `")]
+    assert sorted(sum(rows, [])) == sorted(extras)
+    for path in (ROOT / "ding").rglob("*.py"):
+        calls = re.findall(
+            r"missing_package\([^,]*, f?\"([^\"]*)\"(?:, \"(\w+)\")?\)", path.read_text(encoding="utf-8")
+        )
+        for packages, extra in calls:
+            assert (extra or packages) in extras, path

@@ -420,7 +420,7 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ImportError, match=f"needs the package {name}: pip install {name}$"):
+    with pytest.raises(ImportError, match=f"needs the package {name}, which is not installed: pip install {name}"):
         create_metric_writer(str(tmp_path), RunInfo(str(tmp_path)), {"sinks": [name]})
 
 

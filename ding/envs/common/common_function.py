@@ -10,6 +10,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from ding.utils.import_helper import missing_package
+
 
 def affine_transform(
     data: Any,
@@ -141,5 +143,5 @@ def save_frames_as_gif(frames: Sequence[np.ndarray], path: str) -> None:
     try:
         import imageio
     except ImportError as e:
-        raise ImportError("writing GIFs needs the package imageio: pip install imageio") from e
+        raise missing_package("writing GIFs", "imageio", "video") from e
     imageio.mimsave(path, list(frames), fps=20)

@@ -23,7 +23,7 @@ from ding.utils.config_helper import (
     instance_of,
     integer,
 )
-from ding.utils.import_helper import import_module
+from ding.utils.import_helper import import_module, missing_package
 from ding.utils.references import is_reference, resolve_reference
 from ding.utils.showing import shown
 
@@ -221,7 +221,7 @@ def require_video() -> None:
         import moviepy  # noqa: F401
     except ImportError as e:
         more = " pygame" if importlib.util.find_spec("pygame") is None else ""
-        raise ImportError(f"recording videos needs packages that are not installed: pip install moviepy{more}") from e
+        raise missing_package("recording videos", f"moviepy{more}", "video") from e
 
 
 def video_prefix(env: Any) -> str:

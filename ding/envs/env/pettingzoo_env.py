@@ -22,6 +22,7 @@ from ding.utils.config_helper import (
     check_values,
     instance_of,
 )
+from ding.utils.import_helper import missing_package
 from ding.utils.registry_factory import ENV_REGISTRY
 from ding.utils.showing import shown
 
@@ -202,10 +203,7 @@ def _module(env_id: str) -> Any:
         module = importlib.import_module(env_id)
     except ImportError as e:
         if env_id.split(".")[0] == "pettingzoo" and importlib.util.find_spec("pettingzoo") is None:
-            raise ImportError(
-                f"env (type pettingzoo): {env_id} needs the package pettingzoo, which is not installed: "
-                "pip install pettingzoo"
-            ) from e
+            raise missing_package(f"env (type pettingzoo): {env_id}", "pettingzoo") from e
         raise
     if not hasattr(module, "parallel_env"):
         raise ConfigError(

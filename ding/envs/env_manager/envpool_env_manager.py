@@ -13,6 +13,7 @@ from ding.envs.env_manager.batch_env_manager import BatchEnvManager, refuse_fore
 from ding.envs.env_manager.block import BlockStep
 from ding.utils.config_helper import ConfigError, Setting, Settings, instance_of, integer
 from ding.utils.data.samples import Column, IntArray, Kind, Node
+from ding.utils.import_helper import missing_package
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
 
 # Options of the Atari envs of EnvPool; other options are in `kwargs`.
@@ -217,8 +218,6 @@ def _envpool() -> ModuleType:
     try:
         import envpool
     except ImportError as e:
-        raise ImportError(
-            "the env manager env_pool needs the package envpool, which is not installed: pip install envpool"
-        ) from e
+        raise missing_package("the env manager env_pool", "envpool") from e
     library: ModuleType = envpool
     return library

@@ -9,6 +9,7 @@ import numpy as np
 
 from ding.envs.common.gym_compat import spaces_like
 from ding.envs.env_wrappers.base_wrapper import EnvWrapper, ObservationWrapper, sole_box
+from ding.utils.import_helper import missing_package
 from ding.utils.registry_factory import ENV_WRAPPER_REGISTRY
 
 _CV2_DTYPES = ("uint8", "uint16", "float32")
@@ -173,7 +174,7 @@ def _import_cv2() -> Any:
     try:
         import cv2
     except ImportError as e:
-        raise ImportError("resizing frames needs OpenCV: pip install opencv-python-headless") from e
+        raise missing_package("resizing frames", "opencv-python-headless", "atari") from e
     return cv2
 
 

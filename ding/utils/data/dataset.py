@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 from ding.utils.data.samples import Column, Kind, Samples, Table
 from ding.utils.file_helper import atomic_write
-from ding.utils.import_helper import import_module
+from ding.utils.import_helper import import_module, missing_package
 from ding.utils.msgpack_helper import pack, unpack
 from ding.utils.registry_factory import DATASET_REGISTRY
 
@@ -307,7 +307,7 @@ class MinariDataset(ColumnDataset):
         try:
             import minari
         except ImportError as error:
-            raise ImportError("Minari data sets need the package minari: pip install 'minari[hdf5]'") from error
+            raise missing_package("a Minari data set", "'minari[hdf5]'", "minari") from error
         data = minari.load_dataset(name, download=bool(_collect_setting(cfg, "download")))
         episodes = [_columns_of_episode(name, episode) for episode in data.iterate_episodes()]
         if not episodes:
@@ -339,7 +339,7 @@ def _h5py() -> Any:
     try:
         import h5py
     except ImportError as error:
-        raise ImportError("HDF5 files need the package h5py: pip install h5py") from error
+        raise missing_package("an HDF5 file", "h5py", "hdf5") from error
     return h5py
 
 
