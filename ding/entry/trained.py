@@ -101,11 +101,11 @@ def load_policy(exp: Path, checkpoint: str | None = None, seed: int = 0, env: An
         array([1])
     """
     folder = RunFolder(exp)
-    return load_trained(_pair(folder, env), folder.checkpoint(checkpoint), seed)
+    return load_trained(pair_of(folder, env), folder.checkpoint(checkpoint), seed)
 
 
-def _pair(folder: RunFolder, env: Any) -> tuple[Any, Any]:
-    """The configs of a run, with another env if one is given."""
+def pair_of(folder: RunFolder, env: Any) -> tuple[Any, Any]:
+    """Return the two configs of a run, with another env if one is given; see `load_policy`."""
     main, create = folder.configs()
     if env is not None:
         for key in ("env_id", "env", "kwargs"):
@@ -143,7 +143,7 @@ def evaluate_run(
 
 def _configs(stack: ExitStack, folder: RunFolder, env: Any) -> tuple[Any, Any]:
     """Returns the configs of the run; the logs of an evaluation are not kept if the folder is read-only."""
-    main, create = _pair(folder, env)
+    main, create = pair_of(folder, env)
     if not os.access(main.exp_name, os.W_OK | os.X_OK):
         main.exp_name = stack.enter_context(tempfile.TemporaryDirectory())
     return main, create

@@ -19,7 +19,7 @@ from ding.entry.curves import draw, read_curves
 from ding.entry.model_shapes import complete_model, model_parameters
 from ding.entry.pipeline import with_command_mode
 from ding.entry.run_folder import Path, RunFolder
-from ding.entry.trained import TrainedPolicy, load_trained, save_videos
+from ding.entry.trained import TrainedPolicy, load_trained, pair_of, save_videos
 from ding.entry.training_command import pipeline_for, put, read_setting
 from ding.envs.common.gym_compat import spaces_like
 from ding.envs.env.gymnasium_source import GymnasiumSource, env_section_of
@@ -153,7 +153,7 @@ def train_policy(
 
 
 class Training:
-    """A training that has ended.
+    """A training that has ended, as `train` returns it, or `Training.load` for the folder of any run.
 
     Args:
         pair: its two configs.
@@ -169,6 +169,23 @@ class Training:
         self.folder: str = pair[0].exp_name
         self._seed = seed
         self._trained: _Trained | None = None
+
+    @classmethod
+    def load(cls, folder: Path, env: Any = None) -> Training:
+        """Return the training of a folder, also of one that a pipeline or `ding train` has made.
+
+        Args:
+            env: instead of that of the run, if the folder could not name it; see `train`.
+
+        Raises:
+            FileNotFoundError: the folder contains no run.
+
+        Example:
+            >>> training = Training.load("cartpole_dqn_seed0")  # doctest: +SKIP
+            >>> obs, _ = env.reset(); env.step(training.predict(obs))  # doctest: +SKIP
+        """
+        run = RunFolder(folder)
+        return cls(pair_of(run, env), run.seed or 0)
 
     def __repr__(self) -> str:
         return f"Training({self.folder!r})"

@@ -210,6 +210,17 @@ def test_the_command_finds_modules_beside_the_config_and_those_of_the_current_fo
     assert "Over: mean return 3.0" in trained.stderr
 
 
+def test_the_training_of_any_folder_is_loaded(tmp_path):
+    trained = train("sac", "Pendulum-v1", iterations=1, eval_episodes=1, batch_size=8, random_collect_size=16, seed=5)
+    training = Training.load(tmp_path / trained.folder)
+    obs = np.array([1, 0, 0.5], np.float32)
+    assert training.predict(obs).tolist() == trained.predict(obs).tolist()
+    assert training.result == trained.result
+    assert training.evaluate(1).returns == trained.evaluate(1).returns  # also with its seed
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        Training.load(tmp_path / "nothing")
+
+
 def test_real_valued_actions_are_those_of_the_env_itself():
     training = train("sac", "Pendulum-v1", iterations=1, eval_episodes=1, batch_size=8, random_collect_size=16)
     main, _ = training.config

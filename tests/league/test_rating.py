@@ -45,7 +45,9 @@ class TestWithoutTrueskill:
     )
     def test_whoever_asks_for_a_rating_is_told_what_to_install(self, ask):
         made = two_players()
-        with pytest.raises(ImportError, match="trueskill, which is not installed: pip install trueskill, or the extra .league. of ding"):
+        with pytest.raises(
+            ImportError, match="trueskill, which is not installed: pip install trueskill, or the extra .league. of ding"
+        ):
             ask(made)
 
 
