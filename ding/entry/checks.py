@@ -166,11 +166,14 @@ def warn_of_unused_priority(cfg: Mapping[str, Any]) -> None:
         )
 
 
-def check_model_fits_env(model_cfg: Mapping[str, Any], env: Any) -> None:
+def check_model_fits_env(model_cfg: Mapping[str, Any], env: Any, is_foreign: bool = False) -> None:
     """Compare `policy.model.obs_shape` and `action_shape` with the spaces of a launched env manager.
 
     Compares shapes with box spaces and action counts with discrete spaces; skips what is unknown. An env may have more
     leading axes (agents, frames) than the model's shape.
+
+    Args:
+        is_foreign: whether the model is of the user's own, and may make of a dict observation what it likes.
 
     Raises:
         ConfigError: they differ; the message names both.
@@ -181,6 +184,9 @@ def check_model_fits_env(model_cfg: Mapping[str, Any], env: Any) -> None:
     )
     for key, space_name, fits in pairs:
         shape, space = model_cfg.get(key), getattr(env, space_name, None)
+        is_dict = isinstance(getattr(space, "spaces", None), Mapping)
+        if is_foreign and is_dict and not isinstance(shape, Mapping):
+            continue
         if shape is not None and space is not None:
             _check_fits(f"policy.model.{key}", shape, space_name, space, fits)
 
@@ -197,6 +203,13 @@ def _check_fits(key: str, shape: Any, space_name: str, space: Any, fits: Any) ->
                     f"{key} = {dict(shape)!r} does not fit the env: its {space_name} has no entry {name!r}"
                 )
             _check_fits(f"{key}[{name!r}]", entry, f"{space_name}[{name!r}]", members[name], fits)
+    elif fits is _obs_fits and isinstance(members, Mapping) and not isinstance(shape, Mapping):
+        if "observation" not in members:
+            raise ConfigError(
+                f"{key} = {shape!r} does not fit the env, whose {space_name} is a dict of {', '.join(members)}; leave "
+                "it out, or set it to a dict of their shapes"
+            )
+        _check_fits(key, shape, f"{space_name}['observation']", members["observation"], fits)
     elif not fits(shape, space):
         raise ConfigError(
             f"{key} = {shape!r} does not fit the env, whose {space_name} is {shown(space)}; "

@@ -31,6 +31,7 @@ from ding.worker.learner.base_learner import BaseLearner
 # Where neither the policy nor the caller says: steps of each env on policy before several epochs on them, and before
 # one update; envs.
 _EPOCHS_STEPS, _UPDATE_STEPS, _ENVS = 128, 8, 8
+_EPSILON = {"type": "exp", "start": 0.95, "end": 0.1, "decay": 10000}  # as DQN's
 _EPISODES, _EVALUATOR_ENVS = 10, 5  # of an evaluation
 _VECTORISED = 16  # from so many envs on, those that have a vectorised form of their own are stepped in it
 # Steps of each env between two updates on policy, in Stable-Baselines3 and CleanRL; off policy, those of a return.
@@ -395,6 +396,10 @@ def _complete(pair: tuple[EasyDict, EasyDict], parallel: bool) -> None:
     known = settings_of(policy_cls)
     if not parallel and policy_cls.default_config().on_policy and "collect.gae_lambda" in known:
         main.policy.collect.setdefault("collector", EasyDict()).setdefault("fixed_rollout", True)
+    command_cls = resolve_class("policy", with_command_mode(copy.deepcopy(create)).policy)
+    other = {**command_cls.default_config().get("other", {}), **main.policy.get("other", {})}
+    if "other.eps.type" in settings_of(command_cls) and "eps" not in other:
+        put(main, "policy.other.eps", EasyDict(_EPSILON))
     for mode, kind in (("collect", "collector"), ("eval", "evaluator")):
         if f"{mode}.env_num" in known:  # the policy keeps a state for each
             main.policy.setdefault(mode, EasyDict()).setdefault("env_num", main.env[f"{kind}_env_num"])

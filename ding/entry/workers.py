@@ -293,7 +293,8 @@ def check_fits_env(policy: Policy, env: Any, model: Any) -> None:
     """
     check_policy_fits_env(policy, env)
     if model is None:
-        check_model_fits_env(policy.cfg.get("model") or {}, env)
+        built = type(getattr(policy, "_model", None)).__module__
+        check_model_fits_env(policy.cfg.get("model") or {}, env, is_foreign=not built.startswith("ding.model."))
 
 
 def normalize_as_trained(env: Any, state: Any) -> None:

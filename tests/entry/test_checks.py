@@ -38,7 +38,7 @@ def env(observation_space=None, action_space=None):
         ({"obs_shape": [3, 84, 84], "action_shape": 4}, env(IMAGE, spaces.Box(-1, 1, (4,)))),
         ({"obs_shape": 12}, env(TEAM)),
         ({"obs_shape": {"agent_state": 5}}, env(BOX)),
-        ({"obs_shape": 7}, env(spaces.Dict(a=BOX))),
+        ({"obs_shape": 4}, env(spaces.Dict(observation=BOX, action_mask=BOX))),
         ({"action_shape": {"action_type_shape": 3}}, env(None, spaces.Discrete(2))),
         ({"action_shape": [3, 2]}, env(None, spaces.MultiDiscrete([3, 2]))),
         ({"action_shape": 6}, env(None, spaces.MultiDiscrete([3, 2]))),
@@ -65,6 +65,17 @@ def test_a_misfit_names_both_sides(key, shape, space):
     with pytest.raises(ValueError, match=f"policy.model.{key} = ") as e:
         check_model_fits_env({key: shape}, manager)
     assert str(shape) in str(e.value) and str(space) in str(e.value)
+
+
+def test_a_dict_of_observations_needs_a_dict_of_shapes_unless_the_model_is_of_ones_own():
+    manager = env(spaces.Dict(a=BOX, b=BOX))
+    with pytest.raises(
+        ValueError, match=r"policy.model.obs_shape = 7 does not fit the env, .* is a dict of a, b; leave"
+    ):
+        check_model_fits_env({"obs_shape": 7}, manager)
+    check_model_fits_env({"obs_shape": 7}, manager, is_foreign=True)
+    with pytest.raises(ValueError, match=r"obs_shape = 5 .* observation_space\['observation'\] is Box"):
+        check_model_fits_env({"obs_shape": 5}, env(spaces.Dict(observation=BOX, action_mask=BOX)))
 
 
 def test_real_spaces_of_cartpole_fit():

@@ -230,6 +230,13 @@ def test_real_valued_actions_are_those_of_the_env_itself():
         assert training.predict(obs) == pytest.approx(2 * policy.predict(obs.astype(np.float32)), abs=1e-6)
 
 
+def test_a_policy_that_needs_a_schedule_of_epsilon_has_that_of_dqn():
+    main, _ = train("discrete_sac", "CartPole-v1", iterations=1, **QUICK).config
+    assert main.policy.other.eps == {"type": "exp", "start": 0.95, "end": 0.1, "decay": 10000}
+    main, _ = train("dqn", "CartPole-v1", iterations=1, **QUICK).config
+    assert "other" not in main.policy
+
+
 def test_recurrent_policies_remember_until_reset():
     training = train("r2d2", "CartPole-v1", iterations=1, eval_episodes=1, burnin_step=1, unroll_len=4, batch_size=2)
     obs = np.full((2, 4), 0.3, np.float32)
