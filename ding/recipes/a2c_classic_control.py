@@ -22,7 +22,7 @@ main_config = {
             "grad_norm": 0.5,
             "init_gains": [1.4142135623730951, 0.01, 1.0],
         },
-        "collect": {"n_sample": 64, "discount_factor": 0.99, "gae_lambda": 0.95},
+        "collect": {"n_sample": 64, "discount_factor": 0.99, "gae_lambda": 0.95, "collector": {"fixed_rollout": True}},
         "eval": {"evaluator": {"eval_freq": 80}},
     },
 }

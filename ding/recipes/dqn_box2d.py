@@ -19,7 +19,7 @@ main_config = {
             "grad_clip_type": "clip_norm",
             "grad_clip_value": 10,
         },
-        "collect": {"n_sample": 4},
+        "collect": {"n_sample": 4, "collector": {"fixed_rollout": True}},
         "eval": {"evaluator": {"eval_freq": 10_000}},
         "other": {
             "eps": {"type": "linear", "start": 1.0, "end": 0.1, "decay": 36_000},

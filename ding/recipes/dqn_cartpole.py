@@ -1,4 +1,4 @@
-"""DQN on CartPole: many updates in a row on what a few episodes have shown, and a target network that follows after each round of them."""
+"""DQN on CartPole: many updates after each few episodes, and a target network that follows after each such round."""
 
 envs = ["CartPole-v*"]
 env_steps = 100_000
@@ -19,7 +19,7 @@ main_config = {
             "grad_clip_type": "clip_norm",
             "grad_clip_value": 10,
         },
-        "collect": {"n_sample": 256},
+        "collect": {"n_sample": 256, "collector": {"fixed_rollout": True}},
         "eval": {"evaluator": {"eval_freq": 2500}},
         "other": {
             "eps": {"type": "linear", "start": 1.0, "end": 0.04, "decay": 16_000},

@@ -19,7 +19,7 @@ main_config = {
             "grad_clip_type": "clip_norm",
             "grad_clip_value": 10,
         },
-        "collect": {"n_sample": 8},
+        "collect": {"n_sample": 8, "collector": {"fixed_rollout": True}},
         "eval": {"evaluator": {"eval_freq": 2500}},
         "other": {
             "eps": {"type": "linear", "start": 1.0, "end": 0.1, "decay": 12_000},

@@ -32,7 +32,12 @@ main_config = {
             "value_clip": False,
             "init_gains": [1.4142135623730951, 0.01, 1.0],
         },
-        "collect": {"n_sample": 2048, "discount_factor": 0.99, "gae_lambda": 0.95},
+        "collect": {
+            "n_sample": 2048,
+            "discount_factor": 0.99,
+            "gae_lambda": 0.95,
+            "collector": {"fixed_rollout": True},
+        },
         "eval": {"evaluator": {"eval_freq": 8000}},
     },
 }
