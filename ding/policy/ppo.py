@@ -405,7 +405,10 @@ def _original_order(model: MAVAC) -> list[nn.Parameter]:
     return list(dict.fromkeys(parameter for part in parts for parameter in part.parameters()))
 
 
-def _make_orthogonal(layer: nn.Module, gain: float, kinds: tuple[type[nn.Module], ...] = (nn.Linear,)) -> None:
+_Weighted = type[nn.Linear] | type[nn.Conv2d]
+
+
+def _make_orthogonal(layer: nn.Module, gain: float, kinds: tuple[_Weighted, ...] = (nn.Linear,)) -> None:
     if isinstance(layer, kinds):
         nn.init.orthogonal_(layer.weight, gain)
         if layer.bias is not None:
