@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -16,6 +17,8 @@ from ding.config.read import Config
 from ding.utils.config_helper import ConfigError
 
 FOLDER = Path(ding.__file__).parent / "recipes"
+# What the curves of recipes reach, by recipe and env; `python -m tests.benchmarks.learning --report` writes it.
+MEASURED = FOLDER / "measured.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class Recipe:
         policy: the registered name of the policy.
         envs: patterns of ids of envs, such as `CartPole-v*`.
         env_steps: the budget of its measured curves.
-        measured: what its curves reach, by the id of the env; empty if nothing was measured.
+        measured: what its curves reach, in words, by the id of the env.
     """
 
     name: str
@@ -47,7 +50,7 @@ class Recipe:
         given = Config.file_to_dict(str(path)).cfg_dict
         pair = EasyDict(given["main_config"]), EasyDict(given["create_config"])
         summary = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n\n")[0]
-        measured = given.get("measured", {})
+        measured = json.loads(MEASURED.read_text(encoding="utf-8")).get(path.stem, {})
         return cls(
             path.stem, path, summary, pair[1].policy.type, tuple(given["envs"]), given["env_steps"], measured, pair
         )
@@ -64,8 +67,8 @@ class Recipe:
         """
         if policy != self.policy or env_id is None:
             return 0
-        fits = [len(env_id) + 1 if env_id == pattern else len(pattern.replace("*", "")) for pattern in self.envs
-                if fnmatchcase(env_id, pattern)]  # fmt: skip
+        patterns = [pattern for pattern in self.envs if fnmatchcase(env_id, pattern)]
+        fits = [len(pattern.replace("*", "")) + 1 + (pattern == env_id) for pattern in patterns]
         return max(fits, default=0)
 
 

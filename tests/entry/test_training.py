@@ -45,7 +45,15 @@ QUICK = {"eval_episodes": 1, "batch_size": 8, "n_sample": 8}
 
 def test_a_policy_is_trained_on_an_env_by_their_names():
     training = train(
-        "dqn", "CartPole-v1", env_steps=64, seed=3, learning_rate=0.01, gamma=0.9, buffer_size=500, **QUICK
+        "dqn",
+        "CartPole-v1",
+        env_steps=64,
+        seed=3,
+        recipe=False,
+        learning_rate=0.01,
+        gamma=0.9,
+        buffer_size=500,
+        **QUICK,
     )
     main, create = training.config
     assert training.folder == "dqn_CartPole-v1_seed3" and repr(training) == "Training('dqn_CartPole-v1_seed3')"
