@@ -71,6 +71,7 @@ setup(
             "minatar>=1.0.15",
             "envpool>=1.2",
             "rliable>=1.2",
+            "pandas<3",  # rliable needs arch, whose version 7 does not import with pandas 3
             "matplotlib>=3.8",
         ],
         "box2d": ["gymnasium[box2d]"],

@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import learning_scale, learning_tasks, original_configs
+from tests.benchmarks import learning_report, learning_scale, learning_tasks, original_configs
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "learning"
@@ -134,6 +134,7 @@ def report() -> int:
     for family, kept in families():
         _plot(kept, _image(family))
     PAGE.write_text(page())
+    learning_report.write()
     return 0
 
 

@@ -44,7 +44,9 @@ class Task:
     Attributes:
         budgets: env steps by policy.
         every: env steps between two evaluations, by policy.
+        words: the goal in words.
         goal: the mean return that solves it; None where the peer is the measure.
+        is_compared_by_return: whether the peer's final return, not its env steps to the goal, is the measure.
         episodes: of an evaluation.
         peers: the policies that the peer has.
         changes: of the recipe's main config, by dotted key.
@@ -54,7 +56,9 @@ class Task:
     budgets: dict[str, int]
     every: dict[str, int]
     seeds: int
+    words: str
     goal: float | None = None
+    is_compared_by_return: bool = False
     episodes: int = 10
     peers: tuple[str, ...] = ("dqn", "ppo", "a2c", "sac", "td3")
 
@@ -64,14 +68,21 @@ class Task:
 
 
 CONTROL = {"dqn": 100_000, "ppo": 200_000, "a2c": 200_000}
+CONTROL_EVERY = {"dqn": 4_000, "ppo": 8_000, "a2c": 8_000}
+LANDER = {"dqn": 300_000, "ppo": 1_000_000}
 LOCOMOTION = {"sac": 100_000, "td3": 100_000, "ppo": 1_000_000}
+LOCOMOTION_EVERY = {"sac": 5_000, "td3": 5_000, "ppo": 40_000}
+IN_INTERVAL = "a final return within or above the interval of Stable-Baselines3"
 TASKS = (
-    Task("CartPole-v1", CONTROL, {"dqn": 4_000, "ppo": 8_000, "a2c": 8_000}, 5, 475),
-    Task("Acrobot-v1", CONTROL, {"dqn": 4_000, "ppo": 8_000, "a2c": 8_000}, 5, -100),
-    Task("LunarLander-v3", {"dqn": 300_000, "ppo": 1_000_000}, {"dqn": 15_000, "ppo": 48_000}, 3, 200),
-    Task("Hopper-v5", LOCOMOTION, {"sac": 5_000, "td3": 5_000, "ppo": 40_000}, 3, episodes=5),
-    Task("HalfCheetah-v5", LOCOMOTION, {"sac": 5_000, "td3": 5_000, "ppo": 40_000}, 3, episodes=5),
-)
+    Task("CartPole-v1", CONTROL, CONTROL_EVERY, 5, "475, by no more env steps than Stable-Baselines3", 475),
+    Task("Acrobot-v1", CONTROL, CONTROL_EVERY, 5, "-100, by no more env steps than Stable-Baselines3", -100),
+    Task(
+        "LunarLander-v3", LANDER, {"dqn": 15_000, "ppo": 48_000}, 3, f"200, and {IN_INTERVAL}", 200,
+        is_compared_by_return=True,
+    ),
+    Task("Hopper-v5", LOCOMOTION, LOCOMOTION_EVERY, 3, IN_INTERVAL, episodes=5),
+    Task("HalfCheetah-v5", LOCOMOTION, LOCOMOTION_EVERY, 3, IN_INTERVAL, episodes=5),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
