@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -52,9 +53,11 @@ def interquartile(scores: np.ndarray) -> dict[str, list[float]]:
     def aggregate(values: np.ndarray) -> np.ndarray:
         return np.array([metrics.aggregate_iqm(values[..., point]) for point in range(values.shape[-1])])
 
-    means, intervals = library.get_interval_estimates(
-        {"runs": columns}, aggregate, reps=_RESAMPLES, random_state=np.random.RandomState(0)
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # rliable calls its package for bootstraps by an old name
+        means, intervals = library.get_interval_estimates(
+            {"runs": columns}, aggregate, reps=_RESAMPLES, random_state=np.random.RandomState(0)
+        )
     low, high = intervals["runs"] if len(scores) > 1 else (means["runs"], means["runs"])
     return {
         name: [round(float(value), 2) for value in values]
