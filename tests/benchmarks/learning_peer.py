@@ -16,23 +16,19 @@ from ding.utils.default_helper import deep_merge_dicts
 EVALUATED = Callable[[int, list[float]], None]
 
 
-def train_peer(
-    main: Any, create: Any, seed: int, budget: int, every: int, register: Callable[[], None], evaluated: EVALUATED
-) -> None:
+def train_peer(main: Any, create: Any, seed: int, budget: int, every: int, evaluated: EVALUATED) -> None:
     """Train with Stable-Baselines3.
 
     Args:
         main, create: the two configs of a recipe.
         budget: env steps.
         every: env steps between two evaluations, which precede a collection, as ours do.
-        register: makes the env known to gymnasium.
         evaluated: called with the env steps and the returns of each evaluation.
     """
     from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
 
-    register()
     cfg = deep_merge_dicts(resolve_class("policy", create.policy).default_config(), main.policy)
     cls, translate = {
         "dqn": (DQN, _dqn), "ppo": (PPO, _ppo), "a2c": (A2C, _a2c), "sac": (SAC, _sac), "td3": (TD3, _td3)

@@ -101,6 +101,8 @@ def verdict(task: Task, summary: Mapping[str, Any]) -> str:
     reasons = []
     if task.goal is not None and ours["solved"] < ours["seeds"]:
         reasons.append(f"{ours['seeds'] - ours['solved']} of {ours['seeds']} seeds do not solve it")
+    if not task.peers:
+        return "-"
     if peer is None:
         return "; ".join([*(["missed: " + ", ".join(reasons)] if reasons else []), "no peer"])
     if task.goal is None or task.is_compared_by_return:

@@ -72,6 +72,9 @@ CONTROL_EVERY = {"dqn": 4_000, "ppo": 8_000, "a2c": 8_000}
 LANDER = {"dqn": 300_000, "ppo": 1_000_000}
 LOCOMOTION = {"sac": 100_000, "td3": 100_000, "ppo": 1_000_000}
 LOCOMOTION_EVERY = {"sac": 5_000, "td3": 5_000, "ppo": 40_000}
+MINATAR = {"dqn": 1_000_000, "rainbow": 1_000_000}
+MINATAR_EVERY = {"dqn": 50_000, "rainbow": 50_000}
+NO_PEER = "none: Stable-Baselines3 has no network for images of 10 x 10, and no figure at this budget was at hand"
 IN_INTERVAL = "a final return within or above the interval of Stable-Baselines3"
 TASKS = (
     Task("CartPole-v1", CONTROL, CONTROL_EVERY, 5, "475, by no more env steps than Stable-Baselines3", 475),
@@ -82,6 +85,7 @@ TASKS = (
     ),
     Task("Hopper-v5", LOCOMOTION, LOCOMOTION_EVERY, 3, IN_INTERVAL, episodes=5),
     Task("HalfCheetah-v5", LOCOMOTION, LOCOMOTION_EVERY, 3, IN_INTERVAL, episodes=5),
+    Task("MinAtar/Breakout-v1", MINATAR, MINATAR_EVERY, 3, NO_PEER, peers=()),
 )  # fmt: skip
 
 
@@ -146,11 +150,18 @@ def units() -> list[Unit]:
 
 
 # A rough price of a run, for the order: minutes on one core.
-_MINUTES = {"CartPole-v1": 1, "Acrobot-v1": 1, "LunarLander-v3": 5, "Hopper-v5": 12, "HalfCheetah-v5": 12}
+_MINUTES = {
+    "CartPole-v1": 1,
+    "Acrobot-v1": 1,
+    "LunarLander-v3": 5,
+    "Hopper-v5": 12,
+    "HalfCheetah-v5": 12,
+    "MinAtar_Breakout-v1": 10,
+}
 
 
 def _priority(unit: Unit) -> tuple[Any, ...]:
-    price = _MINUTES.get(unit.task.name, 30) + (20 if unit.budget >= 1_000_000 else 0)
+    price = _MINUTES.get(unit.task.name, 30) + (20 if unit.policy == "ppo" and unit.budget >= 1_000_000 else 0)
     return price * (1 + unit.seed), unit.seed
 
 
@@ -207,7 +218,7 @@ def run_here(unit: Unit) -> None:
 
         complete_model(main, create)
         take = partial(_take, lines)
-        train_peer(main, create, unit.seed, unit.budget, every, lambda: None, take)
+        train_peer(main, create, unit.seed, unit.budget, every, take)
     about = {
         "task": unit.task.name,
         "policy": unit.policy,

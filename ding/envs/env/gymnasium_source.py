@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import warnings
@@ -30,7 +31,9 @@ SETTINGS = Settings(
         "env": Setting(NO_DEFAULT, anything, "An env, or a function that makes one, instead of `env_id`."),
         "kwargs": Setting(NO_DEFAULT, instance_of(dict), "Further arguments of `gymnasium.make`."),
         "wrappers": Setting(
-            NO_DEFAULT, instance_of(list, tuple), "Wrappers, or pairs of a wrapper and its arguments, innermost first."
+            NO_DEFAULT,
+            instance_of(list, tuple),
+            "Wrappers, also as 'module:name', or pairs of one and its arguments, innermost first.",
         ),
         "max_episode_steps": Setting(
             NO_DEFAULT, integer(1, optional=True), "Limit of steps after which an episode is truncated."
@@ -124,6 +127,33 @@ class GymnasiumSource:
         return env
 
 
+# What makes ids with a namespace known: a module, and its function if importing it is not enough.
+_REGISTRATIONS = {"MinAtar": ("minatar.gym", "register_envs"), "ALE": ("ale_py", None)}
+
+
+def register_namespace(env_id: str) -> None:
+    """Make the ids of a namespace of `_REGISTRATIONS` known to gymnasium.
+
+    Raises:
+        ImportError: the package is not installed.
+    """
+    import gymnasium
+
+    namespace, slash, _ = env_id.partition("/")
+    if not slash or namespace not in _REGISTRATIONS or env_id in gymnasium.registry:
+        return
+    module, function = _REGISTRATIONS[namespace]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            imported = importlib.import_module(module)
+    except ModuleNotFoundError as e:
+        package = module.partition(".")[0].replace("_", "-")
+        raise ImportError(f"the env {env_id!r} needs a package that is not installed: pip install {package}") from e
+    if function is not None:
+        getattr(imported, function)()
+
+
 def resolve_id(env_id: str) -> tuple[str, int | None]:
     """`(id to make, step limit to give it or None)`.
 
@@ -132,6 +162,7 @@ def resolve_id(env_id: str) -> tuple[str, int | None]:
     """
     import gymnasium
 
+    register_namespace(env_id)
     if not env_id.endswith("-v0"):
         return env_id, None
     newer = gymnasium.registry.get(env_id[:-1] + "1")
@@ -215,10 +246,26 @@ def _scale_observations(env: Any, mean: np.ndarray, std: np.ndarray) -> Any:
 
 
 def _read_wrapper(entry: Any) -> Wrapper:
-    if callable(entry):
-        return entry, {}
-    if isinstance(entry, (list, tuple)) and len(entry) == 2 and callable(entry[0]) and isinstance(entry[1], dict):
-        return entry[0], dict(entry[1])
-    raise ConfigError(
-        f"env (type gymnasium): wrappers has {entry!r}; each entry must be a callable or (callable, dict of kwargs)"
-    )
+    is_pair = isinstance(entry, (list, tuple)) and len(entry) == 2 and isinstance(entry[1], dict)
+    wrapper, kwargs = entry if is_pair else (entry, {})
+    if isinstance(wrapper, str):
+        wrapper = _imported(wrapper)
+    if not callable(wrapper):
+        raise ConfigError(
+            f"env (type gymnasium): wrappers has {entry!r}; each entry must be a callable, its 'module:name', or a "
+            "pair of one and a dict of kwargs"
+        )
+    return wrapper, dict(kwargs)
+
+
+def _imported(path: str) -> Any:
+    """The object that `module:name` names.
+
+    Raises:
+        ConfigError: it is not written like that, or there is no such module or name.
+    """
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as e:
+        raise ConfigError(f"env (type gymnasium): wrappers has {path!r}, which is not the 'module:name' of one") from e
