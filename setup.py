@@ -24,7 +24,7 @@ setup(
     license_files=["LICENSE"],
     keywords=["reinforcement learning", "DI-engine", "PyTorch", "replay buffer", "self-play", "distributed training"],
     packages=find_packages(include=["ding", "ding.*"]),
-    package_data={"ding": ["py.typed"], "ding.worker.coordinator": ["*.html"]},
+    package_data={"ding": ["py.typed"], "ding.recipes": ["*.json"], "ding.worker.coordinator": ["*.html"]},
     entry_points={"console_scripts": ["ding = ding.entry.cli:cli"]},
     python_requires=">=3.10",
     install_requires=[
@@ -65,6 +65,18 @@ setup(
         "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10", "mkdocstrings[python]>=0.26"],
         "browser": ["selenium>=4.20"],
         "bench": ["stable-baselines3>=2.4", "tianshou>=2.0", "cpprb>=11.0", "waitress>=3"],
+        "learning": [
+            "stable-baselines3>=2.4",
+            "gymnasium[box2d,mujoco]",
+            "minatar>=1.0.15",
+            "envpool>=1.2",
+            "rliable>=1.2",
+            "pandas<3",  # rliable needs arch, whose version 7 does not import with pandas 3
+            "matplotlib>=3.8",
+        ],
+        "box2d": ["gymnasium[box2d]"],
+        "mujoco": ["gymnasium[mujoco]"],
+        "minatar": ["minatar>=1.0.15"],
         "plot": ["matplotlib>=3.8"],
         "tensorboard": ["tensorboard>=2.15"],
         "atari": ["opencv-python-headless>=4.9"],

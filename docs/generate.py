@@ -1,4 +1,4 @@
-"""Writes the generated pages: the config and API reference, and the benchmarks.
+"""Writes the generated pages: the config and API reference, the benchmarks, and the recipes.
 
     python docs/generate.py            # write the pages from the classes and the stored benchmark results
     python docs/generate.py --check    # list pages that are out of date; the exit status is 1 if there are any
@@ -218,6 +218,53 @@ def benchmarks_page() -> str:
     return "\n".join(lines).rstrip("\n") + f"\n\n{notes}"
 
 
+RECIPES = """# Recipes
+
+Tuned configs for a policy on a family of envs. `train` takes the one that fits best, and says so in one line:
+
+```python
+from ding import train
+
+training = train("ppo", "CartPole-v1", env_steps=20_000, seed=0)
+print(training.recipe)  # ppo_classic_control
+print(training.config[0].policy.collect)
+```
+
+```bash
+ding list recipes
+ding train ppo CartPole-v1 --env-steps 20000 --exp-name from_recipe
+```
+
+- What the caller says comes first: `train("ppo", "CartPole-v1", learning_rate=1e-3, num_envs=4, ...)` changes these
+  values and keeps the rest of the recipe. With another number of envs, on-policy recipes keep the steps of each env.
+- `recipe=False` (`--recipe none`) leaves it out: what nobody says has the defaults of the policy.
+- `recipe="dqn_cartpole"` (`--recipe dqn_cartpole`) takes this one, also for an env that it does not name.
+- An env that has no id, such as a class of your own, takes none unless you name one.
+- The recipe whose pattern spells out most of the env's id fits best.
+
+A recipe is a config file in the folder `ding/recipes/` of the package, for `ding train` like any other: copy it, change
+it, and run `ding train my_config.py`.
+
+## What they reach
+
+Greedy evaluation at the end of the budget, as [measured](../learning_scale.md) in the same harness as Stable-Baselines3
+with equal hyper-parameters. Many more env steps, or another env of the family, may need other values.
+
+"""
+
+
+def recipes_page() -> str:
+    """Returns the page of recipes, with what was measured."""
+    from ding.entry.recipes import all_recipes
+
+    rows = []
+    for recipe in all_recipes():
+        envs = ", ".join(f"`{pattern}`" for pattern in recipe.envs)
+        measured = "; ".join(f"{env_id}: {outcome}" for env_id, outcome in recipe.measured.items()) or "not measured"
+        rows.append(f"| `{recipe.name}` | `{recipe.policy}` | {envs} | {measured} |")
+    return RECIPES + "\n".join(["| recipe | policy | envs | measured |", "|---|---|---|---|", *rows]) + "\n"
+
+
 def draw_first_picture() -> None:
     """Draw `images/curve.svg`, the learning curve of DQN, from the results of `tests.benchmarks.learning`."""
     import matplotlib
@@ -234,7 +281,12 @@ def draw_first_picture() -> None:
 
 def pages() -> dict[str, str]:
     """Returns all generated pages by their path in the docs."""
-    return {"reference/config.md": config_reference(), "benchmarks.md": benchmarks_page(), **api_pages()}
+    return {
+        "reference/config.md": config_reference(),
+        "benchmarks.md": benchmarks_page(),
+        "guides/recipes.md": recipes_page(),
+        **api_pages(),
+    }
 
 
 def main() -> int:

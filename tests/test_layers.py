@@ -18,6 +18,7 @@ LAYERS = {
     "worker": 5,
     "config": 6,
     "entry": 7,
+    "recipes": 8,
     "bonus": 8,
     "example": 8,
 }

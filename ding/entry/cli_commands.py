@@ -34,6 +34,7 @@ _CONFIG = click.Path(exists=True, dir_okay=False)
 @click.option("--env-step", "--env-steps", type=click.IntRange(1), help="The most environment steps.")
 @click.option("--stop-value", type=float, help="With POLICY ENV: the mean return that ends the training.")
 @click.option("--num-envs", type=click.IntRange(1), help="With POLICY ENV: envs that collect.")
+@click.option("--recipe", help="With POLICY ENV: the name of a recipe, or none; by default the one that fits.")
 @click.option("--resume", is_flag=True, help="Resume from the newest state in the folder, if any.")
 @click.option(
     "--strict-config/--no-strict-config", default=True,
@@ -49,7 +50,7 @@ def train(config: str, env: str | None, seeds: tuple[int, ...], settings: tuple[
 
         train_policy(config, env, seeds or (0,), settings, **options)
         return
-    for name in ("stop_value", "num_envs"):
+    for name in ("stop_value", "num_envs", "recipe"):
         if options.pop(name) is not None:
             raise click.UsageError(f"--{name.replace('_', '-')} needs POLICY ENV; a config has a key for it")
     if not os.path.isfile(config):
@@ -158,13 +159,18 @@ def plot(exp: tuple[str, ...], out: str, axis: Any, title: str | None, metric: s
 @click.command(name="list")
 @click.argument("registry", nargs=-1)
 def list_registries(registry: tuple[str, ...]) -> None:
-    """List policies, envs, buffers, ...
+    """List policies, envs, buffers, recipes, ...
 
     REGISTRY is the name of a registry, such as policy, env or buffer; by default all are listed, with file and line.
+    `recipes` are the tuned configs that `ding train POLICY ENV` takes.
     """
-    from ding.entry.cli_registry import show_registries
+    from ding.entry.cli_registry import show_recipes, show_registries
 
-    show_registries(registry)
+    registries = tuple(name for name in registry if name != "recipes")
+    if len(registries) < len(registry):
+        show_recipes()
+    if registries or not registry:
+        show_registries(registries)
 
 
 @click.command()

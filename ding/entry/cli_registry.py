@@ -43,6 +43,20 @@ def show_registries(names: Sequence[str]) -> None:
         click.echo(tabulate(rows, headers=("alias", "file#line"), tablefmt="simple"))
 
 
+def show_recipes() -> None:
+    """Print the recipes: policy, envs, what was measured, and the file."""
+    from tabulate import tabulate
+
+    from ding.entry.recipes import all_recipes
+
+    rows = []
+    for recipe in all_recipes():
+        measured = "; ".join(f"{env_id}: {outcome}" for env_id, outcome in recipe.measured.items()) or "not measured"
+        rows.append((recipe.name, recipe.policy, " ".join(recipe.envs), measured))
+    click.echo(f"Available recipes: {len(rows)}, in {_ROOT / 'recipes'}")
+    click.echo(tabulate(rows, headers=("recipe", "policy", "envs", "measured"), tablefmt="simple"))
+
+
 def registrations(root: Path, *left_out: Path) -> dict[str, dict[str, tuple[str, int]]]:
     """Returns what the decorators `@SOME_REGISTRY.register("alias")` in the files under `root` register.
 

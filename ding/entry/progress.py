@@ -53,6 +53,12 @@ def _prepare_logger() -> None:
         _logger.setLevel(logging.INFO)
 
 
+def say(text: str) -> None:
+    """Print a line of progress."""
+    _prepare_logger()
+    _logger.info("%s", text)
+
+
 # Minimum seconds between two updates of a live line.
 _REFRESH_S = 0.25
 # Seconds between two lines of progress where there is no terminal.

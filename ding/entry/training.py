@@ -18,6 +18,8 @@ from ding.entry.checks import refuse_unsaved_env
 from ding.entry.curves import draw, read_curves
 from ding.entry.model_shapes import complete_model, model_parameters
 from ding.entry.pipeline import with_command_mode
+from ding.entry.progress import say
+from ding.entry.recipes import Recipe, find_recipe, recipe_named
 from ding.entry.run_folder import Path, RunFolder
 from ding.entry.trained import TrainedPolicy, load_trained, pair_of, save_videos
 from ding.entry.training_command import pipeline_for, put, read_setting
@@ -49,7 +51,8 @@ def train(
     seed: int = 0,
     num_envs: int | None = None,
     env_manager: str | None = None,
-    eval_episodes: int = _EPISODES,
+    eval_episodes: int | None = None,
+    recipe: bool | str = True,
     parallel: bool | int = False,
     resume: bool = False,
     folder: Path | None = None,
@@ -59,7 +62,8 @@ def train(
     """Train a policy on an env and return the training, with its policy, folder and learning curve.
 
     It writes the two configs of `serial_pipeline` and calls the pipeline that the policy needs; shapes come from the
-    env. `Training.config` shows the configs, for whoever wants to go on from there.
+    env, and what the caller does not say from a recipe, if there is one for the policy and the env: `ding list recipes`
+    lists them. `Training.config` shows the configs, for whoever wants to go on from there.
 
     Args:
         policy: its registered name, such as `dqn`, `ppo` or `sac`; `ding list policy` lists them.
@@ -69,10 +73,12 @@ def train(
         env_steps, iterations: when training ends: after that many env steps or iterations.
         stop_value: training ends when an evaluation reaches this mean return.
         seed: of everything random in the run.
-        num_envs: envs that collect in parallel; by default what the policy's `n_sample` allows, 8 at most.
+        num_envs: envs that collect in parallel; by default the recipe's, else what the policy's `n_sample` allows, 8 at
+            most.
         env_manager: how they are stepped, such as `subprocess`; by default in this process: in the env's own vectorised
             form if it has one and there are at least 16.
-        eval_episodes: episodes of an evaluation.
+        eval_episodes: episodes of an evaluation; by default the recipe's, else 10.
+        recipe: False for the policy's defaults; or the name of a recipe, also one for other envs.
         parallel: train with processes of their own for learner and collectors; a number is that of the collectors.
         resume: continue the training in `folder`, if there is one.
         folder: of the run; by default `<policy>_<env>_seed<seed>`, with a time stamp if it exists.
@@ -83,7 +89,7 @@ def train(
 
     Raises:
         ConfigError: nothing ends the training, a setting is unknown or has several meanings, a value is not allowed, or
-            the env is a lambda or a local class.
+            the env is a lambda or a local class, or there is no such recipe for the policy.
         KeyError: the policy is not registered.
         TypeError: `env` is none of the above.
 
@@ -94,8 +100,11 @@ def train(
     """
     if env_steps is None and iterations is None and stop_value is None:
         raise ConfigError("nothing ends the training: give env_steps, iterations or stop_value")
-    pair = _configs(policy, env, num_envs, env_manager, eval_episodes, stop_value)
+    section = env_section_of(env)
+    taken = _recipe(policy, section, recipe)
+    pair = _of_policy(policy, section, num_envs) if taken is None else _of_recipe(taken, section, num_envs)
     main, create = pair
+    _set_env(pair, env_manager, eval_episodes, stop_value)
     main.exp_name = os.fspath(f"{policy}_{_name_of(main.env)}_seed{seed}" if folder is None else folder)
     for key, value in (config or {}).items():
         put(main, key, value)
@@ -103,10 +112,12 @@ def train(
     _complete(pair, bool(parallel))
     refuse_unsaved_env(main)
     complete_model(main, create)
+    if taken is not None:
+        say(f"Recipe: {taken.name} ({taken.summary.rstrip('.')}); recipe=False leaves it out.")
     limits = {"max_train_iter": iterations, "max_env_step": env_steps}
     given = {limit: number for limit, number in limits.items() if number is not None}
     main.exp_name = _run(pair, parallel, {**given, "seed": seed, "resume": resume, "strict_config": True})
-    return Training(pair, seed)
+    return Training(pair, seed, None if taken is None else taken.name)
 
 
 def train_policy(
@@ -120,12 +131,14 @@ def train_policy(
     env_step: int | None = None,
     stop_value: float | None = None,
     num_envs: int | None = None,
+    recipe: str | None = None,
     resume: bool = False,
     strict_config: bool = True,
 ) -> None:
     """Train a policy on an env, once for each seed; see `train`.
 
     Args:
+        recipe: its name, `none`, or None for the one that fits.
         settings: `key=value`, with a dotted key or a name.
         mode: `parallel`, or None.
 
@@ -145,6 +158,7 @@ def train_policy(
             stop_value=stop_value,
             seed=seed,
             num_envs=num_envs,
+            recipe=recipe != "none" if recipe in (None, "none") else recipe,
             parallel=mode == "parallel",
             resume=resume,
             folder=exp_name if exp_name is None or len(seeds) == 1 else f"{exp_name}_seed{seed}",
@@ -159,14 +173,17 @@ class Training:
     Args:
         pair: its two configs.
         seed: of the run.
+        recipe: the name of the recipe that was taken.
 
     Attributes:
         config: `(main_config, create_config)`, with which the pipelines train the same.
         folder: the folder of the run.
+        recipe: the name of the recipe that was taken, or None.
     """
 
-    def __init__(self, pair: tuple[EasyDict, EasyDict], seed: int) -> None:
+    def __init__(self, pair: tuple[EasyDict, EasyDict], seed: int, recipe: str | None = None) -> None:
         self.config = pair
+        self.recipe = recipe
         self.folder: str = pair[0].exp_name
         self._seed = seed
         self._trained: _Trained | None = None
@@ -284,38 +301,68 @@ def _shapes(space: Any) -> Any:
 # From the arguments to the configs.
 
 
-def _configs(
-    policy: str, env: Any, num_envs: int | None, env_manager: str | None, episodes: int, stop_value: float | None
-) -> tuple[EasyDict, EasyDict]:
+def _recipe(policy: str, section: Mapping[str, Any], choice: bool | str) -> Recipe | None:
+    """The recipe that a caller chooses.
+
+    Raises:
+        ConfigError: there is no recipe of this name, or it is for another policy.
+    """
+    if not isinstance(choice, str):
+        return find_recipe(policy, section.get("env_id")) if choice else None
+    recipe = recipe_named(choice)
+    if recipe.policy != policy:
+        raise ConfigError(f"recipe = {choice!r} is not allowed with policy = {policy!r}: it is for {recipe.policy!r}")
+    return recipe
+
+
+def _of_recipe(recipe: Recipe, section: dict[str, Any], num_envs: int | None) -> tuple[EasyDict, EasyDict]:
+    main, create = recipe.configs
+    for key in ("env_id", "kwargs", "evaluator_env_num"):
+        main.env.pop(key, None)
+    main.env.update(section)
+    if num_envs is not None:
+        if resolve_class("policy", create.policy).default_config().on_policy:  # as many steps of each env
+            main.policy.collect.n_sample = main.policy.collect.n_sample // main.env.collector_env_num * num_envs
+        main.env.collector_env_num = num_envs
+    return main, create
+
+
+def _of_policy(policy: str, section: dict[str, Any], num_envs: int | None) -> tuple[EasyDict, EasyDict]:
     create = EasyDict(env={"type": "gymnasium"}, env_manager={"type": "base"}, policy={"type": policy})
     defaults = resolve_class("policy", create.policy, "policy").default_config()
     n_sample = defaults.get("collect", {}).get("n_sample")
     if num_envs is None:
         num_envs = _ENVS if defaults.on_policy else min(_ENVS, n_sample or 1)
-    section = env_section_of(env)
     is_scaled = _is_bounded(_spaces(section)[1])
-    if env_manager is not None:
-        create.env_manager.type = env_manager
-    elif num_envs >= _VECTORISED and not is_scaled and _has_vectorised_form(section):
-        create.env_manager.type = "vector_env"
     main = EasyDict(
-        env={
-            **section,
-            "collector_env_num": num_envs,
-            "n_evaluator_episode": episodes,
-        },
-        policy={"collect": {}},
+        env={**section, "collector_env_num": num_envs, "n_evaluator_episode": _EPISODES}, policy={"collect": {}}
     )
-    if is_scaled and create.env_manager.type not in _BATCH_MANAGERS:
+    if is_scaled:
         main.env.act_scale = True
-    if stop_value is not None:
-        main.env.stop_value = stop_value
     if defaults.collect.get("collector", {}).get("get_train_sample"):  # it learns from whole episodes
         create.collector = EasyDict(type="episode", get_train_sample=True)
         main.policy.collect.n_episode = num_envs
     elif not n_sample:
         main.policy.collect.n_sample = num_envs * _steps_between_updates(defaults)
     return main, create
+
+
+def _set_env(
+    pair: tuple[EasyDict, EasyDict], env_manager: str | None, episodes: int | None, stop_value: float | None
+) -> None:
+    """Set what the caller says of how envs are stepped and how the policy is evaluated."""
+    main, create = pair
+    is_plain = create.env_manager.type == "base" and not main.env.get("act_scale") and "wrappers" not in main.env
+    if env_manager is not None:
+        create.env_manager.type = env_manager
+    elif is_plain and main.env.collector_env_num >= _VECTORISED and _has_vectorised_form(main.env):
+        create.env_manager.type = "vector_env"
+    if create.env_manager.type in _BATCH_MANAGERS:
+        main.env.pop("act_scale", None)
+    if episodes is not None:
+        main.env.n_evaluator_episode = episodes
+    if stop_value is not None:
+        main.env.stop_value = stop_value
 
 
 def _steps_between_updates(defaults: Mapping[str, Any]) -> int:

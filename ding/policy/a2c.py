@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from torch import nn
+
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.actor_critic import ACTION_KINDS, ActorCriticPolicy
 from ding.policy.on_policy_data import OnPolicyData
-from ding.policy.ppo import normalised
+from ding.policy.ppo import INIT_GAINS, initialise_by_gains, normalised
 from ding.policy.settings import COMPATIBLE
 from ding.rl_utils.a2c import a2c_data, a2c_terms_error
 from ding.torch_utils.optimizer_helper import Adam
@@ -47,12 +49,19 @@ class A2CPolicy(ActorCriticPolicy):
             "learn.learning_rate": 0.001,
             "learn.betas": Setting((0.9, 0.999), doc="Decay rates of Adam's averages."),
             "learn.eps": Setting(1e-8, number(0), "Term added to the denominator of Adam."),
+            "learn.init_gains": INIT_GAINS,
             "learn.grad_norm": 0.5,
             "collect.discount_factor": 0.9,
         },
         ActorCriticPolicy.settings,
     )
     _output_keys: Sequence[str] = ("action", "value")
+
+    def _set_up_model(self, model: nn.Module, learns: bool) -> None:
+        gains = self._cfg.learn.get("init_gains")
+        if learns and gains is not None:  # before rank 0 broadcasts its parameters
+            initialise_by_gains(model, *gains)
+        super()._set_up_model(model, learns)
 
     def _monitor_vars_learn(self) -> list[str]:
         names = ["policy_loss", "value_loss", "entropy_loss", "adv_abs_max", "grad_norm"]

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ding.model.common.head import ReparameterizationHead
+from ding.model.common.head import DiscreteHead, RegressionHead, ReparameterizationHead
 from ding.model.template.mavac import MAVAC
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
@@ -49,6 +49,19 @@ _MINIBATCH_KEYS = ("action", "log_prob_old", "log_prob_pretrained", "value", "ad
 # Initialization of a Gaussian policy: log standard deviation, and the scale of the last layer.
 _LOG_SIGMA = -0.5
 _MU_SCALE = 0.01
+
+
+def _three_gains(value: Any) -> str | None:
+    """Checks that a value is None or three numbers of at least 0."""
+    is_given = isinstance(value, list | tuple) and len(value) == 3 and not any(map(number(0), value))
+    return None if value is None or is_given else "three numbers of at least 0, or None"
+
+
+INIT_GAINS = Setting(
+    rule=_three_gains,
+    doc="Orthogonal initialization with these gains: of hidden layers, of the last of the actor, of the last of the "
+    "critic; `[2**0.5, 0.01, 1]` are those of Stable-Baselines3 and CleanRL.",
+)
 
 
 def _above_one(value: Any) -> str | None:
@@ -96,6 +109,11 @@ class PPOPolicy(ActorCriticPolicy):
             "learn.adv_norm": True,
             "learn.value_norm": True,
             "learn.ppo_param_init": True,
+            "learn.init_gains": INIT_GAINS,
+            "learn.eps": Setting(rule=number(0), doc="Term added to the denominator of Adam; 1e-8 by default."),
+            "learn.value_clip": Setting(
+                rule=boolean, doc="Whether the loss of the value is clipped as that of the policy; True by default."
+            ),
             "learn.grad_clip_type": "clip_norm",
             "learn.grad_clip_value": 0.5,
             "learn.pretrained_model_path": Setting(
@@ -111,7 +129,10 @@ class PPOPolicy(ActorCriticPolicy):
     _keeps_next_obs = False
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
-        if learns and self._cfg.learn.ppo_param_init:  # before rank 0 broadcasts its parameters
+        gains = self._cfg.learn.get("init_gains")
+        if learns and gains is not None:  # before rank 0 broadcasts its parameters
+            initialise_by_gains(model, *gains)
+        elif learns and self._cfg.learn.ppo_param_init:
             initialise_actor_critic(model, is_gaussian=self._cfg.action_space != "discrete")
         super()._set_up_model(model, learns)
 
@@ -135,6 +156,7 @@ class PPOPolicy(ActorCriticPolicy):
         self._optimizer = Adam(
             self._model.parameters(),
             lr=learn.learning_rate,
+            eps=learn.get("eps", 1e-8),
             grad_clip_type=learn.grad_clip_type,
             clip_value=learn.grad_clip_value,
         )
@@ -180,7 +202,8 @@ class PPOPolicy(ActorCriticPolicy):
         learn = self._cfg.learn
         weights = self._value_weight, self._entropy_weight
         divergence = learn.get("kl_type", "k1"), learn.get("kl_beta", 0.0)
-        return PPOLoss(self._kind, self._clip_ratio, learn.get("dual_clip"), *weights, self._adv_norm, *divergence)
+        clipping = self._clip_ratio, learn.get("dual_clip"), learn.get("value_clip", True)
+        return PPOLoss(self._kind, *clipping, *weights, self._adv_norm, *divergence)
 
     def _prepare(self, data: list[dict[str, Any]]) -> OnPolicyData:
         device = self._device if self._cuda else None
@@ -244,6 +267,7 @@ class PPOLoss:
     kind: ActionKind
     clip_ratio: float
     dual_clip: float | None
+    value_clip: bool
     value_weight: float
     entropy_weight: float
     adv_norm: bool
@@ -267,7 +291,7 @@ class PPOLoss:
         ]
         policy_loss = _sum([surrogate.loss for surrogate in surrogates])
         value_data = ppo_value_data(value, batch["value"], batch["return_"], weight)
-        value_loss = ppo_value_error(value_data, self.clip_ratio)
+        value_loss = ppo_value_error(value_data, self.clip_ratio, self.value_clip)
         entropy = _sum([_weighted_entropy(term.entropy, adv, weight) for term in terms])
         total = policy_loss + self.value_weight * value_loss
         if self.entropy_weight:
@@ -352,14 +376,40 @@ def initialise_actor_critic(model: nn.Module, is_gaussian: bool, log_sigma: floa
                 head.log_sigma_param.fill_(log_sigma)
 
 
+@torch.no_grad()
+def initialise_by_gains(model: nn.Module, hidden: float, actor: float, critic: float) -> None:
+    """Initialize linear and convolutional layers orthogonally with zero bias.
+
+    Args:
+        hidden: the gain of all layers but the last ones.
+        actor, critic: those of the last layers of each head of `model.actor_head` and of `model.critic_head`.
+    """
+    for layer in model.modules():
+        _make_orthogonal(layer, hidden, (nn.Linear, nn.Conv2d))
+    for name, gain in (("actor_head", actor), ("critic_head", critic)):
+        for head in getattr(model, name).modules():
+            if isinstance(head, DiscreteHead | RegressionHead | ReparameterizationHead):
+                for layer in _last_layers(head):
+                    _make_orthogonal(layer, gain)
+
+
+def _last_layers(head: nn.Module) -> list[nn.Module]:
+    if isinstance(head, ReparameterizationHead):
+        return [layer for layer in (head.mu, getattr(head, "log_sigma_layer", None)) if layer is not None]
+    return [[layer for layer in head.modules() if isinstance(layer, nn.Linear)][-1]]
+
+
 def _original_order(model: MAVAC) -> list[nn.Parameter]:
     """Returns the parameters in the order of DI-engine's states: encoders, critic, actor."""
     parts = model.actor_encoder, model.critic_encoder, model.critic_head, model.actor_head
     return list(dict.fromkeys(parameter for part in parts for parameter in part.parameters()))
 
 
-def _make_orthogonal(layer: nn.Module, gain: float) -> None:
-    if isinstance(layer, nn.Linear):
+_Weighted = type[nn.Linear] | type[nn.Conv2d]
+
+
+def _make_orthogonal(layer: nn.Module, gain: float, kinds: tuple[_Weighted, ...] = (nn.Linear,)) -> None:
+    if isinstance(layer, kinds):
         nn.init.orthogonal_(layer.weight, gain)
         if layer.bias is not None:
             nn.init.zeros_(layer.bias)

@@ -15,13 +15,14 @@ import copy
 import importlib
 import json
 import pkgutil
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import learning_tasks, original_configs
+from tests.benchmarks import learning_report, learning_scale, learning_tasks, original_configs
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "learning"
@@ -133,6 +134,7 @@ def report() -> int:
     for family, kept in families():
         _plot(kept, _image(family))
     PAGE.write_text(page())
+    learning_report.write()
     return 0
 
 
@@ -217,6 +219,8 @@ def _plot(kept: dict[str, list[dict[str, Any]]], image: Path) -> None:
 
 
 def main() -> int:
+    if "--scale" in sys.argv[1:]:
+        return learning_scale.main([word for word in sys.argv[1:] if word != "--scale"])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--policy", nargs="+", choices=names(), default=names(), metavar="NAME", help="default: all")
     parser.add_argument("--seeds", type=int, default=5, help="seeds 0 to N - 1 (default %(default)s)")

@@ -50,7 +50,15 @@ QUICK = {"eval_episodes": 1, "batch_size": 8, "n_sample": 8}
 
 def test_a_policy_is_trained_on_an_env_by_their_names():
     training = train(
-        "dqn", "CartPole-v1", env_steps=64, seed=3, learning_rate=0.01, gamma=0.9, buffer_size=500, **QUICK
+        "dqn",
+        "CartPole-v1",
+        env_steps=64,
+        seed=3,
+        recipe=False,
+        learning_rate=0.01,
+        gamma=0.9,
+        buffer_size=500,
+        **QUICK,
     )
     main, create = training.config
     assert training.folder == "dqn_CartPole-v1_seed3" and repr(training) == "Training('dqn_CartPole-v1_seed3')"
@@ -231,9 +239,9 @@ def test_real_valued_actions_are_those_of_the_env_itself():
 
 
 def test_a_policy_that_needs_a_schedule_of_epsilon_has_that_of_dqn():
-    main, _ = train("discrete_sac", "CartPole-v1", iterations=1, **QUICK).config
+    main, _ = train("discrete_sac", "CartPole-v1", iterations=1, recipe=False, **QUICK).config
     assert main.policy.other.eps == {"type": "exp", "start": 0.95, "end": 0.1, "decay": 10000}
-    main, _ = train("dqn", "CartPole-v1", iterations=1, **QUICK).config
+    main, _ = train("dqn", "CartPole-v1", iterations=1, recipe=False, **QUICK).config
     assert "other" not in main.policy
 
 

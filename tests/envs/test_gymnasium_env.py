@@ -380,7 +380,7 @@ def test_wrappers_are_applied_from_the_innermost_with_their_arguments():
         def reward(self, reward):
             return (reward + self.value) * 10
 
-    env = probe(wrappers=[Add, (Add, {"value": 5}), gymnasium.wrappers.FlattenObservation])
+    env = probe(wrappers=[Add, (Add, {"value": 5}), "gymnasium.wrappers:FlattenObservation"])
     assert env.step(0).reward.tolist() == [250.0]
 
 
@@ -409,8 +409,9 @@ def test_kwargs_go_to_make():
         ({"env_id": "CartPole-v1", "env": ProbeEnv}, "one of env_id and env"),
         ({"env_id": 3}, "env_id = 3"),
         ({"env": ProbeEnv, "kwargs": {"a": 1}}, "no meaning with env"),
-        ({"env": ProbeEnv, "wrappers": ["flatten"]}, "'flatten'"),
-        ({"env": ProbeEnv, "wrappers": [(1, {})]}, "callable"),
+        ({"env": ProbeEnv, "wrappers": ["flatten"]}, "env.wrappers = 'flatten' is not allowed; it must be a class or function"),
+        ({"env": ProbeEnv, "wrappers": ["gymnasium.wrappers:Flat"]}, "'gymnasium.wrappers:Flat' is not allowed: .* has no 'Flat'"),
+        ({"env": ProbeEnv, "wrappers": [(1, {})]}, "must be a callable, its name module:name, or a pair"),
         ({"env": ProbeEnv, "max_episode_steps": 0}, "max_episode_steps"),
         ({"env": ProbeEnv, "act_scale": "yes"}, "act_scale"),
     ],
@@ -562,3 +563,39 @@ def test_a_time_limit_under_a_wrapper_counts_the_steps_of_the_env_it_wraps():
     env.reset()
     assert [env.step(k % 2).info["truncated"] for k in range(2)] == [False, True]
     env.close()
+
+
+class Screen(gymnasium.Env):
+    """Shows images with their channels last."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (6, 5, 3), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.arange(90, dtype=np.uint8).reshape(6, 5, 3), {}
+
+    def step(self, action):
+        return self.reset()[0], 1.0, True, False, {}
+
+
+def test_images_are_shown_with_their_channels_first():
+    env = GymnasiumEnv({"env": Screen, "wrappers": ["ding.envs.env.gymnasium_spaces:channels_first"]})
+    env.seed(0)
+    obs = env.reset()
+    assert env.observation_space == gymnasium.spaces.Box(0, 255, (3, 6, 5), np.uint8)
+    assert obs.dtype == np.uint8 and obs.flags.c_contiguous
+    assert np.array_equal(obs[1], np.arange(1, 90, 3).reshape(6, 5))
+
+
+def test_ids_of_namespaces_are_registered_when_they_are_used():
+    pytest.importorskip("minatar")
+    env = GymnasiumEnv({"env_id": "MinAtar/Breakout-v1"})
+    env.seed(0)
+    assert env.reset().shape == (10, 10, 4)
+
+
+def test_a_namespace_whose_package_is_missing_says_which(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ale_py", None)
+    with pytest.raises(ImportError, match="the env 'ALE/Pong-v5' needs a package .* pip install ale-py"):
+        GymnasiumEnv({"env_id": "ALE/Pong-v5"}).reset()

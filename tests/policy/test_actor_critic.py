@@ -12,10 +12,11 @@ from torch import nn
 from ding.config.config import compile_config
 from ding.envs.env.gymnasium_env import GymnasiumEnv
 from ding.model.template.vac import VAC
-from ding.policy import PPOCommandModePolicy, PPOPolicy, create_policy, get_policy_cls
+from ding.policy import A2CPolicy, PPOCommandModePolicy, PPOPolicy, create_policy, get_policy_cls
 from ding.policy.grad_sync import GradientSynchronizer
 from ding.policy.modes import plain_output_keys, plain_transition
-from ding.policy.ppo import initialise_actor_critic
+from ding.policy.ppo import initialise_actor_critic, initialise_by_gains
+from ding.utils.config_helper import ConfigError
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeManager, FakeWriter
 from tests.policy.on_policy_samples import (
@@ -398,6 +399,30 @@ def test_a_policy_initialises_its_model_if_it_learns_and_is_asked_to():
     assert is_orthogonal(weight("learn"), 1)
     assert not is_orthogonal(weight("learn", learn__ppo_param_init=False), 1)
     assert not is_orthogonal(weight("collect"), 1)
+
+
+@pytest.mark.parametrize("cls", [PPOPolicy, A2CPolicy])
+@pytest.mark.parametrize("space", ["discrete", "continuous"])
+def test_gains_of_ones_own_are_those_of_hidden_layers_and_of_the_last_of_actor_and_critic(cls, space):
+    policy = make_policy("learn", cls=cls, space=space, learn__init_gains=[1.5, 0.01, 0.5])
+    model = policy._model
+    last = model.actor_head.mu if space == "continuous" else linears(model.actor_head)[-1]
+    for layer in linears(model):
+        gain = 0.01 if layer is last else 0.5 if layer is model.critic_head.last else 1.5
+        assert is_orthogonal(layer.weight / gain, 1) and layer.bias.eq(0).all()
+    if space == "continuous":
+        assert model.actor_head.log_sigma_param.eq(0).all()
+    with pytest.raises(ConfigError, match="init_gains = .* three numbers of at least 0, or None"):
+        make_policy("learn", cls=cls, learn__init_gains=[1, 2])
+
+
+def test_gains_hold_for_convolutions_and_each_head_of_several():
+    model = VAC((3, 36, 36), [2, 3], encoder_hidden_size_list=[4, 4, 8])
+    initialise_by_gains(model, 2.0, 0.01, 1.0)
+    for conv in (layer for layer in model.modules() if isinstance(layer, nn.Conv2d)):
+        assert is_orthogonal(conv.weight.flatten(1) / 2, 1)
+    small = [layer for layer in linears(model) if is_orthogonal(layer.weight / 0.01, 1)]
+    assert [layer.out_features for layer in small] == [2, 3]
 
 
 def test_the_initial_parameters_are_those_that_rank_0_hands_out(monkeypatch, tmp_path):

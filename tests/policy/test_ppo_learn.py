@@ -90,7 +90,7 @@ class NaivePPO:
                     objective = objective.clamp(min=learn.dual_clip * a)
                 policy, entropy = policy - objective, entropy + h
             v = output["value"][0]
-            near = v_old + (v - v_old).clamp(-0.2, 0.2)
+            near = v_old + (v - v_old).clamp(-0.2, 0.2) if learn.get("value_clip", True) else v
             value = 0.5 * torch.max((target - v) ** 2, (target - near) ** 2)
             weight = sample.get("weight", 1.0)
             losses.append((policy + 0.5 * value - learn.entropy_weight * entropy) * weight)
@@ -146,6 +146,7 @@ def learn_both(space, weight=None, rounds=2, **settings):
         {"recompute_adv": False, "learn__value_norm": False},
         {"learn__adv_norm": False, "learn__dual_clip": 1.05},
         {"learn__ignore_done": True},
+        {"learn__value_clip": False, "learn__value_norm": False},
         {"weight": 0.7},
     ],
 )
@@ -167,10 +168,12 @@ def test_learning_in_other_action_spaces_equals_its_twin(space):
     assert torch.allclose(parameters_of(policy), expected, atol=2e-5)
 
 
-def test_a_step_is_adam_with_the_norm_of_the_gradients_clipped():
-    policy = make_policy(learn__epoch_per_collect=1, learn__batch_size=64, learn__grad_clip_value=1e-3)
+@pytest.mark.parametrize("eps", [1e-8, 1e-3])
+def test_a_step_is_adam_with_the_norm_of_the_gradients_clipped(eps):
+    settings = {} if eps == 1e-8 else {"learn__eps": eps}
+    policy = make_policy(learn__epoch_per_collect=1, learn__batch_size=64, learn__grad_clip_value=1e-3, **settings)
     data, model = make_pieces(policy), copy.deepcopy(policy._model)
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-4)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-4, eps=eps)
     policy.learn_mode.forward(data)
     for theirs, ours in zip(model.parameters(), policy._model.parameters(), strict=True):
         theirs.grad = ours.grad.clone()  # clipped already

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import warnings
@@ -38,7 +39,9 @@ SETTINGS = Settings(
         ),
         "kwargs": Setting(NO_DEFAULT, instance_of(dict), "Further arguments of `gymnasium.make`."),
         "wrappers": Setting(
-            NO_DEFAULT, instance_of(list, tuple), "Wrappers, or pairs of a wrapper and its arguments, innermost first."
+            NO_DEFAULT,
+            instance_of(list, tuple),
+            "Wrappers, also as 'module:name', or pairs of one and its arguments, innermost first.",
         ),
         "max_episode_steps": Setting(
             NO_DEFAULT, integer(1, optional=True), "Limit of steps after which an episode is truncated."
@@ -183,6 +186,33 @@ def _section_of_spec(spec: Any) -> dict[str, Any]:
     return {"env_id": spec.id, **{key: value for key, value in more.items() if value}, **limits}
 
 
+# What makes ids with a namespace known: a module, and its function if importing it is not enough.
+_REGISTRATIONS = {"MinAtar": ("minatar.gym", "register_envs"), "ALE": ("ale_py", None)}
+
+
+def register_namespace(env_id: str) -> None:
+    """Make the ids of a namespace of `_REGISTRATIONS` known to gymnasium.
+
+    Raises:
+        ImportError: the package is not installed.
+    """
+    import gymnasium
+
+    namespace, slash, _ = env_id.partition("/")
+    if not slash or namespace not in _REGISTRATIONS or env_id in gymnasium.registry:
+        return
+    module, function = _REGISTRATIONS[namespace]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            imported = importlib.import_module(module)
+    except ModuleNotFoundError as e:
+        package = module.partition(".")[0].replace("_", "-")
+        raise ImportError(f"the env {env_id!r} needs a package that is not installed: pip install {package}") from e
+    if function is not None:
+        getattr(imported, function)()
+
+
 def resolve_id(env_id: str) -> tuple[str, int | None]:
     """`(id to make, step limit to give it or None)`.
 
@@ -191,6 +221,7 @@ def resolve_id(env_id: str) -> tuple[str, int | None]:
     """
     import gymnasium
 
+    register_namespace(env_id)
     if not env_id.endswith("-v0"):
         return env_id, None
     newer = gymnasium.registry.get(env_id[:-1] + "1")

@@ -216,3 +216,25 @@ def _tuple_adapter(space: Any, adapters: list[ActionAdapter]) -> ActionAdapter:
         return tuple(adapter(member) for adapter, member in pairs)
 
     return adapt
+
+
+def channels_first(env: Any) -> Any:
+    """A wrapper for images with channels last, [H, W, C]: shows them as [C, H, W], as encoders take them.
+
+    Example:
+        >>> import gymnasium
+        >>> env = gymnasium.make("CartPole-v1", render_mode="rgb_array")
+        >>> pixels = gymnasium.wrappers.AddRenderObservation(env)  # doctest: +SKIP
+        >>> channels_first(pixels).observation_space.shape  # doctest: +SKIP
+        (3, 400, 600)
+    """
+    from gymnasium.wrappers import TransformObservation
+
+    shown_as = env.observation_space
+    low, high = (np.moveaxis(bound, -1, 0) for bound in (shown_as.low, shown_as.high))
+    space = type(shown_as)(low, high, dtype=shown_as.dtype)
+    return TransformObservation(env, _moved, space)
+
+
+def _moved(image: Any) -> Any:
+    return np.ascontiguousarray(np.moveaxis(image, -1, 0))

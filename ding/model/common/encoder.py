@@ -19,6 +19,9 @@ from ding.utils.default_helper import squeeze
 # A number (or [number]) for vectors, (C, H, W) for images, a mapping of names to shapes for dict observations.
 ObsShape = int | Sequence[int] | Mapping[str, Any]
 
+# Images with a smaller side do not fit the default kernels of `ConvEncoder`.
+_SMALL_IMAGE = 36
+
 
 def build_encoder(
     obs_shape: ObsShape,
@@ -31,8 +34,9 @@ def build_encoder(
     """Build the encoder for observations of `obs_shape`; its attribute `output_size` is the width of its embeddings.
 
     Args:
-        obs_shape: a number (or 1-D shape) for vectors, encoded by an `FCEncoder`; (C, H, W) for images; a (nested)
-            dict of shapes for dict observations, encoded by a `DictEncoder`.
+        obs_shape: a number (or 1-D shape) for vectors, encoded by an `FCEncoder`; (C, H, W) for images, whose kernels
+            are 3 x 3 if one side is below 36; a (nested) dict of shapes for dict observations, encoded by a
+            `DictEncoder`.
         hidden_size_list: the widths of the layers; the last one is the width of the embeddings.
         dropout: dropout probability in vector encoders, None for no dropout.
         image_encoder: creates the encoder for images of shape (C, H, W); None creates a `ConvEncoder` from
@@ -56,7 +60,11 @@ def build_encoder(
     if isinstance(shape, Sequence) and len(shape) == 3:
         if image_encoder is not None:
             return image_encoder(shape)
-        return ConvEncoder(shape, hidden_size_list, activation=activation, norm_type=norm_type)
+        kernels: dict[str, Any] = {}
+        if min(shape[1:]) < _SMALL_IMAGE:
+            layers = max(1, len(hidden_size_list) - 1)
+            kernels = {"kernel_size": [3] * layers, "stride": [1] * layers}
+        return ConvEncoder(shape, hidden_size_list, activation=activation, norm_type=norm_type, **kernels)
     raise RuntimeError(
         f"obs_shape {shape!r} is not supported; it must be a number for vectors, (C, H, W) for images, or a dict "
         "of such shapes"

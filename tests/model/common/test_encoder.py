@@ -105,6 +105,16 @@ def test_images_smaller_than_the_kernels_are_named():
         ConvEncoder((3, 16, 16))
 
 
+def test_models_encode_small_images_by_small_kernels():
+    encoder = build_encoder((4, 10, 10), [16, 8, 32])
+    kernels = [layer.kernel_size for layer in encoder.main if isinstance(layer, nn.Conv2d)]
+    assert kernels == [(3, 3), (3, 3)] and encoder(torch.rand(2, 4, 10, 10)).shape == (2, 32)
+    assert encoder(torch.ones(2, 4, 10, 10, dtype=torch.bool)).shape == (2, 32)
+    assert build_encoder((4, 10, 10), [32])(torch.rand(1, 4, 10, 10)).shape == (1, 32)
+    large = build_encoder((4, 36, 36), [16, 16, 8])
+    assert [layer.kernel_size for layer in large.main if isinstance(layer, nn.Conv2d)] == [(8, 8), (4, 4), (3, 3)]
+
+
 def test_impala_encoder_scales_pixels_and_keeps_leading_dimensions():
     torch.manual_seed(0)
     encoder = IMPALAConvEncoder((3, 17, 16), channels=(4, 8), outsize=12, nblock=1)

@@ -1,0 +1,97 @@
+"""Recipes: tuned configs in `ding/recipes/`, found by policy and env."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from easydict import EasyDict
+
+import ding
+from ding.config.read import Config
+from ding.utils.config_helper import ConfigError
+
+FOLDER = Path(ding.__file__).parent / "recipes"
+# What the curves of recipes reach, by recipe and env; `python -m tests.benchmarks.learning --report` writes it.
+MEASURED = FOLDER / "measured.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A config for a policy on a family of envs.
+
+    Attributes:
+        name: of its file in `ding/recipes/`, without the suffix.
+        path: of this file.
+        summary: one line.
+        policy: the registered name of the policy.
+        envs: patterns of ids of envs, such as `CartPole-v*`.
+        env_steps: the budget of its measured curves.
+        measured: what its curves reach, in words, by the id of the env.
+    """
+
+    name: str
+    path: Path
+    summary: str
+    policy: str
+    envs: tuple[str, ...]
+    env_steps: int
+    measured: Mapping[str, str]
+    _pair: tuple[EasyDict, EasyDict]
+
+    @classmethod
+    def read(cls, path: Path) -> Recipe:
+        """Read a file."""
+        given = Config.file_to_dict(str(path)).cfg_dict
+        pair = EasyDict(given["main_config"]), EasyDict(given["create_config"])
+        summary = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n\n")[0]
+        measured = json.loads(MEASURED.read_text(encoding="utf-8")).get(path.stem, {})
+        return cls(
+            path.stem, path, summary, pair[1].policy.type, tuple(given["envs"]), given["env_steps"], measured, pair
+        )
+
+    @property
+    def configs(self) -> tuple[EasyDict, EasyDict]:
+        """Copies of `(main_config, create_config)`."""
+        return copy.deepcopy(self._pair)
+
+    def fit(self, policy: str, env_id: str | None) -> int:
+        """Return how well the recipe fits: 0 if not at all, else the more, the more of the id its pattern spells out.
+
+        An id that is the pattern fits best.
+        """
+        if policy != self.policy or env_id is None:
+            return 0
+        patterns = [pattern for pattern in self.envs if fnmatchcase(env_id, pattern)]
+        fits = [len(pattern.replace("*", "")) + 1 + (pattern == env_id) for pattern in patterns]
+        return max(fits, default=0)
+
+
+def all_recipes() -> list[Recipe]:
+    """Return the recipes, sorted by name."""
+    return [Recipe.read(path) for path in sorted(FOLDER.glob("*.py")) if path.stem != "__init__"]
+
+
+def recipe_named(name: str) -> Recipe:
+    """Return the recipe of this name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    known = {path.stem: path for path in sorted(FOLDER.glob("*.py")) if path.stem != "__init__"}
+    if name not in known:
+        raise ConfigError(f"there is no recipe {name!r}; there are: {', '.join(known)}")
+    return Recipe.read(known[name])
+
+
+def find_recipe(policy: str, env_id: str | None) -> Recipe | None:
+    """Return the recipe that fits a policy and an env best, or None if none does."""
+    if env_id is None:
+        return None
+    best = max(all_recipes(), key=lambda recipe: recipe.fit(policy, env_id))
+    return best if best.fit(policy, env_id) else None

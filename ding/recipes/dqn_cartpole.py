@@ -1,0 +1,30 @@
+"""DQN on CartPole: many updates after each few episodes, and a target network that follows after each such round."""
+
+envs = ["CartPole-v*"]
+env_steps = 100_000
+main_config = {
+    "exp_name": "dqn_cartpole",
+    "env": {"env_id": "CartPole-v1", "collector_env_num": 1, "evaluator_env_num": 10, "n_evaluator_episode": 10},
+    "policy": {
+        "nstep": 1,
+        "discount_factor": 0.99,
+        "random_collect_size": 1000,
+        "model": {"dueling": False, "encoder_hidden_size_list": [256], "head_layer_num": 1},
+        "learn": {
+            "update_per_collect": 128,
+            "batch_size": 64,
+            "learning_rate": 2.3e-3,
+            "target_update_freq": 128,
+            "criterion": "huber",
+            "grad_clip_type": "clip_norm",
+            "grad_clip_value": 10,
+        },
+        "collect": {"n_sample": 256, "collector": {"fixed_rollout": True}},
+        "eval": {"evaluator": {"eval_freq": 2500}},
+        "other": {
+            "eps": {"type": "linear", "start": 1.0, "end": 0.04, "decay": 16_000},
+            "replay_buffer": {"replay_buffer_size": 100_000},
+        },
+    },
+}
+create_config = {"env": {"type": "gymnasium"}, "env_manager": {"type": "base"}, "policy": {"type": "dqn"}}

@@ -1,0 +1,191 @@
+"""Recipes: tuned configs that are found by policy and env."""
+
+import ast
+import json
+import warnings
+
+import gymnasium
+import pytest
+from click.testing import CliRunner
+
+from ding import train
+from ding.config import compile_config
+from ding.entry.cli import cli
+from ding.entry.pipeline import with_command_mode
+from ding.entry.recipes import FOLDER, MEASURED, all_recipes, find_recipe, recipe_named
+from ding.utils.config_helper import ConfigError
+
+RECIPES = all_recipes()
+NAMES = [recipe.name for recipe in RECIPES]
+# The package that an env needs, by the beginning of its id.
+PACKAGES = {"LunarLander": "Box2D", "MinAtar": "minatar", "Pong": "envpool"}
+PACKAGES |= dict.fromkeys(("HalfCheetah", "Hopper", "Walker2d", "Ant", "Swimmer", "Humanoid"), "mujoco")
+# Less of everything, by the last part of the key.
+SMALL = {"random_collect_size": 40, "n_sample": 32, "batch_size": 8, "update_per_collect": 2, "epoch_per_collect": 1}
+
+
+@pytest.fixture(autouse=True)
+def in_new_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def skip_without(env_id):
+    package = next((name for start, name in PACKAGES.items() if env_id.startswith(start)), None)
+    if package is not None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Box2D crashes where its warning at import is an error
+            pytest.importorskip(package)
+
+
+def shrink(section):
+    for key, value in section.items():
+        if isinstance(value, dict):
+            shrink(value)
+        elif key in SMALL and value > SMALL[key]:
+            section[key] = SMALL[key]
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=NAMES)
+def test_a_recipe_is_data_with_a_name_that_begins_with_its_policy(recipe):
+    docstring, *statements = ast.parse(recipe.path.read_text(encoding="utf-8")).body
+    assert isinstance(docstring.value.value, str)
+    assert [statement.targets[0].id for statement in statements] == [
+        *("envs", "env_steps", "main_config", "create_config")
+    ]
+    for statement in statements:
+        ast.literal_eval(statement.value)
+    assert recipe.name.startswith(f"{recipe.policy}_") and recipe.summary.endswith(".")
+    assert find_recipe(recipe.policy, recipe.configs[0].env.env_id).name == recipe.name
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=NAMES)
+def test_a_recipe_compiles_and_trains(recipe):
+    env_id = recipe.configs[0].env.env_id
+    skip_without(env_id)
+    main, create = recipe.configs
+    compiled = compile_config(main, auto=True, create_cfg=with_command_mode(create), save_cfg=False, strict_config=True)
+    assert compiled.policy.type == f"{recipe.policy}_command"
+    main, create = recipe.configs
+    shrink(main)
+    with open("small.py", "w", encoding="utf-8") as file:
+        file.write(f"main_config = {json_like(main)}\ncreate_config = {json_like(create)}\n")
+    words = ["train", "small.py", "--train-iter", "3", "--set", "env.n_evaluator_episode=1"]
+    words += ["--set", "env.evaluator_env_num=1", "--exp-name", "run"]
+    if recipe.policy in ("ppo", "a2c"):
+        words += ["--set", f"policy.collect.n_sample={4 * main.env.collector_env_num}"]
+    result = CliRunner().invoke(cli, words)
+    assert result.exit_code == 0, result.output
+    with open("run/result.json", encoding="utf-8") as file:
+        assert json.load(file)["train_iter"] >= 3
+
+
+def json_like(config):
+    return repr(json.loads(json.dumps(config)))
+
+
+@pytest.mark.parametrize(
+    ("policy", "env_id", "name"),
+    [
+        ("dqn", "CartPole-v1", "dqn_cartpole"),
+        ("dqn", "Acrobot-v1", "dqn_classic_control"),
+        ("ppo", "CartPole-v1", "ppo_classic_control"),
+        ("sac", "Walker2d-v5", "sac_mujoco"),
+        ("c51", "CartPole-v1", None),
+        ("ppo", "Taxi-v3", None),
+        ("dqn", None, None),
+    ],
+)
+def test_the_recipe_for_a_policy_and_an_env(policy, env_id, name):
+    found = find_recipe(policy, env_id)
+    assert (None if found is None else found.name) == name
+
+
+def test_the_most_specific_recipe_is_found(monkeypatch, tmp_path):
+    def write(name, envs):
+        pair = {"main_config": {}, "create_config": {"policy": {"type": "dqn"}}}
+        lines = [f'"""{name}."""', f"envs = {envs}", "env_steps = 1", *(f"{k} = {v}" for k, v in pair.items())]
+        (tmp_path / f"{name}.py").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    monkeypatch.setattr("ding.entry.recipes.FOLDER", tmp_path)
+    write("dqn_all", ["*"])
+    write("dqn_family", ["CartPole-*"])
+    write("dqn_one", ["CartPole-v1"])
+    names = [find_recipe("dqn", env_id).name for env_id in ("CartPole-v1", "CartPole-v0", "Acrobot-v1")]
+    assert names == ["dqn_one", "dqn_family", "dqn_all"]
+
+
+QUICK = {"iterations": 1, "eval_episodes": 1, "batch_size": 8, "n_epochs": 1}
+
+
+def test_train_takes_the_recipe_and_says_so(caplog, capsys):
+    training = train("ppo", "CartPole-v1", num_envs=2, n_steps=8, learning_rate=0.01, **QUICK)
+    main, create = training.config
+    recipe = recipe_named("ppo_classic_control").configs
+    assert training.recipe == "ppo_classic_control" and create == recipe[1]
+    expected = {**recipe[0].policy.learn, "learning_rate": 0.01, "batch_size": 8, "epoch_per_collect": 1}
+    assert main.policy.learn == expected
+    assert main.env == {
+        "env_id": "CartPole-v1", "collector_env_num": 2, "evaluator_env_num": 1, "n_evaluator_episode": 1,
+    }  # fmt: skip
+    assert main.policy.collect.n_sample == 16 and main.policy.collect.gae_lambda == 0.95
+    assert "Recipe: ppo_classic_control (PPO on classic control" in capsys.readouterr().err
+
+
+def test_steps_of_each_env_stay_with_other_numbers_of_envs():
+    main, _ = train("a2c", "CartPole-v1", num_envs=3, iterations=1, eval_episodes=1).config
+    assert (main.policy.collect.n_sample, main.env.collector_env_num) == (24, 3)
+
+
+def test_a_recipe_may_be_left_out_or_named(capsys):
+    training = train("ppo", "CartPole-v1", recipe=False, num_envs=2, n_steps=4, iterations=1, eval_episodes=1)
+    assert training.recipe is None and "value_clip" not in training.config[0].policy.get("learn", {})
+    assert "Recipe" not in capsys.readouterr().err
+    named = train("dqn", "CartPole-v1", recipe="dqn_classic_control", random_collect_size=8, **QUICK_DQN)
+    assert named.recipe == "dqn_classic_control" and named.config[0].env.env_id == "CartPole-v1"
+    assert named.config[0].policy.learn.learning_rate == 6.3e-4
+
+
+QUICK_DQN = {"iterations": 1, "eval_episodes": 1, "batch_size": 8}
+
+
+def make_cartpole():
+    return gymnasium.make("CartPole-v1")
+
+
+def test_an_env_of_ones_own_takes_none():
+    assert train("dqn", make_cartpole, **QUICK_DQN).recipe is None
+
+
+def test_unknown_recipes_and_those_of_other_policies_are_refused():
+    with pytest.raises(ConfigError, match="there is no recipe 'dqn_cartpol'; there are: a2c_classic_control, dqn_"):
+        train("dqn", "CartPole-v1", recipe="dqn_cartpol", iterations=1)
+    with pytest.raises(ConfigError, match="recipe = 'ppo_box2d' is not allowed with policy = 'dqn': it is for 'ppo'"):
+        train("dqn", "CartPole-v1", recipe="ppo_box2d", iterations=1)
+    result = CliRunner().invoke(cli, ["train", "dqn", "CartPole-v1", "--env-steps", "9", "--recipe", "x"])
+    assert result.exit_code == 1 and "there is no recipe 'x'" in result.output and "Traceback" not in result.output
+
+
+def test_the_command_leaves_a_recipe_out():
+    words = ["train", "ppo", "CartPole-v1", "--train-iter", "1", "--num-envs", "2", "--recipe", "none"]
+    words += ["--set", "n_steps=4", "--set", "env.n_evaluator_episode=1", "--exp-name", "run"]
+    result = CliRunner().invoke(cli, words)
+    assert result.exit_code == 0 and "Recipe" not in result.output, result.output
+
+
+def test_the_list_of_recipes():
+    result = CliRunner().invoke(cli, ["list", "recipes"])
+    assert result.exit_code == 0, result.output
+    first, _, _, *rows = result.output.splitlines()
+    assert first == f"Available recipes: {len(RECIPES)}, in {FOLDER}"
+    assert [row.split()[0] for row in rows if not row.startswith(" ")] == NAMES
+    for recipe in RECIPES:
+        for outcome in recipe.measured.values():
+            assert outcome in result.output
+
+
+def test_what_was_measured_belongs_to_envs_of_its_recipe():
+    known = json.loads(MEASURED.read_text(encoding="utf-8"))
+    assert known.keys() <= set(NAMES)
+    for name, outcomes in known.items():
+        for env_id in outcomes:
+            assert find_recipe(recipe_named(name).policy, env_id).name == name
