@@ -77,6 +77,7 @@ setup(
         "box2d": ["gymnasium[box2d]"],
         "mujoco": ["gymnasium[mujoco]"],
         "minatar": ["minatar>=1.0.15"],
+        "export": ["onnx>=1.16", "onnxruntime>=1.18"],
         "plot": ["matplotlib>=3.8"],
         "tensorboard": ["tensorboard>=2.15"],
         "atari": ["opencv-python-headless>=4.9"],

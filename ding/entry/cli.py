@@ -164,6 +164,7 @@ _INPUT_MODULES = (
     "ding.config.read",
     "ding.config.resolve",
     "ding.entry.curves",
+    "ding.entry.export",
     "ding.entry.run_folder",
     "ding.entry.run_state",
     "ding.entry.saved_states",

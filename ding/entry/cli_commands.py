@@ -107,6 +107,20 @@ def record(exp: str, out: str | None, episodes: int, checkpoint: str | None, see
         click.echo(f"{file}: return {episode_return:.1f}")
 
 
+@click.command()
+@click.argument("exp", type=_EXP)
+@click.option("-o", "--out", type=click.Path(dir_okay=False), help="The file, .pt or .onnx; EXP/policy.pt by default.")
+@click.option("--checkpoint", help="Name, iteration or path; by default the best.")
+def export(exp: str, out: str | None, checkpoint: str | None) -> None:
+    """Export a trained policy to TorchScript or ONNX.
+
+    EXP is the folder of the training. The file takes a batch of observations and returns the greedy actions.
+    """
+    from ding.entry.training import Training
+
+    click.echo(f"{Training.load(exp).export(out, checkpoint)} is written.")
+
+
 @contextlib.contextmanager
 def _without_screen() -> Iterator[None]:
     """Let pygame draw in memory where it would look for a missing screen and print an error."""
@@ -233,4 +247,4 @@ def state(exp: str) -> None:
         click.echo(note)
 
 
-COMMANDS = (train, evaluate, record, plot, list_registries, show, check_env, state)
+COMMANDS = (train, evaluate, record, export, plot, list_registries, show, check_env, state)

@@ -32,7 +32,7 @@ class TrainedPolicy:
     """
 
     def __init__(self, cfg: Any, policy: Any, statistics: Any) -> None:
-        self.cfg = cfg
+        self.cfg, self.policy = cfg, policy
         self._actor, self._statistics = SoloActor(policy.eval_mode, float_obs=True, keep_integers=True), statistics
         self._stack = ExitStack()
         self._actor.reset()

@@ -222,7 +222,7 @@ class Training:
         """
         if self._trained is None:
             self._trained = _Trained.of(self.folder, self.config, self._seed)
-        shape, part = self._trained.shape, obs
+        shape, part = _shapes(self._trained.spaces[0]), obs
         while isinstance(part, Mapping):
             key = next(iter(part))
             part, shape = part[key], shape[key]
@@ -264,6 +264,28 @@ class Training:
         target = os.path.join(self.folder, "video.mp4") if out is None else os.fspath(out)
         return save_videos(self._pair(), target, episodes, path, self._seed)[0]
 
+    def export(self, out: Path | None = None, checkpoint: str | None = None) -> str:
+        """Write the greedy policy as a network that needs nothing of this package; return its path.
+
+        It takes a batch of observations as the env shows them, [B, *obs_shape] or a dict of such, and returns the
+        actions [B, ...] that `env.step` takes.
+
+        Args:
+            out: the file, `.pt` for TorchScript or `.onnx`; by default `policy.pt` in the folder.
+            checkpoint: name, iteration or path; by default the best.
+
+        Raises:
+            ConfigError: the policy keeps a hidden state, draws random numbers, or has actions that are no array.
+            ImportError: the package onnx is not installed.
+            ValueError: the suffix of `out` is not supported.
+        """
+        from ding.entry.export import export_policy
+
+        path = os.path.join(self.folder, "policy.pt") if out is None else os.fspath(out)
+        trained = _Trained.of(self.folder, self.config, self._seed, checkpoint=checkpoint)
+        export_policy(trained.policy, trained.spaces, trained.is_scaled, path)
+        return path
+
     def _pair(self) -> tuple[EasyDict, EasyDict]:
         return copy.deepcopy(self.config)
 
@@ -272,25 +294,30 @@ class _Trained(NamedTuple):
     """A trained policy, and what its env expects and shows.
 
     Attributes:
-        adapt: makes an action of the env of what the policy returns.
-        shape: of an observation, in dicts as the observations are.
+        spaces: the observation and the action space of the env.
+        is_scaled: whether the policy's actions, in [-1, 1], are mapped onto the bounds of the env's.
         envs: how many the policy can tell apart.
     """
 
     policy: TrainedPolicy
+    spaces: tuple[Any, Any]
+    is_scaled: bool
     adapt: Callable[[Any], Any]
-    shape: Any
     envs: int
 
     @classmethod
-    def of(cls, folder: str, pair: tuple[EasyDict, EasyDict], seed: int, envs: int = 1) -> _Trained:
+    def of(
+        cls, folder: str, pair: tuple[EasyDict, EasyDict], seed: int, envs: int = 1, checkpoint: str | None = None
+    ) -> _Trained:
         main, create = copy.deepcopy(pair)
         if "env_num" in main.policy.get("eval", {}):
             main.policy.eval.env_num = envs
-        policy = load_trained((main, create), RunFolder(folder).checkpoint(), seed)
-        observation_space, action_space = _spaces(main.env)
-        adapt = action_adapter(action_space, main.env.get("act_scale", False))
-        return cls(policy, adapt, _shapes(observation_space), envs)
+        policy = load_trained((main, create), RunFolder(folder).checkpoint(checkpoint), seed)
+        if create.env.get("type") != "gymnasium":  # its `step` takes what policies return
+            with policy.make_env() as env:
+                return cls(policy, (env.observation_space, env.action_space), False, lambda action: action, envs)
+        spaces, is_scaled = _spaces(main.env), bool(main.env.get("act_scale", False))
+        return cls(policy, spaces, is_scaled, action_adapter(spaces[1], is_scaled), envs)
 
 
 def _shapes(space: Any) -> Any:

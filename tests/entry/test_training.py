@@ -1,5 +1,6 @@
 """`train`: one call from a policy's name and an env to a trained policy."""
 
+import os
 import subprocess
 import sys
 from functools import partial
@@ -7,6 +8,7 @@ from functools import partial
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
@@ -377,3 +379,94 @@ def test_a_training_in_parallel(parallel):
     training = train("dqn", "CartPole-v1", env_steps=2000, parallel=parallel, **QUICK)
     assert isinstance(training, Training) and training.result["env_step"] >= 2000
     assert training.predict(np.zeros(4, np.float32)) in (0, 1)
+
+
+class Choices(Corridor):
+    """Has two observations and two choices at a time."""
+
+    observation_space = spaces.Dict(place=spaces.Box(0, 9, (2,), np.float32), last=spaces.Box(0, 255, (3,), np.uint8))
+    action_space = spaces.MultiDiscrete([3, 2])
+
+    def shown(self):
+        return {**super().shown(), "last": np.arange(3, dtype=np.uint8)}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.steps += 1
+        return self.shown(), float(action[0]), self.steps == 4, False, {}
+
+
+SMALL = {"iterations": 1, "eval_episodes": 1, "recipe": False}
+
+
+def observations(space, size):
+    if isinstance(space, spaces.Dict):
+        return {key: observations(member, size) for key, member in space.items()}
+    return np.stack([space.sample() for _ in range(size)])
+
+
+def as_tensors(obs):
+    return {key: torch.tensor(part) for key, part in obs.items()} if isinstance(obs, dict) else torch.tensor(obs)
+
+
+EXPORTED = [
+    *(("dqn", "CartPole-v1", {}), ("rainbow", "CartPole-v1", {}), ("pg", "CartPole-v1", {})),
+    *(("ppo", "Pendulum-v1", {}), ("td3", "Pendulum-v1", {"batch_size": 8, "random_collect_size": 16})),
+    ("dqn", Choices, QUICK),
+]
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.load. is deprecated")
+@pytest.mark.parametrize(("policy", "env", "settings"), EXPORTED)
+def test_an_exported_policy_acts_equally(policy, env, settings, tmp_path):
+    training = train(policy, env, **{**SMALL, **settings})
+    own = gymnasium.make(env) if isinstance(env, str) else env()
+    obs = observations(own.observation_space, 9)
+    expected = training.predict(obs)
+    path = training.export()
+    assert path == f"{training.folder}/policy.pt"
+    actions = torch.jit.load(path)(as_tensors(obs)).numpy()
+    assert actions.dtype == expected.dtype and actions.shape == expected.shape
+    np.testing.assert_allclose(actions, expected, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("policy", "env", "settings"), EXPORTED)
+def test_an_onnx_file_acts_equally(policy, env, settings, tmp_path):
+    onnx = pytest.importorskip("onnxruntime", reason="needs the extra export")
+    training = train(policy, env, **{**SMALL, **settings})
+    own = gymnasium.make(env) if isinstance(env, str) else env()
+    obs = observations(own.observation_space, 9)
+    result = CliRunner().invoke(cli, ["export", training.folder, "-o", str(tmp_path / "deep" / "policy.onnx")])
+    assert result.exit_code == 0 and "policy.onnx is written." in result.output, result.output
+    session = onnx.InferenceSession(tmp_path / "deep" / "policy.onnx")
+    (actions,) = session.run(None, obs if isinstance(obs, dict) else {"obs": obs})
+    np.testing.assert_allclose(actions, training.predict(obs), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("policy", "settings", "message"),
+    [
+        (
+            "r2d2",
+            {"burnin_step": 1, "unroll_len": 4, "batch_size": 2},
+            "keeps a hidden state from one step to the next",
+        ),
+        ("iqn", {}, "draws random numbers, or depends on the number of observations"),
+    ],
+)
+def test_policies_that_are_no_function_of_the_observation_are_not_exported(policy, settings, message):
+    training = train(policy, "CartPole-v1", **SMALL, **settings)
+    result = CliRunner().invoke(cli, ["export", training.folder])
+    assert result.exit_code == 1 and message in result.output and "Traceback" not in result.output
+    assert not os.path.exists(f"{training.folder}/policy.pt")
+    result = CliRunner().invoke(cli, ["export", training.folder, "-o", "policy.h5"])
+    assert result.exit_code == 1 and "its suffix must be .pt or .onnx" in result.output
+
+
+def test_a_missing_onnx_is_named_with_its_extra(monkeypatch):
+    training = train("dqn", "CartPole-v1", **SMALL)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ImportError, match=r"needs the package onnx, .* or the extra \[export\] of ding"):
+        training.export("policy.onnx")
+    assert not os.path.exists("policy.onnx")

@@ -409,8 +409,14 @@ def test_kwargs_go_to_make():
         ({"env_id": "CartPole-v1", "env": ProbeEnv}, "one of env_id and env"),
         ({"env_id": 3}, "env_id = 3"),
         ({"env": ProbeEnv, "kwargs": {"a": 1}}, "no meaning with env"),
-        ({"env": ProbeEnv, "wrappers": ["flatten"]}, "env.wrappers = 'flatten' is not allowed; it must be a class or function"),
-        ({"env": ProbeEnv, "wrappers": ["gymnasium.wrappers:Flat"]}, "'gymnasium.wrappers:Flat' is not allowed: .* has no 'Flat'"),
+        (
+            {"env": ProbeEnv, "wrappers": ["flatten"]},
+            "env.wrappers = 'flatten' is not allowed; it",
+        ),
+        (
+            {"env": ProbeEnv, "wrappers": ["gymnasium.wrappers:Flat"]},
+            "is not allowed: .* has no 'Flat'",
+        ),
         ({"env": ProbeEnv, "wrappers": [(1, {})]}, "must be a callable, its name module:name, or a pair"),
         ({"env": ProbeEnv, "max_episode_steps": 0}, "max_episode_steps"),
         ({"env": ProbeEnv, "act_scale": "yes"}, "act_scale"),
