@@ -78,6 +78,7 @@ setup(
         "mujoco": ["gymnasium[mujoco]"],
         "minatar": ["minatar>=1.0.15"],
         "export": ["onnx>=1.16", "onnxruntime>=1.18"],
+        "tune": ["optuna>=4.0"],
         "plot": ["matplotlib>=3.8"],
         "tensorboard": ["tensorboard>=2.15"],
         "atari": ["opencv-python-headless>=4.9"],

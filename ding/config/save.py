@@ -258,7 +258,11 @@ def save_config_formatted(
     for key in ("exp_name", "policy"):
         if key not in cfg:
             raise ConfigError(f"the config has no key {key!r}; compile it with compile_config first")
-    main, create = split_config(cfg, create_cfg)
+    save_pair(*split_config(cfg, create_cfg), path)
+
+
+def save_pair(main: Mapping[str, Any], create: Mapping[str, Any], path: str) -> None:
+    """Write two configs as a runnable file with `main_config` and `create_config`."""
     lines = ["from easydict import EasyDict", ""]
     if not (is_literal(main) and is_literal(create)):
         lines += ["# Values with a comment cannot be written as Python literals.", ""]

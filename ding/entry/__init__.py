@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from ding.entry.serial_entry_sqil import serial_pipeline_sqil
     from ding.entry.trained import evaluate_run, load_policy
     from ding.entry.training import Training, train
+    from ding.entry.tuning import Tuning, tune
     from ding.entry.utils import mark_not_expert, mark_warm_up, random_collect
 
 __all__ = [
     "Training",
+    "Tuning",
     "collect_demo_data",
     "collect_episodic_demo_data",
     "episode_to_transitions",
@@ -43,10 +45,12 @@ __all__ = [
     "serial_pipeline_onpolicy",
     "serial_pipeline_sqil",
     "train",
+    "tune",
 ]
 
 _MODULES = {
     "Training": "training",
+    "Tuning": "tuning",
     "collect_demo_data": "application_entry",
     "collect_episodic_demo_data": "application_entry",
     "episode_to_transitions": "application_entry",
@@ -65,6 +69,7 @@ _MODULES = {
     "serial_pipeline_onpolicy": "serial_entry_onpolicy",
     "serial_pipeline_sqil": "serial_entry_sqil",
     "train": "training",
+    "tune": "tuning",
 }
 
 __getattr__ = lazy_names(__name__, {name: f"ding.entry.{module}" for name, module in _MODULES.items()})

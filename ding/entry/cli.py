@@ -169,6 +169,7 @@ _INPUT_MODULES = (
     "ding.entry.run_state",
     "ding.entry.saved_states",
     "ding.entry.trained",
+    "ding.entry.tuning",
     "ding.envs.env.gymnasium_source",
     "ding.utils.references",
     "ding.utils.run_states",

@@ -66,6 +66,46 @@ def train(config: str, env: str | None, seeds: tuple[int, ...], settings: tuple[
             train_config(config, seed, settings, **options)
 
 
+@click.command()
+@click.argument("config", metavar="CONFIG|POLICY")
+@click.argument("env", required=False)
+@click.option(
+    "--search", multiple=True, metavar="NAME=RANGE",
+    help="What to try: learning_rate=1e-4:1e-2:log, gamma=0.9:0.999 or batch_size=32,64,128; may be given several "
+    "times. A config file may have it as search_space, and is searched by dotted keys.",
+)  # fmt: skip
+@click.option("-n", "--trials", type=click.IntRange(1), default=20, help="How many trials; 20 by default.")
+@click.option("-s", "--seed", "seeds", type=click.IntRange(0), multiple=True, help="Seeds of each trial; 0 by default.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A value of each trial; see `ding train`.")
+@click.option("--exp-name", help="The folder of the study, which continues if it exists.")
+@click.option("--train-iter", type=click.IntRange(1), help="The most training iterations of a trial.")
+@click.option("--env-step", "--env-steps", type=click.IntRange(1), help="The most environment steps of a trial.")
+@click.option("--prune/--no-prune", default=True, help="Whether bad trials end early, as by default.")
+def tune(config: str, env: str | None, search: tuple[str, ...], settings: tuple[str, ...], **options: Any) -> None:
+    """Search for the best settings of a config file, or of a policy on an env.
+
+    CONFIG is a file; POLICY ENV are names. The study folder gets the best config, a plot, and each trial's training.
+    """
+    from ding.entry.training_command import read_setting
+    from ding.entry.tuning import read_space, tune, tune_config
+
+    seeds, folder, train_iter, env_step = (
+        options.pop(name) for name in ("seeds", "exp_name", "train_iter", "env_step")
+    )
+    how = {"seeds": seeds or (0,), "folder": folder, **options}
+    given, space = dict(map(read_setting, settings)), read_space(search)
+    if env is not None:
+        dotted = {key: given.pop(key) for key in list(given) if "." in key}
+        tune(config, env, space, iterations=train_iter, env_steps=env_step, config=dotted, **how, **given)
+        return
+    if not os.path.isfile(config):
+        raise click.UsageError(f"there is no config file {config!r}; to tune a policy, name its env, too")
+    limits = {"max_train_iter": train_iter, "max_env_step": env_step}
+    limits = {name: limit for name, limit in limits.items() if limit is not None}
+    with _folder_of(config):
+        tune_config(config, space, settings=given, **how, **limits)
+
+
 def _folder_of(config: str) -> contextlib.AbstractContextManager[None]:
     """Find the modules beside a config, as a script finds those beside it."""
     from ding.utils.references import first_on_path
@@ -247,4 +287,4 @@ def state(exp: str) -> None:
         click.echo(note)
 
 
-COMMANDS = (train, evaluate, record, export, plot, list_registries, show, check_env, state)
+COMMANDS = (train, tune, evaluate, record, export, plot, list_registries, show, check_env, state)

@@ -120,10 +120,12 @@ def run_pipeline(
     max_env_step: int = UNLIMITED,
     resume: bool = False,
     strict_config: bool = False,
+    on_evaluation: Callable[[int, float], bool | None] | None = None,
 ) -> SerialRun:
     """Train in rounds until solved or out of budget; returns the run with closed workers: its config and outcome.
 
-    If the start fails, the run's folder is deleted. For the other arguments see `serial_pipeline`.
+    If the start fails, the run's folder is deleted. For `on_evaluation` see `SerialRun`, for the other arguments
+    `serial_pipeline`.
     """
     refuse_while_importing()
     rounds = make_rounds()
@@ -148,6 +150,7 @@ def run_pipeline(
         states = closing(stack, RunStates(start, cfg))
         limits = max_train_iter, max_env_step
         run = rounds.run = build_run(stack, cfg, env_setting, model, states, *limits, **rounds.options)
+        run.on_evaluation = on_evaluation
         rounds.prepare(stack)
         folder.keep()
         with guard_training(run.learner.save_checkpoint, states.interruption), states.guard(run):

@@ -57,6 +57,7 @@ def train(
     resume: bool = False,
     folder: Path | None = None,
     config: Mapping[str, Any] | None = None,
+    on_evaluation: Callable[[int, float], bool | None] | None = None,
     **settings: Any,
 ) -> Training:
     """Train a policy on an env and return the training, with its policy, folder and learning curve.
@@ -84,6 +85,8 @@ def train(
         folder: of the run; by default `<policy>_<env>_seed<seed>`, with a time stamp if it exists.
         config: values of the main config by dotted key, such as
             `{"policy.learn.learner.hook.log_show_after_iter": 50}`.
+        on_evaluation: called with the env steps and the mean return of each evaluation; if it returns True, the
+            training ends. Not with `parallel`.
         settings: values by the last part of their key, or by the name that Stable-Baselines3, CleanRL, Tianshou or
             TorchRL have for them, such as `learning_rate=3e-4`, `batch_size=64`, `gamma=0.98`.
 
@@ -115,8 +118,12 @@ def train(
     if taken is not None:
         say(f"Recipe: {taken.name} ({taken.summary.rstrip('.')}); recipe=False leaves it out.")
     limits = {"max_train_iter": iterations, "max_env_step": env_steps}
-    given = {limit: number for limit, number in limits.items() if number is not None}
-    main.exp_name = _run(pair, parallel, {**given, "seed": seed, "resume": resume, "strict_config": True})
+    how: dict[str, Any] = {limit: number for limit, number in limits.items() if number is not None}
+    if on_evaluation is not None:
+        if parallel:
+            raise ConfigError("on_evaluation has no effect on parallel training; leave one of them out")
+        how["on_evaluation"] = on_evaluation
+    main.exp_name = _run(pair, parallel, {**how, "seed": seed, "resume": resume, "strict_config": True})
     return Training(pair, seed, None if taken is None else taken.name)
 
 

@@ -131,11 +131,15 @@ def read_setting(setting: str) -> tuple[str, Any]:
         raise ConfigError(f"--set {setting!r} is not allowed; it must be key=value, as policy.learn.batch_size=128")
     if names == ["seed"]:
         raise ConfigError(f"--set {setting!r} is not allowed, for --seed sets the seed of all parts; use --seed")
+    return ".".join(names), read_value(text)
+
+
+def read_value(text: str) -> Any:
+    """Return the value that a text means, see `read_setting`."""
     try:
-        value = ast.literal_eval(text.strip())
+        return ast.literal_eval(text.strip())
     except (ValueError, SyntaxError):
-        value = _WORDS.get(text.strip(), text.strip())
-    return ".".join(names), value
+        return _WORDS.get(text.strip(), text.strip())
 
 
 def put(cfg: Any, key: str, value: Any, what: str = "") -> None:

@@ -52,6 +52,9 @@ class SerialRun:
         idle_evaluations: the number of evaluations since the best mean return.
         idle_rounds: consecutive rounds that neither filled the buffer nor trained the policy.
         last_push_iter: the learner's iteration when the newest round was collected.
+        on_evaluation: called with the env steps and the mean return of each evaluation; if it returns True, the
+            training ends.
+        is_ended: whether it has returned True.
         label: applied to collected data before it is pushed.
         further_parts: objects with `state_dict` and `load_state_dict` that a pipeline adds to the state, by name.
     """
@@ -77,6 +80,8 @@ class SerialRun:
     is_starved: bool = False
     idle_rounds: int = 0
     last_push_iter: int = 0
+    on_evaluation: Callable[[int, float], bool | None] | None = None
+    is_ended: bool = False
     label: Callable[[list[Any]], list[Any]] | None = None
     further_parts: dict[str, Any] = field(default_factory=dict)
 
@@ -92,12 +97,12 @@ class SerialRun:
 
     @property
     def is_decided(self) -> bool:
-        """Whether the evaluations end the training: the stop value is reached, or the patience is exhausted.
+        """Whether the evaluations end the training: the stop value is reached, the patience is exhausted, or on demand.
 
         The patience is `policy.eval.evaluator.patience`, a number of evaluations; None for no limit.
         """
         patience = self.cfg.policy.eval.evaluator.get("patience")
-        return self.stop or (patience is not None and self.idle_evaluations >= patience)
+        return self.stop or self.is_ended or (patience is not None and self.idle_evaluations >= patience)
 
     def resume(self) -> None:
         """Set up the workers from the learner's checkpoint, if it has loaded one."""
@@ -157,7 +162,8 @@ class SerialRun:
             self.best_return, self.idle_evaluations = reached, 0
         elif not math.isnan(reached):
             self.idle_evaluations += 1
-        if self.is_decided and not self.stop:
+        self.is_ended = self.on_evaluation is not None and bool(self.on_evaluation(envstep, reached))
+        if self.is_decided and not self.stop and not self.is_ended:
             self.progress.say(f"No better mean return in {self.idle_evaluations} evaluations: the training ends.")
         return self.is_decided
 

@@ -38,7 +38,7 @@ ELSEWHERE = re.compile(
     r"ding -m dist|tests.benchmarks|tests.soak"
 )
 # Blocks that need a package which the tests do without.
-OPTIONAL = {"envpool": re.compile("env_pool")}
+OPTIONAL = {"envpool": re.compile("env_pool"), "optuna": re.compile(r"\btune\b")}
 DRIVER = """
 import json, os, subprocess, sys
 blocks, names = json.load(open(sys.argv[1])), {"__name__": "__main__"}

@@ -1,0 +1,290 @@
+"""`tune`: search for the settings with the best returns, by Optuna."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from easydict import EasyDict
+
+from ding.config.read import read_config, read_config_directly
+from ding.config.save import save_pair
+from ding.entry.progress import say
+from ding.entry.run_folder import Path, RunFolder
+from ding.entry.training import Training, train
+from ding.entry.training_command import pipeline_for, put, read_value
+from ding.utils.config_helper import ConfigError
+from ding.utils.file_helper import atomic_write
+from ding.utils.import_helper import missing_package
+
+SPACE = "search_space"  # in a config file
+_STUDY, _JOURNAL, _CONFIG, _PLOT = "tune", "study.log", "best_config.py", "tuning.png"
+_WARM_UP = 5  # trials that are not pruned
+_FORMS = "a list of choices, or (low, high) or (low, high, 'log') for numbers"
+
+Report = Callable[[int, float], bool | None]
+# Trains with these values and this seed in a folder, and tells each evaluation; returns the folder and the configs.
+Train = Callable[[Mapping[str, Any], int, str, Report | None], tuple[str, tuple[Any, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The outcome of `tune`.
+
+    Attributes:
+        folder: of the study; `trial_<number>/seed<seed>` in it are the folders of the trainings.
+        values: the best settings by name.
+        mean_return: their mean return in the last evaluation, over the seeds.
+        config: the file of the config with the best settings, for `ding train`.
+        trials: how many trials were finished, those that were pruned included.
+    """
+
+    folder: str
+    values: dict[str, Any]
+    mean_return: float
+    config: str
+    trials: int
+
+
+def tune(
+    policy: str,
+    env: Any,
+    search: Mapping[str, Any],
+    *,
+    trials: int = 20,
+    seeds: Sequence[int] = (0,),
+    folder: Path | None = None,
+    prune: bool = True,
+    **how: Any,
+) -> Tuning:
+    """Search for the settings of a policy with the best mean return on an env.
+
+    A trial trains with each of the seeds; its value is the mean return of the last evaluations. With values that are
+    worse than the median of the trials before at the same evaluation, the first seed's training ends early. A study
+    continues where it was, also after it was killed, and several processes may share its folder.
+
+    Args:
+        policy, env: see `train`.
+        search: what to try, by the name of a setting or its dotted key: a list of choices, `(low, high)`, or
+            `(low, high, "log")`; two ints are a range of ints, both ends included.
+        trials: how many, those of before in the folder included.
+        seeds: of each trial.
+        folder: of the study; by default `tune_<policy>`.
+        prune: whether bad trials end early.
+        how: further arguments of `train`, such as `env_steps`.
+
+    Raises:
+        ConfigError: a range or a setting is not allowed.
+        ImportError: the package optuna is not installed.
+
+    Example:
+        >>> found = tune(
+        ...     "dqn", "CartPole-v1", {"learning_rate": (1e-4, 1e-2, "log")}, env_steps=10_000, trials=10
+        ... )  # doctest: +SKIP
+        >>> found.values  # doctest: +SKIP
+        {'learning_rate': 0.0021}
+    """
+
+    def run(values: Mapping[str, Any], seed: int, path: str, report: Report | None) -> tuple[str, tuple[Any, Any]]:
+        named = {name: value for name, value in values.items() if "." not in name}
+        config = {**(how.get("config") or {}), **{key: value for key, value in values.items() if "." in key}}
+        given = {**how, **named, "config": config, "seed": seed, "folder": path}
+        training: Training = train(policy, env, on_evaluation=report, **given)
+        return training.folder, training.config
+
+    return _search(run, search, trials, seeds, f"tune_{policy}" if folder is None else os.fspath(folder), prune)
+
+
+def tune_config(
+    path: str,
+    search: Mapping[str, Any],
+    *,
+    trials: int = 20,
+    seeds: Sequence[int] = (0,),
+    folder: Path | None = None,
+    prune: bool = True,
+    settings: Mapping[str, Any] | None = None,
+    **limits: Any,
+) -> Tuning:
+    """Search for the best values of a config file; see `tune`.
+
+    Args:
+        path: of the file.
+        search: see `tune`, by dotted key; what the file's `search_space` has is added.
+        settings: further values of the main config, by dotted key.
+        limits: `max_train_iter`, `max_env_step`.
+    """
+    main, create = map(EasyDict, read_config(path))
+    space = {**read_config_directly(path).get(SPACE, {}), **search}
+
+    def run(values: Mapping[str, Any], seed: int, exp: str, report: Report | None) -> tuple[str, tuple[Any, Any]]:
+        pair = EasyDict(copy.deepcopy(main)), EasyDict(copy.deepcopy(create))
+        for key, value in {**(settings or {}), **values, "exp_name": exp}.items():
+            put(pair[0], key, value)
+        train_with = pipeline_for(*pair)
+        done = train_with(pair, seed=seed, **limits, strict_config=True, on_evaluation=report)
+        return str(done.cfg.exp_name), pair
+
+    name = f"tune_{main.get('exp_name', create.policy.type)}"
+    return _search(run, space, trials, seeds, name if folder is None else os.fspath(folder), prune)
+
+
+def read_space(texts: Sequence[str]) -> dict[str, Any]:
+    """Return a search space of texts such as `learning_rate=1e-4:1e-2:log` and `batch_size=32,64,128`.
+
+    Raises:
+        ConfigError: a text is malformed.
+    """
+    space: dict[str, Any] = {}
+    for text in texts:
+        name, equals, spec = text.partition("=")
+        parts = spec.split(":")
+        if equals and len(parts) in (2, 3) and "," not in spec:
+            space[name.strip()] = (*map(read_value, parts[:2]), *parts[2:])
+        elif equals and len(parts) == 1 and spec:
+            space[name.strip()] = [read_value(part) for part in spec.split(",")]
+        else:
+            raise ConfigError(
+                f"--search {text!r} is not allowed; it must be name=low:high, name=low:high:log or name=a,b,c"
+            )
+    return space
+
+
+def _search(
+    run: Train, space: Mapping[str, Any], trials: int, seeds: Sequence[int], folder: str, prune: bool
+) -> Tuning:
+    optuna = _optuna()
+    _check(space)
+    if trials < 1 or not seeds:
+        raise ConfigError(f"trials = {trials!r} and seeds = {seeds!r} are not allowed; each must be at least one")
+    os.makedirs(folder, exist_ok=True)
+    journal = optuna.storages.journal
+    storage = optuna.storages.JournalStorage(journal.JournalFileBackend(os.path.join(folder, _JOURNAL)))
+    study = optuna.create_study(
+        storage=storage,
+        study_name=_STUDY,
+        load_if_exists=True,
+        direction="maximize",
+        pruner=optuna.pruners.MedianPruner(_WARM_UP) if prune else optuna.pruners.NopPruner(),
+    )
+    # One that continues must not draw what it has drawn before.
+    study.sampler = optuna.samplers.TPESampler(seed=int(seeds[0]) + len(study.trials))
+    while len(_finished(optuna, study)) < trials:
+        _try(optuna, study, run, space, seeds, folder)
+    finished = _finished(optuna, study)
+    best = study.best_trial
+    config = os.path.join(folder, _CONFIG)
+    _draw(finished, list(space), os.path.join(folder, _PLOT))
+    say(f"The best of {len(finished)} trials: mean return {best.value:.1f} with {best.params}. Config: {config}")
+    return Tuning(folder, dict(best.params), float(best.value), config, len(finished))
+
+
+def _try(optuna: Any, study: Any, run: Train, space: Mapping[str, Any], seeds: Sequence[int], folder: str) -> None:
+    """Train with the values of a new trial, and tell the study what they reach."""
+    trial = study.ask()
+    values = {name: _suggest(trial, name, spec) for name, spec in space.items()}
+    say(f"Trial {trial.number}: {values}")
+    is_pruned, reached = False, []
+    pair: Any = None
+
+    def report(env_steps: int, mean_return: float) -> bool:
+        nonlocal is_pruned
+        if not math.isnan(mean_return):
+            trial.report(mean_return, env_steps)
+            is_pruned = trial.should_prune()
+        return is_pruned
+
+    for seed in seeds:
+        place = os.path.join(folder, f"trial_{trial.number:03}", f"seed{seed}")
+        try:
+            run_folder, pair = run(values, seed, place, report if seed == seeds[0] else None)
+        except (FloatingPointError, ConfigError) as e:  # such as a learning rate that is too high
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            if isinstance(e, ConfigError):
+                raise
+            logging.getLogger("ding").warning("trial %d fails: %s", trial.number, e)
+            return
+        if is_pruned:
+            study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+            return
+        reached.append(RunFolder(run_folder).result()["eval_value"])
+    study.tell(trial, float(np.mean(reached)))
+    if study.best_trial.number == trial.number:
+        main, create = pair
+        main.exp_name = f"{os.path.basename(os.path.normpath(folder))}_best"
+        save_pair(main, create, os.path.join(folder, _CONFIG))
+
+
+def _finished(optuna: Any, study: Any) -> list[Any]:
+    states = optuna.trial.TrialState
+    trials: list[Any] = study.get_trials(states=(states.COMPLETE, states.PRUNED, states.FAIL))
+    return trials
+
+
+def _suggest(trial: Any, name: str, spec: Any) -> Any:
+    if isinstance(spec, list):
+        return trial.suggest_categorical(name, spec)
+    low, high, *log = spec
+    suggest = trial.suggest_int if isinstance(low, int) and isinstance(high, int) else trial.suggest_float
+    return suggest(name, low, high, log=bool(log))
+
+
+def _check(space: Mapping[str, Any]) -> None:
+    if not space:
+        raise ConfigError(f"there is nothing to search: give names with {_FORMS}")
+    for name, spec in space.items():
+        if not (isinstance(spec, list) and spec) and not _is_range(spec):
+            raise ConfigError(
+                f"{SPACE}[{name!r}] = {spec!r} is not allowed; it must be {_FORMS}, with low < high, and 0 < low for "
+                "'log'"
+            )
+
+
+def _is_range(spec: Any) -> bool:
+    if not isinstance(spec, tuple) or len(spec) not in (2, 3):
+        return False
+    low, high, *log = spec
+    are_numbers = all(isinstance(end, (int, float)) and not isinstance(end, bool) for end in (low, high))
+    return are_numbers and low < high and (not log or (log == ["log"] and low > 0))
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as e:
+        raise missing_package("tuning", "optuna", "tune") from e
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def _draw(trials: Sequence[Any], names: Sequence[str], path: str) -> None:
+    """Draw the value of each trial, and the values by each setting; only with matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        say("No plot: drawing needs the extra [plot] of ding.")
+        return
+    done = [trial for trial in trials if trial.value is not None and trial.state.name == "COMPLETE"]
+    values = [trial.value for trial in done]
+    figure = Figure(figsize=(4 * (len(names) + 1), 3.5), layout="constrained")
+    first, *others = np.atleast_1d(figure.subplots(1, len(names) + 1, sharey=True))
+    first.plot([trial.number for trial in done], values, "o", label="trials")
+    first.step([trial.number for trial in done], np.maximum.accumulate(values), where="post", label="best so far")
+    first.set_xlabel("trial")
+    first.set_ylabel("mean return")
+    first.legend(frameon=False)
+    for axes, name in zip(others, names, strict=True):
+        there = [(trial.params[name], trial.value) for trial in done if name in trial.params]
+        is_number = all(isinstance(x, (int, float)) and not isinstance(x, bool) for x, _ in there)
+        axes.plot([x if is_number else str(x) for x, _ in there], [y for _, y in there], "o")
+        if is_number and all(x > 0 for x, _ in there) and max(x for x, _ in there) > 30 * min(x for x, _ in there):
+            axes.set_xscale("log")
+        axes.set_xlabel(name)
+    with atomic_write(path, "wb") as f:
+        figure.savefig(f, format="png", dpi=120)
