@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ding.utils.thread_helper import DaemonThreads
 from ding.worker.coordinator.base_parallel_commander import BaseCommander
-from ding.worker.coordinator.comm_coordinator import COLLECTOR, LEARNER, CommCoordinator, Task
-from ding.worker.coordinator.run_state import RunState
+from ding.worker.coordinator.buffer_set import BufferSet
+from ding.worker.coordinator.comm_coordinator import CommCoordinator
+from ding.worker.coordinator.events import COLLECTOR, LEARNER, RunOwner, Task
+from ding.worker.coordinator.run_monitor import RunMonitor
 from ding.worker.transport.tasks import REPLAY
-
-if TYPE_CHECKING:
-    from ding.worker.coordinator.buffers import BufferSet
-    from ding.worker.coordinator.coordinator import Coordinator
 
 # How long the caller waits for a commander that is busy.
 COMMANDER_TIMEOUT_S = 5.0
 # A commander may go by the clock, so it is asked again after this time without any event.
 IDLE_S = 1.0
+_SHOWN = 200  # characters of a task in an error
 
 
 @dataclass(slots=True)
@@ -31,11 +31,22 @@ class TaskState:
 
     Attributes:
         last_chunk: the last chunk that its collector reported.
+        dropped: how many of its samples found no buffer.
+        losses: by kind, how many losses were logged.
     """
 
     task_id: str
     start_time: float = field(default_factory=monotonic)
     last_chunk: Any = ""
+    dropped: int = 0
+    losses: Counter[str] = field(default_factory=Counter)
+
+    def is_news(self, kind: str, count: int, factor: int = 2) -> bool:
+        """Whether a loss is to be logged: the number of this kind has grown, by `factor` since the last time."""
+        is_news = self.losses[kind] < count >= factor * self.losses[kind]
+        if is_news:
+            self.losses[kind] = count
+        return is_news
 
 
 class TaskScheduler:
@@ -45,7 +56,7 @@ class TaskScheduler:
 
     Args:
         commander: decides which tasks exist; it is called under `lock`.
-        coordinator: receives errors.
+        owner: receives errors.
         timeouts_s: for each kind of task, how long one may wait for a worker or for its buffer.
 
     Attributes:
@@ -58,16 +69,16 @@ class TaskScheduler:
         self,
         commander: BaseCommander,
         buffers: BufferSet,
-        state: RunState,
+        monitor: RunMonitor,
         comm: CommCoordinator,
-        coordinator: Coordinator,
+        owner: RunOwner,
         timeouts_s: Mapping[str, float],
     ) -> None:
         self.commander, self.lock = commander, threading.RLock()
         self.running: dict[str, TaskState] = {}
         self.finished: list[str] = []
         self.learner_tasks: dict[str, Task] = {}
-        self._buffers, self._state, self._comm, self._coordinator = buffers, state, comm, coordinator
+        self._buffers, self._monitor, self._comm, self._owner = buffers, monitor, comm, owner
         self._timeouts_s = timeouts_s
         self._again: deque[Task] = deque()
         self._spare_collectors = 0  # at the start: collectors beyond the commander's task space
@@ -75,7 +86,7 @@ class TaskScheduler:
         self._waiting: dict[str, list[tuple[Task, float]]] = {LEARNER: [], COLLECTOR: []}  # tasks, since when
         self._changed = threading.Condition()
         self._is_notified = self._is_ending = False
-        self._thread = threading.Thread(target=self._run, name="coordinator_assign", daemon=True)
+        self._threads = DaemonThreads()
 
     @contextlib.contextmanager
     def locked_commander(self) -> Iterator[BaseCommander]:
@@ -97,7 +108,7 @@ class TaskScheduler:
         """Start the thread, unless `end` was called before."""
         with self._changed:
             if not self._is_ending:
-                self._thread.start()
+                self._threads.start("coordinator_assign", self._run)
 
     def notify(self) -> None:
         """Report a change: a worker is free, for example, or a task has ended."""
@@ -117,10 +128,7 @@ class TaskScheduler:
 
     def join(self, timeout_s: float) -> None:
         """Wait for the thread to end after `end`."""
-        with self._changed:
-            has_started = self._thread.ident is not None
-        if has_started and self._thread is not threading.current_thread():
-            self._thread.join(timeout_s)
+        self._threads.join(timeout_s)
 
     def close(self) -> None:
         """Close the commander, unless it hangs."""
@@ -136,13 +144,13 @@ class TaskScheduler:
                 with self._changed:
                     self._changed.wait_for(lambda: self._is_notified or self._is_ending, self._idle_s())
         except Exception as e:
-            self._coordinator.deal_with_error(e)
+            self._owner.deal_with_error(e)
 
     def _assign(self, kind: str) -> None:
         waiting = self._waiting[kind]
         for entry in list(waiting):
             task, since = entry
-            if self._has_begun(kind, task):
+            if self.begin_task(kind, task):
                 waiting.remove(entry)
             elif monotonic() - since > self._timeouts_s[kind]:
                 waiting.remove(entry)
@@ -152,11 +160,8 @@ class TaskScheduler:
             next_task = self.next_task(kind)
             if next_task is None:
                 return
-            if not self._has_begun(kind, next_task):
+            if not self.begin_task(kind, next_task):
                 waiting.append((next_task, monotonic()))
-
-    def _has_begun(self, kind: str, task: Task) -> bool:
-        return self.can_begin(kind, task) and self.begin_task(kind, task)
 
     def _idle_s(self) -> float:
         now = monotonic()
@@ -165,26 +170,40 @@ class TaskScheduler:
 
     def free_count(self, kind: str) -> int:
         """The number of free workers of this kind; 0 when the run is over."""
-        return 0 if self._state.is_over else self._comm.workers.free_count(kind)
+        return 0 if self._monitor.is_over else self._comm.workers.free_count(kind)
 
     def next_task(self, kind: str) -> Task | None:
-        """The commander's next task of this kind, or one that is to run again."""
+        """The commander's next task of this kind, or one that is to run again.
+
+        Raises:
+            ValueError: the commander's task lacks an entry, or has the id of a running one.
+        """
         if kind == LEARNER and self._again:
             return self._again.popleft()
         with self.lock:
-            if kind == COLLECTOR:
-                return self.commander.get_collector_task()
-            task = self.commander.get_learner_task()
+            task = self.commander.get_collector_task() if kind == COLLECTOR else self.commander.get_learner_task()
             if task is not None:
-                self.learner_tasks[task["task_id"]] = task
+                self._check(kind, task)
+                if kind == LEARNER:
+                    self.learner_tasks[task["task_id"]] = task
             return task
 
-    def can_begin(self, kind: str, task: Task) -> bool:
-        """Whether what the task needs exists: collected samples need a buffer."""
-        return kind == LEARNER or task["collector_cfg"]["eval_flag"] or task["buffer_id"] in self._buffers.buffers
+    def _check(self, kind: str, task: Task) -> None:
+        needed = ["task_id", "buffer_id"]
+        if kind == COLLECTOR:
+            needed.append("collector_cfg")
+        elif isinstance(task, Mapping) and task.get("buffer_id") not in self._buffers.buffers:
+            needed.append("replay_buffer_cfg")
+        problem = ", ".join(key for key in needed if not isinstance(task, Mapping) or key not in task)
+        if problem or task["task_id"] in self.running:
+            problem = f"lacks {problem}" if problem else "has the id of a running task"
+            raise ValueError(f"a {kind} task of {type(self.commander).__name__} {problem}: {str(task)[:_SHOWN]}")
 
     def begin_task(self, kind: str, task: Task) -> bool:
-        """Give the task to a free worker; returns False if there is none."""
+        """Give the task to a free worker; returns False if there is none, or no buffer for the samples to collect."""
+        collects = kind == COLLECTOR and not task["collector_cfg"]["eval_flag"]
+        if collects and task["buffer_id"] not in self._buffers.buffers:
+            return False
         # Registered before it begins: its first data may arrive before `send` returns.
         self.running[task["task_id"]] = TaskState(task["task_id"])
         sent = dict(task)
@@ -202,7 +221,7 @@ class TaskScheduler:
 
     def drop_task(self, kind: str, task: Task) -> None:
         """Drop a task that has waited too long. If a training would be lost with it, the run ends."""
-        self._coordinator.error(f"{kind} task {task['task_id']} could not begin in time and is dropped")
+        self._owner.error(f"{kind} task {task['task_id']} could not begin in time and is dropped")
         if task.get("resume"):
             self.fail(kind, task, TimeoutError(f"no {kind} was free in time to resume the task {task['task_id']}"))
         else:
@@ -222,7 +241,7 @@ class TaskScheduler:
 
     def fail(self, kind: str, task: Task, error: Exception) -> None:
         """End the run, because the task has failed."""
-        self._state.end(error)
+        self._monitor.end(error)
         self.forget(kind, task)
 
     def forget(self, kind: str, task: Task) -> None:
@@ -230,7 +249,7 @@ class TaskScheduler:
         try:
             state = self.running.pop(task["task_id"], None)
             if kind == COLLECTOR:
-                self._state.drop_collector(task["task_id"])
+                self._monitor.drop_collector(task["task_id"])
                 self._buffers.abandon("" if state is None else state.last_chunk)
             else:
                 self.end_training(task["task_id"], task["buffer_id"])
@@ -242,7 +261,7 @@ class TaskScheduler:
                     self.learner_tasks.pop(task["task_id"], None)
             self.notify()
         except Exception as e:
-            self._coordinator.deal_with_error(e)
+            self._owner.deal_with_error(e)
 
     def end_training(self, task_id: str, buffer_id: str | None) -> None:
         """Forget the batches of a learner task that has ended; close its buffer, if one is given."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 from abc import abstractmethod
@@ -15,9 +16,10 @@ from ding.utils.config_helper import check_values, integer
 from ding.utils.log_helper import build_logger
 from ding.utils.registry_factory import COMMANDER_REGISTRY
 from ding.utils.system_helper import get_task_uid
-from ding.worker.coordinator.base_parallel_commander import BaseCommander, Task, TaskConfigs
+from ding.worker.coordinator.base_parallel_commander import BaseCommander, TaskConfigs
+from ding.worker.coordinator.events import COLLECTOR, Task
 
-_COLLECTOR, _EVALUATOR = "collector", "evaluator"
+_EVALUATOR = "evaluator"
 _EVALUATOR_RULES = {"patience": integer(1, optional=True)}
 # Key in a finished task -> key in the logs.
 REPORTED = {
@@ -60,6 +62,8 @@ class TrainingCommander(BaseCommander):
     _eval_prefix = "collector_task"
     # Added to the log line of the evaluation that ends the run.
     _goal_note = ""
+    # The attributes that are saved as they are.
+    _saved: tuple[str, ...] = ("is_trained", "learner_info", "evaluator_info", "best_return", "idle_evaluations")
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self._cfg = EasyDict(cfg)
@@ -76,7 +80,7 @@ class TrainingCommander(BaseCommander):
         self._policy = policy.command_mode
         folder = os.path.join(".", self._cfg.exp_name, "log", "commander")
         self._texts: dict[str, Any] = {
-            kind: build_logger(folder, f"commander_{kind}", need_tb=False)[0] for kind in (_COLLECTOR, _EVALUATOR)
+            kind: build_logger(folder, f"commander_{kind}", need_tb=False)[0] for kind in (COLLECTOR, _EVALUATOR)
         }
         self._tb_logger: Any = build_logger(folder, "commander", need_text=False)[1]
         self._training: Training | None = None
@@ -152,7 +156,7 @@ class TrainingCommander(BaseCommander):
         self._collecting.pop(task_id, None)
         self._evaluating.discard(task_id)
         if not finished_task["eval_flag"]:
-            self._report(_COLLECTOR, finished_task)
+            self._report(COLLECTOR, finished_task)
             self._take_collected(task_id, finished_task)
             return False
         self._report(_EVALUATOR, finished_task)
@@ -241,29 +245,21 @@ class TrainingCommander(BaseCommander):
 
         A running evaluation is repeated after resuming, and so is one that ended the run.
         """
-        since = None if self._last_eval_time is None else monotonic() - self._last_eval_time
-        is_due = bool(self._evaluating) or self._end_flag
+        last, is_due = self._last_eval_time, bool(self._evaluating) or self._end_flag
         return {
+            **{name: copy.copy(getattr(self, f"_{name}")) for name in self._saved},
             "training": None if self._training is None else list(self._training),
-            "is_trained": self._is_trained,
-            "learner_info": list(self._learner_info),
-            "evaluations": list(self._evaluator_info),
-            "best_return": self._best_return,
-            "idle_evaluations": self._idle_evaluations,
-            "seconds_since_evaluation": None if is_due else since,
+            "seconds_since_evaluation": None if is_due or last is None else monotonic() - last,
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Resume the training of a `state_dict`."""
         training, since = state_dict["training"], state_dict["seconds_since_evaluation"]
+        for name in self._saved:
+            setattr(self, f"_{name}", copy.copy(state_dict[name]))
         self._training = None if training is None else Training(*training)
-        self._is_trained = state_dict["is_trained"]
         if self._training is not None and not self._is_trained:
             self._learner_task_space.acquire_space()
-        self._learner_info = list(state_dict["learner_info"])
-        self._evaluator_info = list(state_dict["evaluations"])
-        self._best_return = state_dict.get("best_return", -math.inf)  # missing in older files
-        self._idle_evaluations = state_dict.get("idle_evaluations", 0)
         self._last_eval_time = None if since is None else monotonic() - since
 
     def close(self) -> None:
