@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
@@ -14,17 +14,20 @@ from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.base_comm_learner import BaseCommLearner
 from ding.worker.learner.comm.chunk_source import ChunkReader, ChunkSource, Rows
-from ding.worker.learner.comm.learner_queue import LearnerQueue, SampleSource
 from ding.worker.learner.comm.resume import ResumeSaver, resume, stored_weights
 from ding.worker.learner.comm.session import (
+    Group,
+    LearnerQueue,
     LearnerSession,
+    SampleSource,
     SendLearnInfoHook,
     SendPolicyHook,
     TaskBatches,
 )
 from ding.worker.learner.comm.shard_source import ShardedReplay, ShardSource
 from ding.worker.learner.learner_hook import LearnerHook
-from ding.worker.transport.chunk import unpack_batches
+from ding.worker.transport.chunk import CHUNK_BYTES, unpack_batches
+from ding.worker.transport.comm_worker import WORKER_SETTINGS, CommWorker, worker_thread
 from ding.worker.transport.ray.shard import Split
 from ding.worker.transport.stores import name_under
 from ding.worker.transport.tasks import (
@@ -35,10 +38,6 @@ from ding.worker.transport.tasks import (
     REPLAY,
     Handler,
 )
-from ding.worker.transport.worker import WORKER_SETTINGS, CommWorker, worker_thread
-
-if TYPE_CHECKING:
-    from ding.worker.learner.comm.ray_learner import RankGroup
 
 
 class LearnerRun(NamedTuple):
@@ -49,7 +48,7 @@ class LearnerRun(NamedTuple):
     thread: threading.Thread
     ids: dict[str, Any]
     saver: ResumeSaver
-    group: RankGroup | None
+    group: Group | None
 
 
 class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
@@ -60,9 +59,9 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
 
     Args:
         cfg: as for `BaseCommLearner`, and `path_data`, `path_policy`, `port`; `prefetch_batches` (64), `prefetch_s`
-            (0.1), `read_timeout_s` (5.0), `cache_bytes` (256 MiB), `pull_bytes` (64 MiB), `send_policy_interval_s`
-            (0.25), `checkpoint_interval_s` (30.0), `max_bad_batches` (100), `rank_timeout_s` (300.0), `data_wait_s`
-            (1.0), `data_timeout_s` (600.0) and `close_timeout_s` (30.0).
+            (0.1), `read_timeout_s` (5.0), `cache_bytes` (256 MiB), `chunk_bytes` (256 MiB), `pull_bytes` (64 MiB),
+            `send_policy_interval_s` (0.25), `checkpoint_interval_s` (30.0), `max_bad_batches` (100), `rank_timeout_s`
+            (300.0), `data_wait_s` (1.0), `data_timeout_s` (600.0) and `close_timeout_s` (30.0).
 
     Raises:
         ConfigError: a value is not allowed, or missing.
@@ -75,6 +74,9 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
             "prefetch_s": Setting(0.1, number(0), "Time for which they should last: a slow learner requests fewer."),
             "read_timeout_s": Setting(5.0, number(0), "How long to wait for a file of samples that is late."),
             "cache_bytes": Setting(256 * 2**20, integer(0), "Size of the cache of sample files."),
+            "chunk_bytes": Setting(
+                CHUNK_BYTES, integer(1), "Limit of the size of a file of samples, also when it is decompressed."
+            ),
             "pull_bytes": Setting(
                 64 * 2**20,
                 integer(1),
@@ -104,7 +106,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
     def __init__(self, cfg: EasyDict) -> None:
         super().__init__(cfg)
         self._session = self._open_session([], {})
-        self._group: RankGroup | None = None  # of the task
+        self._group: Group | None = None  # of the task
         self._send_policy_freq = 1
 
     def _own_port(self) -> int:
@@ -129,7 +131,8 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
             replay = ShardedReplay(self._transport.shards(where), Split(**where["split"]), cfg.data_timeout_s)
             return ShardSource(replay, int(cfg.pull_bytes))
         reading_threads = (task_info.get("learner_cfg", {}).get("dataloader") or {}).get("num_workers", 0)
-        reader = ChunkReader(self._sample_store, int(cfg.cache_bytes))
+        self._sample_store.limit_bytes = int(cfg.chunk_bytes)
+        reader = ChunkReader(self._sample_store, int(cfg.cache_bytes), int(cfg.chunk_bytes))
         return ChunkSource(reader, cfg.read_timeout_s, queue.wait_closed, reading_threads)
 
     @property
@@ -222,7 +225,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         ids = {key: task_info.get(key) for key in ("task_id", "buffer_id")}
         return LearnerRun(learner, session, thread, ids, saver, group)
 
-    def _join_group(self, task_info: Mapping[str, Any]) -> RankGroup | None:
+    def _join_group(self, task_info: Mapping[str, Any]) -> Group | None:
         """The process group of a task; None without one, or if all tasks of this process use the same."""
         return None
 
@@ -316,7 +319,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         ]
 
 
-def _train_in_group(learner: BaseLearner, queue: LearnerQueue, group: RankGroup) -> None:
+def _train_in_group(learner: BaseLearner, queue: LearnerQueue, group: Group) -> None:
     try:
         learner.start()
     except BaseException as e:
