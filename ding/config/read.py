@@ -14,10 +14,7 @@ from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
 from ding.utils.msgpack_helper import unpack
-from ding.utils.references import add_to_path, note_file
-
-# The name in a config file of the folders whose modules it names.
-IMPORT_PATHS = "import_paths"
+from ding.utils.references import IMPORT_PATHS, add_to_path, note_file
 
 
 class Config:

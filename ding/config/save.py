@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 from easydict import EasyDict
 
-from ding.config.read import IMPORT_PATHS
 from ding.utils.config_helper import ConfigError
 from ding.utils.file_helper import atomic_write
 from ding.utils.msgpack_helper import pack
-from ding.utils.references import folders_of, is_reference, reference_to
+from ding.utils.references import IMPORT_PATHS, folders_of, is_reference, reference_to
 from ding.utils.showing import shown
 
 INDENT = "    "

@@ -12,11 +12,10 @@ from pathlib import Path
 
 from easydict import EasyDict
 
-import ding
 from ding.config.read import Config
 from ding.utils.config_helper import ConfigError
 
-FOLDER = Path(ding.__file__).parent / "recipes"
+FOLDER = Path(__file__).parents[1] / "recipes"
 # What the curves of recipes reach, by recipe and env; `python -m tests.benchmarks.learning --report` writes it.
 MEASURED = FOLDER / "measured.json"
 

@@ -15,6 +15,8 @@ from ding.utils.config_helper import ConfigError
 from ding.utils.import_helper import import_module
 from ding.utils.showing import shown
 
+# The name in a config file of the folders whose modules it names.
+IMPORT_PATHS = "import_paths"
 _importing: list[str] = []  # references whose modules are being imported
 _files: dict[str, str] = {}  # of modules that were executed under a private name, by that name
 

@@ -5,16 +5,19 @@ import queue
 import signal
 import threading
 from multiprocessing.connection import wait
+from types import SimpleNamespace
 
 import pytest
 from easydict import EasyDict
 
-from ding.entry.supervisor import RestartLimit, Supervisor
-from ding.entry.worker_process import WorkerDied, WorkerPlan, WorkerProcess, close_all, wait_until_up
+from ding.entry import worker_pool
+from ding.entry.supervisor import Backend, Supervisor
+from ding.entry.worker_pool import ProcessBackend
+from ding.entry.worker_process import Ended, Started, WorkerDied, WorkerPlan, WorkerProcess, later_seed
 from ding.worker.transport.transport import WorkerReleased
 from tests.entry.test_worker_process import serve
 
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 class Run:
@@ -32,6 +35,12 @@ class Run:
     def deal_with_error(self, error):
         self.told.put(("error", error))
 
+    def status(self):
+        return SimpleNamespace(workers=self.workers)
+
+    workers = ()  # with their states, as the coordinator knows them
+    system_shutdown_flag = True
+
     def expect(self, *beginning):
         told = self.told.get(timeout=PATIENCE_S)
         assert told[: len(beginning)] == beginning
@@ -39,28 +48,49 @@ class Run:
 
 
 @pytest.fixture
-def supervise():
-    made, workers = [], []
+def make():
+    made = []
 
-    def supervise(max_restarts=3, names=("c0", "c1"), window_s=PATIENCE_S * 10, run=serve, **limits):
-        plans = [WorkerPlan(name, run, EasyDict(seed=i), seed=i) for i, name in enumerate(names)]
-        workers.extend(WorkerProcess(plan, "fork") for plan in plans)
-        for worker in workers:
-            worker.start()
-        wait_until_up(workers, PATIENCE_S)
-        places = dict.fromkeys(names, ("collector", "host"))
-        run_ = Run()
-        made.append(Supervisor(workers, places, run_, RestartLimit(max_restarts, window_s), **limits))
-        made[-1].start()
-        return made[-1], run_, workers
+    def make(
+        names=("c0", "c1"),
+        kind="collector",
+        max_restarts=3,
+        window_s=PATIENCE_S * 10,
+        run=serve,
+        start_s=PATIENCE_S,
+        **plan,
+    ):
+        workers = [
+            WorkerProcess(WorkerPlan(name, run, EasyDict(seed=i), seed=i, **plan), "fork")
+            for i, name in enumerate(names)
+        ]
+        limit = {"max_restarts": max_restarts, "restart_window_s": window_s}
+        system = EasyDict({name: {"host": "host"} for name in names}, coordinator=limit)
+        backend = ProcessBackend(workers)
+        backend.start_s = start_s
+        made.append(Supervisor(system, dict.fromkeys(names, kind), backend))
+        return made[-1], workers
 
-    yield supervise
+    yield make
     for supervisor in made:
         supervisor.close()
         supervisor.end()
         supervisor.end()
-    close_all(workers)
     assert not [thread for thread in threading.enumerate() if thread.name == "worker_supervisor"]
+
+
+@pytest.fixture
+def supervise(make):
+    def supervise(start_again_s=None, **limits):
+        supervisor, workers = make(**limits)
+        supervisor.start()
+        if start_again_s is not None:
+            supervisor._backend.start_s = start_again_s
+        run = Run()
+        supervisor.supervise(run)
+        return supervisor, run, workers
+
+    return supervise
 
 
 def kill(worker):
@@ -102,12 +132,31 @@ def test_restarts_that_are_long_past_do_not_count(supervise, monkeypatch):
     assert str(run.expect("error")[1]) == "the process of c0 was ended by SIGKILL"
 
 
-def test_a_worker_whose_fork_server_is_gone_cannot_be_started_again(supervise):
-    _, run, workers = supervise(names=("c0",))
-    workers[0].terminate()
-    told = "the fork server of c0 was ended by SIGTERM; without it c0 cannot restart"
-    assert str(run.expect("error")[1]) == told
+def test_a_fork_server_that_has_ended_is_replaced_and_its_worker_started_again(supervise):
+    supervisor, run, workers = supervise()
+    for life, signum in enumerate((signal.SIGKILL, signal.SIGTERM), 1):
+        server = workers[0].server_pid
+        os.kill(server, signum)
+        told = f"the fork server of c0 was ended by {signum.name}"
+        assert str(run.expect("gone", "collector", "c0")[3]) == told
+        assert run.expect("back", "collector", "c0", "host")[4] == [later_seed(0, life)] * 2
+        assert workers[0].server_pid != server and supervisor.restarts == {"c0": life}
+    kill(workers[0])  # as by the fork server before
     run.expect("gone", "collector", "c0")
+    assert run.expect("back", "collector", "c0", "host")[4] == [later_seed(0, 3)] * 2
+    assert run.told.empty()
+
+
+def test_a_fork_server_that_cannot_be_replaced_ends_the_run_with_both_reasons(supervise):
+    def serve(config, seed, start_event, close_event, report):  # nothing can be pickled in a function
+        report(0)
+        close_event.wait()
+
+    _, run, workers = supervise(names=("c0",), run=serve)
+    os.kill(workers[0].server_pid, signal.SIGKILL)
+    told = str(run.expect("error")[1])
+    assert told.startswith("the fork server of c0 was ended by SIGKILL; without it c0 cannot restart: ")
+    assert "serve" in told and str(run.expect("gone", "collector", "c0")[3]) == told
 
 
 @pytest.mark.parametrize("stopped", ["pid", "server_pid", None])
@@ -136,7 +185,9 @@ def test_a_loss_that_is_told_of_late_does_not_harm_the_next_life(supervise):
     run.expect("gone", "collector", "c0"), run.expect("back", "collector", "c0")
     pid = workers[0].pid
     assert supervisor.lost("collector", "c0", WorkerReleased("its task is lost, too")) is True
-    supervisor.end()
+    supervisor.close()
+    kill(workers[1])  # what comes first is told of first
+    run.expect("gone", "collector", "c1")
     assert (workers[0].pid, supervisor.restarts) == (pid, {"c0": 1})
     os.kill(pid, 0)
     assert run.told.empty()
@@ -155,7 +206,7 @@ def test_a_worker_that_is_dead_already_may_be_lost_too(supervise):
     with supervisor._lock:  # it cannot take the news yet
         descriptor = os.pidfd_open(workers[0].pid)
         kill(workers[0])
-        assert wait([descriptor], PATIENCE_S) and wait(workers[0].sources, PATIENCE_S)
+        assert wait([descriptor], PATIENCE_S)
     os.close(descriptor)
     assert supervisor.lost("collector", "c0", TimeoutError()) is True
     run.expect("gone", "collector", "c0"), run.expect("back", "collector", "c0")
@@ -180,7 +231,7 @@ def test_a_worker_that_starts_again_but_never_takes_tasks_is_killed(supervise):
             report(0)
         close_event.wait()
 
-    supervisor, run, workers = supervise(max_restarts=2, run=start_once, start_s=0.2)
+    supervisor, run, workers = supervise(max_restarts=2, run=start_once, start_again_s=0.2)
     kill(workers[0])
     for _ in range(2):
         run.expect("gone", "collector", "c0")
@@ -206,5 +257,174 @@ def test_who_dies_while_the_run_ends_is_told_of_and_not_started_again(supervise)
     assert run.told.empty() and supervisor.restarts == {}
 
 
-def test_a_supervisor_that_was_not_started_ends():
-    Supervisor([], {}, Run(), RestartLimit(3, 600)).end()
+def test_a_supervisor_that_was_not_started_ends(make):
+    make()[0].end()
+
+
+def test_who_says_nothing_in_time_is_named(make):
+    def start_late(config, seed, start_event, close_event, report):
+        if seed == 1:
+            report(0)
+        close_event.wait()
+
+    supervisor, _ = make(names=("c0", "c1", "c2"), run=start_late, start_s=0.5)
+    with pytest.raises(TimeoutError, match=r"workers have not started within 0\.5 s: c0, c2"):
+        supervisor.start()
+
+
+class Scripted(Backend):
+    """Notes what it is asked for; the test makes the events."""
+
+    def __init__(self):
+        super().__init__(PATIENCE_S)
+        self.done = queue.SimpleQueue()
+
+    def start(self, name, life):
+        self.done.put(("start", name, life))
+
+    def kill(self, name):
+        self.done.put(("kill", name))
+
+    def report(self, event):
+        self._reports.put(event)
+
+    def _event(self, report):
+        return report
+
+    def close(self):
+        return []
+
+    def expect(self, *done):
+        assert self.done.get(timeout=PATIENCE_S) == done
+
+
+@pytest.fixture
+def script():
+    """A supervisor of three workers over a scripted backend, and the run that it informs."""
+    backend, names = Scripted(), ("c0", "c1", "c2")
+    system = EasyDict({name: {"host": "host"} for name in names}, coordinator={})
+    supervisor, run = Supervisor(system, {"c0": "collector", "c1": "collector", "c2": "learner"}, backend), Run()
+    for name in names:
+        backend.report(Started(name, 1))
+    supervisor.start()
+    for name in names:
+        backend.expect("start", name, 0)
+    supervisor.supervise(run)
+    yield supervisor, run, backend
+    supervisor.end()
+
+
+def test_a_worker_that_reports_while_it_is_killed_is_not_taken_for_a_new_one(script, monkeypatch):
+    supervisor, run, backend = script
+    backend.start_s = 0.0
+    backend.report(Ended("c0", WorkerDied("c0", 1)))
+    backend.expect("start", "c0", 1)
+    run.expect("gone", "collector", "c0")
+    backend.expect("kill", "c0")
+    backend.start_s = PATIENCE_S
+    backend.report(Started("c0", 2))  # too late
+    backend.report(Ended("c0", None))
+    backend.expect("start", "c0", 2)
+    backend.report(Started("c0", 3))
+    assert run.expect("back", "collector", "c0", "host")[4] == 3
+    assert run.told.empty() and supervisor.restarts == {"c0": 2}
+
+
+def test_workers_of_a_cluster_wait_for_capacity_unless_they_are_the_last_of_their_kind(script):
+    supervisor, run, backend = script
+    backend.waits, backend.start_s = True, 0.0
+    for name, kind in (("c0", "collector"), ("c2", "learner")):
+        backend.report(Ended(name, WorkerDied(name, None)))
+        backend.expect("start", name, 1)
+        run.expect("gone", kind, name)
+    assert str(run.expect("error")[1]) == "workers have not started within 0 s: c2"
+    backend.report(Started("c0", 5, "elsewhere"))
+    run.expect("back", "collector", "c0", "elsewhere", 5)
+    assert run.told.empty() and backend.done.empty()
+
+
+def test_the_death_of_a_worker_of_a_cluster_may_be_noticed_late(script, monkeypatch):
+    monkeypatch.setattr("ding.entry.supervisor._DEATH_S", 0.0)
+    supervisor, run, backend = script
+    backend.waits = True
+    assert supervisor.lost("collector", "c0", TimeoutError("no sign of life")) is True
+    backend.expect("kill", "c0")
+    backend.report(Ended("c1", WorkerDied("c1", 1)))  # so much has been looked at
+    run.expect("gone", "collector", "c1")
+    backend.report(Ended("c0", WorkerDied("c0", None)))
+    assert str(run.expect("gone", "collector", "c0")[3]) == "c0 was killed: no sign of life"
+
+
+def test_what_a_late_worker_reports_of_an_earlier_life_is_ignored(monkeypatch):
+    class Worker:
+        port = 7
+
+        def __init__(self, section):
+            self.section = section
+
+        def start(self):
+            begun.release()
+            assert go_on.acquire(timeout=PATIENCE_S)
+
+        def close(self):
+            closed.put(self.section.port)
+
+    begun, go_on, closed = threading.Semaphore(0), threading.Semaphore(1), queue.SimpleQueue()
+    monkeypatch.setitem(worker_pool.CREATE, "learner", Worker)
+    section = {"port": 3, "path_data": "data", "path_policy": "policy"}
+    backend = worker_pool.ThreadBackend(EasyDict(learner0=section), {"learner0": "learner"})
+    backend.start("learner0", 0)
+    assert begun.acquire(timeout=PATIENCE_S) and backend.events(0) == [Started("learner0", 7)]
+    backend.kill("learner0")
+    assert backend.events(0) == [Ended("learner0", None)] and closed.get(timeout=PATIENCE_S) == 3
+    for life in (1, 2):  # the first one hangs as it starts
+        backend.start("learner0", life)
+        assert begun.acquire(timeout=PATIENCE_S)
+    go_on.release(2)
+    assert closed.get(timeout=PATIENCE_S) == 0
+    assert backend.events(PATIENCE_S) == [Started("learner0", 7)]
+    assert backend.close() == [] and closed.get(timeout=PATIENCE_S) == 0
+
+
+@pytest.fixture
+def end_soon(monkeypatch):
+    monkeypatch.setattr("ding.entry.supervisor.END_S", 0.05)
+    monkeypatch.setattr("ding.entry.supervisor._LOOK_S", 0.05)
+
+
+def state(name, state):
+    return SimpleNamespace(name=name, state=state)
+
+
+def test_a_worker_whose_task_does_not_end_with_the_run_is_killed_and_named(supervise, end_soon, caplog):
+    supervisor, run, workers = supervise(names=("c0", "c1", "c2"))
+    run.workers = [state("c0", "free"), state("c1", "busy"), state("c2", "lost")]
+    supervisor.close()
+    told = "c1 was killed: the task of c1 has not ended within 0.05 s of the end"
+    assert str(run.expect("gone", "collector", "c1")[3]) == told
+    assert supervisor.lost("collector", "c2", TimeoutError("it does not answer")) is False
+    run.expect("gone", "collector", "c2")
+    assert workers[0].pid is not None and supervisor.restarts == {}
+    supervisor.end()
+    assert [text for text in caplog.messages if "c1" in text] == [told] and run.told.empty()
+
+
+def test_a_learner_that_writes_a_checkpoint_is_not_killed_before_it_is_written(supervise, end_soon, tmp_path):
+    supervisor, run, _ = supervise(names=("c0",), kind="learner")
+    supervisor._system.c0.exp_name = str(tmp_path)
+    (tmp_path / "ckpt").mkdir()
+    writing = tmp_path / "ckpt" / ".iteration_9.pth.tar.tmp"
+    writing.touch()
+    looked = threading.Semaphore(0)
+
+    def status():
+        looked.release()
+        return SimpleNamespace(workers=[state("c0", "busy")])
+
+    run.status = status
+    supervisor.close()
+    for _ in range(3):
+        assert looked.acquire(timeout=PATIENCE_S)
+    assert run.told.empty()
+    writing.rename(tmp_path / "ckpt" / "iteration_9.pth.tar")
+    run.expect("gone", "learner", "c0")
