@@ -17,7 +17,7 @@ from ding.worker.coordinator.run_state import RunState
 from ding.worker.coordinator.scheduler import COMMANDER_TIMEOUT_S, TaskScheduler
 
 if TYPE_CHECKING:
-    from ding.worker.coordinator.buffers import BufferSet
+    from ding.worker.coordinator.buffer_set import BufferSet
     from ding.worker.coordinator.coordinator import Coordinator
 
 # What a state says of each parallel run.

@@ -16,7 +16,7 @@ from ding.worker.coordinator.run_state import RunState
 from ding.worker.transport.tasks import REPLAY
 
 if TYPE_CHECKING:
-    from ding.worker.coordinator.buffers import BufferSet
+    from ding.worker.coordinator.buffer_set import BufferSet
     from ding.worker.coordinator.coordinator import Coordinator
 
 # How long the caller waits for a commander that is busy.

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any
 
 from ding.utils.page import Page
-from ding.worker.coordinator.buffers import BufferSet
+from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.comm_coordinator import COLLECTOR, LEARNER, CommCoordinator, failure_text
 from ding.worker.coordinator.run_state import ErrorNote, Evaluation, Progress, RunState
 from ding.worker.coordinator.scheduler import TaskScheduler, TaskState

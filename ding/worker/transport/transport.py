@@ -18,7 +18,7 @@ from ding.worker.transport.stores import PolicyStore, SampleStore
 
 if TYPE_CHECKING:
     from ding.utils.page import Page
-    from ding.worker.coordinator.buffers import BufferSet
+    from ding.worker.coordinator.buffer_set import BufferSet
     from ding.worker.transport.ray.shard import Shard
 
 DEFAULT_TRANSPORT = "flask_fs"
@@ -113,7 +113,7 @@ class Transport(ABC):
                 f"coordinator.replay_shards = {cfg['replay_shards']} is not allowed with the transport {self.name!r}, "
                 "which keeps no samples in shards; use the transport 'ray'"
             )
-        from ding.worker.coordinator.buffers import BufferSet  # it imports the coordinator's side
+        from ding.worker.coordinator.buffer_set import BufferSet  # it imports the coordinator's side
 
         path_data = cfg.get("path_data")
         return BufferSet(exp_name, None if path_data is None else self.sample_store(path_data), logger)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding.utils.config_helper import ConfigError
-from ding.worker.coordinator.buffers import BufferSet
+from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.transport.chunk import from_text, to_text
 from ding.worker.transport.stores import FolderSampleStore
 

@@ -1,6 +1,6 @@
 import threading
 
-from ding.worker.coordinator.buffers import ChunkReferences
+from ding.worker.coordinator.buffer_set import ChunkReferences
 
 
 def rows(*names):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding.utils.msgpack_helper import pack, unpack
-from ding.worker.coordinator.buffers import BufferSet
+from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.transport.stores import FolderSampleStore, MemorySampleStore, forget_memory_stores
 
 LOGGER = logging.getLogger("test_kept_buffers")

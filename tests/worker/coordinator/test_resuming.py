@@ -12,7 +12,7 @@ from ding.utils.msgpack_helper import pack
 from ding.utils.registry_factory import COMMANDER_REGISTRY
 from ding.utils.state_folder import StateError, StateFolder
 from ding.worker import Coordinator
-from ding.worker.coordinator.buffers import BufferSet
+from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.saved_run import config_of
 from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
 from tests.worker.coordinator.fakes import (

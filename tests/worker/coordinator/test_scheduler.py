@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ding.worker.coordinator.buffers import BufferSet
+from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.run_state import RunState
 from ding.worker.coordinator.scheduler import TaskScheduler
 from tests.worker.coordinator.fakes import LOGGER, PATIENCE_S, ScriptedCommander, collector_task, learner_task

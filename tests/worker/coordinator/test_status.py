@@ -7,7 +7,7 @@ import pytest
 import requests
 
 from ding.worker import Coordinator
-from ding.worker.coordinator.buffers import BufferSet
+from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.comm_coordinator import TaskRun
 from ding.worker.coordinator.run_state import RunHistory, RunState
 from ding.worker.coordinator.scheduler import TaskState

@@ -136,7 +136,7 @@ def test_two_generations_of_files_stay_and_none_after_a_good_end(sets):
     for _ in range(4):
         buffers.freeze("b", {})
     buffers.freeze("c", {})
-    assert files() == ["b.0.3", "b.0.4", "b.1.3", "b.1.4", "c.0.5", "c.1.5"]
+    assert files() == ["b.0.3", "b.0.4", "b.1.3", "b.1.4", "c.0.1", "c.1.1"]
     buffers.close_buffer("c")
     assert files() == ["b.0.3", "b.0.4", "b.1.3", "b.1.4"]
     buffers.close()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from easydict import EasyDict
@@ -101,10 +100,11 @@ class BufferSet:
         self._exp_name, self._logger = exp_name, logger
         self._store = store
         self.is_deleting = True
-        self._cfgs: dict[str, EasyDict] = {}  # by buffer
+        self._cfgs: dict[str, Mapping[str, Any]] = {}  # by buffer
         self._collectors: set[str] = set()  # those whose samples were restored, and lost ones
         self._references = ChunkReferences(self._delete)
         self._batches: dict[str, deque[list[str]]] = defaultdict(deque)  # by task: chunks on their way
+        self._opening = threading.Lock()
         # A batch must be counted before another push, or its own draw, drops the samples in it. So the chunks
         # that buffers drop are collected while the lock is held, and released afterwards.
         self._lock = threading.Lock()
@@ -121,19 +121,30 @@ class BufferSet:
         Raises:
             ConfigError: the buffer lacks what parallel training needs.
         """
-        with self._lock:
-            if buffer_id not in self.buffers:
-                self._cfgs[buffer_id] = EasyDict(cfg)
-                self.buffers[buffer_id] = self._make_buffer(EasyDict(cfg))
+        self._open(buffer_id, cfg)
 
-    def _make_buffer(self, cfg: EasyDict) -> Any:
+    def _open(self, buffer_id: str, cfg: Mapping[str, Any], content: Any = None) -> Any:
+        """The buffer, which is created to hold `content` unless it exists."""
+        with self._opening:  # not the lock of the other methods: a buffer may take seconds to start
+            if buffer_id not in self.buffers:
+                self.buffers[buffer_id] = self._make_buffer(buffer_id, EasyDict(cfg), content)
+                self._cfgs[buffer_id] = cfg
+            return self.buffers[buffer_id]
+
+    def _make_buffer(self, buffer_id: str, cfg: EasyDict, content: Any) -> Any:
         buffer = create_training_buffer(cfg, exp_name=self._exp_name)
         buffer.on_dropped = self._note_dropped
-        buffer.start()
         return buffer
 
     def _note_dropped(self, samples: SampleList) -> None:
         self._dropped += chunks_of(samples)
+
+    def _release_dropped(self, further: Sequence[str] = ()) -> None:
+        """Release the chunks that the buffers have dropped, and `further` ones; not while the lock is held."""
+        with self._lock:
+            dropped, self._dropped = self._dropped, []
+        if dropped or further:
+            self._references.release([*dropped, *further])
 
     def push(self, buffer_id: str, samples: SampleList) -> int | None:
         """Push the metadata of samples; columns are not inspected item by item.
@@ -142,16 +153,13 @@ class BufferSet:
             how many the buffer has accepted: all, or none if it limits the rate; None if the buffer is unknown.
         """
         _add_collect_iter(samples)
-        chunks = self._references.add(samples)
+        chunks, is_accepted = self._references.add(samples), False
         try:
-            with self._dropping():
+            with self._lock:
                 buffer = self.buffers.get(buffer_id)
                 is_accepted = buffer is not None and push_to(buffer, samples) > 0
-        except BaseException:
-            self._references.release(chunks)
-            raise
-        if not is_accepted:
-            self._references.release(chunks)
+        finally:
+            self._release_dropped(() if is_accepted else chunks)
         with self._changed:
             self._pushes += 1
             self._changed.notify_all()
@@ -161,27 +169,15 @@ class BufferSet:
 
     def sample(self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int) -> SampleList | None:
         """Draw a batch, whose chunks are kept until `trained` reports it as used; None if no batch is available."""
-        with self._dropping():
+        with self._lock:
             buffer = self.buffers.get(buffer_id)
             batch = None if buffer is None else sample_from(buffer, batch_size, cur_learner_iter)
             if batch is None:
                 self._missed[task_id] = self._pushes
             else:
                 self._batches[task_id].append(self._references.add(batch))
+        self._release_dropped()
         return batch
-
-    @contextlib.contextmanager
-    def _dropping(self) -> Iterator[None]:
-        """Hold the lock; then release the chunks that the buffers have dropped meanwhile."""
-        dropped: list[str] = []
-        try:
-            with self._lock:
-                try:
-                    yield
-                finally:
-                    dropped, self._dropped[:] = self._dropped.copy(), []
-        finally:
-            self._references.release(dropped)
 
     def where(self, buffer_id: str) -> dict[str, Any] | None:
         """Where workers find the samples of a buffer themselves, in plain values; None if the buffer is unknown, or its
@@ -239,10 +235,11 @@ class BufferSet:
 
     def close_buffer(self, buffer_id: str) -> None:
         """Close and remove a buffer."""
-        with self._dropping():
+        with self._lock:
             buffer = self.buffers.pop(buffer_id, None)
             if buffer is not None:
                 buffer.close()
+        self._release_dropped()
 
     def close(self) -> None:
         """Close all buffers and delete all chunks. Idempotent."""
@@ -267,7 +264,7 @@ class BufferSet:
         buffer, content = self.buffers.get(buffer_id), None
         if buffer is not None and hasattr(buffer, "freeze") and hasattr(buffer, "discard"):
             content = buffer.freeze()
-        return {"cfg": without_functions(self._cfgs.get(buffer_id, cfg)), "content": content}
+        return {"cfg": _without_functions(self._cfgs.get(buffer_id, cfg)), "content": content}
 
     def restore(self, buffer_id: str, cfg: Mapping[str, Any], content: dict[str, Any] | None) -> tuple[int, int]:
         """Open a buffer with saved content, except samples whose chunks no longer exist.
@@ -278,23 +275,23 @@ class BufferSet:
         Raises:
             ConfigError: see `open`.
         """
-        self.open(buffer_id, cfg)
+        buffer, held = self._open(buffer_id, cfg, content), []
         if content is None:
             return 0, 0
-        buffer, held = self.buffers[buffer_id], []
         existing = None if self._store is None else self._store.names()
 
         def is_unwanted(sample: Any) -> bool:
             held.append(sample)
             return existing is not None and isinstance(sample, Mapping) and _chunk_of(sample) not in existing
 
-        with self._dropping():
+        with self._lock:
             buffer.load_state_dict(content)
             dropped: int = buffer.discard(is_unwanted)
             self._references.add(held)
+        self._release_dropped()
         chunks = {_chunk_of(sample) for sample in held if isinstance(sample, Mapping)} - {None}
         self._collectors.update(_collector_of(str(name)) for name in chunks)
-        return len(held) - dropped, dropped
+        return int(buffer.count()), dropped
 
     def delete_unneeded(self) -> int:
         """Delete unused chunks: those written after the buffers were saved, and unreported ones of lost collectors.
@@ -371,10 +368,10 @@ def _collector_of(name: str) -> str:
     return name.rpartition("_")[0]
 
 
-def without_functions(cfg: Mapping[str, Any]) -> dict[str, Any]:
+def _without_functions(cfg: Mapping[str, Any]) -> dict[str, Any]:
     """A config without functions, which no file can hold."""
     return {
-        key: without_functions(value) if isinstance(value, Mapping) else value
+        key: _without_functions(value) if isinstance(value, Mapping) else value
         for key, value in cfg.items()
         if not callable(value)
     }
