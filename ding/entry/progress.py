@@ -24,7 +24,7 @@ from ding.utils.pulse import PULSE
 from ding.utils.showing import only_shows
 
 if TYPE_CHECKING:
-    from ding.worker.coordinator.run_state import Progress
+    from ding.worker.coordinator.run_monitor import Progress
 
 UNLIMITED = int(1e10)
 

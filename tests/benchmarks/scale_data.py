@@ -52,7 +52,8 @@ from ding.utils.registry_factory import (
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.collector.comm.comm_collector import CommCollector, RayCollector
 from ding.worker.collector.sample_sender import SampleSender
-from ding.worker.coordinator.comm_coordinator import COLLECTOR, LEARNER, TaskRun
+from ding.worker.coordinator.comm_coordinator import TaskRun
+from ding.worker.coordinator.events import COLLECTOR, LEARNER
 from ding.worker.coordinator.worker_table import Worker
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner

@@ -141,7 +141,7 @@ class Observed(parallel_run.ParallelRun):
 
     def stop(self):
         """End the run, as its commander would."""
-        self.coordinator._state.end()
+        self.coordinator._monitor.end()
 
     def transitions(self):
         """What each chunk in the buffer holds, as (env, episode, step) of obs and next_obs."""

@@ -33,8 +33,8 @@ from ding.utils.config_helper import ConfigError
 from ding.utils.state_folder import StateError, StateFolder
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.coordinator import comm_coordinator
-from ding.worker.coordinator.comm_coordinator import TaskStalled
 from ding.worker.coordinator.coordinator import Coordinator
+from ding.worker.coordinator.events import TaskStalled
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
 from ding.worker.transport.stores import EVALUATED
 from ding.worker.transport.transport import TaskFailed, get_transport

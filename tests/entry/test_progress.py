@@ -14,7 +14,7 @@ import pytest
 from ding.entry.progress import ParallelProgressLine, ProgressLine, append_evaluation, mean_return, write_result
 from ding.utils.pulse import PULSE
 from ding.worker.collector.base_serial_evaluator import ISerialEvaluator
-from ding.worker.coordinator.run_state import Progress
+from ding.worker.coordinator.run_monitor import Progress
 
 
 @dataclass

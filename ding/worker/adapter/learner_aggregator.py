@@ -130,8 +130,7 @@ class LearnerAggregator:
         self._is_closed = False
 
     def _make_sync(self) -> Any:
-        from ding.worker.coordinator.operator_server import make_operator_server
-        from ding.worker.coordinator.operator_sync import OperatorSync
+        from ding.worker.coordinator.operator_server import OperatorSync, make_operator_server
 
         return OperatorSync(
             make_operator_server({}, "aggregator"),

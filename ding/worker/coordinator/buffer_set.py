@@ -11,12 +11,12 @@ from typing import Any
 from easydict import EasyDict
 
 from ding.utils.data.samples import Kind, columns_of, replaced, table_of
+from ding.worker.coordinator.events import SampleList
 from ding.worker.replay_buffer.base_buffer import create_training_buffer
 from ding.worker.transport.chunk import DATA_ID, chunks_of
 from ding.worker.transport.ray.shard import push_to, sample_from
 from ding.worker.transport.stores import SampleStore
 
-SampleList = list[dict[str, Any]]  # samples, or their metadata
 # The names of our collectors' chunks: this prefix, the rest of the collector's name, a number.
 _CHUNK_PREFIX = "env_"
 

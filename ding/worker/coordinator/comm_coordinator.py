@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
-import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ding.utils.data.samples import part_of
+from ding.utils.page import Page
+from ding.worker.coordinator.events import (
+    COLLECTOR,
+    LEARNER,
+    SampleList,
+    Task,
+    TaskListener,
+    TaskStalled,
+    WorkerListener,
+)
+from ding.worker.coordinator.operator_server import OperatorWorkers
 from ding.worker.coordinator.worker_table import Worker, WorkerTable
 from ding.worker.transport.chunk import from_text, pack_batches
 from ding.worker.transport.tasks import (
@@ -24,7 +33,6 @@ from ding.worker.transport.tasks import (
 )
 from ding.worker.transport.transport import (
     DEFAULT_TRANSPORT,
-    TaskFailed,
     WorkerLost,
     WorkerReleased,
     connect,
@@ -32,25 +40,10 @@ from ding.worker.transport.transport import (
     get_transport,
 )
 
-if TYPE_CHECKING:
-    from ding.utils.page import Page
-    from ding.worker.coordinator.coordinator import Coordinator
-    from ding.worker.coordinator.operator_sync import OperatorWorkers
-
-SampleList = list[dict[str, Any]]  # samples, or their metadata
-Task = dict[str, Any]
-
-COLLECTOR, LEARNER = "collector", "learner"
 _START = {COLLECTOR: COLLECTOR_START, LEARNER: LEARNER_START}
 _CLOSE = {COLLECTOR: COLLECTOR_CLOSE, LEARNER: LEARNER_CLOSE}
-
-
 # How long a collector may take to end its task when the coordinator ends.
 _ABORT_S = 3.0
-
-
-class TaskStalled(WorkerLost):
-    """A worker answers, but its task makes no progress."""
 
 
 class TaskRun:
@@ -68,7 +61,7 @@ class TaskRun:
         self,
         worker: Worker,
         task: Task,
-        side: Coordinator,
+        side: TaskListener,
         timeout_s: float,
         is_ending: Callable[[], bool],
         number: int | None = None,
@@ -226,13 +219,6 @@ def _collected(reply: Mapping[str, Any]) -> tuple[SampleList, list[Mapping[str, 
     return ([dict(reply)], []) if "data_id" in reply else ([], [reply])
 
 
-def failure_text(error: BaseException) -> str:
-    """The text for the failure of a run: the worker's traceback if it failed there, otherwise the local one."""
-    if isinstance(error, (TaskFailed, WorkerLost)):
-        return str(error)
-    return "".join(traceback.format_exception(type(error), error, error.__traceback__))
-
-
 class CommCoordinator:
     """Runs tasks on workers, each in a thread of its own.
 
@@ -254,7 +240,7 @@ class CommCoordinator:
     # Seconds within which every configured worker must be connected.
     _max_retry_second = 120.0
 
-    def __init__(self, cfg: Mapping[str, Any], callback_fn: Coordinator, logger: Any) -> None:
+    def __init__(self, cfg: Mapping[str, Any], callback_fn: WorkerListener, logger: Any) -> None:
         self._cfg = cfg
         self._callback_fn = callback_fn
         self._logger = logger
@@ -275,8 +261,6 @@ class CommCoordinator:
         self._connector.serve_page(path, page)
 
     def _make_operator(self) -> OperatorWorkers:
-        from ding.worker.coordinator.operator_sync import OperatorWorkers
-
         joining = partial(self.join, timeout_s=self._max_retry_second)
         return OperatorWorkers(
             self._cfg["operator_server"], joining, self.leave, self._logger, self._callback_fn.deal_with_error
@@ -331,21 +315,22 @@ class CommCoordinator:
     def leave(self, kind: str, name: str) -> None:
         """Disconnect a worker, if it is connected; its running task is lost."""
         worker = self.workers.find(name)
-        if worker is not None and self._release(worker):
-            worker.client.close()
+        if worker is not None:
+            self._release(worker, worker.client.close)
 
     def drop(self, kind: str, name: str, reason: str) -> None:
         """Remove a worker that has died; like `leave`, but without a message to it."""
         worker = self.workers.find(name)
-        if worker is not None and self._release(worker):
-            worker.client.drop(reason)
+        if worker is not None:
+            self._release(worker, partial(worker.client.drop, reason))
 
-    def _release(self, worker: Worker, only_if_free: bool = False) -> bool:
-        """Mark a worker as lost; see `WorkerTable.leave`."""
+    def _release(self, worker: Worker, end: Callable[[], None], only_if_free: bool = False) -> bool:
+        """Mark a worker as lost, and `end` its client; returns False if it already is; see `WorkerTable.leave`."""
         if not self.workers.leave(worker, only_if_free):
             return False
         if worker.kind == COLLECTOR:
             self._callback_fn.deal_with_decrease_collector()
+        end()
         return True
 
     def running(self) -> list[TaskRun]:
@@ -372,7 +357,6 @@ class CommCoordinator:
             worker.given[is_eval] += 1
         limits_s = self._cfg["task_timeout"], self._cfg.get("task_silence_s", 0.0)
         run = TaskRun(worker, task, self._callback_fn, limits_s[0], self._ending.is_set, number, limits_s[1])
-        worker.run = run
         # Starting may take long, and must not delay the next task.
         thread = threading.Thread(target=partial(self._execute, run), name=f"coordinator_{kind}_task", daemon=True)
         with self._lock:
@@ -395,20 +379,11 @@ class CommCoordinator:
             with self._lock:
                 self._running.pop(threading.current_thread(), None)
 
-    def _lose_idle(self, worker: Worker, reason: str, only_if_free: bool = True) -> None:
-        """Report a lost worker without a task. If it runs a task, the thread of that task notices the loss itself."""
-        if not self._ending.is_set() and self._release(worker, only_if_free):
-            worker.client.drop(reason)
-            error = WorkerLost(f"{worker.kind} {worker.worker_id} was lost while it had no task: {reason}")
-            self._callback_fn.deal_with_worker_lost(worker.kind, worker.worker_id, None, error)
-
     def _after_loss(self, worker: Worker, error: WorkerLost) -> WorkerLost:
-        """Release a lost worker; returns the error to report."""
-        if self._release(worker):
-            if isinstance(error, TaskStalled):
-                worker.client.close()  # it still listens: it abandons the task, and may be connected again
-            else:
-                worker.client.drop(str(error))
+        """Release a worker that was lost with its task; returns the error to report."""
+        # A stalled worker still listens: it abandons the task, and may be connected again.
+        end = worker.client.close if isinstance(error, TaskStalled) else partial(worker.client.drop, str(error))
+        if self._release(worker, end):
             return error
         return WorkerReleased(f"{worker.kind} {worker.worker_id} was taken away from its task: {error}")
 
@@ -421,30 +396,37 @@ class CommCoordinator:
         Raises:
             WorkerLost: the worker is lost.
         """
-        is_done = False
-        with self._reporting_errors(run):
+        is_done = is_closed = False
+        try:
             run.start()
             self._logger.info("%s %s runs the task %s", run.worker.kind, run.worker.worker_id, run.task_id)
             is_done = run.run()
-        is_closed = False
-        with self._reporting_errors(run, only_if=is_done):
+        except Exception as e:
+            self._report(run, e)
+        try:
             finished_task = run.close()
             is_closed = True
             if is_done:
                 run.finish(finished_task)
+        except Exception as e:
+            self._report(run, e, is_known=not is_done)
         if not is_closed:
             self._lose_idle(run.worker, f"it could not end the task {run.task_id}", only_if_free=False)
         return is_closed
 
-    @contextlib.contextmanager
-    def _reporting_errors(self, run: TaskRun, only_if: bool = True) -> Iterator[None]:
-        try:
-            yield
-        except WorkerLost:
-            raise
-        except Exception as e:
-            if only_if and not self._ending.is_set():
-                self._callback_fn.deal_with_task_error(run.worker.kind, run.task, e)
+    def _report(self, run: TaskRun, error: Exception, is_known: bool = False) -> None:
+        """Report the error of a task, unless `is_known` says that the task has failed before; raise a `WorkerLost`."""
+        if isinstance(error, WorkerLost):
+            raise error
+        if not is_known and not self._ending.is_set():
+            self._callback_fn.deal_with_task_error(run.worker.kind, run.task, error)
+
+    def _lose_idle(self, worker: Worker, reason: str, only_if_free: bool = True) -> None:
+        """Report a lost worker without a task. If it runs a task, the thread of that task notices the loss itself."""
+        if self._ending.is_set() or not self._release(worker, partial(worker.client.drop, reason), only_if_free):
+            return
+        error = WorkerLost(f"{worker.kind} {worker.worker_id} was lost while it had no task: {reason}")
+        self._callback_fn.deal_with_worker_lost(worker.kind, worker.worker_id, None, error)
 
     def close(self, timeout_s: float = 15.0) -> None:
         """End all tasks, disconnect the workers and stop.

@@ -27,20 +27,21 @@ from ding.utils.config_helper import (
 )
 from ding.utils.log_helper import build_logger
 from ding.worker.coordinator.base_parallel_commander import create_parallel_commander
-from ding.worker.coordinator.comm_coordinator import (
+from ding.worker.coordinator.comm_coordinator import CommCoordinator
+from ding.worker.coordinator.events import (
     COLLECTOR,
     LEARNER,
-    CommCoordinator,
     SampleList,
     Task,
     TaskStalled,
+    WorkerSupervisor,
     failure_text,
 )
-from ding.worker.coordinator.run_state import Progress, RunState
+from ding.worker.coordinator.run_monitor import Progress, RunMonitor
 from ding.worker.coordinator.saved_run import SavedRun
 from ding.worker.coordinator.scheduler import TaskScheduler, TaskState
 from ding.worker.coordinator.status import RunStatus, read_status, status_pages
-from ding.worker.coordinator.worker_table import ReconnectSupervisor, WorkerSupervisor
+from ding.worker.coordinator.worker_table import ReconnectSupervisor
 from ding.worker.transport.chunk import DATA_ID
 from ding.worker.transport.stores import StorageError
 from ding.worker.transport.transport import (
@@ -153,20 +154,21 @@ class Coordinator(Configurable):
         self._logger: Any = build_logger(os.path.join(".", exp_name, "log"), "coordinator", need_tb=False)[0]
         self._buffers = transport.replay(exp_name, own, self._logger)
         self._replay_buffer = self._buffers.buffers
-        self._state = RunState(own.get("max_env_step", math.inf))
+        self._monitor = RunMonitor(own.get("max_env_step", math.inf))
         self._comm_coordinator = CommCoordinator(own, self, self._logger)
         self._commander = create_parallel_commander(self._cfg.main)
-        self._commander.env_steps = self._state.env_steps
+        self._commander.env_steps = self._monitor.env_steps
         self._scheduler = TaskScheduler(
             self._commander,
             self._buffers,
-            self._state,
+            self._monitor,
             self._comm_coordinator,
             self,
             {LEARNER: own.learner_task_timeout, COLLECTOR: own.collector_task_timeout},
         )
         self._task_state, self._historical_task = self._scheduler.running, self._scheduler.finished
-        self._saved = SavedRun(self._scheduler, self._buffers, self._state, self._cfg, own, self._logger, self)
+        parts = self._scheduler, self._buffers, self._monitor
+        self._saved = SavedRun(*parts, self._cfg, own, self._logger, self, lambda: self.parts)
         return_timeout_s = own.worker_return_timeout if transport.workers_return else 0
         self.supervisor: WorkerSupervisor = self._comm_coordinator.operator or ReconnectSupervisor(
             self._comm_coordinator.rejoin, self._deal_with_no_return, return_timeout_s
@@ -175,7 +177,6 @@ class Coordinator(Configurable):
         self.on_averages: Callable[[list[dict[str, Any]]], Any] | None = None
         self.parts: dict[str, Any] = {}
         self._storage_errors = 0  # since the last samples
-        self._reported_losses: dict[tuple[str, str], int] = {}  # by task and kind: the last reported number
         for path, page in status_pages(self.status).items():
             self._comm_coordinator.serve_page(path, page)
         self._life = threading.Lock()
@@ -184,12 +185,12 @@ class Coordinator(Configurable):
     @property
     def system_shutdown_flag(self) -> bool:
         """Whether the run is over; never becomes False again."""
-        return self._state.is_over
+        return self._monitor.is_over
 
     @property
     def failure(self) -> BaseException | None:
         """The error that ended the run, or None; see `failure_text`."""
-        return self._state.failure
+        return self._monitor.failure
 
     @property
     def is_solved(self) -> bool:
@@ -199,7 +200,7 @@ class Coordinator(Configurable):
     @property
     def reason(self) -> str:
         """Why the run has ended; "" until then, and if it has failed."""
-        return self._state.reason
+        return self._monitor.reason
 
     @property
     def url(self) -> str | None:
@@ -208,15 +209,15 @@ class Coordinator(Configurable):
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the run is over; returns False if `timeout_s` has passed first."""
-        return self._state.wait(timeout_s)
+        return self._monitor.wait(timeout_s)
 
     def progress(self) -> Progress:
         """The progress of the run."""
-        return self._state.progress()
+        return self._monitor.progress()
 
     def status(self) -> RunStatus:
         """The complete status of the run; over HTTP, the page at `url` shows it."""
-        parts = self._state, self._buffers, self._comm_coordinator, self._scheduler
+        parts = self._monitor, self._buffers, self._comm_coordinator, self._scheduler
         return read_status(self._cfg.main.exp_name, *parts, self._is_closed)
 
     def start(self) -> None:
@@ -269,13 +270,13 @@ class Coordinator(Configurable):
 
     def error(self, s: str) -> None:
         """Log an error, and show it in the status."""
-        self._state.history.add_error(s)
+        self._monitor.add_error(s)
         self._logger.error("%s", s)
 
     def warn(self, s: str) -> None:
         """Log an error that the run survives, or tries to, and tell the user of it."""
         self.error(s)
-        if not self._state.is_over:
+        if not self._monitor.is_over:
             _user_log.warning("%s: %s", self._cfg.main.exp_name, s)
 
     # The run as a state that another coordinator can resume.
@@ -310,7 +311,7 @@ class Coordinator(Configurable):
         pushed = self._buffers.push(buffer_id, samples)
         if pushed is None:
             self._log_dropped(buffer_id, len(samples))
-        elif samples and self._state.take_samples(task_id, pushed, newest):
+        elif samples and self._monitor.take_samples(task_id, pushed, newest):
             self._end_at_limit()
 
     def deal_with_collector_pushed(self, task_id: str, buffer_id: str, newest: Mapping[str, Any]) -> None:
@@ -325,18 +326,18 @@ class Coordinator(Configurable):
             self._log_dropped(buffer_id, newest["dropped"])
         if newest["pushed"]:
             self._storage_errors = 0
-        if self._state.take_samples(task_id, int(newest["pushed"]), newest):
+        if self._monitor.take_samples(task_id, int(newest["pushed"]), newest):
             self._end_at_limit()
 
     def _log_dropped(self, buffer_id: str, count: int) -> None:
-        log = self.info if self._state.is_over else self.error  # late samples are expected at the end
+        log = self.info if self._monitor.is_over else self.error  # late samples are expected at the end
         log(f"{count} samples for the unknown buffer {buffer_id} are dropped")
 
     def deal_with_collector_judge_finish(self, task_id: str, data: Mapping[str, Any]) -> bool:
         """Take the progress of a collector; returns whether its task is done."""
         if not self._is_known(task_id, "an info"):
             return False
-        if self._state.take_collector_info(task_id, data):
+        if self._monitor.take_collector_info(task_id, data):
             self._end_at_limit()
         with self._scheduler.lock:
             self._commander.update_collector_info(task_id, data)
@@ -344,7 +345,7 @@ class Coordinator(Configurable):
 
     def deal_with_collector_progress(self, task_id: str, progress: Mapping[str, Any]) -> None:
         """Take the number of env steps of a collector's task, possibly in the middle of an episode."""
-        if self._is_known(task_id, "progress") and self._state.take_collector_info(task_id, progress):
+        if self._is_known(task_id, "progress") and self._monitor.take_collector_info(task_id, progress):
             self._end_at_limit()
 
     def is_collector_task_useless(self, task_id: str) -> bool:
@@ -356,7 +357,7 @@ class Coordinator(Configurable):
         """Take the result of a collector task."""
         if not self._is_known(task_id, "the end"):
             return
-        if self._state.take_collector_end(task_id, finished_task):
+        if self._monitor.take_collector_end(task_id, finished_task):
             self._end_at_limit()
         if self.on_evaluation is not None and finished_task.get("eval_flag"):
             self.on_evaluation(finished_task)  # first: the weights of the next evaluation replace those of this one
@@ -365,7 +366,7 @@ class Coordinator(Configurable):
         self._scheduler.finish(task_id)
         commander = self._commander
         reason = "an evaluation has reached the goal" if commander.is_solved else commander.end_reason
-        if is_over and self._state.end(reason=reason):  # latched: later results do not change it
+        if is_over and self._monitor.end(reason=reason):  # latched: later results do not change it
             self.info("the commander ends the run")
         self._scheduler.notify()
 
@@ -402,7 +403,7 @@ class Coordinator(Configurable):
         self._report_losses(task_id, info)
         if self.on_averages is not None and info.get("averages"):
             self.on_averages(info["averages"])
-        is_first = self._state.take_learner_info(info)
+        is_first = self._monitor.take_learner_info(info)
         with self._scheduler.lock:
             self._commander.update_learner_info(
                 task_id, {key: value for key, value in info.items() if key != "averages"}
@@ -412,14 +413,15 @@ class Coordinator(Configurable):
 
     def _report_losses(self, task_id: str, info: Mapping[str, Any]) -> None:
         """Report a frequent loss each time its number has doubled, and each lost shard."""
+        reported = self._task_state[task_id].losses
         for kind, text in _LOSSES.items():
             count = int(info.get(kind, 0))
-            if count >= max(1, 2 * self._reported_losses.get((task_id, kind), 0)):
-                self._reported_losses[task_id, kind] = count
+            if count >= max(1, 2 * reported[kind]):
+                reported[kind] = count
                 self.error(f"the learner of the task {task_id} {text.format(count)}; see its log")
         lost_shards = int(info.get("lost_shards", 0))
-        if lost_shards > self._reported_losses.get((task_id, "lost_shards"), 0):
-            self._reported_losses[task_id, "lost_shards"] = lost_shards
+        if lost_shards > reported["lost_shards"]:
+            reported["lost_shards"] = lost_shards
             self.error(
                 f"the learner of the task {task_id} has lost {lost_shards} shards of its replay buffer so far, with "
                 f"{info['lost_samples']} samples in them; others have replaced them"
@@ -437,8 +439,6 @@ class Coordinator(Configurable):
         with self._scheduler.lock:
             buffer_id = self._commander.finish_learner_task(task_id, finished_task)
             self._scheduler.learner_tasks.pop(task_id, None)
-        for kind in (*_LOSSES, "lost_shards"):
-            self._reported_losses.pop((task_id, kind), None)
         self._scheduler.finish(task_id)
         self._scheduler.end_training(task_id, buffer_id)
         self._scheduler.notify()
@@ -464,11 +464,11 @@ class Coordinator(Configurable):
     def deal_with_error(self, error: Exception) -> None:
         """End the run because of an error that belongs to no task."""
         self.error(f"the run has failed: {failure_text(error)}")
-        self._state.end(error)
+        self._monitor.end(error)
 
     def _end_at_limit(self) -> None:
-        if self._state.end(reason="max_env_step is reached"):
-            self.info(f"the run ends after {self._state.progress().env_steps} env steps, as max_env_step says")
+        if self._monitor.end(reason="max_env_step is reached"):
+            self.info(f"the run ends after {self._monitor.progress().env_steps} env steps, as max_env_step says")
 
     def _is_known(self, task_id: str, what: str) -> bool:
         if task_id not in self._task_state:
@@ -497,14 +497,14 @@ class Coordinator(Configurable):
 
     def deal_with_worker_lost(self, kind: str, worker_id: str, task: Task | None, error: WorkerLost) -> None:
         """A worker is lost, with its task if it had one. If the worker may return, the run continues."""
-        if task is None and self._state.is_over:
+        if task is None and self._monitor.is_over:
             return
         if isinstance(error, TaskStalled):
-            self._state.count_stalled_task()
+            self._monitor.count_stalled_task()
         # The loss of a worker that was released is known already.
         tell = self.error if isinstance(error, WorkerReleased) else self.warn
         tell(f"{kind} {worker_id} is lost: {error}")
-        will_return = not self._state.is_over and self.supervisor.lost(kind, worker_id, error)
+        will_return = not self._monitor.is_over and self.supervisor.lost(kind, worker_id, error)
         if task is None:
             if not will_return:
                 self._deal_with_no_return(kind, worker_id, error)
@@ -527,7 +527,7 @@ class Coordinator(Configurable):
         try:
             self._comm_coordinator.join(kind, name, host, port, _REJOIN_S)
         except Exception as e:
-            if not self._state.is_over and not self.supervisor.lost(kind, name, e):
+            if not self._monitor.is_over and not self.supervisor.lost(kind, name, e):
                 self.deal_with_error(e)
 
     def _deal_with_no_return(self, kind: str, name: str, error: Exception) -> None:

@@ -1,13 +1,20 @@
-"""The client of the operator that runs the workers of a job."""
+"""The operator that runs the workers of a job: its client, and workers that join and leave as it lists them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ding.interaction.base.app import get_values_from_response
 from ding.interaction.base.engine import HttpEngine
+from ding.interaction.base.network import literal, split_http_address
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, check_config, instance_of, integer, number
 from ding.utils.k8s_helper import get_operator_server_kwargs
+from ding.worker.coordinator.events import COLLECTOR, LEARNER
 
 if TYPE_CHECKING:
     import requests
@@ -18,6 +25,8 @@ TIMEOUT = (5.0, 30.0)
 # Asking for the replicas is tried again after a transport error.
 _RETRIES, RETRY_WAIT_S = 2, 0.2
 _SHOWN = 200  # characters of a reply in an error
+# From a failed request for workers to the next one; and how long `close` waits for threads.
+RETRY_S, JOIN_S = 2.0, 2.0
 
 Reply = tuple[bool, int, str, Any]
 
@@ -160,3 +169,328 @@ def make_operator_server(cfg: Mapping[str, Any], worker_type: str) -> OperatorSe
     server = OperatorServer(**get_operator_server_kwargs(cfg))
     server.set_worker_type(worker_type)
     return server
+
+
+class WorkerId(NamedTuple):
+    """A worker of an operator; its name, `host:port`, is its address."""
+
+    kind: str
+    name: str
+
+
+class _State(Enum):
+    JOINING = auto()
+    JOINED = auto()
+    LEAVING = auto()
+    FAILED = auto()
+
+
+@dataclass(slots=True)
+class _Member:
+    state: _State = _State.JOINING
+    is_listed: bool = True
+
+
+class OperatorSync:
+    """Asks the operator every `period_s` seconds for the list of workers, connects new ones, and disconnects others.
+
+    Each joins and leaves in a thread of its own, so that one that does not answer delays no other. A worker that could
+    not join, or was lost, is reported to the operator, and tried again as long as it is listed. While the operator
+    fails, the workers stay as they are.
+
+    Args:
+        kinds: the kinds of workers to manage.
+        join: connects a worker, called with kind, name, host and port; raises if that fails.
+        leave: disconnects a worker that has joined, called with kind and name.
+        logger: a text logger.
+        period_s: from one request to the next.
+        reports_failures: whether failed workers are reported to the operator.
+        on_error: called with an error that ends the synchronisation.
+    """
+
+    def __init__(
+        self,
+        operator: OperatorServer,
+        kinds: Sequence[str],
+        join: Callable[[str, str, str, int], None],
+        leave: Callable[[str, str], None],
+        logger: Any,
+        period_s: float,
+        reports_failures: bool = False,
+        on_error: Callable[[Exception], None] | None = None,
+    ) -> None:
+        self._operator, self._kinds = operator, kinds
+        self._join, self._leave = join, leave
+        self._logger, self._period_s = logger, period_s
+        self._reports_failures, self._on_error = reports_failures, on_error
+        self._members: dict[WorkerId, _Member] = {}
+        self._known: set[WorkerId] = set()  # all that were ever listed
+        self._changed = threading.Condition()
+        self._is_closing = False
+        self._problem = ""  # the last error of the operator or of a worker
+        self._thread = threading.Thread(target=self._run, name="period_sync", daemon=True)
+        self._helpers: set[threading.Thread] = set()
+
+    def request_replicas(self, data: Mapping[str, Any], timeout_s: float) -> None:
+        """Request the initial workers; repeated while the operator is not up yet, or fails.
+
+        Raises:
+            ConnectionError: it has not agreed in time, or refuses.
+        """
+        deadline = monotonic() + timeout_s
+        while not self._has_agreed(data):
+            if monotonic() + RETRY_S > deadline or self._wait(RETRY_S):
+                raise ConnectionError(f"the operator has given no replicas within {timeout_s:g} s: {self._problem}")
+
+    def _has_agreed(self, data: Mapping[str, Any]) -> bool:
+        import requests
+
+        try:
+            self._checked(self._operator.post_replicas(data))
+        except requests.ReadTimeout as e:  # it may have created them: a second request could create twice as many
+            raise ConnectionError(str(e)) from e
+        except requests.RequestException as e:
+            if e.response is not None and 400 <= e.response.status_code < 500:
+                raise ConnectionError(str(e)) from e
+            self._problem = str(e)
+            return False
+        return True
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def wait_for(self, has_enough: Callable[[], bool], what: str, timeout_s: float) -> None:
+        """Wait until `has_enough()`, which is checked whenever a worker has joined.
+
+        Raises:
+            ConnectionError: it is still False after `timeout_s`, or at `close`.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: has_enough() or self._is_closing, timeout_s)
+        if not has_enough():
+            problem = f": {self._problem}" if self._problem else ""
+            raise ConnectionError(
+                f"the operator at {self._operator.url} has not brought {what} within {timeout_s:g} s{problem}"
+            )
+
+    def lost(self, kind: str, name: str, error: Exception) -> bool:
+        """Report a lost worker to the operator, unless it is leaving; see `WorkerSupervisor`.
+
+        Returns:
+            False if the operator has never listed it: a worker of the config does not return.
+        """
+        with self._changed:
+            worker = WorkerId(kind, name)
+            member = self._members.get(worker)
+            if member is not None and member.state is not _State.LEAVING:
+                member.state = _State.FAILED
+            return worker in self._known
+
+    def close(self) -> None:
+        """Stop. Idempotent; bounded in time: a request in progress is not waited for."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+            threads = [self._thread, *self._helpers]
+        self._operator.close()
+        deadline = monotonic() + JOIN_S
+        for thread in threads:
+            if thread.ident is not None and thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - monotonic()))
+
+    def _run(self) -> None:
+        import requests
+
+        is_failing = False
+        try:
+            while not self._is_closing:
+                try:
+                    self._synchronise()
+                    if is_failing:
+                        self._logger.info("the operator at %s answers again", self._operator.url)
+                    is_failing = False
+                except (requests.RequestException, ValueError) as e:
+                    self._problem = str(e)
+                    if not is_failing and not self._is_closing:
+                        self._logger.error("the workers are left as they are: %s", e)
+                    is_failing = True
+                self._wait(self._period_s)
+        except Exception as e:
+            self._logger.exception("the synchronisation with the operator has ended")
+            if self._on_error is not None and not self._is_closing:
+                self._on_error(e)
+
+    def _wait(self, timeout_s: float) -> bool:
+        """Wait; returns whether `close` was called."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_closing, timeout_s)
+
+    def _synchronise(self) -> None:
+        """Compare the operator's list with the connected workers.
+
+        Raises:
+            requests.RequestException: the operator fails.
+            ValueError: the list contains an invalid name.
+        """
+        self._report_failures()
+        data = self._checked(self._operator.get_replicas())
+        listed = {worker: _address(worker.name) for worker in self._listed(data)}
+        with self._changed:
+            self._known.update(listed)
+            for worker in listed.keys() - self._members.keys():
+                member = self._members[worker] = _Member()
+                self._in_thread(self._do_join, worker, member, *listed[worker])
+            for worker, member in self._members.items():
+                member.is_listed = worker in listed
+                if member.state is _State.JOINED and not member.is_listed:
+                    member.state = _State.LEAVING
+                    self._in_thread(self._do_leave, worker)
+
+    def _listed(self, data: Any) -> Iterable[WorkerId]:
+        for kind in self._kinds:
+            names = data.get(f"{kind}s") or () if isinstance(data, Mapping) else None
+            if not isinstance(names, (Mapping, list, tuple)) or not all(isinstance(name, str) for name in names):
+                raise ValueError(f"the operator at {self._operator.url} lists no valid {kind}s: {str(data)[:200]}")
+            for name in names:
+                yield WorkerId(kind, name)
+
+    def _report_failures(self) -> None:
+        """Report failed workers, which may be tried again afterwards."""
+        with self._changed:
+            failed = {worker for worker, member in self._members.items() if member.state is _State.FAILED}
+        if failed and self._reports_failures:
+            pods = {k: sorted(_pod(worker.name) for worker in failed if worker.kind == k) for k in self._kinds}
+            self._checked(self._operator.post_replicas_failed(**{f"{kind}s": names for kind, names in pods.items()}))
+        with self._changed:
+            for worker in failed:
+                self._members.pop(worker, None)
+
+    def _checked(self, reply: Reply) -> Any:
+        success, code, message, data = reply
+        if not success:
+            import requests
+
+            raise requests.RequestException(f"the operator at {self._operator.url} refuses (code {code}): {message}")
+        return data
+
+    def _in_thread(self, act: Callable[..., None], worker: WorkerId, *arguments: Any) -> None:
+        def run() -> None:
+            try:
+                act(worker, *arguments)
+            finally:
+                with self._changed:
+                    self._helpers.discard(threading.current_thread())
+                    self._changed.notify_all()
+
+        thread = threading.Thread(target=run, name=f"operator_{worker.kind}", daemon=True)
+        if not self._is_closing:
+            self._helpers.add(thread)
+            thread.start()
+
+    def _do_join(self, worker: WorkerId, member: _Member, host: str, port: int) -> None:
+        try:
+            self._join(worker.kind, worker.name, host, port)
+        except Exception as e:
+            self._problem = f"{worker.kind} {worker.name} could not be connected: {e}"
+            if not self._is_closing:
+                self._logger.error("%s", self._problem)
+            with self._changed:
+                member.state = _State.FAILED
+            return
+        with self._changed:
+            if member.state is _State.FAILED:  # lost right after it joined
+                return
+            stays = member.is_listed and not self._is_closing
+            member.state = _State.JOINED if stays else _State.LEAVING
+        if not stays:
+            self._do_leave(worker)
+
+    def _do_leave(self, worker: WorkerId) -> None:
+        try:
+            self._leave(*worker)
+            self._logger.info("%s %s is no longer listed, and has left", *worker)
+        except Exception as e:
+            self._logger.exception("%s %s could not be disconnected", *worker)
+            if self._on_error is not None:
+                self._on_error(e)
+        with self._changed:
+            self._members.pop(worker, None)
+
+
+_OPERATOR_SETTINGS = Settings(
+    {
+        "system_addr": Setting(NO_DEFAULT, instance_of(str, optional=True), "Address of the operator."),
+        "api_version": Setting(NO_DEFAULT, instance_of(str, optional=True), "Version of its API."),
+        "init_replicas_request": Setting(NO_DEFAULT, instance_of(Mapping), "The request for the initial workers."),
+        "collector_target_num": Setting(0, integer(0), "Number of collectors to wait for at the start."),
+        "learner_target_num": Setting(0, integer(0), "Number of learners to wait for at the start."),
+        "sync_period_s": Setting(1.0, number(0.01), "Seconds between two looks at the operator's list."),
+    }
+)
+
+
+class OperatorWorkers(OperatorSync):
+    """The collectors and learners that an operator brings to a coordinator.
+
+    Args:
+        cfg: may contain `system_addr` and `api_version`, see `get_operator_server_kwargs`; `init_replicas_request`, the
+            request for the initial workers; `collector_target_num` and `learner_target_num` (0), how many must be
+            connected before `connect` returns; `sync_period_s` (1.0).
+        join, leave, logger, on_error: see `OperatorSync`.
+
+    Raises:
+        ConfigError: a value is not allowed, or there is no address.
+    """
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        join: Callable[[str, str, str, int], None],
+        leave: Callable[[str, str], None],
+        logger: Any,
+        on_error: Callable[[Exception], None],
+    ) -> None:
+        check_config(cfg, "operator_server", _OPERATOR_SETTINGS.rules())
+        self._cfg = {**_OPERATOR_SETTINGS.config(), **cfg}
+        operator, period_s = make_operator_server(cfg, "coordinator"), self._cfg["sync_period_s"]
+        super().__init__(operator, (LEARNER, COLLECTOR), join, leave, logger, period_s, True, on_error)
+
+    def connect(self, count: Callable[[str], int], timeout_s: float) -> None:
+        """Request workers, and wait until enough of both kinds are connected.
+
+        Args:
+            count: returns the number of connected workers of a kind.
+            timeout_s: how long the operator may take for each of the two steps.
+
+        Raises:
+            ConnectionError: the operator refuses, or has not brought them in time.
+        """
+        request = self._cfg.get("init_replicas_request")
+        if request:
+            self.request_replicas(request, timeout_s)
+        self.start()
+        wanted = {kind: int(self._cfg[f"{kind}_target_num"]) for kind in (LEARNER, COLLECTOR)}
+        what = " and ".join(f"{number} {kind}s" for kind, number in wanted.items())
+        self.wait_for(lambda: all(count(kind) >= number for kind, number in wanted.items()), what, timeout_s)
+
+
+def _address(name: str) -> tuple[str, int]:
+    """The address of a worker.
+
+    Raises:
+        ValueError: the name is no address.
+    """
+    try:
+        host, port, _, path = split_http_address(f"http://{name}", default_port=0)
+    except ValueError:
+        host, port, path = None, 0, ""
+    if not host or not port or path or "@" in name:
+        raise ValueError(f"the operator lists {name!r}, which is no worker; it must be host:port")
+    return host, port
+
+
+def _pod(name: str) -> str:
+    """The name of a pod: `pod` in `pod.namespace:port`."""
+    host = name.rpartition(":")[0] or name
+    return host.rpartition(".")[0] or host if literal(host) is None else host

@@ -9,16 +9,14 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ding.utils.run_states import FOLDER, describe_state, flat_config, read_run_state
 from ding.utils.state_folder import StateError, StateFolder
-from ding.worker.coordinator.run_state import RunState
+from ding.worker.coordinator.buffer_set import BufferSet
+from ding.worker.coordinator.events import RunOwner
+from ding.worker.coordinator.run_monitor import RunMonitor
 from ding.worker.coordinator.scheduler import COMMANDER_TIMEOUT_S, TaskScheduler
-
-if TYPE_CHECKING:
-    from ding.worker.coordinator.buffer_set import BufferSet
-    from ding.worker.coordinator.coordinator import Coordinator
 
 # What a state says of each parallel run.
 _INEXACT = "episodes begin anew, and samples and iterations after the state are lost"
@@ -126,21 +124,23 @@ class SavedRun:
         cfg: the compiled parallel config.
         own: the coordinator's section, with `state_interval_s` and `resume`.
         logger: a text logger.
-        coordinator: receives messages and errors.
+        owner: receives messages and errors.
+        parts: returns the further parts to save.
     """
 
     def __init__(
         self,
         scheduler: TaskScheduler,
         buffers: BufferSet,
-        state: RunState,
+        monitor: RunMonitor,
         cfg: Mapping[str, Any],
         own: Mapping[str, Any],
         logger: Any,
-        coordinator: Coordinator,
+        owner: RunOwner,
+        parts: Callable[[], Mapping[str, Any]],
     ) -> None:
-        self._scheduler, self._buffers, self._state = scheduler, buffers, state
-        self._coordinator = coordinator
+        self._scheduler, self._buffers, self._monitor = scheduler, buffers, monitor
+        self._owner, self._parts = owner, parts
         main = cfg["main"]
         self._present_buffer_cfg: Mapping[str, Any] = main["policy"].get("other", {}).get("replay_buffer", {})
         learner_cfg = main["policy"].get("learn", {}).get("learner", {})
@@ -151,7 +151,7 @@ class SavedRun:
         self._exp_name, self._config = main["exp_name"], config_of(cfg)
         self._path = os.path.join(".", self._exp_name, FOLDER)
         self._writer = StateWriter(
-            StateFolder(self._path), self._state_to_save, own["state_interval_s"], logger, coordinator.warn
+            StateFolder(self._path), self._state_to_save, own["state_interval_s"], logger, owner.warn
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -172,8 +172,8 @@ class SavedRun:
             "buffers": {
                 task["buffer_id"]: self._buffers.freeze(task["buffer_id"], task.get(_BUFFER_CFG, {})) for task in tasks
             },
-            "run": self._state.state_dict(),
-            "parts": {name: part.state_dict() for name, part in self._coordinator.parts.items()},
+            "run": self._monitor.state_dict(),
+            "parts": {name: part.state_dict() for name, part in self._parts().items()},
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -188,13 +188,13 @@ class SavedRun:
             raise RuntimeError("a coordinator loads a state before it starts; create another one")
         self._is_resumed = True
         self._buffers.is_deleting = False  # until the run has resumed
-        self._state.load_state_dict(state_dict["run"])
+        self._monitor.load_state_dict(state_dict["run"])
         for name, part_state in state_dict.get("parts", {}).items():  # missing in older files
-            if name in self._coordinator.parts:
-                for problem in self._coordinator.parts[name].load_state_dict(part_state):
-                    self._coordinator.error(problem)
+            if name in self._parts():
+                for problem in self._parts()[name].load_state_dict(part_state):
+                    self._owner.error(problem)
         if not state_dict["commander"]:
-            self._coordinator.error("the commander has no state: only the counters continue, the run begins anew")
+            self._owner.error("the commander has no state: only the counters continue, the run begins anew")
             return
         with self._scheduler.locked_commander() as commander:
             commander.load_state_dict(state_dict["commander"])
@@ -209,7 +209,7 @@ class SavedRun:
             self._scheduler.learner_tasks[task["task_id"]] = task
             self._scheduler.run_again(task)
         held, dropped = (sum(column) for column in zip((0, 0), *counts, strict=True))
-        self._coordinator.info(f"{held} samples are restored; {dropped} are lost, as their chunks were deleted")
+        self._owner.info(f"{held} samples are restored; {dropped} are lost, as their chunks were deleted")
 
     def resume(self, path: str | None = None) -> None:
         """Resume the run whose state is in a folder; call it before `start`.
@@ -235,7 +235,7 @@ class SavedRun:
             self.load_state_dict(state)
         except (KeyError, TypeError, ValueError) as e:
             raise StateError(f"the state in {path} does not fit the config: {e!r}; remove it to begin anew") from e
-        self._coordinator.info(f"the run resumes from {path}")
+        self._owner.info(f"the run resumes from {path}")
         return True
 
     def begin(self) -> None:
@@ -251,7 +251,7 @@ class SavedRun:
         if self._is_resumed:
             self._buffers.is_deleting = True
             count = self._buffers.delete_unneeded()
-            self._coordinator.info(f"{count} unneeded chunks are deleted")
+            self._owner.info(f"{count} unneeded chunks are deleted")
 
     def end(self) -> None:
         """Write the last state of an unfinished run, or remove that of a successful one; then delete the samples that
@@ -259,11 +259,11 @@ class SavedRun:
         """
         writer, self._has_begun = self._writer, True
         writer.stop(COMMANDER_TIMEOUT_S)
-        if self._state.is_over and self._state.failure is None:
+        if self._monitor.is_over and self._monitor.failure is None:
             writer.remove()
         elif writer.is_active:
             self._buffers.is_deleting = False
-            if not self._state.is_over:
+            if not self._monitor.is_over:
                 writer.write("end")
         self._buffers.close()
         if self._is_taken_up:
@@ -271,9 +271,9 @@ class SavedRun:
                 self._buffers.delete_unneeded()
 
     def _state_to_save(self, reason: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        state, progress = self.state_dict(), self._state.progress()
+        state, progress = self.state_dict(), self._monitor.progress()
         # A failing run is over before its failed task is removed, so no state without that task is ever saved.
-        if self._state.is_over:
+        if self._monitor.is_over:
             return None
         counts = progress.train_iter, progress.env_steps
         return state, describe_state(

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ding.worker.coordinator.base_parallel_commander import BaseCommander
-from ding.worker.coordinator.comm_coordinator import COLLECTOR, LEARNER, CommCoordinator, Task
-from ding.worker.coordinator.run_state import RunState
+from ding.worker.coordinator.buffer_set import BufferSet
+from ding.worker.coordinator.comm_coordinator import CommCoordinator
+from ding.worker.coordinator.events import COLLECTOR, LEARNER, RunOwner, Task
+from ding.worker.coordinator.run_monitor import RunMonitor
 from ding.worker.transport.tasks import REPLAY
-
-if TYPE_CHECKING:
-    from ding.worker.coordinator.buffer_set import BufferSet
-    from ding.worker.coordinator.coordinator import Coordinator
 
 # How long the caller waits for a commander that is busy.
 COMMANDER_TIMEOUT_S = 5.0
@@ -31,11 +29,13 @@ class TaskState:
 
     Attributes:
         last_chunk: the last chunk that its collector reported.
+        losses: by kind, how many losses of its learner were logged.
     """
 
     task_id: str
     start_time: float = field(default_factory=monotonic)
     last_chunk: Any = ""
+    losses: Counter[str] = field(default_factory=Counter)
 
 
 class TaskScheduler:
@@ -45,7 +45,7 @@ class TaskScheduler:
 
     Args:
         commander: decides which tasks exist; it is called under `lock`.
-        coordinator: receives errors.
+        owner: receives errors.
         timeouts_s: for each kind of task, how long one may wait for a worker or for its buffer.
 
     Attributes:
@@ -58,16 +58,16 @@ class TaskScheduler:
         self,
         commander: BaseCommander,
         buffers: BufferSet,
-        state: RunState,
+        monitor: RunMonitor,
         comm: CommCoordinator,
-        coordinator: Coordinator,
+        owner: RunOwner,
         timeouts_s: Mapping[str, float],
     ) -> None:
         self.commander, self.lock = commander, threading.RLock()
         self.running: dict[str, TaskState] = {}
         self.finished: list[str] = []
         self.learner_tasks: dict[str, Task] = {}
-        self._buffers, self._state, self._comm, self._coordinator = buffers, state, comm, coordinator
+        self._buffers, self._monitor, self._comm, self._owner = buffers, monitor, comm, owner
         self._timeouts_s = timeouts_s
         self._again: deque[Task] = deque()
         self._spare_collectors = 0  # at the start: collectors beyond the commander's task space
@@ -136,7 +136,7 @@ class TaskScheduler:
                 with self._changed:
                     self._changed.wait_for(lambda: self._is_notified or self._is_ending, self._idle_s())
         except Exception as e:
-            self._coordinator.deal_with_error(e)
+            self._owner.deal_with_error(e)
 
     def _assign(self, kind: str) -> None:
         waiting = self._waiting[kind]
@@ -165,7 +165,7 @@ class TaskScheduler:
 
     def free_count(self, kind: str) -> int:
         """The number of free workers of this kind; 0 when the run is over."""
-        return 0 if self._state.is_over else self._comm.workers.free_count(kind)
+        return 0 if self._monitor.is_over else self._comm.workers.free_count(kind)
 
     def next_task(self, kind: str) -> Task | None:
         """The commander's next task of this kind, or one that is to run again."""
@@ -202,7 +202,7 @@ class TaskScheduler:
 
     def drop_task(self, kind: str, task: Task) -> None:
         """Drop a task that has waited too long. If a training would be lost with it, the run ends."""
-        self._coordinator.error(f"{kind} task {task['task_id']} could not begin in time and is dropped")
+        self._owner.error(f"{kind} task {task['task_id']} could not begin in time and is dropped")
         if task.get("resume"):
             self.fail(kind, task, TimeoutError(f"no {kind} was free in time to resume the task {task['task_id']}"))
         else:
@@ -222,7 +222,7 @@ class TaskScheduler:
 
     def fail(self, kind: str, task: Task, error: Exception) -> None:
         """End the run, because the task has failed."""
-        self._state.end(error)
+        self._monitor.end(error)
         self.forget(kind, task)
 
     def forget(self, kind: str, task: Task) -> None:
@@ -230,7 +230,7 @@ class TaskScheduler:
         try:
             state = self.running.pop(task["task_id"], None)
             if kind == COLLECTOR:
-                self._state.drop_collector(task["task_id"])
+                self._monitor.drop_collector(task["task_id"])
                 self._buffers.abandon("" if state is None else state.last_chunk)
             else:
                 self.end_training(task["task_id"], task["buffer_id"])
@@ -242,7 +242,7 @@ class TaskScheduler:
                     self.learner_tasks.pop(task["task_id"], None)
             self.notify()
         except Exception as e:
-            self._coordinator.deal_with_error(e)
+            self._owner.deal_with_error(e)
 
     def end_training(self, task_id: str, buffer_id: str | None) -> None:
         """Forget the batches of a learner task that has ended; close its buffer, if one is given."""

@@ -15,9 +15,10 @@ from ding.utils.config_helper import check_values, integer
 from ding.utils.log_helper import build_logger
 from ding.utils.registry_factory import COMMANDER_REGISTRY
 from ding.utils.system_helper import get_task_uid
-from ding.worker.coordinator.base_parallel_commander import BaseCommander, Task, TaskConfigs
+from ding.worker.coordinator.base_parallel_commander import BaseCommander, TaskConfigs
+from ding.worker.coordinator.events import COLLECTOR, Task
 
-_COLLECTOR, _EVALUATOR = "collector", "evaluator"
+_EVALUATOR = "evaluator"
 _EVALUATOR_RULES = {"patience": integer(1, optional=True)}
 # Key in a finished task -> key in the logs.
 REPORTED = {
@@ -76,7 +77,7 @@ class TrainingCommander(BaseCommander):
         self._policy = policy.command_mode
         folder = os.path.join(".", self._cfg.exp_name, "log", "commander")
         self._texts: dict[str, Any] = {
-            kind: build_logger(folder, f"commander_{kind}", need_tb=False)[0] for kind in (_COLLECTOR, _EVALUATOR)
+            kind: build_logger(folder, f"commander_{kind}", need_tb=False)[0] for kind in (COLLECTOR, _EVALUATOR)
         }
         self._tb_logger: Any = build_logger(folder, "commander", need_text=False)[1]
         self._training: Training | None = None
@@ -152,7 +153,7 @@ class TrainingCommander(BaseCommander):
         self._collecting.pop(task_id, None)
         self._evaluating.discard(task_id)
         if not finished_task["eval_flag"]:
-            self._report(_COLLECTOR, finished_task)
+            self._report(COLLECTOR, finished_task)
             self._take_collected(task_id, finished_task)
             return False
         self._report(_EVALUATOR, finished_task)

@@ -16,8 +16,9 @@ from typing import Any
 
 from ding.utils.page import Page
 from ding.worker.coordinator.buffer_set import BufferSet
-from ding.worker.coordinator.comm_coordinator import COLLECTOR, LEARNER, CommCoordinator, failure_text
-from ding.worker.coordinator.run_state import ErrorNote, Evaluation, Progress, RunState
+from ding.worker.coordinator.comm_coordinator import CommCoordinator
+from ding.worker.coordinator.events import COLLECTOR, LEARNER
+from ding.worker.coordinator.run_monitor import RunMonitor, RunReport
 from ding.worker.coordinator.scheduler import TaskScheduler, TaskState
 from ding.worker.coordinator.worker_table import WorkerStatus
 
@@ -53,37 +54,14 @@ class QueueDepths:
 
 
 @dataclass(frozen=True, slots=True)
-class RunStatus:
-    """The complete status of a run.
-
-    Attributes:
-        name: name of the experiment.
-        started_at: ISO 8601, in UTC.
-        seconds: duration, up to the end of the run if it is over.
-        is_over: whether the run has ended.
-        reason: why it has ended, with the traceback of a failure; None while it runs.
-        samples_per_s, updates_per_s: means over the last five seconds.
-        stalled_tasks: number of tasks that were abandoned because they made no progress.
-        evaluations: the learning curve, thinned out if it is very long.
-        errors: the last errors, newest last.
-    """
+class RunStatus(RunReport):
+    """The complete status of a run; `name` is that of the experiment."""
 
     name: str
-    started_at: str
-    seconds: float
-    is_over: bool
-    is_failed: bool
-    reason: str | None
-    progress: Progress
-    samples_per_s: float
-    updates_per_s: float
     workers: tuple[WorkerStatus, ...]
     tasks: tuple[RunningTask, ...]
     queues: QueueDepths
     buffers: tuple[BufferFill, ...]
-    stalled_tasks: int
-    evaluations: tuple[Evaluation, ...]
-    errors: tuple[ErrorNote, ...]
 
     def to_json(self) -> dict[str, Any]:
         """The status as dicts, lists, numbers and strings; None for a number that is not finite."""
@@ -92,38 +70,21 @@ class RunStatus:
 
 
 def read_status(
-    name: str, state: RunState, buffers: BufferSet, comm: CommCoordinator, scheduler: TaskScheduler, is_closed: bool
+    name: str, monitor: RunMonitor, buffers: BufferSet, comm: CommCoordinator, scheduler: TaskScheduler, is_closed: bool
 ) -> RunStatus:
     """Read the status of the run `name` from the parts of its coordinator, without long waits. Thread-safe.
 
     Args:
         is_closed: whether the coordinator was closed, whether or not the run was over.
     """
-    history = state.history
-    samples_per_s, updates_per_s = history.rates()
-    waiting = scheduler.waiting_counts()
-    reason: str | None = None
-    if state.failure is not None:
-        reason = failure_text(state.failure)
-    elif state.is_over or is_closed:
-        reason = state.reason if state.is_over else "it was closed"
+    report, waiting = monitor.report(is_closed), scheduler.waiting_counts()
     return RunStatus(
+        **{field.name: getattr(report, field.name) for field in fields(report)},
         name=name,
-        started_at=history.started_at,
-        seconds=history.seconds,
-        is_over=state.is_over or is_closed,
-        is_failed=state.failure is not None,
-        reason=reason,
-        progress=state.progress(),
-        samples_per_s=samples_per_s,
-        updates_per_s=updates_per_s,
         workers=comm.workers.statuses(),
         tasks=_running_tasks(comm, scheduler.running),
         queues=QueueDepths(waiting[LEARNER], waiting[COLLECTOR], buffers.batches_under_way()),
         buffers=tuple(BufferFill(*level, level[1] / level[2] if level[2] else 0.0) for level in buffers.levels()),
-        stalled_tasks=state.stalled_tasks,
-        evaluations=history.evaluations(),
-        errors=history.errors(),
     )
 
 

@@ -7,17 +7,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal
 
+from ding.worker.coordinator.events import LEARNER, Task
 from ding.worker.coordinator.resource_manager import NaiveResourceManager
 from ding.worker.transport.transport import WorkerClient, WorkerLost
 
-if TYPE_CHECKING:
-    from ding.worker.coordinator.comm_coordinator import Task, TaskRun
-
 # Beyond this number of lost workers, the first ones are forgotten: an operator gives each worker a new name.
 _MAX_LOST = 50
-_ORDER = {"learner": 0, "collector": 1}
 # How long `close` waits for attempts to connect, all together.
 _CLOSE_S = 5.0
 
@@ -50,7 +47,7 @@ class Worker:
         resource: its answer to the request for its resources.
         restarts: how often a worker of this name has returned.
         given: how many collecting tasks (False) and evaluations (True) were given to workers of this name.
-        run: the task it runs, or None.
+        task_id: the task it runs, or None.
         is_lost: whether it is no longer connected.
     """
 
@@ -61,7 +58,7 @@ class Worker:
     address: str = ""
     restarts: int = 0
     given: Counter[bool] = field(default_factory=Counter)
-    run: TaskRun | None = None
+    task_id: str | None = None
     is_lost: bool = False
 
     @property
@@ -96,7 +93,7 @@ class WorkerTable:
         with self._lock:
             if worker.is_lost or (only_if_free and not self._free.have_assigned(worker.kind, worker.worker_id)):
                 return False
-            worker.is_lost, worker.run = True, None
+            worker.is_lost, worker.task_id = True, None
             self._free.delete(worker.kind, worker.worker_id)
             lost = [name for name, other in self._workers.items() if other.is_lost]
             for name in lost[:-_MAX_LOST]:
@@ -104,16 +101,20 @@ class WorkerTable:
             return True
 
     def take(self, kind: str, task: Task) -> Worker | None:
-        """A free worker, which is busy after this call; None if there is none."""
+        """A free worker for the task, which is busy after this call; None if there is none."""
         with self._lock:
-            assign = self._free.assign_learner if kind == "learner" else self._free.assign_collector
+            assign = self._free.assign_learner if kind == LEARNER else self._free.assign_collector
             chosen = assign(task)
-            return None if chosen is None else self._workers[chosen[f"{kind}_id"]]
+            if chosen is None:
+                return None
+            worker = self._workers[chosen[f"{kind}_id"]]
+            worker.task_id = task["task_id"]
+            return worker
 
     def set_free(self, worker: Worker) -> bool:
         """Make the worker available for another task; returns False if it is lost."""
         with self._lock:
-            worker.run = None
+            worker.task_id = None
             if not worker.is_lost:
                 self._free.update(worker.kind, worker.worker_id, worker.resource)
             return not worker.is_lost
@@ -137,30 +138,14 @@ class WorkerTable:
     def statuses(self) -> tuple[WorkerStatus, ...]:
         """The status of each worker, learners first."""
         with self._lock:
-            workers = sorted(
-                self._workers.values(), key=lambda w: (_ORDER.get(w.kind, 2), len(w.worker_id), w.worker_id)
-            )
+            workers = sorted(self._workers.values(), key=lambda w: (w.kind != LEARNER, len(w.worker_id), w.worker_id))
             return tuple(self._status(worker) for worker in workers)
 
     def _status(self, worker: Worker) -> WorkerStatus:
-        state: Literal["free", "busy", "lost"] = "busy"
-        if worker.is_lost:
-            state = "lost"
-        elif self._free.have_assigned(worker.kind, worker.worker_id):
-            state = "free"
-        task_id = worker.run.task_id if state == "busy" and worker.run is not None else None
-        silence_s = worker.client.silence_s()
-        return WorkerStatus(worker.kind, worker.worker_id, worker.address, state, task_id, silence_s, worker.restarts)
-
-
-class WorkerSupervisor(Protocol):
-    """Brings back lost workers, and has the coordinator connect them again."""
-
-    def lost(self, kind: str, name: str, error: Exception) -> bool:
-        """Take note of a lost worker; returns whether it will be brought back."""
-
-    def close(self) -> None:
-        """Stop bringing workers back. Idempotent; bounded in time."""
+        is_free = self._free.have_assigned(worker.kind, worker.worker_id)
+        state: Literal["free", "busy", "lost"] = "lost" if worker.is_lost else "free" if is_free else "busy"
+        last = worker.client.silence_s(), worker.restarts
+        return WorkerStatus(worker.kind, worker.worker_id, worker.address, state, worker.task_id, *last)
 
 
 class ReconnectSupervisor:

@@ -1,4 +1,4 @@
-from ding.worker.coordinator.run_state import EnvSteps
+from ding.worker.coordinator.run_monitor import EnvSteps
 
 
 def test_running_tasks_count_by_what_they_told_last_and_ended_ones_by_their_result():

@@ -8,7 +8,7 @@ from easydict import EasyDict
 from ding.interaction import TaskFail
 from ding.worker import Coordinator, create_comm_collector
 from ding.worker.coordinator import worker_table
-from ding.worker.coordinator.comm_coordinator import TaskStalled
+from ding.worker.coordinator.events import TaskStalled
 from ding.worker.coordinator.worker_table import ReconnectSupervisor
 from ding.worker.learner.comm import NaiveLearner
 from ding.worker.transport import http_transport

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from ding.worker.coordinator.buffer_set import BufferSet
-from ding.worker.coordinator.run_state import RunState
+from ding.worker.coordinator.run_monitor import RunMonitor
 from ding.worker.coordinator.scheduler import TaskScheduler
 from tests.worker.coordinator.fakes import LOGGER, PATIENCE_S, ScriptedCommander, collector_task, learner_task
 
@@ -263,7 +263,7 @@ def alone():
         workers=workers, send_learner_task=lambda task: False, send_collector_task=lambda task: False
     )
     buffers, side = BufferSet("exp", None, LOGGER), SimpleNamespace(error=lambda text: None)
-    commander, run = ScriptedCommander({}), RunState()
+    commander, run = ScriptedCommander({}), RunMonitor()
     scheduler = TaskScheduler(commander, buffers, run, comm, side, NEVER)
     yield SimpleNamespace(scheduler=scheduler, commander=commander, buffers=buffers.buffers, run=run)
     buffers.close()

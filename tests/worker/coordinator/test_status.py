@@ -9,7 +9,7 @@ import requests
 from ding.worker import Coordinator
 from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.comm_coordinator import TaskRun
-from ding.worker.coordinator.run_state import RunHistory, RunState
+from ding.worker.coordinator.run_monitor import RunMonitor
 from ding.worker.coordinator.scheduler import TaskState
 from ding.worker.coordinator.status import read_status
 from ding.worker.coordinator.worker_table import Worker, WorkerTable
@@ -53,8 +53,7 @@ class ScriptedComm:
         self.workers.join(worker)
         if task is not None:
             assert self.workers.take(kind, task) is worker
-            worker.run = TaskRun(worker, task, None, 1.0, lambda: False)
-            self.runs.append(worker.run)
+            self.runs.append(TaskRun(worker, task, None, 1.0, lambda: False))
         return worker
 
 
@@ -72,9 +71,8 @@ class Scripted:
     def __init__(self, monkeypatch):
         self.now = 100.0
         monkeypatch.setattr("ding.worker.coordinator.status.monotonic", lambda: self.now)
-        self.state, self.comm, self.scheduler = RunState(max_env_step=1000), ScriptedComm(), ScriptedScheduler()
-        self.state.history = RunHistory(lambda: self.now)
-        self.state.history.started_at = "2030-01-02T03:04:05+00:00"
+        self.state, self.comm, self.scheduler = RunMonitor(1000, lambda: self.now), ScriptedComm(), ScriptedScheduler()
+        self.state._started_at = "2030-01-02T03:04:05+00:00"
         self.buffer_set = BufferSet("exp", None, LOGGER)
 
     def json(self, is_closed=False):
@@ -132,7 +130,7 @@ def test_the_status_of_a_run_in_full(run):
     run.state.take_learner_info({"learner_step": 9})
     run.state.take_collector_end("evaluate", finish_info(True, reward_mean=2.5, train_iter=3))
     run.state.count_stalled_task()
-    run.state.history.add_error("broken")
+    run.state.add_error("broken")
     assert run.json() == {
         "name": "my run",
         "started_at": "2030-01-02T03:04:05+00:00",

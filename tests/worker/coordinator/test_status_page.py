@@ -224,7 +224,7 @@ class ScriptedLink:
 
 def fill(coordinator):
     """Have something of everything; one name is an attempt to inject markup."""
-    workers, history = coordinator._comm_coordinator.workers, coordinator._state.history
+    workers, history = coordinator._comm_coordinator.workers, coordinator._monitor
     workers.join(Worker("collector", INJECTION, ScriptedLink(), {}, INJECTION))
     workers.join(learner := Worker("learner", "learner0", ScriptedLink(), {}, "10.0.0.1:1234"))
     workers.leave(learner)
@@ -267,7 +267,7 @@ def test_the_page_follows_the_run(browser, serve):
     follow(browser, "s.errors.length === 2")
     check_shown(browser)
     coordinator._buffers.close_buffer("buffer")
-    coordinator._state.history.add_evaluation(6000, 60, 7.0)
+    coordinator._monitor.add_evaluation(6000, 60, 7.0)
     follow(browser, "s.buffers.length === 0 && s.evaluations.length === 5")
     check_shown(browser)
     coordinator._commander.is_solved = True

@@ -1,6 +1,5 @@
 import pytest
 
-from ding.worker.coordinator.comm_coordinator import TaskRun
 from ding.worker.coordinator.worker_table import Worker, WorkerStatus, WorkerTable
 from tests.worker.coordinator.fakes import collector_task, learner_task
 
@@ -28,12 +27,6 @@ def join(table):
     return join
 
 
-def give(table, kind, task):
-    worker = table.take(kind, task)
-    worker.run = TaskRun(worker, task, None, 1.0, lambda: False)
-    return worker
-
-
 def states(table):
     return {worker.name: (worker.state, worker.task_id, worker.restarts) for worker in table.statuses()}
 
@@ -41,8 +34,8 @@ def states(table):
 def test_workers_are_free_busy_or_lost(table, join):
     learner = join("learner", "learner0", "learner0:1")
     lost = join("collector", "collector1", "collector1:1")
-    assert give(table, "learner", learner_task("train")) is learner
-    assert give(table, "collector", collector_task("its last task")) is lost
+    assert table.take("learner", learner_task("train")) is learner
+    assert table.take("collector", collector_task("its last task")) is lost
     join("collector", "collector0", "collector0:1")
     assert table.leave(lost) is True
     assert table.statuses() == (
@@ -99,7 +92,7 @@ def test_each_return_counts_as_a_restart_and_tasks_are_counted_on(table, join):
 def test_an_old_connection_that_ends_late_says_nothing_about_the_new_one(table, join):
     old, new = join("collector", "c"), join("collector", "c")
     assert table.leave(old) is False and table.set_free(old) is False
-    assert give(table, "collector", collector_task("task")) is new
+    assert table.take("collector", collector_task("task")) is new
     assert states(table) == {"c": ("busy", "task", 1)}
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ding.utils.msgpack_helper import pack, unpack
-from ding.worker.coordinator.run_state import EnvSteps, Evaluation, Progress, RunHistory, RunState
+from ding.worker.coordinator.run_monitor import EnvSteps, Evaluation, Progress, RunMonitor
 
 
 def kept(part):
@@ -12,7 +12,7 @@ def kept(part):
 
 @pytest.fixture
 def state():
-    state = RunState()
+    state = RunMonitor()
     state.take_samples("a", 3, {"policy_iter": 4, "cur_step": 10})
     state.take_samples("b", 2, {"policy_iter": 2, "cur_step": 5})
     state.take_learner_info({"learner_step": 8})
@@ -23,10 +23,10 @@ def state():
 
 
 def test_the_counters_of_a_run_go_on(state):
-    other = RunState()
+    other = RunMonitor()
     other.load_state_dict(kept(state))
     assert other.progress() == state.progress() == Progress(5, 15, 9, 5, 3.0, 7.0)
-    assert other.stalled_tasks == 1
+    assert other.report().stalled_tasks == 1
     other.take_samples("c", 1, {"policy_iter": 8, "cur_step": 2})
     assert other.take_learner_info({"learner_step": 12}) is True  # the first that tells this coordinator
     assert other.take_learner_info({"learner_step": 13}) is False
@@ -34,14 +34,14 @@ def test_the_counters_of_a_run_go_on(state):
 
 
 def test_a_learner_that_goes_on_from_an_older_checkpoint_does_not_turn_the_counter_back(state):
-    other = RunState()
+    other = RunMonitor()
     other.load_state_dict(kept(state))
     other.take_learner_info({"learner_step": 5})
     assert other.progress().train_iter == 9
 
 
 def test_no_counter_goes_back(state):
-    other = RunState()
+    other = RunMonitor()
     other.take_samples("a", 30, {"policy_iter": 40, "cur_step": 100})
     other.take_learner_info({"learner_step": 80})
     other.take_collector_end("e", {"eval_flag": True, "reward_mean": 9.0})
@@ -50,15 +50,15 @@ def test_no_counter_goes_back(state):
 
 
 def test_max_env_step_is_that_of_the_whole_run(state):
-    other = RunState(max_env_step=20)
+    other = RunMonitor(max_env_step=20)
     other.load_state_dict(kept(state))
     assert other.take_collector_info("c", {"cur_step": 4}) is False
     assert other.take_collector_info("c", {"cur_step": 5}) is True
 
 
 def test_a_run_without_evaluations_has_no_returns():
-    other = RunState()
-    other.load_state_dict(kept(RunState()))
+    other = RunMonitor()
+    other.load_state_dict(kept(RunMonitor()))
     assert other.progress() == Progress(0, 0, 0, 0, None, None)
 
 
@@ -79,19 +79,20 @@ class Clock:
 
 def test_the_history_goes_on_without_the_time_in_between():
     clock = Clock()
-    history = RunHistory(clock)
+    history = RunMonitor(clock=clock)
     clock.now += 20
     history.add_evaluation(5, 2, 1.5)
     history.add_error("before")
     clock.now += 10
     state = kept(history)
     clock.now += 1000
-    other = RunHistory(clock)
+    other = RunMonitor(clock=clock)
     clock.now += 1
     other.add_evaluation(6, 3, 2.5)
     other.load_state_dict(state)
     clock.now += 2
     other.add_error("after")
-    assert other.seconds == 33 and other.started_at == history.started_at
-    assert other.evaluations() == (Evaluation(5, 2, 1.5, 20.0), Evaluation(6, 3, 2.5, 31.0))
-    assert [(note.text, note.seconds) for note in other.errors()] == [("before", 20.0), ("after", 33.0)]
+    told = other.report()
+    assert told.seconds == 33 and told.started_at == history.report().started_at
+    assert told.evaluations == (Evaluation(5, 2, 1.5, 20.0), Evaluation(6, 3, 2.5, 31.0))
+    assert [(note.text, note.seconds) for note in told.errors] == [("before", 20.0), ("after", 33.0)]

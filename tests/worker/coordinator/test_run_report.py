@@ -2,7 +2,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from ding.worker.coordinator.run_state import ErrorNote, Evaluation, RecentRate, RunHistory, RunState
+from ding.worker.coordinator.run_monitor import ErrorNote, Evaluation, RecentRate, RunMonitor
 
 
 class Clock:
@@ -15,6 +15,11 @@ class Clock:
         return self.now
 
 
+def rates(monitor):
+    report = monitor.report()
+    return report.samples_per_s, report.updates_per_s
+
+
 @pytest.fixture
 def clock():
     return Clock()
@@ -22,7 +27,7 @@ def clock():
 
 @pytest.fixture
 def history(clock):
-    return RunHistory(clock)
+    return RunMonitor(clock=clock)
 
 
 def test_a_rate_is_that_of_the_last_five_seconds():
@@ -52,17 +57,17 @@ def test_a_rate_of_very_many_counts_remembers_few():
 
 def test_the_clock_of_a_run_stops_at_its_end(history, clock):
     clock.now += 3
-    history.add_samples(15)
-    assert (history.seconds, history.rates()) == (3.0, (5.0, 0.0))
+    history.take_samples("task", 15, {})
+    assert (history.report().seconds, rates(history)) == (3.0, (5.0, 0.0))
     history.end()
     clock.now += 60
     history.end()
-    assert (history.seconds, history.rates()) == (3.0, (5.0, 0.0))
+    assert (history.report().seconds, rates(history)) == (3.0, (5.0, 0.0))
 
 
 def test_the_start_is_told_in_utc(history):
-    age = datetime.now(timezone.utc) - datetime.fromisoformat(history.started_at)
-    assert history.started_at.endswith("+00:00") and timedelta(0) <= age < timedelta(minutes=1)
+    age = datetime.now(timezone.utc) - datetime.fromisoformat(history.report().started_at)
+    assert history.report().started_at.endswith("+00:00") and timedelta(0) <= age < timedelta(minutes=1)
 
 
 def test_evaluations_and_errors_have_their_time(history, clock):
@@ -70,36 +75,35 @@ def test_evaluations_and_errors_have_their_time(history, clock):
     history.add_evaluation(10, 3, 1.5)
     clock.now += 2
     history.add_error("broken")
-    assert history.evaluations() == (Evaluation(10, 3, 1.5, 2.0),)
-    assert history.errors() == (ErrorNote("broken", 4.0),)
+    assert history.report().evaluations == (Evaluation(10, 3, 1.5, 2.0),)
+    assert history.report().errors == (ErrorNote("broken", 4.0),)
 
 
 def test_of_very_many_evaluations_the_first_the_last_and_every_second_one_are_kept(history):
     for i in range(501):
         history.add_evaluation(i, i, float(i))
-    kept = [point.env_step for point in history.evaluations()]
+    kept = [point.env_step for point in history.report().evaluations]
     assert kept == list(range(0, 501, 2))
     for i in range(501, 5000):
         history.add_evaluation(i, i, float(i))
-        points = [point.env_step for point in history.evaluations()]
+        points = [point.env_step for point in history.report().evaluations]
         assert len(points) <= 500 and points[0] == 0 and points[-1] == i and points == sorted(points)
 
 
 def test_the_last_errors_are_kept_and_long_ones_lose_their_middle(history):
     for i in range(30):
         history.add_error(str(i))
-    assert [note.text for note in history.errors()] == [str(i) for i in range(10, 30)]
+    assert [note.text for note in history.report().errors] == [str(i) for i in range(10, 30)]
     history.add_error("a" * 3000 + "b" * 3000)
-    assert history.errors()[-1].text == "a" * 2000 + "\n...\n" + "b" * 2000
+    assert history.report().errors[-1].text == "a" * 2000 + "\n...\n" + "b" * 2000
 
 
-# What a run tells its history.
+# What the reports of workers add to it.
 
 
 @pytest.fixture
 def state(clock):
-    state = RunState(max_env_step=100)
-    state.history = RunHistory(clock)
+    state = RunMonitor(100, clock)
     clock.now += 1
     return state
 
@@ -108,13 +112,13 @@ def test_a_run_counts_the_samples_and_iterations_of_the_last_seconds(state):
     state.take_samples("task", 7, {})
     for step in (0, 1, 4, 2):
         state.take_learner_info({"learner_step": step})
-    assert state.history.rates() == (7.0, 5.0)
+    assert rates(state) == (7.0, 5.0)
 
 
 def test_a_learner_that_resumes_has_made_one_iteration(state):
     state.take_learner_info({"learner_step": 5000})
     state.take_learner_info({"learner_step": 5001})
-    assert state.history.rates() == (0.0, 2.0)
+    assert rates(state) == (0.0, 2.0)
 
 
 def test_a_run_keeps_its_curve(state):
@@ -124,11 +128,11 @@ def test_a_run_keeps_its_curve(state):
     state.take_collector_end("eval", {**told, "train_iter": [12, 30]})  # of two players
     state.take_collector_end("eval", told)
     state.take_collector_end("eval", {**told, "real_episode_count": 0})
-    assert state.history.evaluations() == tuple(Evaluation(40, it, 3.5, 1.0) for it in (12, 30, 0))
+    assert state.report().evaluations == tuple(Evaluation(40, it, 3.5, 1.0) for it in (12, 30, 0))
 
 
 def test_the_first_reason_of_an_end_counts(state, clock):
     assert (state.reason, state.end(reason="solved"), state.reason) == ("", True, "solved")
     clock.now += 5
     assert state.end(reason="later") is False and state.reason == "solved"
-    assert state.history.seconds == 1.0
+    assert state.report().seconds == 1.0

@@ -6,9 +6,8 @@ import threading
 
 import pytest
 
-from ding.worker.coordinator import operator_sync
-from ding.worker.coordinator.operator_server import OperatorServer
-from ding.worker.coordinator.operator_sync import OperatorSync
+from ding.worker.coordinator import operator_server
+from ding.worker.coordinator.operator_server import OperatorServer, OperatorSync
 from ding.worker.transport.transport import WorkerLost
 from tests.interaction.fakes import Proxy
 from tests.worker.coordinator.operators import PATIENCE_S, FakeOperator, envelope
@@ -249,7 +248,7 @@ def test_a_name_that_is_no_address_is_told_and_nobody_joins(operator, roster, ma
 
 @pytest.fixture
 def soon(monkeypatch):
-    monkeypatch.setattr(operator_sync, "RETRY_S", 0.01)
+    monkeypatch.setattr(operator_server, "RETRY_S", 0.01)
 
 
 def test_workers_are_asked_for_again_while_the_operator_is_not_ready(operator, make, soon):
@@ -296,7 +295,7 @@ def test_a_request_whose_reply_does_not_come_is_not_repeated(operator, make, soo
 
 
 def test_closing_ends_the_wait_for_the_operator(operator, make, monkeypatch):
-    monkeypatch.setattr(operator_sync, "RETRY_S", PATIENCE_S / 4)
+    monkeypatch.setattr(operator_server, "RETRY_S", PATIENCE_S / 4)
     operator.answers["POST", "replicas"] = "busy", 503
     sync, errors = make(is_started=False), []
 
@@ -369,7 +368,7 @@ def test_an_error_that_ends_the_synchronisation_is_reported(operator, roster, ma
 
 
 def test_closing_does_not_wait_for_an_operator_that_hangs(operator, make, monkeypatch):
-    monkeypatch.setattr(operator_sync, "JOIN_S", 0.05)
+    monkeypatch.setattr(operator_server, "JOIN_S", 0.05)
     release, asked = threading.Event(), threading.Event()
     operator.answers["GET", "replicas"] = lambda: asked.set() or (release.wait(PATIENCE_S) and (envelope({}), 200))
     sync = make()
@@ -381,7 +380,7 @@ def test_closing_does_not_wait_for_an_operator_that_hangs(operator, make, monkey
 
 
 def test_a_worker_that_has_joined_after_the_close_is_let_go(operator, roster, make, monkeypatch):
-    monkeypatch.setattr(operator_sync, "JOIN_S", 0.05)
+    monkeypatch.setattr(operator_server, "JOIN_S", 0.05)
     gate, begun = threading.Event(), threading.Event()
     roster.acts["join"] = lambda name: begun.set() or gate.wait(PATIENCE_S)
     operator.listed = {"learners": ["l:1"]}

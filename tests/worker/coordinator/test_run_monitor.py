@@ -2,17 +2,17 @@ import threading
 
 import pytest
 
-from ding.worker.coordinator.run_state import Progress, RunState
+from ding.worker.coordinator.run_monitor import Progress, RunMonitor
 
 
 def test_a_run_begins_with_nothing():
-    state = RunState()
+    state = RunMonitor()
     assert state.progress() == Progress(0, 0, 0, 0, None, None)
     assert not state.is_over and state.failure is None and not state.wait(0)
 
 
 def test_samples_steps_iterations_and_policy_lag_are_summed_up():
-    state = RunState()
+    state = RunMonitor()
     state.take_samples("a", 3, {"policy_iter": 4, "cur_step": 10})
     state.take_samples("b", 2, {"policy_iter": 2, "cur_step": 5})
     assert state.take_learner_info({"learner_step": 8}) is True
@@ -21,27 +21,27 @@ def test_samples_steps_iterations_and_policy_lag_are_summed_up():
 
 
 def test_of_several_policies_the_newest_counts():
-    state = RunState()
+    state = RunMonitor()
     state.take_samples("a", 1, {"policy_iter": [3, 5]})
     state.take_learner_info({"learner_step": 5})
     assert state.progress().policy_lag == 1
 
 
 def test_samples_of_workers_that_tell_no_iteration_and_steps_count_as_samples():
-    state = RunState(max_env_step=1)
+    state = RunMonitor(max_env_step=1)
     assert state.take_samples("a", 1, {"data_id": "x"}) is False
     assert state.progress() == Progress(1, 0, 0, 0, None, None)
 
 
 def test_evaluations_make_no_env_steps():
-    state = RunState(max_env_step=5)
+    state = RunMonitor(max_env_step=5)
     assert state.take_collector_info("e", {"eval_flag": True, "cur_step": 100}) is False
     assert state.take_collector_end("e", {"eval_flag": True, "step_count": 100, "reward_mean": 1.0}) is False
     assert state.progress().env_steps == 0
 
 
 def test_the_last_and_the_best_return_are_kept():
-    state = RunState()
+    state = RunMonitor()
     for reward in (-3.0, 7.0, 2.0):
         state.take_collector_end("e", {"eval_flag": True, "reward_mean": reward, "real_episode_count": 1})
     progress = state.progress()
@@ -49,7 +49,7 @@ def test_the_last_and_the_best_return_are_kept():
 
 
 def test_an_evaluation_without_an_episode_has_no_return():
-    state = RunState()
+    state = RunMonitor()
     state.take_collector_end("e", {"eval_flag": True, "reward_mean": 0.0, "real_episode_count": 0})
     assert state.progress().last_return is None
 
@@ -64,7 +64,7 @@ def test_an_evaluation_without_an_episode_has_no_return():
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_enough_env_steps_end_the_run(take, told):
-    state = RunState(max_env_step=15)
+    state = RunMonitor(max_env_step=15)
     state.take_collector_info("b", {"cur_step": 4})
     assert take(state) is False
     state.take_collector_info("b", {"cur_step": 5})
@@ -74,7 +74,7 @@ def test_enough_env_steps_end_the_run(take, told):
 
 
 def test_steps_of_a_task_that_was_broken_off_stay():
-    state = RunState()
+    state = RunMonitor()
     state.take_collector_info("a", {"cur_step": 10})
     state.drop_collector("a")
     state.take_collector_info("a", {"cur_step": 1})
@@ -82,17 +82,17 @@ def test_steps_of_a_task_that_was_broken_off_stay():
 
 
 def test_the_first_end_counts():
-    state = RunState()
+    state = RunMonitor()
     assert state.end() is True
     assert state.end(RuntimeError("too late")) is False
     assert state.is_over and state.failure is None
-    state, error = RunState(), RuntimeError("first")
+    state, error = RunMonitor(), RuntimeError("first")
     assert state.end(error) is True and state.end() is False
     assert state.failure is error
 
 
 def test_the_end_wakes_those_who_wait():
-    state = RunState()
+    state = RunMonitor()
     waiter = threading.Thread(target=state.wait, args=(30,))
     waiter.start()
     state.end()
