@@ -8,7 +8,6 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from ding.utils.data.samples import part_of
 from ding.utils.page import Page
 from ding.worker.coordinator.events import (
     COLLECTOR,
@@ -21,7 +20,7 @@ from ding.worker.coordinator.events import (
 )
 from ding.worker.coordinator.operator_server import OperatorWorkers
 from ding.worker.coordinator.worker_table import Worker, WorkerTable
-from ding.worker.transport.chunk import from_text, pack_batches
+from ding.worker.transport.chunk import chunks_of, from_text, pack_batches
 from ding.worker.transport.tasks import (
     COLLECTOR_CLOSE,
     COLLECTOR_DATA,
@@ -136,8 +135,8 @@ class TaskRun:
             self._side.deal_with_collector_progress(self.task_id, reply["progress"])
         if samples:
             data: Any = samples if self.worker.is_batched else samples[0]
-            first = part_of(samples, 0, 1)[0]  # accessing an item of the whole would create all items
-            self._side.deal_with_collector_send_data(self.task_id, self.buffer_id, first.get("data_id", ""), data)
+            chunk = (chunks_of(samples) or [""])[0]
+            self._side.deal_with_collector_send_data(self.task_id, self.buffer_id, chunk, data)
         if pushed:
             self._side.deal_with_collector_pushed(self.task_id, self.buffer_id, pushed)
         # A list, not a generator: every info counts, and `any` would stop at the first end.

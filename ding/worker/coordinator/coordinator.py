@@ -25,6 +25,7 @@ from ding.utils.config_helper import (
     integer,
     number,
 )
+from ding.utils.data.samples import part_of
 from ding.utils.log_helper import build_logger
 from ding.worker.coordinator.base_parallel_commander import create_parallel_commander
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
@@ -154,7 +155,7 @@ class Coordinator(Configurable):
         self._logger: Any = build_logger(os.path.join(".", exp_name, "log"), "coordinator", need_tb=False)[0]
         self._buffers = transport.replay(exp_name, own, self._logger)
         self._replay_buffer = self._buffers.buffers
-        self._monitor = RunMonitor(own.get("max_env_step", math.inf))
+        self._monitor = RunMonitor(own.get("max_env_step", math.inf), tell=self.info)
         self._comm_coordinator = CommCoordinator(own, self, self._logger)
         self._commander = create_parallel_commander(self._cfg.main)
         self._commander.env_steps = self._monitor.env_steps
@@ -304,15 +305,17 @@ class Coordinator(Configurable):
         if not self._is_known(task_id, "samples"):
             return
         samples = data if isinstance(data, list) else [data]
-        newest = samples[-1:][0] if samples else {}  # a slice, as accessing an item of the whole creates all items
-        if samples:
-            self._task_state[task_id].last_chunk = newest.get(DATA_ID, "")
-            self._storage_errors = 0
+        count = len(samples)
+        if not count:
+            return
+        (newest,) = part_of(samples, -1, None)  # accessing an item of the whole would create all items
+        self._task_state[task_id].last_chunk = newest.get(DATA_ID, "")
+        self._storage_errors = 0
         pushed = self._buffers.push(buffer_id, samples)
         if pushed is None:
-            self._log_dropped(buffer_id, len(samples))
-        elif samples and self._monitor.take_samples(task_id, pushed, newest):
-            self._end_at_limit()
+            self._log_dropped(buffer_id, count)
+        else:
+            self._monitor.take_samples(task_id, pushed, newest)
 
     def deal_with_collector_pushed(self, task_id: str, buffer_id: str, newest: Mapping[str, Any]) -> None:
         """A collector has pushed samples to the shards of a buffer itself.
@@ -326,8 +329,7 @@ class Coordinator(Configurable):
             self._log_dropped(buffer_id, newest["dropped"])
         if newest["pushed"]:
             self._storage_errors = 0
-        if self._monitor.take_samples(task_id, int(newest["pushed"]), newest):
-            self._end_at_limit()
+        self._monitor.take_samples(task_id, int(newest["pushed"]), newest)
 
     def _log_dropped(self, buffer_id: str, count: int) -> None:
         log = self.info if self._monitor.is_over else self.error  # late samples are expected at the end
@@ -337,16 +339,15 @@ class Coordinator(Configurable):
         """Take the progress of a collector; returns whether its task is done."""
         if not self._is_known(task_id, "an info"):
             return False
-        if self._monitor.take_collector_info(task_id, data):
-            self._end_at_limit()
+        self._monitor.take_collector_info(task_id, data)
         with self._scheduler.lock:
             self._commander.update_collector_info(task_id, data)
             return bool(self._commander.judge_collector_finish(task_id, data))
 
     def deal_with_collector_progress(self, task_id: str, progress: Mapping[str, Any]) -> None:
         """Take the number of env steps of a collector's task, possibly in the middle of an episode."""
-        if self._is_known(task_id, "progress") and self._monitor.take_collector_info(task_id, progress):
-            self._end_at_limit()
+        if self._is_known(task_id, "progress"):
+            self._monitor.take_collector_info(task_id, progress)
 
     def is_collector_task_useless(self, task_id: str) -> bool:
         """Whether further results of the task would be of no use."""
@@ -357,8 +358,7 @@ class Coordinator(Configurable):
         """Take the result of a collector task."""
         if not self._is_known(task_id, "the end"):
             return
-        if self._monitor.take_collector_end(task_id, finished_task):
-            self._end_at_limit()
+        self._monitor.take_collector_end(task_id, finished_task)
         if self.on_evaluation is not None and finished_task.get("eval_flag"):
             self.on_evaluation(finished_task)  # first: the weights of the next evaluation replace those of this one
         with self._scheduler.lock:
@@ -465,10 +465,6 @@ class Coordinator(Configurable):
         """End the run because of an error that belongs to no task."""
         self.error(f"the run has failed: {failure_text(error)}")
         self._monitor.end(error)
-
-    def _end_at_limit(self) -> None:
-        if self._monitor.end(reason="max_env_step is reached"):
-            self.info(f"the run ends after {self._monitor.progress().env_steps} env steps, as max_env_step says")
 
     def _is_known(self, task_id: str, what: str) -> bool:
         if task_id not in self._task_state:

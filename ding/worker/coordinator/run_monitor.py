@@ -169,6 +169,7 @@ class RunMonitor:
     Args:
         max_env_step: the run ends as soon as collectors have made this number of env steps.
         clock: returns seconds; their zero does not matter.
+        tell: called with the line to log when the run ends at that limit.
 
     Attributes:
         failure: the error that ended the run, or None.
@@ -178,18 +179,22 @@ class RunMonitor:
     Example:
         >>> monitor = RunMonitor(max_env_step=100)
         >>> monitor.take_samples("task", 64, {"policy_iter": 3, "cur_step": 70})
-        False
-        >>> monitor.take_collector_info("task", {"cur_step": 100})
-        True
-        >>> monitor.end(), monitor.end(RuntimeError("too late")), monitor.failure
-        (True, False, None)
+        >>> monitor.is_over, monitor.take_collector_info("task", {"cur_step": 100}), monitor.is_over
+        (False, None, True)
+        >>> monitor.end(RuntimeError("too late")), monitor.failure, monitor.reason
+        (False, None, 'max_env_step is reached')
     """
 
-    def __init__(self, max_env_step: float = math.inf, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        max_env_step: float = math.inf,
+        clock: Callable[[], float] = monotonic,
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> None:
         self.failure: BaseException | None = None
         self.reason = ""
         self.env_steps = EnvSteps()
-        self._max_env_step, self._clock = max_env_step, clock
+        self._max_env_step, self._clock, self._tell = max_env_step, clock, tell
         self._started_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self._start, self._end = clock(), math.inf
         self._lock = threading.RLock()
@@ -291,32 +296,31 @@ class RunMonitor:
 
     # Reports of the workers, and what the coordinator notes.
 
-    def take_samples(self, task_id: str, count: int, newest: Mapping[str, Any]) -> bool:
-        """Count pushed samples, `newest` being the last; returns whether that ends the run."""
+    def take_samples(self, task_id: str, count: int, newest: Mapping[str, Any]) -> None:
+        """Count pushed samples, `newest` being the last."""
         with self._lock:
             self._samples += count
             self._sample_rate.add(self._now(), count)
             self._policy_iter = max(self._policy_iter, _newest_iter(newest.get("policy_iter")))
-            return self.take_collector_info(task_id, newest)
+            self.take_collector_info(task_id, newest)
 
-    def take_collector_info(self, task_id: str, info: Mapping[str, Any]) -> bool:
-        """Take the progress of a collector; returns whether that ends the run."""
-        if info.get("eval_flag") or info.get("cur_step") is None:
-            return False
+    def take_collector_info(self, task_id: str, info: Mapping[str, Any]) -> None:
+        """Take the progress of a collector."""
+        if info.get("cur_step") is None or info.get("eval_flag"):
+            return
         with self._lock:
             self.env_steps.report(task_id, info["cur_step"])
-            return self._has_enough()
+            self._check_limit()
 
-    def take_collector_end(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
-        """Take the result of a collector task; returns whether that ends the run."""
+    def take_collector_end(self, task_id: str, finished_task: Mapping[str, Any]) -> None:
+        """Take the result of a collector task."""
         with self._lock:
             if not finished_task.get("eval_flag"):
                 self.env_steps.end(task_id, finished_task.get("step_count"))
-                return self._has_enough()
-            if finished_task.get("reward_mean") is not None and finished_task.get("real_episode_count", 1):
+                self._check_limit()
+            elif finished_task.get("reward_mean") is not None and finished_task.get("real_episode_count", 1):
                 train_iter = _newest_iter(finished_task.get("train_iter"))
                 self.add_evaluation(self.env_steps.total, train_iter, float(finished_task["reward_mean"]))
-            return False
 
     def add_evaluation(self, env_step: int, train_iter: int, mean_return: float) -> None:
         """Append an evaluation to the learning curve."""
@@ -353,8 +357,10 @@ class RunMonitor:
         with self._lock:
             self._errors.append(ErrorNote(text, self._now() - self._start))
 
-    def _has_enough(self) -> bool:
-        return not self._over.is_set() and self.env_steps.total >= self._max_env_step
+    def _check_limit(self) -> None:
+        steps = self.env_steps.total
+        if steps >= self._max_env_step and self.end(reason="max_env_step is reached"):
+            self._tell(f"the run ends after {steps} env steps, as max_env_step says")
 
 
 def _newest_iter(policy_iter: Any) -> int:

@@ -85,7 +85,7 @@ class UniqueIds(Sequence[str]):
 
     def __iter__(self) -> Iterator[str]:
         prefix = generate_id(self.name, 0)[:-1]
-        return (f"{prefix}{number}" for number in self.numbers.tolist())
+        return iter([f"{prefix}{number}" for number in self.numbers.tolist()])
 
     def __eq__(self, other: object) -> bool:
         return list(self) == (list(other) if isinstance(other, UniqueIds) else other)

@@ -14,9 +14,11 @@ import pytest
 
 from ding.interaction.exception import TaskFail
 from ding.utils.config_helper import ConfigError
+from ding.utils.data.samples import table_of
 from ding.worker import Coordinator
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
 from ding.worker.coordinator.coordinator import TaskState, failure_text
+from ding.worker.transport.chunk import chunks_of, from_text, to_text
 from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
 from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.coordinator.fakes import (
@@ -133,6 +135,21 @@ def test_priorities_of_the_learner_reach_the_buffer(make, workers):
         coordinator._commander.expect("update_learner_info")
     assert {row["priority"] for row in learner.batches[0]} == {1.0}
     assert [row["priority"] for row in learner.batches[19]] == pytest.approx([3.0, 3.0], abs=1e-4)
+
+
+def test_metadata_reach_the_buffer_in_columns(make, monkeypatch):
+    """No item of a message is made, though its last one is looked at."""
+    coordinator, pushed = make(), []
+    open_buffer(coordinator, "b", type="advanced")
+    buffer = coordinator._replay_buffer["b"]
+    monkeypatch.setattr(buffer, "push", lambda samples, step: pushed.append(table_of(samples)) or len(samples))
+    coordinator._task_state["t"] = TaskState("t")
+    sent = [{**row, "policy_iter": 5, "cur_step": 7} for row in (*rows("env_0_1", 1), *rows("env_0_2", 2))]
+    samples = from_text(to_text(sent))
+    coordinator.deal_with_collector_send_data("t", "b", "env_0_1", samples)
+    (table,) = pushed
+    assert chunks_of(table) == ["env_0_1", "env_0_2", "env_0_2"]
+    assert coordinator._task_state["t"].last_chunk == "env_0_2" and coordinator.progress().env_steps == 7
 
 
 def test_samples_too_old_are_not_given_to_the_learner(make, workers):

@@ -29,15 +29,15 @@ def test_of_several_policies_the_newest_counts():
 
 def test_samples_of_workers_that_tell_no_iteration_and_steps_count_as_samples():
     state = RunMonitor(max_env_step=1)
-    assert state.take_samples("a", 1, {"data_id": "x"}) is False
-    assert state.progress() == Progress(1, 0, 0, 0, None, None)
+    state.take_samples("a", 1, {"data_id": "x"})
+    assert not state.is_over and state.progress() == Progress(1, 0, 0, 0, None, None)
 
 
 def test_evaluations_make_no_env_steps():
     state = RunMonitor(max_env_step=5)
-    assert state.take_collector_info("e", {"eval_flag": True, "cur_step": 100}) is False
-    assert state.take_collector_end("e", {"eval_flag": True, "step_count": 100, "reward_mean": 1.0}) is False
-    assert state.progress().env_steps == 0
+    state.take_collector_info("e", {"eval_flag": True, "cur_step": 100})
+    state.take_collector_end("e", {"eval_flag": True, "step_count": 100, "reward_mean": 1.0})
+    assert not state.is_over and state.progress().env_steps == 0
 
 
 def test_the_last_and_the_best_return_are_kept():
@@ -64,13 +64,16 @@ def test_an_evaluation_without_an_episode_has_no_return():
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_enough_env_steps_end_the_run(take, told):
-    state = RunMonitor(max_env_step=15)
+    told = []
+    state = RunMonitor(max_env_step=15, tell=told.append)
     state.take_collector_info("b", {"cur_step": 4})
-    assert take(state) is False
+    take(state)
+    assert not state.is_over and told == []
     state.take_collector_info("b", {"cur_step": 5})
-    assert take(state) is True
-    state.end()
-    assert take(state) is False  # it has ended
+    take(state)
+    assert (state.is_over, state.failure, state.reason) == (True, None, "max_env_step is reached")
+    take(state)
+    assert len(told) == 1 and "env steps, as max_env_step says" in told[0]
 
 
 def test_steps_of_a_task_that_was_broken_off_stay():

@@ -52,8 +52,10 @@ def test_no_counter_goes_back(state):
 def test_max_env_step_is_that_of_the_whole_run(state):
     other = RunMonitor(max_env_step=20)
     other.load_state_dict(kept(state))
-    assert other.take_collector_info("c", {"cur_step": 4}) is False
-    assert other.take_collector_info("c", {"cur_step": 5}) is True
+    other.take_collector_info("c", {"cur_step": 4})
+    assert not other.is_over
+    other.take_collector_info("c", {"cur_step": 5})
+    assert other.is_over
 
 
 def test_a_run_without_evaluations_has_no_returns():
