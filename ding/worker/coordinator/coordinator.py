@@ -313,7 +313,7 @@ class Coordinator(Configurable):
         self._storage_errors = 0
         pushed = self._buffers.push(buffer_id, samples)
         if pushed is None:
-            self._log_dropped(buffer_id, count)
+            self._log_dropped(task_id, buffer_id, count)
         else:
             self._monitor.take_samples(task_id, pushed, newest)
 
@@ -326,14 +326,17 @@ class Coordinator(Configurable):
         if not self._is_known(task_id, "samples"):
             return
         if newest["dropped"]:
-            self._log_dropped(buffer_id, newest["dropped"])
+            self._log_dropped(task_id, buffer_id, newest["dropped"])
         if newest["pushed"]:
             self._storage_errors = 0
         self._monitor.take_samples(task_id, int(newest["pushed"]), newest)
 
-    def _log_dropped(self, buffer_id: str, count: int) -> None:
-        log = self.info if self._monitor.is_over else self.error  # late samples are expected at the end
-        log(f"{count} samples for the unknown buffer {buffer_id} are dropped")
+    def _log_dropped(self, task_id: str, buffer_id: str, count: int) -> None:
+        state = self._task_state[task_id]
+        state.dropped += count
+        if state.is_news("dropped", state.dropped):
+            log = self.info if self._monitor.is_over else self.error  # late samples are expected at the end
+            log(f"{state.dropped} samples for the unknown buffer {buffer_id} are dropped")
 
     def deal_with_collector_judge_finish(self, task_id: str, data: Mapping[str, Any]) -> bool:
         """Take the progress of a collector; returns whether its task is done."""
@@ -413,15 +416,13 @@ class Coordinator(Configurable):
 
     def _report_losses(self, task_id: str, info: Mapping[str, Any]) -> None:
         """Report a frequent loss each time its number has doubled, and each lost shard."""
-        reported = self._task_state[task_id].losses
+        state = self._task_state[task_id]
         for kind, text in _LOSSES.items():
             count = int(info.get(kind, 0))
-            if count >= max(1, 2 * reported[kind]):
-                reported[kind] = count
+            if state.is_news(kind, count):
                 self.error(f"the learner of the task {task_id} {text.format(count)}; see its log")
         lost_shards = int(info.get("lost_shards", 0))
-        if lost_shards > reported["lost_shards"]:
-            reported["lost_shards"] = lost_shards
+        if state.is_news("lost_shards", lost_shards, factor=1):
             self.error(
                 f"the learner of the task {task_id} has lost {lost_shards} shards of its replay buffer so far, with "
                 f"{info['lost_samples']} samples in them; others have replaced them"

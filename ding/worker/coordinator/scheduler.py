@@ -21,6 +21,7 @@ from ding.worker.transport.tasks import REPLAY
 COMMANDER_TIMEOUT_S = 5.0
 # A commander may go by the clock, so it is asked again after this time without any event.
 IDLE_S = 1.0
+_SHOWN = 200  # characters of a task in an error
 
 
 @dataclass(slots=True)
@@ -29,13 +30,22 @@ class TaskState:
 
     Attributes:
         last_chunk: the last chunk that its collector reported.
-        losses: by kind, how many losses of its learner were logged.
+        dropped: how many of its samples found no buffer.
+        losses: by kind, how many losses were logged.
     """
 
     task_id: str
     start_time: float = field(default_factory=monotonic)
     last_chunk: Any = ""
+    dropped: int = 0
     losses: Counter[str] = field(default_factory=Counter)
+
+    def is_news(self, kind: str, count: int, factor: int = 2) -> bool:
+        """Whether a loss is to be logged: the number of this kind has grown, by `factor` since the last time."""
+        is_news = self.losses[kind] < count >= factor * self.losses[kind]
+        if is_news:
+            self.losses[kind] = count
+        return is_news
 
 
 class TaskScheduler:
@@ -168,16 +178,31 @@ class TaskScheduler:
         return 0 if self._monitor.is_over else self._comm.workers.free_count(kind)
 
     def next_task(self, kind: str) -> Task | None:
-        """The commander's next task of this kind, or one that is to run again."""
+        """The commander's next task of this kind, or one that is to run again.
+
+        Raises:
+            ValueError: the commander's task lacks an entry, or has the id of a running one.
+        """
         if kind == LEARNER and self._again:
             return self._again.popleft()
         with self.lock:
-            if kind == COLLECTOR:
-                return self.commander.get_collector_task()
-            task = self.commander.get_learner_task()
+            task = self.commander.get_collector_task() if kind == COLLECTOR else self.commander.get_learner_task()
             if task is not None:
-                self.learner_tasks[task["task_id"]] = task
+                self._check(kind, task)
+                if kind == LEARNER:
+                    self.learner_tasks[task["task_id"]] = task
             return task
+
+    def _check(self, kind: str, task: Task) -> None:
+        needed = ["task_id", "buffer_id"]
+        if kind == COLLECTOR:
+            needed.append("collector_cfg")
+        elif isinstance(task, Mapping) and task.get("buffer_id") not in self._buffers.buffers:
+            needed.append("replay_buffer_cfg")
+        problem = ", ".join(key for key in needed if not isinstance(task, Mapping) or key not in task)
+        if problem or task["task_id"] in self.running:
+            problem = f"lacks {problem}" if problem else "has the id of a running task"
+            raise ValueError(f"a {kind} task of {type(self.commander).__name__} {problem}: {str(task)[:_SHOWN]}")
 
     def can_begin(self, kind: str, task: Task) -> bool:
         """Whether what the task needs exists: collected samples need a buffer."""

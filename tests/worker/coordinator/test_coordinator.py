@@ -655,6 +655,17 @@ def test_losses_of_a_learner_are_told_each_time_there_is_twice_as_much(make, kin
     assert told == [f"the learner of the task t {text.format(n)}; see its log" for n in (1, 2, 4, 9)]
 
 
+def test_samples_for_an_unknown_buffer_are_told_each_time_there_are_twice_as_many(make):
+    """A collector may collect for long after its learner is done, if the commander does not call it useless."""
+    coordinator = make()
+    for task_id in ("t", "u"):
+        coordinator._task_state[task_id] = TaskState(task_id)
+        for _ in range(10):
+            coordinator.deal_with_collector_send_data(task_id, "b", "d", rows("d", 3))
+    told = [note.text for note in coordinator.status().errors]
+    assert told == 2 * [f"{n} samples for the unknown buffer b are dropped" for n in (3, 6, 12, 24)]
+
+
 def test_samples_that_come_after_the_end_are_no_error(make):
     coordinator = make()
     coordinator._task_state["t"] = TaskState("t")
