@@ -189,9 +189,10 @@ class BufferSet:
         """Record the number of items that a learner, which draws its own batches, has found in the buffer."""
 
     def levels(self) -> list[tuple[str, int, int]]:
-        """The id, number of items and capacity of each open buffer."""
+        """The id, number of items and capacity of each open buffer; 0 for a capacity that it does not tell."""
         with self._lock:
-            return [(name, int(b.count()), int(b.replay_buffer_size)) for name, b in self.buffers.items()]
+            opened = list(self.buffers.items())
+        return [(name, int(each.count()), int(getattr(each, "replay_buffer_size", 0))) for name, each in opened]
 
     def batches_under_way(self) -> int:
         """The number of batches that learners have not read yet."""

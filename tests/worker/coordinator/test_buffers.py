@@ -238,10 +238,13 @@ def test_closing_deletes_everything_and_later_samples_too(make_buffers):
 def test_a_buffer_of_another_make_keeps_its_chunks_until_the_end(make_buffers, monkeypatch):
     class Foreign:
         def __init__(self):
-            self.items = []
+            self.items, self.starts = [], 0
 
         def start(self):
-            pass
+            self.starts += 1
+
+        def count(self):
+            return len(self.items)
 
         def push(self, rows, envstep):
             assert envstep == -1
@@ -257,6 +260,8 @@ def test_a_buffer_of_another_make_keeps_its_chunks_until_the_end(make_buffers, m
     buffer_set = make_buffers()
     buffer_set.open("c", {})
     assert buffer_set.fill("a", buffer_id="c") == 2
+    assert buffer_set.buffers["c"].starts == 1
+    assert buffer_set.levels()[1] == ("c", 2, 0)  # it does not tell its capacity
     assert buffer_set.sample("t", "c", 3, 0) is None
     assert len(buffer_set.sample("t", "c", 2, 0)) == 2
     buffer_set.forget_task("t")
