@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from time import monotonic
 from typing import Any
 
 from ding.utils.page import Page
+from ding.utils.thread_helper import DaemonThreads
 from ding.worker.coordinator.events import (
     COLLECTOR,
     LEARNER,
@@ -245,7 +245,8 @@ class CommCoordinator:
         self._logger = logger
         self._connector = get_transport(cfg.get("transport", DEFAULT_TRANSPORT)).connector(cfg)
         self.workers = WorkerTable()
-        self._running: dict[threading.Thread, TaskRun] = {}
+        self._running: set[TaskRun] = set()
+        self._threads = DaemonThreads()
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self.operator = self._make_operator() if cfg.get("operator_server") else None
@@ -335,7 +336,7 @@ class CommCoordinator:
     def running(self) -> list[TaskRun]:
         """The running tasks."""
         with self._lock:
-            return list(self._running.values())
+            return list(self._running)
 
     def send_collector_task(self, collector_task: Task) -> bool:
         """Give the task to a free collector; returns False if there is none. Callbacks report whether it begins."""
@@ -356,13 +357,12 @@ class CommCoordinator:
             worker.given[is_eval] += 1
         limits_s = self._cfg["task_timeout"], self._cfg.get("task_silence_s", 0.0)
         run = TaskRun(worker, task, self._callback_fn, limits_s[0], self._ending.is_set, number, limits_s[1])
-        # Starting may take long, and must not delay the next task.
-        thread = threading.Thread(target=partial(self._execute, run), name=f"coordinator_{kind}_task", daemon=True)
         with self._lock:
             if self._ending.is_set():
                 return False
-            self._running[thread] = run
-            thread.start()
+            self._running.add(run)
+            # Starting may take long, and must not delay the next task.
+            self._threads.start(f"coordinator_{kind}_task", self._execute, run)
         return True
 
     def _execute(self, run: TaskRun) -> None:
@@ -376,7 +376,7 @@ class CommCoordinator:
                 side.deal_with_worker_lost(worker.kind, worker.worker_id, run.task, self._after_loss(worker, e))
         finally:
             with self._lock:
-                self._running.pop(threading.current_thread(), None)
+                self._running.discard(run)
 
     def _after_loss(self, worker: Worker, error: WorkerLost) -> WorkerLost:
         """Release a worker that was lost with its task; returns the error to report."""
@@ -434,19 +434,11 @@ class CommCoordinator:
         """
         with self._lock:
             self._ending.set()
-            threads = list(self._running)
         if self.operator is not None:
             self.operator.close()
-        _join(threads, timeout_s)
-        stuck = sorted(run.task_id for run in list(self._running.values()))
+        self._threads.join(timeout_s)
+        stuck = sorted(run.task_id for run in self.running())
         if stuck:
             self._logger.error("tasks have not ended within %g s and are aborted: %s", timeout_s, stuck)
         self._connector.close()
-        _join(threads, 1.0)  # without clients they end at once
-
-
-def _join(threads: list[threading.Thread], timeout_s: float) -> None:
-    deadline = monotonic() + timeout_s
-    for thread in threads:
-        if thread is not threading.current_thread():
-            thread.join(max(0.0, deadline - monotonic()))
+        self._threads.join(1.0)  # without clients they end at once

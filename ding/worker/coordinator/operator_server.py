@@ -14,6 +14,7 @@ from ding.interaction.base.engine import HttpEngine
 from ding.interaction.base.network import literal, split_http_address
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, check_config, instance_of, integer, number
 from ding.utils.k8s_helper import get_operator_server_kwargs
+from ding.utils.thread_helper import DaemonThreads
 from ding.worker.coordinator.events import COLLECTOR, LEARNER
 
 if TYPE_CHECKING:
@@ -228,8 +229,7 @@ class OperatorSync:
         self._changed = threading.Condition()
         self._is_closing = False
         self._problem = ""  # the last error of the operator or of a worker
-        self._thread = threading.Thread(target=self._run, name="period_sync", daemon=True)
-        self._helpers: set[threading.Thread] = set()
+        self._threads = DaemonThreads()
 
     def request_replicas(self, data: Mapping[str, Any], timeout_s: float) -> None:
         """Request the initial workers; repeated while the operator is not up yet, or fails.
@@ -258,7 +258,7 @@ class OperatorSync:
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self._threads.start("period_sync", self._run)
 
     def wait_for(self, has_enough: Callable[[], bool], what: str, timeout_s: float) -> None:
         """Wait until `has_enough()`, which is checked whenever a worker has joined.
@@ -292,12 +292,8 @@ class OperatorSync:
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
-            threads = [self._thread, *self._helpers]
         self._operator.close()
-        deadline = monotonic() + JOIN_S
-        for thread in threads:
-            if thread.ident is not None and thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - monotonic()))
+        self._threads.join(JOIN_S)
 
     def _run(self) -> None:
         import requests
@@ -375,35 +371,23 @@ class OperatorSync:
         return data
 
     def _in_thread(self, act: Callable[..., None], worker: WorkerId, *arguments: Any) -> None:
-        def run() -> None:
-            try:
-                act(worker, *arguments)
-            finally:
-                with self._changed:
-                    self._helpers.discard(threading.current_thread())
-                    self._changed.notify_all()
-
-        thread = threading.Thread(target=run, name=f"operator_{worker.kind}", daemon=True)
         if not self._is_closing:
-            self._helpers.add(thread)
-            thread.start()
+            self._threads.start(f"operator_{worker.kind}", act, worker, *arguments)
 
     def _do_join(self, worker: WorkerId, member: _Member, host: str, port: int) -> None:
+        state = _State.JOINED
         try:
             self._join(worker.kind, worker.name, host, port)
         except Exception as e:
-            self._problem = f"{worker.kind} {worker.name} could not be connected: {e}"
+            state, self._problem = _State.FAILED, f"{worker.kind} {worker.name} could not be connected: {e}"
             if not self._is_closing:
                 self._logger.error("%s", self._problem)
-            with self._changed:
-                member.state = _State.FAILED
-            return
         with self._changed:
-            if member.state is _State.FAILED:  # lost right after it joined
-                return
-            stays = member.is_listed and not self._is_closing
-            member.state = _State.JOINED if stays else _State.LEAVING
-        if not stays:
+            if member.state is _State.JOINING:  # otherwise it was lost right after it joined
+                stays = state is _State.FAILED or (member.is_listed and not self._is_closing)
+                member.state = state if stays else _State.LEAVING
+            self._changed.notify_all()
+        if member.state is _State.LEAVING:
             self._do_leave(worker)
 
     def _do_leave(self, worker: WorkerId) -> None:

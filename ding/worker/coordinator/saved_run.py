@@ -13,6 +13,7 @@ from typing import Any
 
 from ding.utils.run_states import FOLDER, describe_state, flat_config, read_run_state
 from ding.utils.state_folder import StateError, StateFolder
+from ding.utils.thread_helper import DaemonThreads
 from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.events import RunOwner
 from ding.worker.coordinator.run_monitor import RunMonitor
@@ -59,7 +60,7 @@ class StateWriter:
         self._folder, self._take_state, self._interval_s = folder, take_state, interval_s
         self._logger, self._warn = logger, warn
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="coordinator_state", daemon=True)
+        self._threads = DaemonThreads()
         self._writing = threading.Lock()
         self._last_problem = ""
 
@@ -67,7 +68,7 @@ class StateWriter:
         """Start writing, the first time after `interval_s`."""
         if self._interval_s and not self._closing.is_set():
             self.is_active = True
-            self._thread.start()
+            self._threads.start("coordinator_state", self._work)
 
     def _work(self) -> None:
         while not self._closing.wait(self._interval_s):
@@ -92,8 +93,7 @@ class StateWriter:
     def stop(self, timeout_s: float) -> None:
         """Stop writing periodically; wait at most `timeout_s` for a write in progress. Idempotent."""
         self._closing.set()
-        if self.is_active and self._thread is not threading.current_thread():
-            self._thread.join(timeout_s)
+        self._threads.join(timeout_s)
 
     def remove(self) -> None:
         """Remove all states, if the thread was started."""

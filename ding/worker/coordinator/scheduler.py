@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
+from ding.utils.thread_helper import DaemonThreads
 from ding.worker.coordinator.base_parallel_commander import BaseCommander
 from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
@@ -85,7 +86,7 @@ class TaskScheduler:
         self._waiting: dict[str, list[tuple[Task, float]]] = {LEARNER: [], COLLECTOR: []}  # tasks, since when
         self._changed = threading.Condition()
         self._is_notified = self._is_ending = False
-        self._thread = threading.Thread(target=self._run, name="coordinator_assign", daemon=True)
+        self._threads = DaemonThreads()
 
     @contextlib.contextmanager
     def locked_commander(self) -> Iterator[BaseCommander]:
@@ -107,7 +108,7 @@ class TaskScheduler:
         """Start the thread, unless `end` was called before."""
         with self._changed:
             if not self._is_ending:
-                self._thread.start()
+                self._threads.start("coordinator_assign", self._run)
 
     def notify(self) -> None:
         """Report a change: a worker is free, for example, or a task has ended."""
@@ -127,10 +128,7 @@ class TaskScheduler:
 
     def join(self, timeout_s: float) -> None:
         """Wait for the thread to end after `end`."""
-        with self._changed:
-            has_started = self._thread.ident is not None
-        if has_started and self._thread is not threading.current_thread():
-            self._thread.join(timeout_s)
+        self._threads.join(timeout_s)
 
     def close(self) -> None:
         """Close the commander, unless it hangs."""

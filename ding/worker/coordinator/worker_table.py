@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Literal
 
+from ding.utils.thread_helper import DaemonThreads
 from ding.worker.coordinator.events import LEARNER, Task
 from ding.worker.coordinator.resource_manager import NaiveResourceManager
 from ding.worker.transport.transport import WorkerClient, WorkerLost
@@ -16,7 +17,7 @@ from ding.worker.transport.transport import WorkerClient, WorkerLost
 # Beyond this number of lost workers, the first ones are forgotten: an operator gives each worker a new name.
 _MAX_LOST = 50
 # How long `close` waits for attempts to connect, all together.
-_CLOSE_S = 5.0
+CLOSE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,19 +165,13 @@ class ReconnectSupervisor:
         timeout_s: float,
     ) -> None:
         self._join, self._give_up, self._timeout_s = join, give_up, timeout_s
-        self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._threads: list[threading.Thread] = []
+        self._threads = DaemonThreads()
 
     def lost(self, kind: str, name: str, error: Exception) -> bool:
-        with self._lock:
-            if self._closed.is_set() or not self._timeout_s:
-                return False
-            thread = threading.Thread(
-                target=self._wait, args=(kind, name, error), name=f"return_of_{name}", daemon=True
-            )
-            self._threads = [*(thread for thread in self._threads if thread.is_alive()), thread]
-            thread.start()
+        if self._closed.is_set() or not self._timeout_s:
+            return False
+        self._threads.start(f"return_of_{name}", self._wait, kind, name, error)
         return True
 
     def _wait(self, kind: str, name: str, error: Exception) -> None:
@@ -195,9 +190,5 @@ class ReconnectSupervisor:
                 return
 
     def close(self) -> None:
-        with self._lock:
-            self._closed.set()
-            threads = list(self._threads)
-        deadline = monotonic() + _CLOSE_S
-        for thread in threads:
-            thread.join(max(0.0, deadline - monotonic()))
+        self._closed.set()
+        self._threads.join(CLOSE_S)

@@ -501,7 +501,7 @@ def test_with_no_time_to_wait_nobody_is_brought_back(keep):
 
 
 def test_closing_has_one_limit_for_all_who_are_waited_for(monkeypatch):
-    monkeypatch.setattr(worker_table, "_CLOSE_S", 0.1)
+    monkeypatch.setattr(worker_table, "CLOSE_S", 0.1)
     all_wait, go, waits = threading.Barrier(4, timeout=PATIENCE_S), threading.Event(), []
 
     def join(kind, name, timeout_s):

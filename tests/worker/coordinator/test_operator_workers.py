@@ -69,9 +69,7 @@ def make(operator, roster):
     yield make
     for sync in made:
         sync.close()
-        for thread in [sync._thread, *sync._helpers]:
-            if thread.ident is not None:
-                thread.join(PATIENCE_S)
+        assert sync._threads.join(PATIENCE_S)
     names = [thread.name for thread in threading.enumerate()]
     assert not [name for name in names if name.startswith(("period_sync", "operator_"))]
 
@@ -374,7 +372,7 @@ def test_closing_does_not_wait_for_an_operator_that_hangs(operator, make, monkey
     sync = make()
     assert asked.wait(PATIENCE_S)
     sync.close()
-    assert sync._thread.is_alive()
+    assert not sync._threads.join(0)
     sync.close()
     release.set()
 

@@ -44,7 +44,7 @@ def keep():
     yield keep
     for keeper in made:
         keeper.stop(PATIENCE_S)
-        assert not keeper._thread.is_alive()
+        assert keeper._threads.join(0)
 
 
 def test_it_writes_again_and_again_until_it_is_stopped(keep):
