@@ -286,8 +286,7 @@ def create_parallel_commander(cfg: Mapping[str, Any]) -> BaseCommander:
         KeyError: no commander is registered under that type.
     """
     section = EasyDict(cfg).policy.other.commander
-    import_module([_OWN, *section.get("import_names", [])])
-    commander: BaseCommander = COMMANDER_REGISTRY.build(section.type, cfg=cfg)
+    commander: BaseCommander = get_parallel_commander_cls(section)(cfg=cfg)
     return commander
 
 

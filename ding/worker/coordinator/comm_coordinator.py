@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from ding.utils.page import Page
 from ding.utils.thread_helper import DaemonThreads
 from ding.worker.coordinator.events import (
     COLLECTOR,
@@ -231,6 +230,7 @@ class CommCoordinator:
     Attributes:
         workers: connected and lost workers.
         operator: brings further workers, or None.
+        connector: the coordinator's end of the transport.
 
     Raises:
         ConfigError: the transport is unknown, or a value in `operator_server` is not allowed.
@@ -243,22 +243,13 @@ class CommCoordinator:
         self._cfg = cfg
         self._callback_fn = callback_fn
         self._logger = logger
-        self._connector = get_transport(cfg.get("transport", DEFAULT_TRANSPORT)).connector(cfg)
+        self.connector = get_transport(cfg.get("transport", DEFAULT_TRANSPORT)).connector(cfg)
         self.workers = WorkerTable()
         self._running: set[TaskRun] = set()
         self._threads = DaemonThreads()
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self.operator = self._make_operator() if cfg.get("operator_server") else None
-
-    @property
-    def url(self) -> str | None:
-        """The address of the coordinator after `start`; None if it does not listen."""
-        return self._connector.url
-
-    def serve_page(self, path: str, page: Page) -> None:
-        """See `Connector.serve_page`."""
-        self._connector.serve_page(path, page)
 
     def _make_operator(self) -> OperatorWorkers:
         joining = partial(self.join, timeout_s=self._max_retry_second)
@@ -273,7 +264,7 @@ class CommCoordinator:
             ConnectionError: workers could not be reached in time, with their names; or the operator has not brought
                 enough workers.
         """
-        self._connector.start()
+        self.connector.start()
         attempts = {
             name: partial(self._connect, kind, name, host, port, self._max_retry_second)
             for kind in (LEARNER, COLLECTOR)
@@ -284,7 +275,7 @@ class CommCoordinator:
             self.operator.connect(self.workers.count, self._max_retry_second)
 
     def _connect(self, kind: str, name: str, host: str, port: int, timeout_s: float) -> None:
-        client, resource = connect(self._connector, name, host, port, timeout_s)
+        client, resource = connect(self.connector, name, host, port, timeout_s)
         self.drop(kind, name, "another worker has taken its place")
         worker = Worker(kind, name, client, resource, f"{host}:{port}")
         self.workers.join(worker)
@@ -440,5 +431,5 @@ class CommCoordinator:
         stuck = sorted(run.task_id for run in self.running())
         if stuck:
             self._logger.error("tasks have not ended within %g s and are aborted: %s", timeout_s, stuck)
-        self._connector.close()
+        self.connector.close()
         self._threads.join(1.0)  # without clients they end at once

@@ -179,7 +179,7 @@ class Coordinator(Configurable):
         self.parts: dict[str, Any] = {}
         self._storage_errors = 0  # since the last samples
         for path, page in status_pages(self.status).items():
-            self._comm_coordinator.serve_page(path, page)
+            self._comm_coordinator.connector.serve_page(path, page)
         self._life = threading.Lock()
         self._is_closed = False
 
@@ -206,7 +206,7 @@ class Coordinator(Configurable):
     @property
     def url(self) -> str | None:
         """The address of the status page for a browser after `start`; None if the coordinator does not listen."""
-        return self._comm_coordinator.url
+        return self._comm_coordinator.connector.url
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the run is over; returns False if `timeout_s` has passed first."""
@@ -383,7 +383,8 @@ class Coordinator(Configurable):
         Raises:
             RuntimeError: the task is unknown; applies to all methods about learners.
         """
-        self._require(task_id)
+        if task_id not in self._task_state:
+            raise self._unknown(task_id)
         return self._buffers.sample(task_id, buffer_id, batch_size, cur_learner_iter)
 
     def deal_with_learner_level(self, buffer_id: str, level: int) -> None:
@@ -400,7 +401,8 @@ class Coordinator(Configurable):
 
     def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Mapping[str, Any]) -> None:
         """Take a learner's report of an iteration."""
-        self._require(task_id)
+        if task_id not in self._task_state:
+            raise self._unknown(task_id)
         if not self._buffers.update(buffer_id, info.get("priority_info") or {}):
             self.error(f"priorities for the unknown buffer {buffer_id} are dropped")
         self._report_losses(task_id, info)
@@ -419,10 +421,10 @@ class Coordinator(Configurable):
         state = self._task_state[task_id]
         for kind, text in _LOSSES.items():
             count = int(info.get(kind, 0))
-            if state.is_news(kind, count):
+            if count and state.is_news(kind, count):
                 self.error(f"the learner of the task {task_id} {text.format(count)}; see its log")
         lost_shards = int(info.get("lost_shards", 0))
-        if state.is_news("lost_shards", lost_shards, factor=1):
+        if lost_shards and state.is_news("lost_shards", lost_shards, factor=1):
             self.error(
                 f"the learner of the task {task_id} has lost {lost_shards} shards of its replay buffer so far, with "
                 f"{info['lost_samples']} samples in them; others have replaced them"
@@ -430,13 +432,15 @@ class Coordinator(Configurable):
 
     def deal_with_learner_judge_finish(self, task_id: str, info: Mapping[str, Any]) -> bool:
         """Whether the learner task is done."""
-        self._require(task_id)
+        if task_id not in self._task_state:
+            raise self._unknown(task_id)
         with self._scheduler.lock:
             return bool(self._commander.judge_learner_finish(task_id, info))
 
     def deal_with_learner_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> None:
         """Take the result of a learner task, and close its buffer."""
-        self._require(task_id)
+        if task_id not in self._task_state:
+            raise self._unknown(task_id)
         with self._scheduler.lock:
             buffer_id = self._commander.finish_learner_task(task_id, finished_task)
             self._scheduler.learner_tasks.pop(task_id, None)
@@ -473,9 +477,9 @@ class Coordinator(Configurable):
             return False
         return True
 
-    def _require(self, task_id: str) -> None:
-        if task_id not in self._task_state:
-            raise RuntimeError(f"the learner task {task_id} is unknown; running tasks: {sorted(self._task_state)}")
+    def _unknown(self, task_id: str) -> RuntimeError:
+        running = sorted(map(str, self._task_state))
+        return RuntimeError(f"the learner task {task_id} is unknown; running tasks: {running}")
 
     # Workers that join, leave, are lost and return.
 

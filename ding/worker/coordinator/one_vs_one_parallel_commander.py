@@ -53,6 +53,7 @@ class OneVsOneCommander(TrainingCommander):
     settings = Settings({"collector_task_space": 2}, TrainingCommander.settings)
     _eval_prefix = "evaluator_task"
     _goal_note = " against the hardest opponent"
+    _saved = (*TrainingCommander._saved, "steps_before", "has_begun")
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self._league = _make_league(EasyDict(cfg).policy.other.commander)
@@ -130,14 +131,12 @@ class OneVsOneCommander(TrainingCommander):
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the training and of the league."""
-        own = {"league": self._league.state_dict(), "steps_before": self._steps_before, "has_begun": self._has_begun}
-        return {**super().state_dict(), **own}
+        return {**super().state_dict(), "league": self._league.state_dict()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Resume the training and the league of a `state_dict`."""
         super().load_state_dict(state_dict)
         self._league.load_state_dict(state_dict["league"])
-        self._steps_before, self._has_begun = state_dict["steps_before"], state_dict["has_begun"]
 
 
 def _make_league(section: Mapping[str, Any]) -> BaseLeague:

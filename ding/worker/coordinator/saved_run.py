@@ -189,7 +189,7 @@ class SavedRun:
         self._is_resumed = True
         self._buffers.is_deleting = False  # until the run has resumed
         self._monitor.load_state_dict(state_dict["run"])
-        for name, part_state in state_dict.get("parts", {}).items():  # missing in older files
+        for name, part_state in state_dict["parts"].items():
             if name in self._parts():
                 for problem in self._parts()[name].load_state_dict(part_state):
                     self._owner.error(problem)
@@ -219,7 +219,7 @@ class SavedRun:
 
         Raises:
             FileNotFoundError: there is no state.
-            StateError: it is damaged, that of a serial run, or does not fit the config.
+            StateError: it is damaged, that of a serial run, does not fit the config, or is of another version.
             ConfigError: it is that of a run with another config.
             RuntimeError: the coordinator has been started.
         """
@@ -234,7 +234,9 @@ class SavedRun:
         try:
             self.load_state_dict(state)
         except (KeyError, TypeError, ValueError) as e:
-            raise StateError(f"the state in {path} does not fit the config: {e!r}; remove it to begin anew") from e
+            raise StateError(
+                f"the state in {path} does not fit the config, or is of another version: {e!r}; remove it to begin anew"
+            ) from e
         self._owner.info(f"the run resumes from {path}")
         return True
 

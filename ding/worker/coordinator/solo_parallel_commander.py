@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 from abc import abstractmethod
@@ -61,6 +62,8 @@ class TrainingCommander(BaseCommander):
     _eval_prefix = "collector_task"
     # Added to the log line of the evaluation that ends the run.
     _goal_note = ""
+    # The attributes that are saved as they are.
+    _saved: tuple[str, ...] = ("is_trained", "learner_info", "evaluator_info", "best_return", "idle_evaluations")
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self._cfg = EasyDict(cfg)
@@ -242,29 +245,21 @@ class TrainingCommander(BaseCommander):
 
         A running evaluation is repeated after resuming, and so is one that ended the run.
         """
-        since = None if self._last_eval_time is None else monotonic() - self._last_eval_time
-        is_due = bool(self._evaluating) or self._end_flag
+        last, is_due = self._last_eval_time, bool(self._evaluating) or self._end_flag
         return {
+            **{name: copy.copy(getattr(self, f"_{name}")) for name in self._saved},
             "training": None if self._training is None else list(self._training),
-            "is_trained": self._is_trained,
-            "learner_info": list(self._learner_info),
-            "evaluations": list(self._evaluator_info),
-            "best_return": self._best_return,
-            "idle_evaluations": self._idle_evaluations,
-            "seconds_since_evaluation": None if is_due else since,
+            "seconds_since_evaluation": None if is_due or last is None else monotonic() - last,
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Resume the training of a `state_dict`."""
         training, since = state_dict["training"], state_dict["seconds_since_evaluation"]
+        for name in self._saved:
+            setattr(self, f"_{name}", copy.copy(state_dict[name]))
         self._training = None if training is None else Training(*training)
-        self._is_trained = state_dict["is_trained"]
         if self._training is not None and not self._is_trained:
             self._learner_task_space.acquire_space()
-        self._learner_info = list(state_dict["learner_info"])
-        self._evaluator_info = list(state_dict["evaluations"])
-        self._best_return = state_dict.get("best_return", -math.inf)  # missing in older files
-        self._idle_evaluations = state_dict.get("idle_evaluations", 0)
         self._last_eval_time = None if since is None else monotonic() - since
 
     def close(self) -> None:

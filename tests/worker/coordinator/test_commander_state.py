@@ -1,7 +1,5 @@
 """Commanders whose state is kept: others go on with their training."""
 
-import math
-
 import pytest
 
 from ding.utils.msgpack_helper import pack, unpack
@@ -120,15 +118,6 @@ def test_the_count_of_evaluations_for_the_patience_goes_on(make, move, clock, ki
     clock.now += 11
     assert finish(other, other.get_collector_task(), reward_mean=0.0) is True
     assert other.end_reason == "no better mean return in 2 evaluations"
-
-
-def test_a_state_without_that_count_is_of_an_older_file(make):
-    commander = learning(make, "solo")
-    old = commander.state_dict()
-    del old["best_return"], old["idle_evaluations"]
-    other = make("solo")
-    other.load_state_dict(old)
-    assert (other._best_return, other._idle_evaluations) == (-math.inf, 0)
 
 
 @both

@@ -385,7 +385,7 @@ def test_a_coordinator_that_is_gone_is_told_and_what_was_drawn_stays(browser, se
     follow(browser, "s.errors.length === 2")
     # Whatever it says while it closes, it says it of a run that is over.
     browser.execute_script("window.before = window.lastStatus")
-    coordinator._comm_coordinator._connector.close()
+    coordinator._comm_coordinator.connector.close()
     wait_for(browser, "document.getElementById('state').textContent.startsWith('No answer')")
     assert browser.find_element("id", "last_return").is_displayed()
     assert len(browser.find_elements("css selector", "#workers tr")) == 2
