@@ -150,7 +150,7 @@ class TaskScheduler:
         waiting = self._waiting[kind]
         for entry in list(waiting):
             task, since = entry
-            if self._has_begun(kind, task):
+            if self.begin_task(kind, task):
                 waiting.remove(entry)
             elif monotonic() - since > self._timeouts_s[kind]:
                 waiting.remove(entry)
@@ -160,11 +160,8 @@ class TaskScheduler:
             next_task = self.next_task(kind)
             if next_task is None:
                 return
-            if not self._has_begun(kind, next_task):
+            if not self.begin_task(kind, next_task):
                 waiting.append((next_task, monotonic()))
-
-    def _has_begun(self, kind: str, task: Task) -> bool:
-        return self.can_begin(kind, task) and self.begin_task(kind, task)
 
     def _idle_s(self) -> float:
         now = monotonic()
@@ -202,12 +199,14 @@ class TaskScheduler:
             problem = f"lacks {problem}" if problem else "has the id of a running task"
             raise ValueError(f"a {kind} task of {type(self.commander).__name__} {problem}: {str(task)[:_SHOWN]}")
 
-    def can_begin(self, kind: str, task: Task) -> bool:
-        """Whether what the task needs exists: collected samples need a buffer."""
-        return kind == LEARNER or task["collector_cfg"]["eval_flag"] or task["buffer_id"] in self._buffers.buffers
-
     def begin_task(self, kind: str, task: Task) -> bool:
-        """Give the task to a free worker; returns False if there is none."""
+        """Give the task to a free worker; returns False if there is none, or no buffer for the samples to collect."""
+        if (
+            kind == COLLECTOR
+            and not task["collector_cfg"]["eval_flag"]
+            and task["buffer_id"] not in self._buffers.buffers
+        ):
+            return False
         # Registered before it begins: its first data may arrive before `send` returns.
         self.running[task["task_id"]] = TaskState(task["task_id"])
         sent = dict(task)

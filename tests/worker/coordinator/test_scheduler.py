@@ -38,11 +38,8 @@ class ScriptedScheduler(TaskScheduler):
             self.events.put(("nothing", kind))
         return task
 
-    def can_begin(self, kind, task):
-        return task not in self.blocked
-
     def begin_task(self, kind, task):
-        if not self.free[kind]:
+        if task in self.blocked or not self.free[kind]:
             return False
         self.free[kind] -= 1
         self.events.put(("begin", kind, task))
