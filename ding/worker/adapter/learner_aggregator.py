@@ -14,6 +14,7 @@ from ding.utils.k8s_helper import exist_operator_server
 from ding.utils.log_helper import build_logger
 from ding.worker.adapter.group_run import GroupRun, merge_info
 from ding.worker.adapter.learner_group import LearnerGroup
+from ding.worker.coordinator.operator_server import OperatorSync, make_operator_server
 from ding.worker.transport.http_transport import WorkerSlave
 from ding.worker.transport.tasks import (
     LEARNER_CLOSE,
@@ -129,9 +130,7 @@ class LearnerAggregator:
         self._sync = self._make_sync() if exist_operator_server() else None
         self._is_closed = False
 
-    def _make_sync(self) -> Any:
-        from ding.worker.coordinator.operator_server import OperatorSync, make_operator_server
-
+    def _make_sync(self) -> OperatorSync:
         return OperatorSync(
             make_operator_server({}, "aggregator"),
             ("learner",),

@@ -201,11 +201,8 @@ class TaskScheduler:
 
     def begin_task(self, kind: str, task: Task) -> bool:
         """Give the task to a free worker; returns False if there is none, or no buffer for the samples to collect."""
-        if (
-            kind == COLLECTOR
-            and not task["collector_cfg"]["eval_flag"]
-            and task["buffer_id"] not in self._buffers.buffers
-        ):
+        collects = kind == COLLECTOR and not task["collector_cfg"]["eval_flag"]
+        if collects and task["buffer_id"] not in self._buffers.buffers:
             return False
         # Registered before it begins: its first data may arrive before `send` returns.
         self.running[task["task_id"]] = TaskState(task["task_id"])
