@@ -64,7 +64,7 @@ def test_a_coordinator_that_was_killed_and_started_again_goes_on_with_its_worker
     )
     workers = start_workers(roles).values()
     first = roles.start("coordinator")
-    wait_for_state(first, lambda state: state["run"]["train_iter"] >= 150 and state["commander"]["evaluations"])
+    wait_for_state(first, lambda state: state["run"]["train_iter"] >= 150 and state["commander"]["evaluator_info"])
     first.send_signal(signal.SIGKILL)
     assert first.wait(DEADLINE_S) == -signal.SIGKILL
     killed = newest_state()
@@ -72,10 +72,10 @@ def test_a_coordinator_that_was_killed_and_started_again_goes_on_with_its_worker
     assert 150 <= before["train_iter"] < ITERATIONS and all(process.poll() is None for process in workers)
 
     second = roles.start("coordinator")
-    run = wait_for_state(second, lambda state: state["run"]["seconds"] > before["history"]["seconds"] + 1)
+    run = wait_for_state(second, lambda state: state["run"]["seconds"] > before["seconds"] + 1)
     for counter in ("samples", "env_steps", "train_iter", "best_return"):
         assert run["run"][counter] >= before[counter]
-    assert run["run"]["started_at"] == before["history"]["started_at"]
+    assert run["run"]["started_at"] == before["started_at"]
     assert run["learner_tasks"] == killed["learner_tasks"] != []
     output = second.communicate(timeout=DEADLINE_S)[0]
     assert second.returncode == 0, output
