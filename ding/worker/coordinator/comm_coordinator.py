@@ -42,6 +42,8 @@ _START = {COLLECTOR: COLLECTOR_START, LEARNER: LEARNER_START}
 _CLOSE = {COLLECTOR: COLLECTOR_CLOSE, LEARNER: LEARNER_CLOSE}
 # How long a collector may take to end its task when the coordinator ends.
 _ABORT_S = 3.0
+# How many batches a message holds; a learner that wants more is asked again.
+_MAX_BATCHES = 256
 
 
 class TaskRun:
@@ -176,7 +178,7 @@ class TaskRun:
         moment, as it may be done meanwhile.
         """
         batches: list[SampleList] = []
-        wanted = demand.get("batch_num", 1)
+        wanted = min(demand.get("batch_num", 1), _MAX_BATCHES)
         while len(batches) < wanted and not self._is_ending():
             batch = self._side.deal_with_learner_get_data(
                 self.task_id, self.buffer_id, demand["batch_size"], demand["cur_learner_iter"]

@@ -410,3 +410,11 @@ def test_a_learner_that_draws_its_batches_itself_is_given_none():
         ("info", "t", "b", 1),
     ]
     assert link.names == ["learner_get_data_task"] * 3
+
+
+def test_a_message_holds_no_more_batches_than_fit_into_memory_whatever_is_wanted():
+    side = Side(*(rows("a", 2) for _ in range(300)), end_after=400)
+    run, link = run_of("learner", side, demand(10**12), demand(0), TaskFailed("learner0", "task", {}))
+    with pytest.raises(TaskFailed):
+        run.run()
+    assert [len(unpack_batches(task)) for task in link.sent if "batches" in task] == [256]
