@@ -126,10 +126,13 @@ class BufferSet:
     def _open(self, buffer_id: str, cfg: Mapping[str, Any], content: Any = None) -> Any:
         """The buffer, which is created to hold `content` unless it exists."""
         with self._opening:  # not the lock of the other methods: a buffer may take seconds to start
-            if buffer_id not in self.buffers:
-                self.buffers[buffer_id] = self._make_buffer(buffer_id, EasyDict(cfg), content)
+            buffer = self.buffers.get(buffer_id)
+            if buffer is None:
+                buffer = self.buffers[buffer_id] = self._make_buffer(buffer_id, EasyDict(cfg), content)
                 self._cfgs[buffer_id] = cfg
-            return self.buffers[buffer_id]
+        if self._is_awake:  # the set was closed meanwhile
+            self.close_buffer(buffer_id)
+        return buffer
 
     def _make_buffer(self, buffer_id: str, cfg: EasyDict, content: Any) -> Any:
         buffer = create_training_buffer(cfg, exp_name=self._exp_name)

@@ -478,7 +478,7 @@ class Coordinator(Configurable):
         return True
 
     def _unknown(self, task_id: str) -> RuntimeError:
-        running = sorted(map(str, self._task_state))
+        running = sorted(map(str, list(self._task_state)))
         return RuntimeError(f"the learner task {task_id} is unknown; running tasks: {running}")
 
     # Workers that join, leave, are lost and return.

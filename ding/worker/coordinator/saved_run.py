@@ -116,9 +116,8 @@ class SavedRun:
     """Saves what of a run outlives its coordinator's process, and resumes it.
 
     Saved are the counters of the run, the commander's state, the learner tasks that run, their buffers, and the
-    coordinator's `parts`. Running
-    collector tasks are forgotten. Events after the last save are lost: the chunks of later samples are deleted, and a
-    learner reports its own progress.
+    coordinator's `parts`. Running collector tasks are forgotten. Events after the last save are lost: the chunks of
+    later samples are deleted, and a learner reports its own progress.
 
     Args:
         cfg: the compiled parallel config.

@@ -182,3 +182,21 @@ def test_levels_are_reported_while_shards_start(sets):
 def test_shards_are_refused_where_the_transport_has_none(name, tmp_path):
     with pytest.raises(ConfigError, match="replay_shards = 2 is not allowed with the transport"):
         get_transport(name).replay("exp", {"path_data": str(tmp_path), "replay_shards": 2}, LOGGER)
+
+
+def test_a_buffer_whose_shards_start_while_the_set_is_closed_is_closed_too(sets):
+    starting, go_on = threading.Event(), threading.Event()
+
+    def open_slowly(*args):
+        starting.set()
+        assert go_on.wait(DEADLINE_S)
+        return sets.shards.open(*args)
+
+    buffers = ShardedBufferSet("exp", LOGGER, 2, open_slowly, sets.shards.close)
+    opener = threading.Thread(target=buffers.open, args=("b", CFG))
+    opener.start()
+    assert starting.wait(DEADLINE_S)
+    buffers.close()
+    go_on.set()
+    opener.join(DEADLINE_S)
+    assert sets.shards.by_name == {} and buffers.where("b") is None
