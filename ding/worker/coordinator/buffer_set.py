@@ -11,7 +11,6 @@ from typing import Any
 from easydict import EasyDict
 
 from ding.utils.data.samples import Kind, columns_of, replaced, table_of
-from ding.worker.coordinator.events import SampleList
 from ding.worker.replay_buffer.base_buffer import create_training_buffer
 from ding.worker.transport.chunk import DATA_ID, chunks_of
 from ding.worker.transport.ray.shard import push_to, sample_from
@@ -139,7 +138,7 @@ class BufferSet:
         buffer.on_dropped = self._note_dropped
         return buffer
 
-    def _note_dropped(self, samples: SampleList) -> None:
+    def _note_dropped(self, samples: list[Any]) -> None:
         self._dropped += chunks_of(samples)
 
     def _release_dropped(self, further: Sequence[str] = ()) -> None:
@@ -149,7 +148,7 @@ class BufferSet:
         if dropped or further:
             self._references.release([*dropped, *further])
 
-    def push(self, buffer_id: str, samples: SampleList) -> int | None:
+    def push(self, buffer_id: str, samples: list[Any]) -> int | None:
         """Push the metadata of samples; columns are not inspected item by item.
 
         Returns:
@@ -170,7 +169,7 @@ class BufferSet:
             return None
         return len(samples) if is_accepted else 0
 
-    def sample(self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int) -> SampleList | None:
+    def sample(self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int) -> list[Any] | None:
         """Draw a batch, whose chunks are kept until `trained` reports it as used; None if no batch is available."""
         with self._lock:
             buffer = self.buffers.get(buffer_id)
@@ -348,7 +347,7 @@ class BufferSet:
             self._has_warned = True
 
 
-def _add_collect_iter(samples: SampleList) -> None:
+def _add_collect_iter(samples: list[Any]) -> None:
     """Add the age of the samples for the buffer; foreign workers send it as `policy_iter` only."""
     table = table_of(samples)
     if table is not None:
