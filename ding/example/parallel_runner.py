@@ -28,11 +28,10 @@ def run(main_config: Any, create_config: Any, system_config: Any, argv: Sequence
     main.exp_name = f"{main.exp_name}_seed{args.seed}"
     where = {"platform": args.platform, "address": args.address}
     outcome = run_parallel((main, create_config, system_config), seed=args.seed, max_seconds=args.max_seconds, **where)
-    progress = outcome.progress
-    mean_return = "-" if progress.last_return is None else f"{progress.last_return:.2f}"
+    reached = outcome.progress.last_return
+    mean_return = "-" if reached is None else f"{reached:.1f}"
     print(
-        f"{'solved' if outcome.stop else 'NOT solved'}: mean return {mean_return} (stop value {main.env.stop_value}) "
-        f"after {progress.env_steps} env steps, {progress.train_iter} iterations and {outcome.seconds:.1f} s; "
+        f"{'solved' if outcome.stop else 'NOT solved'}: mean return {mean_return} (stop value {main.env.stop_value}); "
         f"results are in ./{outcome.cfg.main.exp_name}/"
     )
     return 0 if outcome.stop else 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,14 +37,11 @@ def run(
     args = parser.parse_args(argv)
     main = copy.deepcopy(main_config)
     main.exp_name = f"{main.exp_name}_seed{args.seed}"
-    start = time.perf_counter()
     outcome = train((main, create_config), seed=args.seed, max_env_step=args.max_env_step)
-    seconds = time.perf_counter() - start
     if get_rank() != 0:
         return 0 if outcome.stop else 1
     print(
         f"{'solved' if outcome.stop else 'NOT solved'}: mean return {mean_return(outcome.eval_info):.1f} "
-        f"(stop value {main.env.stop_value}) after {outcome.envstep} env steps, "
-        f"{outcome.learner.train_iter} iterations and {seconds:.1f} s; results are in ./{outcome.cfg.exp_name}/"
+        f"(stop value {main.env.stop_value}); results are in ./{outcome.cfg.exp_name}/"
     )
     return 0 if outcome.stop else 1
