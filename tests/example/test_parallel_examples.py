@@ -23,5 +23,5 @@ def test_a_run_that_is_not_solved_in_time_has_another_status(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     assert cartpole_dqn_parallel.main(["--max-seconds", "0.001"]) == 1
     assert capsys.readouterr().out.startswith(
-        "NOT solved: mean return - (stop value 195) after 0 env steps, 0 iterations"
+        "NOT solved: mean return - (stop value 195); results are in ."
     )
