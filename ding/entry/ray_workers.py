@@ -31,8 +31,7 @@ from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
 from ding.worker.transport.ray.cluster import RayCluster
 from ding.worker.transport.ray.config import actor_options, bundle
-from ding.worker.transport.ray.transport import start_server
-from ding.worker.transport.ray.worker import actor_class, actor_name, when_done
+from ding.worker.transport.ray.transport import actor_class, actor_name, start_server, when_done
 from ding.worker.transport.transport import WorkerReleased
 
 _CREATE: dict[str, Callable[[EasyDict], Any]] = {"learner": create_comm_learner, "collector": create_comm_collector}

@@ -14,6 +14,7 @@ from ding.utils.k8s_helper import exist_operator_server
 from ding.utils.log_helper import build_logger
 from ding.worker.adapter.group_run import GroupRun, merge_info
 from ding.worker.adapter.learner_group import LearnerGroup
+from ding.worker.transport.comm_worker import TaskSlot
 from ding.worker.transport.http_transport import WorkerSlave
 from ding.worker.transport.tasks import (
     LEARNER_CLOSE,
@@ -26,7 +27,6 @@ from ding.worker.transport.tasks import (
     task_fail,
 )
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, get_transport, transport_name
-from ding.worker.transport.worker import TaskSlot
 
 # Seconds for a lost learner to reconnect when a task starts.
 REJOIN_S = 5.0

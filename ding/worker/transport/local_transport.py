@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeout
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ding.interaction.exception.refusal import TaskFail, failure_for, failure_of
 from ding.utils.registry_factory import TRANSPORT_REGISTRY
@@ -26,9 +26,6 @@ from ding.worker.transport.transport import (
     WorkerClient,
     WorkerLost,
 )
-
-if TYPE_CHECKING:
-    pass
 
 LOCAL_HOST = "local"
 

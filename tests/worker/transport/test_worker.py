@@ -10,9 +10,9 @@ from ding.interaction.base.common import in_session
 from ding.utils.config_helper import Settings
 from ding.worker.collector.comm import LocalCollector
 from ding.worker.learner.comm import LocalLearner
-from ding.worker.transport import worker as transport_worker
+from ding.worker.transport import comm_worker
+from ding.worker.transport.comm_worker import TaskSlot, worker_thread
 from ding.worker.transport.stores import forget_memory_stores
-from ding.worker.transport.worker import TaskSlot, worker_thread
 
 DEADLINE_S = 20
 
@@ -238,7 +238,7 @@ def test_a_thread_tells_what_it_died_of(error):
 
 def test_a_thread_minds_how_many_threads_torch_was_told(monkeypatch):
     callers = []
-    monkeypatch.setattr(transport_worker, "keep_thread_count", lambda: callers.append(threading.current_thread().name))
+    monkeypatch.setattr(comm_worker, "keep_thread_count", lambda: callers.append(threading.current_thread().name))
     thread = worker_thread("work", lambda: None, Told())
     thread.start()
     thread.join(DEADLINE_S)

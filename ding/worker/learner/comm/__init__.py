@@ -7,8 +7,7 @@ from ding.worker.learner.comm.base_comm_learner import BaseCommLearner, create_c
 
 if TYPE_CHECKING:
     from ding.worker.learner.comm.comm_learner import LocalLearner
-    from ding.worker.learner.comm.flask_fs_learner import FlaskFileSystemLearner
-    from ding.worker.learner.comm.utils import NaiveLearner
+    from ding.worker.learner.comm.flask_fs_learner import FlaskFileSystemLearner, NaiveLearner
 
 __all__ = ["BaseCommLearner", "FlaskFileSystemLearner", "LocalLearner", "NaiveLearner", "create_comm_learner"]
 
@@ -18,6 +17,6 @@ __getattr__ = lazy_names(
     {
         "FlaskFileSystemLearner": "ding.worker.learner.comm.flask_fs_learner",
         "LocalLearner": "ding.worker.learner.comm.comm_learner",
-        "NaiveLearner": "ding.worker.learner.comm.utils",
+        "NaiveLearner": "ding.worker.learner.comm.flask_fs_learner",
     },
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
@@ -14,10 +14,12 @@ from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.base_comm_learner import BaseCommLearner
 from ding.worker.learner.comm.chunk_source import ChunkReader, ChunkSource, Rows
-from ding.worker.learner.comm.learner_queue import LearnerQueue, SampleSource
 from ding.worker.learner.comm.resume import ResumeSaver, resume, stored_weights
 from ding.worker.learner.comm.session import (
+    Group,
+    LearnerQueue,
     LearnerSession,
+    SampleSource,
     SendLearnInfoHook,
     SendPolicyHook,
     TaskBatches,
@@ -25,6 +27,7 @@ from ding.worker.learner.comm.session import (
 from ding.worker.learner.comm.shard_source import ShardedReplay, ShardSource
 from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.chunk import unpack_batches
+from ding.worker.transport.comm_worker import WORKER_SETTINGS, CommWorker, worker_thread
 from ding.worker.transport.ray.shard import Split
 from ding.worker.transport.stores import name_under
 from ding.worker.transport.tasks import (
@@ -35,10 +38,6 @@ from ding.worker.transport.tasks import (
     REPLAY,
     Handler,
 )
-from ding.worker.transport.worker import WORKER_SETTINGS, CommWorker, worker_thread
-
-if TYPE_CHECKING:
-    from ding.worker.learner.comm.ray_learner import RankGroup
 
 
 class LearnerRun(NamedTuple):
@@ -49,7 +48,7 @@ class LearnerRun(NamedTuple):
     thread: threading.Thread
     ids: dict[str, Any]
     saver: ResumeSaver
-    group: RankGroup | None
+    group: Group | None
 
 
 class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
@@ -104,7 +103,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
     def __init__(self, cfg: EasyDict) -> None:
         super().__init__(cfg)
         self._session = self._open_session([], {})
-        self._group: RankGroup | None = None  # of the task
+        self._group: Group | None = None  # of the task
         self._send_policy_freq = 1
 
     def _own_port(self) -> int:
@@ -222,7 +221,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         ids = {key: task_info.get(key) for key in ("task_id", "buffer_id")}
         return LearnerRun(learner, session, thread, ids, saver, group)
 
-    def _join_group(self, task_info: Mapping[str, Any]) -> RankGroup | None:
+    def _join_group(self, task_info: Mapping[str, Any]) -> Group | None:
         """The process group of a task; None without one, or if all tasks of this process use the same."""
         return None
 
@@ -316,7 +315,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         ]
 
 
-def _train_in_group(learner: BaseLearner, queue: LearnerQueue, group: RankGroup) -> None:
+def _train_in_group(learner: BaseLearner, queue: LearnerQueue, group: Group) -> None:
     try:
         learner.start()
     except BaseException as e:

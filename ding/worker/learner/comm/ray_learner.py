@@ -21,8 +21,8 @@ from ding.utils.file_helper import file_content
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.comm_learner import CommLearner
-from ding.worker.learner.comm.learner_queue import LearnerQueue
 from ding.worker.learner.comm.resume import load_first_checkpoint
+from ding.worker.learner.comm.session import LearnerQueue
 from ding.worker.transport.tasks import (
     LEARNER_CLOSE,
     LEARNER_GET_DATA,
@@ -126,7 +126,7 @@ class RayLearner(CommLearner):
         if self._peers:
             return
         from ding.worker.adapter.learner_group import LearnerSeat
-        from ding.worker.transport.ray.worker import RayWorkerClient
+        from ding.worker.transport.ray.transport import RayWorkerClient
 
         seats = []
         for name, life in self._cfg.peers:

@@ -1,15 +1,19 @@
-"""The transport 'ray': shards of replay buffers, and the newest weights, are kept by actors."""
+"""The transport 'ray': workers, shards of replay buffers and the store of weights are actors, with their clients."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import io
+import json
 import os
 import secrets
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
+from time import monotonic
 from typing import Any
 
 try:
@@ -31,12 +35,21 @@ import torch
 from ding.utils.file_helper import atomic_write, file_content
 from ding.utils.registry_factory import TRANSPORT_REGISTRY
 from ding.worker.coordinator.sharded_buffers import OpenShard, ShardedBufferSet
-from ding.worker.transport.local_transport import LocalWorkerServer
+from ding.worker.transport.http_transport import HttpConnector
+from ding.worker.transport.local_transport import LocalConnector, LocalWorkerClient, LocalWorkerServer
 from ding.worker.transport.ray.config import actor_options, ray_section
 from ding.worker.transport.ray.shard import ClosedShard, ReplayShard, Shard, ShardClosed, ShardLost
-from ding.worker.transport.ray.worker import RayConnector
 from ding.worker.transport.stores import MemorySampleStore, PolicyVersion, Token, Versions, iteration_of, name_under
-from ding.worker.transport.transport import Launch, Serve, Transport
+from ding.worker.transport.transport import (
+    Answer,
+    Launch,
+    Serve,
+    Task,
+    TaskFailed,
+    Transport,
+    WorkerClient,
+    WorkerLost,
+)
 
 
 @TRANSPORT_REGISTRY.register("ray")
@@ -273,3 +286,207 @@ class RayPolicyStore:
             raise e.cause from None
         except RayError as e:
             raise OSError(errno.ETIMEDOUT, f"the weights of {self.root} cannot be reached: {e}") from e
+
+
+# Concurrent calls of an actor: a task, `watch` of several processes, `close`, and `place` as a heartbeat.
+_CONCURRENCY = 8
+# Ray reports the death of a process at once, but not that it was stopped or hangs. So while a worker runs a task, it is
+# asked for a heartbeat at this interval, and is lost after this time without one.
+_ASK_S, _TOLERANCE_S = 3.0, 15.0
+
+
+def actor_name(worker: str, life: int) -> str:
+    """The name of a worker's actor in the namespace of the run; each restart has another `life`."""
+    return f"{worker}:{life}"
+
+
+class WorkerActor:
+    """The actor of a worker. Thread-safe.
+
+    Args:
+        make: prepares this process, and returns a comm worker that has started.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._worker: Any = make()
+        self._ended = threading.Event()
+        self._client: LocalWorkerClient = LocalConnector().client("worker", "", self._worker.port)
+        self._client.connect(0.0)
+
+    def place(self) -> dict[str, Any]:
+        """Process and node of the actor, as `pid` and `host`. Also answers as a heartbeat."""
+        return {"pid": os.getpid(), "host": str(ray.util.get_node_ip_address())}  # type: ignore[no-untyped-call]
+
+    def run(self, task: str, timeout_s: float) -> str:
+        """Run a task.
+
+        Args:
+            task: as JSON.
+
+        Returns:
+            JSON with the `result` of the task, with the result it has `failed` with, or the reason why it is `lost`.
+        """
+        try:
+            return json.dumps({"result": self._client.run(json.loads(task), timeout_s)})
+        except TaskFailed as e:
+            if e.result.get("exception") == WorkerLost.__name__:  # the other ranks of a learner are lost
+                return json.dumps({"lost": e.result["message"]})
+            return json.dumps({"failed": e.result})
+        except WorkerLost as e:
+            return json.dumps({"lost": str(e)})
+
+    def leave(self) -> None:
+        """End the task of a coordinator that has disconnected."""
+        self._worker.deal_with_lost_coordinator()
+
+    def watch(self) -> None:
+        """Return when the worker is closed. A caller that waits for this is notified at once if the process dies."""
+        self._ended.wait()
+
+    def close(self) -> None:
+        """End the task, with a final checkpoint, and the worker. Idempotent."""
+        try:
+            self._worker.close()
+        finally:
+            self._ended.set()
+
+
+def actor_class() -> Any:
+    """`WorkerActor` as a class of actors."""
+    decorate: Any = ray.remote(max_concurrency=_CONCURRENCY)  # type: ignore[call-overload]
+    return decorate(WorkerActor)
+
+
+class RayWorkerClient(WorkerClient):
+    """See `WorkerClient`.
+
+    Args:
+        life: of the worker, see `actor_name`. The actor that replaces a lost one has a client of its own.
+    """
+
+    def __init__(self, name: str, life: int, in_use: set[WorkerClient]) -> None:
+        super().__init__(name, in_use)
+        self._actor_name = actor_name(name, life)
+        self._actor: Any = None
+        self._lock = threading.Lock()
+        self._answer: Answer | None = None  # of the current task
+        self._loss: str | None = None  # the reason, once the worker is lost
+        self._on_lost: Callable[[str], Any] | None = None
+
+    def connect(self, timeout_s: float) -> None:
+        try:
+            self._actor = ray.get_actor(self._actor_name)
+            ray.get(self._actor.place.remote(), timeout=max(0.0, timeout_s))
+        except (ValueError, RayError) as e:
+            raise WorkerLost(f"there is no actor {self._actor_name}: {e}") from e
+        self._in_use.add(self)
+        self._note_heartbeat()
+        when_done(self._actor.watch.remote(), lambda _: self._lose("its actor has ended"), self._lose)
+
+    def _lose(self, reason: object) -> None:
+        with self._lock:
+            is_first = self._loss is None
+            if is_first:
+                self._loss = str(reason)
+            answer, on_lost = self._answer, self._on_lost
+        if is_first:
+            if answer is not None:
+                _break(answer, reason)
+            if on_lost is not None:
+                self._report_loss(on_lost, str(reason))
+
+    def run(self, task: Task, timeout_s: float) -> dict[str, Any]:
+        name, answer = str(task.get("name")), Answer()
+        text = json.dumps(task)
+        if self._actor is None:
+            raise WorkerLost(f"worker {self.name} is not connected")
+        with self._lock:
+            self._answer, loss = answer, self._loss
+        if loss is not None:
+            raise WorkerLost(f"worker {self.name} is lost: {loss}")
+        when_done(self._actor.run.remote(text, timeout_s), answer.succeed, partial(_break, answer))
+        try:
+            reply = json.loads(self._wait_for(answer, timeout_s))
+        except FutureTimeout as e:
+            raise WorkerLost(f"worker {self.name} has not answered the task {name} within {timeout_s:g} s") from e
+        except ConnectionError as e:
+            raise WorkerLost(f"worker {self.name} was lost during the task {name}: {e}") from e
+        if "failed" in reply:
+            raise TaskFailed(self.name, name, reply["failed"])
+        if "lost" in reply:
+            raise WorkerLost(reply["lost"])
+        return dict(reply["result"])
+
+    def _wait_for(self, answer: Answer, timeout_s: float) -> str:
+        """The answer of the worker.
+
+        Raises:
+            FutureTimeout: there is none in time.
+            ConnectionError: the worker has ended, or sends no heartbeat.
+        """
+        begin, deadline = monotonic(), monotonic() + timeout_s
+        while True:
+            with contextlib.suppress(FutureTimeout):
+                text = answer.result(max(0.0, min(_ASK_S, deadline - monotonic())))
+                self._note_heartbeat()
+                return text
+            if monotonic() >= deadline:
+                raise FutureTimeout
+            silence_s = monotonic() - max(begin, self._last_seen or begin)
+            if silence_s > _TOLERANCE_S:
+                raise ConnectionError(f"no sign of life for {silence_s:.0f} s")
+            when_done(self._actor.place.remote(), lambda _: self._note_heartbeat(), self._lose)
+
+    def _note_heartbeat(self) -> None:
+        self._last_seen = monotonic()
+
+    def watch(self, on_lost: Callable[[str], Any]) -> None:
+        with self._lock:
+            self._on_lost, loss = on_lost, self._loss
+        if loss is not None:
+            self._report_loss(on_lost, loss)
+
+    def _report_loss(self, on_lost: Callable[[str], Any], reason: str) -> None:
+        # In a thread: the callback may wait for locks, and Ray waits for callbacks.
+        threading.Thread(target=on_lost, args=(reason,), name=f"loss_of_{self.name}", daemon=True).start()
+
+    def drop(self, reason: str) -> None:
+        self._in_use.discard(self)
+        self._on_lost = None
+        self._lose(reason)
+
+    def close(self) -> None:
+        if self in self._in_use:
+            self._actor.leave.remote()
+        super().close()
+
+
+def when_done(reference: Any, done: Callable[[Any], Any], failed: Callable[[object], Any]) -> None:
+    """Call `done` with the value of a reference once it is available, or `failed` with its error."""
+
+    def settle(future: Future[Any]) -> None:
+        error = future.exception()
+        if error is None:
+            done(future.result())
+        else:
+            failed(error)
+
+    reference.future().add_done_callback(settle)
+
+
+def _break(answer: Answer, reason: object) -> None:
+    answer.fail(ConnectionError(str(reason)))
+
+
+class RayConnector(HttpConnector):
+    """See `Connector`. Only the pages are served over HTTP.
+
+    Args:
+        cfg: `host` and `port` for the pages.
+    """
+
+    def __init__(self, cfg: Mapping[str, Any]) -> None:
+        super().__init__(cfg.get("host"), cfg.get("port", 0))
+
+    def client(self, name: str, host: str, port: int) -> RayWorkerClient:
+        return RayWorkerClient(name, port, self._clients)

@@ -13,8 +13,7 @@ import pytest
 from ding.utils.config_helper import ConfigError
 from ding.worker.collector import base_parallel_collector, create_comm_collector
 from ding.worker.collector.comm.comm_collector import CommCollector
-from ding.worker.transport import stores
-from ding.worker.transport import worker as transport_worker
+from ding.worker.transport import comm_worker, stores
 from ding.worker.transport.chunk import from_text
 from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.collector.comm.workers import Driver
@@ -645,7 +644,7 @@ def test_both_places_must_be_named(site, missing):
 
 def test_the_thread_that_collects_minds_how_many_threads_torch_was_told(site, monkeypatch):
     callers = []
-    monkeypatch.setattr(transport_worker, "keep_thread_count", lambda: callers.append(threading.current_thread().name))
+    monkeypatch.setattr(comm_worker, "keep_thread_count", lambda: callers.append(threading.current_thread().name))
     site.write_weights()
     _, driver = site.pair()
     driver.start(lengths=(1,))

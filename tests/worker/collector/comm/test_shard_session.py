@@ -6,9 +6,8 @@ from concurrent.futures import Future
 import pytest
 
 from ding.utils.data.samples import Samples, Table
-from ding.worker.collector.comm import shard_session
-from ding.worker.collector.comm.session import CollectorQueue
-from ding.worker.collector.comm.shard_session import ShardSession
+from ding.worker.collector.comm import session as collector_session
+from ding.worker.collector.comm.session import CollectorQueue, ShardSession
 from ding.worker.collector.sample_sender import SampleSender
 from ding.worker.transport.chunk import decode_chunk
 from ding.worker.transport.ray.shard import ShardClosed, ShardLost
@@ -114,7 +113,7 @@ def test_what_gathers_during_a_call_goes_in_the_next_one_as_one_chunk(open_sessi
 
 
 def test_a_call_is_not_larger_than_its_limit(open_session, monkeypatch):
-    monkeypatch.setattr(shard_session, "_CALL_BYTES", 16)  # of two integers
+    monkeypatch.setattr(collector_session, "_CALL_BYTES", 16)  # of two integers
     shard = ScriptedShard(is_prompt=False)
     session = open_session(shard)
     sender = send(session, [0])

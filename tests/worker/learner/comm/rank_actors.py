@@ -9,8 +9,8 @@ import torch
 from easydict import EasyDict
 
 from ding.utils.collectives import BrokenCollective, has_group
-from ding.worker.learner.comm.learner_queue import LearnerQueue
 from ding.worker.learner.comm.ray_learner import RankGroup, find_store, open_store
+from ding.worker.learner.comm.session import LearnerQueue
 from ding.worker.transport.stores import MemoryPolicyStore
 from ding.worker.transport.tasks import REPLAY
 from tests.worker.learner.comm.test_dqn_learner import policy_cfg

@@ -13,8 +13,7 @@ import numpy as np
 import ray
 
 from ding.utils.data.samples import Column, Kind, Samples, Table
-from ding.worker.collector.comm.session import CollectorQueue
-from ding.worker.collector.comm.shard_session import ShardSession
+from ding.worker.collector.comm.session import CollectorQueue, ShardSession
 from ding.worker.collector.sample_sender import SampleSender
 from ding.worker.coordinator.sharded_buffers import ShardedBufferSet
 from ding.worker.learner.comm.shard_source import ShardedReplay

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from ding.utils.config_helper import ConfigError
-from ding.worker.collector.comm.session import CollectorQueue
-from ding.worker.collector.comm.shard_session import ShardSession
+from ding.worker.collector.comm.session import CollectorQueue, ShardSession
 from ding.worker.coordinator.sharded_buffers import ShardedBufferSet
 from ding.worker.learner.comm.shard_source import ShardedReplay
 from ding.worker.transport.ray.shard import ClosedShard, ShardClosed, ShardLost, Split
