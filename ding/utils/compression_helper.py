@@ -56,13 +56,13 @@ def zlib_data_compressor(data: Any) -> bytes:
     return compress(_pack(data))
 
 
-def zlib_data_decompressor(compressed_data: bytes) -> Any:
+def zlib_data_decompressor(compressed_data: bytes, limit_bytes: int | None = None) -> Any:
     """Returns the object that was passed to `zlib_data_compressor`.
 
     Raises:
-        ValueError: If the data is damaged, of another format, or expands to more than 2^30 bytes.
+        ValueError: If the data is damaged, of another format, or expands to more than `limit_bytes` (2^30 by default).
     """
-    return _unpack(expand(compressed_data))
+    return _unpack(expand(compressed_data, limit_bytes))
 
 
 def compress(data: bytes, level: int = -1) -> bytes:
@@ -74,19 +74,20 @@ def compress(data: bytes, level: int = -1) -> bytes:
     return zlib.compress(_checked_size(data), level)
 
 
-def expand(data: bytes) -> bytes:
+def expand(data: bytes, limit_bytes: int | None = None) -> bytes:
     """Returns the bytes that were passed to `compress`.
 
     Raises:
-        ValueError: If the data is damaged, of another format, or expands to more than 2^30 bytes.
+        ValueError: If the data is damaged, of another format, or expands to more than `limit_bytes` (2^30 by default).
     """
+    limit_bytes = _MAX_EXPANDED if limit_bytes is None else limit_bytes
     expander = zlib.decompressobj()
     try:
-        content = expander.decompress(data, _MAX_EXPANDED)
+        content = expander.decompress(data, limit_bytes)
     except zlib.error as error:
         raise ValueError(f"the data is not compressed by zlib: {error}") from error
     if expander.unconsumed_tail:
-        raise ValueError(f"the data expands to more than {_MAX_EXPANDED} bytes")
+        raise ValueError(f"the data expands to more than {limit_bytes} bytes")
     if not expander.eof:
         raise ValueError("the data is not compressed by zlib: it is incomplete")
     return content
@@ -102,14 +103,14 @@ def lz4_data_compressor(data: Any) -> bytes:
     return result
 
 
-def lz4_data_decompressor(compressed_data: bytes) -> Any:
+def lz4_data_decompressor(compressed_data: bytes, limit_bytes: int | None = None) -> Any:
     """Returns the object that was passed to `lz4_data_compressor`.
 
     Raises:
-        ValueError: If the data is damaged, of another format, or expands to more than 2^30 bytes.
+        ValueError: If the data is damaged, of another format, or expands to more than `limit_bytes` (2^30 by default).
     """
     block = _lz4_block()
-    _check_lz4_size(compressed_data)
+    _check_lz4_size(compressed_data, _MAX_EXPANDED if limit_bytes is None else limit_bytes)
     try:
         return _unpack(block.decompress(compressed_data))
     except block.LZ4BlockError as error:
@@ -196,13 +197,13 @@ def _checked_size(data: bytes) -> bytes:
     return data
 
 
-def _check_lz4_size(compressed_data: bytes) -> None:
+def _check_lz4_size(compressed_data: bytes, limit_bytes: int) -> None:
     # The first four bytes are the size to allocate. lz4 expands at most 255 times, so a larger size is not valid.
     claimed = int.from_bytes(compressed_data[:4], "little")
     if len(compressed_data) < 4 or claimed > 255 * len(compressed_data):
         raise ValueError(f"the data is not compressed by lz4: {len(compressed_data)} bytes cannot hold {claimed}")
-    if claimed > _MAX_EXPANDED:
-        raise ValueError(f"the data expands to more than {_MAX_EXPANDED} bytes")
+    if claimed > limit_bytes:
+        raise ValueError(f"the data expands to more than {limit_bytes} bytes")
 
 
 def _cv2() -> Any:

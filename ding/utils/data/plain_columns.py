@@ -181,11 +181,13 @@ def _dtype_for(least: int, most: int) -> np.dtype:
     return next(dtype for low, high, dtype in _INTS if low <= least and most <= high)
 
 
-def from_plain(plain: Any, verbatim: bool = False) -> list[Any]:
+def from_plain(plain: Any, verbatim: bool = False, limit_bytes: int | None = None) -> list[Any]:
     """Returns the samples that `to_plain` got, as `Samples` if they were in columns. Safe for untrusted data.
 
     Args:
         verbatim: As for `to_plain`. Then a value may consist of several rows.
+        limit_bytes: Maximum size of the columns with all values written out; None for no other limit than that of the
+            data's own size.
 
     Raises:
         ValueError: If the format is wrong, or the data claims a size that it cannot hold.
@@ -203,7 +205,10 @@ def from_plain(plain: Any, verbatim: bool = False) -> list[Any]:
             raise ValueError(f"size = {size!r} is not allowed; it must be an int >= 0")
         if not all(isinstance(block, np.ndarray) for block in blocks):
             raise ValueError("a block is not an array")
-        return Samples(Table(_Reader(size, blocks, 2 if verbatim else 1).read(plain["columns"]), size=size))
+        columns = _Reader(size, blocks, 2 if verbatim else 1).read(plain["columns"])
+        if limit_bytes is not None and sum(map(_expanded_bytes, columns_of(columns))) > limit_bytes:
+            raise ValueError(f"the samples take more than {limit_bytes} bytes")
+        return Samples(Table(columns, size=size))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
         raise ValueError(f"the data is not samples in columns: {e!r}") from e
 

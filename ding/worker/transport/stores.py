@@ -12,7 +12,7 @@ import pickle
 import secrets
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from time import monotonic
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -107,9 +107,11 @@ class SampleStore(Protocol):
 
     Attributes:
         root: the folder, or the name, of the store.
+        limit_bytes: limit of the data that `read` returns; may be set.
     """
 
     root: str
+    limit_bytes: int
 
     def write(self, name: str, data: bytes) -> None:
         """Store `data` under `name`; readers never see a part of it."""
@@ -126,8 +128,8 @@ class SampleStore(Protocol):
     def delete(self, name: str) -> None:
         """Delete the data under `name`, if any."""
 
-    def names(self) -> set[str]:
-        """Return the names of all data."""
+    def names(self, among: Collection[str] | None = None) -> set[str]:
+        """Return the names of all data, or those of `among` that have data."""
 
     def sweep(self) -> None:
         """Remove the unfinished files of writers that were killed."""
@@ -179,6 +181,8 @@ class FolderSampleStore:
         OSError: the folder cannot be made or is not writable.
     """
 
+    limit_bytes = _MAX_FILE_BYTES
+
     def __init__(self, root: str) -> None:
         self.root = _writable_folder(root, "path_data")
 
@@ -188,16 +192,22 @@ class FolderSampleStore:
 
     def read(self, name: str) -> bytes:
         with open(self._path(name), "rb", opener=lambda path, _: os.open(path, _READ_FLAGS)) as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > _MAX_FILE_BYTES:  # a sparse file may take little space on the disk
-                raise ValueError(f"the file {name!r} is too large for samples: {size} bytes of {_MAX_FILE_BYTES}")
-            return file.read(_MAX_FILE_BYTES)
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ValueError(f"{name!r} is not a regular file; samples are read from regular files only")
+            if status.st_size > self.limit_bytes:  # a sparse file may take little space on the disk
+                raise ValueError(
+                    f"the file {name!r} is too large for samples: {status.st_size} bytes of {self.limit_bytes}"
+                )
+            return file.read(status.st_size)  # it may grow meanwhile
 
     def delete(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.remove(self._path(name))
 
-    def names(self) -> set[str]:
+    def names(self, among: Collection[str] | None = None) -> set[str]:
+        if among is not None:
+            return {name for name in among if os.path.lexists(self._path(name))}
         with os.scandir(self.root) as entries:  # names of unfinished files begin with a dot
             return {e.name for e in entries if not e.name.startswith(".") and e.is_file(follow_symlinks=False)}
 
@@ -299,7 +309,7 @@ class MemorySampleStore:
     """Samples in this process, shared by all stores with the same `root`."""
 
     def __init__(self, root: str) -> None:
-        self.root = root
+        self.root, self.limit_bytes = root, _MAX_FILE_BYTES
         self._blobs: dict[str, bytes] = _shared("samples", root, dict)
 
     def write(self, name: str, data: bytes) -> None:
@@ -314,7 +324,9 @@ class MemorySampleStore:
     def delete(self, name: str) -> None:
         self._blobs.pop(name_under(self.root, name), None)
 
-    def names(self) -> set[str]:
+    def names(self, among: Collection[str] | None = None) -> set[str]:
+        if among is not None:
+            return {name for name in among if name_under(self.root, name) in self._blobs}
         return set(self._blobs.copy())  # copied in one step: other threads may write meanwhile
 
     def sweep(self) -> None:

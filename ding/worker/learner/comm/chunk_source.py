@@ -6,7 +6,7 @@ import itertools
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +32,7 @@ from ding.utils.data.samples import (
 from ding.utils.segment_tree import IntArray
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.session import LearnerQueue, SampleSource
-from ding.worker.transport.chunk import DATA_ID, DATA_INDEX, chunks_of, decode_chunk, pick_sample
+from ding.worker.transport.chunk import CHUNK_BYTES, DATA_ID, DATA_INDEX, chunks_of, decode_chunk, pick_sample
 from ding.worker.transport.stores import SampleStore
 
 T = TypeVar("T")
@@ -66,10 +66,9 @@ def read_patiently(
         wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
 
-# A chunk is taken to have left the buffer when it was not read while each other chunk could have been read this often:
-# uniform draws miss a chunk of the buffer that often with a probability of e^-8.
-_MISSED_TURNS = 8
-_FEW_CHUNKS = 8
+# The store is asked which cached chunks still exist when there are this many times as many as there were the last time,
+# and a few more: a deleted chunk has left the buffer, and no batch needs it.
+_GROWTH, _FEW_CHUNKS = 1.5, 8
 # The slots of the smallest column store, and the bytes that they may take if samples are large.
 _LEAST_SLOTS, _LEAST_BYTES = 1024, 64 * 2**20
 
@@ -78,13 +77,11 @@ _logger = logging.getLogger("ding")
 
 @dataclass(slots=True)
 class _CachedChunk:
-    """A cached chunk: `count` slots of the column store beginning at `start`, or a list if it does not fit there."""
+    """A cached chunk: its first slot in the column store and their number, or a list if it does not fit there."""
 
     samples: list[Any] | None
-    start: int
-    count: int
+    span: tuple[int, int]
     size_bytes: int
-    last_use: int
 
 
 class ChunkReader:
@@ -95,17 +92,19 @@ class ChunkReader:
     Args:
         store: holds the chunks.
         budget_bytes: the encoded size of the chunks that stay cached after `sample` or `trim`. The least recently used
-            ones are dropped first, the newest one never. Chunks that were not read for long are dropped in any case.
+            ones are dropped first, the newest one never. Chunks that no longer exist are dropped in any case.
             The column store has at most twice as many slots as it had samples to hold.
+        chunk_bytes: limit of the size of a chunk, encoded and decoded.
     """
 
-    def __init__(self, store: SampleStore, budget_bytes: int = 256 * 2**20) -> None:
+    def __init__(self, store: SampleStore, budget_bytes: int = 256 * 2**20, chunk_bytes: int = CHUNK_BYTES) -> None:
         if budget_bytes < 0:
             raise ValueError(f"budget_bytes = {budget_bytes} is not allowed; it must be at least 0")
         self._store = store
-        self._budget_bytes = budget_bytes
-        self._chunks: OrderedDict[str, _CachedChunk] = OrderedDict()
-        self._size_bytes = self._uses = 0
+        self._budget_bytes, self._chunk_bytes = budget_bytes, chunk_bytes
+        self._chunks: OrderedDict[str, _CachedChunk] = OrderedDict()  # the least recently used first
+        self._limit = float(_FEW_CHUNKS)  # of their number, until the store is asked which of them exist
+        self._size_bytes = 0
         self._columns: ColumnStore | None = None
         self._end = 0  # the slot of `_columns` to write next; written slots are not reused
         self._lock = threading.Lock()
@@ -122,7 +121,7 @@ class ChunkReader:
         Their tensors and arrays may be shared with other calls: treat them as read-only.
 
         Raises:
-            FileNotFoundError, OSError, KeyError: see `keep`.
+            FileNotFoundError, OSError, KeyError: see `read`.
             ValueError: the chunk is damaged, or has no such sample.
         """
         samples = self.samples(meta[DATA_ID], meta.get("compressor", "none"))
@@ -133,48 +132,54 @@ class ChunkReader:
         """Return all samples of a chunk, read-only; it stays cached until the next `trim` at least.
 
         Raises:
-            FileNotFoundError, OSError, KeyError, ValueError: see `keep`.
+            FileNotFoundError, OSError, KeyError, ValueError: see `read`.
         """
-        decoded = self.keep(name, compressor)
-        if decoded is not None:
-            return decoded
         with self._lock:
-            kept = self._chunks.get(name)
-            if kept is not None:
-                return self._samples_of(kept)
-        return self.samples(name, compressor)  # dropped by another thread in between
+            cached = self._chunks.get(name)
+            if cached is not None:
+                self._chunks.move_to_end(name)
+                if cached.samples is not None:
+                    return cached.samples
+                assert self._columns is not None
+                start, count = cached.span
+                return Samples(Table(self._columns.gather(np.arange(start, start + count)), size=count))
+        return self.read(name, compressor)
 
-    def keep(self, name: str, compressor: str = "none") -> list[Any] | None:
-        """Read a chunk unless it is cached; it stays cached until the next `trim` at least.
+    def missing(self, names: Iterable[str]) -> list[str]:
+        """Return those of the chunks that are not cached; the others stay cached until the next `trim` at least."""
+        chunks = self._chunks
+        missing: dict[str, None] = {}
+        with self._lock:
+            for name in names:
+                if name in chunks:
+                    chunks.move_to_end(name)
+                else:
+                    missing[name] = None
+        return list(missing)
 
-        Returns:
-            Its samples, read-only, if this call has read it, else None.
+    def read(self, name: str, compressor: str = "none") -> list[Any]:
+        """Read a chunk, which stays cached until the next `trim` at least; return its samples, read-only.
 
         Raises:
             FileNotFoundError: the chunk was deleted.
             OSError: it cannot be read.
             KeyError: the compressor is unknown.
-            ValueError: the chunk is damaged, or `name` leads out of the store.
+            ValueError: the chunk is damaged or too large, or `name` leads out of the store.
         """
-        with self._lock:
-            self._uses += 1
-            known = self._chunks.get(name)
-            if known is not None:
-                known.last_use = self._uses
-                self._chunks.move_to_end(name)
-                return None
         data = self._store.read(name)
-        samples = decode_chunk(data, compressor)
+        samples = decode_chunk(data, compressor, self._chunk_bytes)
         with self._lock:
             if name not in self._chunks:
-                start = self._write(samples)
-                held = samples if start is None else None
-                self._chunks[name] = _CachedChunk(held, start or 0, len(samples), len(data), self._uses)
+                span = self._write(samples)
+                self._chunks[name] = _CachedChunk(samples if span is None else None, span or (0, 0), len(data))
                 self._size_bytes += len(data)
         return samples
 
-    def batch(self, meta: Table) -> Table | None:
-        """Return copies of the samples that these metadata name, with the metadata added, without a loop over samples.
+    def batch(self, meta: Table, names: Sequence[str]) -> Table | None:
+        """Return copies of the samples of these metadata, with the metadata added, without a loop over samples.
+
+        Args:
+            names: the chunks of the samples.
 
         Returns:
             None if a sample is not in the column store, or the metadata are not columns of names and integers;
@@ -183,31 +188,27 @@ class ChunkReader:
         columns = meta.columns
         if "unroll_split_begin" in columns:
             return None
-        index, names = _indices(columns, len(meta)), chunks_of(meta)
-        if index is None or len(names) < len(meta):
+        index = _indices(columns, len(meta))
+        if index is None:
             return None
         with self._lock:
-            kept = [self._chunks.get(name) for name in names]
-            found = [chunk for chunk in kept if chunk is not None and chunk.samples is None]
-            if len(found) < len(kept) or self._columns is None:
+            try:
+                spans = np.array([self._chunks[name].span for name in names], np.int64)
+            except KeyError:
                 return None
-            spans = np.array([(chunk.start, chunk.count) for chunk in found], np.int64)
-            if not ((index >= 0) & (index < spans[:, 1])).all():
+            if self._columns is None or not ((index >= 0) & (index < spans[:, 1])).all():
                 return None
             return Table({**self._columns.gather(spans[:, 0] + index), **columns}, size=len(meta))
 
     def trim(self) -> None:
-        """Drop the chunks over the budget, and those that were not read for long."""
+        """Drop the chunks over the budget, and those that no longer exist."""
         with self._lock:
-            while len(self._chunks) > 1 and (self._size_bytes > self._budget_bytes or self._is_oldest_stale()):
-                _, oldest = self._chunks.popitem(last=False)
-                self._size_bytes -= oldest.size_bytes
-                if oldest.samples is None and self._columns is not None:
-                    self._columns.remove(np.arange(oldest.start, oldest.start + oldest.count))
-
-    def _is_oldest_stale(self) -> bool:
-        oldest = next(iter(self._chunks.values()))
-        return self._uses - oldest.last_use > _MISSED_TURNS * max(len(self._chunks), _FEW_CHUNKS)
+            if len(self._chunks) > self._limit:
+                for name in self._chunks.keys() - self._store.names(self._chunks):
+                    self._drop(name)
+                self._limit = _GROWTH * len(self._chunks) + _FEW_CHUNKS
+            while len(self._chunks) > 1 and self._size_bytes > self._budget_bytes:
+                self._drop(next(iter(self._chunks)))
 
     def clear(self) -> None:
         """Drop all chunks."""
@@ -218,14 +219,15 @@ class ChunkReader:
 
     # ---- the column store, under the lock
 
-    def _samples_of(self, kept: _CachedChunk) -> list[Any]:
-        if kept.samples is not None:
-            return kept.samples
-        assert self._columns is not None
-        return Samples(Table(self._columns.gather(np.arange(kept.start, kept.start + kept.count)), size=kept.count))
+    def _drop(self, name: str) -> None:
+        chunk = self._chunks.pop(name)
+        self._size_bytes -= chunk.size_bytes
+        if chunk.samples is None and self._columns is not None:
+            start, count = chunk.span
+            self._columns.remove(np.arange(start, start + count))
 
-    def _write(self, samples: list[Any]) -> int | None:
-        """Write a chunk to the column store; return its first slot, or None if it does not fit there."""
+    def _write(self, samples: list[Any]) -> tuple[int, int] | None:
+        """Write a chunk to the column store; return its first slot and its size, or None if it does not fit there."""
         table = table_of(samples)
         if table is None:
             return None
@@ -238,21 +240,22 @@ class ChunkReader:
         assert self._columns is not None
         start, self._end = self._end, self._end + len(samples)
         self._columns.put(table)
-        return start
+        return start, len(samples)
 
     def _grow(self, count: int, sample_bytes: int) -> None:
         """Move the cached samples to a new store, with slots for as many samples again and `count` more."""
         old, kept = self._columns, [chunk for chunk in self._chunks.values() if chunk.samples is None]
-        self._end = sum(chunk.count for chunk in kept)
+        self._end = sum(chunk.span[1] for chunk in kept)
         least = min(_LEAST_SLOTS, _LEAST_BYTES // max(1, sample_bytes))
         self._columns = ColumnStore(max(least, 2 * (self._end + count)), _logger)
         if old is None or not kept:
             return
-        kept.sort(key=lambda chunk: chunk.start)
+        kept.sort(key=lambda chunk: chunk.span)
         self._columns.put(Table(old.gather_shared(old.occupied()), size=self._end))
         start = 0
         for chunk in kept:
-            chunk.start, start = start, start + chunk.count
+            chunk.span = start, chunk.span[1]
+            start += chunk.span[1]
 
 
 def _indices(columns: Mapping[str, Node], size: int) -> IntArray | None:
@@ -327,18 +330,13 @@ class ChunkSource(SampleSource):
             all(isinstance(row, dict) and DATA_ID in row for row in rows) if meta is None else DATA_ID in meta.columns
         ):
             raise ValueError(f"the coordinator has sent a batch without {DATA_ID} in each sample: {str(rows)[:200]}")
-        names = _names_of(rows if meta is None else meta)
-        begin_s = monotonic()
-        jobs = [partial(self._read, name, compressor, begin_s) for name, compressor in names.items()]
-        try:
-            read = [job() for job in jobs] if self._pool is None else self._pool.run(jobs)
-        except CancelledError:  # closed meanwhile
-            return None, 0
-        if self._wait(0.0):  # closed: files may be readable although they were not read
+        names = chunks_of(rows if meta is None else meta)
+        errors = self._read_missing(names, rows if meta is None else meta)
+        if errors is None:
             return None, 0
         known = len(self.bad_files)
-        whole = None if meta is None or any(error is not None for error in read) else self._reader.batch(meta)
-        samples = self._pick(rows, dict(zip(names, read, strict=True))) if whole is None else Samples(whole)
+        whole = None if meta is None or errors else self._reader.batch(meta, names)
+        samples = self._pick(rows, errors) if whole is None else Samples(whole)
         self._reader.trim()
         self._set_patience(has_new_bad=len(self.bad_files) > known)
         if len(samples) == len(rows):
@@ -349,16 +347,32 @@ class ChunkSource(SampleSource):
         batch, self._left_over = self._left_over[: len(rows)], self._left_over[len(rows) :]
         return batch, len(samples)
 
-    def _pick(self, rows: Rows, errors: Mapping[str, Exception | None]) -> list[Any]:
+    def _read_missing(self, names: Sequence[str], rows: Items) -> dict[str, Exception] | None:
+        """Have the reader cache the chunks of these rows.
+
+        Returns:
+            the errors of those that cannot be read; None if the loader was closed meanwhile.
+        """
+        missing, begin_s = self._reader.missing(names), monotonic()
+        compressors = dict(zip(names, _compressors(rows), strict=False)) if missing else {}
+        jobs = [partial(self._read, name, compressors[name], begin_s) for name in missing]
+        try:
+            read = [job() for job in jobs] if self._pool is None else self._pool.run(jobs)
+        except CancelledError:
+            return None
+        if self._wait(0.0):  # files may be readable although they were not read
+            return None
+        return {name: error for name, error in zip(missing, read, strict=True) if error is not None}
+
+    def _pick(self, rows: Rows, errors: Mapping[str, Exception]) -> list[Any]:
         """The readable samples, picked one by one."""
         chunks: dict[str, list[Any]] = {}
         samples = []
         for row in rows:
             name = row[DATA_ID]
             try:
-                error = errors[name]
-                if error is not None:
-                    raise error
+                if name in errors:
+                    raise errors[name]
                 if name not in chunks:
                     chunks[name] = self._reader.samples(name, str(row.get("compressor", "none")))
                 samples.append(pick_sample(chunks[name], row))
@@ -367,14 +381,14 @@ class ChunkSource(SampleSource):
         return samples
 
     def _read(self, name: str, compressor: str, begin_s: float) -> Exception | None:
-        """Have the reader keep a chunk in memory; returns the error if it cannot."""
+        """Have the reader cache a chunk; returns the error if it cannot."""
         is_bad = name in self.bad_files
         tries = 0
 
         def read() -> None:
             nonlocal tries
             tries += 1
-            self._reader.keep(name, compressor)
+            self._reader.read(name, compressor)
 
         try:
             read_patiently(read, repr(name), 0.0 if is_bad else self._patience_s, self._wait, begin_s)
@@ -405,11 +419,10 @@ class ChunkSource(SampleSource):
             self._pool.close()
 
 
-def _names_of(rows: Items) -> dict[str, str]:
-    """The names of the chunks of these samples, with their compressors."""
+def _compressors(rows: Items) -> Iterable[str]:
+    """The compressors of the chunks of these samples."""
     table = table_of(rows)
     if table is None:
-        return {row[DATA_ID]: str(row.get("compressor", "none")) for row in rows_of(rows)}
+        return [str(row.get("compressor", "none")) for row in rows_of(rows)]
     columns = table.columns
-    compressors = map(str, node_items(columns["compressor"])) if "compressor" in columns else itertools.repeat("none")
-    return dict(zip(chunks_of(rows), compressors, strict=False))
+    return map(str, node_items(columns["compressor"])) if "compressor" in columns else itertools.repeat("none")

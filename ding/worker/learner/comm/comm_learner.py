@@ -26,7 +26,7 @@ from ding.worker.learner.comm.session import (
 )
 from ding.worker.learner.comm.shard_source import ShardedReplay, ShardSource
 from ding.worker.learner.learner_hook import LearnerHook
-from ding.worker.transport.chunk import unpack_batches
+from ding.worker.transport.chunk import CHUNK_BYTES, unpack_batches
 from ding.worker.transport.comm_worker import WORKER_SETTINGS, CommWorker, worker_thread
 from ding.worker.transport.ray.shard import Split
 from ding.worker.transport.stores import name_under
@@ -59,9 +59,9 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
 
     Args:
         cfg: as for `BaseCommLearner`, and `path_data`, `path_policy`, `port`; `prefetch_batches` (64), `prefetch_s`
-            (0.1), `read_timeout_s` (5.0), `cache_bytes` (256 MiB), `pull_bytes` (64 MiB), `send_policy_interval_s`
-            (0.25), `checkpoint_interval_s` (30.0), `max_bad_batches` (100), `rank_timeout_s` (300.0), `data_wait_s`
-            (1.0), `data_timeout_s` (600.0) and `close_timeout_s` (30.0).
+            (0.1), `read_timeout_s` (5.0), `cache_bytes` (256 MiB), `chunk_bytes` (256 MiB), `pull_bytes` (64 MiB),
+            `send_policy_interval_s` (0.25), `checkpoint_interval_s` (30.0), `max_bad_batches` (100), `rank_timeout_s`
+            (300.0), `data_wait_s` (1.0), `data_timeout_s` (600.0) and `close_timeout_s` (30.0).
 
     Raises:
         ConfigError: a value is not allowed, or missing.
@@ -74,6 +74,9 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
             "prefetch_s": Setting(0.1, number(0), "Time for which they should last: a slow learner requests fewer."),
             "read_timeout_s": Setting(5.0, number(0), "How long to wait for a file of samples that is late."),
             "cache_bytes": Setting(256 * 2**20, integer(0), "Size of the cache of sample files."),
+            "chunk_bytes": Setting(
+                CHUNK_BYTES, integer(1), "Limit of the size of a file of samples, also when it is decompressed."
+            ),
             "pull_bytes": Setting(
                 64 * 2**20,
                 integer(1),
@@ -128,7 +131,8 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
             replay = ShardedReplay(self._transport.shards(where), Split(**where["split"]), cfg.data_timeout_s)
             return ShardSource(replay, int(cfg.pull_bytes))
         reading_threads = (task_info.get("learner_cfg", {}).get("dataloader") or {}).get("num_workers", 0)
-        reader = ChunkReader(self._sample_store, int(cfg.cache_bytes))
+        self._sample_store.limit_bytes = int(cfg.chunk_bytes)
+        reader = ChunkReader(self._sample_store, int(cfg.cache_bytes), int(cfg.chunk_bytes))
         return ChunkSource(reader, cfg.read_timeout_s, queue.wait_closed, reading_threads)
 
     @property

@@ -1,5 +1,6 @@
 """Batches as one gather out of chunks in columns: the same samples that one by one would be."""
 
+import sys
 import threading
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from ding.utils.data import default_collate
 from ding.utils.data.samples import Samples
 from ding.worker.learner.comm.chunk_source import ChunkReader, ChunkSource
-from ding.worker.transport.chunk import encode_chunk, pick_sample
+from ding.worker.transport.chunk import encode_chunk, from_text, pick_sample, to_text
 from tests.worker.learner.comm.test_chunk_source import Shelf
 from tests.worker.learner.comm.workers import DEADLINE_S, entry
 
@@ -213,3 +214,23 @@ def test_several_threads_get_right_batches_from_one_reader(shelf):
     for thread in threads:
         thread.join(DEADLINE_S)
     assert errors == [] and not any(thread.is_alive() for thread in threads)
+
+
+def calls_of_loading(loader, rows):
+    """How many Python functions a load of these rows calls."""
+    calls = []
+    sys.setprofile(lambda frame, event, arg: calls.append(frame) if event == "call" else None)
+    try:
+        loader.load(rows)
+    finally:
+        sys.setprofile(None)
+    return len(calls)
+
+
+def test_a_batch_of_cached_chunks_takes_no_call_for_each_sample(shelf, make_loader):
+    for number in range(64):
+        put(shelf, f"c{number}", transitions(2, number))
+    loader, metadata = make_loader(), [entry(f"c{number}", number % 2) for number in range(64)]
+    loaded(loader, metadata)
+    few, many = (from_text(to_text(metadata[:size])) for size in (16, 64))
+    assert calls_of_loading(loader, few) == calls_of_loading(loader, many) < 60

@@ -27,6 +27,9 @@ class Shelf:
             raise FileNotFoundError(f"no {name}")
         return self.chunks[name]
 
+    def names(self, among):
+        return self.chunks.keys() & among
+
 
 class Clock:
     """A time that passes by waiting only; at `close_at` the waits end."""
