@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import hashlib
-import inspect
 import io
 import os
 import pickle
@@ -15,11 +13,8 @@ import secrets
 import shutil
 import socket
 import time
-import zipfile
 from collections.abc import Iterator
 from typing import IO, Any
-
-import numpy as np
 
 from ding.utils.lock_helper import get_file_lock
 
@@ -120,47 +115,30 @@ def file_content(data: bytes, name: str, trust_pickle: bool = False) -> Any:
 def _load(source: Any, name: str, trust_pickle: bool) -> Any:
     import torch
 
-    if not trust_pickle:
-        _allow_numpy_values()
-        _refuse_inflated(source, name)
-    try:
-        return torch.load(source, map_location="cpu", weights_only=not trust_pickle)
-    except pickle.UnpicklingError as error:
-        if trust_pickle:
-            raise
-        raise pickle.UnpicklingError(
-            f"{name} holds more than numbers, strings, containers, arrays and tensors, or is damaged; "
-            f"pass trust_pickle=True only if you trust its source ({error})"
-        ) from error
-    except (OSError, MemoryError):
-        raise
-    except Exception as error:  # torch raises many kinds of errors for what it has not written
-        if trust_pickle:  # then it may be of a class in the file
-            raise
-        raise pickle.UnpicklingError(f"{name} is damaged, or not a file of torch.save ({error!r})") from error
+    from ding.utils.torch_file import UnknownContent, load_archive
 
-
-def _refuse_inflated(source: Any, name: str) -> None:
-    """Check that the records of a file of `torch.save`, which does not compress them, take no more than the file has.
-
-    Otherwise, a small file could claim all memory.
-
-    Raises:
-        pickle.UnpicklingError: They do.
-    """
+    if trust_pickle:
+        return torch.load(source, map_location="cpu", weights_only=False)
     with contextlib.ExitStack() as stack:
-        file = source if isinstance(source, io.IOBase) else stack.enter_context(open(source, "rb"))
-        size = file.seek(0, os.SEEK_END)
+        file: Any = source if isinstance(source, io.IOBase) else stack.enter_context(open(source, "rb"))
         try:
-            records = zipfile.ZipFile(file).infolist()
-        except zipfile.BadZipFile:  # of an older format, whose content is not compressed; or damaged
-            records = []
+            return load_archive(file)
+        except UnknownContent as error:  # torch knows older formats, and other kinds of tensors
+            reason: Exception = error
+        except pickle.UnpicklingError as error:
+            raise pickle.UnpicklingError(f"{name} is damaged, or not a file of torch.save ({error})") from error
         file.seek(0)
-    claimed = sum(record.file_size for record in records)
-    if claimed > size or any(record.compress_type != zipfile.ZIP_STORED for record in records):
-        raise pickle.UnpicklingError(
-            f"{name} has {size} bytes, but its content is compressed, or claims to have more ({claimed})"
-        )
+        try:
+            return torch.load(file, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise pickle.UnpicklingError(
+                f"{name} holds more than numbers, strings, containers, arrays and tensors, or is damaged; "
+                f"pass trust_pickle=True only if you trust its source ({reason}; {error})"
+            ) from error
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:  # torch raises many kinds of errors for what it has not written
+            raise pickle.UnpicklingError(f"{name} is damaged, or not a file of torch.save ({error!r})") from error
 
 
 def save_file(path: str | os.PathLike[str], data: Any, fs_type: str | None = None, use_lock: bool = False) -> None:
@@ -204,21 +182,3 @@ def _require_local(path: str | os.PathLike[str], fs_type: str | None) -> None:
 
 def _lock(path: str | os.PathLike[str], op: str, use_lock: bool) -> contextlib.AbstractContextManager[Any]:
     return get_file_lock(os.fspath(path), op) if use_lock else contextlib.nullcontext()
-
-
-@functools.cache
-def _allow_numpy_values() -> None:
-    """Let `weights_only` loading rebuild numpy scalars and arrays, which hold data and no code."""
-    import torch
-
-    dtype_classes = [kind for _, kind in inspect.getmembers(np.dtypes, inspect.isclass)]
-    # The two functions by which this version of numpy pickles them.
-    reconstruct: Any = np.zeros(0).__reduce__()[0]
-    scalar: Any = np.float64(0).__reduce__()[0]
-    # numpy 1 and numpy 2 have them in different modules.
-    aliases = [
-        (function, f"numpy.{module}.multiarray.{function.__name__}")
-        for function in (reconstruct, scalar)
-        for module in ("core", "_core")
-    ]
-    torch.serialization.add_safe_globals([np.ndarray, np.dtype, *dtype_classes, *aliases])

@@ -199,12 +199,19 @@ def _array_from(data: bytes) -> np.ndarray:
     dtype = np.dtype(name)
     if dtype.kind not in _NUMPY_KINDS:
         raise ValueError(f"dtype {name!r} is not allowed")
-    if len(body) != math.prod(shape) * dtype.itemsize:
+    size = math.prod(shape)
+    if len(body) != size * dtype.itemsize or (size and not dtype.itemsize):
         raise ValueError(f"{len(body)} bytes are not an array of shape {shape} and dtype {name}")
     array = np.empty(shape, dtype)
     if body:
-        array.reshape(-1).view(np.uint8)[:] = body
+        array.reshape(-1).view(np.uint8)[:] = _booleans(body) if dtype.kind == "b" else body
     return array
+
+
+def _booleans(body: memoryview) -> np.ndarray:
+    """Returns bytes of 0 and 1: functions of numpy and torch may fail, or read foreign memory, with other bools."""
+    flags: np.ndarray = np.frombuffer(body, np.uint8) != 0
+    return flags.view(np.uint8)
 
 
 def _tensor_bytes(tensor: torch.Tensor) -> bytes:
@@ -229,7 +236,8 @@ def _tensor_from(data: bytes) -> torch.Tensor:
         raise ValueError(f"{len(body)} bytes are not a tensor of shape {shape} and dtype {name}")
     if not body:
         return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(bytearray(body), dtype=dtype).reshape(shape)
+    content = bytearray(_booleans(body) if dtype is torch.bool else body)
+    return torch.frombuffer(content, dtype=dtype).reshape(shape)
 
 
 def _decode(depth: int, code: int, data: bytes) -> Any:

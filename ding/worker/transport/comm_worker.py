@@ -26,6 +26,7 @@ from ding.utils.config_helper import (
     integer,
     number,
 )
+from ding.worker.transport.stores import WEIGHTS_BYTES
 from ding.worker.transport.tasks import RESOURCE, Handler, dispatch, task_fail
 from ding.worker.transport.transport import WorkerServer, get_transport
 
@@ -42,6 +43,7 @@ WORKER_SETTINGS = Settings(
         "close_timeout_s": Setting(30.0, number(0), "How long the end of a task may take."),
         "path_data": Setting(NO_DEFAULT, instance_of(str), "Folder of the samples."),
         "path_policy": Setting(NO_DEFAULT, instance_of(str), "Folder of the weights."),
+        "policy_bytes": Setting(WEIGHTS_BYTES, integer(1), "Limit of the size of a file of weights."),
         "host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Where the worker listens."),
         "port": Setting(NO_DEFAULT, integer(0, 65535), "Port of the worker; 0 for a free one."),
         "task_import_names": Setting(NO_DEFAULT, instance_of(list, tuple), "Modules that a task may import."),
@@ -306,6 +308,7 @@ class CommWorker(Generic[R]):
         self._cfg = cfg
         self._sample_store = transport.sample_store(cfg.path_data)
         self._policy_store = transport.policy_store(cfg.path_policy, bool(cfg.get("trust_pickle", False)))
+        self._policy_store.limit_bytes = int(cfg.policy_bytes)
         self._slot = TaskSlot[R](self.kind, self._end, cfg.close_timeout_s)
         self._server: WorkerServer = transport.worker_server(
             self.serve, {**cfg, "port": self._own_port()}, self.deal_with_lost_coordinator

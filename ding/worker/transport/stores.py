@@ -12,13 +12,14 @@ import pickle
 import secrets
 import stat
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from time import monotonic
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import IO, Any, NamedTuple, Protocol, TypeVar
 
 import torch
 
-from ding.utils.file_helper import atomic_write, read_file, sweep_temporary
+from ding.utils.file_helper import atomic_write, sweep_temporary
+from ding.utils.torch_file import load_archive
 
 T = TypeVar("T")
 
@@ -57,9 +58,30 @@ def name_under(root: str, path: str) -> str:
 
 
 _logger = logging.getLogger("ding")
-# Symbolic links are not followed, and opening a pipe does not block.
 _MAX_FILE_BYTES = 2**31
-_READ_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+# Limits of a file of weights, and of the part of it that is not the values of tensors.
+WEIGHTS_BYTES, _STRUCTURE_BYTES = 2**32, 2**24
+# Symbolic links are not followed, and opening a pipe does not block.
+_READ_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
+
+
+@contextlib.contextmanager
+def opened_safely(path: str, what: str, limit_bytes: int) -> Iterator[tuple[IO[bytes], os.stat_result]]:
+    """Open a file in a folder that others write to; yield it, and its status.
+
+    Raises:
+        ValueError: it is not a regular file, or too large.
+        OSError: it cannot be opened, or is a symbolic link.
+    """
+    descriptor = os.open(path, _READ_FLAGS)
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, descriptor)
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError(f"{path} is not a regular file; {what} are read from regular files in the folder only")
+        if status.st_size > limit_bytes:  # a sparse file may take little space on the disk
+            raise ValueError(f"the file {path} is too large for {what}: {status.st_size} bytes of {limit_bytes}")
+        yield stack.enter_context(open(descriptor, "rb", closefd=False)), status
 
 
 class StorageError(OSError):
@@ -147,7 +169,13 @@ EVALUATED = "evaluated"
 
 
 class PolicyStore(Protocol):
-    """The newest weights by name."""
+    """The newest weights by name.
+
+    Attributes:
+        limit_bytes: limit of the size of a file of weights; may be set.
+    """
+
+    limit_bytes: int
 
     def write(self, name: str, state: dict[str, Any], known: Any = None) -> Any:
         """Replace the weights under `name` by `state` = `{'model': ..., 'iter': ...}`.
@@ -191,14 +219,7 @@ class FolderSampleStore:
             file.write(data)
 
     def read(self, name: str) -> bytes:
-        with open(self._path(name), "rb", opener=lambda path, _: os.open(path, _READ_FLAGS)) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise ValueError(f"{name!r} is not a regular file; samples are read from regular files only")
-            if status.st_size > self.limit_bytes:  # a sparse file may take little space on the disk
-                raise ValueError(
-                    f"the file {name!r} is too large for samples: {status.st_size} bytes of {self.limit_bytes}"
-                )
+        with opened_safely(self._path(name), "samples", self.limit_bytes) as (file, status):
             return file.read(status.st_size)  # it may grow meanwhile
 
     def delete(self, name: str) -> None:
@@ -230,6 +251,7 @@ class FolderPolicyStore:
 
     Attributes:
         damaged_count: the number of skipped versions.
+        limit_bytes: limit of the size of a file; may be set.
 
     Raises:
         OSError: the folder cannot be made or is not writable.
@@ -237,6 +259,7 @@ class FolderPolicyStore:
 
     def __init__(self, root: str, trust_pickle: bool = False) -> None:
         self.root = _writable_folder(root, "path_policy")
+        self.limit_bytes = WEIGHTS_BYTES
         self.damaged_count = 0
         self._trust_pickle = trust_pickle
         self._damaged: dict[str, Any] = {}  # tokens by path, so that each version is read once
@@ -263,7 +286,11 @@ class FolderPolicyStore:
         if token == known or (known is not None and token == self._damaged.get(path)):
             return None
         try:
-            return PolicyVersion(self._load(path, status.st_mode), token)
+            if stat.S_ISLNK(status.st_mode):
+                raise ValueError(f"{path} is a symbolic link; weights are read from regular files in the folder only")
+            with opened_safely(path, "weights", self.limit_bytes) as (file, status):
+                token = _token_of(status)
+                return PolicyVersion(load_weights(file, path, self._trust_pickle), token)
         except (ValueError, pickle.UnpicklingError) as e:
             if known is None:
                 raise
@@ -272,28 +299,34 @@ class FolderPolicyStore:
             _logger.warning("new weights are skipped: %s", e)
             return None
 
-    def _load(self, path: str, mode: int) -> dict[str, Any]:
-        """Return the weights in a file.
-
-        Raises:
-            pickle.UnpicklingError: the file needs `trust_pickle`, or is damaged.
-            ValueError: the file is damaged, or holds no weights.
-        """
-        if not stat.S_ISREG(mode):
-            kind = "a symbolic link" if stat.S_ISLNK(mode) else "not a regular file"
-            raise ValueError(f"{path} is {kind}; weights are read from regular files in the folder only")
-        try:
-            state = read_file(path, trust_pickle=self._trust_pickle)
-        except (FileNotFoundError, pickle.UnpicklingError):
-            raise
-        except Exception as e:  # torch raises many kinds of errors for a damaged file
-            raise ValueError(f"the weights in {path} are damaged: {e!r}") from e
-        if not isinstance(state, dict):
-            raise ValueError(f"{path} holds a {type(state).__name__}, not weights")
-        return state
-
     def _path(self, name: str) -> str:
         return os.path.join(self.root, name_under(self.root, name))
+
+
+def load_weights(file: IO[bytes], path: str, trust_pickle: bool) -> dict[str, Any]:
+    """Return the weights in a file of `torch.save`, with tensors on the CPU.
+
+    Raises:
+        pickle.UnpicklingError: the file needs `trust_pickle`, or is damaged.
+        ValueError: the file is damaged, or holds no weights.
+    """
+    try:
+        if trust_pickle:
+            state = torch.load(file, map_location="cpu", weights_only=False)
+        else:
+            state = load_archive(file, _STRUCTURE_BYTES)
+    except pickle.UnpicklingError as e:
+        raise pickle.UnpicklingError(
+            f"{path} holds more than numbers, strings, containers, arrays and dense tensors, or is damaged; set "
+            f"trust_pickle only if you trust all who can write it ({e})"
+        ) from e
+    except OSError:
+        raise
+    except Exception as e:  # torch raises many kinds of errors for a damaged file
+        raise ValueError(f"the weights in {path} are damaged: {e!r}") from e
+    if not isinstance(state, dict):
+        raise ValueError(f"{path} holds a {type(state).__name__}, not weights")
+    return state
 
 
 def _token_of(status: os.stat_result) -> tuple[int, int, int]:
@@ -391,13 +424,13 @@ class Versions:
 
 
 class MemoryPolicyStore:
-    """Weights in this process, shared by all stores with the same `root`.
+    """Weights in this process, shared by all stores with the same `root`; they may have any size.
 
     Written weights are copied, so that the writer may train on; readers must not change the returned ones.
     """
 
     def __init__(self, root: str) -> None:
-        self.root = root
+        self.root, self.limit_bytes = root, WEIGHTS_BYTES
         self._versions: Versions = _shared("policies", root, lambda: Versions(root))
 
     def write(self, name: str, state: dict[str, Any], known: Any = None) -> Any:

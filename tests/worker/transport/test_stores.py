@@ -188,10 +188,10 @@ def test_a_pickle_in_new_weights_is_passed_over_and_not_run(root, tmp_path, monk
 def test_weights_that_vanish_while_they_are_read_are_none(root, monkeypatch):
     store, path, _ = written(root)
 
-    def vanish(path, trust_pickle):
+    def vanish(path, flags):
         raise FileNotFoundError(path)
 
-    monkeypatch.setattr("ding.worker.transport.stores.read_file", vanish)
+    monkeypatch.setattr(os, "open", vanish)
     with pytest.raises(FileNotFoundError):
         store.read("p")
 
@@ -199,7 +199,7 @@ def test_weights_that_vanish_while_they_are_read_are_none(root, monkeypatch):
 def test_a_pipe_in_a_folder_is_not_waited_for(root):
     samples, policies = FolderSampleStore(root), FolderPolicyStore(root)
     os.mkfifo(os.path.join(root, "pipe"))
-    with pytest.raises(ValueError, match="'pipe' is not a regular file; samples are read from regular files only"):
+    with pytest.raises(ValueError, match="pipe is not a regular file; samples are read from regular files in"):
         samples.read("pipe")
     with pytest.raises(ValueError, match="is not a regular file"):
         policies.read("pipe")
@@ -265,7 +265,7 @@ def test_a_file_that_is_too_large_for_samples_is_not_read(tmp_path):
     store = FolderSampleStore(str(tmp_path))
     with open(tmp_path / "sparse", "wb") as file:
         file.truncate(2**40)
-    with pytest.raises(ValueError, match="the file 'sparse' is too large for samples: 1099511627776 bytes"):
+    with pytest.raises(ValueError, match="sparse is too large for samples: 1099511627776 bytes"):
         store.read("sparse")
 
 

@@ -85,9 +85,13 @@ def newest_first(folder: str) -> list[str]:
     """The checkpoints in a folder from which a task may resume, newest first."""
     if not os.path.isdir(folder):
         return []
+    times: dict[str, int] = {}
     with os.scandir(folder) as entries:
-        files = [e for e in entries if e.name.endswith(_SUFFIX) and not e.name.startswith(_NOT_RESUMED) and e.is_file()]
-        return [file.path for file in sorted(files, key=lambda file: file.stat().st_mtime_ns, reverse=True)]
+        for entry in entries:
+            if entry.name.endswith(_SUFFIX) and not entry.name.startswith(_NOT_RESUMED) and entry.is_file():
+                with suppress(FileNotFoundError):  # removed meanwhile
+                    times[entry.path] = entry.stat().st_mtime_ns
+    return sorted(times, key=lambda path: times[path], reverse=True)
 
 
 class _Checkpoint(NamedTuple):

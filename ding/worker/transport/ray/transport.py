@@ -32,14 +32,24 @@ except ImportError as e:
 
 import torch
 
-from ding.utils.file_helper import atomic_write, file_content
+from ding.utils.file_helper import atomic_write
 from ding.utils.registry_factory import TRANSPORT_REGISTRY
 from ding.worker.coordinator.sharded_buffers import OpenShard, ShardedBufferSet
 from ding.worker.transport.http_transport import HttpConnector
 from ding.worker.transport.local_transport import LocalConnector, LocalWorkerClient, LocalWorkerServer
 from ding.worker.transport.ray.config import actor_options, ray_section
 from ding.worker.transport.ray.shard import ClosedShard, ReplayShard, Shard, ShardClosed, ShardLost
-from ding.worker.transport.stores import MemorySampleStore, PolicyVersion, Token, Versions, iteration_of, name_under
+from ding.worker.transport.stores import (
+    WEIGHTS_BYTES,
+    MemorySampleStore,
+    PolicyVersion,
+    Token,
+    Versions,
+    iteration_of,
+    load_weights,
+    name_under,
+    opened_safely,
+)
 from ding.worker.transport.transport import (
     Answer,
     Launch,
@@ -219,8 +229,11 @@ class WeightsServer(Versions):
         """The weights under `name`, read from their file if necessary; those count as older than any others."""
         if name not in self._kept:
             path = os.path.join(self.root, name_under(self.root, name))
-            with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
-                self._keep(name, [ray.put(file.read())], -1)
+            with (
+                contextlib.suppress(FileNotFoundError),
+                opened_safely(path, "weights", WEIGHTS_BYTES) as (file, status),
+            ):
+                self._keep(name, [ray.put(file.read(status.st_size))], -1)
         return super()._find(name)
 
 
@@ -251,7 +264,7 @@ class RayPolicyStore:
     """
 
     def __init__(self, root: str, trust_pickle: bool = False) -> None:
-        self.root = os.path.abspath(root)
+        self.root, self.limit_bytes = os.path.abspath(root), WEIGHTS_BYTES
         self._trust_pickle = trust_pickle
         self._actor: Any = None
 
@@ -265,8 +278,11 @@ class RayPolicyStore:
         if found is None:
             return None
         token, (reference,) = found
-        state = file_content(self._get(reference), os.path.join(self.root, name), self._trust_pickle)
-        return PolicyVersion(state, token)
+        content: bytes = self._get(reference)
+        path = os.path.join(self.root, name)
+        if len(content) > self.limit_bytes:
+            raise ValueError(f"the weights {path} are too large: {len(content)} bytes of {self.limit_bytes}")
+        return PolicyVersion(load_weights(io.BytesIO(content), path, self._trust_pickle), token)
 
     def _ask(self, method: str, *args: Any) -> Any:
         if self._actor is None:

@@ -1,10 +1,12 @@
 """A shard by itself: what is pushed, and what outlives it."""
 
+import math
 import threading
 
 import numpy as np
 import pytest
 
+from ding.data.priority_index import PriorityError
 from ding.utils.config_helper import ConfigError
 from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer
 from ding.worker.transport.chunk import decode_chunk, encode_chunk
@@ -149,3 +151,11 @@ def test_shards_log_in_folders_of_their_own_and_a_single_one_as_a_buffer_does(ma
     for index, shards in ((0, 2), (1, 2), (0, 1)):
         make(index=index, shards=shards).open()
     assert {path.name for path in (tmp_path / "exp" / "log").iterdir()} == {"buffer", "buffer_shard0", "buffer_shard1"}
+
+
+@pytest.mark.parametrize("priority", [math.nan, math.inf, -1.0])
+def test_priorities_that_are_not_finite_are_refused(make, priority):
+    shard = make("advanced")
+    with pytest.raises(PriorityError, match="it must be finite and >= 0"):
+        shard.push([(encode_chunk([{"obs": 1.0, "priority": priority, "collect_iter": 0}]), "lz4")])
+    assert shard.plan(0, 1.0, [])["count"] == 0
