@@ -36,8 +36,8 @@ class SampleSender:
         send_stepdata: takes the name and the content of a chunk; its return value, if any, goes into the metadata.
             A function with a true attribute `takes_samples` gets the samples themselves, which it must not change;
             any other gets encoded samples.
-        send_metadata: takes the metadata of the samples of a chunk, one dict each; as a `Table`, where
-            `send_stepdata` takes samples.
+        send_metadata: takes the metadata of the samples of a chunk, one dict each; a function with a true attribute
+            `takes_table` gets a `Table`.
         compressor: see `encode_chunk`.
         chunk_size: samples of a chunk, at least; a piece of trajectory is never split.
         flush_interval_s: how long a sample may wait for others.
@@ -114,7 +114,7 @@ class SampleSender:
         if reference:
             common["object_ref"] = reference
         metadata = self._metadata(whole, [{**common, **own} for _, own in waiting], [len(part) for part, _ in waiting])
-        self._send_metadata(metadata if takes_samples else metadata.rows())
+        self._send_metadata(metadata if getattr(self._send_metadata, "takes_table", False) else metadata.rows())
 
     def _metadata(self, samples: Items, shared: list[Row], sizes: list[int]) -> Table:
         """The metadata of samples, of which the first `sizes[0]` share `shared[0]`, and so on."""

@@ -16,8 +16,12 @@ class Sink:
             return self.reference
 
         self.contents, self.metadata, self.reference = [], [], None
-        send_stepdata.takes_samples = takes_samples
-        self.sender = SampleSender("env_a", send_stepdata, self.metadata.append, "lz4", 1, 0.0)
+
+        def send_metadata(metadata):
+            self.metadata.append(metadata)
+
+        send_stepdata.takes_samples = send_metadata.takes_table = takes_samples
+        self.sender = SampleSender("env_a", send_stepdata, send_metadata, "lz4", 1, 0.0)
 
 
 VALUE = Column(Kind.FLOAT, np.array([0.5, 1.5]))

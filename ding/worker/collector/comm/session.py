@@ -6,7 +6,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from itertools import groupby
@@ -15,8 +15,8 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from ding.interaction.exception.refusal import failure_for
-from ding.utils.data.samples import Items, Kind, Table, columns_of, table_of, whole_of
-from ding.worker.transport.chunk import decode_chunk, encode_chunk, to_text
+from ding.utils.data.samples import Items, Kind, Table, columns_of, rows_of, table_of, whole_of
+from ding.worker.transport.chunk import chunks_of, decode_chunk, encode_chunk, to_text
 from ding.worker.transport.comm_worker import WorkerQueue
 from ding.worker.transport.ray.shard import Shard, ShardClosed, ShardLost, with_metadata
 from ding.worker.transport.stores import EVALUATED, PolicyStore, SampleStore, write_patiently
@@ -31,11 +31,11 @@ _OF_INFO = frozenset(("collector_done", "cur_episode", "cur_sample", "cur_step")
 class CollectorQueue(WorkerQueue):
     """A bounded queue of metadata of samples and infos for the coordinator. Thread-safe.
 
-    An entry with the key `data_id` is the metadata of a sample, any other an info. An info without `collector_done` may
-    be delayed until the next samples. See also `WorkerQueue`.
+    A table has the metadata of several samples; a dict with the key `data_id` that of one, and any other dict is an
+    info. An info without `collector_done` may be delayed until the next samples. See also `WorkerQueue`.
 
     Args:
-        capacity: limit of the entries in the queue; `put` waits while it is full.
+        capacity: limit of the samples and infos in the queue; `put` waits while it is full.
         interval_s: least time between two calls of `take` that return samples, unless the last info has come or half of
             the capacity is used. Longer intervals make fewer messages, with more samples each.
 
@@ -55,28 +55,30 @@ class CollectorQueue(WorkerQueue):
         super().__init__()
         self._capacity, self._interval_s = capacity, interval_s
         self._due_s = float("-inf")  # when samples may be taken again
-        self._entries: deque[Row] = deque()
+        self._entries: deque[Row | Table] = deque()
+        self._count = 0  # of samples and infos in them
         self._is_urgent = self._is_last = False
         self._pushed: Row | None = None  # the queued entry that counts samples in the shards
         self._last_taken: Any = None  # the chunk of the sample that `take_one` returned last
 
-    def put(self, entries: Sequence[Row], timeout_s: float) -> bool:
+    def put(self, entries: Sequence[Row | Table], timeout_s: float) -> bool:
         """Wait for capacity, then add all `entries` at once; after `close` it adds nothing and returns False.
 
         Raises:
             TimeoutError: the coordinator has taken no entry within `timeout_s`.
         """
         with self._changed:
-            if not self._changed.wait_for(lambda: self._is_closed or len(self._entries) < self._capacity, timeout_s):
+            if not self._changed.wait_for(lambda: self._is_closed or self._count < self._capacity, timeout_s):
                 raise TimeoutError(
-                    f"the coordinator has taken nothing for {timeout_s:g} s, and {len(self._entries)} samples and "
-                    "infos wait for it"
+                    f"the coordinator has taken nothing for {timeout_s:g} s, and {self._count} samples and infos wait "
+                    "for it"
                 )
             if self._is_closed:
                 return False
             self._entries.extend(entries)
-            self._is_last = self._is_last or any(entry.get("collector_done") for entry in entries)
-            self._is_urgent = self._is_urgent or self._is_last or any("data_id" in entry for entry in entries)
+            self._count += sum(1 if isinstance(entry, dict) else len(entry) for entry in entries)
+            self._is_last = self._is_last or any(isinstance(e, dict) and e.get("collector_done") for e in entries)
+            self._is_urgent = self._is_urgent or self._is_last or any("data_id" in _keys(entry) for entry in entries)
             self._changed.notify_all()
         return True
 
@@ -92,12 +94,13 @@ class CollectorQueue(WorkerQueue):
             if self._pushed is None:
                 self._pushed = {"pushed": 0, "dropped": 0}
                 self._entries.append(self._pushed)
+                self._count += 1
             sums = {"pushed": self._pushed["pushed"] + taken, "dropped": self._pushed["dropped"] + dropped}
             self._pushed.update({**newest, **sums})
             self._is_urgent = True
             self._changed.notify_all()
 
-    def take(self, timeout_s: float) -> tuple[list[Row], list[Row]]:
+    def take(self, timeout_s: float) -> tuple[Items, list[Row]]:
         """Wait for a sample or the last info, then return the metadata of all samples and all infos.
 
         Both are empty if none came in time. The interval between two calls may add to `timeout_s`.
@@ -109,15 +112,16 @@ class CollectorQueue(WorkerQueue):
             self._wait(lambda: self._is_urgent, timeout_s)
             if self._is_urgent:
                 half = (self._capacity + 1) // 2
-                self._wait(lambda: self._is_last or len(self._entries) >= half, self._due_s - monotonic())
+                self._wait(lambda: self._is_last or self._count >= half, self._due_s - monotonic())
                 self._due_s = monotonic() + self._interval_s
             self._is_urgent = False
-            rows = [entry for entry in self._entries if "data_id" in entry]
-            infos = [entry for entry in self._entries if "data_id" not in entry]
+            entries = list(self._entries)
             self._entries.clear()
-            self._pushed = None
+            self._count, self._pushed = 0, None
             self._changed.notify_all()
-        return rows, infos
+        samples = [entry if isinstance(entry, Table) else [entry] for entry in entries if "data_id" in _keys(entry)]
+        infos = [entry for entry in entries if isinstance(entry, dict) and "data_id" not in entry]
+        return whole_of(samples), infos
 
     def take_one(self, timeout_s: float) -> Row:
         """Wait for an entry, and return the oldest.
@@ -130,6 +134,10 @@ class CollectorQueue(WorkerQueue):
             if not self._entries:
                 raise task_fail(failure_for(f"the collector has reported nothing for {timeout_s:g} s", "TimeoutError"))
             entry = self._entries.popleft()
+            if isinstance(entry, Table):
+                entry, *others = entry.rows()
+                self._entries.extendleft(reversed(others))
+            self._count -= 1
             self._last_taken = entry.get("data_id", self._last_taken)
             self._changed.notify_all()
         return entry
@@ -141,10 +149,19 @@ class CollectorQueue(WorkerQueue):
         """End all waits, and drop the entries; returns the chunks of which no sample was taken."""
         with self._changed:
             self._is_closed = True
-            chunks = {entry["data_id"] for entry in self._entries if "data_id" in entry}
+            chunks = {name for entry in self._entries for name in _chunks_of(entry)}
             self._entries.clear()
+            self._count = 0
             self._changed.notify_all()
         return chunks - {self._last_taken}
+
+
+def _keys(entry: Row | Table) -> Collection[str]:
+    return entry.columns if isinstance(entry, Table) else entry
+
+
+def _chunks_of(entry: Row | Table) -> list[str]:
+    return chunks_of(entry if isinstance(entry, Table) else [entry])
 
 
 def check_metadata(metadata: Row | Sequence[Row]) -> list[Row]:
@@ -211,7 +228,7 @@ class CollectorSession(ABC):
         """
 
     @abstractmethod
-    def report(self, rows: Sequence[Row]) -> dict[str, Any]:
+    def report(self, rows: Items) -> dict[str, Any]:
         """What a message to the coordinator says of the samples whose metadata were taken from the queue."""
 
     @abstractmethod
@@ -249,17 +266,21 @@ class FileSession(CollectorSession):
         if self.queue.is_closed:  # meanwhile
             self._delete_unannounced()
 
-    def send_metadata(self, metadata: Row | Sequence[Row]) -> None:
+    def send_metadata(self, metadata: Table | Row | Sequence[Row]) -> None:
         """Queue the metadata of samples, or an info, for the coordinator; waits while the queue is full."""
-        entries = check_metadata(metadata)
+        # A table is that of a `SampleSender`, which is complete.
+        entries = [metadata] if isinstance(metadata, Table) else check_metadata(metadata)
         if not entries:
             return
         if self.queue.put(entries, self._send_timeout_s):
-            self._unannounced.difference_update(entry.get("data_id", "") for entry in entries)
+            for entry in entries:
+                self._unannounced.difference_update(_chunks_of(entry))
         else:
             self._delete_unannounced()
 
-    def report(self, rows: Sequence[Row]) -> dict[str, Any]:
+    send_metadata.takes_table = True  # type: ignore[attr-defined]
+
+    def report(self, rows: Items) -> dict[str, Any]:
         return {"samples": to_text(rows)}
 
     def _delete_unannounced(self) -> None:
@@ -350,8 +371,8 @@ class ShardSession(CollectorSession):
 
     send_stepdata.takes_samples = True  # type: ignore[attr-defined]
 
-    def report(self, rows: Sequence[Row]) -> dict[str, Any]:
-        return {"pushed": rows[0] if rows else None}
+    def report(self, rows: Items) -> dict[str, Any]:
+        return {"pushed": rows_of(rows)[0] if rows else None}
 
     def send_metadata(self, metadata: Table | Row | Sequence[Row]) -> None:
         """See `CollectorSession`.
@@ -372,6 +393,8 @@ class ShardSession(CollectorSession):
             self._wait(lambda: not self._bytes)
         if infos:
             self.queue.put(infos, self._send_timeout_s)
+
+    send_metadata.takes_table = True  # type: ignore[attr-defined]
 
     def _push(self, rows: Table | list[Row]) -> None:
         last = rows.take(slice(-1, None)).rows()[0] if isinstance(rows, Table) else dict(rows[-1])

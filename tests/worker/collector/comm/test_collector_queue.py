@@ -3,6 +3,7 @@
 import pytest
 
 from ding.interaction import TaskFail
+from ding.utils.data.samples import Table
 from ding.worker.collector.comm.session import CollectorQueue
 from tests.worker.collector.parallel_fakes import DEADLINE_S, in_thread
 
@@ -157,3 +158,48 @@ def test_nothing_is_lost_between_two_threads():
         taken += queue.take(DEADLINE_S)[0]
     putting()
     assert taken == [row(i) for i in numbers]
+
+
+def table(name, count):
+    return Table.of([{"data_id": name, "data_index": index, "policy_iter": 7} for index in range(count)])
+
+
+def test_the_metadata_of_a_chunk_stay_in_columns():
+    queue = CollectorQueue(10)
+    assert queue.put([table("a", 2)], 1) and queue.put([info()], 1) and queue.put([table("b", 3)], 1)
+    samples, infos = queue.take(1)
+    assert isinstance(samples, Table) and infos == [info()]
+    assert [(row["data_id"], row["data_index"]) for row in samples.rows()] == [
+        *(("a", 0), ("a", 1)),
+        *(("b", 0), ("b", 1), ("b", 2)),
+    ]
+
+
+def test_metadata_in_columns_and_in_dicts_come_together_in_order():
+    queue = CollectorQueue(10)
+    queue.put([table("a", 1)], 1)
+    queue.put([{"data_id": "b", "policy_iter": 1}], 1)
+    samples, _ = queue.take(1)
+    assert [row["data_id"] for row in samples] == ["a", "b"]
+
+
+def test_each_sample_of_a_table_counts_against_the_capacity():
+    queue = CollectorQueue(3)
+    assert queue.put([table("a", 3)], 1)
+    with pytest.raises(TimeoutError, match="3 samples and infos wait for it"):
+        queue.put([info()], 0)
+    assert queue.take_one(1)["data_index"] == 0
+    assert queue.put([info()], 0)
+
+
+def test_the_samples_of_a_table_are_taken_one_by_one_in_order_and_its_chunk_is_kept_meanwhile():
+    queue = CollectorQueue(9)
+    queue.put([table("a", 2), table("b", 1)], 1)
+    assert queue.take_one(1) == {"data_id": "a", "data_index": 0, "policy_iter": 7}
+    assert queue.close() == {"b"}
+
+
+def test_an_info_about_a_key_of_a_sample_does_not_end_the_queue():
+    queue = CollectorQueue(9, interval_s=100.0)
+    queue.put([Table.of([{"data_id": "a", "collector_done": True}])], 1)
+    assert not queue._is_last
