@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import tempfile
+import time
 
 import numpy as np
 import ray
@@ -43,7 +44,18 @@ class Collector:
         return report["pushed"]
 
 
-def push_and_draw(folder):
+class Spilled:
+    """The files of spilled objects in a folder, also those that are deleted again."""
+
+    def __init__(self, folder):
+        self._folder, self.names = folder, set()
+
+    def look(self):
+        self.names.update(name for _, _, names in os.walk(self._folder) for name in names)
+        return len(self.names)
+
+
+def push_and_draw(folder, spilled):
     """Returns how many samples were pushed, and how many batches were drawn meanwhile."""
     buffers = ShardedBufferSet(folder, logging.getLogger("spilling"), 2, shard_opener("spilling"), close_shard)
     buffers.open("buffer", {"type": "advanced", "replay_buffer_size": 1024})
@@ -53,35 +65,43 @@ def push_and_draw(folder):
     pushes = [collector.push.remote(where, number) for number, collector in enumerate(collectors)]
     while len(ray.wait(pushes, num_returns=len(pushes), timeout=0)[0]) < len(pushes):
         batches += len(replay.batches(8, 32, 0))
+        spilled.look()
     pushed = sum(ray.get(pushes, timeout=DEADLINE_S))
     buffers.close()
     return pushed, batches
 
 
-def files(folder):
-    return [name for _, _, names in os.walk(folder) for name in names]
+def spill_others(spilled):
+    """Put twice as much as the store holds, and wait until Ray spills; returns the number of files.
+
+    Before the samples: it shows that spilling is seen, and the processes that spill have started. Until they have,
+    which takes long on a busy machine, Ray puts what does not fit into other files.
+    """
+    held, deadline = [ray.put(np.zeros(STORE_BYTES // 4, np.uint8)) for _ in range(8)], time.monotonic() + DEADLINE_S
+    while not spilled.look() and time.monotonic() < deadline:
+        time.sleep(0.1)  # nothing reports it
+    del held
+    return spilled.look()
 
 
 def main():
     with tempfile.TemporaryDirectory(prefix="ding_spill_", ignore_cleanup_errors=True) as folder:
         os.environ.update(RAY_AUTH_MODE="disabled", RAY_USAGE_STATS_ENABLED="0", RAY_TMPDIR=folder)
         os.environ.update(RAY_worker_niceness="0")  # as in the cluster of a run: workers yield to no other process
-        spilled = f"{folder}/spilled"
-        os.mkdir(spilled)
+        os.mkdir(f"{folder}/spilled")
+        spilled = Spilled(f"{folder}/spilled")
         ray.init(
             "local",
             num_cpus=2,
             object_store_memory=STORE_BYTES,
-            object_spilling_directory=spilled,
+            object_spilling_directory=f"{folder}/spilled",
             include_dashboard=False,
             log_to_driver=False,
             namespace="spilling",
         )
-        seen = dict(zip(("pushed", "batches"), push_and_draw(folder), strict=True))
-        seen["spilled_by_samples"] = len(files(spilled))
-        held = [ray.put(np.zeros(STORE_BYTES // 4, np.uint8)) for _ in range(8)]  # twice the store: these do not fit
-        seen["spilled_by_others"] = len(files(spilled))
-        del held
+        seen = {"spilled_by_others": spill_others(spilled)}
+        seen.update(zip(("pushed", "batches"), push_and_draw(folder, spilled), strict=True))
+        seen["spilled_by_samples"] = spilled.look() - seen["spilled_by_others"]
         ray.shutdown()
     sys.stdout.write(json.dumps(seen) + "\n")
 
