@@ -25,6 +25,7 @@ from ding.worker.transport.transport import (
     Transport,
     WorkerClient,
     WorkerLost,
+    result_of,
 )
 
 LOCAL_HOST = "local"
@@ -76,13 +77,13 @@ class LocalWorkerServer:
         self._thread = threading.Thread(target=self._work, name=f"local_worker_{self.port}", daemon=True)
         self._thread.start()
 
-    def submit(self, task: Task) -> _Job:
-        """Queue a task.
+    def submit(self, task: str) -> _Job:
+        """Queue a task, given as JSON.
 
         Raises:
             WorkerLost: the server is closed.
         """
-        job = _Job(json.dumps(task))
+        job = _Job(task)
         with _lock:
             if _servers.get(self.port) is not self:
                 raise WorkerLost(f"the local server {self.port} is closed")
@@ -133,6 +134,12 @@ def _as_json(result: Any) -> Any:
         return failure_for(f"the result has no JSON form: {e}", type(e).__name__)
 
 
+def local_server(port: int) -> LocalWorkerServer | None:
+    """Return the server of this process with that port, if any."""
+    with _lock:
+        return _servers.get(port)
+
+
 class LocalWorkerClient(WorkerClient):
     """See `WorkerClient`."""
 
@@ -143,8 +150,7 @@ class LocalWorkerClient(WorkerClient):
         self._job: _Job | None = None
 
     def connect(self, timeout_s: float) -> None:
-        with _lock:
-            self._server = _servers.get(self._port)
+        self._server = local_server(self._port)
         if self._server is None:
             raise WorkerLost(f"there is no worker {self.name} at the local port {self._port}")
         self._in_use.add(self)
@@ -154,7 +160,7 @@ class LocalWorkerClient(WorkerClient):
         server, name = self._server, str(task.get("name"))
         if server is None:
             raise WorkerLost(f"worker {self.name} is not connected")
-        job = self._job = server.submit(task)
+        job = self._job = server.submit(json.dumps(task))
         if self._server is None:  # closed in between: no other thread would fail the job
             job.fail(WorkerLost(f"worker {self.name} was disconnected"))
         try:
@@ -165,7 +171,7 @@ class LocalWorkerClient(WorkerClient):
         except FutureTimeout as e:
             raise WorkerLost(f"worker {self.name} has not answered the task {name} within {timeout_s:g} s") from e
         self._last_seen = monotonic()
-        return dict(result) if isinstance(result, Mapping) else {"result": result}
+        return result_of(result)
 
     def drop(self, reason: str) -> None:
         self._server = None

@@ -368,3 +368,8 @@ class WorkerServer(Protocol):
 def describe(result: Mapping[str, Any]) -> str:
     """Return the result of a failed task as text: the traceback if it has one, else the message."""
     return str(result.get("traceback") or result.get("message") or dict(result))
+
+
+def result_of(answer: Any) -> dict[str, Any]:
+    """Return the answer of a task as a dict."""
+    return dict(answer) if isinstance(answer, Mapping) else {"result": answer}

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import json
 import math
 import socket
 import threading
@@ -497,7 +498,7 @@ def test_tasks_that_wait_when_a_server_is_given_up_are_not_run(connector, client
     other.connect(0)
     first = in_thread(run, client, "wait")
     assert worker.running.wait(DEADLINE_S)
-    job = server.submit({"name": "echo", "value": 1})
+    job = server.submit(json.dumps({"name": "echo", "value": 1}))
     server.close(SHORT_S)
     assert isinstance(first(), WorkerLost) and isinstance(job.exception(DEADLINE_S), WorkerLost)
     worker.go.set()

@@ -32,11 +32,12 @@ except ImportError as e:
 
 import torch
 
+from ding.interaction.exception import TaskFail
 from ding.utils.file_helper import atomic_write
 from ding.utils.registry_factory import TRANSPORT_REGISTRY
 from ding.worker.coordinator.sharded_buffers import OpenShard, ShardedBufferSet
 from ding.worker.transport.http_transport import HttpConnector
-from ding.worker.transport.local_transport import LocalConnector, LocalWorkerClient, LocalWorkerServer
+from ding.worker.transport.local_transport import LocalWorkerServer, local_server
 from ding.worker.transport.ray.config import actor_options, ray_section
 from ding.worker.transport.ray.shard import ClosedShard, ReplayShard, Shard, ShardClosed, ShardLost
 from ding.worker.transport.stores import (
@@ -59,6 +60,7 @@ from ding.worker.transport.transport import (
     Transport,
     WorkerClient,
     WorkerLost,
+    result_of,
 )
 
 
@@ -326,8 +328,7 @@ class WorkerActor:
     def __init__(self, make: Callable[[], Any]) -> None:
         self._worker: Any = make()
         self._ended = threading.Event()
-        self._client: LocalWorkerClient = LocalConnector().client("worker", "", self._worker.port)
-        self._client.connect(0.0)
+        self._server = local_server(self._worker.port)
 
     def place(self) -> dict[str, Any]:
         """Process and node of the actor, as `pid` and `host`. Also answers as a heartbeat."""
@@ -338,17 +339,19 @@ class WorkerActor:
 
         Args:
             task: as JSON.
+            timeout_s: for how long a caller waits. A while later, this call ends, too.
 
         Returns:
             JSON with the `result` of the task, with the result it has `failed` with, or the reason why it is `lost`.
         """
+        assert self._server is not None
         try:
-            return json.dumps({"result": self._client.run(json.loads(task), timeout_s)})
-        except TaskFailed as e:
+            return f'{{"result": {self._server.submit(task).result(timeout_s + _TOLERANCE_S)}}}'
+        except TaskFail as e:
             if e.result.get("exception") == WorkerLost.__name__:  # the other ranks of a learner are lost
                 return json.dumps({"lost": e.result["message"]})
             return json.dumps({"failed": e.result})
-        except WorkerLost as e:
+        except (WorkerLost, FutureTimeout) as e:
             return json.dumps({"lost": str(e)})
 
     def leave(self) -> None:
@@ -431,7 +434,7 @@ class RayWorkerClient(WorkerClient):
             raise TaskFailed(self.name, name, reply["failed"])
         if "lost" in reply:
             raise WorkerLost(reply["lost"])
-        return dict(reply["result"])
+        return result_of(reply["result"])
 
     def _wait_for(self, answer: Answer, timeout_s: float) -> str:
         """The answer of the worker.
