@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 _NUMPY_KINDS = "biufcSUmM"
+_INTEGERS = frozenset(("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))))
 # A nested tuple, set or EasyDict is a message inside a message, and unpacking one takes about 40 kB of C stack. Without
 # a limit, a short message could crash the process.
 _MAX_NESTED_MESSAGES = 32
@@ -217,7 +218,7 @@ def _booleans(body: memoryview) -> np.ndarray:
 def _tensor_bytes(tensor: torch.Tensor) -> bytes:
     import torch
 
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
+    if tensor.layout is not torch.strided or tensor.is_meta or not has_values(tensor.dtype):
         raise TypeError(f"a tensor of layout {tensor.layout} and dtype {tensor.dtype} cannot be packed; make it dense")
     dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     flat = dense.as_strided((dense.numel(),), (1,))  # a contiguous axis of length 1 may still have another stride
@@ -225,13 +226,18 @@ def _tensor_bytes(tensor: torch.Tensor) -> bytes:
     return _header(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)) + body
 
 
+def has_values(dtype: torch.dtype) -> bool:
+    """Returns whether any bytes are values of a dtype. Quantized tensors made of bytes crash the process."""
+    return dtype.is_floating_point or dtype.is_complex or str(dtype).removeprefix("torch.") in _INTEGERS
+
+
 def _tensor_from(data: bytes) -> torch.Tensor:
     import torch
 
     name, shape, body = _read_header(data)
     dtype = getattr(torch, name, None)
-    if not isinstance(dtype, torch.dtype) or not name.isidentifier():
-        raise ValueError(f"dtype {name!r} is not a dtype of torch")
+    if not isinstance(dtype, torch.dtype) or not name.isidentifier() or not has_values(dtype):
+        raise ValueError(f"dtype {name!r} is not a dtype of numbers of torch")
     if len(body) != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"{len(body)} bytes are not a tensor of shape {shape} and dtype {name}")
     if not body:

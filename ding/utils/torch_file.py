@@ -20,6 +20,8 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import torch
 
+from ding.utils.msgpack_helper import has_values
+
 _LOCAL_HEADER, _MAGIC = struct.Struct("<4s22xHH"), b"PK\x03\x04"
 # Values of a tensor that share memory, as those of an expanded one, beyond the size of its storage.
 _SHARED_VALUES = 2**16
@@ -262,7 +264,9 @@ def _tensor_v3(
 ) -> torch.Tensor:
     if metadata:
         raise UnknownContent(f"it holds a tensor with {metadata!r:.100}")
-    if type(storage) is not _Storage or not isinstance(dtype, torch.dtype):
+    if not isinstance(dtype, torch.dtype) or not has_values(dtype):
+        raise UnknownContent(f"it holds a tensor of dtype {dtype!r:.100}")
+    if type(storage) is not _Storage:
         raise pickle.UnpicklingError("a tensor has no storage")
     if math.prod(size) > max(storage.values.nbytes // dtype.itemsize, _SHARED_VALUES):
         raise pickle.UnpicklingError(f"{storage.values.nbytes} bytes are not a tensor of the size {list(size)}")

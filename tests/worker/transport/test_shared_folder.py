@@ -165,6 +165,19 @@ def test_bools_that_are_neither_0_nor_1_are_1():
     assert unpack(tensor[:-2] + b"\x07\xff").view(torch.uint8).tolist() == [1, 1]
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+def test_tensors_of_quantized_or_unusual_dtypes_are_refused():
+    for name in (name for name in dir(torch) if isinstance(getattr(torch, name), torch.dtype)):
+        itemsize = getattr(torch, name).itemsize
+        for count in (0, 3):
+            data = bytearray(array_message(name, (count,), bytes(itemsize * count)))
+            data[2] = 3  # the type of a tensor
+            try:
+                assert repr(unpack(data)).startswith("tensor(")
+            except ValueError as e:
+                assert name.startswith(("q", "bit", "int", "uint")) and "is not a dtype of numbers" in str(e)
+
+
 def batch_of(reader, *rows):
     warnings, source = [], ChunkSource(reader, 0.0, lambda wait_s: False)
     source.warn = warnings.append
