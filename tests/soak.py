@@ -164,12 +164,12 @@ class Soak:
                 self._report(minute, coordinator)
         finally:
             coordinator.close()
-            self._workers.close()
+            self._workers.end()
         return self._verdict(coordinator)
 
     def _pids(self) -> dict[str, int]:
         """The processes of the workers; none where these are threads."""
-        return dict(self._workers.pids()) if hasattr(self._workers, "pids") else {}
+        return dict(self._workers.pids())
 
     def _wait(self, coordinator: Coordinator, seconds: float) -> None:
         if coordinator.wait(seconds):

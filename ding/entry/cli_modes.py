@@ -179,26 +179,13 @@ def _coordinate(options: Options) -> None:
 
     port = options["coordinator_port"]
     cfg = read_coordinator_config(options["config"], _seed(options), port, options["disable_flask_log"])
-    outcome = drive(cfg, _NoWorkers(), options["enable_total_log"])
+    outcome = drive(cfg, None, options["enable_total_log"])
     mean_return = outcome.progress.last_return
     click.echo(
         f"{'Solved' if outcome.stop else 'Over'}: mean return {'-' if mean_return is None else f'{mean_return:.1f}'} "
         f"after {outcome.progress.env_steps} env steps, {outcome.progress.train_iter} iterations and "
         f"{outcome.seconds:.1f} s; results are in {os.path.abspath(cfg.main.exp_name)}."
     )
-
-
-class _NoWorkers:
-    """Stands for workers that are started elsewhere; see `WorkerPool`."""
-
-    def start(self) -> None:
-        """Nothing."""
-
-    def supervise(self, coordinator: Any) -> None:
-        """Nothing: connections report lost workers."""
-
-    def close(self) -> None:
-        """Nothing: workers exit when their coordinator is gone."""
 
 
 def _learn(options: Options) -> None:

@@ -20,7 +20,6 @@ from ding.entry.dist_config import (
 from ding.entry.dist_roles import (
     DistCoordinator,
     DistWorker,
-    be_worker,
     port_from,
     seed_at,
     worker_class,
@@ -28,7 +27,7 @@ from ding.entry.dist_roles import (
 from ding.entry.progress import UNLIMITED
 from ding.entry.rank_spawner import spawn_ranks
 from ding.entry.replicas import dist_add_replicas, dist_delete_replicas, dist_restart_replicas
-from ding.entry.worker_process import quiet_flask
+from ding.entry.worker_process import THREADS, be_worker, quiet_flask
 from ding.utils.default_helper import set_pkg_seed
 
 __all__ = [
@@ -197,7 +196,7 @@ def _launch(
     if kind == "collector" and (seed is not None or name == kind):  # others may have the same one
         place = f"{socket.gethostname()}:{section.port}" if name == kind else name
         section.seed = seed = seed_at(section.get("seed", 0) if seed is None else seed, place)
-    be_worker(kind, section, seed)
+    be_worker(section, seed, THREADS[kind])
     return DistWorker(name, cls, section, cfg.system.dist)
 
 

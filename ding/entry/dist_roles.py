@@ -14,8 +14,9 @@ from typing import Any
 
 from easydict import EasyDict
 
+from ding.entry.parallel_run import ParallelRun
 from ding.utils.config_helper import ConfigError
-from ding.utils.default_helper import derive_seed, set_pkg_seed
+from ding.utils.default_helper import derive_seed
 from ding.utils.run_states import hold_run
 from ding.worker.collector.comm.base_comm_collector import comm_collector_class
 from ding.worker.learner.comm.base_comm_learner import comm_learner_class
@@ -154,8 +155,6 @@ class DistCoordinator:
     """A coordinator in threads of this process, until `close` or the end of the program."""
 
     def __init__(self, cfg: EasyDict) -> None:
-        from ding.entry.parallel_run import ParallelRun
-
         with ExitStack() as stack:
             stack.enter_context(hold_run(cfg.main.exp_name) or nullcontext())
             self._run = ParallelRun(cfg, monotonic())
@@ -207,19 +206,6 @@ def worker_class(kind: str, section: Mapping[str, Any]) -> type:
         )
     found: type = cls
     return found
-
-
-def be_worker(kind: str, section: Mapping[str, Any], seed: int | None) -> None:
-    """Set up this process for a worker: CPU priority, number of compute threads, seed."""
-    import torch
-
-    if section.get("nice") and hasattr(os, "nice"):
-        os.nice(section["nice"])
-    # Several collectors may share a machine; a learner uses all cores.
-    threads = section.get("torch_threads", 1 if kind == "collector" else None)
-    if threads is not None:
-        torch.set_num_threads(threads)
-    set_pkg_seed(section.get("seed", 0) if seed is None else seed)
 
 
 def seed_at(seed: int, place: str) -> int:

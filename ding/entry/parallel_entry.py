@@ -11,8 +11,8 @@ from easydict import EasyDict
 from ding.config.read import read_packed_config
 from ding.entry.parallel_run import drive, run_parallel
 from ding.entry.progress import UNLIMITED
-from ding.entry.worker_pool import ProcessWorkers, run_collector, run_learner
-from ding.entry.worker_process import WorkerPlan, WorkerProcess
+from ding.entry.worker_pool import adopt_workers
+from ding.entry.worker_process import RUN, WorkerPlan, WorkerProcess, run_collector, run_learner
 from ding.interaction.server.access import read_run_token
 from ding.utils.child_helper import ProcessEvent
 
@@ -128,8 +128,7 @@ def _launch(kind: str, seed: int, config: Any, filename: str | None, name: str |
     token = read_run_token()
     if token is not None:  # the process starts without the variable
         section.setdefault("run_token", token)
-    run = {"learner": run_learner, "collector": run_collector}[kind]
-    worker = WorkerProcess(WorkerPlan(name or kind, run, section, seed))
+    worker = WorkerProcess(WorkerPlan(name or kind, RUN[kind], section, seed))
     worker.start()
     return worker, worker.start_event, worker.close_event
 
@@ -161,4 +160,4 @@ def launch_coordinator(
     cfg = EasyDict(config)
     cfg.seed = seed
     workers = [handle[0] for handle in [*(learner_handle or ()), *(collector_handle or ())]]
-    drive(cfg, ProcessWorkers(cfg.system, workers))
+    drive(cfg, adopt_workers(cfg.system, workers))

@@ -33,7 +33,9 @@ from ding.entry.progress import (
 )
 from ding.entry.run_folder import BEST, read_evaluations
 from ding.entry.run_state import Start, choose_start
-from ding.entry.worker_pool import WorkerPool, make_workers
+from ding.entry.supervisor import Supervisor
+from ding.entry.worker_pool import make_workers
+from ding.entry.worker_process import refuse_in_main_of_worker
 from ding.entry.workers import env_name
 from ding.policy.settings import positive
 from ding.torch_utils.training_guard import guard_training
@@ -91,6 +93,7 @@ def run_parallel(
     """Train like `parallel_pipeline`, and return the outcome."""
     refuse_while_importing()
     start = monotonic()
+    refuse_in_main_of_worker()
     triple = _placed(input_cfg, platform, address)
     complete_model(*triple[:2])
     _prepare(triple, max_train_iter, max_env_step, max_seconds)
@@ -106,7 +109,7 @@ def run_parallel(
 
 def drive(
     cfg: EasyDict,
-    workers: WorkerPool,
+    workers: Supervisor | None,
     enable_total_log: bool = False,
     start: float | None = None,
     deadline: float = math.inf,
@@ -115,6 +118,7 @@ def drive(
     """Run the coordinator of a compiled config in this process, then end the workers.
 
     Args:
+        workers: None if they are started elsewhere, and exit when their coordinator is gone.
         start, deadline: times of the clock `time.monotonic`.
         begin: how the run starts, with the lock of its folder; None if nobody has looked for a state yet.
     """
@@ -125,14 +129,16 @@ def drive(
         stack.callback(setattr, logger, "disabled", logger.disabled)
         logger.disabled = not enable_total_log
         stack.enter_context(guard_training(None))  # the learner saves its checkpoint when its task ends
-        stack.callback(workers.close)
-        workers.start()  # before any thread starts, as a forked process would lack it
+        if workers is not None:
+            stack.callback(workers.end)
+            workers.start()  # before any thread starts, as a forked process would lack it
         set_pkg_seed(cfg.seed, use_cuda=False)
         run = ParallelRun(cfg, monotonic() if start is None else start)
         stack.callback(run.close)
         if begin is not None:
             run.load(begin.take_state())
-        workers.supervise(run.coordinator)
+        if workers is not None:
+            workers.supervise(run.coordinator)
         run.train(deadline)
     return run.outcome()
 

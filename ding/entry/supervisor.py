@@ -1,26 +1,87 @@
-"""Monitoring the processes of workers, and restarting those that have died."""
+"""The supervisor of the workers of a parallel training: it starts, restarts and ends them, wherever they run."""
 
 from __future__ import annotations
 
+import logging
+import math
 import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from multiprocessing import Pipe
-from multiprocessing.connection import wait
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import NamedTuple, Protocol
 
-from ding.entry.worker_process import KILL_S, WorkerDied, WorkerProcess
+from easydict import EasyDict
+
+from ding.entry.worker_process import CLOSE_S, KILL_S, WorkerDied, is_saving
+from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.transport.transport import WorkerReleased
 
-if TYPE_CHECKING:
-    from ding.worker.coordinator.coordinator import Coordinator
-
+# How long tasks may take to end when the run is over, apart from writing a checkpoint; then their workers are killed.
+END_S = 8.0
+# How often it is then checked whether a checkpoint is still being written.
+_LOOK_S = 1.0
 # How long `end` waits for the threads, which should end soon.
 _JOIN_S = 5.0
-# How long the death of a killed process may take to be reported.
+# How long the death of a killed worker may take to be reported.
 _DEATH_S = 2 * KILL_S
+
+_logger = logging.getLogger("ding")
+
+
+class Started(NamedTuple):
+    """A worker accepts tasks at this address."""
+
+    name: str
+    host: str
+    port: int
+
+
+class Ended(NamedTuple):
+    """A worker has ended, or has failed to start; the error is None for one that was given up, as `kill` asked."""
+
+    name: str
+    error: Exception | None
+
+
+class Backend(Protocol):
+    """What the workers of a run live in: it starts, watches and ends them, and decides nothing.
+
+    Attributes:
+        start_s: how long workers may take to start.
+        waits: whether workers that take longer may wait for capacity.
+    """
+
+    start_s: float
+    waits: bool
+
+    def open(self) -> None:
+        """Prepare what all workers share."""
+
+    def start(self, name: str, life: int) -> None:
+        """Start a worker that does not run; `life` is how often it was restarted. An event reports the rest."""
+
+    def kill(self, name: str) -> None:
+        """Kill a worker; an event reports its end."""
+
+    def events(self, timeout_s: float | None) -> Sequence[Started | Ended]:
+        """Wait for events, or for `wake`; returns those that have come. Called by one thread at a time."""
+
+    def wake(self) -> None:
+        """End the wait for events."""
+
+    def not_started(self, names: Sequence[str]) -> Exception:
+        """The error of workers that have not started within `start_s`."""
+
+    def pids(self) -> dict[str, int]:
+        """The process ids of the running workers, if they have processes of their own."""
+
+    def close(self) -> Sequence[str]:
+        """End all workers within `CLOSE_S`, or later if they write checkpoints; returns the names of the late ones.
+
+        Idempotent.
+        """
 
 
 class RestartLimit:
@@ -49,164 +110,238 @@ class RestartLimit:
             return True
 
 
-class Supervisor:
-    """Restarts a worker when its process has died; see `WorkerSupervisor`.
+@dataclass(slots=True)
+class _Worker:
+    """The state of a worker.
 
-    A worker that dies more often than `limit` allows ends the run. One thread waits for the messages of all workers,
-    without polling. A killed worker must die, and a restarted one must accept tasks, within a deadline.
+    Attributes:
+        is_up: whether it accepts tasks.
+        due: by when it must have started, or have died if it was killed.
+        killed: why it was killed, until it has died.
+        is_given_up: whether its further events are ignored.
+    """
+
+    kind: str
+    is_up: bool = False
+    due: float = math.inf
+    killed: Exception | None = None
+    is_given_up: bool = False
+
+
+class Supervisor:
+    """Starts the workers of a run, restarts those that die or hang, and ends them; see `WorkerSupervisor`.
+
+    A worker that dies more often than `max_restarts` allows ends the run. One thread waits for the events of all
+    workers, without polling. A killed worker must die, and a restarted one must accept tasks, within a deadline.
+
+    When the run is over, the tasks have `END_S` to end, and then the workers `CLOSE_S`. Those that hang are killed, and
+    the log says so. A learner that is writing a checkpoint is waited for.
 
     Args:
-        workers: started workers.
-        places: the kind and host of each worker, by name.
-        run: is informed of workers that die and return.
-        start_s: how long a worker may take to restart.
+        system: the compiled system config; `start` writes the addresses of the workers into it.
+        kinds: the kind of each worker, by name.
 
     Attributes:
         restarts: the number of restarts of each worker.
     """
 
-    def __init__(
-        self,
-        workers: Sequence[WorkerProcess],
-        places: Mapping[str, tuple[str, str]],
-        run: Coordinator,
-        limit: RestartLimit,
-        start_s: float = 120.0,
-    ) -> None:
+    def __init__(self, system: EasyDict, kinds: Mapping[str, str], backend: Backend) -> None:
+        own = {**Coordinator.config, **system.coordinator}
         self.restarts: Counter[str] = Counter()
-        self._workers = {worker.name: worker for worker in workers}
-        self._places, self._run, self._limit, self._start_s = places, run, limit, start_s
-        self._watched = dict(self._workers)
-        self._due: dict[str, float] = {}  # by when a worker must report
-        self._killed: dict[str, Exception] = {}  # why each worker was killed whose death is expected by then
+        self._system, self._backend = system, backend
+        self._limit = RestartLimit(own["max_restarts"], own["restart_window_s"])
+        self._workers = {name: _Worker(kind) for name, kind in kinds.items()}
+        self._run: Coordinator
         self._lock = threading.Lock()
         self._is_closed = self._is_ended = False
-        self._woken, self._wake = Pipe(duplex=False)
+        self._end_due = math.inf  # when tasks must have ended
+        self._lost_late: set[str] = set()  # whom the coordinator has lost since the run is over
         self._joining: list[threading.Thread] = []
         self._thread = threading.Thread(target=self._watch, name="worker_supervisor", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start all workers. No thread is started, as a worker could be forked from this process.
+
+        Raises:
+            WorkerDied: one could not start; with its traceback.
+            TimeoutError: they take too long.
+        """
+        self._backend.open()
+        for name in self._workers:
+            self._backend.start(name, 0)
+        deadline = monotonic() + self._backend.start_s
+        while missing := [name for name, worker in self._workers.items() if not worker.is_up]:
+            events = self._backend.events(max(0.0, deadline - monotonic()))
+            for event in events:
+                if isinstance(event, Ended):
+                    assert event.error is not None  # nobody has killed it
+                    raise event.error
+                self._workers[event.name].is_up = True
+                self._write_address(event)
+            if not events and monotonic() >= deadline:
+                raise self._backend.not_started(missing)
+
+    def _write_address(self, event: Started) -> None:
+        name, host, port = event
+        self._system[name].update(host=host, port=port)
+        addresses = self._system.coordinator.get(self._workers[name].kind, {})
+        if name in addresses:
+            addresses[name] = [name, host, port]
+
+    def pids(self) -> dict[str, int]:
+        """The process ids of the running workers; none of threads. Ranks above 0 are named `<worker>.rank<i>`."""
+        return self._backend.pids()
+
+    def supervise(self, coordinator: Coordinator) -> None:
+        """Restart workers that die or hang, and inform the coordinator."""
+        self._run = coordinator
+        coordinator.supervisor = self
         self._thread.start()
 
     def lost(self, kind: str, name: str, error: Exception) -> bool:
         """Take note of a worker that the coordinator has lost; returns True: it will be restarted, or end the run.
 
-        A process that still runs hangs or was stopped, and is killed, unless the coordinator had released the worker
-        before: then it has died, and the process is its successor.
+        A worker that still runs hangs or was stopped, and is killed, unless the coordinator had released it before:
+        then it has died, and what runs is its successor.
         """
         with self._lock:
             worker = self._workers.get(name)
             if worker is None or self._is_closed:
+                self._lost_late.add(name)
                 return False
-            if worker.pid is not None and not isinstance(error, WorkerReleased):
-                self._kill(worker, error)
-                self._wake.send_bytes(b"there is a deadline")
-            return True
+            if worker.is_up and not isinstance(error, WorkerReleased):
+                self._kill(name, error)
+        self._backend.wake()
+        return True
 
-    def _kill(self, worker: WorkerProcess, reason: Exception) -> None:
-        worker.kill()
-        if worker.name not in self._killed:
-            self._killed[worker.name] = reason
-            self._due[worker.name] = monotonic() + _DEATH_S
+    def _kill(self, name: str, reason: Exception) -> None:
+        worker = self._workers[name]
+        if worker.killed is None:
+            worker.killed, worker.due = reason, monotonic() + _DEATH_S
+        self._backend.kill(name)
 
     def close(self) -> None:
-        """Stop restarting and connecting workers. Deaths are still reported: no ending task waits for a dead worker."""
+        """The run is over: stop restarting and connecting workers. Kill those whose tasks do not end.
+
+        Deaths are still reported: no ending task waits for a dead worker.
+        """
         with self._lock:
-            self._is_closed = True
+            if not self._is_closed:
+                self._is_closed, self._end_due = True, monotonic() + END_S
+                self._backend.wake()
             joining = list(self._joining)
-        _join(joining)
+        join_all(joining, _JOIN_S)
 
     def end(self) -> None:
-        """Stop monitoring. Idempotent."""
+        """End the workers. Bounded in time, as far as no checkpoint is being written; idempotent."""
         with self._lock:
             if self._is_ended:
                 return
             self._is_closed = self._is_ended = True
-        self._wake.send_bytes(b"end")
-        _join([self._thread, *self._joining])
-        if not self._thread.is_alive():
-            self._wake.close()
-            self._woken.close()
+        self._backend.wake()
+        join_all([self._thread, *self._joining], _JOIN_S)
+        for name in self._backend.close():
+            _logger.error("%s has not closed within %g s after the end of its task", name, CLOSE_S)
 
     def _watch(self) -> None:
         try:
             while not self._is_ended:
-                sources = {source: worker for worker in self._watched.values() for source in worker.sources}
                 with self._lock:
-                    timeout_s = max(0.0, min(self._due.values()) - monotonic()) if self._due else None
-                ready = wait([*sources, self._woken], timeout_s)
-                if self._woken in ready:
-                    ready.remove(self._woken)
-                    self._woken.recv_bytes()
-                for worker in {sources[source] for source in ready}:
-                    self._read(worker)
+                    due = min([self._end_due, *(worker.due for worker in self._workers.values())])
+                timeout_s = None if due == math.inf else max(0.0, due - monotonic())
+                for event in self._backend.events(timeout_s):
+                    if not self._workers[event.name].is_given_up:
+                        self._deal_with(event)
                 self._check_deadlines()
+                if monotonic() >= self._end_due:
+                    self._end_hanging_tasks()
         except Exception as e:
             self._run.deal_with_error(e)
 
-    def _read(self, worker: WorkerProcess) -> None:
-        name, (kind, host) = worker.name, self._places[worker.name]
-        try:
-            with self._lock:
-                if not worker.read():
-                    return
-                self._forget_deadline(name)
-        except WorkerDied as e:
-            reason = self._killed.get(name)
-            error = e if reason is None else WorkerDied(name, e.exitcode, text=f"{name} was killed: {reason}")
-            if not (worker.is_alive() and self._restart(worker)):
-                self._give_up(worker, error)
-            self._run.deal_with_worker_gone(kind, name, error)
+    def _deal_with(self, event: Started | Ended) -> None:
+        if isinstance(event, Ended):
+            self._deal_with_end(*event)
             return
-        assert worker.port is not None  # it has just reported it
-        joining = partial(self._run.deal_with_worker_back, kind, name, host, worker.port)
-        thread = threading.Thread(target=joining, name=f"join_{name}", daemon=True)
+        worker = self._workers[event.name]
+        joining = partial(self._run.deal_with_worker_back, worker.kind, *event)
+        thread = threading.Thread(target=joining, name=f"join_{event.name}", daemon=True)
         with self._lock:
+            worker.is_up, worker.due, worker.killed = True, math.inf, None
             if self._is_closed:
                 return
             self._joining = [*(thread for thread in self._joining if thread.is_alive()), thread]
             thread.start()
 
-    def _check_deadlines(self) -> None:
+    def _deal_with_end(self, name: str, error: Exception | None) -> None:
+        worker = self._workers[name]
         with self._lock:
-            silent = [self._workers[name] for name, due in self._due.items() if due <= monotonic()]
-            lost = [worker for worker in silent if worker.name in self._killed]
-            for worker in silent:  # otherwise it could start forever
-                self._kill(worker, TimeoutError(f"it has not started within {self._start_s:g} s"))
-        for worker in lost:
-            reason = self._killed[worker.name]
-            error = TimeoutError(
-                f"the process of {worker.name} has not ended within {_DEATH_S:g} s of SIGKILL: {reason}"
-            )
-            self._give_up(worker, error)
-            self._run.deal_with_worker_gone(self._places[worker.name][0], worker.name, error)
+            reason, is_closed = worker.killed, self._is_closed
+            worker.is_up, worker.due, worker.killed = False, math.inf, None
+        has_died = error is not None
+        if reason is not None:
+            exitcode = getattr(error, "exitcode", None)
+            error = WorkerDied(name, exitcode, text=f"{name} was killed: {reason}") if has_died else reason
+        assert error is not None
+        try:
+            is_restarted = self._restart(name)
+        except Exception as e:
+            is_restarted, error, has_died = False, e, True
+        if not is_restarted:
+            self._give_up(name, error)
+        if has_died or is_closed:  # otherwise the coordinator has lost it first
+            self._run.deal_with_worker_gone(worker.kind, name, error)
+        if is_closed and reason is not None:
+            _logger.error("%s", error)
 
-    def _give_up(self, worker: WorkerProcess, error: Exception) -> None:
+    def _restart(self, name: str) -> bool:
         with self._lock:
-            self._forget_deadline(worker.name)
-            del self._watched[worker.name]
+            if self._is_closed or not self._limit.take(name):
+                return False
+            self.restarts[name] += 1
+            self._backend.start(name, self.restarts[name])
+            self._workers[name].due = monotonic() + self._backend.start_s
+        return True
+
+    def _give_up(self, name: str, error: Exception) -> None:
+        with self._lock:
+            self._workers[name].is_given_up = True
             is_closed = self._is_closed
         if not is_closed:
             self._run.deal_with_error(error)
 
-    def _forget_deadline(self, name: str) -> None:
-        self._due.pop(name, None)
-        self._killed.pop(name, None)
-
-    def _restart(self, worker: WorkerProcess) -> bool:
+    def _check_deadlines(self) -> None:
         with self._lock:
-            if self._is_closed or not self._limit.take(worker.name):
-                return False
-            self.restarts[worker.name] += 1
-            worker.start_again()
-            self._forget_deadline(worker.name)
-            self._due[worker.name] = monotonic() + self._start_s
-        return True
+            late = {name: worker for name, worker in self._workers.items() if worker.due <= monotonic()}
+            undead = {name: worker.killed for name, worker in late.items() if worker.killed is not None}
+            for name, worker in late.items():
+                worker.due = math.inf
+                if name not in undead and not self._backend.waits:  # otherwise it could start forever
+                    self._kill(name, TimeoutError(f"it has not started within {self._backend.start_s:g} s"))
+        for name, reason in undead.items():
+            error = TimeoutError(f"the process of {name} has not ended within {_DEATH_S:g} s of SIGKILL: {reason}")
+            self._give_up(name, error)
+            self._run.deal_with_worker_gone(self._workers[name].kind, name, error)
+        kinds = {worker.kind for worker in late.values() if worker.killed is None}
+        for kind in kinds:
+            absent = [name for name, worker in self._workers.items() if worker.kind == kind]
+            if not any(self._workers[name].is_up for name in absent):
+                self._run.deal_with_error(self._backend.not_started(absent))
+
+    def _end_hanging_tasks(self) -> None:
+        """Kill the workers for whose tasks the coordinator still waits, although the run is over."""
+        busy = {worker.name for worker in self._run.status().workers if worker.state == "busy"} | self._lost_late
+        with self._lock:
+            self._end_due = monotonic() + _LOOK_S
+            for name, worker in self._workers.items():
+                is_hanging = name in busy and worker.is_up and worker.killed is None
+                if is_hanging and not (worker.kind == "learner" and is_saving(self._system[name].get("exp_name", ""))):
+                    self._kill(name, TimeoutError(f"its task has not ended within {END_S:g} s of the end of the run"))
 
 
-def _join(threads: Sequence[threading.Thread]) -> None:
-    deadline = monotonic() + _JOIN_S
+def join_all(threads: Sequence[threading.Thread], timeout_s: float) -> bool:
+    """Wait until all threads that were started have ended; returns False if `timeout_s` has passed first."""
+    deadline = monotonic() + timeout_s
     for thread in threads:
         if thread.ident is not None:
             thread.join(max(0.0, deadline - monotonic()))
+    return not any(thread.is_alive() for thread in threads)

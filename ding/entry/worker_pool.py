@@ -1,191 +1,74 @@
-"""The workers of a parallel training on this machine."""
+"""The workers of a parallel training on this machine, in processes or in threads; see `Supervisor`."""
 
 from __future__ import annotations
 
 import logging
+import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from multiprocessing import Pipe
+from multiprocessing.connection import wait
+from typing import Any
 
 from easydict import EasyDict
 
 from ding.config.utils import workers_of
-from ding.entry.supervisor import RestartLimit, Supervisor
-from ding.entry.worker_process import CLOSE_S, WorkerPlan, WorkerProcess, close_all, run_worker, wait_until_up
+from ding.entry.supervisor import Backend, Ended, Started, Supervisor, join_all
+from ding.entry.worker_process import (
+    CLOSE_S,
+    COLLECTOR_NICE,
+    CREATE,
+    RUN,
+    WorkerDied,
+    WorkerPlan,
+    WorkerProcess,
+    close_all,
+    wait_while_saving,
+)
 from ding.interaction.server.access import draw_run_token
 from ding.utils.config_helper import ConfigError
-from ding.worker.collector.comm.base_comm_collector import create_comm_collector
-from ding.worker.coordinator.coordinator import Coordinator
-from ding.worker.learner.comm.base_comm_learner import create_comm_learner
 from ding.worker.transport.stores import forget_memory_stores
-from ding.worker.transport.transport import Launch, WorkerReleased, get_transport
+from ding.worker.transport.transport import Launch, get_transport
 
 # How long the workers may take to start, with all imports.
 START_S = 120.0
-# All collectors wait for a learner that lacks CPU time, so collectors yield to it.
-COLLECTOR_NICE = 10
-
-_CREATE: dict[str, Callable[[EasyDict], Any]] = {"learner": create_comm_learner, "collector": create_comm_collector}
-# A learner saves a checkpoint when it closes, a collector has only its envs to close.
-CLOSE_LIMITS_S = {"learner": CLOSE_S, "collector": 5.0}
 _logger = logging.getLogger("ding")
 
-# The mains of worker processes: called with config, seed, start_event, close_event and report, see `run_worker`.
-run_learner = partial(run_worker, create_comm_learner)
-run_collector = partial(run_worker, create_comm_collector)
-_RUN: dict[str, Callable[..., Any]] = {"learner": run_learner, "collector": run_collector}
 
-
-class WorkerPool(Protocol):
-    """Starts and ends the workers of a compiled config."""
-
-    def start(self) -> None:
-        """Start them all, and write their addresses into the system config.
-
-        Raises:
-            WorkerDied: one could not start; with its traceback.
-            TimeoutError: they take too long.
-        """
-
-    def supervise(self, coordinator: Coordinator) -> None:
-        """Restart workers that die, and inform the coordinator."""
-
-    def close(self) -> None:
-        """End them. Bounded in time; idempotent."""
-
-
-def _kinds(system: EasyDict) -> dict[str, str]:
-    """The kind of each worker, by name."""
-    return {name: kind for kind in _CREATE for name in workers_of(system, kind)}
-
-
-def _restart_limit(system: EasyDict) -> RestartLimit:
-    cfg = {**Coordinator.config, **system.coordinator}
-    return RestartLimit(cfg["max_restarts"], cfg["restart_window_s"])
-
-
-class ProcessWorkers:
-    """Workers in processes; see `WorkerPool`.
+def make_workers(system: EasyDict, is_quiet: bool = True) -> Supervisor:
+    """The workers of a compiled system config, in processes, threads or actors as its transport requires.
 
     Args:
-        system: the compiled system config.
-        workers: their processes; `start` starts those that do not run yet.
+        is_quiet: whether their servers log errors only.
+
+    Raises:
+        ConfigError: the transport is unknown; or see `make_worker`.
     """
+    kinds = {name: kind for kind in CREATE for name in workers_of(system, kind)}
+    launch = get_transport(system.coordinator.transport).launch
+    backend: Backend
+    if launch is Launch.ACTOR:
+        from ding.entry.ray_workers import ActorBackend  # it needs Ray
 
-    def __init__(self, system: EasyDict, workers: Sequence[WorkerProcess]) -> None:
-        self._system, self._workers = system, list(workers)
-        self._supervisor: Supervisor | None = None
-
-    def start(self) -> None:
-        _import_workers()
-        for worker in self._workers:
-            if not worker.is_started:
-                worker.start()
-        wait_until_up(self._workers, START_S)
-        for worker in self._workers:
-            _write_port(self._system, worker.name, worker.port)
-
-    def pids(self) -> dict[str, int]:
-        """The process ids of the running workers."""
-        return {worker.name: worker.pid for worker in self._workers if worker.pid is not None}
-
-    def supervise(self, coordinator: Coordinator) -> None:
-        places = {name: (kind, str(self._system[name].host)) for name, kind in _kinds(self._system).items()}
-        self._supervisor = Supervisor(self._workers, places, coordinator, _restart_limit(self._system))
-        coordinator.supervisor = self._supervisor
-        self._supervisor.start()
-
-    def close(self) -> None:
-        if self._supervisor is not None:
-            self._supervisor.end()
-        close_all(self._workers)
-        self._workers = []
+        backend = ActorBackend(system, kinds, is_quiet)
+    elif launch is Launch.THREAD:
+        backend = ThreadBackend(system, kinds)
+    else:
+        # Passed in memory only: arguments and variables of a process are readable to others, and are inherited.
+        token = draw_run_token()
+        for section in (system.coordinator, *(system[name] for name in kinds)):
+            section.run_token = token
+        workers = [make_worker(kind, name, system, is_quiet) for name, kind in kinds.items()]
+        backend = ProcessBackend(workers, {name: str(system[name].host) for name in kinds})
+    return Supervisor(system, kinds, backend)
 
 
-class ThreadWorkers:
-    """Workers in threads of this process; see `WorkerPool`."""
-
-    def __init__(self, system: EasyDict) -> None:
-        self._system = system
-        self._workers: dict[str, Any] = {}
-        self._replaced: ThreadSupervisor | None = None
-
-    def start(self) -> None:
-        for name, kind in _kinds(self._system).items():
-            self._start_worker(kind, name)
-            _write_port(self._system, name, self._workers[name].port)
-
-    def _start_worker(self, kind: str, name: str, **changes: Any) -> None:
-        worker = self._workers[name] = _CREATE[kind](EasyDict({**self._system[name], **changes}))
-        worker.start()
-
-    def _replace(self, kind: str, name: str) -> tuple[str, int]:
-        """Abandon a worker that hangs; returns host and port of its replacement."""
-        threading.Thread(target=_close, args=(self._workers[name],), name=f"close_{name}", daemon=True).start()
-        self._start_worker(kind, name, port=0)  # the old port is in use until the old worker has ended
-        return str(self._system[name].host), int(self._workers[name].port)
-
-    def supervise(self, coordinator: Coordinator) -> None:
-        limit = _restart_limit(self._system)
-        self._replaced = coordinator.supervisor = ThreadSupervisor(self._replace, coordinator, limit)
-
-    def close(self) -> None:
-        if self._replaced is not None:
-            self._replaced.close()
-        for worker in reversed(self._workers.values()):
-            _close(worker)
-        for name in self._workers:
-            for path in (self._system[name].path_data, self._system[name].path_policy):
-                forget_memory_stores(path)
-        self._workers = {}
-
-
-def _close(worker: Any) -> None:
-    """Close a worker; one that hangs cannot be killed, as it is a thread of this process."""
-    try:
-        worker.close()
-    except TimeoutError as e:
-        _logger.error("%s", e)
-
-
-class ThreadSupervisor:
-    """Replaces workers whose tasks hang; see `WorkerSupervisor`.
-
-    Args:
-        replace: starts another worker of a kind and name; returns its host and port.
-        run: is informed of replacements.
-    """
-
-    def __init__(self, replace: Callable[[str, str], tuple[str, int]], run: Coordinator, limit: RestartLimit) -> None:
-        self._replace, self._run, self._limit = replace, run, limit
-        self._lock = threading.Lock()
-        self._is_closed = False
-
-    def lost(self, kind: str, name: str, error: Exception) -> bool:
-        """Replace a lost worker; returns False if it was replaced too often."""
-        if isinstance(error, WorkerReleased):  # it has been replaced
-            return True
-        if not self._limit.take(name):
-            return False
-        threading.Thread(target=self._work, args=(kind, name), name=f"replace_{name}", daemon=True).start()
-        return True
-
-    def _work(self, kind: str, name: str) -> None:
-        try:
-            with self._lock:
-                if self._is_closed:
-                    return
-                host, port = self._replace(kind, name)
-        except Exception as e:
-            self._run.deal_with_error(e)
-        else:
-            self._run.deal_with_worker_back(kind, name, host, port)
-
-    def close(self) -> None:
-        """Stop replacing workers. Idempotent."""
-        with self._lock:
-            self._is_closed = True
+def adopt_workers(system: EasyDict, workers: Sequence[WorkerProcess]) -> Supervisor:
+    """The supervisor of workers in processes, which may have been started before."""
+    kinds = {name: kind for kind in CREATE for name in workers_of(system, kind)}
+    hosts = {worker.name: str(system[worker.name].host) for worker in workers}
+    return Supervisor(system, {name: kinds[name] for name in hosts}, ProcessBackend(workers, hosts))
 
 
 def make_worker(kind: str, name: str, system: EasyDict, is_quiet: bool = True) -> WorkerProcess:
@@ -197,8 +80,9 @@ def make_worker(kind: str, name: str, system: EasyDict, is_quiet: bool = True) -
     section = system[name]
     if kind == "collector":
         section.setdefault("nice", COLLECTOR_NICE)
-    plan = WorkerPlan(name, _RUN[kind], section, section.get("seed", 0), is_quiet, CLOSE_LIMITS_S[kind])
-    worker = WorkerProcess(plan, system.get("start_method"))
+    worker = WorkerProcess(
+        WorkerPlan(name, RUN[kind], section, section.get("seed", 0), is_quiet, CLOSE_S), system.get("start_method")
+    )
     if section.get("torch_threads", 1) > 1 and worker.start_method == "fork":
         raise ConfigError(
             f"{name}.torch_threads = {section.torch_threads} is not allowed in a forked process, which could wait for "
@@ -207,51 +91,166 @@ def make_worker(kind: str, name: str, system: EasyDict, is_quiet: bool = True) -
     return worker
 
 
-def make_workers(system: EasyDict, is_quiet: bool = True) -> WorkerPool:
-    """The workers of a compiled system config, in processes, threads or actors as its transport requires.
+class ProcessBackend:
+    """Workers in processes; see `Backend`.
 
     Args:
-        is_quiet: whether their servers log errors only.
-
-    Raises:
-        ConfigError: the transport is unknown; or see `make_worker`.
+        workers: their processes; `start` starts those that do not run yet.
+        hosts: the host of each worker, by name.
     """
-    return _POOLS[get_transport(system.coordinator.transport).launch](system, is_quiet)
+
+    waits = False
+
+    def __init__(self, workers: Sequence[WorkerProcess], hosts: Mapping[str, str]) -> None:
+        self.start_s = START_S
+        self._workers, self._hosts = {worker.name: worker for worker in workers}, hosts
+        self._watched: dict[str, WorkerProcess] = {}
+        self._known: list[Started] = []  # workers that had been started before, and have reported
+        self._woken, self._wake = Pipe(duplex=False)
+
+    def open(self) -> None:
+        # Import once, rather than in each forked process.
+        import ding.worker.collector.comm.flask_fs_collector
+        import ding.worker.collector.marine_parallel_collector
+        import ding.worker.collector.zergling_parallel_collector
+        import ding.worker.learner.comm.flask_fs_learner
+        import ding.worker.transport.http_transport  # noqa: F401
+
+    def start(self, name: str, life: int) -> None:
+        worker = self._workers[name]
+        if life:
+            worker.start_again()
+        elif not worker.is_started:
+            worker.start()
+        elif worker.port is not None:
+            self._known.append(Started(name, self._hosts[name], worker.port))
+        self._watched[name] = worker
+
+    def kill(self, name: str) -> None:
+        self._workers[name].kill()
+
+    def events(self, timeout_s: float | None) -> Sequence[Started | Ended]:
+        if self._known:
+            known, self._known = self._known, []
+            return known
+        owners = {source: worker for worker in self._watched.values() for source in worker.sources}
+        ready: list[Any] = wait([*owners, self._woken], timeout_s)
+        if self._woken in ready:
+            self._woken.recv_bytes()
+        events = [self._read(worker) for worker in {owners[source] for source in ready if source in owners}]
+        return [event for event in events if event is not None]
+
+    def _read(self, worker: WorkerProcess) -> Started | Ended | None:
+        try:
+            has_started = worker.read()
+        except WorkerDied as e:
+            if not worker.is_alive():
+                del self._watched[worker.name]
+            return Ended(worker.name, e)
+        if not has_started:
+            return None
+        assert worker.port is not None  # it has just reported it
+        return Started(worker.name, self._hosts[worker.name], worker.port)
+
+    def wake(self) -> None:
+        self._wake.send_bytes(b"wake")
+
+    def not_started(self, names: Sequence[str]) -> Exception:
+        return TimeoutError(f"workers have not started within {self.start_s:g} s: {', '.join(sorted(names))}")
+
+    def pids(self) -> dict[str, int]:
+        return {name: worker.pid for name, worker in self._workers.items() if worker.pid is not None}
+
+    def close(self) -> Sequence[str]:
+        late = close_all(self._workers.values())
+        self._workers.clear()
+        self._watched.clear()
+        return late
 
 
-def _make_processes(system: EasyDict, is_quiet: bool) -> ProcessWorkers:
-    kinds = _kinds(system)
-    # Passed in memory only: arguments and variables of a process are readable to others, and are inherited.
-    token = draw_run_token()
-    for section in (system.coordinator, *(system[name] for name in kinds)):
-        section.run_token = token
-    return ProcessWorkers(system, [make_worker(kind, name, system, is_quiet) for name, kind in kinds.items()])
+class ThreadBackend:
+    """Workers in threads of this process; see `Backend`. A thread cannot be killed: one that hangs is left alone."""
+
+    waits = False
+
+    def __init__(self, system: EasyDict, kinds: Mapping[str, str]) -> None:
+        self.start_s = START_S
+        self._system, self._kinds = system, kinds
+        self._workers: dict[str, Any] = {}
+        self._lives: dict[str, int] = {}
+        self._events: queue.SimpleQueue[Started | Ended | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def open(self) -> None:
+        return
+
+    def start(self, name: str, life: int) -> None:
+        self._lives[name] = life
+        start = partial(self._start, name, life)
+        if life:
+            threading.Thread(target=start, name=f"start_{name}", daemon=True).start()
+        else:
+            start()
+
+    def _start(self, name: str, life: int) -> None:
+        # The port of an old worker is in use until that has ended.
+        section = EasyDict({**self._system[name], **({"port": 0} if life else {})})
+        with self._lock:
+            if self._is_closed or self._lives[name] != life:
+                return
+            try:
+                worker = self._workers[name] = CREATE[self._kinds[name]](section)
+                worker.start()
+            except Exception as e:
+                self._events.put(Ended(name, e))
+            else:
+                self._events.put(Started(name, str(section.host), worker.port))
+
+    def kill(self, name: str) -> None:
+        worker = self._workers.pop(name, None)
+        if worker is not None:
+            _closing(name, worker)
+        self._events.put(Ended(name, None))
+
+    def events(self, timeout_s: float | None) -> Sequence[Started | Ended]:
+        try:
+            event = self._events.get(timeout=timeout_s)
+        except queue.Empty:
+            return []
+        return [] if event is None else [event]
+
+    def wake(self) -> None:
+        self._events.put(None)
+
+    def not_started(self, names: Sequence[str]) -> Exception:
+        return TimeoutError(f"workers have not started within {self.start_s:g} s: {', '.join(sorted(names))}")
+
+    def pids(self) -> dict[str, int]:
+        return {}
+
+    def close(self) -> Sequence[str]:
+        with self._lock:
+            self._is_closed = True
+        threads = {name: _closing(name, worker) for name, worker in self._workers.items()}
+        join = partial(join_all, list(threads.values()))
+        wait_while_saving(join, CLOSE_S, self._system.learner0.get("exp_name", ""))
+        for name in self._workers:
+            for path in (self._system[name].path_data, self._system[name].path_policy):
+                forget_memory_stores(path)
+        self._workers = {}
+        return [name for name, thread in threads.items() if thread.is_alive()]
 
 
-def _make_actors(system: EasyDict, is_quiet: bool) -> WorkerPool:
-    from ding.entry.ray_workers import RayWorkers  # it needs Ray
+def _closing(name: str, worker: Any) -> threading.Thread:
+    """Close a worker in a thread."""
 
-    return RayWorkers(system, is_quiet)
+    def close() -> None:
+        try:
+            worker.close()
+        except TimeoutError as e:
+            _logger.error("%s", e)
 
-
-_POOLS: dict[Launch, Callable[[EasyDict, bool], WorkerPool]] = {
-    Launch.PROCESS: _make_processes,
-    Launch.THREAD: lambda system, is_quiet: ThreadWorkers(system),
-    Launch.ACTOR: _make_actors,
-}
-
-
-def _write_port(system: EasyDict, name: str, port: int | None) -> None:
-    system[name].port = port
-    for kind in _CREATE:
-        if name in system.coordinator.get(kind, {}):
-            system.coordinator[kind][name] = [name, system[name].host, port]
-
-
-def _import_workers() -> None:
-    """Import once, rather than in each forked process."""
-    import ding.worker.collector.comm.flask_fs_collector
-    import ding.worker.collector.marine_parallel_collector
-    import ding.worker.collector.zergling_parallel_collector
-    import ding.worker.learner.comm.flask_fs_learner
-    import ding.worker.transport.http_transport  # noqa: F401
+    thread = threading.Thread(target=close, name=f"close_{name}", daemon=True)
+    thread.start()
+    return thread

@@ -1,7 +1,8 @@
 """A worker of parallel training in a process of its own: the code in that process, and its handle in the parent.
 
 Each worker has a *fork server*, a process without threads, which the caller starts before it has threads itself. The
-fork server forks the worker, reports its end, and forks it again on request, always from the same initial state.
+fork server forks the worker, reports its end, and forks it again on request, always from the same initial state. A
+fork server that has ended is replaced by a new interpreter, as a process with threads cannot fork safely.
 
 Child processes of a dead worker, such as those of its envs, may hold its pipes open. So the end of a process is
 detected by its descriptor, never by the end of a pipe, and messages are datagrams, which arrive whole or not at all.
@@ -10,20 +11,22 @@ detected by its descriptor, never by the end of a pipe, and messages are datagra
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import logging
 import multiprocessing
 import os
 import signal
 import socket
+import sys
 import traceback
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import wait
-from time import monotonic
+from time import time
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -39,9 +42,18 @@ from ding.utils.child_helper import (
     without_secrets,
 )
 from ding.utils.default_helper import derive_seed, set_pkg_seed
+from ding.worker.collector.comm.base_comm_collector import create_comm_collector
+from ding.worker.learner.comm.base_comm_learner import create_comm_learner
 
-# How long a worker may take to close: a learner saves a checkpoint.
-CLOSE_S = 20.0
+CREATE: dict[str, Callable[[EasyDict], Any]] = {"learner": create_comm_learner, "collector": create_comm_collector}
+# Compute threads where a worker has its machine for itself: a learner uses all cores, collectors share them.
+THREADS = {"learner": None, "collector": 1}
+# All collectors wait for a learner that lacks CPU time, so collectors yield to it.
+COLLECTOR_NICE = 10
+# How long a worker may take to close. It gets more time while it writes a checkpoint: there is a look at that every
+# `_LOOK_S` seconds, and it is given up when it has not grown for `_STALL_S`.
+CLOSE_S = 5.0
+_LOOK_S, _STALL_S = 2.0, 10.0
 # How long a killed process may take to die; it takes longer while it waits for a disk or a driver.
 KILL_S = 5.0
 # How much longer than its worker the fork server may take to end.
@@ -49,6 +61,10 @@ _SERVER_S = 2.0
 # The size of a datagram; of a longer traceback, only the end is sent.
 _MAX_BYTES = 1 << 16
 _MAX_TEXT = 10_000
+# The exit code of a fork server that had to kill its worker when it was closed.
+_LATE = 75
+# Marks a new interpreter until its main module is imported; see `refuse_in_main_of_worker`.
+_MARK = "DING_STARTS_A_WORKER"
 
 Report = Callable[[int], Any]
 
@@ -87,7 +103,7 @@ class WorkerPlan:
         config: the worker's section of the system config.
         seed: seed of the package in that process; a restarted worker gets another one.
         is_quiet: whether servers and interaction log errors only.
-        close_s: how long the worker may take to close.
+        close_s: how long the worker may take to close, apart from writing a checkpoint.
     """
 
     name: str
@@ -96,6 +112,11 @@ class WorkerPlan:
     seed: int
     is_quiet: bool = True
     close_s: float = CLOSE_S
+
+    @property
+    def exp_name(self) -> str:
+        """The folder of the run."""
+        return str(self.config.get("exp_name", ""))
 
 
 class WorkerProcess:
@@ -118,10 +139,12 @@ class WorkerProcess:
         ...     close_event.wait()
         >>> worker = WorkerProcess(WorkerPlan("collector0", run, EasyDict(), seed=0), "fork")
         >>> worker.start()
-        >>> wait_until_up([worker], timeout_s=60)
+        >>> while not worker.read():
+        ...     _ = wait(worker.sources, timeout=60)
         >>> worker.port
         7236
         >>> worker.close()
+        True
     """
 
     def __init__(self, plan: WorkerPlan, start_method: str | None = None) -> None:
@@ -131,24 +154,31 @@ class WorkerProcess:
         self.port: int | None = None
         self.start_method = start_method or default_start_method()
         self._plan, self._failure = plan, ""
+        self._life = 0  # how often the worker was restarted
+        self._has_reported = False  # since its fork server has started
         self._finalizer: Any = None
 
     def start(self) -> None:
         """Start the process; it reports later that the worker accepts tasks."""
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        with theirs, warnings.catch_warnings(), without_secrets():
+        self._start_server(self.start_method)
+
+    def _start_server(self, method: str) -> None:
+        channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        with theirs, contextlib.ExitStack() as on_error:
+            on_error.callback(channel.close)
             theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_BYTES)
             ends = _Ends(theirs, self.start_event, self.close_event)
-            context: Any = multiprocessing.get_context(self.start_method)
-            args = self._plan, ends, os.getpid()
-            self._server: Any = context.Process(target=_serve_forks, args=args, name=f"fork_server_{self.name}")
-            # `reset_inherited` undoes what could harm a forked process; the fork server computes nothing.
-            warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
-            self._server.start()
-        self._end = ProcessEnd(self._server)
+            context: Any = multiprocessing.get_context(method)
+            args = self._plan, ends, os.getpid(), self._life
+            server = context.Process(target=_serve_forks, args=args, name=f"fork_server_{self.name}")
+            with _starting(method):
+                server.start()
+            on_error.pop_all()
+        self._server: Any = server
+        self._end, self._channel, self._has_reported = ProcessEnd(server), channel, False
         # Runs before the exit handler of multiprocessing, which would wait for the process.
-        handles = self._server, self._end, self._channel, self.close_event
-        self._finalizer = weakref.finalize(self, _finish, *handles, self._plan.close_s + _SERVER_S)
+        handles = self._server, self._end, self._channel
+        self._finalizer = weakref.finalize(self, _finish, *handles, self.close_event, self._plan)
 
     @property
     def is_started(self) -> bool:
@@ -193,7 +223,7 @@ class WorkerProcess:
         has_ended = self._end.wait(0)
         while (told := _receive(self._channel)) is not None:
             if "port" in told:
-                self.pid, self.port, self._failure = told["pid"], told["port"], ""
+                self.pid, self.port, self._failure, self._has_reported = told["pid"], told["port"], "", True
                 return True
             self._failure = told.get("failure", self._failure)
             if "exitcode" in told:
@@ -202,15 +232,35 @@ class WorkerProcess:
         if has_ended:
             self._kill_rest()
             self.pid = self.port = None
-            text = (
-                f"the fork server of {self.name} {_how(self._server.exitcode)}; without it {self.name} cannot restart"
-            )
-            raise WorkerDied(self.name, self._server.exitcode, text=text)
+            raise WorkerDied(self.name, self.exitcode, text=self._how_server_ended())
         return False
 
+    def _how_server_ended(self) -> str:
+        text = f"the fork server of {self.name} {_how(self.exitcode)}"
+        if self._has_reported:
+            return text
+        return f"{text}, before {self.name} had started: see its output, which says why if it could not be set up"
+
     def start_again(self) -> None:
-        """Restart the worker after it has died; it reports as at first."""
-        self._order({"again": True})
+        """Restart the worker after it has died; it reports as at first.
+
+        Raises:
+            WorkerDied: its fork server has ended, and cannot be replaced.
+        """
+        self._life += 1
+        if self.is_alive():
+            self._order({"again": self._life})
+            return
+        server, end, channel, finalizer, text = *self._handles(), self._how_server_ended()
+        try:
+            self._start_server("spawn")
+        except Exception as e:  # such as a config that cannot be pickled
+            raise WorkerDied(self.name, None, text=f"{text}; without it {self.name} cannot restart: {e!r}") from e
+        finalizer.detach()
+        _release(server, end, channel)
+
+    def _handles(self) -> tuple[Any, ProcessEnd, socket.socket, Any]:
+        return self._server, self._end, self._channel, self._finalizer
 
     def kill(self) -> None:
         """Kill the worker whose `pid` is known, or the one that is starting; `read` reports its death."""
@@ -221,10 +271,15 @@ class WorkerProcess:
             _send(self._channel, order, socket.MSG_DONTWAIT)
         _wake_up(self._server)
 
-    def close(self) -> None:
-        """End the worker in order, or by force if it takes too long. Bounded in time; idempotent."""
-        if self._finalizer is not None and self._finalizer():
+    def close(self) -> bool:
+        """End the worker in order, or by force if it takes too long; returns whether it has ended by itself.
+
+        Bounded in time, as far as no checkpoint is being written; idempotent.
+        """
+        outcome = None if self._finalizer is None else self._finalizer()
+        if outcome is False:
             self._kill_rest()
+        return outcome is not False
 
     def _kill_rest(self) -> None:
         """Kill the worker's process group, which its fork server could not do because it has ended."""
@@ -232,19 +287,74 @@ class WorkerProcess:
             _signal_group(self.pid, signal.SIGKILL)
 
 
-def _finish(server: Any, end: ProcessEnd, channel: socket.socket, close_event: ProcessEvent, timeout_s: float) -> bool:
-    """End the fork server; returns whether it had to be killed."""
+@contextlib.contextmanager
+def _starting(method: str) -> Iterator[None]:
+    """Start a fork server in this block."""
+    with without_secrets(), contextlib.ExitStack() as stack:
+        if method == "fork":
+            # `reset_inherited` undoes what could harm a forked process; the fork server computes nothing.
+            stack.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
+        else:
+            os.environ[_MARK] = "1"
+            stack.callback(os.environ.pop, _MARK, None)
+        yield
+
+
+def refuse_in_main_of_worker() -> None:
+    """Raise an error if this code runs because a new interpreter imports the main module, to be that of a worker.
+
+    Raises:
+        RuntimeError: it does: the module would start the same run once more, and again in each of its workers.
+    """
+    if _MARK in os.environ:
+        raise RuntimeError(
+            "a worker is being started by importing the main module, which must not train then; put the call into "
+            'a block `if __name__ == "__main__":`'
+        )
+
+
+def _finish(server: Any, end: ProcessEnd, channel: socket.socket, close_event: ProcessEvent, plan: WorkerPlan) -> bool:
+    """End the fork server; returns whether its worker has ended by itself."""
     close_event.set()
     _wake_up(server)
-    is_killed = not end.wait(timeout_s)
+    is_killed = not wait_while_saving(end.wait, plan.close_s + _SERVER_S, plan.exp_name)
     if is_killed:
         server.kill()
         end.wait(KILL_S)
+    is_late = is_killed or server.exitcode == _LATE
+    _release(server, end, channel)
+    return not is_late
+
+
+def _release(server: Any, end: ProcessEnd, channel: socket.socket) -> None:
     if server.exitcode is not None:
         server.close()
     end.close()
     channel.close()
-    return is_killed
+
+
+def wait_while_saving(wait_for: Callable[[float], bool], limit_s: float, exp_name: str) -> bool:
+    """Wait for the end of a worker, for `limit_s` and while it writes a checkpoint; returns whether it has ended.
+
+    Args:
+        wait_for: waits so many seconds for the end; returns whether it has come.
+        exp_name: the folder of the run.
+    """
+    while not wait_for(limit_s):
+        if not is_saving(exp_name):
+            return False
+        limit_s = _LOOK_S
+    return True
+
+
+def is_saving(exp_name: str) -> bool:
+    """Whether a checkpoint of the run is being written: its temporary file has grown in the last seconds."""
+    for path in glob.iglob(os.path.join(glob.escape(exp_name), "ckpt*", ".*.tmp")):
+        with contextlib.suppress(OSError):  # it was renamed meanwhile
+            if time() - os.stat(path).st_mtime < _STALL_S:
+                return True
+    return False
 
 
 def _wake_up(server: Any) -> None:
@@ -253,12 +363,11 @@ def _wake_up(server: Any) -> None:
         os.kill(server.pid, signal.SIGCONT)
 
 
-def close_all(workers: Iterable[WorkerProcess]) -> None:
-    """Close them at the same time."""
+def close_all(workers: Iterable[WorkerProcess]) -> list[str]:
+    """Close them at the same time; returns the names of those that had to be killed."""
     for worker in workers:
         worker.close_event.set()
-    for worker in workers:
-        worker.close()
+    return [worker.name for worker in workers if not worker.close()]
 
 
 def default_start_method() -> str:
@@ -268,25 +377,6 @@ def default_start_method() -> str:
     has_fork = "fork" in multiprocessing.get_all_start_methods()
     is_cuda_used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return "fork" if has_fork and not is_cuda_used else "spawn"
-
-
-def wait_until_up(workers: Iterable[WorkerProcess], timeout_s: float) -> None:
-    """Wait until all have started.
-
-    Raises:
-        WorkerDied: one has died.
-        TimeoutError: some have not started in time, with their names.
-    """
-    deadline = monotonic() + timeout_s
-    missing = {worker.name: worker for worker in workers if worker.port is None}
-    while missing:
-        owners = {source: worker for worker in missing.values() for source in worker.sources}
-        ready = wait(list(owners), max(0.0, deadline - monotonic()))
-        if not ready:
-            raise TimeoutError(f"workers have not started within {timeout_s:g} s: {', '.join(sorted(missing))}")
-        for worker in {owners[source] for source in ready}:
-            if worker.read():
-                del missing[worker.name]
 
 
 # The code in the processes.
@@ -300,13 +390,14 @@ class _Ends(NamedTuple):
     close_event: ProcessEvent
 
 
-def _serve_forks(plan: WorkerPlan, ends: _Ends, parent_pid: int) -> None:
+def _serve_forks(plan: WorkerPlan, ends: _Ends, parent_pid: int, life: int) -> None:
     """Run the fork server of a worker, until it is closed or the process `parent_pid` ends.
 
     It sends `{"exitcode": ...}` when the worker has ended without having been closed, and accepts the orders
-    `{"kill": pid}` and `{"again": True}`. The worker itself sends `{"port": ..., "pid": ...}` when it accepts tasks,
+    `{"kill": pid}` and `{"again": life}`. The worker itself sends `{"port": ..., "pid": ...}` when it accepts tasks,
     and `{"failure": traceback}` when it fails.
     """
+    os.environ.pop(_MARK, None)
     reset_inherited()
     forget_secrets()  # the worker is forked from here, and has the token in its config
     # A signal to the group of the caller, by `timeout` or a closed terminal, must not end this process before it has
@@ -317,12 +408,11 @@ def _serve_forks(plan: WorkerPlan, ends: _Ends, parent_pid: int) -> None:
         process = multiprocessing.parent_process()
         assert process is not None
         parent = process.sentinel
-    life = 0
     while _run_once(plan, ends, parent, life):
-        while not (_receive(ends.channel) or {}).get("again"):
+        while (again := (_receive(ends.channel) or {}).get("again")) is None:
             if ends.channel not in wait([ends.channel, ends.close_event.reader, parent]):
                 return
-        life += 1
+        life = again
 
 
 def _run_once(plan: WorkerPlan, ends: _Ends, parent: int, life: int) -> bool:
@@ -331,7 +421,7 @@ def _run_once(plan: WorkerPlan, ends: _Ends, parent: int, life: int) -> bool:
     worker = context.Process(target=_work, args=(plan, ends, life, os.getpid()), name=plan.name)
     worker.start()
     signal.signal(signal.SIGTERM, partial(_end_with, worker.pid))
-    end, is_closed = ProcessEnd(worker), False
+    end, is_closed, is_late = ProcessEnd(worker), False, False
     while True:
         ready = wait([end.descriptor, ends.channel, ends.close_event.reader, parent])
         if end.descriptor in ready:
@@ -344,7 +434,7 @@ def _run_once(plan: WorkerPlan, ends: _Ends, parent: int, life: int) -> bool:
             is_closed = True
             ends.close_event.set()
             _signal_group(worker.pid, signal.SIGCONT)  # one that was stopped could not end
-            end.wait(plan.close_s)
+            is_late = not wait_while_saving(end.wait, plan.close_s, plan.exp_name)
         worker.kill()
         end.wait(KILL_S)
         break
@@ -355,6 +445,8 @@ def _run_once(plan: WorkerPlan, ends: _Ends, parent: int, life: int) -> bool:
     end.close()
     if not is_closed:
         _send(ends.channel, {"exitcode": exitcode})
+    if is_late:
+        sys.exit(_LATE)
     return not is_closed
 
 
@@ -416,6 +508,24 @@ def later_seed(seed: int, life: int) -> int:
     return seed if life == 0 else derive_seed(seed, 3, life)
 
 
+def be_worker(section: Mapping[str, Any], seed: int | None, threads: int | None = 1) -> None:
+    """Set up this process for a worker: CPU priority, number of compute threads, seed of the global generators.
+
+    Args:
+        section: the worker's section of the system config, with `nice`, `torch_threads` and `seed`.
+        seed: replaces that of the section.
+        threads: the number of compute threads unless the section has one; None for all cores.
+    """
+    import torch
+
+    if section.get("nice") and hasattr(os, "nice"):
+        os.nice(section["nice"])
+    threads = section.get("torch_threads", threads)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    set_pkg_seed(section.get("seed", 0) if seed is None else seed)
+
+
 def run_worker(
     create: Callable[[EasyDict], Any],
     config: Mapping[str, Any],
@@ -428,19 +538,13 @@ def run_worker(
 
     Args:
         create: creates the worker.
-        config: its section of the system config. `nice` lowers its CPU priority, `torch_threads` (1) is its number of
-            compute threads.
+        config: its section of the system config; see `be_worker`.
         seed: seed of the global generators.
         start_event: set when the worker accepts tasks.
         report: called with its port when the worker accepts tasks.
     """
-    import torch
-
     section = EasyDict(config)
-    if section.get("nice") and hasattr(os, "nice"):
-        os.nice(section.nice)
-    torch.set_num_threads(section.get("torch_threads", 1))
-    set_pkg_seed(seed)
+    be_worker(section, seed)
     worker = create(section)
     try:
         worker.start()
@@ -450,3 +554,8 @@ def run_worker(
         close_event.wait()
     finally:
         worker.close()
+
+
+# The mains of worker processes: called with config, seed, start_event, close_event and report, see `run_worker`.
+RUN: dict[str, Callable[..., Any]] = {kind: partial(run_worker, create) for kind, create in CREATE.items()}
+run_learner, run_collector = RUN["learner"], RUN["collector"]

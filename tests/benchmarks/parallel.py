@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import ding.worker.transport.http_transport as http_transport
 from ding.config import compile_config_parallel
 from ding.entry.pipeline import with_command_mode
-from ding.entry.worker_pool import ProcessWorkers, make_workers
+from ding.entry.supervisor import Supervisor
+from ding.entry.worker_pool import make_workers
 from ding.example.cartpole_dqn_parallel import create_config, main_config, system_config
 from ding.worker import Coordinator
 from tests.benchmarks.report import Report
@@ -117,7 +118,7 @@ def measure(coordinator: Coordinator, pids: dict[str, int], messages: Messages, 
     return Measured(updates / seconds, samples / seconds, cores, messages.summary(seconds))
 
 
-def measure_both(coordinator: Coordinator, workers: ProcessWorkers, messages: Messages) -> tuple[Measured, Measured]:
+def measure_both(coordinator: Coordinator, workers: Supervisor, messages: Messages) -> tuple[Measured, Measured]:
     """With collectors, and then without them."""
     coordinator.start()
     wait_for(coordinator, lambda: coordinator.progress().train_iter >= WARM_UP_ITER)
@@ -154,7 +155,7 @@ def main() -> int:
             finally:
                 coordinator.close()
         finally:
-            workers.close()
+            workers.end()
             os.chdir("/")
     report = Report()
     updates = together.updates

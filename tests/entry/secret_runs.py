@@ -8,8 +8,9 @@ from pathlib import Path
 import psutil
 from easydict import EasyDict
 
-from ding.entry.worker_process import WorkerPlan, WorkerProcess, wait_until_up
+from ding.entry.worker_process import WorkerPlan, WorkerProcess
 from ding.envs.env_manager.subprocess_env_manager import SyncSubprocessEnvManager
+from tests.entry.test_worker_process import wait_until_up
 from tests.envs.env_manager.scripted_env import Make
 
 

@@ -20,6 +20,7 @@ from ding.entry.dist_entry import (
     dist_launch_spawn_learner,
 )
 from ding.entry.dist_roles import DistWorker, Presence, port_from, seed_at
+from ding.entry.worker_process import THREADS, be_worker
 from ding.utils.config_helper import ConfigError
 from ding.worker.adapter.learner_aggregator import LearnerAggregator
 from ding.worker.transport.http_transport import HttpConnector
@@ -277,16 +278,16 @@ def test_a_shared_folder_that_is_not_there_is_told_of_before_anything_starts():
 def test_a_collector_computes_with_one_thread_and_a_learner_with_those_there_are(monkeypatch):
     set_to = []
     monkeypatch.setattr(torch, "set_num_threads", set_to.append)
-    dist_roles.be_worker("learner", {}, None)
+    be_worker({}, None, THREADS["learner"])
     assert set_to == []
-    dist_roles.be_worker("collector", {}, None)
-    dist_roles.be_worker("learner", {"torch_threads": 4}, None)
+    be_worker({}, None, THREADS["collector"])
+    be_worker({"torch_threads": 4}, None, THREADS["learner"])
     assert set_to == [1, 4]
 
 
 def test_a_worker_takes_the_seed_of_its_section_unless_another_is_given():
     def draw(seed):
-        dist_roles.be_worker("learner", {"seed": 5}, seed)
+        be_worker({"seed": 5}, seed)
         return torch.rand(1).item()
 
     assert draw(None) == draw(5) != draw(6)
@@ -324,7 +325,7 @@ def test_collectors_that_start_from_one_section_make_seeds_of_their_own_by_where
 def test_a_worker_lowers_its_share_of_busy_cores(monkeypatch):
     asked = []
     monkeypatch.setattr(os, "nice", asked.append)
-    dist_roles.be_worker("learner", {"nice": 3}, 0)
+    be_worker({"nice": 3}, 0)
     assert asked == [3]
 
 

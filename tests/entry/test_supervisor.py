@@ -5,12 +5,14 @@ import queue
 import signal
 import threading
 from multiprocessing.connection import wait
+from types import SimpleNamespace
 
 import pytest
 from easydict import EasyDict
 
-from ding.entry.supervisor import RestartLimit, Supervisor
-from ding.entry.worker_process import WorkerDied, WorkerPlan, WorkerProcess, close_all, wait_until_up
+from ding.entry.supervisor import Supervisor
+from ding.entry.worker_pool import ProcessBackend
+from ding.entry.worker_process import WorkerDied, WorkerPlan, WorkerProcess, later_seed
 from ding.worker.transport.transport import WorkerReleased
 from tests.entry.test_worker_process import serve
 
@@ -32,6 +34,11 @@ class Run:
     def deal_with_error(self, error):
         self.told.put(("error", error))
 
+    def status(self):
+        return SimpleNamespace(workers=self.workers)
+
+    workers = ()  # with their states, as the coordinator knows them
+
     def expect(self, *beginning):
         told = self.told.get(timeout=PATIENCE_S)
         assert told[: len(beginning)] == beginning
@@ -39,28 +46,41 @@ class Run:
 
 
 @pytest.fixture
-def supervise():
-    made, workers = [], []
+def make():
+    made = []
 
-    def supervise(max_restarts=3, names=("c0", "c1"), window_s=PATIENCE_S * 10, run=serve, **limits):
-        plans = [WorkerPlan(name, run, EasyDict(seed=i), seed=i) for i, name in enumerate(names)]
-        workers.extend(WorkerProcess(plan, "fork") for plan in plans)
-        for worker in workers:
-            worker.start()
-        wait_until_up(workers, PATIENCE_S)
-        places = dict.fromkeys(names, ("collector", "host"))
-        run_ = Run()
-        made.append(Supervisor(workers, places, run_, RestartLimit(max_restarts, window_s), **limits))
-        made[-1].start()
-        return made[-1], run_, workers
+    def make(names=("c0", "c1"), max_restarts=3, window_s=PATIENCE_S * 10, run=serve, start_s=PATIENCE_S, **plan):
+        workers = [
+            WorkerProcess(WorkerPlan(name, run, EasyDict(seed=i), seed=i, **plan), "fork")
+            for i, name in enumerate(names)
+        ]
+        limit = {"max_restarts": max_restarts, "restart_window_s": window_s}
+        system = EasyDict({name: {"host": "host"} for name in names}, coordinator=limit)
+        backend = ProcessBackend(workers, dict.fromkeys(names, "host"))
+        backend.start_s = start_s
+        made.append(Supervisor(system, dict.fromkeys(names, "collector"), backend))
+        return made[-1], workers
 
-    yield supervise
+    yield make
     for supervisor in made:
         supervisor.close()
         supervisor.end()
         supervisor.end()
-    close_all(workers)
     assert not [thread for thread in threading.enumerate() if thread.name == "worker_supervisor"]
+
+
+@pytest.fixture
+def supervise(make):
+    def supervise(start_again_s=None, **limits):
+        supervisor, workers = make(**limits)
+        supervisor.start()
+        if start_again_s is not None:
+            supervisor._backend.start_s = start_again_s
+        run = Run()
+        supervisor.supervise(run)
+        return supervisor, run, workers
+
+    return supervise
 
 
 def kill(worker):
@@ -102,12 +122,32 @@ def test_restarts_that_are_long_past_do_not_count(supervise, monkeypatch):
     assert str(run.expect("error")[1]) == "the process of c0 was ended by SIGKILL"
 
 
-def test_a_worker_whose_fork_server_is_gone_cannot_be_started_again(supervise):
-    _, run, workers = supervise(names=("c0",))
-    workers[0].terminate()
-    told = "the fork server of c0 was ended by SIGTERM; without it c0 cannot restart"
-    assert str(run.expect("error")[1]) == told
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
+def test_a_fork_server_that_has_ended_is_replaced_and_its_worker_started_again(supervise, signum):
+    supervisor, run, workers = supervise()
+    for life in (1, 2):
+        server = workers[0].server_pid
+        os.kill(server, signum)
+        told = f"the fork server of c0 was ended by {signal.Signals(signum).name}"
+        assert str(run.expect("gone", "collector", "c0")[3]) == told
+        assert run.expect("back", "collector", "c0", "host")[4] == [later_seed(0, life)] * 2
+        assert workers[0].server_pid != server and supervisor.restarts == {"c0": life}
+    kill(workers[0])  # as by the fork server before
     run.expect("gone", "collector", "c0")
+    assert run.expect("back", "collector", "c0", "host")[4] == [later_seed(0, 3)] * 2
+    assert run.told.empty()
+
+
+def test_a_fork_server_that_cannot_be_replaced_ends_the_run_with_both_reasons(supervise):
+    def serve(config, seed, start_event, close_event, report):  # nothing can be pickled in a function
+        report(0)
+        close_event.wait()
+
+    _, run, workers = supervise(names=("c0",), run=serve)
+    os.kill(workers[0].server_pid, signal.SIGKILL)
+    told = str(run.expect("error")[1])
+    assert told.startswith("the fork server of c0 was ended by SIGKILL; without it c0 cannot restart: ")
+    assert "serve" in told and str(run.expect("gone", "collector", "c0")[3]) == told
 
 
 @pytest.mark.parametrize("stopped", ["pid", "server_pid", None])
@@ -136,7 +176,9 @@ def test_a_loss_that_is_told_of_late_does_not_harm_the_next_life(supervise):
     run.expect("gone", "collector", "c0"), run.expect("back", "collector", "c0")
     pid = workers[0].pid
     assert supervisor.lost("collector", "c0", WorkerReleased("its task is lost, too")) is True
-    supervisor.end()
+    supervisor.close()
+    kill(workers[1])  # what comes first is told of first
+    run.expect("gone", "collector", "c1")
     assert (workers[0].pid, supervisor.restarts) == (pid, {"c0": 1})
     os.kill(pid, 0)
     assert run.told.empty()
@@ -155,7 +197,7 @@ def test_a_worker_that_is_dead_already_may_be_lost_too(supervise):
     with supervisor._lock:  # it cannot take the news yet
         descriptor = os.pidfd_open(workers[0].pid)
         kill(workers[0])
-        assert wait([descriptor], PATIENCE_S) and wait(workers[0].sources, PATIENCE_S)
+        assert wait([descriptor], PATIENCE_S)
     os.close(descriptor)
     assert supervisor.lost("collector", "c0", TimeoutError()) is True
     run.expect("gone", "collector", "c0"), run.expect("back", "collector", "c0")
@@ -180,7 +222,7 @@ def test_a_worker_that_starts_again_but_never_takes_tasks_is_killed(supervise):
             report(0)
         close_event.wait()
 
-    supervisor, run, workers = supervise(max_restarts=2, run=start_once, start_s=0.2)
+    supervisor, run, workers = supervise(max_restarts=2, run=start_once, start_again_s=0.2)
     kill(workers[0])
     for _ in range(2):
         run.expect("gone", "collector", "c0")
@@ -206,5 +248,16 @@ def test_who_dies_while_the_run_ends_is_told_of_and_not_started_again(supervise)
     assert run.told.empty() and supervisor.restarts == {}
 
 
-def test_a_supervisor_that_was_not_started_ends():
-    Supervisor([], {}, Run(), RestartLimit(3, 600)).end()
+def test_a_supervisor_that_was_not_started_ends(make):
+    make()[0].end()
+
+
+def test_who_says_nothing_in_time_is_named(make):
+    def start_late(config, seed, start_event, close_event, report):
+        if seed == 1:
+            report(0)
+        close_event.wait()
+
+    supervisor, _ = make(names=("c0", "c1", "c2"), run=start_late, start_s=0.5)
+    with pytest.raises(TimeoutError, match=r"workers have not started within 0\.5 s: c0, c2"):
+        supervisor.start()

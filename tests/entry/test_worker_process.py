@@ -27,7 +27,6 @@ from ding.entry.worker_process import (
     close_all,
     later_seed,
     run_worker,
-    wait_until_up,
 )
 from ding.envs import SyncSubprocessEnvManager
 from ding.utils.child_helper import ProcessEvent
@@ -71,6 +70,14 @@ def make():
     yield make
     close_all(made)
     assert multiprocessing.active_children() == []
+
+
+def wait_until_up(workers, timeout_s):
+    """Wait until all have started."""
+    for worker in workers:
+        while worker.port is None:
+            assert wait(worker.sources, timeout_s)
+            worker.read()
 
 
 def death(worker):
@@ -293,7 +300,7 @@ def test_the_death_of_a_fork_server_is_that_of_its_worker(make):
     worker.terminate()
     worker.join(DEADLINE_S)
     assert worker.exitcode == -signal.SIGTERM
-    assert str(death(worker)) == "the fork server of worker was ended by SIGTERM; without it worker cannot restart"
+    assert str(death(worker)) == "the fork server of worker was ended by SIGTERM"
     assert wait([descriptor], DEADLINE_S) == [descriptor]
     os.close(descriptor)
 
@@ -313,15 +320,6 @@ def test_a_fork_server_whose_worker_is_dead_can_be_closed(make):
     worker = make(end_at_once)
     death(worker)
     worker.close()
-
-
-def test_who_says_nothing_in_time_is_named(make):
-    worker = make(fail_to_end, close_s=0.1)
-    wait_until_up([worker], DEADLINE_S)
-    assert worker.read() is False  # it has said all
-    worker.port = None
-    with pytest.raises(TimeoutError, match=r"workers have not started within 0\.01 s: worker"):
-        wait_until_up([worker], 0.01)
 
 
 @pytest.mark.parametrize(
