@@ -290,7 +290,7 @@ class Supervisor:
             self._give_up(name, error)
         if has_died or is_closed:  # otherwise the coordinator has lost it first
             self._run.deal_with_worker_gone(worker.kind, name, error)
-        if is_closed and reason is not None:
+        if is_closed and reason is not None and self._run.system_shutdown_flag:  # otherwise the coordinator tells it
             _logger.error("%s", error)
 
     def _restart(self, name: str) -> bool:
@@ -335,7 +335,7 @@ class Supervisor:
             for name, worker in self._workers.items():
                 is_hanging = name in busy and worker.is_up and worker.killed is None
                 if is_hanging and not (worker.kind == "learner" and is_saving(self._system[name].get("exp_name", ""))):
-                    self._kill(name, TimeoutError(f"its task has not ended within {END_S:g} s of the end of the run"))
+                    self._kill(name, TimeoutError(f"the task of {name} has not ended within {END_S:g} s of the end"))
 
 
 def join_all(threads: Sequence[threading.Thread], timeout_s: float) -> bool:

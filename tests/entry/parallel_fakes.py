@@ -20,7 +20,7 @@ LENGTHS = [6, 9]
 class FailingDQN(DQNCommandModePolicy):
     """Fails in the forward pass number `fail_at` of the mode `fail_in`, as `fail_how` says.
 
-    'raise' raises, 'kill' kills the process, 'hang' never comes back.
+    'raise' raises, 'kill' kills the process, 'hang' does not come back before `go_on` is set.
     Where `fail_once` is a path, that happens in one process only. With `record_every` a learner writes a file
     `<rank>_<n>` with a checksum of its weights into the folder `record`, after every so many updates.
     """
@@ -34,6 +34,7 @@ class FailingDQN(DQNCommandModePolicy):
         "record_every": 0,
     }
     _count = _updates = 0
+    go_on = threading.Event()
 
     def _forward_learn(self, data):
         self._fail("learn")
@@ -62,7 +63,7 @@ class FailingDQN(DQNCommandModePolicy):
             if self._cfg.fail_how == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             if self._cfg.fail_how == "hang":
-                threading.Event().wait()
+                self.go_on.wait()
             raise ZeroDivisionError(f"the policy was told to fail in {mode}")
 
     def _is_allowed(self):

@@ -8,6 +8,7 @@ import logging
 import multiprocessing
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -38,7 +39,7 @@ from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
 from ding.worker.transport.stores import EVALUATED
 from ding.worker.transport.transport import TaskFailed, get_transport
-from tests.entry.parallel_fakes import HangingEnv, triple
+from tests.entry.parallel_fakes import FailingDQN, HangingEnv, triple
 from tests.interaction.fakes import raw
 from tests.leftovers import in_shared_memory
 from tests.worker.coordinator.test_one_vs_one_training import CREATE as TWO_PLAYERS
@@ -319,6 +320,29 @@ def test_an_env_that_hangs_does_not_hold_up_the_end(monkeypatch):
     assert closing_s[0] < 15  # as long as any other task may take to end
 
 
+@pytest.mark.parametrize("comm", ["flask_fs", "local"])
+def test_a_learner_that_hangs_does_not_hold_up_the_end_and_is_named(comm, monkeypatch, caplog):
+    monkeypatch.setattr("ding.entry.supervisor.END_S", 1.0)
+
+    def wait(run, deadline):
+        while not Path("hangs").exists():
+            assert not run.coordinator.wait(0.01), run.coordinator.failure
+        begin.append(monotonic())
+        return False
+
+    begin, hang = [], {"policy__fail_in": "learn", "policy__fail_how": "hang", "policy__fail_once": "hangs"}
+    monkeypatch.setattr(parallel_run.ParallelRun, "wait", wait)
+    monkeypatch.setattr("tests.entry.parallel_fakes.FailingDQN.go_on", threading.Event())
+    outcome = run_parallel(triple(comm, **hang), seed=0)
+    assert monotonic() - begin[0] < 10 and outcome.reason == ""
+    told = "the task of learner0 has not ended within 1 s of the end"
+    assert [text for text in caplog.messages if text.endswith(told)]
+    FailingDQN.go_on.set()
+    for thread in threading.enumerate():
+        if thread.name in ("learner_start", "close_learner0"):
+            thread.join(DEADLINE_S)
+
+
 def test_a_fork_server_that_is_killed_is_replaced_and_the_run_goes_on(monkeypatch, caplog):
     wait_for, ended = parallel_run.ParallelRun.wait, []
 
@@ -341,6 +365,25 @@ def test_a_worker_that_cannot_start_says_why():
     create.comm_collector.import_names = ["no_such_module_anywhere"]
     with pytest.raises(WorkerDied, match="(?s)collector.*exit code 1.*Traceback.*no_such_module_anywhere"):
         parallel_pipeline((main, create, system), seed=0, max_seconds=DEADLINE_S)
+
+
+def test_a_main_module_that_trains_whenever_it_is_imported_does_not_train_again_in_each_worker():
+    Path("main.py").write_text(
+        "from ding.entry import parallel_pipeline\n"
+        "from tests.entry.parallel_fakes import triple\n"
+        "parallel_pipeline(triple(system={'start_method': 'spawn'}), seed=0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "main.py"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert 'put the call into a block `if __name__ == "__main__":`' in done.stderr
+    told = r"WorkerDied: the fork server of \w+ has ended with exit code 1, before \w+ had started: see its output"
+    assert re.search(told, done.stderr) and sorted(os.listdir()) == ["exp", "main.py"]
 
 
 def test_a_worker_that_takes_too_long_to_start_is_named(monkeypatch):

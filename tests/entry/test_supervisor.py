@@ -38,6 +38,7 @@ class Run:
         return SimpleNamespace(workers=self.workers)
 
     workers = ()  # with their states, as the coordinator knows them
+    system_shutdown_flag = True
 
     def expect(self, *beginning):
         told = self.told.get(timeout=PATIENCE_S)
@@ -49,7 +50,15 @@ class Run:
 def make():
     made = []
 
-    def make(names=("c0", "c1"), max_restarts=3, window_s=PATIENCE_S * 10, run=serve, start_s=PATIENCE_S, **plan):
+    def make(
+        names=("c0", "c1"),
+        kind="collector",
+        max_restarts=3,
+        window_s=PATIENCE_S * 10,
+        run=serve,
+        start_s=PATIENCE_S,
+        **plan,
+    ):
         workers = [
             WorkerProcess(WorkerPlan(name, run, EasyDict(seed=i), seed=i, **plan), "fork")
             for i, name in enumerate(names)
@@ -58,7 +67,7 @@ def make():
         system = EasyDict({name: {"host": "host"} for name in names}, coordinator=limit)
         backend = ProcessBackend(workers, dict.fromkeys(names, "host"))
         backend.start_s = start_s
-        made.append(Supervisor(system, dict.fromkeys(names, "collector"), backend))
+        made.append(Supervisor(system, dict.fromkeys(names, kind), backend))
         return made[-1], workers
 
     yield make
@@ -261,3 +270,47 @@ def test_who_says_nothing_in_time_is_named(make):
     supervisor, _ = make(names=("c0", "c1", "c2"), run=start_late, start_s=0.5)
     with pytest.raises(TimeoutError, match=r"workers have not started within 0\.5 s: c0, c2"):
         supervisor.start()
+
+
+@pytest.fixture
+def end_soon(monkeypatch):
+    monkeypatch.setattr("ding.entry.supervisor.END_S", 0.05)
+    monkeypatch.setattr("ding.entry.supervisor._LOOK_S", 0.05)
+
+
+def state(name, state):
+    return SimpleNamespace(name=name, state=state)
+
+
+def test_a_worker_whose_task_does_not_end_with_the_run_is_killed_and_named(supervise, end_soon, caplog):
+    supervisor, run, workers = supervise(names=("c0", "c1", "c2"))
+    run.workers = [state("c0", "free"), state("c1", "busy"), state("c2", "lost")]
+    supervisor.close()
+    told = "c1 was killed: the task of c1 has not ended within 0.05 s of the end"
+    assert str(run.expect("gone", "collector", "c1")[3]) == told
+    assert supervisor.lost("collector", "c2", TimeoutError("it does not answer")) is False
+    run.expect("gone", "collector", "c2")
+    assert workers[0].pid is not None and supervisor.restarts == {}
+    supervisor.end()
+    assert [text for text in caplog.messages if "c1" in text] == [told] and run.told.empty()
+
+
+def test_a_learner_that_writes_a_checkpoint_is_not_killed_before_it_is_written(supervise, end_soon, tmp_path):
+    supervisor, run, _ = supervise(names=("c0",), kind="learner")
+    supervisor._system.c0.exp_name = str(tmp_path)
+    (tmp_path / "ckpt").mkdir()
+    writing = tmp_path / "ckpt" / ".iteration_9.pth.tar.tmp"
+    writing.touch()
+    looked = threading.Semaphore(0)
+
+    def status():
+        looked.release()
+        return SimpleNamespace(workers=[state("c0", "busy")])
+
+    run.status = status
+    supervisor.close()
+    for _ in range(3):
+        assert looked.acquire(timeout=PATIENCE_S)
+    assert run.told.empty()
+    writing.rename(tmp_path / "ckpt" / "iteration_9.pth.tar")
+    run.expect("gone", "learner", "c0")

@@ -94,7 +94,7 @@ def test_a_worker_tells_when_it_takes_tasks_and_ends_when_it_is_told_to(make, me
     wait_until_up([worker], 60)
     assert (worker.port, worker.start_event.wait(DEADLINE_S), worker.is_alive()) == ([4, 5], True, True)
     descriptor = os.pidfd_open(worker.pid)
-    worker.close()
+    assert worker.close() is True
     worker.close()
     assert wait([descriptor], 0) == [descriptor]
     os.close(descriptor)
@@ -133,9 +133,53 @@ def test_a_worker_that_does_not_end_is_killed_after_the_seconds_of_its_plan(make
     worker = make(fail_to_end, close_s=0.1)
     wait_until_up([worker], DEADLINE_S)
     descriptor, begin = os.pidfd_open(worker.pid), monotonic()
-    worker.close()
+    assert worker.close() is False
     assert wait([descriptor], 0) == [descriptor] and monotonic() - begin < worker_process.CLOSE_S
     os.close(descriptor)
+
+
+@pytest.fixture
+def looks(monkeypatch, tmp_path):
+    """Where a message comes from each look at whether a checkpoint is being written, as it is."""
+    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt" / ".iteration_5.pth.tar.tmp").touch()
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    is_saving = worker_process.is_saving
+    monkeypatch.setattr(worker_process, "is_saving", lambda folder: (writer.send_bytes(b"look"), is_saving(folder))[1])
+    with reader, writer:
+        yield reader
+
+
+def save_slowly(config, seed, start_event, close_event, report):
+    report(1)
+    close_event.wait()
+    config.written.wait()
+    path = Path(config["exp_name"], "ckpt", ".iteration_5.pth.tar.tmp")
+    path.rename(path.with_name("iteration_5.pth.tar"))
+
+
+def test_a_worker_that_writes_a_checkpoint_gets_the_time_to(make, looks, monkeypatch, tmp_path):
+    monkeypatch.setattr(worker_process, "_LOOK_S", DEADLINE_S)
+    with contextlib.closing(ProcessEvent()) as written:
+        worker = make(save_slowly, close_s=0.05, exp_name=str(tmp_path), written=written)
+        wait_until_up([worker], DEADLINE_S)
+        outcome = []
+        closer = threading.Thread(target=lambda: outcome.append(worker.close()))
+        closer.start()
+        assert looks.poll(DEADLINE_S)
+        written.set()
+        closer.join(DEADLINE_S)
+    assert outcome == [True] and os.listdir(tmp_path / "ckpt") == ["iteration_5.pth.tar"]
+
+
+def test_a_worker_whose_checkpoint_does_not_grow_is_killed(make, looks, monkeypatch, tmp_path):
+    monkeypatch.setattr(worker_process, "_LOOK_S", 0.05)
+    monkeypatch.setattr(worker_process, "_STALL_S", 0.5)
+    with contextlib.closing(ProcessEvent()) as written:
+        worker = make(save_slowly, close_s=0.05, exp_name=str(tmp_path), written=written)
+        wait_until_up([worker], DEADLINE_S)
+        assert worker.close() is False
+    assert looks.poll(0) and os.listdir(tmp_path / "ckpt") == [".iteration_5.pth.tar.tmp"]
 
 
 def test_a_worker_without_a_seed_is_started_again_too(make):
