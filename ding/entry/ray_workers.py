@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import math
 import os
-import queue
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,10 +16,9 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from ding.config.utils import LOCAL_HOST
-from ding.entry.supervisor import Ended, Started
+from ding.entry.supervisor import Backend, Ended, Started
 from ding.entry.worker_process import (
     CLOSE_S,
-    COLLECTOR_NICE,
     CREATE,
     THREADS,
     WorkerDied,
@@ -76,7 +74,7 @@ class _Report(NamedTuple):
     reason: object = None
 
 
-class ActorBackend:
+class ActorBackend(Backend):
     """Workers in actors of Ray; see `Backend`.
 
     A worker that starts again waits for capacity of the cluster as long as another one of its kind runs.
@@ -90,8 +88,8 @@ class ActorBackend:
     waits = True
 
     def __init__(self, system: EasyDict, kinds: Mapping[str, str], is_quiet: bool = True) -> None:
+        super().__init__(system.ray.start_timeout_s)
         self._system, self._section, self._is_quiet = system, system.ray, is_quiet
-        self.start_s: float = self._section.start_timeout_s
         self._workers = {name: _Worker(kind, name, _ranks_of(system[name])) for name, kind in kinds.items()}
         # Worker and rank of each actor, in the order of the bundles of the placement group.
         self._order = [(worker.name, rank) for worker in self._workers.values() for rank in range(worker.ranks)]
@@ -99,7 +97,6 @@ class ActorBackend:
         self._cluster = RayCluster(self._section, math.ceil(sum(wanted.get("CPU", 0) for wanted in self._bundles)))
         self._opened = contextlib.ExitStack()
         self._group: Any = None
-        self._reports: queue.SimpleQueue[_Report | None] = queue.SimpleQueue()
         self._late: list[str] = []
 
     def open(self) -> None:
@@ -142,8 +139,6 @@ class ActorBackend:
             index = self._order.index((worker.name, rank))
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(self._group, index)
         section = EasyDict(self._system[worker.name])
-        if worker.kind == "collector":
-            section.setdefault("nice", COLLECTOR_NICE)
         seed = later_seed(section.get("seed", 0), life)
         if worker.ranks > 1:
             section.rank = rank
@@ -158,25 +153,18 @@ class ActorBackend:
     def kill(self, name: str) -> None:
         self._workers[name].kill()
 
-    def events(self, timeout_s: float | None) -> Sequence[Started | Ended]:
-        try:
-            report = self._reports.get(timeout=timeout_s)
-        except queue.Empty:
-            return []
-        if report is None or report.number != self._workers[report.worker].number:  # of earlier actors
-            return []
+    def _event(self, report: _Report) -> Started | Ended | None:
         worker = self._workers[report.worker]
+        if report.number != worker.number:  # of earlier actors
+            return None
         if report.place is None:
             worker.kill()  # other ranks may still run
             worker.number, worker.places = 0, {}
-            return [Ended(worker.name, WorkerDied(worker.rank_name(report.rank), None, str(report.reason)))]
+            return Ended(worker.name, WorkerDied(worker.rank_name(report.rank), None, str(report.reason)))
         worker.places[report.rank] = report.place
         if len(worker.places) < worker.ranks:
-            return []
-        return [Started(worker.name, worker.places[0]["host"], worker.number)]  # rank 0 takes the tasks
-
-    def wake(self) -> None:
-        self._reports.put(None)
+            return None
+        return Started(worker.name, worker.number, worker.places[0]["host"])  # rank 0 takes the tasks
 
     def not_started(self, names: Sequence[str]) -> Exception:
         late = {
@@ -199,7 +187,7 @@ class ActorBackend:
             for rank, place in sorted(worker.places.items())
         }
 
-    def close(self) -> Sequence[str]:
+    def close(self) -> list[str]:
         self._opened.close()
         return self._late
 
@@ -212,7 +200,7 @@ class ActorBackend:
             found = [end for name in names for end in ends[name]]
             return not found or not ray.wait(found, num_returns=len(found), timeout=timeout_s)[1]
 
-        wait_while_saving(partial(wait_for, ends), CLOSE_S, self._system.learner0.get("exp_name", ""))
+        wait_while_saving(partial(wait_for, ends), CLOSE_S, self._system.learner0)
         self._late = [name for name in ends if not wait_for([name], 0)]
         for worker in workers:
             worker.kill()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
+import queue
 import threading
-from collections import Counter, defaultdict, deque
+from abc import ABC, abstractmethod
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
@@ -18,6 +20,8 @@ from ding.entry.worker_process import CLOSE_S, KILL_S, WorkerDied, is_saving
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.transport.transport import WorkerReleased
 
+# How long the workers may take to start, with all imports.
+START_S = 120.0
 # How long tasks may take to end when the run is over, apart from writing a checkpoint; then their workers are killed.
 END_S = 8.0
 # How often it is then checked whether a checkpoint is still being written.
@@ -31,11 +35,11 @@ _logger = logging.getLogger("ding")
 
 
 class Started(NamedTuple):
-    """A worker accepts tasks at this address."""
+    """A worker accepts tasks, at the host of its section unless another one is given."""
 
     name: str
-    host: str
     port: int
+    host: str | None = None
 
 
 class Ended(NamedTuple):
@@ -45,7 +49,7 @@ class Ended(NamedTuple):
     error: Exception | None
 
 
-class Backend(Protocol):
+class Backend(ABC):
     """What the workers of a run live in: it starts, watches and ends them, and decides nothing.
 
     Attributes:
@@ -53,61 +57,55 @@ class Backend(Protocol):
         waits: whether workers that take longer may wait for capacity.
     """
 
-    start_s: float
-    waits: bool
+    waits = False
 
-    def open(self) -> None:
-        """Prepare what all workers share."""
+    def __init__(self, start_s: float = START_S) -> None:
+        self.start_s = start_s
+        self._reports: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
+    def open(self) -> None:  # noqa: B027
+        """Prepare what all workers share, if anything."""
+
+    @abstractmethod
     def start(self, name: str, life: int) -> None:
         """Start a worker that does not run; `life` is how often it was restarted. An event reports the rest."""
 
+    @abstractmethod
     def kill(self, name: str) -> None:
         """Kill a worker; an event reports its end."""
 
     def events(self, timeout_s: float | None) -> Sequence[Started | Ended]:
         """Wait for events, or for `wake`; returns those that have come. Called by one thread at a time."""
+        try:
+            report = self._reports.get(timeout=timeout_s)
+        except queue.Empty:
+            return []
+        event = None if report is None else self._event(report)
+        return [] if event is None else [event]
+
+    def _event(self, report: Any) -> Started | Ended | None:
+        """The event that a report in the queue is about, if any."""
+        event: Started | Ended = report
+        return event
 
     def wake(self) -> None:
         """End the wait for events."""
+        self._reports.put(None)
 
     def not_started(self, names: Sequence[str]) -> Exception:
         """The error of workers that have not started within `start_s`."""
+        return TimeoutError(f"workers have not started within {self.start_s:g} s: {', '.join(sorted(names))}")
 
     def pids(self) -> dict[str, int]:
         """The process ids of the running workers, if they have processes of their own."""
+        return {}
 
-    def close(self) -> Sequence[str]:
+    @abstractmethod
+    def close(self) -> list[str]:
         """End all workers within `CLOSE_S`, or later if they write checkpoints; returns the names of the late ones.
 
         Idempotent.
         """
-
-
-class RestartLimit:
-    """Allows each worker `max_restarts` restarts within `window_s` seconds. Thread-safe.
-
-    A worker that fails immediately after each restart is given up; a long run survives any number of losses.
-
-    Example:
-        >>> limit = RestartLimit(max_restarts=1, window_s=600)
-        >>> limit.take("collector0"), limit.take("collector0"), limit.take("collector1")
-        (True, False, True)
-    """
-
-    def __init__(self, max_restarts: int, window_s: float) -> None:
-        self._max_restarts, self._window_s = max_restarts, window_s
-        self._restarted_at: defaultdict[str, deque[float]] = defaultdict(partial(deque, maxlen=max_restarts))
-        self._lock = threading.Lock()
-
-    def take(self, name: str) -> bool:
-        """Whether the worker of that name may be restarted; if so, the restart counts."""
-        with self._lock:
-            last = self._restarted_at[name]  # as many as are allowed within the window
-            if len(last) == self._max_restarts and (not last or monotonic() - last[0] < self._window_s):
-                return False
-            last.append(monotonic())
-            return True
 
 
 @dataclass(slots=True)
@@ -119,9 +117,11 @@ class _Worker:
         due: by when it must have started, or have died if it was killed.
         killed: why it was killed, until it has died.
         is_given_up: whether its further events are ignored.
+        restarted_at: when it was restarted, as often as is allowed within the window.
     """
 
     kind: str
+    restarted_at: deque[float]
     is_up: bool = False
     due: float = math.inf
     killed: Exception | None = None
@@ -131,7 +131,8 @@ class _Worker:
 class Supervisor:
     """Starts the workers of a run, restarts those that die or hang, and ends them; see `WorkerSupervisor`.
 
-    A worker that dies more often than `max_restarts` allows ends the run. One thread waits for the events of all
+    A worker that dies after `max_restarts` restarts within `restart_window_s` ends the run: one that fails immediately
+    after each restart is given up, and a long run survives any number of losses. One thread waits for the events of all
     workers, without polling. A killed worker must die, and a restarted one must accept tasks, within a deadline.
 
     When the run is over, the tasks have `END_S` to end, and then the workers `CLOSE_S`. Those that hang are killed, and
@@ -149,8 +150,8 @@ class Supervisor:
         own = {**Coordinator.config, **system.coordinator}
         self.restarts: Counter[str] = Counter()
         self._system, self._backend = system, backend
-        self._limit = RestartLimit(own["max_restarts"], own["restart_window_s"])
-        self._workers = {name: _Worker(kind) for name, kind in kinds.items()}
+        self._window_s: float = own["restart_window_s"]
+        self._workers = {name: _Worker(kind, deque(maxlen=own["max_restarts"])) for name, kind in kinds.items()}
         self._run: Coordinator
         self._lock = threading.Lock()
         self._is_closed = self._is_ended = False
@@ -181,8 +182,11 @@ class Supervisor:
             if not events and monotonic() >= deadline:
                 raise self._backend.not_started(missing)
 
+    def _address(self, event: Started) -> tuple[str, str, int]:
+        return event.name, event.host or str(self._system[event.name].host), event.port
+
     def _write_address(self, event: Started) -> None:
-        name, host, port = event
+        name, host, port = self._address(event)
         self._system[name].update(host=host, port=port)
         addresses = self._system.coordinator.get(self._workers[name].kind, {})
         if name in addresses:
@@ -263,7 +267,7 @@ class Supervisor:
             self._deal_with_end(*event)
             return
         worker = self._workers[event.name]
-        joining = partial(self._run.deal_with_worker_back, worker.kind, *event)
+        joining = partial(self._run.deal_with_worker_back, worker.kind, *self._address(event))
         thread = threading.Thread(target=joining, name=f"join_{event.name}", daemon=True)
         with self._lock:
             worker.is_up, worker.due, worker.killed = True, math.inf, None
@@ -294,12 +298,16 @@ class Supervisor:
             _logger.error("%s", error)
 
     def _restart(self, name: str) -> bool:
+        worker = self._workers[name]
         with self._lock:
-            if self._is_closed or not self._limit.take(name):
+            last, now = worker.restarted_at, monotonic()
+            is_too_often = len(last) == last.maxlen and (not last or now - last[0] < self._window_s)
+            if self._is_closed or is_too_often:
                 return False
+            last.append(now)
             self.restarts[name] += 1
             self._backend.start(name, self.restarts[name])
-            self._workers[name].due = monotonic() + self._backend.start_s
+            worker.due = now + self._backend.start_s
         return True
 
     def _give_up(self, name: str, error: Exception) -> None:
@@ -320,12 +328,11 @@ class Supervisor:
         for name, reason in undead.items():
             error = TimeoutError(f"the process of {name} has not ended within {_DEATH_S:g} s of SIGKILL: {reason}")
             self._give_up(name, error)
-            self._run.deal_with_worker_gone(self._workers[name].kind, name, error)
-        kinds = {worker.kind for worker in late.values() if worker.killed is None}
-        for kind in kinds:
-            absent = [name for name, worker in self._workers.items() if worker.kind == kind]
-            if not any(self._workers[name].is_up for name in absent):
-                self._run.deal_with_error(self._backend.not_started(absent))
+            self._run.deal_with_worker_gone(late[name].kind, name, error)
+        for kind in {worker.kind for worker in late.values() if worker.killed is None}:
+            peers = {name: worker for name, worker in self._workers.items() if worker.kind == kind}
+            if not any(worker.is_up for worker in peers.values()):
+                self._run.deal_with_error(self._backend.not_started(list(peers)))
 
     def _end_hanging_tasks(self) -> None:
         """Kill the workers for whose tasks the coordinator still waits, although the run is over."""
@@ -334,7 +341,7 @@ class Supervisor:
             self._end_due = monotonic() + _LOOK_S
             for name, worker in self._workers.items():
                 is_hanging = name in busy and worker.is_up and worker.killed is None
-                if is_hanging and not (worker.kind == "learner" and is_saving(self._system[name].get("exp_name", ""))):
+                if is_hanging and not (worker.kind == "learner" and is_saving(self._system[name])):
                     self._kill(name, TimeoutError(f"the task of {name} has not ended within {END_S:g} s of the end"))
 
 

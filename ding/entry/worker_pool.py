@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -14,7 +13,7 @@ from typing import Any
 from easydict import EasyDict
 
 from ding.config.utils import workers_of
-from ding.entry.supervisor import Backend, Ended, Started, Supervisor, join_all
+from ding.entry.supervisor import START_S, Backend, Ended, Started, Supervisor, join_all
 from ding.entry.worker_process import (
     CLOSE_S,
     COLLECTOR_NICE,
@@ -31,8 +30,6 @@ from ding.utils.config_helper import ConfigError
 from ding.worker.transport.stores import forget_memory_stores
 from ding.worker.transport.transport import Launch, get_transport
 
-# How long the workers may take to start, with all imports.
-START_S = 120.0
 _logger = logging.getLogger("ding")
 
 
@@ -43,46 +40,36 @@ def make_workers(system: EasyDict, is_quiet: bool = True) -> Supervisor:
         is_quiet: whether their servers log errors only.
 
     Raises:
-        ConfigError: the transport is unknown; or see `make_worker`.
+        ConfigError: the transport is unknown, or a worker would compute with several threads in a forked process.
     """
     kinds = {name: kind for kind in CREATE for name in workers_of(system, kind)}
     launch = get_transport(system.coordinator.transport).launch
-    backend: Backend
+    if launch is Launch.THREAD:
+        return Supervisor(system, kinds, ThreadBackend(system, kinds))
+    for name, kind in kinds.items():
+        if kind == "collector":
+            system[name].setdefault("nice", COLLECTOR_NICE)
     if launch is Launch.ACTOR:
         from ding.entry.ray_workers import ActorBackend  # it needs Ray
 
-        backend = ActorBackend(system, kinds, is_quiet)
-    elif launch is Launch.THREAD:
-        backend = ThreadBackend(system, kinds)
-    else:
-        # Passed in memory only: arguments and variables of a process are readable to others, and are inherited.
-        token = draw_run_token()
-        for section in (system.coordinator, *(system[name] for name in kinds)):
-            section.run_token = token
-        workers = [make_worker(kind, name, system, is_quiet) for name, kind in kinds.items()]
-        backend = ProcessBackend(workers, {name: str(system[name].host) for name in kinds})
-    return Supervisor(system, kinds, backend)
+        return Supervisor(system, kinds, ActorBackend(system, kinds, is_quiet))
+    # Passed in memory only: arguments and variables of a process are readable to others, and are inherited.
+    token = draw_run_token()
+    for section in (system.coordinator, *(system[name] for name in kinds)):
+        section.run_token = token
+    return adopt_workers(system, [_make_process(name, kind, system, is_quiet) for name, kind in kinds.items()])
 
 
 def adopt_workers(system: EasyDict, workers: Sequence[WorkerProcess]) -> Supervisor:
     """The supervisor of workers in processes, which may have been started before."""
     kinds = {name: kind for kind in CREATE for name in workers_of(system, kind)}
-    hosts = {worker.name: str(system[worker.name].host) for worker in workers}
-    return Supervisor(system, {name: kinds[name] for name in hosts}, ProcessBackend(workers, hosts))
+    return Supervisor(system, {worker.name: kinds[worker.name] for worker in workers}, ProcessBackend(workers))
 
 
-def make_worker(kind: str, name: str, system: EasyDict, is_quiet: bool = True) -> WorkerProcess:
-    """The process of the worker `name` of the system config; it is not started.
-
-    Raises:
-        ConfigError: it would compute with several threads in a forked process.
-    """
+def _make_process(name: str, kind: str, system: EasyDict, is_quiet: bool) -> WorkerProcess:
     section = system[name]
-    if kind == "collector":
-        section.setdefault("nice", COLLECTOR_NICE)
-    worker = WorkerProcess(
-        WorkerPlan(name, RUN[kind], section, section.get("seed", 0), is_quiet, CLOSE_S), system.get("start_method")
-    )
+    plan = WorkerPlan(name, RUN[kind], section, section.get("seed", 0), is_quiet, CLOSE_S)
+    worker = WorkerProcess(plan, system.get("start_method"))
     if section.get("torch_threads", 1) > 1 and worker.start_method == "fork":
         raise ConfigError(
             f"{name}.torch_threads = {section.torch_threads} is not allowed in a forked process, which could wait for "
@@ -91,21 +78,17 @@ def make_worker(kind: str, name: str, system: EasyDict, is_quiet: bool = True) -
     return worker
 
 
-class ProcessBackend:
+class ProcessBackend(Backend):
     """Workers in processes; see `Backend`.
 
     Args:
         workers: their processes; `start` starts those that do not run yet.
-        hosts: the host of each worker, by name.
     """
 
-    waits = False
-
-    def __init__(self, workers: Sequence[WorkerProcess], hosts: Mapping[str, str]) -> None:
-        self.start_s = START_S
-        self._workers, self._hosts = {worker.name: worker for worker in workers}, hosts
+    def __init__(self, workers: Sequence[WorkerProcess]) -> None:
+        super().__init__(START_S)
+        self._workers = {worker.name: worker for worker in workers}
         self._watched: dict[str, WorkerProcess] = {}
-        self._known: list[Started] = []  # workers that had been started before, and have reported
         self._woken, self._wake = Pipe(duplex=False)
 
     def open(self) -> None:
@@ -122,17 +105,12 @@ class ProcessBackend:
             worker.start_again()
         elif not worker.is_started:
             worker.start()
-        elif worker.port is not None:
-            self._known.append(Started(name, self._hosts[name], worker.port))
         self._watched[name] = worker
 
     def kill(self, name: str) -> None:
         self._workers[name].kill()
 
     def events(self, timeout_s: float | None) -> Sequence[Started | Ended]:
-        if self._known:
-            known, self._known = self._known, []
-            return known
         owners = {source: worker for worker in self._watched.values() for source in worker.sources}
         ready: list[Any] = wait([*owners, self._woken], timeout_s)
         if self._woken in ready:
@@ -150,40 +128,31 @@ class ProcessBackend:
         if not has_started:
             return None
         assert worker.port is not None  # it has just reported it
-        return Started(worker.name, self._hosts[worker.name], worker.port)
+        return Started(worker.name, worker.port)
 
     def wake(self) -> None:
         self._wake.send_bytes(b"wake")
 
-    def not_started(self, names: Sequence[str]) -> Exception:
-        return TimeoutError(f"workers have not started within {self.start_s:g} s: {', '.join(sorted(names))}")
-
     def pids(self) -> dict[str, int]:
         return {name: worker.pid for name, worker in self._workers.items() if worker.pid is not None}
 
-    def close(self) -> Sequence[str]:
+    def close(self) -> list[str]:
         late = close_all(self._workers.values())
         self._workers.clear()
         self._watched.clear()
         return late
 
 
-class ThreadBackend:
+class ThreadBackend(Backend):
     """Workers in threads of this process; see `Backend`. A thread cannot be killed: one that hangs is left alone."""
 
-    waits = False
-
     def __init__(self, system: EasyDict, kinds: Mapping[str, str]) -> None:
-        self.start_s = START_S
+        super().__init__(START_S)
         self._system, self._kinds = system, kinds
         self._workers: dict[str, Any] = {}
         self._lives: dict[str, int] = {}
-        self._events: queue.SimpleQueue[Started | Ended | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._is_closed = False
-
-    def open(self) -> None:
-        return
 
     def start(self, name: str, life: int) -> None:
         self._lives[name] = life
@@ -203,38 +172,22 @@ class ThreadBackend:
                 worker = self._workers[name] = CREATE[self._kinds[name]](section)
                 worker.start()
             except Exception as e:
-                self._events.put(Ended(name, e))
+                self._reports.put(Ended(name, e))
             else:
-                self._events.put(Started(name, str(section.host), worker.port))
+                self._reports.put(Started(name, worker.port))
 
     def kill(self, name: str) -> None:
         worker = self._workers.pop(name, None)
         if worker is not None:
             _closing(name, worker)
-        self._events.put(Ended(name, None))
+        self._reports.put(Ended(name, None))
 
-    def events(self, timeout_s: float | None) -> Sequence[Started | Ended]:
-        try:
-            event = self._events.get(timeout=timeout_s)
-        except queue.Empty:
-            return []
-        return [] if event is None else [event]
-
-    def wake(self) -> None:
-        self._events.put(None)
-
-    def not_started(self, names: Sequence[str]) -> Exception:
-        return TimeoutError(f"workers have not started within {self.start_s:g} s: {', '.join(sorted(names))}")
-
-    def pids(self) -> dict[str, int]:
-        return {}
-
-    def close(self) -> Sequence[str]:
+    def close(self) -> list[str]:
         with self._lock:
             self._is_closed = True
         threads = {name: _closing(name, worker) for name, worker in self._workers.items()}
         join = partial(join_all, list(threads.values()))
-        wait_while_saving(join, CLOSE_S, self._system.learner0.get("exp_name", ""))
+        wait_while_saving(join, CLOSE_S, self._system.learner0)
         for name in self._workers:
             for path in (self._system[name].path_data, self._system[name].path_policy):
                 forget_memory_stores(path)

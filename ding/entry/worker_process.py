@@ -113,11 +113,6 @@ class WorkerPlan:
     is_quiet: bool = True
     close_s: float = CLOSE_S
 
-    @property
-    def exp_name(self) -> str:
-        """The folder of the run."""
-        return str(self.config.get("exp_name", ""))
-
 
 class WorkerProcess:
     """Starts the process of a worker, and restarts it if it has died. Uses no threads.
@@ -251,16 +246,14 @@ class WorkerProcess:
         if self.is_alive():
             self._order({"again": self._life})
             return
-        server, end, channel, finalizer, text = *self._handles(), self._how_server_ended()
+        text = self._how_server_ended()
+        self._finalizer.detach()
+        self._finalizer = None
+        _release(self._server, self._end, self._channel)
         try:
             self._start_server("spawn")
         except Exception as e:  # such as a config that cannot be pickled
             raise WorkerDied(self.name, None, text=f"{text}; without it {self.name} cannot restart: {e!r}") from e
-        finalizer.detach()
-        _release(server, end, channel)
-
-    def _handles(self) -> tuple[Any, ProcessEnd, socket.socket, Any]:
-        return self._server, self._end, self._channel, self._finalizer
 
     def kill(self) -> None:
         """Kill the worker whose `pid` is known, or the one that is starting; `read` reports its death."""
@@ -318,7 +311,7 @@ def _finish(server: Any, end: ProcessEnd, channel: socket.socket, close_event: P
     """End the fork server; returns whether its worker has ended by itself."""
     close_event.set()
     _wake_up(server)
-    is_killed = not wait_while_saving(end.wait, plan.close_s + _SERVER_S, plan.exp_name)
+    is_killed = not wait_while_saving(end.wait, plan.close_s + _SERVER_S, plan.config)
     if is_killed:
         server.kill()
         end.wait(KILL_S)
@@ -334,23 +327,23 @@ def _release(server: Any, end: ProcessEnd, channel: socket.socket) -> None:
     channel.close()
 
 
-def wait_while_saving(wait_for: Callable[[float], bool], limit_s: float, exp_name: str) -> bool:
+def wait_while_saving(wait_for: Callable[[float], bool], limit_s: float, section: Mapping[str, Any]) -> bool:
     """Wait for the end of a worker, for `limit_s` and while it writes a checkpoint; returns whether it has ended.
 
     Args:
         wait_for: waits so many seconds for the end; returns whether it has come.
-        exp_name: the folder of the run.
+        section: that of the worker.
     """
     while not wait_for(limit_s):
-        if not is_saving(exp_name):
+        if not is_saving(section):
             return False
         limit_s = _LOOK_S
     return True
 
 
-def is_saving(exp_name: str) -> bool:
+def is_saving(section: Mapping[str, Any]) -> bool:
     """Whether a checkpoint of the run is being written: its temporary file has grown in the last seconds."""
-    for path in glob.iglob(os.path.join(glob.escape(exp_name), "ckpt*", ".*.tmp")):
+    for path in glob.iglob(os.path.join(glob.escape(section.get("exp_name", "")), "ckpt*", ".*.tmp")):
         with contextlib.suppress(OSError):  # it was renamed meanwhile
             if time() - os.stat(path).st_mtime < _STALL_S:
                 return True
@@ -434,7 +427,7 @@ def _run_once(plan: WorkerPlan, ends: _Ends, parent: int, life: int) -> bool:
             is_closed = True
             ends.close_event.set()
             _signal_group(worker.pid, signal.SIGCONT)  # one that was stopped could not end
-            is_late = not wait_while_saving(end.wait, plan.close_s, plan.exp_name)
+            is_late = not wait_while_saving(end.wait, plan.close_s, plan.config)
         worker.kill()
         end.wait(KILL_S)
         break

@@ -65,7 +65,7 @@ def make():
         ]
         limit = {"max_restarts": max_restarts, "restart_window_s": window_s}
         system = EasyDict({name: {"host": "host"} for name in names}, coordinator=limit)
-        backend = ProcessBackend(workers, dict.fromkeys(names, "host"))
+        backend = ProcessBackend(workers)
         backend.start_s = start_s
         made.append(Supervisor(system, dict.fromkeys(names, kind), backend))
         return made[-1], workers

@@ -145,7 +145,9 @@ def looks(monkeypatch, tmp_path):
     (tmp_path / "ckpt" / ".iteration_5.pth.tar.tmp").touch()
     reader, writer = multiprocessing.Pipe(duplex=False)
     is_saving = worker_process.is_saving
-    monkeypatch.setattr(worker_process, "is_saving", lambda folder: (writer.send_bytes(b"look"), is_saving(folder))[1])
+    monkeypatch.setattr(
+        worker_process, "is_saving", lambda section: (is_saving(section), writer.send_bytes(b"look"))[0]
+    )
     with reader, writer:
         yield reader
 
@@ -160,6 +162,7 @@ def save_slowly(config, seed, start_event, close_event, report):
 
 def test_a_worker_that_writes_a_checkpoint_gets_the_time_to(make, looks, monkeypatch, tmp_path):
     monkeypatch.setattr(worker_process, "_LOOK_S", DEADLINE_S)
+    monkeypatch.setattr(worker_process, "_SERVER_S", DEADLINE_S)
     with contextlib.closing(ProcessEvent()) as written:
         worker = make(save_slowly, close_s=0.05, exp_name=str(tmp_path), written=written)
         wait_until_up([worker], DEADLINE_S)
