@@ -270,7 +270,9 @@ class Supervisor:
         joining = partial(self._run.deal_with_worker_back, worker.kind, *self._address(event))
         thread = threading.Thread(target=joining, name=f"join_{event.name}", daemon=True)
         with self._lock:
-            worker.is_up, worker.due, worker.killed = True, math.inf, None
+            if worker.killed is not None:  # it was killed while it reported, and its end is still to come
+                return
+            worker.is_up, worker.due = True, math.inf
             if self._is_closed:
                 return
             self._joining = [*(thread for thread in self._joining if thread.is_alive()), thread]

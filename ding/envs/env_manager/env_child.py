@@ -305,18 +305,23 @@ def enter_child(plan: ChildPlan, inherited: Iterable[Connection] = ()) -> None:
     seed_globals(plan.random_words)
 
 
+_released_pipe: int | None = None
+
+
 def _release_fork_server() -> None:
     """Let the fork server of `multiprocessing`, if it has forked this process, end before this process does.
 
-    It ends when no process holds a certain pipe; each process that it forks inherits the pipe.
+    It ends when no process holds a certain pipe; each process that it forks inherits the pipe. The pipe is closed once:
+    an env may fork envs of its own, which inherit the number, which another file may have by then.
     """
+    global _released_pipe
     import multiprocessing.forkserver
 
     server: Any = multiprocessing.forkserver._forkserver
     pipe = getattr(server, "_forkserver_alive_fd", None)
-    if pipe is not None and getattr(server, "_forkserver_pid", 0) is None:
+    if pipe not in (None, _released_pipe) and getattr(server, "_forkserver_pid", 0) is None:
         os.close(pipe)
-        server._forkserver_alive_fd = None
+        _released_pipe = pipe
 
 
 class EnvHost:

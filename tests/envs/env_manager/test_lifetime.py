@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import multiprocessing.forkserver
 import os
 import select
 import signal
@@ -12,6 +13,7 @@ import sys
 import textwrap
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -118,6 +120,20 @@ def test_so_does_one_that_a_fork_server_has_forked(tmp_path):
         assert int(fifo.read_text()) == envs[0]
         process.kill()
         assert all(map(wait_for_death, envs))
+
+
+def test_the_pipe_of_the_fork_server_is_closed_once_and_the_server_stays_as_it_is(monkeypatch):
+    reader, writer = os.pipe()
+    server = SimpleNamespace(_forkserver_alive_fd=writer, _forkserver_pid=None)
+    monkeypatch.setattr(multiprocessing.forkserver, "_forkserver", server)
+    monkeypatch.setattr(env_child, "_released_pipe", None)
+    env_child._release_fork_server()
+    assert os.read(reader, 1) == b"" and server._forkserver_alive_fd == writer
+    os.dup2(reader, writer)  # the number is in use again
+    env_child._release_fork_server()
+    os.fstat(writer)
+    for descriptor in (reader, writer):
+        os.close(descriptor)
 
 
 def test_an_env_may_close_when_its_manager_is_killed(tmp_path):
