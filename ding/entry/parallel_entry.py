@@ -78,9 +78,19 @@ def parallel_pipeline(
         TaskFailed: a worker failed; with the traceback.
         WorkerDied: the process of a worker has died; with its exit code or signal.
     """
-    options = platform, address, resume, strict_config
-    limits = max_train_iter, max_env_step, max_seconds
-    run_parallel(input_cfg, seed, enable_total_log, disable_flask_log, *limits, *options)
+    run_parallel(
+        input_cfg,
+        seed,
+        enable_total_log,
+        disable_flask_log,
+        max_train_iter,
+        max_env_step,
+        max_seconds,
+        platform=platform,
+        address=address,
+        resume=resume,
+        strict_config=strict_config,
+    )
 
 
 def launch_learner(

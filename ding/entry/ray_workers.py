@@ -16,11 +16,13 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from ding.config.utils import LOCAL_HOST
-from ding.entry.supervisor import Backend, Ended, Started
+from ding.entry.supervisor import Backend
 from ding.entry.worker_process import (
     CLOSE_S,
     CREATE,
     THREADS,
+    Ended,
+    Started,
     WorkerDied,
     be_worker,
     later_seed,

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 from easydict import EasyDict
 
-from ding.entry.worker_process import CLOSE_S, KILL_S, WorkerDied, is_saving
+from ding.entry.worker_process import CLOSE_S, KILL_S, Ended, Started, WorkerDied, is_saving
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.transport.transport import WorkerReleased
 
@@ -32,21 +32,6 @@ _JOIN_S = 5.0
 _DEATH_S = 2 * KILL_S
 
 _logger = logging.getLogger("ding")
-
-
-class Started(NamedTuple):
-    """A worker accepts tasks, at the host of its section unless another one is given."""
-
-    name: str
-    port: int
-    host: str | None = None
-
-
-class Ended(NamedTuple):
-    """A worker has ended, or has failed to start; the error is None for one that was given up, as `kill` asked."""
-
-    name: str
-    error: Exception | None
 
 
 class Backend(ABC):

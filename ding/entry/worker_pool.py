@@ -13,13 +13,14 @@ from typing import Any
 from easydict import EasyDict
 
 from ding.config.utils import workers_of
-from ding.entry.supervisor import START_S, Backend, Ended, Started, Supervisor, join_all
+from ding.entry.supervisor import START_S, Backend, Supervisor, join_all
 from ding.entry.worker_process import (
     CLOSE_S,
     COLLECTOR_NICE,
     CREATE,
     RUN,
-    WorkerDied,
+    Ended,
+    Started,
     WorkerPlan,
     WorkerProcess,
     close_all,
@@ -88,7 +89,6 @@ class ProcessBackend(Backend):
     def __init__(self, workers: Sequence[WorkerProcess]) -> None:
         super().__init__(START_S)
         self._workers = {worker.name: worker for worker in workers}
-        self._watched: dict[str, WorkerProcess] = {}
         self._woken, self._wake = Pipe(duplex=False)
 
     def open(self) -> None:
@@ -105,30 +105,17 @@ class ProcessBackend(Backend):
             worker.start_again()
         elif not worker.is_started:
             worker.start()
-        self._watched[name] = worker
 
     def kill(self, name: str) -> None:
         self._workers[name].kill()
 
     def events(self, timeout_s: float | None) -> Sequence[Started | Ended]:
-        owners = {source: worker for worker in self._watched.values() for source in worker.sources}
+        owners = {source: worker for worker in self._workers.values() for source in worker.sources}
         ready: list[Any] = wait([*owners, self._woken], timeout_s)
         if self._woken in ready:
             self._woken.recv_bytes()
-        events = [self._read(worker) for worker in {owners[source] for source in ready if source in owners}]
+        events = [worker.read() for worker in {owners[source] for source in ready if source in owners}]
         return [event for event in events if event is not None]
-
-    def _read(self, worker: WorkerProcess) -> Started | Ended | None:
-        try:
-            has_started = worker.read()
-        except WorkerDied as e:
-            if not worker.is_alive():
-                del self._watched[worker.name]
-            return Ended(worker.name, e)
-        if not has_started:
-            return None
-        assert worker.port is not None  # it has just reported it
-        return Started(worker.name, worker.port)
 
     def wake(self) -> None:
         self._wake.send_bytes(b"wake")
@@ -139,7 +126,6 @@ class ProcessBackend(Backend):
     def close(self) -> list[str]:
         late = close_all(self._workers.values())
         self._workers.clear()
-        self._watched.clear()
         return late
 
 

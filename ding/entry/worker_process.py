@@ -94,6 +94,21 @@ def _how(exitcode: int | None) -> str:
         return f"was ended by signal {-exitcode}"
 
 
+class Started(NamedTuple):
+    """A worker accepts tasks, at the host of its section unless another one is given."""
+
+    name: str
+    port: int
+    host: str | None = None
+
+
+class Ended(NamedTuple):
+    """A worker has ended, or has failed to start; the error is None for one that was abandoned, as it was to be."""
+
+    name: str
+    error: Exception | None
+
+
 @dataclass(frozen=True)
 class WorkerPlan:
     """The arguments of a worker process.
@@ -135,7 +150,7 @@ class WorkerProcess:
         >>> worker = WorkerProcess(WorkerPlan("collector0", run, EasyDict(), seed=0), "fork")
         >>> worker.start()
         >>> while not worker.read():
-        ...     _ = wait(worker.sources, timeout=60)
+        ...     ready = wait(worker.sources, timeout=60)
         >>> worker.port
         7236
         >>> worker.close()
@@ -150,7 +165,7 @@ class WorkerProcess:
         self.start_method = start_method or default_start_method()
         self._plan, self._failure = plan, ""
         self._life = 0  # how often the worker was restarted
-        self._has_reported = False  # since its fork server has started
+        self._has_reported = self._is_over = False  # the fork server: whether its worker has been up, whether it ended
         self._finalizer: Any = None
 
     def start(self) -> None:
@@ -170,7 +185,8 @@ class WorkerProcess:
                 server.start()
             on_error.pop_all()
         self._server: Any = server
-        self._end, self._channel, self._has_reported = ProcessEnd(server), channel, False
+        self._end, self._channel = ProcessEnd(server), channel
+        self._has_reported = self._is_over = False
         # Runs before the exit handler of multiprocessing, which would wait for the process.
         handles = self._server, self._end, self._channel
         self._finalizer = weakref.finalize(self, _finish, *handles, self.close_event, self._plan)
@@ -183,7 +199,7 @@ class WorkerProcess:
     @property
     def sources(self) -> list[Any]:
         """Objects that become readable when there is a message to `read`; for `multiprocessing.connection.wait`."""
-        return [self._channel, self._end.descriptor]
+        return [] if self._is_over or not self.is_started else [self._channel, self._end.descriptor]
 
     @property
     def server_pid(self) -> int:
@@ -209,26 +225,25 @@ class WorkerProcess:
         """Terminate fork server and worker at once."""
         self._server.terminate()
 
-    def read(self) -> bool:
-        """Read all messages without waiting; returns whether the worker has just reported its port.
-
-        Raises:
-            WorkerDied: the worker, or its fork server, has ended.
-        """
+    def read(self) -> Started | Ended | None:
+        """Read messages without waiting, up to the first one that tells that the worker has started or ended."""
         has_ended = self._end.wait(0)
         while (told := _receive(self._channel)) is not None:
             if "port" in told:
                 self.pid, self.port, self._failure, self._has_reported = told["pid"], told["port"], "", True
-                return True
+                return Started(self.name, told["port"])
             self._failure = told.get("failure", self._failure)
             if "exitcode" in told:
-                self.pid = self.port = None
-                raise WorkerDied(self.name, told["exitcode"], self._failure)
-        if has_ended:
-            self._kill_rest()
-            self.pid = self.port = None
-            raise WorkerDied(self.name, self.exitcode, text=self._how_server_ended())
-        return False
+                return self._ended(WorkerDied(self.name, told["exitcode"], self._failure))
+        if not has_ended:
+            return None
+        self._kill_rest()
+        self._is_over = True
+        return self._ended(WorkerDied(self.name, self.exitcode, text=self._how_server_ended()))
+
+    def _ended(self, error: WorkerDied) -> Ended:
+        self.pid = self.port = None
+        return Ended(self.name, error)
 
     def _how_server_ended(self) -> str:
         text = f"the fork server of {self.name} {_how(self.exitcode)}"

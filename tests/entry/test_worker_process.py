@@ -21,6 +21,7 @@ from easydict import EasyDict
 
 from ding.entry import worker_process
 from ding.entry.worker_process import (
+    Ended,
     WorkerDied,
     WorkerPlan,
     WorkerProcess,
@@ -82,10 +83,11 @@ def wait_until_up(workers, timeout_s):
 
 def death(worker):
     """The error that says how the worker died."""
-    with pytest.raises(WorkerDied) as error:
-        while wait(worker.sources, DEADLINE_S):
-            worker.read()
-    return error.value
+    while wait(worker.sources, DEADLINE_S):
+        event = worker.read()
+        if isinstance(event, Ended):
+            return event.error
+    raise AssertionError("the worker does not die")
 
 
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
