@@ -39,7 +39,7 @@ class Backend(ABC):
 
     Attributes:
         start_s: how long workers may take to start.
-        waits: whether workers that take longer may wait for capacity.
+        waits: whether workers that take longer may wait for capacity, and deaths may be noticed late, as in a cluster.
     """
 
     waits = False
@@ -69,9 +69,8 @@ class Backend(ABC):
         return [] if event is None else [event]
 
     def _event(self, report: Any) -> Started | Ended | None:
-        """The event that a report in the queue is about, if any."""
-        event: Started | Ended = report
-        return event
+        """The event that a report in the queue is about; None for one of an earlier life."""
+        raise NotImplementedError
 
     def wake(self) -> None:
         """End the wait for events."""
@@ -168,7 +167,7 @@ class Supervisor:
                 raise self._backend.not_started(missing)
 
     def _address(self, event: Started) -> tuple[str, str, int]:
-        return event.name, event.host or str(self._system[event.name].host), event.port
+        return event.name, event.host or self._system[event.name].host, event.port
 
     def _write_address(self, event: Started) -> None:
         name, host, port = self._address(event)
@@ -206,7 +205,8 @@ class Supervisor:
     def _kill(self, name: str, reason: Exception) -> None:
         worker = self._workers[name]
         if worker.killed is None:
-            worker.killed, worker.due = reason, monotonic() + _DEATH_S
+            worker.killed = reason
+            worker.due = math.inf if self._backend.waits else monotonic() + _DEATH_S
         self._backend.kill(name)
 
     def close(self) -> None:

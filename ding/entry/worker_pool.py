@@ -151,22 +151,28 @@ class ThreadBackend(Backend):
     def _start(self, name: str, life: int) -> None:
         # The port of an old worker is in use until that has ended.
         section = EasyDict({**self._system[name], **({"port": 0} if life else {})})
+        try:
+            worker = CREATE[self._kinds[name]](section)
+            worker.start()
+        except Exception as e:
+            self._reports.put((life, Ended(name, e)))
+            return
         with self._lock:
-            if self._is_closed or self._lives[name] != life:
+            if not self._is_closed and self._lives[name] == life:
+                self._workers[name] = worker
+                self._reports.put((life, Started(name, worker.port)))
                 return
-            try:
-                worker = self._workers[name] = CREATE[self._kinds[name]](section)
-                worker.start()
-            except Exception as e:
-                self._reports.put(Ended(name, e))
-            else:
-                self._reports.put(Started(name, worker.port))
+        _closing(name, worker)
+
+    def _event(self, report: tuple[int, Started | Ended]) -> Started | Ended | None:
+        life, event = report
+        return event if life == self._lives[event.name] else None
 
     def kill(self, name: str) -> None:
         worker = self._workers.pop(name, None)
         if worker is not None:
             _closing(name, worker)
-        self._reports.put(Ended(name, None))
+        self._reports.put((self._lives[name], Ended(name, None)))
 
     def close(self) -> list[str]:
         with self._lock:
@@ -174,7 +180,7 @@ class ThreadBackend(Backend):
         threads = {name: _closing(name, worker) for name, worker in self._workers.items()}
         join = partial(join_all, list(threads.values()))
         wait_while_saving(join, CLOSE_S, self._system.learner0)
-        for name in self._workers:
+        for name in self._kinds:
             for path in (self._system[name].path_data, self._system[name].path_policy):
                 forget_memory_stores(path)
         self._workers = {}

@@ -10,9 +10,10 @@ from types import SimpleNamespace
 import pytest
 from easydict import EasyDict
 
-from ding.entry.supervisor import Supervisor
+from ding.entry import worker_pool
+from ding.entry.supervisor import Backend, Supervisor
 from ding.entry.worker_pool import ProcessBackend
-from ding.entry.worker_process import WorkerDied, WorkerPlan, WorkerProcess, later_seed
+from ding.entry.worker_process import Ended, Started, WorkerDied, WorkerPlan, WorkerProcess, later_seed
 from ding.worker.transport.transport import WorkerReleased
 from tests.entry.test_worker_process import serve
 
@@ -269,6 +270,120 @@ def test_who_says_nothing_in_time_is_named(make):
     supervisor, _ = make(names=("c0", "c1", "c2"), run=start_late, start_s=0.5)
     with pytest.raises(TimeoutError, match=r"workers have not started within 0\.5 s: c0, c2"):
         supervisor.start()
+
+
+class Scripted(Backend):
+    """Notes what it is asked for; the test makes the events."""
+
+    def __init__(self):
+        super().__init__(PATIENCE_S)
+        self.done = queue.SimpleQueue()
+
+    def start(self, name, life):
+        self.done.put(("start", name, life))
+
+    def kill(self, name):
+        self.done.put(("kill", name))
+
+    def report(self, event):
+        self._reports.put(event)
+
+    def _event(self, report):
+        return report
+
+    def close(self):
+        return []
+
+    def expect(self, *done):
+        assert self.done.get(timeout=PATIENCE_S) == done
+
+
+@pytest.fixture
+def script():
+    """A supervisor of three workers over a scripted backend, and the run that it informs."""
+    backend, names = Scripted(), ("c0", "c1", "c2")
+    system = EasyDict({name: {"host": "host"} for name in names}, coordinator={})
+    supervisor, run = Supervisor(system, {"c0": "collector", "c1": "collector", "c2": "learner"}, backend), Run()
+    for name in names:
+        backend.report(Started(name, 1))
+    supervisor.start()
+    for name in names:
+        backend.expect("start", name, 0)
+    supervisor.supervise(run)
+    yield supervisor, run, backend
+    supervisor.end()
+
+
+def test_a_worker_that_reports_while_it_is_killed_is_not_taken_for_a_new_one(script, monkeypatch):
+    supervisor, run, backend = script
+    backend.start_s = 0.0
+    backend.report(Ended("c0", WorkerDied("c0", 1)))
+    backend.expect("start", "c0", 1)
+    run.expect("gone", "collector", "c0")
+    backend.expect("kill", "c0")
+    backend.start_s = PATIENCE_S
+    backend.report(Started("c0", 2))  # too late
+    backend.report(Ended("c0", None))
+    backend.expect("start", "c0", 2)
+    backend.report(Started("c0", 3))
+    assert run.expect("back", "collector", "c0", "host")[4] == 3
+    assert run.told.empty() and supervisor.restarts == {"c0": 2}
+
+
+def test_workers_of_a_cluster_wait_for_capacity_unless_they_are_the_last_of_their_kind(script):
+    supervisor, run, backend = script
+    backend.waits, backend.start_s = True, 0.0
+    for name, kind in (("c0", "collector"), ("c2", "learner")):
+        backend.report(Ended(name, WorkerDied(name, None)))
+        backend.expect("start", name, 1)
+        run.expect("gone", kind, name)
+    assert str(run.expect("error")[1]) == "workers have not started within 0 s: c2"
+    backend.report(Started("c0", 5, "elsewhere"))
+    run.expect("back", "collector", "c0", "elsewhere", 5)
+    assert run.told.empty() and backend.done.empty()
+
+
+def test_the_death_of_a_worker_of_a_cluster_may_be_noticed_late(script, monkeypatch):
+    monkeypatch.setattr("ding.entry.supervisor._DEATH_S", 0.0)
+    supervisor, run, backend = script
+    backend.waits = True
+    assert supervisor.lost("collector", "c0", TimeoutError("no sign of life")) is True
+    backend.expect("kill", "c0")
+    backend.report(Ended("c1", WorkerDied("c1", 1)))  # so much has been looked at
+    run.expect("gone", "collector", "c1")
+    backend.report(Ended("c0", WorkerDied("c0", None)))
+    assert str(run.expect("gone", "collector", "c0")[3]) == "c0 was killed: no sign of life"
+
+
+def test_what_a_late_worker_reports_of_an_earlier_life_is_ignored(monkeypatch):
+    class Worker:
+        port = 7
+
+        def __init__(self, section):
+            self.section = section
+
+        def start(self):
+            begun.release()
+            assert go_on.acquire(timeout=PATIENCE_S)
+
+        def close(self):
+            closed.put(self.section.port)
+
+    begun, go_on, closed = threading.Semaphore(0), threading.Semaphore(1), queue.SimpleQueue()
+    monkeypatch.setitem(worker_pool.CREATE, "learner", Worker)
+    section = {"port": 3, "path_data": "data", "path_policy": "policy"}
+    backend = worker_pool.ThreadBackend(EasyDict(learner0=section), {"learner0": "learner"})
+    backend.start("learner0", 0)
+    assert begun.acquire(timeout=PATIENCE_S) and backend.events(0) == [Started("learner0", 7)]
+    backend.kill("learner0")
+    assert backend.events(0) == [Ended("learner0", None)] and closed.get(timeout=PATIENCE_S) == 3
+    for life in (1, 2):  # the first one hangs as it starts
+        backend.start("learner0", life)
+        assert begun.acquire(timeout=PATIENCE_S)
+    go_on.release(2)
+    assert closed.get(timeout=PATIENCE_S) == 0
+    assert backend.events(PATIENCE_S) == [Started("learner0", 7)]
+    assert backend.close() == [] and closed.get(timeout=PATIENCE_S) == 0
 
 
 @pytest.fixture
