@@ -95,12 +95,14 @@ class _Ports:
     def __init__(self) -> None:
         self._owners: dict[tuple[str, int], str] = {}
 
-    def take(self, name: str, host: str, port: int) -> int:
-        """Assign exactly this port.
+    def take(self, name: str, host: str, port: int, is_first: bool = False) -> int:
+        """Assign this port, or if `is_first` the first one from it on that is not in use.
 
         Raises:
             ConfigError: another role has it, or it is out of range.
         """
+        while is_first and (host, port) in self._owners:
+            port += 1
         if not 1 <= port <= 65535:
             raise ConfigError(
                 f"port {port!r} of {name} is not allowed; it must be in [1, 65535], as the other roles must know it"
@@ -109,12 +111,6 @@ class _Ports:
         if owner != name:
             raise ConfigError(f"{owner} and {name} would both listen at {host}:{port}; give them different ports")
         return port
-
-    def take_from(self, name: str, host: str, port: int) -> int:
-        """Assign this port, or the next one that is not in use."""
-        while (host, port) in self._owners:
-            port += 1
-        return self.take(name, host, port)
 
 
 def give_ports(system: EasyDict, coordinator_port: int | None, learner_port: Several, collector_port: Several) -> None:
@@ -135,20 +131,14 @@ def give_ports(system: EasyDict, coordinator_port: int | None, learner_port: Sev
         for kind, given in (("learner", learner_port), ("collector", collector_port))
     }
     own = coordinator_port or coordinator.port
-    coordinator.port = (
-        ports.take("coordinator", coordinator.host, own)
-        if own
-        else ports.take_from("coordinator", coordinator.host, COORDINATOR_PORT)
-    )
+    coordinator.port = ports.take("coordinator", coordinator.host, own or COORDINATOR_PORT, not own)
     for kind, first in (("learner", LEARNER_PORT), ("collector", COLLECTOR_PORT)):
         coordinator[kind] = EasyDict()
         for index, name in enumerate(workers_of(system, kind)):
             section = system[name]
             each = lists[kind]
-            if isinstance(each, int) or each is None:
-                section.port = ports.take_from(name, section.host, each or first)
-            else:
-                section.port = ports.take(name, section.host, each[index])
+            is_first = isinstance(each, int) or each is None
+            section.port = ports.take(name, section.host, (each or first) if is_first else each[index], is_first)
             coordinator[kind][name] = [name, section.host, section.port]
             if section.get("multi_gpu", False):
                 _aggregate(system, name, index, ports)
@@ -167,11 +157,11 @@ def _listed(what: str, given: Several, count: int) -> Any:
 def _aggregate(system: EasyDict, name: str, index: int, ports: _Ports) -> None:
     """Add an aggregator for the ranks of a learner; the first rank keeps the learner's port."""
     section, host = system[name], system[name].host
-    others = [ports.take_from(f"{name} rank {rank}", host, section.port) for rank in range(1, section.gpu_num)]
+    others = [ports.take(f"{name} rank {rank}", host, section.port, True) for rank in range(1, section.gpu_num)]
     section.update(port=[section.port, *others], aggregator=True)
     aggregator = f"learner_aggregator{index}"
     ends = {
-        end: {"host": host, "port": ports.take_from(f"{aggregator} ({end})", host, AGGREGATOR_PORT)}
+        end: {"host": host, "port": ports.take(f"{aggregator} ({end})", host, AGGREGATOR_PORT, True)}
         for end in ("slave", "master")
     }
     ranks = {str(rank): [str(rank), host, port] for rank, port in enumerate(section.port)}
