@@ -358,7 +358,7 @@ def wait_while_saving(wait_for: Callable[[float], bool], limit_s: float, section
 
 def is_saving(section: Mapping[str, Any]) -> bool:
     """Whether a checkpoint of the run is being written: its temporary file has grown in the last seconds."""
-    for path in glob.iglob(os.path.join(glob.escape(section.get("exp_name", "")), "ckpt*", ".*.tmp")):
+    for path in glob.iglob(os.path.join(glob.escape(section.get("exp_name") or ""), "ckpt*", ".*.tmp")):
         with contextlib.suppress(OSError):  # it was renamed meanwhile
             if time() - os.stat(path).st_mtime < _STALL_S:
                 return True
