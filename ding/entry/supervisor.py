@@ -24,6 +24,8 @@ from ding.worker.transport.transport import WorkerReleased
 START_S = 120.0
 # How long tasks may take to end when the run is over, apart from writing a checkpoint; then their workers are killed.
 END_S = 8.0
+# A learner has time for so many iterations of average length, but not more than so many seconds.
+_ITERATIONS, _MAX_END_S = 3, 60.0
 # How often it is then checked whether a checkpoint is still being written.
 _LOOK_S = 1.0
 # How long `end` waits for the threads, which should end soon.
@@ -120,7 +122,7 @@ class Supervisor:
     workers, without polling. A killed worker must die, and a restarted one must accept tasks, within a deadline.
 
     When the run is over, the tasks have `END_S` to end, and then the workers `CLOSE_S`. Those that hang are killed, and
-    the log says so. A learner that is writing a checkpoint is waited for.
+    the log says so. A learner with slow iterations is waited for longer, and so is one that is writing a checkpoint.
 
     Args:
         system: the compiled system config; `start` writes the addresses of the workers into it.
@@ -139,7 +141,10 @@ class Supervisor:
         self._run: Coordinator
         self._lock = threading.Lock()
         self._is_closed = self._is_ended = False
+        self._begin = monotonic()
         self._end_due = math.inf  # when tasks must have ended
+        self._learner_s = END_S  # how long those of learners may take
+        self._learner_due = math.inf
         self._lost_late: set[str] = set()  # whom the coordinator has lost since the run is over
         self._joining: list[threading.Thread] = []
         self._thread = threading.Thread(target=self._watch, name="worker_supervisor", daemon=True)
@@ -184,6 +189,7 @@ class Supervisor:
         """Restart workers that die or hang, and inform the coordinator."""
         self._run = coordinator
         coordinator.supervisor = self
+        self._begin = monotonic()
         self._thread.start()
 
     def lost(self, kind: str, name: str, error: Exception) -> bool:
@@ -217,9 +223,16 @@ class Supervisor:
         with self._lock:
             if not self._is_closed:
                 self._is_closed, self._end_due = True, monotonic() + END_S
+                self._learner_s = max(END_S, min(_ITERATIONS * self._iteration_s(), _MAX_END_S))
+                self._learner_due = monotonic() + self._learner_s
                 self._backend.wake()
             joining = list(self._joining)
         join_all(joining, _JOIN_S)
+
+    def _iteration_s(self) -> float:
+        """The average length of a learner's iteration, with the waits for data; 0.0 before the first."""
+        iterations = self._run.progress().train_iter if self._thread.ident is not None else 0
+        return (monotonic() - self._begin) / iterations if iterations else 0.0
 
     def end(self) -> None:
         """End the workers. Bounded in time, as far as no checkpoint is being written; idempotent."""
@@ -327,9 +340,14 @@ class Supervisor:
         with self._lock:
             self._end_due = monotonic() + _LOOK_S
             for name, worker in self._workers.items():
-                is_hanging = name in busy and worker.is_up and worker.killed is None
-                if is_hanging and not (worker.kind == "learner" and is_saving(self._system[name])):
-                    self._kill(name, TimeoutError(f"the task of {name} has not ended within {END_S:g} s of the end"))
+                if name not in busy or not worker.is_up or worker.killed is not None:
+                    continue
+                seconds = END_S
+                if worker.kind == "learner":
+                    seconds = self._learner_s
+                    if monotonic() < self._learner_due or is_saving(self._system[name]):
+                        continue
+                self._kill(name, TimeoutError(f"the task of {name} has not ended within {seconds:.3g} s of the end"))
 
 
 def join_all(threads: Sequence[threading.Thread], timeout_s: float) -> bool:

@@ -2,6 +2,7 @@
 
 import os
 import queue
+import re
 import signal
 import threading
 from multiprocessing.connection import wait
@@ -38,6 +39,10 @@ class Run:
     def status(self):
         return SimpleNamespace(workers=self.workers)
 
+    def progress(self):
+        return SimpleNamespace(train_iter=self.train_iter)
+
+    train_iter = 0
     workers = ()  # with their states, as the coordinator knows them
     system_shutdown_flag = True
 
@@ -407,6 +412,16 @@ def test_a_worker_whose_task_does_not_end_with_the_run_is_killed_and_named(super
     assert workers[0].pid is not None and supervisor.restarts == {}
     supervisor.end()
     assert [text for text in caplog.messages if "c1" in text] == [told] and run.told.empty()
+
+
+def test_a_learner_with_slow_iterations_has_time_for_some(supervise, end_soon):
+    supervisor, run, _ = supervise(names=("c0",), kind="learner")
+    run.workers, run.train_iter = [state("c0", "busy")], 20
+    supervisor._begin -= 10.0  # iterations of half a second
+    supervisor.close()
+    text = str(run.expect("gone", "learner", "c0")[3])
+    seconds = re.fullmatch(r"c0 was killed: the task of c0 has not ended within (1\.5\d?) s of the end", text)[1]
+    assert float(seconds) < 1.6
 
 
 def test_a_learner_that_writes_a_checkpoint_is_not_killed_before_it_is_written(supervise, end_soon, tmp_path):

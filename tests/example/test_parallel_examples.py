@@ -22,6 +22,4 @@ def test_an_example_reaches_its_stop_value_and_says_where_its_files_are(name, tm
 def test_a_run_that_is_not_solved_in_time_has_another_status(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cartpole_dqn_parallel.main(["--max-seconds", "0.001"]) == 1
-    assert capsys.readouterr().out.startswith(
-        "NOT solved: mean return - (stop value 195); results are in ."
-    )
+    assert capsys.readouterr().out.startswith("NOT solved: mean return - (stop value 195); results are in .")
