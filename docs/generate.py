@@ -18,6 +18,7 @@ import os
 import pathlib
 import pkgutil
 import platform
+import re
 import subprocess
 import sys
 import textwrap
@@ -37,9 +38,13 @@ SECTIONS = (
     ("Parallel collectors", "parallel_collector", "policy.collect.collector"),
     ("Evaluators", "serial_evaluator", "policy.eval.evaluator"),
     ("Replay buffers", "buffer", "policy.other.replay_buffer"),
+    ("Envs", "env", "env"),
     ("Env managers", "env_manager", "env.manager"),
     ("Commanders", "commander", "policy.other.commander"),
 )
+TABLE = ("| key | default | allowed | meaning |", "|---|---|---|---|")
+# How the meaning of a key ends that is there because other classes have it.
+IGNORED = "has no effect here."
 PACKAGES = {
     "Entry": ("ding.entry",),
     "Agents": ("ding.bonus",),
@@ -57,18 +62,65 @@ PACKAGES = {
 }
 
 
+# What the arguments of many models and wrappers mean, where their docstrings leave it to the name.
+COMMON_ARGUMENTS = {
+    "action_repeat": "Number of times each action is repeated.",
+    "action_space": "Kind of the actions: `discrete` or `continuous`, and what else the docstring names.",
+    "activation": "Activation between the layers.",
+    "actor_head_type": "Kind of the actor's head; None for that of `action_space`.",
+    "delay_reward_step": "Number of steps whose rewards come at once, after the last of them.",
+    "dueling": "Whether the head splits values into advantages and the value of the state.",
+    "impala_cnn_encoder": "Whether images are encoded by the residual network of IMPALA.",
+    "init_bias": "Initial bias of the last layer; None for torch's.",
+    "mean": "Mean that is subtracted from observations.",
+    "n_frames": "Number of frames that are stacked.",
+    "noise": "Whether the head has noisy layers.",
+    "noop_max": "Largest number of steps without an action at the beginning of an episode.",
+    "num_quantiles": "Number of quantiles.",
+    "quantile_embedding_size": "Size of the embedding of quantiles.",
+    "reward_discount": "Discount factor of the returns whose deviation scales the rewards.",
+    "size": "Height and width of the frames, in pixels.",
+    "skip": "Number of frames that an action is repeated for.",
+    "std": "Deviation that observations are divided by.",
+    "twin_critic": "Whether there are two critics.",
+    "action_shape": "Number of actions, or shape of real-valued ones; by default that of the env.",
+    "actor_head_hidden_size": "Width of the hidden layers of the actor's head.",
+    "actor_head_layer_num": "Number of hidden layers of the actor's head.",
+    "critic_head_hidden_size": "Width of the hidden layers of the critic's head.",
+    "critic_head_layer_num": "Number of hidden layers of the critic's head.",
+    "dropout": "Dropout probability; None for no dropout.",
+    "encoder_hidden_size_list": "Widths of the layers of the encoder; the last one is that of the embedding.",
+    "head_hidden_size": "Width of the hidden layers of the head; None for that of the embedding.",
+    "head_layer_num": "Number of hidden layers of the head.",
+    "n_atom": "Number of atoms of the distribution.",
+    "norm_type": "Normalization after the layers; None for none.",
+    "obs_shape": "Shape of an observation; by default that of the env.",
+    "share_encoder": "Whether actor and critic share the encoder.",
+    "v_max": "Largest return of the distribution.",
+    "v_min": "Smallest return of the distribution.",
+}
+
+
+def import_all() -> None:
+    """Import the modules that register classes."""
+    for package in ("ding.envs", "ding.policy", "ding.worker", "ding.data", "ding.model"):
+        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+            importlib.import_module(module.name)
+
+
 def config_reference() -> str:
     """Returns the page with a table for each registered class."""
+    from ding.config.main_settings import MAIN_SETTINGS
     from ding.policy.base_policy import Policy
     from ding.utils.registry_factory import registries
 
-    for package in ("ding.envs", "ding.policy", "ding.worker", "ding.data"):
-        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
-            importlib.import_module(module.name)
+    import_all()
     parts = [
-        "# Config reference\n\nEvery key that a class reads. One without a default has an effect only if it is set. A "
-        "dash in the column\n*allowed* means that the value is not checked. A class that is based on another one also "
-        "has the keys of that one.\n"
+        "# Config reference\n\nEvery key that is read. One without a default has an effect only if it is set. A dash "
+        "in the column *allowed*\nmeans that the value is not checked. A class that is based on another one also has "
+        "the keys of that one.\n",
+        "## Pipelines\n\nKeys of the main config that compilation and the pipelines read, whatever the classes.\n",
+        "\n".join([*TABLE, *(_row(path, setting) for path, setting in MAIN_SETTINGS.items()), ""]),
     ]
     for title, registry, where in SECTIONS:
         parts.append(f"## {title}\n\nSection `{where}`.\n")
@@ -78,6 +130,20 @@ def config_reference() -> str:
             if not alias.endswith("_command") and cls.__module__.startswith("ding."):
                 classes.setdefault(cls, f"`{alias}`")
         parts += [_class_table(heading, cls, classes) for cls, heading in classes.items()]
+    parts.append(
+        "## Models\n\nSection `policy.model`: the arguments of the model. Each policy has a default model; `type` "
+        "names another one.\n"
+    )
+    parts += [_argument_table(alias, registries["model"].get(alias)) for alias in sorted(registries["model"])]
+    parts.append(
+        '## Env wrappers\n\nEntries of `env.env_wrapper` of `DingEnvWrapper`, as in `dict(type="frame_stack", '
+        "kwargs=dict(n_frames=4))`, and of\n`create_env_wrapper`. Envs of type `gymnasium` take the wrappers of "
+        "gymnasium in `env.wrappers`.\n"
+    )
+    wrappers: dict[type, str] = {}
+    for alias in sorted(registries["env_wrapper"], key=lambda alias: (not alias.islower(), alias)):
+        wrappers.setdefault(registries["env_wrapper"].get(alias), alias)
+    parts += [_argument_table(alias, cls) for cls, alias in sorted(wrappers.items(), key=lambda item: item[1])]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
@@ -91,10 +157,53 @@ def _class_table(heading: str, cls: type, classes: Mapping[type, str]) -> str:
         lines.append(f"Based on {base.__name__}.\n")
     known: Mapping[str, Setting] = getattr(base, "settings", {})
     own = [path for path in _by_section(settings) if settings[path] != known.get(path) and path != "type"]
-    rows = [_row(path, settings[path]) for path in own]
+    rows = [_row(path, settings[path]) for path in own if not settings[path].doc.endswith(IGNORED)]
     if rows:
-        lines += ["| key | default | allowed | meaning |", "|---|---|---|---|", *rows, ""]
+        lines += [*TABLE, *rows, ""]
+    if len(rows) < len(own):
+        lines.append("It accepts the keys of the managers with processes, too, and ignores them.\n")
     return "\n".join(lines)
+
+
+def _argument_table(alias: str, cls: type) -> str:
+    """Returns the table of the arguments of a class that has no table of settings."""
+    summary = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
+    lines = [f"### `{alias}`\n", f"{cls.__name__}: {summary}\n"]
+    rows = [
+        f"| `{name}` | {'' if default is inspect.Parameter.empty else f'`{_shown(default)}`'} | {meaning} |"
+        for name, default, meaning in arguments_of(cls)
+    ]
+    return "\n".join([*lines, *(["| key | default | meaning |", "|---|---|---|", *rows, ""] if rows else [])])
+
+
+def arguments_of(cls: type) -> list[tuple[str, Any, str]]:
+    """Returns name, default and meaning of the arguments of a model or a wrapper, without the env that it wraps."""
+    documented: dict[str, str] = {}
+    for part in (*reversed(cls.__mro__), cls):
+        documented.update(_documented(inspect.getdoc(part) or ""))
+    found = []
+    for name, parameter in inspect.signature(cls).parameters.items():
+        if name == "env" or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        own = documented.get(name, "")
+        meaning = COMMON_ARGUMENTS.get(name, own) if own.startswith("As in") else own or COMMON_ARGUMENTS[name]
+        found.append((name, parameter.default, meaning))
+    return found
+
+
+def _documented(text: str) -> dict[str, str]:
+    """Returns the meanings in the part `Args:` of a docstring, by name, as sentences."""
+    part = re.search(r"^Args:\n((?:    .*\n?|\n)+)", text, re.M)
+    meanings = {}
+    for names, meaning in re.findall(r"^    ([\w, ]+): (.*(?:\n      +.*)*)", part[1] if part else "", re.M):
+        sentence = " ".join(meaning.split()).replace("|", "\\|").rstrip(".") + "."
+        for name in names.split(", "):
+            meanings[name] = sentence[0].upper() + sentence[1:]
+    return meanings
+
+
+def _shown(default: Any) -> str:
+    return default.__name__ if isinstance(default, type) else repr(default)
 
 
 def _by_section(settings: Mapping[str, Setting]) -> list[str]:

@@ -1,11 +1,16 @@
 """The site builds without a warning, and what is generated in it is up to date."""
 
+import importlib.util
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 import pytest
+
+from ding.config.main_settings import MAIN_SETTINGS
+from ding.utils.registry_factory import registries
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -40,3 +45,31 @@ def test_lines_of_prose_are_at_most_120_columns():
         if len(line) > 120 and not line.lstrip().startswith(("|", "!", "Solved:", "all_reduce broke"))
     }
     assert long == set()
+
+
+def test_the_config_reference_has_each_key_that_is_read_with_its_meaning():
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    generate.import_all()
+    page = (ROOT / "docs" / "reference" / "config.md").read_text(encoding="utf-8")
+    chapters = {part.split("\n")[0]: part for part in page.split("\n## ")}
+    titles = {title: registry for title, registry, _ in generate.SECTIONS}
+    for title, registry in {**titles, "Models": "model", "Env wrappers": "env_wrapper"}.items():
+        entries = {part.split("`")[1]: part for part in chapters[title].split("\n### ")[1:] if part.startswith("`")}
+        keys = {alias: set(re.findall(r"^\| `([^`]+)` \|", part, re.M)) for alias, part in entries.items()}
+        bases = {alias: re.search(r"^Based on (\w+)\.", part, re.M) for alias, part in entries.items()}
+        for alias, cls in ((alias, registries[registry].get(alias)) for alias in entries):
+            if hasattr(cls, "settings"):
+                wanted = {path for path, one in cls.settings.items() if not one.doc.endswith(generate.IGNORED)}
+                inherited = set() if bases[alias] is None else {
+                    path for base in cls.__mro__[1:] if base.__name__ == bases[alias][1] for path in base.settings
+                }  # fmt: skip
+                assert wanted - {"type"} <= keys[alias] | inherited, alias
+            else:
+                assert keys[alias] == {name for name, _, _ in generate.arguments_of(cls)}, alias
+        classes = {registries[registry].get(alias) for alias in registries[registry] if not alias.endswith("_command")}
+        named = {registries[registry].get(alias) for alias in entries}
+        assert {cls for cls in classes if cls.__module__.startswith("ding.")} <= named, title
+    assert not re.findall(r"^\|.*\|  +\|$", page, re.M) and "no effect here" not in page
+    assert set(MAIN_SETTINGS) == set(re.findall(r"^\| `([^`]+)` \|", chapters["Pipelines"], re.M))
