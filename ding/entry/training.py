@@ -106,6 +106,8 @@ def train(
     section = env_section_of(env)
     taken = _recipe(policy, section, recipe)
     pair = _of_policy(policy, section, num_envs) if taken is None else _of_recipe(taken, section, num_envs)
+    if parallel:
+        pair[0].policy.collect.get("collector", {}).pop("fixed_rollout", None)  # serial collectors alone have it
     main, create = pair
     _set_env(pair, env_manager, eval_episodes, stop_value)
     main.exp_name = os.fspath(f"{policy}_{_name_of(main.env)}_seed{seed}" if folder is None else folder)

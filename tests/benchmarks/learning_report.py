@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.benchmarks import learning_slow
 from tests.benchmarks.learning_scale import OURS, PEER, RESULTS, ROOT, TASKS, Result, Task, results
 
 PAGE = ROOT / "docs" / "learning_scale.md"
@@ -22,6 +23,14 @@ NOTES = RESULTS / "notes.md"
 LABELS = {OURS: "ours", PEER: "Stable-Baselines3"}
 _POINTS, _RESAMPLES = 60, 2000
 _LAST = 0.1  # the share of the budget whose evaluations are the final return
+
+_SLOW = (
+    "DQN on CartPole-v1 whose steps take 5 ms more, until a return of 195; eight envs collect in each way. On Ray two",
+    "collectors. Wall clocks mean something on an idle machine only.",
+    "",
+    "`python -m tests.benchmarks.learning_slow`",
+    "",
+)
 
 Group = dict[str, list[Result]]
 
@@ -182,6 +191,13 @@ def page() -> str:
     ]
     for task in TASKS:
         parts += _section(task, summaries)
+    parts += [
+        "## An env of 5 ms a step",
+        "",
+        *_SLOW,
+        *(learning_slow.table(learning_slow.kept()) or ["Not run yet."]),
+        "",
+    ]
     if NOTES.exists():
         parts += [NOTES.read_text().rstrip("\n"), ""]
     return "\n".join(parts)

@@ -8,7 +8,7 @@ import pytest
 from ding.config.resolve import resolve_class
 from ding.entry.recipes import MEASURED, find_recipe
 from ding.utils.default_helper import deep_merge_dicts
-from tests.benchmarks import learning_peer, learning_report, learning_scale
+from tests.benchmarks import learning_peer, learning_report, learning_scale, learning_slow
 from tests.benchmarks.learning_scale import OURS, PEER, TASKS, Result, Task, Unit, units
 
 
@@ -161,3 +161,24 @@ def test_without_a_goal_the_return_is_compared_with_the_interval_of_the_peer():
     ours, peer = told(3, 0, None, iqm=489.0), told(3, 0, None)
     assert learning_report.verdict(task, {OURS: ours, PEER: peer}) == "missed: return below the peer's interval"
     assert learning_report.verdict(task, {OURS: peer, PEER: peer}) == "met"
+
+
+# The env with slow steps.
+
+
+@pytest.mark.parametrize("way", learning_slow.WAYS)
+def test_each_way_has_eight_envs_that_collect(way):
+    main, create, _ = learning_slow.configs(way)
+    collectors = main.policy.collect.get("collector", {}).get("collector_num", 1)
+    assert main.env.collector_env_num * collectors == 8
+    assert create.env_manager.type == ("subprocess" if way == "subprocess" else "base")
+
+
+@pytest.mark.parametrize("way", ["serial", "subprocess"])
+def test_a_run_with_slow_steps_tells_its_seconds(way, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = learning_slow.run_here(way, 0, step_s=1e-4, max_env_step=32)
+    assert line["env_steps"] == 32 and not line["solved"] and line["seconds"] > 0
+    row = learning_slow.table([line, {**line, "seed": 1, "solved": True}])[-1]
+    assert row.startswith(f"| {way} | 2 | 1 of 2 | 32 |")
+    assert learning_slow.table([]) == []

@@ -3,13 +3,14 @@
 import ast
 import json
 import warnings
+from types import SimpleNamespace
 
 import gymnasium
 import pytest
 from click.testing import CliRunner
 
 from ding import train
-from ding.config import compile_config
+from ding.config import compile_config, compile_config_parallel
 from ding.entry.cli import cli
 from ding.entry.pipeline import with_command_mode
 from ding.entry.recipes import FOLDER, MEASURED, all_recipes, find_recipe, recipe_named
@@ -189,3 +190,19 @@ def test_what_was_measured_belongs_to_envs_of_its_recipe():
     for name, outcomes in known.items():
         for env_id in outcomes:
             assert find_recipe(recipe_named(name).policy, env_id).name == name
+
+
+@pytest.mark.parametrize("name", [recipe.name for recipe in RECIPES if recipe.policy not in ("ppo", "a2c")])
+def test_a_recipe_compiles_for_parallel_training(name, monkeypatch):
+    recipe = recipe_named(name)
+    env_id = recipe.configs[0].env.env_id
+    skip_without(env_id)
+    compiled = []
+
+    def compile_only(configs, seed, strict_config, **how):
+        compiled.append(compile_config_parallel(*configs, seed=seed, strict_config=strict_config))
+        return SimpleNamespace(cfg=compiled[-1])
+
+    monkeypatch.setattr("ding.entry.parallel_run.run_parallel", compile_only)
+    train(recipe.policy, env_id, env_steps=100, parallel=2)
+    assert compiled[0].main.policy.collect.collector.collector_num == 2
