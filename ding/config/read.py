@@ -65,7 +65,10 @@ class Config:
         finally:
             sys.modules.pop(module.__name__, None)
         cfg = {name: value for name, value in vars(module).items() if not name.startswith("_")}
-        add_to_path(cfg.get(IMPORT_PATHS, []))
+        folders = cfg.get(IMPORT_PATHS)
+        # A name that a user has for something else is left alone.
+        if isinstance(folders, list) and all(isinstance(folder, str) for folder in folders):
+            add_to_path(folders)
         return Config(cfg, f"{path}\n{source}", filename=path)
 
     @property

@@ -49,7 +49,7 @@ def reference_to(obj: Any) -> str | None:
             found = getattr(found, part, None)
         if found is not obj and not (inspect.ismethod(obj) and found == obj):
             return None
-        if module == "__main__":
+        if module in ("__main__", "__mp_main__"):  # the second one in a process that was started by this script
             module = _name_of_main() or ""
     return f"{module}:{name}" if module else None
 

@@ -127,3 +127,17 @@ def test_yaml_is_read_as_an_easydict_without_running_code(tmp_path):
     assert cfg.a.b == [1, float("inf")] and isinstance(cfg, EasyDict)
     with pytest.raises(yaml.YAMLError):
         read_config_yaml(write(tmp_path / "d.yaml", "a: !!python/object/apply:os.getcwd []\n"))
+
+
+def test_the_folders_of_modules_that_a_config_names_are_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    path = tmp_path / "config.py"
+    path.write_text(f"main_config, create_config = {{}}, {{}}\nimport_paths = [{str(tmp_path)!r}]\n")
+    read_config(str(path))
+    read_config(str(path))
+    assert sys.path.count(str(tmp_path)) == 1 and sys.path[-1] == str(tmp_path)
+    before = list(sys.path)
+    for own in ("'abc'", "[1, 2]", "('a', 'b')", "None"):
+        path.write_text(f"main_config, create_config = {{}}, {{}}\nimport_paths = {own}\n")
+        read_config(str(path))
+    assert sys.path == before
