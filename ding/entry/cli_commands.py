@@ -82,7 +82,7 @@ def train(config: str, env: str | None, seeds: tuple[int, ...], settings: tuple[
 @click.option("--env-step", "--env-steps", type=click.IntRange(1), help="The most environment steps of a trial.")
 @click.option("--prune/--no-prune", default=True, help="Whether bad trials end early, as by default.")
 def tune(config: str, env: str | None, search: tuple[str, ...], settings: tuple[str, ...], **options: Any) -> None:
-    """Search for the best settings of a config file, or of a policy on an env.
+    """Search for the best settings, by Optuna.
 
     CONFIG is a file; POLICY ENV are names. The study folder gets the best config, a plot, and each trial's training.
     """

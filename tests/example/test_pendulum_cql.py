@@ -14,7 +14,7 @@ def test_an_expert_is_trained_its_steps_are_saved_and_trained_on(tmp_path, monke
     main.env.stop_value = 0
     options = {"train": pendulum_cql.collect_and_train, "max_env_step": 1000}
     assert runner.run(main, pendulum_cql.create_config, ["--seed", "3"], **options) == 1
-    out = capsys.readouterr().out
-    assert out.startswith("NOT solved: mean return ") and "after 0 env steps, 3 iterations" in out
+    told = capsys.readouterr()
+    assert told.out.startswith("NOT solved: mean return ") and "after 0 env steps, 3 iterations" in told.err
     assert sorted(os.listdir(".")) == ["pendulum_cql_demos.npz", "pendulum_cql_seed3", "pendulum_cql_seed3_expert"]
     assert len(NpzDataset("pendulum_cql_demos.npz")) == 300

@@ -58,7 +58,7 @@ def test_the_budget_of_an_example_counts_unless_the_command_line_gives_one(capsy
         options = {"train": run_serial_onpolicy, "max_env_step": 600}
         main = EasyDict(example.main_config, env={**example.main_config.env, "stop_value": 501})
         assert runner.run(main, example.create_config, argv, **options) == 1
-        words = capsys.readouterr().out.split()
+        words = capsys.readouterr().err.partition("Over: ")[2].split()
         assert least <= int(words[words.index("env") - 1]) < most
 
 

@@ -1,5 +1,6 @@
 """Threads that end by themselves are waited for together."""
 
+import queue
 import threading
 
 import pytest
@@ -42,10 +43,12 @@ def test_a_thread_may_wait_for_the_others(threads):
     assert threads.join(PATIENCE_S) and told == [True]
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_ended_threads_are_forgotten_also_after_an_error(threads):
+def test_ended_threads_are_forgotten_also_after_an_error(threads, monkeypatch):
+    raised = queue.SimpleQueue()
+    monkeypatch.setattr(threading, "excepthook", raised.put)
     threads.start("fails", [].pop)
     threads.start("ends", int)
+    assert raised.get(timeout=PATIENCE_S).exc_type is IndexError
     assert threads.join(PATIENCE_S) and threads._threads == set()
 
 
