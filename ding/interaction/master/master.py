@@ -25,9 +25,8 @@ from ding.interaction.exception.base import MasterErrorCode
 from ding.interaction.master.connection import SlaveConnection, SlaveSession, SlaveTable
 from ding.interaction.master.task import TaskResultType
 from ding.interaction.server.access import HostList, RunToken, is_tls_configured, parse_address
-from ding.interaction.server.role import (
-    Parts,
-    Role,
+from ding.interaction.server.messages import (
+    Head,
     Route,
     Routes,
     check_channel,
@@ -36,10 +35,10 @@ from ding.interaction.server.role import (
     read_body,
     uuid_field,
 )
+from ding.interaction.server.role import Parts, Role
 
 if TYPE_CHECKING:
     import requests
-    from flask import Request
 
 _BAD_BODY = MasterErrorCode.TASK_DATA_INVALID
 _CODES = Codes(
@@ -163,15 +162,15 @@ class Master(Role):
         """Return what the master serves to its slaves."""
         table = self.__table
 
-        def session(request: Request) -> SlaveSession:
-            check_channel(request, self.__peers.channel, _CODES)
-            found = table.matches(header_token(request, MasterErrorCode.SLAVE_TOKEN_NOT_GIVEN))
+        def session(head: Head) -> SlaveSession:
+            check_channel(head, self.__peers.channel, _CODES)
+            found = table.matches(header_token(head, MasterErrorCode.SLAVE_TOKEN_NOT_GIVEN))
             if found is None:
                 code = MasterErrorCode.SLAVE_TOKEN_INVALID
                 raise ProtocolError(403, code, "The token is not that of a connected slave.")
             return found
 
-        def finish(kind: TaskResultType, current: SlaveSession, request: Request, body: bytes) -> None:
+        def finish(kind: TaskResultType, current: SlaveSession, head: Head, body: bytes) -> None:
             values = read_body(body, _BAD_BODY)
             task_id = uuid_field(values, "task.id", _BAD_BODY)
             table.finish(current, task_id, kind, field(values, "result", object, _BAD_BODY))

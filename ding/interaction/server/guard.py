@@ -8,8 +8,8 @@ seconds, and the oldest ones give way to new ones.
 from __future__ import annotations
 
 import asyncio
-import io
 import logging
+import math
 import os
 import queue
 import socket
@@ -20,25 +20,23 @@ import time
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
-from flask import Request, Response
 from tornado.http1connection import HTTP1ConnectionParameters, HTTP1ServerConnection
 from tornado.httputil import (
     HTTPConnection,
     HTTPHeaders,
     HTTPMessageDelegate,
     HTTPServerConnectionDelegate,
-    RequestStartLine,
     ResponseStartLine,
 )
 from tornado.iostream import IOStream, SSLIOStream
 from tornado.netutil import ssl_wrap_socket
 
-from ding.interaction.base.app import envelope
-from ding.interaction.server.app import ADMISSION, Admission, ProtocolApp, failure
+from ding.interaction.server.app import Admission, ProtocolApp
+from ding.interaction.server.messages import Answer, Head, failure
 
 _HEAD_LIMIT = 16 * 2**10  # bytes of the headers; a head that is much longer is cut off without a reply
 # Requests with larger bodies are answered in another thread, so that decoding them delays no other request.
@@ -229,10 +227,10 @@ class HttpServer(HTTPServerConnectionDelegate):
         """Read requests from the stream."""
         HTTP1ServerConnection(stream, self._parameters, connection).start_serving(self)
 
-    def admit(self, request: Request) -> Admission | Response:
+    def admit(self, head: Head) -> Admission | Answer:
         """Return the decision of the app."""
         assert self._app is not None
-        return self._app.admit(request)
+        return self._app.admit(head)
 
     def admitted(self, connection: _Connection) -> None:
         """Register that a client is no stranger, or is gone."""
@@ -253,16 +251,14 @@ class HttpServer(HTTPServerConnectionDelegate):
         self._strangers_bytes += size
         return self._strangers_bytes <= _STRANGERS_BYTES
 
-    def answer(self, environ: dict[str, Any], body: bytes, done: Callable[[Response], None]) -> None:
+    def answer(self, admission: Admission, body: bytes, done: Callable[[Answer], None]) -> None:
         """Answer the admitted request with this body, and call `done` in the thread of the server."""
         assert self._app is not None
-        app, admission = self._app, environ[ADMISSION]
-        environ.update({"wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))})
         self._pending += 1
         if admission.is_quick and len(body) <= _INLINE_LIMIT:
-            self._answered(app.respond(environ), done)
+            self._answered(self._app.respond(admission, body), done)
         else:
-            self._in_thread(lambda: self._answer(app, environ, done))
+            self._in_thread(partial(self._answer, self._app, admission, body, done))
 
     def _in_thread(self, job: Callable[[], None]) -> None:
         self._busy += 1
@@ -278,15 +274,15 @@ class HttpServer(HTTPServerConnectionDelegate):
             job()
             del job  # do not keep a closed connection alive while waiting for the next job
 
-    def _answer(self, app: ProtocolApp, environ: dict[str, Any], done: Callable[[Response], None]) -> None:
-        response = app.respond(environ)
+    def _answer(self, app: ProtocolApp, admission: Admission, body: bytes, done: Callable[[Answer], None]) -> None:
+        answer = app.respond(admission, body)
         with self._stop_lock:
             if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._answered, response, done, 1)
+                self._loop.call_soon_threadsafe(self._answered, answer, done, 1)
 
-    def _answered(self, response: Response, done: Callable[[Response], None], jobs: int = 0) -> None:
+    def _answered(self, answer: Answer, done: Callable[[Answer], None], jobs: int = 0) -> None:
         self._busy -= jobs
-        done(response)
+        done(answer)
         self._pending -= 1
         if self._stop_at is not None and self._pending == 0:
             self._ended.set()
@@ -302,7 +298,7 @@ class _Connection:
         self._stream: IOStream | None = None
         self.address = address
         self.fileno = accepted.fileno()
-        self.is_secure = server.tls is not None
+        self.scheme = "http" if server.tls is None else "https"
         self.is_stranger = True
         self.is_over = False  # whether no further request is read
         self.expires_at = time.monotonic() + _ADMISSION_S
@@ -364,40 +360,40 @@ class _Exchange(HTTPMessageDelegate):
     def __init__(self, server: HttpServer, connection: _Connection, http: HTTPConnection) -> None:
         self._server, self._connection = server, connection
         self._http: Any = http
-        self._environ: dict[str, Any] = {}
+        self._head: Head | None = None
         self._admission: Admission | None = None
         self._body = bytearray()
         self._counted = 0  # bytes of the body that are counted as a stranger's
         self._left: int | None = None  # after a refusal: how many bytes of the body are still discarded
 
     def headers_received(self, start_line: Any, headers: HTTPHeaders) -> None:
-        if self._connection.is_over:
-            self._connection.close()
+        connection = self._connection
+        if connection.is_over:
+            connection.close()
             return
         self._http.set_max_body_size(sys.maxsize)  # the limit depends on the request
-        environ = self._environ = _environ(start_line, self._connection)
-        size = len(start_line.path)
+        fields: dict[str, str] = {}
+        head = self._head = Head(start_line.method, start_line.path, fields, connection.address, connection.scheme)
+        size = len(head.target)
         for name, value in headers.get_all():
-            key = name.upper().replace("-", "_")
-            if key not in ("CONTENT_TYPE", "CONTENT_LENGTH"):
-                key = f"HTTP_{key}"
-            if key in environ:  # a proxy might read another one of the two than this server
-                self._refuse(failure(400, f"Bad Request: the header {name.lower()} is repeated."))
+            key = name.lower().replace("_", "-")
+            if key in fields:  # a proxy might read another one of the two than this server
+                self._refuse(failure(400, f"Bad Request: the header {key} is repeated."))
                 return
-            environ[key] = value
+            fields[key] = value
             size += len(name) + len(value) + 4
         if size > _HEAD_LIMIT:
             self._refuse(failure(431, f"Request Header Fields Too Large: the limit is {_HEAD_LIMIT} bytes."))
             return
-        decided = self._server.admit(Request(environ))
-        if isinstance(decided, Response):
+        decided = self._server.admit(head)
+        if isinstance(decided, Answer):
             self._refuse(decided)
             return
-        environ[ADMISSION] = self._admission = decided
+        self._admission = decided
         if decided.is_peer:
-            self._connection.admit()
-            self._connection.expires_at = time.monotonic() + _SILENCE_S
-        length = environ.get("CONTENT_LENGTH", "0")
+            connection.admit()
+            connection.expires_at = time.monotonic() + _SILENCE_S
+        length = fields.get("content-length", "0")
         if not (length.isascii() and length.isdigit()):
             self._refuse(failure(400, "Bad Request: the Content-Length is not a number."))
         elif int(length) > decided.body_limit:
@@ -426,10 +422,11 @@ class _Exchange(HTTPMessageDelegate):
             self._http.finish()
             self._connection.close()
             return
-        self._connection.expires_at = float("inf")  # the reply takes as long as it takes
+        assert self._admission is not None
+        self._connection.expires_at = math.inf  # the reply takes as long as it takes
         body = bytes(self._body)
         self._release()
-        self._server.answer(self._environ, body, self._reply)
+        self._server.answer(self._admission, body, self._reply)
 
     def on_connection_close(self) -> None:
         self._release()
@@ -439,65 +436,44 @@ class _Exchange(HTTPMessageDelegate):
         self._server.has_room(-self._counted)
         self._counted = 0
 
-    def _reply(self, response: Response) -> None:
+    def _reply(self, answer: Answer) -> None:
         is_stranger = self._connection.is_stranger
         self._connection.expires_at = time.monotonic() + (_ADMISSION_S if is_stranger else _IDLE_S)
         self._connection.is_over = is_stranger
-        sent = self._write(response, is_last=is_stranger)
+        sent = self._write(answer, is_last=is_stranger)
         self._http.finish()
         if is_stranger:
             sent.add_done_callback(lambda _: self._connection.close())
 
-    def _refuse(self, response: Response) -> None:
+    def _refuse(self, answer: Answer) -> None:
         """Send the reply and close the connection, but read the rest of the body first, for a while."""
         self._release()
         self._left = _LINGER_BYTES
         self._connection.expires_at = time.monotonic() + _LINGER_S
-        self._write(response, is_last=True)
-        environ = self._environ
-        has_body = environ.get("CONTENT_LENGTH", "0") != "0" or "HTTP_TRANSFER_ENCODING" in environ
-        if not has_body or "HTTP_EXPECT" in environ:
+        self._write(answer, is_last=True)
+        assert self._head is not None
+        fields = self._head.headers
+        has_body = fields.get("content-length", "0") != "0" or "transfer-encoding" in fields
+        if not has_body or "expect" in fields:
             self._http.finish()
 
-    def _write(self, response: Response, is_last: bool) -> Any:
+    def _write(self, answer: Answer, is_last: bool) -> Any:
+        assert self._head is not None
         headers = HTTPHeaders()
-        for name, value in response.headers:
-            headers.add(name, value)
+        for name, value in answer.headers:
+            headers[name] = value
+        headers["Content-Length"] = str(len(answer.body))
         if is_last:
             headers["Connection"] = "close"
-        body = b"" if self._environ["REQUEST_METHOD"] == "HEAD" else response.get_data()
-        line = ResponseStartLine("", response.status_code, _PHRASES.get(response.status_code, ""))
-        return self._http.write_headers(line, headers, body)
+        line = ResponseStartLine("", answer.status, _PHRASES.get(answer.status, ""))
+        return self._http.write_headers(line, headers, b"" if self._head.method == "HEAD" else answer.body)
 
 
 _PHRASES = {int(status): status.phrase for status in HTTPStatus}
 
 
-def _environ(line: RequestStartLine, connection: _Connection) -> dict[str, Any]:
-    """Return the WSGI environment of a request without its headers and body."""
-    path, _, query = line.path.partition("?")
-    return {
-        "REQUEST_METHOD": line.method,
-        "REQUEST_URI": line.path,
-        "SCRIPT_NAME": "",
-        "PATH_INFO": unquote_to_bytes(path).decode("latin-1"),
-        "QUERY_STRING": query,
-        "REMOTE_ADDR": connection.address,
-        "SERVER_NAME": "",
-        "SERVER_PORT": "0",
-        "SERVER_PROTOCOL": line.version,
-        "wsgi.version": (1, 0),
-        "wsgi.url_scheme": "https" if connection.is_secure else "http",
-        "wsgi.input": io.BytesIO(),
-        "wsgi.errors": sys.stderr,
-        "wsgi.multithread": True,
-        "wsgi.multiprocess": False,
-        "wsgi.run_once": False,
-    }
-
-
 def _plain_reply(message: str) -> bytes:
-    body = envelope(False, message=message).encode()
+    body = failure(400, message).body
     head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
     return head.encode() + b"Connection: close\r\n\r\n" + body
 

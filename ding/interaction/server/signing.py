@@ -24,12 +24,10 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple
 
 from ding.interaction.server.access import RunToken, same_secret
-
-if TYPE_CHECKING:
-    from flask import Response
+from ding.interaction.server.messages import Answer
 
 SCHEME = "DING-HMAC-SHA256"
 SESSION_PATH = "/session"
@@ -50,7 +48,7 @@ def digest_of(body: bytes) -> str:
 
 def _sign(key: bytes, *parts: str) -> str:
     # Each part follows its length, so that no text can be moved from one part to the next.
-    text = "".join(f"{len(part)}:{part}," for part in parts)
+    text = "".join([f"{len(part)}:{part}," for part in parts])
     return hmac.digest(key, text.encode("utf-8", "surrogatepass"), "sha256").hex()
 
 
@@ -64,14 +62,7 @@ def parse_fields(header: str) -> dict[str, str]:
     scheme, _, rest = header.partition(" ")
     if scheme != SCHEME:
         return {}
-    return dict(field.strip().partition("=")[::2] for field in rest.split(","))
-
-
-class Headers(Protocol):
-    """The headers of a request; a mapping with names in lower case will do."""
-
-    def get(self, key: str, default: str, /) -> str:
-        """Return the value of a header."""
+    return dict([field.strip().partition("=")[::2] for field in rest.split(",")])
 
 
 class SessionKey:
@@ -88,9 +79,11 @@ class SessionKey:
     def __init__(self, token: RunToken, kind: str, host: str, nonce: str, answer: str) -> None:
         self._key = bytes.fromhex(_sign(token.key, "key", kind, host, nonce, answer))
 
-    def of_request(self, number: str, method: str, path: str, headers: Headers, length: str, digest: str) -> str:
+    def of_request(
+        self, number: str, method: str, path: str, headers: Mapping[str, str], length: str, digest: str
+    ) -> str:
         """Return the signature of a request; names of `headers` are in lower case."""
-        signed = (headers.get(name, "") for name in _SIGNED_HEADERS)
+        signed = [headers.get(name, "") for name in _SIGNED_HEADERS]
         return _sign(self._key, "request", number, method, path, *signed, length, digest)
 
     def of_reply(self, number: str, status: int, body: bytes) -> str:
@@ -118,7 +111,7 @@ class Exchange:
         self.signature = signature
         self._changed = threading.Condition()
         self._has_begun = self._is_finished = self._has_waiter = False
-        self._reply: Response | None = None
+        self._reply: Answer | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -136,14 +129,14 @@ class Exchange:
             is_first, self._has_begun = not self._has_begun, True
             return is_first
 
-    def finish(self, reply: Response) -> None:
+    def finish(self, reply: Answer) -> None:
         """Store the signed reply, unless its body is too large."""
         with self._changed:
             self._has_begun = self._is_finished = True
-            self._reply = reply if len(reply.get_data()) <= _STORED_BODY else None
+            self._reply = reply if len(reply.body) <= _STORED_BODY else None
             self._changed.notify_all()
 
-    def wait(self) -> Response | None:
+    def wait(self) -> Answer | None:
         """Return the stored reply; None if it is not stored, not there in time, or awaited by another copy."""
         with self._changed:
             if not self._is_finished and not self._has_waiter:
@@ -169,10 +162,10 @@ class Signed(NamedTuple):
         """Whether this is the announced body."""
         return same_secret(digest_of(body), self.digest)
 
-    def finish(self, reply: Response) -> Response:
-        """Sign `reply`, store it for copies of the request, and return it."""
-        signature = self.key.of_reply(self.number, reply.status_code, reply.get_data())
-        reply.headers[REPLY_HEADER] = f"{SCHEME} signature={signature}"
+    def finish(self, reply: Answer) -> Answer:
+        """Return `reply` with its signature, and store it for copies of the request."""
+        signature = self.key.of_reply(self.number, reply.status, reply.body)
+        reply = reply._replace(headers=(*reply.headers, (REPLY_HEADER, f"{SCHEME} signature={signature}")))
         self.exchange.finish(reply)
         return reply
 
@@ -229,7 +222,7 @@ class Verifier:
         answer = self._answers.get((host, nonce)) or self._open(host, nonce)
         return answer, proof_of_server(self._token, self._kind, host, nonce, answer)
 
-    def verify(self, method: str, path: str, headers: Headers) -> Signed | None:
+    def verify(self, method: str, path: str, headers: Mapping[str, str]) -> Signed | None:
         """Return what was signed; None if the signature is missing or wrong, or the request is too old."""
         fields = parse_fields(headers.get("authorization", ""))
         name, number, digest = fields.get("session", ""), fields.get("number", ""), fields.get("body", "")

@@ -18,11 +18,9 @@ from ding.interaction.config import DEFAULT_HEARTBEAT_SPAN, DEFAULT_SLAVE_PORT, 
 from ding.interaction.exception.base import MasterTaskDataInvalid, ResponseException, SlaveErrorCode
 from ding.interaction.exception.refusal import TaskFail, failure_for, failure_of
 from ding.interaction.server.access import HostList, RunToken, may_report_to, parse_address, same_secret
-from ding.interaction.server.role import (
-    GRACE_S,
+from ding.interaction.server.messages import (
     SMALL_BODY,
-    Parts,
-    Role,
+    Head,
     Route,
     Routes,
     check_channel,
@@ -32,10 +30,9 @@ from ding.interaction.server.role import (
     request_id,
     uuid_field,
 )
+from ding.interaction.server.role import GRACE_S, Parts, Role
 
 if TYPE_CHECKING:
-    from flask import Request
-
     from ding.interaction.server.client import PeerEngine
 
 _MOST_BEAT_TIMEOUT_S = 10.0
@@ -437,39 +434,39 @@ class Slave(Role):
             "/task/new": {"POST": Route(self.__session, self.__new_task)},
         }
 
-    def __token(self, request: Request) -> str:
-        check_channel(request, self.__peers.channel, _CODES)
-        return header_token(request, SlaveErrorCode.MASTER_TOKEN_NOT_FOUND)
+    def __token(self, head: Head) -> str:
+        check_channel(head, self.__peers.channel, _CODES)
+        return header_token(head, SlaveErrorCode.MASTER_TOKEN_NOT_FOUND)
 
-    def __session(self, request: Request) -> MasterSession:
-        found = self.__link.matches(self.__token(request))
+    def __session(self, head: Head) -> MasterSession:
+        found = self.__link.matches(self.__token(head))
         if found is None:
             raise ProtocolError(403, SlaveErrorCode.MASTER_TOKEN_INVALID, "The token is not that of the master.")
         return found
 
-    def __session_to_end(self, request: Request) -> MasterSession | None:
+    def __session_to_end(self, head: Head) -> MasterSession | None:
         """Return the session; None if the same request has ended it before."""
         last_token, last_id = self.__last_disconnection
-        if last_id and request_id(request) == last_id and same_secret(self.__token(request), last_token):
+        if last_id and request_id(head) == last_id and same_secret(self.__token(head), last_token):
             return None
-        return self.__session(request)
+        return self.__session(head)
 
-    def __connect(self, token: str, request: Request, body: bytes) -> None:
+    def __connect(self, token: str, head: Head, body: bytes) -> None:
         values = read_body(body, _BAD_BODY)
         address = field(values, "master.address", str, _BAD_BODY)
         data = field(values, "data", object, _BAD_BODY)
         with self.__turn:
             session = self.__link.session
             if session is not None:
-                if session.request_id and session.request_id == request_id(request) and self.__link.matches(token):
+                if session.request_id and session.request_id == request_id(head) and self.__link.matches(token):
                     return  # the same request has arrived before
                 raise ProtocolError(400, SlaveErrorCode.SLAVE_ALREADY_CONNECTED, "The slave has a master.")
-            parts = self.__check_address(address, str(request.remote_addr))
+            parts = self.__check_address(address, head.peer)
             _call(self._before_connection, data)
             engine = self.__peers.engine(parts, token)
-            self.__link.open(MasterSession(token, address, engine, request_id(request)))
+            self.__link.open(MasterSession(token, address, engine, request_id(head)))
 
-    def __disconnect(self, session: MasterSession | None, request: Request, body: bytes) -> None:
+    def __disconnect(self, session: MasterSession | None, head: Head, body: bytes) -> None:
         if session is None:
             return
         data = field(read_body(body, _BAD_BODY), "data", object, _BAD_BODY)
@@ -478,9 +475,9 @@ class Slave(Role):
             with in_session(session.number):
                 _call(self._before_disconnection, data)
             self.__link.end(session)
-            self.__last_disconnection = (session.token, request_id(request))
+            self.__last_disconnection = (session.token, request_id(head))
 
-    def __new_task(self, session: MasterSession, request: Request, body: bytes) -> None:
+    def __new_task(self, session: MasterSession, head: Head, body: bytes) -> None:
         values = read_body(body, _BAD_BODY)
         task_id = uuid_field(values, "task.id", _BAD_BODY)
         data = field(values, "data", object, _BAD_BODY)

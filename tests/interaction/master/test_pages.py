@@ -137,6 +137,12 @@ def test_a_path_that_is_none_is_refused(path):
         Master(**QUICK).serve_page(path, Page(str))
 
 
+@pytest.mark.parametrize("header", [{"X": "a\r\nSet-Cookie: b"}, {"X\r\nY": "a"}, {"X": "\u4e00"}, {"": "a"}])
+def test_a_header_that_is_none_is_refused(header):
+    with pytest.raises(ValueError, match="the header .* of the page '/' is malformed"):
+        Master(**QUICK).serve_page("/", Page(str, headers=header))
+
+
 @pytest.mark.parametrize("path", ["/ping", "/slave/heartbeat", "/page"])
 def test_a_path_where_something_is_served_is_refused(path):
     master = Master(**QUICK)

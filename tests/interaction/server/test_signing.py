@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import requests
-from flask import Response
 
 from ding.interaction.exception import MasterResponseException, SlaveResponseException, SlaveTaskRefused, TaskRefuse
 from ding.interaction.server.access import RunToken
+from ding.interaction.server.messages import Answer
 from ding.interaction.server.signing import Exchange, SessionKey, Verifier, authorization, digest_of, proof_of_client
 from tests.interaction.fakes import (
     DEADLINE_S,
@@ -162,7 +162,7 @@ def test_a_copy_of_a_request_that_is_being_answered_gets_the_same_reply(monkeypa
 
 def test_only_one_copy_waits_for_a_reply():
     exchange, waiting = Exchange("signature"), threading.Event()
-    reply = Response(b"{}")
+    reply = Answer(b"{}", 200, ())
 
     class Watched(threading.Condition):
         def wait_for(self, *args):
@@ -188,7 +188,7 @@ def test_a_copy_does_not_wait_for_ever(monkeypatch):
 def test_a_large_reply_is_not_stored():
     for size, is_stored in ((16 * 2**10, True), (16 * 2**10 + 1, False)):
         exchange = Exchange("signature")
-        exchange.finish(Response(b"x" * size))
+        exchange.finish(Answer(b"x" * size, 200, ()))
         assert not exchange.begin() and exchange.is_finished and (exchange.wait() is not None) is is_stored
 
 

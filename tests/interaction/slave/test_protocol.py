@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from ding.interaction import ConnectionRefuse
 from tests.interaction.fakes import DEADLINE_S, Adder, Gated, outcome, raw, task_id
 
 HEAD = {"Channel": "0", "Token": "T" * 64}
@@ -140,6 +141,17 @@ def test_the_same_task_may_come_twice_and_runs_once(slave):
     assert slave._Slave__link.wait_for(lambda: slave._Slave__link.order is None, DEADLINE_S)
     assert new_task(slave, first) == (200, 0)
     assert len(slave.seen) == len(calls) == 1
+
+
+def test_a_refusal_whose_data_has_no_json_form_is_a_500_that_says_so():
+    class Refusing(Adder):
+        def _before_connection(self, data):
+            raise ConnectionRefuse({"names": {1, 2}})
+
+    with Refusing() as slave:
+        body = '{"master": {"address": "http://127.0.0.1:9"}, "data": {}}'
+        status, values = raw(slave.port, "POST", "/connect", body, {"Channel": "0", "Token": "T"})
+        assert (status, values["code"]) == (500, 1) and "set is not JSON serializable" in values["message"]
 
 
 def test_a_task_that_was_refused_may_be_given_again(slave):
