@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ding.interaction.base.app import ProtocolError, get_values_from_response
 from ding.interaction.base.common import ControllableContext, RecentIds, random_token
@@ -21,7 +21,6 @@ from ding.interaction.master.task import ResultThread, Task, TaskResultType
 
 if TYPE_CHECKING:
     from ding.interaction.base.engine import Limits
-    from ding.interaction.master.master import Master
     from ding.interaction.server.client import PeerEngine, Peers, Reply
 
 
@@ -196,6 +195,43 @@ class SlaveTable:
             raise RuntimeError("the master does not run, so that no slave could report to it: start it first")
 
 
+class MasterHooks:
+    """The hooks of a master. They are looked up at each call, so that overridden and patched ones are called.
+
+    Args:
+        master: has the hooks `_before_`, `_after_` and `_error_` for each request of a connection,
+            `_lost_connection`, and the property `my_address`.
+    """
+
+    def __init__(self, master: Any) -> None:
+        self._master = master
+
+    @property
+    def address(self) -> str:
+        """The URL at which slaves reach the master."""
+        return str(self._master.my_address)
+
+    def before(self, request: _Request, *data: Any) -> Any:
+        """Return the data to send with a request; `{}` for None."""
+        found = getattr(self._master, f"_before_{request}")(*data)
+        return {} if found is None else found
+
+    def after(self, request: _Request, reply: Reply) -> Any:
+        """Return what the hook returns for the reply to a request."""
+        return getattr(self._master, f"_after_{request}")(*get_values_from_response(reply))
+
+    def error(self, request: _Request, error: BaseException) -> Any:
+        """Return what the hook returns for a transport error; raise any other error."""
+        if _is_transport_error(error):
+            return getattr(self._master, f"_error_{request}")(error)
+        raise error
+
+    def lost(self, name: str, reason: str) -> None:
+        """Report the loss of the slave of a connection."""
+        self._master._lost_connection(name, reason)
+
+
+_Request = Literal["connect", "disconnect", "new_task"]
 _log = logging.getLogger("ding.interaction")
 _DISCONNECT_RETRIES = 1
 _TAKE_BACK_TIMEOUT_S = (1.0, 1.0)
@@ -207,7 +243,7 @@ class SlaveConnection(ControllableContext):
     Leaving its `with` block disconnects, unless the slave was lost.
 
     Args:
-        master: its hooks are called.
+        hooks: of the master.
         table: the sessions of the master.
         peers: makes the requests.
         name: of the connection.
@@ -217,7 +253,7 @@ class SlaveConnection(ControllableContext):
 
     def __init__(
         self,
-        master: Master,
+        hooks: MasterHooks,
         table: SlaveTable,
         peers: Peers,
         name: str,
@@ -225,7 +261,7 @@ class SlaveConnection(ControllableContext):
         task_timeout: Limits,
     ) -> None:
         host, port, https = address
-        self._master = master
+        self._hooks = hooks
         self._table = table
         self._peers = peers
         self._task_timeout = task_timeout
@@ -272,20 +308,19 @@ class SlaveConnection(ControllableContext):
             SlaveResponseException: the slave refuses.
         """
         with self._turn:
-            master = self._master
             self._table.check_is_open()
-            data = master._before_connect()
+            data = self._hooks.before("connect")
             session = SlaveSession(self)
             self._table.reserve(session)
             try:
-                body = {"master": {"address": master.my_address}, "data": {} if data is None else data}
+                body = {"master": {"address": self._hooks.address}, "data": data}
                 response = self._request("POST", "connect", body, session.token, deadline=time.monotonic() + timeout_s)
             except BaseException as error:
                 self._end(session, "")
-                return _decide(error, master._error_connect)
+                return self._hooks.error("connect", error)
             try:
                 self._activate(session)
-                return master._after_connect(*get_values_from_response(response))
+                return self._hooks.after("connect", response)
             except BaseException:
                 self._take_back(session)
                 raise
@@ -309,19 +344,17 @@ class SlaveConnection(ControllableContext):
             SlaveMasterTokenInvalid: the slave was not connected.
         """
         with self._turn:
-            master, session = self._master, self._session
-            data = master._before_disconnect()
+            session, body = self._session, {"data": self._hooks.before("disconnect")}
             try:
-                body = {"data": {} if data is None else data}
                 response = self._request(
                     "DELETE", "disconnect", body, self._last_token, deadline=time.monotonic() + timeout_s
                 )
             except BaseException as error:
                 if _is_end(error):
                     self._end(session, f"it could not be disconnected: {error}")
-                return _decide(error, master._error_disconnect)
+                return self._hooks.error("disconnect", error)
             self._end(session, "")
-            return master._after_disconnect(*get_values_from_response(response))
+            return self._hooks.after("disconnect", response)
 
     def close(self) -> Any:
         """`disconnect`."""
@@ -365,7 +398,7 @@ class SlaveConnection(ControllableContext):
         """End a session that does not work any more, and report the slave as lost."""
         if self.drop(session, reason):
             _log.warning("%r was lost: %s", self, reason)
-            self._table.results.submit(lambda: self._master._lost_connection(self._name, reason))
+            self._table.results.submit(partial(self._hooks.lost, self._name, reason))
             if self._on_lost is not None:
                 self._table.results.submit(partial(self._on_lost, reason))
 
@@ -378,13 +411,12 @@ class SlaveConnection(ControllableContext):
 
     def _launch(self, timeout_s: float, task: Task) -> None:
         deadline = time.monotonic() + timeout_s
-        master, session, task_id = self._master, self._session, str(uuid.uuid4())
-        data = master._before_new_task(task.task)
+        session, task_id = self._session, str(uuid.uuid4())
+        body = {"task": {"id": task_id}, "data": self._hooks.before("new_task", task.task)}
         is_expected = session is not None and session.add(task_id, task)
         try:
             if not is_expected:
                 self._check_was_not_lost()
-            body = {"task": {"id": task_id}, "data": {} if data is None else data}
             token = random_token() if session is None or not is_expected else session.token
             response = self._request("POST", "task/new", body, token, self._task_timeout, deadline)
         except BaseException as error:
@@ -394,10 +426,10 @@ class SlaveConnection(ControllableContext):
                 if _is_end(error) and not _is_transport_error(error):
                     self.lose(session, f"the slave does not know the master any more: {error}")
             task.mark_start_failed()
-            _decide(error, master._error_new_task)
+            self._hooks.error("new_task", error)
             return
         task.mark_started()
-        master._after_new_task(*get_values_from_response(response))
+        self._hooks.after("new_task", response)
 
     def _check_was_not_lost(self) -> None:
         # A slave that was never connected, or was disconnected, refuses the task itself. A lost one might accept it,
@@ -463,10 +495,3 @@ def _is_transport_error(error: BaseException) -> bool:
 def _is_end(error: BaseException) -> bool:
     """Return whether the error means that the slave is not connected any more, or cannot be reached."""
     return _is_transport_error(error) or isinstance(error, (SlaveMasterTokenInvalid, SlaveSystemShuttingDown))
-
-
-def _decide(error: BaseException, hook: Callable[[Any], Any]) -> Any:
-    """Return what `hook` returns for a transport error; raise any other error."""
-    if _is_transport_error(error):
-        return hook(error)
-    raise error

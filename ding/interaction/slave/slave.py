@@ -166,7 +166,7 @@ class Link:
 
 
 class TaskRunner:
-    """Runs tasks by `slave._process_task`, one after the other, and delivers their results.
+    """Runs tasks, one after the other, and delivers their results.
 
     A result is delivered when the master has acknowledged it; until then it is sent again while the session lasts.
     After a deadline the session is given up: the master, which would wait for the result for ever, then notices that
@@ -174,16 +174,20 @@ class TaskRunner:
 
     Args:
         link: of the slave.
-        slave: runs the tasks.
+        process: runs a task and returns its result.
         longest_wait_s: between two tries to deliver a result.
         lose: called with a session that has failed and the error.
     """
 
     def __init__(
-        self, link: Link, slave: Slave, longest_wait_s: float, lose: Callable[[MasterSession, Exception], None]
+        self,
+        link: Link,
+        process: Callable[[Any], Any],
+        longest_wait_s: float,
+        lose: Callable[[MasterSession, Exception], None],
     ) -> None:
         self._link = link
-        self._slave = slave
+        self._process = process
         self._longest_wait_s = longest_wait_s
         self._lose = lose
         self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
@@ -210,7 +214,7 @@ class TaskRunner:
             return "fail", failure_for("the slave was closed before it ran the task", "SlaveClosed")
         try:
             with in_session(order.session.number):
-                return "complete", self._slave._process_task(order.data) or {}
+                return "complete", self._process(order.data) or {}
         except TaskFail as error:
             return "fail", error.result
         except BaseException as error:  # SystemExit too: nothing that a task raises may end the thread
@@ -387,7 +391,9 @@ class Slave(Role):
         self.__turn = threading.Lock()  # one of `/connect`, `/disconnect` and `/task/new` at a time
         self.__last_disconnection = ("", "")  # token and id of the request
         self.__link = Link()
-        self.__runner = TaskRunner(self.__link, self, self.__peers.retry_waiting_s, self.__lose)
+        self.__runner = TaskRunner(
+            self.__link, lambda task: self._process_task(task), self.__peers.retry_waiting_s, self.__lose
+        )
         span_s = number_or(DEFAULT_HEARTBEAT_SPAN, "heartbeat_span", heartbeat_span, MIN_HEARTBEAT_SPAN)
         self.__heartbeat = Heartbeat(self.__link, span_s, self.__lose)
         parts = Parts(
