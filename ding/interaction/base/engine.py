@@ -84,8 +84,8 @@ class HttpEngine:
                     method, path, data, headers, params, raise_for_status,
                     _limited(timeout or DEFAULT_REQUEST_TIMEOUT, deadline),
                 ),
-                retries,
-                retry_waiting,
+                retries or DEFAULT_REQUEST_RETRIES,
+                retry_waiting or DEFAULT_REQUEST_RETRY_WAITING,
                 deadline,
                 self._closing,
             )  # fmt: skip
@@ -152,17 +152,15 @@ class HttpEngine:
 
 
 def retry(
-    send: Callable[[], _Reply], retries: int | None, waiting_s: float | None, deadline: float, closing: threading.Event
+    send: Callable[[], _Reply], retries: int, waiting_s: float, deadline: float, closing: threading.Event
 ) -> _Reply:
     """Return what `send` returns; retry after transport errors until `closing` is set or the deadline is near."""
-    left = retries or DEFAULT_REQUEST_RETRIES
-    wait_s = waiting_s or DEFAULT_REQUEST_RETRY_WAITING
     while True:
         try:
             return send()
         except Exception as error:
-            left -= 1
-            if not may_pass(error) or left < 0 or monotonic() + wait_s >= deadline or closing.wait(wait_s):
+            retries -= 1
+            if not may_pass(error) or retries < 0 or monotonic() + waiting_s >= deadline or closing.wait(waiting_s):
                 raise
 
 

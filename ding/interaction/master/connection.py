@@ -476,9 +476,8 @@ class SlaveConnection(ControllableContext):
         """End a session that the slave has accepted, but the master or its hook has not."""
         self._end(session, "it was taken back")
         try:
-            self._engine.request_once(
-                "DELETE", "disconnect", {"data": {}}, {"Token": session.token}, _TAKE_BACK_TIMEOUT_S
-            )
+            headers = {"Token": session.token}
+            self._engine.request("DELETE", "disconnect", {"data": {}}, headers, _TAKE_BACK_TIMEOUT_S, most_retries=0)
         except Exception as error:
             _log.info("%r was not reached to be disconnected: %s", self, error)
 

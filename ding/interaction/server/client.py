@@ -329,7 +329,7 @@ class PeerEngine:
         Args:
             timeout: seconds (until the connection is open, from then until the reply is complete) of each try.
             deadline: when to give up, on the clock `time.monotonic`.
-            most_retries: a limit for this request.
+            most_retries: a limit for this request; 0 for one try.
 
         Raises:
             requests.ConnectionError, requests.Timeout: the request or its reply was lost.
@@ -344,17 +344,6 @@ class PeerEngine:
             deadline,
             self._closing,
         )
-
-    def request_once(
-        self,
-        method: str,
-        path: str,
-        data: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: Limits | None = None,
-    ) -> Reply:
-        """Send one request without retries; see `request`."""
-        return self._exchange(method, path, json.dumps(data or {}).encode(), headers, timeout, math.inf)
 
     def close(self) -> None:
         """Close idle connections and end requests that wait to be retried. The engine may be used again afterwards."""
@@ -458,19 +447,12 @@ class Peers:
         self.retry_waiting_s = number_or(DEFAULT_REQUEST_RETRY_WAITING, "request_retry_waiting", request_retry_waiting)
         self.run_token = run_token
 
-    def engine(self, address: tuple[str, int, bool, str], token: str) -> PeerEngine:
-        """Return an engine for requests with `token` to a peer."""
-        return self._engine(address, self._kind, self.channel, token)
-
-    def engine_to_itself(self, address: tuple[str, int, bool, str], kind: str, self_token: str) -> PeerEngine:
-        """Return an engine for requests of a server of `kind` to itself."""
-        return self._engine(address, kind, None, self_token)
-
-    def _engine(self, address: tuple[str, int, bool, str], kind: str, channel: int | None, token: str) -> PeerEngine:
+    def engine(self, address: tuple[str, int, bool, str], token: str, itself: str | None = None) -> PeerEngine:
+        """Return an engine for requests with `token` to a peer, or of a server of the kind `itself` to itself."""
         return PeerEngine(
             address,
-            kind,
-            channel=channel,
+            itself or self._kind,
+            channel=None if itself else self.channel,
             token=token,
             run_token=self.run_token,
             retries=self.retries,

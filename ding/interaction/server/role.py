@@ -212,7 +212,7 @@ class Role(ControllableService):
         if is_wildcard(host):
             host = "::1" if ":" in host else LOCAL_HOST
         address = (host, self.__port, is_tls_configured(), "")
-        engine = self.__peers.engine_to_itself(address, self.__parts.kind, self.__self_token)
+        engine = self.__peers.engine(address, self.__self_token, self.__parts.kind)
         try:
             engine.request("GET", "ping")
         except requests.RequestException:

@@ -84,7 +84,7 @@ class Order(NamedTuple):
     def report(self, kind: str, result: Any, timeout: tuple[float, float]) -> None:
         """Send the result of the task to the master: `kind` is `complete` or `fail`."""
         body = {"task": {"id": self.task_id}, "result": result}
-        self.session.engine.request_once("PUT", f"slave/task/{kind}", body, timeout=timeout)
+        self.session.engine.request("PUT", f"slave/task/{kind}", body, timeout=timeout, most_retries=0)
 
 
 class Link:
