@@ -18,6 +18,7 @@ from ding.interaction.exception import (
     SlaveSystemShuttingDown,
 )
 from ding.interaction.master.task import TaskStatus
+from ding.interaction.slave import slave as slave_module
 from tests.interaction.fakes import DEADLINE_S, Adder, Gated, Proxy, Watcher, free_port, pair, raw
 
 ADD = {"a": 2, "b": 3}
@@ -217,6 +218,45 @@ def test_a_slave_with_a_heart_is_not_lost_while_it_runs_a_long_task():
         assert connection.is_connected and task.status is TaskStatus.STARTED
         slave.go.set()
         assert task.join(DEADLINE_S).result == {"sum": 5}
+
+
+def test_a_result_that_was_acknowledged_takes_the_place_of_a_heartbeat(monkeypatch):
+    now, beats, requests_sent = 100.0, [], []
+    monkeypatch.setattr(slave_module.time, "monotonic", lambda: now)
+
+    class Engine:
+        def request(self, method, path, body, **options):
+            requests_sent.append((now, path))
+            if path == "slave/task/fail":
+                raise requests.ConnectionError("the result was lost")
+
+    session = slave_module.MasterSession("T", "http://127.0.0.1:9", Engine(), "")
+
+    class Waits(slave_module.Link):
+        results = iter([(2.0, "complete"), (1.0, "fail"), *[(None, None)] * 3])  # sent within each wait
+
+        def wait_for(self, predicate, timeout=None):
+            nonlocal now
+            after_s, kind = next(self.results, (None, "end"))
+            if kind == "end":
+                return True
+            end = now + timeout
+            if kind is not None:
+                now += after_s
+                with contextlib.suppress(requests.ConnectionError):
+                    slave_module.Order(session, "id", {}).report(kind, {}, (1.0, 1.0))
+            now = end
+            return False
+
+    link = Waits()
+    link.open(session)
+    heartbeat = slave_module.Heartbeat(link, 3.0, lambda session, error: beats.append(error))
+    heartbeat._keep(session, threading.Event())
+    assert beats == []
+    assert requests_sent == [
+        (102.0, "slave/task/complete"), (104.0, "slave/task/fail"),  # no heartbeat at 103
+        (105.0, "slave/heartbeat"), (108.0, "slave/heartbeat"),
+    ]  # fmt: skip
 
 
 def test_a_slave_notices_that_its_master_has_dropped_it():

@@ -167,7 +167,11 @@ class _PeerConnection(HTTPConnection):
 
     def _exchange(self, method: str, url: str, body: bytes, headers: dict[str, str], deadline: float) -> Reply:
         self.is_reusable = False
-        self.request(method, url, body, headers)
+        self.putrequest(method, url, skip_accept_encoding=True)
+        for name, value in headers.items():
+            self.putheader(name, value)
+        self.putheader("Content-Length", str(len(body)))
+        self.endheaders(body)
         message, self._unsent = self._unsent, bytearray()  # the head and the body together: the server wakes up once
         self.sock.deadline, self.sock.left = deadline, _REPLY_LIMIT
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import queue
 import threading
 import time
@@ -33,6 +34,7 @@ from ding.interaction.server.messages import (
 from ding.interaction.server.role import GRACE_S, Parts, Role
 
 if TYPE_CHECKING:
+    from ding.interaction.base.engine import Limits
     from ding.interaction.server.client import PeerEngine
 
 _MOST_BEAT_TIMEOUT_S = 10.0
@@ -56,6 +58,7 @@ class MasterSession:
     Attributes:
         number: see `session_number`.
         tasks: the ids of the accepted tasks.
+        proved_at: when the last request was sent that the master has acknowledged, on the clock `time.monotonic`.
         ended: set when the session has ended.
     """
 
@@ -66,7 +69,14 @@ class MasterSession:
         self.engine = engine
         self.request_id = request_id
         self.tasks = RecentIds()
+        self.proved_at = time.monotonic()
         self.ended = threading.Event()
+
+    def send(self, method: str, path: str, body: Any, timeout: Limits, most_retries: float = math.inf) -> None:
+        """Send a request to the master, to which it is a sign of life."""
+        began = time.monotonic()
+        self.engine.request(method, path, body, timeout=timeout, most_retries=most_retries)
+        self.proved_at = began
 
     def end(self) -> None:
         """End the session; threads that wait to retry a request give up."""
@@ -81,10 +91,10 @@ class Order(NamedTuple):
     task_id: str
     data: Any
 
-    def report(self, kind: str, result: Any, timeout: tuple[float, float]) -> None:
+    def report(self, kind: str, result: Any, timeout: Limits) -> None:
         """Send the result of the task to the master: `kind` is `complete` or `fail`."""
         body = {"task": {"id": self.task_id}, "result": result}
-        self.session.engine.request("PUT", f"slave/task/{kind}", body, timeout=timeout, most_retries=0)
+        self.session.send("PUT", f"slave/task/{kind}", body, timeout, most_retries=0)
 
 
 class Link:
@@ -261,9 +271,11 @@ class TaskRunner:
 class Heartbeat:
     """Sends heartbeats while there is a session, and ends the session when the slave is closed.
 
+    There is a heartbeat `span_s` after the last request that the master has acknowledged, which is mostly a result.
+
     Args:
         link: of the slave.
-        span_s: seconds between heartbeats.
+        span_s: the longest time in seconds without a sign of life.
         lose: called with a session that has failed and the error.
     """
 
@@ -286,7 +298,7 @@ class Heartbeat:
     def beat(self, session: MasterSession) -> None:
         """Send one heartbeat."""
         timeout_s = min(_MOST_BEAT_TIMEOUT_S, max(1.0, 2 * self.span_s))
-        session.engine.request("GET", "slave/heartbeat", timeout=(timeout_s, timeout_s))
+        session.send("GET", "slave/heartbeat", None, (timeout_s, timeout_s))
 
     def _keep(self, session: MasterSession, closing: threading.Event) -> None:
         """Send heartbeats until the session ends."""
@@ -295,11 +307,12 @@ class Heartbeat:
         def is_over() -> bool:
             return closing.is_set() or link.session is not session
 
-        due = time.monotonic()
         while True:
-            due = max(due + self.span_s, time.monotonic())
-            if link.wait_for(is_over, due - time.monotonic()):
+            wait_s = session.proved_at + self.span_s - time.monotonic()
+            if link.wait_for(is_over, max(0.0, wait_s)):
                 return
+            if wait_s > 0:  # a result may have been acknowledged meanwhile
+                continue
             try:
                 self.beat(session)
             except Exception as error:  # of any kind: a slave without heartbeats must not seem connected
@@ -350,7 +363,7 @@ class Slave(Role):
         host: the address to listen at; None and `auto` mean this machine only (127.0.0.1). Others need a token: see
             `ding.interaction.server.access`.
         port: 7236 by default; 0 for any free port, which the property `port` returns after `start`.
-        heartbeat_span: seconds between heartbeats (3.0 by default, at least 0.2).
+        heartbeat_span: the longest time in seconds without a result or heartbeat (3.0 by default, at least 0.2).
         request_retries: how often a heartbeat is retried after a transport error (5 by default).
         request_retry_waiting: seconds between tries (1.0 by default).
         channel: the channel of its masters (0 by default).
