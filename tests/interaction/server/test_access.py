@@ -100,7 +100,15 @@ def test_a_task_over_the_limit_of_the_slave_is_told_as_that():
 
 @pytest.mark.parametrize(
     "message",
-    [b"GET\r\n\r\n", b"GET /ping HTTP/1.1\r\nX\r\n\r\n", b"GET /ping HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"],
+    [
+        b"GET\r\n\r\n",
+        b"GET /ping HTTP/1.1\r\nX\r\n\r\n",
+        b"GET /ping HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"GET /ping HTTP/1.1\r\nHost: a\r\n b\r\n\r\n",
+        b"GET /ping HTTP/1.1\r\nHost : a\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\0\r\n\r\n",
+    ],
 )
 def test_what_is_no_http_is_a_400_and_ends_the_connection(server, message):
     with socket.create_connection(("127.0.0.1", server.port), DEADLINE_S) as connection:
@@ -113,6 +121,17 @@ def test_a_length_that_is_no_number_is_a_400(server, length):
     with socket.create_connection(("127.0.0.1", server.port), DEADLINE_S) as connection:
         head = f"GET /ping HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nToken: {server._Role__self_token}\r\n"
         connection.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode("latin-1"))
+        assert connection.makefile("rb").read().startswith(b"HTTP/1.1 400 Bad Request\r\n")
+
+
+@pytest.mark.parametrize(
+    "framing",
+    ["Content-Length: 2\r\nTransfer-Encoding: chunked", "Transfer-Encoding: gzip", "Transfer-Encoding: chunked, gzip"],
+)
+def test_a_body_whose_end_two_servers_might_see_at_different_places_is_a_400(server, framing):
+    with socket.create_connection(("127.0.0.1", server.port), DEADLINE_S) as connection:
+        head = f"GET /ping HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nToken: {server._Role__self_token}\r\n"
+        connection.sendall(f"{head}{framing}\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n".encode())
         assert connection.makefile("rb").read().startswith(b"HTTP/1.1 400 Bad Request\r\n")
 
 

@@ -7,13 +7,14 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 
 import psutil
 import pytest
 
 from ding.interaction.server import guard
 from ding.utils.page import Page
-from tests.interaction.fakes import DEADLINE_S, Adder, Watcher, outcome, pair, raw
+from tests.interaction.fakes import DEADLINE_S, Adder, Watcher, outcome, pair, raw, task_id
 
 SECRET = "s3cret-" + "x" * 40
 MEGABYTE = 2**20
@@ -131,6 +132,23 @@ def test_of_the_connections_that_ask_for_nothing_the_oldest_give_way(monkeypatch
         assert outcome(raw(slave.port, "GET", "/ping", headers=own)) == (200, 0)
         keeps.sendall(head.encode())  # it was admitted once, and is none of them
         assert b"200" in keeps.recv(1000)
+
+
+def test_who_has_asked_is_answered_before_it_would_give_way_to_those_who_connect_after_it():
+    held, go = threading.Event(), threading.Event()
+
+    def hold():
+        held.set()
+        go.wait(DEADLINE_S)
+
+    with Adder() as slave, contextlib.ExitStack() as stack:
+        slave._Role__server._loop.call_soon_threadsafe(hold)
+        assert held.wait(DEADLINE_S)
+        client = stack.enter_context(opened(slave.port, own_ping(slave, "Connection: close")))
+        for _ in range(400):
+            stack.enter_context(opened(slave.port))
+        go.set()
+        assert statuses(client.makefile("rb").read()) == [200]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere 127.0.0.1 is the only address of this kind")
@@ -274,6 +292,78 @@ def test_requests_that_come_together_are_answered_in_their_order():
             replies = client.makefile("rb").read()
         statuses = [line[:3] for line in replies.split(b"HTTP/1.1 ")[1:]]
         assert statuses == [b"400", b"200", b"400", b"200", b"404"]  # a refusal by the head ends the connection
+
+
+def own_ping(server, *headers):
+    lines = ["GET /ping HTTP/1.1", f"Host: 127.0.0.1:{server.port}", f"Token: {server._Role__self_token}", *headers]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def statuses(replies):
+    return [int(line[:3]) for line in replies.split(b"HTTP/1.1 ")[1:]]
+
+
+def test_a_head_may_come_byte_by_byte():
+    with Adder() as slave, opened(slave.port) as client:
+        for byte in own_ping(slave, "Connection: close"):
+            client.sendall(bytes([byte]))
+        assert statuses(client.makefile("rb").read()) == [200]
+
+
+def test_a_request_that_is_refused_ends_the_connection_after_the_replies_to_those_before_it():
+    with Adder() as slave:
+        ping = own_ping(slave)
+        for bad, status in ((ping.replace(b"/ping", b"/nowhere"), 404), (b"\0\r\n\r\n", 400)):
+            with opened(slave.port, ping * 3 + bad + ping) as client:
+                assert statuses(client.makefile("rb").read()) == [200, 200, 200, status]
+
+
+def test_a_client_that_has_ended_its_side_gets_the_replies_that_are_due():
+    class Slow(Adder):
+        def _before_task(self, data):
+            entered.set()
+            assert go.wait(DEADLINE_S)
+
+    entered, go = threading.Event(), threading.Event()
+    with pair(Slow()) as (_, slave, connection):
+        body = json.dumps({"task": {"id": task_id()}, "data": {"a": 1, "b": 1}}).encode()
+        head = f"POST /task/new HTTP/1.1\r\nHost: 127.0.0.1:{slave.port}\r\nChannel: 0\r\n"
+        head += f"Token: {connection._last_token}\r\nContent-Length: {len(body)}\r\n\r\n"
+        with opened(slave.port, head.encode() + body + own_ping(slave)) as client:
+            client.shutdown(socket.SHUT_WR)
+            assert entered.wait(DEADLINE_S)
+            go.set()
+            assert statuses(client.makefile("rb").read()) == [200, 200]
+
+
+def test_what_follows_the_last_request_of_a_connection_is_not_read():
+    with Adder() as slave, opened(slave.port, own_ping(slave, "Connection: close") + own_ping(slave)) as client:
+        assert statuses(client.makefile("rb").read()) == [200]
+
+
+def test_another_protocol_is_not_spoken_on_request():
+    upgrade, last = ("Connection: Upgrade", "Upgrade: websocket"), "Connection: close"
+    with Adder() as slave, opened(slave.port, own_ping(slave, *upgrade) + own_ping(slave, last)) as client:
+        assert statuses(client.makefile("rb").read()) == [200, 200]
+
+
+@pytest.mark.parametrize("begin", [b"2;", b"2\r\n{}\r\n0\r\nX: "], ids=["extension of a chunk", "trailer"])
+def test_what_belongs_to_no_body_is_cut_off(begin):
+    with Adder() as slave, opened(slave.port, own_ping(slave, "Transfer-Encoding: chunked") + begin) as client:
+        received = b""
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            client.sendall(b"a" * 100_000)
+            while data := client.recv(10_000):
+                received += data
+        assert statuses(received) in ([], [400])
+
+
+def test_a_reader_that_is_slow_gets_the_whole_page():
+    master = Watcher()
+    master.serve_page("/", Page(lambda: "x" * 8 * MEGABYTE))
+    with master, opened(master.port, b"GET / HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % master.port) as client:
+        assert master.ping()  # its request was read before, and its reply does not fit into the buffers
+        assert client.makefile("rb").read().endswith(b"\r\n\r\n" + b"x" * 8 * MEGABYTE)
 
 
 def test_a_client_that_waits_for_leave_to_send_its_body_gets_it():

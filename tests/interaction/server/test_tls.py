@@ -266,3 +266,37 @@ def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(certify)
                 break
             except ssl.SSLWantReadError:
                 incoming.write(plain.recv(10_000))
+
+
+def over_tls(port):
+    plain = socket.create_connection(("127.0.0.1", port), DEADLINE_S)
+    return client_context().wrap_socket(plain, server_hostname="127.0.0.1")
+
+
+def own_ping(slave):
+    head = f"GET /ping HTTP/1.1\r\nHost: 127.0.0.1:{slave.port}\r\nToken: {slave._Role__self_token}\r\n\r\n"
+    return head.encode()
+
+
+def test_the_last_reply_over_tls_ends_the_connection(certify):
+    certify()
+    with Adder() as slave, over_tls(slave.port) as client:
+        client.sendall(own_ping(slave).replace(b"\r\n", b"\r\nConnection: close\r\n", 1) * 2)
+        reply = b""
+        while received := client.recv(10_000):
+            reply += received
+        assert reply.count(b"HTTP/1.1 ") == 1
+
+
+def test_what_is_no_tls_after_the_handshake_ends_the_connection(certify):
+    certify()
+    with Adder() as slave:
+        with socket.socket(fileno=over_tls(slave.port).detach()) as plain:
+            plain.settimeout(DEADLINE_S)
+            plain.sendall(own_ping(slave))
+            received = b""
+            with contextlib.suppress(ConnectionResetError):
+                while data := plain.recv(10_000):
+                    received += data
+            assert b"HTTP" not in received
+        assert slave.ping()
