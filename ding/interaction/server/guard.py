@@ -57,6 +57,7 @@ _ACCEPT_RETRY_S = 1.0  # without free descriptors
 _LINGER_S, _LINGER_BYTES = 2.0, 8 * 2**20
 _CLOSING_ROUNDS = 10
 _TLS_HANDSHAKE = b"\x16"  # the first byte of a client that speaks TLS
+_PARAMETERS = HTTP1ConnectionParameters(max_header_size=4 * _HEAD_LIMIT)
 _log = logging.getLogger("ding.interaction")
 
 
@@ -68,6 +69,7 @@ class HttpServer(HTTPServerConnectionDelegate):
 
     Args:
         port: 0 for any free port; the attribute `port` is the actual one.
+        app: judges and answers the requests.
         name: the prefix of the names of the threads.
         tls: serves TLS with the certificate of this context; None for plain HTTP.
 
@@ -75,15 +77,13 @@ class HttpServer(HTTPServerConnectionDelegate):
         OSError: the address cannot be listened at.
     """
 
-    def __init__(self, host: str, port: int, *, name: str, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, host: str, port: int, app: ProtocolApp, *, name: str, tls: ssl.SSLContext | None = None) -> None:
+        self.app, self.tls = app, tls
         self._name = name
-        self._tls = tls
         self._socket = _listen(host, port)
         self.port = int(self._socket.getsockname()[1])
-        self._parameters = HTTP1ConnectionParameters(max_header_size=4 * _HEAD_LIMIT)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._app: ProtocolApp | None = None
         self._stop_lock = threading.Lock()
         self._stop_at: float | None = None
         self._ended = asyncio.Event()
@@ -99,9 +99,8 @@ class HttpServer(HTTPServerConnectionDelegate):
         self._busy = 0  # jobs that wait or run
         _servers.add(self)
 
-    def start(self, app: ProtocolApp) -> None:
-        """Answer requests with `app`."""
-        self._app = app
+    def start(self) -> None:
+        """Answer requests."""
         self._loop = asyncio.SelectorEventLoop()
         thread = threading.Thread(target=self._run, name=f"{self._name}_run_app", daemon=True)
         try:
@@ -218,19 +217,9 @@ class HttpServer(HTTPServerConnectionDelegate):
 
     # The connections call the following methods, in the thread of the server.
 
-    @property
-    def tls(self) -> ssl.SSLContext | None:
-        """The context of TLS, if it is served."""
-        return self._tls
-
-    def serve(self, connection: _Connection, stream: IOStream) -> None:
-        """Read requests from the stream."""
-        HTTP1ServerConnection(stream, self._parameters, connection).start_serving(self)
-
-    def admit(self, head: Head) -> Admission | Answer:
-        """Return the decision of the app."""
-        assert self._app is not None
-        return self._app.admit(head)
+    def is_stranger(self, connection: _Connection) -> bool:
+        """Return whether the client has not proved to belong to the run."""
+        return connection in self._strangers
 
     def admitted(self, connection: _Connection) -> None:
         """Register that a client is no stranger, or is gone."""
@@ -253,12 +242,11 @@ class HttpServer(HTTPServerConnectionDelegate):
 
     def answer(self, admission: Admission, body: bytes, done: Callable[[Answer], None]) -> None:
         """Answer the admitted request with this body, and call `done` in the thread of the server."""
-        assert self._app is not None
         self._pending += 1
         if admission.is_quick and len(body) <= _INLINE_LIMIT:
-            self._answered(self._app.respond(admission, body), done)
+            self._answered(self.app.respond(admission, body), done)
         else:
-            self._in_thread(partial(self._answer, self._app, admission, body, done))
+            self._in_thread(partial(self._answer, admission, body, done))
 
     def _in_thread(self, job: Callable[[], None]) -> None:
         self._busy += 1
@@ -274,8 +262,8 @@ class HttpServer(HTTPServerConnectionDelegate):
             job()
             del job  # do not keep a closed connection alive while waiting for the next job
 
-    def _answer(self, app: ProtocolApp, admission: Admission, body: bytes, done: Callable[[Answer], None]) -> None:
-        answer = app.respond(admission, body)
+    def _answer(self, admission: Admission, body: bytes, done: Callable[[Answer], None]) -> None:
+        answer = self.app.respond(admission, body)
         with self._stop_lock:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._answered, answer, done, 1)
@@ -299,7 +287,6 @@ class _Connection:
         self.address = address
         self.fileno = accepted.fileno()
         self.scheme = "http" if server.tls is None else "https"
-        self.is_stranger = True
         self.is_over = False  # whether no further request is read
         self.expires_at = time.monotonic() + _ADMISSION_S
         loop.add_reader(accepted, self._begin)
@@ -313,12 +300,6 @@ class _Connection:
             self._stream.close()
         self._server.forget(self)
 
-    def admit(self) -> None:
-        """Note that the client is no stranger."""
-        if self.is_stranger:
-            self.is_stranger = False
-            self._server.admitted(self)
-
     def _begin(self) -> None:
         """Look at the first byte: it tells whether the client speaks TLS."""
         tls = self._server.tls
@@ -331,7 +312,7 @@ class _Connection:
                 else:
                     secure = ssl_wrap_socket(self._socket, tls, server_side=True, do_handshake_on_connect=False)
                     self._stream = _TlsStream(secure)
-                self._server.serve(self, self._stream)
+                HTTP1ServerConnection(self._stream, _PARAMETERS, self).start_serving(self._server)
                 return
             if first:
                 self._socket.recv(_HEAD_LIMIT)  # a connection with unread bytes is reset, and the reply may be lost
@@ -385,13 +366,13 @@ class _Exchange(HTTPMessageDelegate):
         if size > _HEAD_LIMIT:
             self._refuse(failure(431, f"Request Header Fields Too Large: the limit is {_HEAD_LIMIT} bytes."))
             return
-        decided = self._server.admit(head)
+        decided = self._server.app.admit(head)
         if isinstance(decided, Answer):
             self._refuse(decided)
             return
         self._admission = decided
         if decided.is_peer:
-            connection.admit()
+            self._server.admitted(connection)
             connection.expires_at = time.monotonic() + _SILENCE_S
         length = fields.get("content-length", "0")
         if not (length.isascii() and length.isdigit()):
@@ -407,7 +388,7 @@ class _Exchange(HTTPMessageDelegate):
             return
         assert self._admission is not None
         self._body += chunk
-        if not self._connection.is_stranger:
+        if not self._server.is_stranger(self._connection):
             self._connection.expires_at = time.monotonic() + _SILENCE_S
         else:
             self._counted += len(chunk)
@@ -437,7 +418,7 @@ class _Exchange(HTTPMessageDelegate):
         self._counted = 0
 
     def _reply(self, answer: Answer) -> None:
-        is_stranger = self._connection.is_stranger
+        is_stranger = self._server.is_stranger(self._connection)
         self._connection.expires_at = time.monotonic() + (_ADMISSION_S if is_stranger else _IDLE_S)
         self._connection.is_over = is_stranger
         sent = self._write(answer, is_last=is_stranger)

@@ -144,7 +144,7 @@ class Role(ControllableService):
             peers.run_token = peers.run_token or read_run_token()
             require_token(self.__host, peers.run_token)
             check_authorities()
-            self.__server = HttpServer(self.__host, self.__port, name=parts.kind, tls=server_context())
+            self.__server = HttpServer(self.__host, self.__port, self.__app, name=parts.kind, tls=server_context())
             self.__port = self.__server.port
             self.__state = _State.RUNNING
             _started.add(peers)
@@ -152,7 +152,7 @@ class Role(ControllableService):
                 parts.on_start()
                 names = OwnNames((self.__host, self.__port), parts.advertised(), self.__hosts)
                 self.__app.open(names, peers.run_token, parts.kind)
-                self.__server.start(self.__app)
+                self.__server.start()
                 for name, target in parts.threads.items():
                     thread = threading.Thread(
                         target=target, args=(self.__closing,), name=f"{parts.kind}_{name}", daemon=True

@@ -376,10 +376,10 @@ def test_a_loop_that_fails_is_told_and_ends_in_order(caplog, monkeypatch):
 
 
 def test_a_server_that_was_never_started_gives_its_port_back():
-    one = guard.HttpServer("127.0.0.1", 0, name="slave_test")
+    one = guard.HttpServer("127.0.0.1", 0, None, name="slave_test")
     one.stop(0.0)
     assert one.join(time.monotonic()) == []
-    guard.HttpServer("127.0.0.1", one.port, name="slave_test").stop(0.0)
+    guard.HttpServer("127.0.0.1", one.port, None, name="slave_test").stop(0.0)
 
 
 def test_requests_beyond_the_threads_wait_for_one(monkeypatch):
