@@ -21,9 +21,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from threading import Event, Lock
 from typing import NamedTuple
 
 from ding.interaction.server.access import RunToken, same_secret
@@ -39,6 +39,7 @@ _STORED_REPLIES = 4
 _STORED_BODY = 16 * 2**10
 # How long a copy waits for the reply to a request that is still being executed.
 _COPY_WAIT_S = 5.0
+_exchange_lock = Lock()  # one for all: it is held for a moment, and costs no request an object of its own
 
 
 def digest_of(body: bytes) -> str:
@@ -109,9 +110,9 @@ class Exchange:
 
     def __init__(self, signature: str) -> None:
         self.signature = signature
-        self._changed = threading.Condition()
-        self._has_begun = self._is_finished = self._has_waiter = False
+        self._has_begun = self._is_finished = False
         self._reply: Answer | None = None
+        self._waits: Event | None = None  # set when the copy that waits may go on
 
     @property
     def has_begun(self) -> bool:
@@ -125,25 +126,27 @@ class Exchange:
 
     def begin(self) -> bool:
         """Return whether the caller has to execute the request; false for each call but the first."""
-        with self._changed:
+        with _exchange_lock:
             is_first, self._has_begun = not self._has_begun, True
             return is_first
 
     def finish(self, reply: Answer) -> None:
         """Store the signed reply, unless its body is too large."""
-        with self._changed:
+        with _exchange_lock:
             self._has_begun = self._is_finished = True
             self._reply = reply if len(reply.body) <= _STORED_BODY else None
-            self._changed.notify_all()
+            if self._waits is not None:
+                self._waits.set()
 
     def wait(self) -> Answer | None:
         """Return the stored reply; None if it is not stored, not there in time, or awaited by another copy."""
-        with self._changed:
-            if not self._is_finished and not self._has_waiter:
-                self._has_waiter = True
-                self._changed.wait_for(lambda: self._is_finished, _COPY_WAIT_S)
-                self._has_waiter = False
-            return self._reply
+        with _exchange_lock:
+            if self._is_finished or self._waits is not None:
+                return self._reply
+            waits = self._waits = Event()
+        waits.wait(_COPY_WAIT_S)
+        self._waits = None
+        return self._reply
 
 
 class Signed(NamedTuple):

@@ -160,16 +160,16 @@ def test_a_copy_of_a_request_that_is_being_answered_gets_the_same_reply(monkeypa
         assert replies[1].result(DEADLINE_S) == (status, values) and asked == [{"y": 2}]
 
 
-def test_only_one_copy_waits_for_a_reply():
+def test_only_one_copy_waits_for_a_reply(monkeypatch):
     exchange, waiting = Exchange("signature"), threading.Event()
     reply = Answer(b"{}", 200, ())
 
-    class Watched(threading.Condition):
-        def wait_for(self, *args):
+    class Watched(threading.Event):
+        def wait(self, timeout=None):
             waiting.set()
-            return super().wait_for(*args)
+            return super().wait(timeout)
 
-    exchange._changed = Watched()
+    monkeypatch.setattr("ding.interaction.server.signing.Event", Watched)
     assert exchange.begin() and not exchange.begin() and not exchange.is_finished
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(exchange.wait)
