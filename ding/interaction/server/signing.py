@@ -106,34 +106,28 @@ class Exchange:
     """One numbered request of a session and its reply. Thread-safe.
 
     The request may arrive more than once; the first arrival that calls `begin` executes it, the others `wait`.
+
+    Attributes:
+        has_begun: whether the request was executed or refused, or is being executed.
+        is_finished: whether it was replied to.
     """
 
     def __init__(self, signature: str) -> None:
         self.signature = signature
-        self._has_begun = self._is_finished = False
+        self.has_begun = self.is_finished = False
         self._reply: Answer | None = None
         self._waits: Event | None = None  # set when the copy that waits may go on
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether the request was executed or refused, or is being executed."""
-        return self._has_begun
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the request was replied to."""
-        return self._is_finished
 
     def begin(self) -> bool:
         """Return whether the caller has to execute the request; false for each call but the first."""
         with _exchange_lock:
-            is_first, self._has_begun = not self._has_begun, True
+            is_first, self.has_begun = not self.has_begun, True
             return is_first
 
     def finish(self, reply: Answer) -> None:
         """Store the signed reply, unless its body is too large."""
         with _exchange_lock:
-            self._has_begun = self._is_finished = True
+            self.has_begun = self.is_finished = True
             self._reply = reply if len(reply.body) <= _STORED_BODY else None
             if self._waits is not None:
                 self._waits.set()
@@ -141,7 +135,7 @@ class Exchange:
     def wait(self) -> Answer | None:
         """Return the stored reply; None if it is not stored, not there in time, or awaited by another copy."""
         with _exchange_lock:
-            if self._is_finished or self._waits is not None:
+            if self.is_finished or self._waits is not None:
                 return self._reply
             waits = self._waits = Event()
         waits.wait(_COPY_WAIT_S)

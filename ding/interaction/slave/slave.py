@@ -98,46 +98,41 @@ class Order(NamedTuple):
 
 
 class Link:
-    """The current session of a slave, if any, and the task that it runs. Thread-safe."""
+    """The current session of a slave, if any, and the task that it runs. Thread-safe.
+
+    Attributes:
+        session: the current session.
+        order: the task that waits or runs.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._session: MasterSession | None = None
-        self._order: Order | None = None
+        self.session: MasterSession | None = None
+        self.order: Order | None = None
         self._is_reporting = False
-
-    @property
-    def session(self) -> MasterSession | None:
-        """The current session."""
-        return self._session
-
-    @property
-    def order(self) -> Order | None:
-        """The task that waits or runs."""
-        return self._order
 
     @property
     def is_idle(self) -> bool:
         """Whether there is neither a task nor a result to report."""
-        return self._order is None and not self._is_reporting
+        return self.order is None and not self._is_reporting
 
     def matches(self, token: str) -> MasterSession | None:
         """Return the current session if `token` is its token."""
-        session = self._session
+        session = self.session
         return session if session is not None and same_secret(token, session.token) else None
 
     def open(self, session: MasterSession) -> None:
         """Make `session` the current one."""
         with self._changed:
-            self._session = session
+            self.session = session
             self._changed.notify_all()
 
     def end(self, session: MasterSession) -> bool:
         """End `session`; return false if it was not the current one."""
         with self._changed:
-            if self._session is not session:
+            if self.session is not session:
                 return False
-            self._session = None
+            self.session = None
             self._changed.notify_all()
         session.end()
         return True
@@ -145,15 +140,15 @@ class Link:
     def take(self, order: Order) -> None:
         """Make `order` the current task."""
         with self._changed:
-            self._order = order
+            self.order = order
             order.session.tasks.add(order.task_id)
 
     def release(self, order: Order) -> bool:
         """Free the slave before the result of `order` is reported; return false if another thread reports it."""
         with self._changed:
-            if self._order is not order:
+            if self.order is not order:
                 return False
-            self._order = None
+            self.order = None
             self._is_reporting = True
             self._changed.notify_all()
             return True
