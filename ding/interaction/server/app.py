@@ -167,7 +167,7 @@ class ProtocolApp:
                 # Without signals, hooks and an object for the response, which would take 25 us.
                 return cast(Answer, self._flask.dispatch_request())
         except Exception as error:
-            return _refuse(error, None)
+            return admission.refuse(error)
 
     def _refusal(self, head: Head) -> Answer | None:
         assert self._names is not None
@@ -267,13 +267,16 @@ class Admission:
             data = self._route.answer(self._found, self.head, body)
             answer = data if isinstance(data, Answer) else success(data)
         except BaseException as error:  # SystemExit of a hook too: the thread must continue
-            return _refuse(error, signed)
+            return self.refuse(error)
         return answer if signed is None else signed.finish(answer)
+
+    def refuse(self, error: BaseException) -> Answer:
+        """Return the reply to the request, which has failed with `error`."""
+        return _refuse(error, self._signed)
 
     def too_large(self) -> Answer:
         """Return the reply to a request whose body is larger than allowed."""
-        error = ProtocolError(413, 1, f"Request Entity Too Large: the limit is {self.body_limit} bytes.")
-        return _refuse(error, self._signed)
+        return self.refuse(ProtocolError(413, 1, f"Request Entity Too Large: the limit is {self.body_limit} bytes."))
 
 
 def _answer() -> Answer:

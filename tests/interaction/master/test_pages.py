@@ -2,9 +2,11 @@
 
 import contextlib
 import http.client
+import json
 import socket
 import time
 
+import flask
 import pytest
 
 from ding.interaction import Master
@@ -135,6 +137,18 @@ def test_pages_come_before_the_start():
 def test_a_path_that_is_none_is_refused(path):
     with pytest.raises(ValueError, match="path = .* is not allowed; it must be / and letters"):
         Master(**QUICK).serve_page(path, Page(str))
+
+
+def test_a_page_may_look_at_its_request_as_in_any_flask_app(serve):
+    def show():
+        asked = flask.request
+        return json.dumps([asked.method, asked.path, asked.args, asked.headers["X-Y"], asked.remote_addr, asked.scheme])
+
+    port = serve({"/a//b/": Page(show)})
+    status, _, body = get(port, "/a//b/?c=1&d=%20", **{"X-Y": "z"})
+    assert status == 200
+    assert json.loads(body) == ["GET", "/a//b/", {"c": "1", "d": " "}, "z", "127.0.0.1", "http"]
+    assert get(port, "/a/b/")[0] == get(port, "/a//b")[0] == 404
 
 
 @pytest.mark.parametrize("header", [{"X": "a\r\nSet-Cookie: b"}, {"X\r\nY": "a"}, {"X": "\u4e00"}, {"": "a"}])
