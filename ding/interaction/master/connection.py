@@ -86,8 +86,7 @@ class SlaveTable:
         self._lock = threading.Lock()
         self._is_open = False
         self._active: dict[str, SlaveSession] = {}
-        self._pending: list[SlaveSession] = []
-        self._by_digest: dict[bytes, SlaveSession] = {}
+        self._by_digest: dict[bytes, SlaveSession] = {}  # also those whose slave has not replied yet
 
     def open(self) -> None:
         """Admit sessions."""
@@ -97,7 +96,7 @@ class SlaveTable:
         """Admit no more sessions, end all of them, and stop the result thread."""
         with self._lock:
             self._is_open = False
-            sessions = [*self._active.values(), *self._pending]
+            sessions = [*self._by_digest.values()]
         for session in sessions:
             session.connection.drop(session, "the master was closed")
         self.results.stop()
@@ -112,10 +111,9 @@ class SlaveTable:
         connection = session.connection
         with self._lock:
             self.check_is_open()
-            sessions = [*self._active.values(), *self._pending]
-            if any(s.connection.name == connection.name and s.connection is not connection for s in sessions):
+            others = (s.connection for s in self._by_digest.values() if s.connection is not connection)
+            if any(other.name == connection.name for other in others):
                 raise KeyError(connection.name)
-            self._pending.append(session)
             self._by_digest[_digest_of(session.token)] = session
 
     def activate(self, session: SlaveSession) -> None:
@@ -125,8 +123,7 @@ class SlaveTable:
             RuntimeError: the master was closed.
         """
         with self._lock:
-            if session in self._pending:
-                self._pending.remove(session)
+            if self.matches(session.token) is session:
                 session.last_seen = time.monotonic()
                 self._active[session.connection.name] = session
             self.check_is_open()
@@ -134,8 +131,6 @@ class SlaveTable:
     def end(self, session: SlaveSession, reason: str) -> bool:
         """Remove a session and fail its tasks; return false if it has ended before."""
         with self._lock:
-            if session in self._pending:
-                self._pending.remove(session)
             if self._active.get(session.connection.name) is session:
                 del self._active[session.connection.name]
             self._by_digest.pop(_digest_of(session.token), None)
