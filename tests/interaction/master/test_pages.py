@@ -151,6 +151,11 @@ def test_a_page_may_look_at_its_request_as_in_any_flask_app(serve):
     assert get(port, "/a/b/")[0] == get(port, "/a//b")[0] == 404
 
 
+def test_a_method_in_lower_case_is_another_one(serve):
+    port = serve({"/": Page(str)})
+    assert [get(port, "/", method)[0] for method in ("GET", "HEAD", "get", "head")] == [200, 200, 405, 405]
+
+
 @pytest.mark.parametrize("header", [{"X": "a\r\nSet-Cookie: b"}, {"X\r\nY": "a"}, {"X": "\u4e00"}, {"": "a"}])
 def test_a_header_that_is_none_is_refused(header):
     with pytest.raises(ValueError, match="the header .* of the page '/' is malformed"):

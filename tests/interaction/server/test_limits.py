@@ -14,7 +14,7 @@ import pytest
 
 from ding.interaction.server import guard
 from ding.utils.page import Page
-from tests.interaction.fakes import DEADLINE_S, Adder, Watcher, outcome, pair, raw, task_id
+from tests.interaction.fakes import DEADLINE_S, Adder, Watcher, outcome, pair, raw
 
 SECRET = "s3cret-" + "x" * 40
 MEGABYTE = 2**20
@@ -316,24 +316,6 @@ def test_a_request_that_is_refused_ends_the_connection_after_the_replies_to_thos
         for bad, status in ((ping.replace(b"/ping", b"/nowhere"), 404), (b"\0\r\n\r\n", 400)):
             with opened(slave.port, ping * 3 + bad + ping) as client:
                 assert statuses(client.makefile("rb").read()) == [200, 200, 200, status]
-
-
-def test_a_client_that_has_ended_its_side_gets_the_replies_that_are_due():
-    class Slow(Adder):
-        def _before_task(self, data):
-            entered.set()
-            assert go.wait(DEADLINE_S)
-
-    entered, go = threading.Event(), threading.Event()
-    with pair(Slow()) as (_, slave, connection):
-        body = json.dumps({"task": {"id": task_id()}, "data": {"a": 1, "b": 1}}).encode()
-        head = f"POST /task/new HTTP/1.1\r\nHost: 127.0.0.1:{slave.port}\r\nChannel: 0\r\n"
-        head += f"Token: {connection._last_token}\r\nContent-Length: {len(body)}\r\n\r\n"
-        with opened(slave.port, head.encode() + body + own_ping(slave)) as client:
-            client.shutdown(socket.SHUT_WR)
-            assert entered.wait(DEADLINE_S)
-            go.set()
-            assert statuses(client.makefile("rb").read()) == [200, 200]
 
 
 def test_what_follows_the_last_request_of_a_connection_is_not_read():
