@@ -102,7 +102,13 @@ class Local:
         """Has a name of two parts."""
 
 
-@pytest.mark.parametrize("env", [partial(make_corridor, size=3), Local.Corridor, "tests.entry.test_training:Corridor"])
+@pytest.mark.parametrize(
+    "env",
+    [
+        partial(make_corridor, size=3), Local.Corridor, "tests.entry.test_training:Corridor",
+        (make_corridor, {"size": 3}), (partial(make_corridor), {"size": 3}),
+    ],
+)  # fmt: skip
 def test_whatever_can_be_imported_is_saved_by_its_name(env):
     training = train("dqn", env, iterations=1, **QUICK)
     resumed = read_config(f"{training.folder}/total_config.py")
@@ -115,7 +121,16 @@ def test_what_the_folder_could_not_name_is_refused_at_the_start():
     class Inside(Corridor):
         """A class of this function."""
 
-    for env in (lambda: Corridor(), Inside, partial(lambda: Corridor())):
+    class Maker:
+        """Has no name, though `inspect` takes what has `__get__` for a routine."""
+
+        def __get__(self, owner, kind=None):
+            return self
+
+        def __call__(self):
+            return Corridor()
+
+    for env in (lambda: Corridor(), Inside, partial(lambda: Corridor()), Maker()):
         with pytest.raises(ConfigError, match=r"env\.env = .* could not name it.*top level of a module"):
             train("dqn", env, iterations=1, **QUICK)
 
@@ -189,6 +204,16 @@ def test_a_script_that_trains_when_it_is_imported_is_told_what_to_do(tmp_path):
     evaluated = run_python("-m", "ding.entry.cli", "eval", "run")
     assert evaluated.returncode == 1 and "Traceback" not in evaluated.stderr
     assert "put its training under if __name__ == '__main__':" in evaluated.stderr
+
+
+def test_a_script_that_an_installed_module_hides_is_to_be_renamed(tmp_path):
+    (tmp_path / "test.py").write_text(SCRIPT.format(guard=GUARD, parallel=False))
+    (tmp_path / "beside.py").write_text(BESIDE)
+    trained = run_python("test.py")
+    assert "test.py has the name of an installed module, 'test'" in trained.stderr and not (tmp_path / "run").exists()
+    (tmp_path / "test.py").write_text(CONFIG)
+    trained = run_python("-m", "ding.entry.cli", "train", "test.py", "--train-iter", "1")
+    assert "test.py has the name of an installed module, 'test'" in trained.stderr and trained.returncode == 0
 
 
 CONFIG = """
