@@ -421,6 +421,15 @@ class Choices(Corridor):
         return self.shown(), float(action[0]), self.steps == 4, False, {}
 
 
+class Doubles(Corridor):
+    """Shows float64 numbers, as MuJoCo does."""
+
+    observation_space = spaces.Box(-9, 9, (2,), np.float64)
+
+    def shown(self):
+        return np.array([self.steps, 0.1])
+
+
 SMALL = {"iterations": 1, "eval_episodes": 1, "recipe": False}
 
 
@@ -437,7 +446,7 @@ def as_tensors(obs):
 EXPORTED = [
     *(("dqn", "CartPole-v1", {}), ("rainbow", "CartPole-v1", {}), ("pg", "CartPole-v1", {})),
     *(("ppo", "Pendulum-v1", {}), ("td3", "Pendulum-v1", {"batch_size": 8, "random_collect_size": 16})),
-    ("dqn", Choices, QUICK),
+    *(("dqn", Choices, QUICK), ("dqn", Doubles, QUICK)),
 ]
 
 
