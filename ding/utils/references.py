@@ -8,7 +8,7 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.machinery import PathFinder
 from typing import Any
 
@@ -144,6 +144,19 @@ def add_to_path(folders: Iterable[str]) -> None:
     sys.path.extend(folder for folder in folders if folder not in sys.path)
 
 
+def clashes(modules: Iterable[str], folders: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield the packages that are in one of `folders` but are taken from another one: `(name, folder, other)`."""
+    for package in sorted({module.partition(".")[0] for module in modules}):
+        meant = _first_with(package, folders)
+        taken = _folder_of(package) or _first_with(package, sys.path)
+        if meant and taken and os.path.realpath(meant) != os.path.realpath(taken):
+            yield package, meant, taken
+
+
+def _first_with(package: str, folders: Iterable[str]) -> str | None:
+    return next((folder or os.getcwd() for folder in folders if PathFinder.find_spec(package, [folder])), None)
+
+
 @contextlib.contextmanager
 def first_on_path(folder: str) -> Iterator[None]:
     """Put a folder first on `sys.path`, as Python does for the folder of a script."""
@@ -161,7 +174,7 @@ def _name_of_main() -> str | None:
     spec = getattr(main, "__spec__", None)
     if spec is not None:
         name: str = spec.name
-        return name.removesuffix(".__main__")
+        return None if name == "__main__" else name  # of a folder or an archive
     return _stem(getattr(main, "__file__", None) or "")
 
 

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
 from ding import train
-from ding.config.read import read_config
+from ding.config.read import read_config, read_config_directly
 from ding.entry import Training, evaluate_run, load_policy, serial_pipeline
 from ding.entry.cli import cli
 from ding.entry.run_folder import RunFolder
@@ -195,6 +195,32 @@ def test_a_run_of_a_script_is_evaluated_from_another_folder(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path / "elsewhere")
     evaluated = run_python("-m", "ding.entry.cli", "eval", "../run", "-n", "2")
     assert "mean return 3.0" in evaluated.stdout, evaluated.stderr
+
+
+def test_a_run_of_a_package_names_its_main_module(tmp_path, monkeypatch):
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").touch()
+    (tmp_path / "pkg" / "__main__.py").write_text(SCRIPT.format(guard=GUARD, parallel=False))
+    (tmp_path / "beside.py").write_text(BESIDE)
+    trained = run_python("-m", "pkg")
+    assert trained.stdout.split() == ["run"], trained.stderr
+    monkeypatch.chdir(tmp_path / "pkg")
+    evaluated = run_python("-m", "ding.entry.cli", "eval", "../run", "-n", "2")
+    assert "mean return 3.0" in evaluated.stdout, evaluated.stderr
+
+
+def test_a_module_of_this_name_from_another_folder_is_told(tmp_path, monkeypatch, caplog):
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "clashing_envs.py").write_text(BESIDE)
+        (tmp_path / name / "config.py").write_text(
+            f"main_config = dict(env=dict(env='clashing_envs:Beside'))\nimport_paths = [{str(tmp_path / name)!r}]\n"
+        )
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    read_config_directly("first/config.py")
+    assert not caplog.text
+    read_config_directly("second/config.py")
+    assert f"'clashing_envs' in {tmp_path}/second, but this process takes it from {tmp_path}/first" in caplog.text
 
 
 def test_a_script_that_trains_when_it_is_imported_is_told_what_to_do(tmp_path):
