@@ -99,7 +99,7 @@ def check_pipeline(cfg: Mapping[str, Any], has_buffer: bool) -> None:
         has_buffer: whether the pipeline has a replay buffer, like `serial_pipeline`.
 
     Raises:
-        ConfigError: they do not fit, `policy.learn.update_per_collect` is missing, or the buffer is None.
+        ConfigError: they do not fit, `policy.learn.update_per_collect` is missing, or the buffer is None, or several.
     """
     policy = cfg["policy"]
     if has_buffer and policy["other"]["replay_buffer"] is None:
@@ -108,6 +108,11 @@ def check_pipeline(cfg: Mapping[str, Any], has_buffer: bool) -> None:
             "defaults"
         )
     kind, on_policy, learn = policy["type"].removesuffix("_command"), policy.get("on_policy", False), policy["learn"]
+    if has_buffer and policy["other"]["replay_buffer"].get("multi_buffer", False):
+        raise ConfigError(
+            f"the policy {kind!r} learns from several replay buffers, and serial_pipeline has one: train it in a loop "
+            "of your own, with create_buffer for each section of policy.other.replay_buffer"
+        )
     if has_buffer and on_policy:
         raise ConfigError(
             f"policy.on_policy = True: the policy {kind!r} learns only from what it has just collected, and "

@@ -389,6 +389,8 @@ def test_what_cannot_be_trained_is_refused():
         train("cql", "Pendulum-v1", iterations=1)
     with pytest.raises(ConfigError, match="policy = 'bc' learns from demonstrations of an expert: use serial_pipel"):
         train("bc", "CartPole-v1", iterations=1)
+    with pytest.raises(ConfigError, match="'ppg_offpolicy' learns from several replay buffers, and serial_pipeline"):
+        train("ppg_offpolicy", "CartPole-v1", iterations=1)
 
 
 def test_the_command_trains_several_seeds():
