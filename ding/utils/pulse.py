@@ -33,7 +33,9 @@ class Pulse:
 
     def stop(self, beat: Callable[[int], None]) -> None:
         """Stop calling `beat`; the function of before is called again, if it was not stopped."""
-        self._started = [entry for entry in self._started if entry[1] != beat]
+        for entry in list(self._started):  # in place: another thread may start or stop, too
+            if entry[1] == beat:
+                self._started.remove(entry)
         self._wait()
 
     def beat(self, steps: int = 0) -> None:
@@ -43,11 +45,11 @@ class Pulse:
             steps: env steps of the rollout that runs; 0 outside of rollouts.
         """
         self._wait()
-        if self._started:
-            self._started[-1][1](steps)
+        for _, beat in self._started[-1:]:
+            beat(steps)
 
     def _wait(self) -> None:
-        self.due = perf_counter() + self._started[-1][0] if self._started else inf
+        self.due = min((perf_counter() + period_s for period_s, _ in self._started[-1:]), default=inf)
 
 
 PULSE = Pulse()
