@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import sys
 import types
@@ -14,7 +15,7 @@ from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
 from ding.utils.msgpack_helper import unpack
-from ding.utils.references import IMPORT_PATHS, add_to_path, note_file
+from ding.utils.references import IMPORT_PATHS, add_to_path, clashes, note_file
 
 
 class Config:
@@ -69,12 +70,23 @@ class Config:
         # A name that a user has for something else is left alone.
         if isinstance(folders, list) and all(isinstance(folder, str) for folder in folders):
             add_to_path(folders)
+            _warn_of_clashes(cfg, folders, path)
         return Config(cfg, f"{path}\n{source}", filename=path)
 
     @property
     def cfg_dict(self) -> dict[str, Any]:
         """The configuration itself, not a copy."""
         return self._cfg_dict
+
+
+def _warn_of_clashes(cfg: Mapping[str, Any], folders: list[str], path: str) -> None:
+    from ding.config.save import named_modules
+
+    for module, meant, taken in clashes(named_modules(cfg), folders):
+        logging.getLogger("ding").warning(
+            "%s names classes of the module %r in %s, but this process takes it from %s, where they may differ",
+            path, module, meant, taken,
+        )  # fmt: skip
 
 
 def _source_of(path: str) -> str:

@@ -27,15 +27,18 @@ _PLAIN = (str, bytes, bool, int, type(None), type(Ellipsis))
 def to_source(value: Any, depth: int = 0) -> str:
     """Returns an expression that evaluates to `value` in a module without imports.
 
-        Literals are exact. Infinities and NaN become `float('inf')` and `float('nan')`, numpy scalars Python numbers,
-    XX
-        Args:
-            value: The object.
-            depth: Indentation level of the first line.
+    Literals are exact. Infinities and NaN become `float('inf')` and `float('nan')`, numpy scalars Python numbers,
+    mappings `dict`s, arrays nested lists. A class or function that can be imported becomes its name `module:name`, a
+    partial of keyword arguments a pair of name and arguments. Another object (a lambda, an `nn.Module`) becomes its
+    quoted repr with a comment.
 
-        Example:
-            >>> to_source((1, float("inf"), "it's"))
-            '(1, float(\\'inf\\'), "it\\'s")'
+    Args:
+        value: The object.
+        depth: Indentation level of the first line.
+
+    Example:
+        >>> to_source((1, float("inf"), "it's"))
+        '(1, float(\\'inf\\'), "it\\'s")'
     """
     return _render(value, depth)[0]
 
@@ -82,7 +85,7 @@ def _render(value: Any, depth: int) -> tuple[str, str]:
     """Returns the expression and its comment."""
     kind = type(value)
     if isinstance(value, np.generic):
-        return _render(value.item(), depth) if type(value.item()) is not kind else _quoted(value)
+        return _render(value.item(), depth) if type(value.item()) is not kind else _quoted(value, depth)
     if kind in _PLAIN:
         return repr(value), ""
     if kind is float:
@@ -98,17 +101,17 @@ def _render(value: Any, depth: int) -> tuple[str, str]:
         return (f"{kind.__name__}({_sequence(items, '[]', depth)})" if items else f"{kind.__name__}()"), ""
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return _render(value.tolist(), depth)[0], f"was a numpy array of {value.dtype}"
-    return _quoted(value)
+    return _quoted(value, depth)
 
 
 def _float(value: float) -> str:
     return repr(value) if math.isfinite(value) else f"float({str(value)!r})"
 
 
-def _quoted(value: Any) -> tuple[str, str]:
+def _quoted(value: Any, depth: int) -> tuple[str, str]:
     named = by_name(value)
     if named is not value:
-        return to_source(named), ""
+        return to_source(named, depth), ""
     kind = "class" if isinstance(value, type) else type(value).__name__
     return repr(shown(value)), f"was a {kind}; insert it here"
 
@@ -203,19 +206,20 @@ def save_config_py(cfg: Mapping[str, Any], path: str) -> None:
 
 def _import_paths(cfg: Any) -> str:
     """The line with the folders of modules that a config names and that are not installed, "" without any."""
-    folders = folders_of(set(_named_modules(cfg)))
+    folders = folders_of(set(named_modules(cfg)))
     return f"{IMPORT_PATHS} = {folders!r}\n" if folders else ""
 
 
-def _named_modules(value: Any, key: str = "") -> Iterator[str]:
+def named_modules(value: Any, key: str = "") -> Iterator[str]:
+    """Yield the modules that a config names, and those of its classes and functions, "" for one without a name."""
     if isinstance(value, Mapping):
         for name, item in value.items():
-            yield from _named_modules(item, name)
+            yield from named_modules(item, name)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _named_modules(item, key)
+            yield from named_modules(item, key)
     elif isinstance(value, partial):
-        yield from _named_modules((value.func, value.keywords), key)
+        yield from named_modules((value.func, value.keywords), key)
     elif isinstance(value, str) and (key == "import_names" or is_reference(value)):
         yield value.partition(":")[0]
     elif callable(value):

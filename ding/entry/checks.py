@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ding.config.checks import value_at
-from ding.config.save import unsaved_values
+from ding.config.save import named_modules, unsaved_values
 from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
 from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import one_time_warning
 from ding.utils.pytorch_ddp_dist_helper import get_world_size
-from ding.utils.references import is_of_notebook
+from ding.utils.references import hidden_file, is_of_notebook
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.showing import shown
 from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
@@ -36,7 +36,8 @@ def refuse_unsaved_env(main: Mapping[str, Any]) -> None:
     """Refuse an env that the folder of a run could not name; in a notebook, where no class has a file, only warn.
 
     Raises:
-        ConfigError: the env is, or has, a lambda, a local class, or another object without a name.
+        ConfigError: the env is, or has, a lambda, a local class, or another object without a name, or is of a script
+            that an installed module hides.
     """
     for key, value in unsaved_values({"env": main["env"]}).items():
         if not is_of_notebook(value):
@@ -45,11 +46,15 @@ def refuse_unsaved_env(main: Mapping[str, Any]) -> None:
                 "not be evaluated or loaded later; give a class or function at the top level of a module or script, "
                 "with its arguments if any as a pair (class, dict of arguments)"
             )
+    for hidden in _hidden(main):
+        raise ConfigError(hidden)
     warn_of_unsaved(main)
 
 
 def warn_of_unsaved(main: Mapping[str, Any]) -> None:
     """Warn of values that the folder of a run cannot hold: whoever uses the run later has to give them anew."""
+    for hidden in _hidden(main):
+        one_time_warning(hidden)
     values = unsaved_values(main)
     if values:
         first = next(iter(values))
@@ -58,6 +63,17 @@ def warn_of_unsaved(main: Mapping[str, Any]) -> None:
             f"{shown(values[first])}), so `ding eval` and `load_policy` will need it again; classes and functions at "
             "the top level of a module are saved by name"
         )
+
+
+def _hidden(main: Mapping[str, Any]) -> Iterator[str]:
+    """Yield messages about files with classes that a run folder would look for in an installed module."""
+    for module in named_modules(main):
+        path = hidden_file(module)
+        if path is not None:
+            yield (
+                f"{path} has the name of an installed module, {module!r}, which would be imported instead of it when "
+                "the policy is evaluated or loaded later: rename the file"
+            )
 
 
 def check_ranks(cfg: Mapping[str, Any]) -> None:
@@ -83,7 +99,7 @@ def check_pipeline(cfg: Mapping[str, Any], has_buffer: bool) -> None:
         has_buffer: whether the pipeline has a replay buffer, like `serial_pipeline`.
 
     Raises:
-        ConfigError: they do not fit, `policy.learn.update_per_collect` is missing, or the buffer is None.
+        ConfigError: they do not fit, `policy.learn.update_per_collect` is missing, or the buffer is None, or several.
     """
     policy = cfg["policy"]
     if has_buffer and policy["other"]["replay_buffer"] is None:
@@ -92,6 +108,11 @@ def check_pipeline(cfg: Mapping[str, Any], has_buffer: bool) -> None:
             "defaults"
         )
     kind, on_policy, learn = policy["type"].removesuffix("_command"), policy.get("on_policy", False), policy["learn"]
+    if has_buffer and policy["other"]["replay_buffer"].get("multi_buffer", False):
+        raise ConfigError(
+            f"the policy {kind!r} learns from several replay buffers, and serial_pipeline has one: train it in a loop "
+            "of your own, with create_buffer for each section of policy.other.replay_buffer"
+        )
     if has_buffer and on_policy:
         raise ConfigError(
             f"policy.on_policy = True: the policy {kind!r} learns only from what it has just collected, and "

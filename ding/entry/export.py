@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from ding.entry.trained import TrainedPolicy
 from ding.envs.common.gym_compat import spaces_like
-from ding.envs.env.gymnasium_spaces import as_observation
 from ding.model.wrapper.hidden_state_wrapper import HiddenStateWrapper
 from ding.utils.config_helper import ConfigError
 from ding.utils.file_helper import atomic_write
@@ -55,7 +54,7 @@ class PolicyNetwork(nn.Module):
         self._is_scaled = is_scaled and self._is_real
 
     def forward(self, obs: Any) -> Tensor:
-        part = obs
+        obs = part = _in_float32(obs)
         while isinstance(part, Mapping):
             part = next(iter(part.values()))
         action = self._act(obs, list(range(part.shape[0])))["action"]
@@ -117,7 +116,14 @@ def _batch(space: Any, size: int) -> Any:
     members = getattr(space, "spaces", None)
     if isinstance(members, Mapping):
         return {key: _batch(member, size) for key, member in members.items()}
-    return torch.from_numpy(np.stack([as_observation(space.sample()) for _ in range(size)]))
+    return torch.from_numpy(np.stack([space.sample() for _ in range(size)]))
+
+
+def _in_float32(obs: Any) -> Any:
+    """Observations of float64 in float32, which the policy was trained with."""
+    if isinstance(obs, Mapping):
+        return {key: _in_float32(part) for key, part in obs.items()}
+    return obs.float() if obs.dtype == torch.float64 else obs
 
 
 def _write_torchscript(traced: Any, network: nn.Module, example: Any, path: str) -> None:

@@ -218,7 +218,7 @@ class ProgressLine(_Report):
 
     def __init__(self, max_env_step: int = UNLIMITED, enabled: bool = True, max_train_iter: int = UNLIMITED) -> None:
         super().__init__(enabled)
-        self._bar: Any = _bar(bar_format="{desc}") if enabled and sys.stderr.isatty() else None
+        self._bar: Any = _bar(bar_format="{desc}") if enabled and _is_terminal() else None
         self._period_s = math.inf if not enabled else _LINE_S if self._bar is None else _REFRESH_S
         self._shown_s = self._start_s if self._bar is None else -math.inf
         self._limits = max_env_step, max_train_iter
@@ -327,6 +327,14 @@ def _duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}"
 
 
+def _is_terminal() -> bool:
+    """Whether standard error is a terminal; there may be none, or what stands for it may be closed."""
+    try:
+        return bool(sys.stderr.isatty())
+    except (AttributeError, ValueError):
+        return False
+
+
 def _bar(**kwargs: Any) -> Any:
     from tqdm import tqdm
 
@@ -347,7 +355,7 @@ class ParallelProgressLine(_Report):
 
     def __init__(self, max_env_step: int = UNLIMITED, max_train_iter: int = UNLIMITED) -> None:
         super().__init__()
-        self._bar: Any = _bar(bar_format="{desc}") if sys.stderr.isatty() else None
+        self._bar: Any = _bar(bar_format="{desc}") if _is_terminal() else None
         self._shown_s = self._start_s
         self._limits = max_env_step, max_train_iter
         self._steps, self._samples, self._updates = _Rate(_LONG_S), _Rate(), _Rate()

@@ -69,8 +69,9 @@ def train(
     Args:
         policy: its registered name, such as `dqn`, `ppo` or `sac`; `ding list policy` lists them.
         env: the id of a gymnasium env; a class or function without arguments that makes a `gymnasium.Env`, or its name
-            `module:name`; a spec of gymnasium, or an env that has one, which is made anew. The run's folder refers to a
-            class or function by name, so it must be at the top level of a module or script.
+            `module:name`; a pair of it and a dict of its arguments; a spec of gymnasium, or an env that has one, which
+            is made anew. The run's folder refers to a class or function by name, so it must be at the top level of a
+            module or script.
         env_steps, iterations: when training ends: after that many env steps or iterations.
         stop_value: training ends when an evaluation reaches this mean return.
         seed: of everything random in the run.

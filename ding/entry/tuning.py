@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import json
 import logging
 import math
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +28,7 @@ from ding.utils.import_helper import missing_package
 SPACE = "search_space"  # in a config file
 _STUDY, _JOURNAL, _CONFIG, _PLOT = "tune", "study.log", "best_config.py", "tuning.png"
 _WARM_UP = 5  # trials that are not pruned
-_FORMS = "a list of choices, or (low, high) or (low, high, 'log') for numbers"
+_FORMS = "a list of choices that JSON can hold, or (low, high) or (low, high, 'log') for numbers"
 
 Report = Callable[[int, float], bool | None]
 # Trains with these values and this seed in a folder, and tells each evaluation; returns the folder and the configs.
@@ -80,7 +82,8 @@ def tune(
         how: further arguments of `train`, such as `env_steps`.
 
     Raises:
-        ConfigError: a range or a setting is not allowed.
+        ConfigError: a range or a setting is not allowed, or the study in the folder searches in another space.
+        FloatingPointError: all trials have diverged.
         ImportError: the package optuna is not installed.
 
     Example:
@@ -173,11 +176,19 @@ def _search(
         direction="maximize",
         pruner=optuna.pruners.MedianPruner(_WARM_UP) if prune else optuna.pruners.NopPruner(),
     )
-    # One that continues must not draw what it has drawn before.
-    study.sampler = optuna.samplers.TPESampler(seed=int(seeds[0]) + len(study.trials))
+    _check_same(study, space, folder)
     while len(_finished(optuna, study)) < trials:
-        _try(optuna, study, run, space, seeds, folder)
+        try:
+            _try(optuna, study, run, space, seeds, folder)
+        except ConfigError:
+            if len(study.trials) == 1:  # the space may be corrected
+                optuna.delete_study(study_name=_STUDY, storage=storage)
+            raise
     finished = _finished(optuna, study)
+    if not study.get_trials(states=(optuna.trial.TrialState.COMPLETE,)):
+        raise FloatingPointError(
+            f"none of the {len(finished)} trials in {folder} has reached a mean return: their losses or returns are NaN"
+        )
     best = study.best_trial
     config = os.path.join(folder, _CONFIG)
     _draw(finished, list(space), os.path.join(folder, _PLOT))
@@ -188,6 +199,8 @@ def _search(
 def _try(optuna: Any, study: Any, run: Train, space: Mapping[str, Any], seeds: Sequence[int], folder: str) -> None:
     """Train with the values of a new trial, and tell the study what they reach."""
     trial = study.ask()
+    # By its number: a study that continues draws nothing twice, nor do two processes that begin together.
+    study.sampler = optuna.samplers.TPESampler(seed=int(seeds[0]) + trial.number)
     values = {name: _suggest(trial, name, spec) for name, spec in space.items()}
     say(f"Trial {trial.number}: {values}")
     is_pruned, reached = False, []
@@ -205,20 +218,53 @@ def _try(optuna: Any, study: Any, run: Train, space: Mapping[str, Any], seeds: S
         try:
             run_folder, pair = run(values, seed, place, report if seed == seeds[0] else None)
         except (FloatingPointError, ConfigError) as e:  # such as a learning rate that is too high
-            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            _fail(optuna, study, trial, e)
             if isinstance(e, ConfigError):
                 raise
-            logging.getLogger("ding").warning("trial %d fails: %s", trial.number, e)
             return
         if is_pruned:
             study.tell(trial, state=optuna.trial.TrialState.PRUNED)
             return
         reached.append(RunFolder(run_folder).result()["eval_value"])
+    if None in reached or not np.isfinite(reached).all():
+        _fail(optuna, study, trial, f"its mean returns are {reached}")
+        return
     study.tell(trial, float(np.mean(reached)))
     if study.best_trial.number == trial.number:
         main, create = pair
         main.exp_name = f"{os.path.basename(os.path.normpath(folder))}_best"
         save_pair(main, create, os.path.join(folder, _CONFIG))
+
+
+def _fail(optuna: Any, study: Any, trial: Any, reason: object) -> None:
+    study.tell(trial, state=optuna.trial.TrialState.FAIL)
+    logging.getLogger("ding").warning("trial %d fails: %s", trial.number, reason)
+
+
+def _check_same(study: Any, space: Mapping[str, Any], folder: str) -> None:
+    """Check that the trials of before have drawn from this space, or from other ranges of the same kinds.
+
+    Raises:
+        ConfigError: they have not.
+    """
+    kinds = {name: _choices(spec) if isinstance(spec, list) else _kind(spec) for name, spec in space.items()}
+    before = study.user_attrs.get(SPACE, kinds)
+    if before != kinds:
+        raise ConfigError(
+            f"the study in {folder} searches {before}, and this one {kinds}: give another folder, or delete that one"
+        )
+    study.set_user_attr(SPACE, kinds)
+
+
+def _choices(spec: list[Any]) -> list[Any]:
+    """The choices as the file of a study gives them back."""
+    choices: list[Any] = json.loads(json.dumps(spec))
+    return choices
+
+
+def _kind(spec: tuple[Any, ...]) -> str:
+    low, high, *log = spec
+    return " ".join(["int" if isinstance(low, int) and isinstance(high, int) else "float", *log])
 
 
 def _finished(optuna: Any, study: Any) -> list[Any]:
@@ -229,9 +275,9 @@ def _finished(optuna: Any, study: Any) -> list[Any]:
 
 def _suggest(trial: Any, name: str, spec: Any) -> Any:
     if isinstance(spec, list):
-        return trial.suggest_categorical(name, spec)
+        return trial.suggest_categorical(name, _choices(spec))
     low, high, *log = spec
-    suggest = trial.suggest_int if isinstance(low, int) and isinstance(high, int) else trial.suggest_float
+    suggest = trial.suggest_int if _kind(spec).startswith("int") else trial.suggest_float
     return suggest(name, low, high, log=bool(log))
 
 
@@ -239,11 +285,19 @@ def _check(space: Mapping[str, Any]) -> None:
     if not space:
         raise ConfigError(f"there is nothing to search: give names with {_FORMS}")
     for name, spec in space.items():
-        if not (isinstance(spec, list) and spec) and not _is_range(spec):
+        if not (isinstance(spec, list) and spec and _is_json(spec)) and not _is_range(spec):
             raise ConfigError(
                 f"{SPACE}[{name!r}] = {spec!r} is not allowed; it must be {_FORMS}, with low < high, and 0 < low for "
                 "'log'"
             )
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _is_range(spec: Any) -> bool:
@@ -260,6 +314,8 @@ def _optuna() -> Any:
     except ImportError as e:
         raise missing_package("tuning", "optuna", "tune") from e
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    # Of lists, which the file of a study holds as well as numbers.
+    warnings.filterwarnings("ignore", message="Choices for a categorical distribution should be")
     return optuna
 
 

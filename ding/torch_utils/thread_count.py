@@ -37,12 +37,15 @@ def fitting_threads(model: nn.Module | None) -> AbstractContextManager[None]:
 def threads(count: int | None) -> Iterator[None]:
     """Use `count` torch threads within the block, see `fitting_count`, unless a program has chosen their number."""
     before = torch.get_num_threads()
-    if count is not None and (before == AT_IMPORT or os.environ.get(_VARIABLE, "auto") != "auto"):
-        torch.set_num_threads(count)
+    if count is None or (before != AT_IMPORT and os.environ.get(_VARIABLE, "auto") == "auto"):
+        yield
+        return
+    torch.set_num_threads(count)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        if torch.get_num_threads() == count:  # else an env or a policy has chosen another one
+            torch.set_num_threads(before)
 
 
 def fitting_count(model: nn.Module | None) -> int | None:

@@ -8,7 +8,8 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.machinery import PathFinder
 from typing import Any
 
 from ding.utils.config_helper import ConfigError
@@ -38,8 +39,9 @@ def reference_to(obj: Any) -> str | None:
     """
     if not (isinstance(obj, type) or inspect.isroutine(obj)):
         return None
-    module, name = obj.__module__, obj.__qualname__
-    if not isinstance(module, str) or "<" in name:
+    # Objects with `__get__` count as routines, also those without a name.
+    module, name = getattr(obj, "__module__", None), getattr(obj, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str) or "<" in name:
         return None
     if module in _files:
         module = _stem(_files[module]) or ""
@@ -56,8 +58,20 @@ def reference_to(obj: Any) -> str | None:
 
 def is_of_notebook(obj: Any) -> bool:
     """Return whether a class or function was defined in a notebook or a prompt, where it has a name but no file."""
+    if not (isinstance(obj, type) or inspect.isroutine(obj)):
+        return False
     module, name = getattr(obj, "__module__", None), getattr(obj, "__qualname__", "<")
     return module == "__main__" and "<" not in name and _name_of_main() is None
+
+
+def hidden_file(module: str) -> str | None:
+    """Return the script or config that is named `module`, if an installed module hides it, as `test` hides test.py."""
+    files = [getattr(sys.modules["__main__"], "__file__", None) or "", *_files.values()]
+    path = next((path for path in files if _stem(path) == module), None)
+    if path is None or module in sys.builtin_module_names:
+        return path
+    spec = PathFinder.find_spec(module, list(filter(_is_installed, sys.path)))
+    return None if spec is None or spec.origin == os.path.abspath(path) else path
 
 
 def is_reference(value: Any) -> bool:
@@ -130,6 +144,19 @@ def add_to_path(folders: Iterable[str]) -> None:
     sys.path.extend(folder for folder in folders if folder not in sys.path)
 
 
+def clashes(modules: Iterable[str], folders: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield the packages that are in one of `folders` but are taken from another one: `(name, folder, other)`."""
+    for package in sorted({module.partition(".")[0] for module in modules}):
+        meant = _first_with(package, folders)
+        taken = _folder_of(package) or _first_with(package, sys.path)
+        if meant and taken and os.path.realpath(meant) != os.path.realpath(taken):
+            yield package, meant, taken
+
+
+def _first_with(package: str, folders: Iterable[str]) -> str | None:
+    return next((folder or os.getcwd() for folder in folders if PathFinder.find_spec(package, [folder])), None)
+
+
 @contextlib.contextmanager
 def first_on_path(folder: str) -> Iterator[None]:
     """Put a folder first on `sys.path`, as Python does for the folder of a script."""
@@ -147,7 +174,7 @@ def _name_of_main() -> str | None:
     spec = getattr(main, "__spec__", None)
     if spec is not None:
         name: str = spec.name
-        return name.removesuffix(".__main__")
+        return None if name == "__main__" else name  # of a folder or an archive
     return _stem(getattr(main, "__file__", None) or "")
 
 

@@ -1,3 +1,4 @@
+import io
 import itertools
 import json
 import logging
@@ -315,6 +316,38 @@ def test_a_silenced_rank_has_no_pulse(capsys):
     line.watch(lambda: (0, 0))
     assert PULSE.due == math.inf
     line.close()
+
+
+class Unready:
+    """Has no `isatty`, and fails to write."""
+
+    def write(self, text):
+        raise OSError("gone")
+
+
+@pytest.mark.parametrize("stream", [None, Unready(), io.StringIO()], ids=["none", "unready", "closed"])
+def test_without_a_standard_error_a_run_goes_on(stream, monkeypatch):
+    if isinstance(stream, io.StringIO):
+        stream.close()
+    monkeypatch.setattr(sys, "stderr", stream)
+    for line in (ProgressLine(10), ParallelProgressLine(10)):
+        line.say("text")
+        line.close()
+
+
+def test_after_a_run_within_a_run_the_pulse_is_that_of_the_outer_one(monkeypatch, capsys):
+    clock = Clock(monkeypatch)
+    outer, inner = ProgressLine(1000), ProgressLine(50)
+    outer.watch(lambda: (40, 7))
+    clock.now_s = 10.0
+    inner.watch(lambda: (3, 1))
+    inner.close()
+    assert PULSE.due == 40.0
+    clock.now_s = 41.0
+    PULSE.beat()
+    assert "env step 40/1000" in capsys.readouterr().err and PULSE.due == 71.0
+    outer.close()
+    assert PULSE.due == math.inf
 
 
 def test_only_the_run_that_has_started_it_stops_the_pulse():

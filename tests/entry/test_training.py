@@ -14,7 +14,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
 from ding import train
-from ding.config.read import read_config
+from ding.config.read import read_config, read_config_directly
 from ding.entry import Training, evaluate_run, load_policy, serial_pipeline
 from ding.entry.cli import cli
 from ding.entry.run_folder import RunFolder
@@ -102,7 +102,13 @@ class Local:
         """Has a name of two parts."""
 
 
-@pytest.mark.parametrize("env", [partial(make_corridor, size=3), Local.Corridor, "tests.entry.test_training:Corridor"])
+@pytest.mark.parametrize(
+    "env",
+    [
+        partial(make_corridor, size=3), Local.Corridor, "tests.entry.test_training:Corridor",
+        (make_corridor, {"size": 3}), (partial(make_corridor), {"size": 3}),
+    ],
+)  # fmt: skip
 def test_whatever_can_be_imported_is_saved_by_its_name(env):
     training = train("dqn", env, iterations=1, **QUICK)
     resumed = read_config(f"{training.folder}/total_config.py")
@@ -115,7 +121,16 @@ def test_what_the_folder_could_not_name_is_refused_at_the_start():
     class Inside(Corridor):
         """A class of this function."""
 
-    for env in (lambda: Corridor(), Inside, partial(lambda: Corridor())):
+    class Maker:
+        """Has no name, though `inspect` takes what has `__get__` for a routine."""
+
+        def __get__(self, owner, kind=None):
+            return self
+
+        def __call__(self):
+            return Corridor()
+
+    for env in (lambda: Corridor(), Inside, partial(lambda: Corridor()), Maker()):
         with pytest.raises(ConfigError, match=r"env\.env = .* could not name it.*top level of a module"):
             train("dqn", env, iterations=1, **QUICK)
 
@@ -182,6 +197,32 @@ def test_a_run_of_a_script_is_evaluated_from_another_folder(tmp_path, monkeypatc
     assert "mean return 3.0" in evaluated.stdout, evaluated.stderr
 
 
+def test_a_run_of_a_package_names_its_main_module(tmp_path, monkeypatch):
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").touch()
+    (tmp_path / "pkg" / "__main__.py").write_text(SCRIPT.format(guard=GUARD, parallel=False))
+    (tmp_path / "beside.py").write_text(BESIDE)
+    trained = run_python("-m", "pkg")
+    assert trained.stdout.split() == ["run"], trained.stderr
+    monkeypatch.chdir(tmp_path / "pkg")
+    evaluated = run_python("-m", "ding.entry.cli", "eval", "../run", "-n", "2")
+    assert "mean return 3.0" in evaluated.stdout, evaluated.stderr
+
+
+def test_a_module_of_this_name_from_another_folder_is_told(tmp_path, monkeypatch, caplog):
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "clashing_envs.py").write_text(BESIDE)
+        (tmp_path / name / "config.py").write_text(
+            f"main_config = dict(env=dict(env='clashing_envs:Beside'))\nimport_paths = [{str(tmp_path / name)!r}]\n"
+        )
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    read_config_directly("first/config.py")
+    assert not caplog.text
+    read_config_directly("second/config.py")
+    assert f"'clashing_envs' in {tmp_path}/second, but this process takes it from {tmp_path}/first" in caplog.text
+
+
 def test_a_script_that_trains_when_it_is_imported_is_told_what_to_do(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT.format(guard="if True:", parallel=False))
     (tmp_path / "beside.py").write_text(BESIDE)
@@ -189,6 +230,16 @@ def test_a_script_that_trains_when_it_is_imported_is_told_what_to_do(tmp_path):
     evaluated = run_python("-m", "ding.entry.cli", "eval", "run")
     assert evaluated.returncode == 1 and "Traceback" not in evaluated.stderr
     assert "put its training under if __name__ == '__main__':" in evaluated.stderr
+
+
+def test_a_script_that_an_installed_module_hides_is_to_be_renamed(tmp_path):
+    (tmp_path / "test.py").write_text(SCRIPT.format(guard=GUARD, parallel=False))
+    (tmp_path / "beside.py").write_text(BESIDE)
+    trained = run_python("test.py")
+    assert "test.py has the name of an installed module, 'test'" in trained.stderr and not (tmp_path / "run").exists()
+    (tmp_path / "test.py").write_text(CONFIG)
+    trained = run_python("-m", "ding.entry.cli", "train", "test.py", "--train-iter", "1")
+    assert "test.py has the name of an installed module, 'test'" in trained.stderr and trained.returncode == 0
 
 
 CONFIG = """
@@ -338,6 +389,8 @@ def test_what_cannot_be_trained_is_refused():
         train("cql", "Pendulum-v1", iterations=1)
     with pytest.raises(ConfigError, match="policy = 'bc' learns from demonstrations of an expert: use serial_pipel"):
         train("bc", "CartPole-v1", iterations=1)
+    with pytest.raises(ConfigError, match="'ppg_offpolicy' learns from several replay buffers, and serial_pipeline"):
+        train("ppg_offpolicy", "CartPole-v1", iterations=1)
 
 
 def test_the_command_trains_several_seeds():
@@ -396,6 +449,15 @@ class Choices(Corridor):
         return self.shown(), float(action[0]), self.steps == 4, False, {}
 
 
+class Doubles(Corridor):
+    """Shows float64 numbers, as MuJoCo does."""
+
+    observation_space = spaces.Box(-9, 9, (2,), np.float64)
+
+    def shown(self):
+        return np.array([self.steps, 0.1])
+
+
 SMALL = {"iterations": 1, "eval_episodes": 1, "recipe": False}
 
 
@@ -412,7 +474,7 @@ def as_tensors(obs):
 EXPORTED = [
     *(("dqn", "CartPole-v1", {}), ("rainbow", "CartPole-v1", {}), ("pg", "CartPole-v1", {})),
     *(("ppo", "Pendulum-v1", {}), ("td3", "Pendulum-v1", {"batch_size": 8, "random_collect_size": 16})),
-    ("dqn", Choices, QUICK),
+    *(("dqn", Choices, QUICK), ("dqn", Doubles, QUICK)),
 ]
 
 

@@ -1,5 +1,6 @@
 """`tune`: what it tries, what it keeps, and how a study continues."""
 
+import math
 import os
 import subprocess
 import sys
@@ -117,6 +118,54 @@ class TestWithOptuna:
         monkeypatch.setattr("ding.policy.dqn.DQNPolicy._forward_learn", loss)
         found = tune("dqn", "CartPole-v1", {"learning_rate": [1.0, 0.5]}, trials=6, **QUICK)
         assert set(rates) == {1.0, 0.5} and found.values == {"learning_rate": 0.5} and found.trials == 6
+
+    def test_a_trial_whose_returns_are_nan_fails_alone(self, monkeypatch):
+        returns = iter([math.nan, 3.0, 2.0])
+        monkeypatch.setattr("ding.entry.tuning.RunFolder.result", lambda run: {"eval_value": next(returns)})
+        found = tune("dqn", "CartPole-v1", {"nstep": [1]}, trials=3, **QUICK)
+        assert found.mean_return == 3.0 and found.trials == 3 and os.path.exists(found.config)
+
+    def test_if_all_trials_fail_that_is_said(self, monkeypatch):
+        monkeypatch.setattr("ding.entry.tuning.RunFolder.result", lambda run: {"eval_value": None})
+        with pytest.raises(FloatingPointError, match="none of the 2 trials in tune_dqn has reached a mean return"):
+            tune("dqn", "CartPole-v1", {"nstep": [1]}, trials=2, **QUICK)
+
+    @pytest.mark.parametrize(
+        "other", [{"nstep": [1]}, {"nstep": (1, 2, "log")}, {"gamma": (1, 2)}, {"nstep": (0.5, 2)}]
+    )
+    def test_a_study_is_not_continued_in_another_space(self, other):
+        tune("dqn", "CartPole-v1", {"nstep": (1, 2)}, trials=1, **QUICK)
+        with pytest.raises(
+            ConfigError, match="the study in tune_dqn searches {'nstep': 'int'}, and this one .* delete"
+        ):
+            tune("dqn", "CartPole-v1", other, trials=2, **QUICK)
+        assert tune("dqn", "CartPole-v1", {"nstep": (1, 3)}, trials=2, **QUICK).trials == 2
+
+    def test_a_range_that_the_policy_refuses_may_be_corrected(self):
+        with pytest.raises(ConfigError, match="discount_factor = "):
+            tune("dqn", "CartPole-v1", {"gamma": (2, 3)}, trials=1, **QUICK)
+        assert 0.5 <= tune("dqn", "CartPole-v1", {"gamma": (0.5, 0.9)}, trials=1, **QUICK).values["gamma"] <= 0.9
+
+    def test_choices_may_be_sequences_and_none_also_after_a_kill(self):
+        search = {"encoder_hidden_size_list": [(8,), (8, 8)], "policy.learn.grad_clip_type": [None]}
+        first = tune("dqn", "CartPole-v1", search, trials=1, **QUICK)
+        assert first.values["encoder_hidden_size_list"] in ([8], [8, 8])
+        assert tune("dqn", "CartPole-v1", search, trials=2, **QUICK).trials == 2
+        with pytest.raises(ConfigError, match="a list of choices that JSON can hold"):
+            tune("dqn", "CartPole-v1", {"activation": [object]}, trials=1, **QUICK)
+
+    def test_processes_that_begin_together_draw_different_values(self, monkeypatch, optuna):
+        search, ask, rates = {"learning_rate": (1e-4, 1e-2)}, optuna.study.Study.ask, []
+
+        def ask_second(study):
+            monkeypatch.setattr(optuna.study.Study, "ask", ask)
+            rates.append(tune("dqn", "CartPole-v1", search, trials=1, **QUICK).values["learning_rate"])
+            return ask(study)
+
+        monkeypatch.setattr(optuna.study.Study, "ask", ask_second)
+        tune("dqn", "CartPole-v1", search, trials=2, **QUICK)
+        rates.append(RunFolder("tune_dqn/trial_001/seed0").compiled.policy.learn.learning_rate)
+        assert len(set(rates)) == 2
 
     def test_a_config_file_is_tuned_by_its_search_space(self, tmp_path):
         training = train("dqn", "CartPole-v1", **QUICK)

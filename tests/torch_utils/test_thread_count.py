@@ -93,6 +93,13 @@ def test_a_number_of_threads_that_a_program_chooses_stays(three_threads):
     assert threads_for(nn.Linear(2, 2)) == 2
 
 
+@pytest.mark.parametrize("model", [nn.Linear(2, 2), nn.Linear(1000, 1000)], ids=["small", "large"])
+def test_a_number_of_threads_that_an_env_or_policy_chooses_within_the_block_stays(three_threads, model):
+    with fitting_threads(model):
+        torch.set_num_threads(2)
+    assert torch.get_num_threads() == 2
+
+
 def test_the_switch_holds_for_all_networks(three_threads, monkeypatch):
     monkeypatch.setenv("DING_TORCH_THREADS", "2")
     assert threads_for(nn.Linear(2, 2)) == threads_for(nn.Linear(1000, 1000)) == 2
@@ -139,3 +146,12 @@ def test_the_workers_of_a_loop_written_by_hand_use_fitting_threads(three_threads
         seen.clear()
         learner.train(collector.collect(policy_kwargs={"eps": 0.0}))
         assert seen and set(seen) == {2}
+        policy._model.register_forward_pre_hook(lambda *_: torch.set_num_threads(4))
+        torch.set_num_threads(3)
+        for run in (
+            lambda: learner.train(collector.collect(policy_kwargs={"eps": 0.0})),
+            lambda: evaluator.eval(),
+        ):  # what the policy chooses stays
+            run()
+            assert torch.get_num_threads() == 4
+            torch.set_num_threads(3)

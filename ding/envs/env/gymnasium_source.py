@@ -98,7 +98,7 @@ class GymnasiumSource:
         if self.env_id is not None:
             return self.env_id
         spec = getattr(self.env, "spec", None)
-        return str(getattr(spec, "id", None) or getattr(self.env, "__name__", None) or type(self.env).__name__)
+        return str(getattr(spec, "id", None) or _name_of(self.env))
 
     @property
     def is_instance(self) -> bool:
@@ -141,16 +141,20 @@ def env_section_of(env: Any) -> dict[str, Any]:
     """Return the keys of an env section, of type `gymnasium`, that say which env it is.
 
     Args:
-        env: an id of gymnasium; a class or function that makes an env, or its name `module:name`; a spec of gymnasium,
-            or an env that has one.
+        env: an id of gymnasium; a class or function that makes an env, or its name `module:name`; a pair of it and its
+            arguments; a spec of gymnasium, or an env that has one.
 
     Raises:
+        ConfigError: a pair has something else.
         TypeError: it says nothing of how it is made.
     """
     import gymnasium
 
     if isinstance(env, str):
         return {"env": env} if _names_a_class(env) else {"env_id": env}
+    if isinstance(env, (list, tuple)) and len(env) == 2:
+        factory_of(env)
+        return {"env": env}
     spec = env if isinstance(env, gymnasium.envs.registration.EnvSpec) else getattr(env, "spec", None)
     if isinstance(spec, gymnasium.envs.registration.EnvSpec) and not isinstance(env, type):
         return _section_of_spec(spec)
@@ -279,6 +283,13 @@ def record_video(env: Any, folder: str, prefix: str) -> Any:
         return RecordVideo(env, folder, episode_trigger=lambda episode: True, name_prefix=prefix, disable_logger=True)
 
 
+def _name_of(env: Any) -> str:
+    """The name of a class or function, or of what a partial calls; of other objects that of their class."""
+    while isinstance(env, partial) and not hasattr(env, "__name__"):
+        env = env.func
+    return str(getattr(env, "__name__", None) or type(env).__name__)
+
+
 def _is_factory(env: Any) -> bool:
     return isinstance(env, type) or (callable(env) and not hasattr(env, "step"))
 
@@ -314,7 +325,7 @@ def factory_of(env: Any) -> Callable[[], Any]:
     if not kwargs:
         return make
     factory = partial(make, **kwargs)
-    factory.__name__ = make.__name__  # type: ignore[attr-defined]
+    factory.__name__ = _name_of(make)  # type: ignore[attr-defined]
     return factory
 
 
@@ -327,6 +338,9 @@ def _read_callable(entry: Any, key: str) -> Wrapper:
     make, kwargs = entry if isinstance(entry, (list, tuple)) and len(entry) == 2 else (entry, {})
     if isinstance(make, str):
         make = resolve_reference(make, f"env.{key}")
+    elif isinstance(make, (list, tuple)) and len(make) == 2:  # how a partial in a pair is saved
+        make, inner = _read_callable(make, key)
+        kwargs = {**inner, **kwargs} if isinstance(kwargs, dict) else kwargs
     if callable(make) and isinstance(kwargs, dict):
         return make, dict(kwargs)
     raise ConfigError(

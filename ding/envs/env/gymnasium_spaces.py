@@ -138,6 +138,12 @@ def _is_real_box(space: Any) -> bool:
 def _discrete_adapter(space: Any) -> ActionAdapter:
     first = int(space.start)
     stop = first + int(space.n)
+    advice = (
+        f"; policies count from 0, so wrap the env: gymnasium.wrappers.TransformAction(env, lambda action: action + "
+        f"{first}, Discrete({space.n}))"
+        if first
+        else ""
+    )
 
     def adapt(action: Any) -> Any:
         # What policies return is an int64 array of one element; its element is of the type that the space samples.
@@ -147,7 +153,7 @@ def _discrete_adapter(space: Any) -> ActionAdapter:
             value = action if type(action) is int else _whole_number(action, space)
         if first <= value < stop:
             return value
-        raise ValueError(f"action {action!r} is outside of the action space {space}: [{first}, {stop - 1}]")
+        raise ValueError(f"action {action!r} is outside of the action space {space}: [{first}, {stop - 1}]{advice}")
 
     return adapt
 

@@ -326,7 +326,8 @@ class BaseLearner(Configurable):
         try:
             output = policy.forward(data, **(policy_kwargs or {}))
         finally:
-            torch.set_num_threads(threads)
+            if torch.get_num_threads() == self._threads:  # else the policy has chosen another number
+                torch.set_num_threads(threads)
         results = [output] if isinstance(output, dict) else output
         if not isinstance(results, list):
             raise TypeError(f"policy.forward must return a dict or a list of dicts, not a {type(output).__name__}")
