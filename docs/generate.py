@@ -127,7 +127,8 @@ def config_reference() -> str:
         classes: dict[type, str] = {Policy: "All policies"} if registry == "policy" else {}
         for alias in sorted(registries[registry]):
             cls = registries[registry].get(alias)
-            if not alias.endswith("_command") and cls.__module__.startswith("ding."):
+            is_own = cls.__module__.startswith("ding.") and not cls.__module__.startswith("ding.example.")
+            if not alias.endswith("_command") and is_own:
                 classes.setdefault(cls, f"`{alias}`")
         parts += [_class_table(heading, cls, classes) for cls, heading in classes.items()]
     parts.append(
