@@ -107,10 +107,10 @@ class _Ding(click.Group):
     """
 
     def invoke(self, ctx: click.Context) -> Any:
-        from ding.utils.references import first_on_path
+        from ding.utils.references import on_path
 
         try:
-            with first_on_path(os.getcwd()):  # as `python -m` does
+            with on_path(os.getcwd()):
                 return super().invoke(ctx)
         except Exception as e:
             if ctx.params.get("traceback") or not _is_about_input(e):

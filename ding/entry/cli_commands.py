@@ -108,9 +108,9 @@ def tune(config: str, env: str | None, search: tuple[str, ...], settings: tuple[
 
 def _folder_of(config: str) -> contextlib.AbstractContextManager[None]:
     """Find the modules beside a config, as a script finds those beside it."""
-    from ding.utils.references import first_on_path
+    from ding.utils.references import on_path
 
-    return first_on_path(os.path.dirname(os.path.abspath(config)))
+    return on_path(os.path.dirname(os.path.abspath(config)), first=True)
 
 
 @click.command(name="eval")

@@ -26,7 +26,7 @@ from ding.entry.dist_entry import (
 )
 from ding.entry.dist_roles import DistWorker
 from ding.torch_utils.training_guard import guard_training
-from ding.utils.references import first_on_path
+from ding.utils.references import on_path
 
 Options = Mapping[str, Any]
 
@@ -41,7 +41,7 @@ def run(action: str, options: Options) -> None:
             profiler.profile(os.path.abspath(options["profile"]))
             stack.callback(profiler.stop)
         if options["config"] is not None:
-            stack.enter_context(first_on_path(os.path.dirname(os.path.abspath(options["config"]))))
+            stack.enter_context(on_path(os.path.dirname(os.path.abspath(options["config"])), first=True))
         _ACTIONS[action](options)
 
 

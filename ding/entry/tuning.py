@@ -217,9 +217,9 @@ def _try(optuna: Any, study: Any, run: Train, space: Mapping[str, Any], seeds: S
         place = os.path.join(folder, f"trial_{trial.number:03}", f"seed{seed}")
         try:
             run_folder, pair = run(values, seed, place, report if seed == seeds[0] else None)
-        except (FloatingPointError, ConfigError) as e:  # such as a learning rate that is too high
+        except Exception as e:
             _fail(optuna, study, trial, e)
-            if isinstance(e, ConfigError):
+            if not isinstance(e, FloatingPointError):  # as of a learning rate that is too high
                 raise
             return
         if is_pruned:

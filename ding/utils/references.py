@@ -158,9 +158,12 @@ def _first_with(package: str, folders: Iterable[str]) -> str | None:
 
 
 @contextlib.contextmanager
-def first_on_path(folder: str) -> Iterator[None]:
-    """Put a folder first on `sys.path`, as Python does for the folder of a script."""
-    sys.path.insert(0, folder)
+def on_path(folder: str, first: bool = False) -> Iterator[None]:
+    """Put a folder on `sys.path`: last, so that it hides no module, or first, as Python does for that of a script."""
+    if not first and folder in sys.path:
+        yield
+        return
+    sys.path.insert(0 if first else len(sys.path), folder)
     try:
         yield
     finally:
@@ -186,7 +189,7 @@ def _stem(path: str) -> str | None:
 
 def _folder_of(package: str) -> str | None:
     """The folder that contains a top-level module or package; None if it is built in or not imported."""
-    for path in _files.values():
+    for path in reversed(_files.values()):  # of several files of one name the newest
         if package not in sys.modules and _stem(path) == package:
             return os.path.dirname(os.path.abspath(path))
     main = _name_of_main()

@@ -7,6 +7,7 @@ from easydict import EasyDict
 
 from ding.config.read import Config, read_config, read_config_directly, read_config_with_system, read_config_yaml
 from ding.utils.config_helper import ConfigError
+from ding.utils.references import folders_of, on_path, reference_to
 
 
 def write(path, text):
@@ -140,4 +141,24 @@ def test_the_folders_of_modules_that_a_config_names_are_found(tmp_path, monkeypa
     for own in ("'abc'", "[1, 2]", "('a', 'b')", "None"):
         path.write_text(f"main_config, create_config = {{}}, {{}}\nimport_paths = {own}\n")
         read_config(str(path))
+    assert sys.path == before
+
+
+def test_a_class_of_a_config_is_of_the_newest_file_of_its_name(tmp_path):
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "of_the_same_name.py").write_text("class Own:\n    pass\n")
+        own = Config.file_to_dict(str(tmp_path / folder / "of_the_same_name.py")).cfg_dict["Own"]
+        assert reference_to(own) == "of_the_same_name:Own"
+        assert folders_of(["of_the_same_name"]) == [str(tmp_path / folder)]
+
+
+def test_a_folder_on_the_path_hides_nothing_unless_it_is_to_come_first(tmp_path):
+    before = list(sys.path)
+    with on_path(str(tmp_path)):
+        assert sys.path == [*before, str(tmp_path)]
+        with on_path(str(tmp_path)):
+            assert sys.path == [*before, str(tmp_path)]
+        with on_path(str(tmp_path), first=True):
+            assert sys.path == [str(tmp_path), *before, str(tmp_path)]
     assert sys.path == before

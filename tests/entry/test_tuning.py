@@ -167,6 +167,17 @@ class TestWithOptuna:
         rates.append(RunFolder("tune_dqn/trial_001/seed0").compiled.policy.learn.learning_rate)
         assert len(set(rates)) == 2
 
+    def test_an_error_of_a_trial_reaches_the_caller_and_leaves_no_trial_that_runs(self, optuna, monkeypatch):
+        def fail(self, batch):
+            raise ZeroDivisionError("in the policy")
+
+        monkeypatch.setattr("ding.policy.dqn.DQNPolicy._forward_learn", fail)
+        with pytest.raises(ZeroDivisionError, match="in the policy"):
+            tune("dqn", "CartPole-v1", {"nstep": [1, 2]}, trials=2, **QUICK)
+        journal = optuna.storages.journal.JournalFileBackend("tune_dqn/study.log")
+        study = optuna.load_study(study_name="tune", storage=optuna.storages.JournalStorage(journal))
+        assert [trial.state.name for trial in study.trials] == ["FAIL"]
+
     def test_a_config_file_is_tuned_by_its_search_space(self, tmp_path):
         training = train("dqn", "CartPole-v1", **QUICK)
         (tmp_path / "mine.py").write_text(

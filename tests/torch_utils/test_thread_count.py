@@ -155,3 +155,26 @@ def test_the_workers_of_a_loop_written_by_hand_use_fitting_threads(three_threads
             run()
             assert torch.get_num_threads() == 4
             torch.set_num_threads(3)
+
+
+def test_one_thread_that_a_policy_chooses_where_another_number_was_chosen_stays(three_threads, tmp_path):
+    class Chooses:
+        _model = nn.Linear(2, 2)
+
+        def forward(self, data):
+            torch.set_num_threads(1)
+            return {"total_loss": 0.0}
+
+        def info(self):
+            return ""
+
+        def state_dict(self):
+            return {}
+
+        def monitor_vars(self):
+            return ["total_loss"]
+
+    torch.set_num_threads(2)
+    with contextlib.closing(BaseLearner(BaseLearner.default_config(), Chooses(), exp_name=str(tmp_path))) as learner:
+        learner.train([])
+    assert torch.get_num_threads() == 1

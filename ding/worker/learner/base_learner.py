@@ -321,12 +321,13 @@ class BaseLearner(Configurable):
             PULSE.beat()
         self.call_hook("before_iter")
         threads = torch.get_num_threads()
-        if threads == thread_count.AT_IMPORT and self._threads is not None:
-            torch.set_num_threads(self._threads)
+        fitting = self._threads if threads == thread_count.AT_IMPORT else None
+        if fitting is not None:
+            torch.set_num_threads(fitting)
         try:
             output = policy.forward(data, **(policy_kwargs or {}))
         finally:
-            if torch.get_num_threads() == self._threads:  # else the policy has chosen another number
+            if fitting is not None and torch.get_num_threads() == fitting:  # else the policy has chosen another number
                 torch.set_num_threads(threads)
         results = [output] if isinstance(output, dict) else output
         if not isinstance(results, list):
