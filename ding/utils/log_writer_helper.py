@@ -9,6 +9,7 @@ import itertools
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
@@ -252,8 +253,10 @@ def _make_summary_writer(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     except ImportError as error:
         raise ImportError("a TensorBoard log needs the package tensorboardX: pip install tensorboardX") from error
     call = inspect.signature(SummaryWriter).bind(*args, **kwargs)
-    # tensorboardX names files by the second and truncates existing ones: the suffix makes names unique.
-    suffix = f".{os.getpid()}.{next(_file_numbers)}{call.arguments.get('filename_suffix', '')}"
+    # tensorboardX names files by the second and truncates existing ones: the suffix makes names unique, and gives files
+    # of one second the order in which they were opened, in which TensorBoard reads them.
+    opened = f"{time.time_ns()}.{os.getpid()}.{next(_file_numbers):06}"
+    suffix = f".{opened}{call.arguments.get('filename_suffix', '')}"
     call.arguments = {**_DEFAULTS, **call.arguments, "filename_suffix": suffix}
     if (folder := call.arguments.get("logdir")) and "://" not in str(folder):
         register_writer_factory(_PREFIX, _EventFiles)

@@ -1,4 +1,5 @@
 import concurrent.futures
+import itertools
 import multiprocessing
 import os
 import pathlib
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import tensorboardX
 
+from ding.utils import log_writer_helper
 from ding.utils.log_writer_helper import DistributedWriter
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -126,6 +128,14 @@ def test_entries_that_cannot_be_written_hold_up_nothing_and_are_written_later(ma
     tags = [tag for tag, _, _ in events(tmp_path)]
     assert (tags[0], tags[-1]) == ("before", "after")
     assert len(tags) == 102 if kept else 2 <= len(tags) < 102
+
+
+def test_files_of_one_second_are_read_in_the_order_in_which_they_were_opened(tmp_path, monkeypatch):
+    monkeypatch.setattr(log_writer_helper, "_file_numbers", itertools.count(9))
+    for step in range(3):  # 10 stands before 9 in the order of the alphabet
+        with DistributedWriter(str(tmp_path)) as writer:
+            writer.add_scalar("x", 1.0, step)
+    assert [step for _, step, _ in events(tmp_path)] == [0, 1, 2]
 
 
 def test_a_folder_that_cannot_be_written_to_ends_nothing(tmp_path, caplog):
