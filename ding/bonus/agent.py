@@ -233,7 +233,7 @@ class Agent:
         )
 
     def _config(self, env_id: str | None, env: Any, cfg: Mapping[str, Any] | None) -> EasyDict:
-        """Returns the main config, complete but for what the spaces of the env tell."""
+        """Return the main config, complete but for what the spaces of the env tell."""
         if cfg is None and env_id not in self._examples:
             raise ConfigError(
                 f"{type(self).__name__} has no config for env_id = {env_id!r}; it has some for "
@@ -255,7 +255,7 @@ class Agent:
 
     @staticmethod
     def _sections(cfg: EasyDict) -> EasyDict:
-        """Returns a config with the sections `env` and `policy`; may change `cfg`."""
+        """Return a config with the sections `env` and `policy`; may change `cfg`."""
         return cfg
 
     def _infer_from_spaces(self, env: Any) -> None:
@@ -267,7 +267,7 @@ class Agent:
             model.action_shape = _shape("action_shape", env.action_space)
 
     def _pair(self, context: str | None, debug: bool, **env: int | None) -> tuple[EasyDict, EasyDict]:
-        """Returns the configs of a run with the numbers of envs and episodes in `env` that are not None."""
+        """Return the configs of a run with the numbers of envs and episodes in `env` that are not None."""
         main = copy.deepcopy(self.cfg)
         main.env.update({key: number for key, number in env.items() if number is not None})
         create = EasyDict(
@@ -302,7 +302,7 @@ class Agent:
         return self._checkpoint
 
     def _evaluate(self, pair: tuple[EasyDict, EasyDict], seed: int, video: str | None = None) -> list[float]:
-        """Returns the returns of the episodes; with `video`, of one, which is recorded in that file."""
+        """Return the returns of the episodes; with `video`, of one, which is recorded in that file."""
         main, create = copy.deepcopy(pair)
         how = {"env_setting": self._env_setting(main.env), "model": self._model, "load_path": self._weights()}
         with tempfile.TemporaryDirectory() as main.exp_name:  # its logs repeat what is returned
@@ -319,7 +319,7 @@ def _clone(env: Any, cfg: Mapping[str, Any]) -> Any:
 
 
 def _section(cfg: EasyDict, *names: str) -> EasyDict:
-    """Returns the section with this path, which is made if missing."""
+    """Return the section with this path, which is made if missing."""
     for name in names:
         cfg.setdefault(name, EasyDict())
         cfg = cfg[name]
@@ -327,7 +327,7 @@ def _section(cfg: EasyDict, *names: str) -> EasyDict:
 
 
 def is_discrete(space: Any) -> bool:
-    """Whether an action space has a number of actions."""
+    """Return whether an action space has a number of actions."""
     return isinstance(space, spaces_like(space).Discrete)
 
 

@@ -58,7 +58,7 @@ def check_sections(user: Mapping[str, Any]) -> None:
 
 
 def check_seed(seed: Any) -> int:
-    """Returns `seed` as a Python int, because some generators do not take numpy's ints.
+    """Return `seed` as a Python int, because some generators do not take numpy's ints.
 
     Raises:
         ConfigError: If it is not an int in [0, 2**32 - 1].

@@ -238,7 +238,7 @@ def compile_config_parallel(
 
 
 def _as_easydict(cfg: Any, what: str) -> EasyDict:
-    """Returns a copy of the argument `what`. Raises a TypeError if it is not a dict."""
+    """Return a copy of the argument `what`. Raises a TypeError if it is not a dict."""
     if not isinstance(cfg, Mapping):
         raise TypeError(f"{what} must be an EasyDict or a dict, got {type(cfg).__name__}: {cfg!r}")
     check_keys(cfg, what)
@@ -246,17 +246,17 @@ def _as_easydict(cfg: Any, what: str) -> EasyDict:
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> EasyDict:
-    """Returns `base` updated by `over`, at all depths."""
+    """Return `base` updated by `over`, at all depths."""
     return EasyDict(deep_merge_dicts(dict(base), dict(over)))
 
 
 def _defaults_of(cls: Any) -> Mapping[str, Any]:
-    """Returns the default config of a class, {} if it has none."""
+    """Return the default config of a class, {} if it has none."""
     return cls.default_config() if hasattr(cls, "default_config") else {}
 
 
 def _under(tree: Mapping[str, Any], *path: str) -> Any:
-    """Returns the value at `path`, {} if it is missing."""
+    """Return the value at `path`, {} if it is missing."""
     for key in path:
         tree = tree.get(key) or {}
     return tree
@@ -377,7 +377,7 @@ def _buffer_section(section: EasyDict, given: Any, own: Mapping[str, Any], known
 
 
 def _takes_episodes(evaluator: Any) -> bool:
-    """Returns whether this evaluator class takes its number of episodes and stop value from the env section."""
+    """Return whether this evaluator class takes its number of episodes and stop value from the env section."""
     names = ("interaction", "battle_interaction")
     takers = tuple(SERIAL_EVALUATOR_REGISTRY.get(name) for name in names if name in SERIAL_EVALUATOR_REGISTRY)
     return isinstance(evaluator, type) and issubclass(evaluator, takers)
@@ -450,7 +450,7 @@ def _count_episodes(main: EasyDict) -> None:
 
 
 def _absolute(path: str, exp_name: str, new_name: str) -> str:
-    """Returns the absolute form of `path`, with the folder `exp_name` replaced by `new_name`."""
+    """Return the absolute form of `path`, with the folder `exp_name` replaced by `new_name`."""
     path, folder = os.path.abspath(path), os.path.abspath(exp_name)
     if path == folder or path.startswith(folder + os.sep):
         path = os.path.abspath(new_name) + path[len(folder) :]

@@ -124,7 +124,7 @@ def _in_working_tree(folder: Path) -> bool:
 
 
 def _git(deadline: float, *arguments: str) -> bytes:
-    """Returns the output of git, including its error messages, such as that of a repository without commits."""
+    """Return the output of git, including its error messages, such as that of a repository without commits."""
     done = subprocess.run(
         ["git", "--no-pager", "--no-optional-locks", *arguments],
         stdin=subprocess.DEVNULL,

@@ -95,7 +95,7 @@ def _source_of(path: str) -> str:
 
 
 def read_config_directly(path: str) -> dict[str, Any]:
-    """Returns the public globals of the Python file `path`.
+    """Return the public globals of the Python file `path`.
 
     Raises:
         KeyError: If the suffix is not `.py`.
@@ -107,7 +107,7 @@ def read_config_directly(path: str) -> dict[str, Any]:
 
 
 def read_config(path: str) -> tuple[EasyDict, EasyDict]:
-    """Returns `(main_config, create_config)` of the Python file `path`.
+    """Return `(main_config, create_config)` of the Python file `path`.
 
     A compiled config of a serial experiment, such as its `total_config.py`, is split into such a pair.
 
@@ -127,7 +127,7 @@ def read_config(path: str) -> tuple[EasyDict, EasyDict]:
 
 
 def read_config_with_system(path: str) -> tuple[EasyDict, EasyDict, EasyDict]:
-    """Returns `(main_config, create_config, system_config)` of the Python file `path`.
+    """Return `(main_config, create_config, system_config)` of the Python file `path`.
 
     Raises:
         KeyError: If the suffix is not `.py`.
@@ -146,7 +146,7 @@ def _named(cfg: Mapping[str, Any], path: str, *names: str) -> list[Any]:
 
 
 def read_config_yaml(path: str) -> EasyDict:
-    """Returns the mapping in the YAML file `path`. Only plain YAML types are loaded."""
+    """Return the mapping in the YAML file `path`. Only plain YAML types are loaded."""
     import yaml
 
     with open(path, encoding="utf-8") as f:
@@ -154,7 +154,7 @@ def read_config_yaml(path: str) -> EasyDict:
 
 
 def read_packed_config(path: str) -> EasyDict:
-    """Returns the compiled config in the file `path`. No code in the file is executed.
+    """Return the compiled config in the file `path`. No code in the file is executed.
 
     Raises:
         FileNotFoundError: If the file does not exist.

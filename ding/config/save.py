@@ -25,7 +25,7 @@ _PLAIN = (str, bytes, bool, int, type(None), type(Ellipsis))
 
 
 def to_source(value: Any, depth: int = 0) -> str:
-    """Returns an expression that evaluates to `value` in a module without imports.
+    """Return an expression that evaluates to `value` in a module without imports.
 
     Literals are exact. Infinities and NaN become `float('inf')` and `float('nan')`, numpy scalars Python numbers,
     mappings `dict`s, arrays nested lists. A class or function that can be imported becomes its name `module:name`, a
@@ -44,7 +44,7 @@ def to_source(value: Any, depth: int = 0) -> str:
 
 
 def is_literal(value: Any) -> bool:
-    """Returns whether `to_source(value)` evaluates to an equal value, or to names of what can be imported."""
+    """Return whether `to_source(value)` evaluates to an equal value, or to names of what can be imported."""
     return next(_unwritten(value), None) is None
 
 
@@ -82,7 +82,7 @@ def by_name(value: Any) -> Any:
 
 
 def _render(value: Any, depth: int) -> tuple[str, str]:
-    """Returns the expression and its comment."""
+    """Return the expression and its comment."""
     kind = type(value)
     if isinstance(value, np.generic):
         return _render(value.item(), depth) if type(value.item()) is not kind else _quoted(value, depth)
@@ -191,7 +191,7 @@ def save_config(cfg: Mapping[str, Any], path: str, type_: str = "py", save_forma
 
 
 def formatted_path(path: str) -> str:
-    """Returns the path of the runnable pair of the config file `path`."""
+    """Return the path of the runnable pair of the config file `path`."""
     folder, name = os.path.split(path)
     return os.path.join(folder, f"formatted_{name}")
 
@@ -205,7 +205,7 @@ def save_config_py(cfg: Mapping[str, Any], path: str) -> None:
 
 
 def _import_paths(cfg: Any) -> str:
-    """The line with the folders of modules that a config names and that are not installed, "" without any."""
+    """Return the line with the folders of modules that a config names and that are not installed, "" without any."""
     folders = folders_of(set(named_modules(cfg)))
     return f"{IMPORT_PATHS} = {folders!r}\n" if folders else ""
 
@@ -277,7 +277,7 @@ def save_pair(main: Mapping[str, Any], create: Mapping[str, Any], path: str) -> 
 def split_config(
     cfg: Mapping[str, Any], create_cfg: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the pair (main, create), as new plain dicts, that compiles to the compiled config `cfg`."""
+    """Return the pair (main, create), as new plain dicts, that compiles to the compiled config `cfg`."""
     main = _as_dict(cfg)
     create = _create_of(main) if create_cfg is None else _as_dict(create_cfg)
     for name, section_path in CREATE_SECTIONS.items():
@@ -324,7 +324,7 @@ def _section(tree: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any] |
 
 
 def _as_dict(value: Any) -> Any:
-    """Returns a copy of the mappings, lists and tuples of a tree, with plain dicts. Leaves are shared."""
+    """Return a copy of the mappings, lists and tuples of a tree, with plain dicts. Leaves are shared."""
     if isinstance(value, Mapping):
         return {key: _as_dict(item) for key, item in value.items()}
     if type(value) in (list, tuple):

@@ -89,7 +89,7 @@ class Addresses(NamedTuple):
 
 
 def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
-    """Returns the full system section: `coordinator`, and `learner<i>` and `collector<i>` for each worker.
+    """Return the full system section: `coordinator`, and `learner<i>` and `collector<i>` for each worker.
 
     Hosts and ports default to 'auto'. Each worker has a `seed`, the seed of the run plus its index; `task_import_names`
     and `task_load_paths`, all modules and files that the main config names; and the `exp_name`.
@@ -148,7 +148,7 @@ def _worker_count(main: Mapping[str, Any], kind: str) -> int:
 
 
 def workers_of(system: Mapping[str, Any], kind: str) -> list[str]:
-    """Returns the names of the workers of this kind, in order."""
+    """Return the names of the workers of this kind, in order."""
     return [name for name in system if name.startswith(kind) and name[len(kind) :].isdigit()]
 
 
@@ -190,7 +190,7 @@ def set_host_port(
 
 
 def _free_ports(taken: Set[int | None], count: int) -> Iterator[int]:
-    """Returns `count` distinct ports that are free on all interfaces of this machine and not in `taken`."""
+    """Return `count` distinct ports that are free on all interfaces of this machine and not in `taken`."""
     free: set[int] = set()
     while len(free) < count:
         free |= {find_free_port("0.0.0.0")} - taken
@@ -242,7 +242,7 @@ def parallel_transform(
     learner_port: Several = None,
     collector_port: Several = None,
 ) -> EasyDict:
-    """Returns a copy of `cfg` with the full system section of a run on this machine; see `set_system_cfg`.
+    """Return a copy of `cfg` with the full system section of a run on this machine; see `set_system_cfg`.
 
     Hosts, ports and errors are those of `set_host_port`.
     """
@@ -264,7 +264,7 @@ def parallel_transform_k8s(
     learner_port: int | None = None,
     collector_port: int | None = None,
 ) -> EasyDict:
-    """Returns a copy of `cfg` with the full system section of a run on Kubernetes, where workers get hosts later.
+    """Return a copy of `cfg` with the full system section of a run on Kubernetes, where workers get hosts later.
 
     `system.learner` and `system.collector` are templates of further workers. The default ports are 22270 for
     collectors, 22271 for learners and 22273 for the coordinator.

@@ -57,7 +57,7 @@ class IBuffer(Configurable, ABC):
 
     @abstractmethod
     def count(self) -> int:
-        """Returns the number of items that can be sampled."""
+        """Return the number of items that can be sampled."""
         raise NotImplementedError
 
     @abstractmethod
@@ -72,7 +72,7 @@ class IBuffer(Configurable, ABC):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Returns the full state of the buffer, in plain containers and arrays."""
+        """Return the full state of the buffer, in plain containers and arrays."""
         raise NotImplementedError
 
     @abstractmethod
@@ -127,12 +127,12 @@ class StatefulBuffer(IBuffer):
         """Remove the items in `slots` [n >= 1] and update all counts."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the items, counters and random states, in plain values and arrays."""
+        """Return the items, counters and random states, in plain values and arrays."""
         with self._lock:
             return self._state(is_copied=True)
 
     def freeze(self) -> dict[str, Any]:
-        """Returns a state for `load_state_dict` that later calls do not change."""
+        """Return a state for `load_state_dict` that later calls do not change."""
         return self.state_dict()
 
     def live_state(self) -> dict[str, Any]:
@@ -158,7 +158,7 @@ class StatefulBuffer(IBuffer):
 
     @abstractmethod
     def _state(self, is_copied: bool) -> dict[str, Any]:
-        """Returns the state. Called under the lock, as the other private methods."""
+        """Return the state. Called under the lock, as the other private methods."""
 
     @abstractmethod
     def _restore(self, state: dict[str, Any]) -> None:
@@ -232,7 +232,7 @@ class MemoryCheck:
 
 
 def memory_of(items: Iterable[Any]) -> dict[str, int]:
-    """Returns the approximate memory of `items` and their contents in bytes, by device ("cpu", "cuda:0", ...)."""
+    """Return the approximate memory of `items` and their contents in bytes, by device ("cpu", "cuda:0", ...)."""
     todo, seen = list(items), set[int]()
     sizes = Counter({"cpu": 0})
     while todo:
@@ -288,7 +288,7 @@ def _readable(size_bytes: float) -> str:
 
 
 def new_generator() -> np.random.Generator:
-    """Returns a new generator, seeded from numpy's global state.
+    """Return a new generator, seeded from numpy's global state.
 
     SFC64 is fast, and its state is a few 64-bit words that code-free files can hold.
     """
@@ -296,7 +296,7 @@ def new_generator() -> np.random.Generator:
 
 
 def generator_state(rng: np.random.Generator) -> dict[str, Any]:
-    """Returns a copy of the state of `rng` in plain values and arrays."""
+    """Return a copy of the state of `rng` in plain values and arrays."""
     state = dict(rng.bit_generator.state)
     state["state"] = {name: words.copy() for name, words in state["state"].items()}
     return state
@@ -329,7 +329,7 @@ def write_data_file(file_name: str, kind: str, items: list[Any], notes: dict[str
 
 
 def read_data_file(file_name: str, kind: str) -> tuple[list[Any], dict[str, Any]]:
-    """Returns the items and notes of a file that `write_data_file` wrote.
+    """Return the items and notes of a file that `write_data_file` wrote.
 
     Raises:
         ValueError: If the file is of another kind or version, or cannot be decoded.

@@ -169,11 +169,11 @@ class ColumnStore(Ring):
         put_objects(self._objects, slots, map(_stored, items))
 
     def _are_rows(self, slots: IntArray) -> bool:
-        """Returns whether the items in `slots` are in columns."""
+        """Return whether the items in `slots` are in columns."""
         return self.columns is not None and (self._objects is None or bool(self._is_row[slots].all()))
 
     def read(self, slots: IntArray, is_shared: bool = False) -> Items:
-        """Returns the items in occupied `slots` [n]: a table if they are in columns, or else a list.
+        """Return the items in occupied `slots` [n]: a table if they are in columns, or else a list.
 
         Args:
             is_shared: Whether shared observations of a table are still shared.
@@ -186,17 +186,17 @@ class ColumnStore(Ring):
         return [next(rows) if is_row else self._given(objects[slot]) for slot, is_row in numbered]
 
     def _given(self, stored: Any) -> Any:
-        """Returns a copy of an object, with a list for a table."""
+        """Return a copy of an object, with a list for a table."""
         return Samples(_stored(stored)) if isinstance(stored, Table) else _stored(stored)
 
     def gather(self, slots: IntArray) -> dict[str, Node]:
-        """Returns copies of the columns at `slots` [n], which must be in columns."""
+        """Return copies of the columns at `slots` [n], which must be in columns."""
         columns, _ = self.gather_with_fields(slots)
         assert columns is not None
         return columns
 
     def gather_with_fields(self, slots: IntArray) -> tuple[dict[str, Node] | None, np.ndarray]:
-        """Returns copies of the columns at `slots` [n], None if some are not in columns, and of the records."""
+        """Return copies of the columns at `slots` [n], None if some are not in columns, and of the records."""
         records = self.records.take(slots)
         if self.columns is None or (self._objects is not None and not self._is_row[slots].all()):
             return None, records
@@ -213,7 +213,7 @@ class ColumnStore(Ring):
         return self._with_leaves(leaves), records
 
     def gather_shared(self, slots: IntArray, is_copied: bool = True) -> dict[str, Node]:
-        """Returns the columns at `slots` [n], which must be in columns, with shared observations still shared.
+        """Return the columns at `slots` [n], which must be in columns, with shared observations still shared.
 
         The arrays are copies. If `is_copied` is False, they may be views of the store.
         """
@@ -229,7 +229,7 @@ class ColumnStore(Ring):
         return self._with_leaves(leaves)
 
     def _with_leaves(self, leaves: list[Column]) -> dict[str, Node]:
-        """Returns `columns` with other leaves."""
+        """Return `columns` with other leaves."""
         assert self.columns is not None
         others = iter(leaves)
         return {key: map_node(lambda _: next(others), node) for key, node in self.columns.items()}
@@ -303,7 +303,7 @@ class ColumnStore(Ring):
         self._index_columns()
 
     def _pairs_to_share(self, columns: dict[str, Node]) -> list[tuple[tuple[Column, Column], bool]]:
-        """Returns the pairs of `obs` and `next_obs` columns to store once, and whether as frames."""
+        """Return the pairs of `obs` and `next_obs` columns to store once, and whether as frames."""
         obs, next_obs = columns.get("obs"), columns.get("next_obs")
         if obs is None or next_obs is None or not is_same_structure(obs, next_obs):
             return []
@@ -339,11 +339,11 @@ class ColumnStore(Ring):
     # ---- values that do not fit
 
     def accepts(self, columns: dict[str, Node]) -> bool:
-        """Returns whether items with these columns fit the columns of the store as they are."""
+        """Return whether items with these columns fit the columns of the store as they are."""
         return self._objects is None if self.columns is None else _can_hold(self.columns, columns)
 
     def _fitting(self, columns: dict[str, Node]) -> list[Column] | None:
-        """Returns the leaves of `columns` that go to each of the store's, None if some do not fit as they are."""
+        """Return the leaves of `columns` that go to each of the store's, None if some do not fit as they are."""
         stored, leaves = self.columns or {}, []
         if len(columns) != len(stored):
             return None
@@ -394,7 +394,7 @@ class ColumnStore(Ring):
         return leaves
 
     def _as_objects(self, node: Node) -> list[Any]:
-        """Returns the stored values by slot, and gives up the columns."""
+        """Return the stored values by slot, and gives up the columns."""
         slots, objects = np.flatnonzero(self._is_row), [None] * self.size
         for column in columns_of(node):
             self._unshare(column, slots)
@@ -426,7 +426,7 @@ class ColumnStore(Ring):
     # ---- states
 
     def snapshot(self, is_copied: bool = True) -> dict[str, Any]:
-        """Returns plain values and arrays: the `samples` in `slots` and the `objects` in `object_slots`, the fields of
+        """Return plain values and arrays: the `samples` in `slots` and the `objects` in `object_slots`, the fields of
         all of these in ascending order, and the order of the slots.
 
         Unchanged values have the same position in the same array in the next snapshot.
@@ -492,7 +492,7 @@ class _ColumnMemory:
         self._numbers = itertools.count()
 
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
-        """Returns an uninitialized array, aligned to a line of the cache. Memory is committed when it is written."""
+        """Return an uninitialized array, aligned to a line of the cache. Memory is committed when it is written."""
         if self._folder is None:
             memory = np.empty(math.prod(shape) * dtype.itemsize + _LINE_BYTES, np.uint8)
             array: Array = np.ndarray(shape, dtype, memory, -memory.ctypes.data % _LINE_BYTES)
@@ -511,7 +511,7 @@ class _ColumnMemory:
 
 
 def _packed(items: Sequence[Any]) -> Table | None:
-    """Returns a table of dicts with the same keys, or None for other items. End flags may be missing in some."""
+    """Return a table of dicts with the same keys, or None for other items. End flags may be missing in some."""
     table = Table.of(items)
     if table is None and all(type(item) is dict and item for item in items):
         groups = [list(group) for _, group in itertools.groupby(items, dict.keys)]
@@ -521,21 +521,21 @@ def _packed(items: Sequence[Any]) -> Table | None:
 
 
 def _shape_of(column: Column) -> tuple[int, ...]:
-    """Returns the shape of one value, including its number of frames if it refers to several."""
+    """Return the shape of one value, including its number of frames if it refers to several."""
     frames: tuple[int, ...] = () if column.rows is None else column.rows.shape[1:]
     shape: tuple[int, ...] = column.data.shape[1:]
     return frames + shape
 
 
 def _format_of(column: Column) -> tuple[Kind, bool, Any, Any]:
-    """Returns the kind, steps, dtype and shape of the values: equal for columns that fit each other."""
+    """Return the kind, steps, dtype and shape of the values: equal for columns that fit each other."""
     if column.kind is Kind.OBJECT:
         return Kind.OBJECT, False, None, None
     return column.kind, column.steps, column.data.dtype, _shape_of(column)
 
 
 def _can_hold(stored: Node, node: Node) -> bool:
-    """Returns whether values of `node` can be written to the columns of `stored`."""
+    """Return whether values of `node` can be written to the columns of `stored`."""
     if isinstance(stored, Column) and stored.kind is Kind.OBJECT:
         return True
     if not is_same_structure(stored, node):
@@ -545,7 +545,7 @@ def _can_hold(stored: Node, node: Node) -> bool:
 
 
 def _described(node: Node) -> str:
-    """Returns a description of a node, for warnings."""
+    """Return a description of a node, for warnings."""
     if not isinstance(node, Column):
         return f"a {type(node).__name__} of {sorted(map(str, node)) if isinstance(node, dict) else len(node)}"
     if node.kind is Kind.OBJECT:
@@ -555,7 +555,7 @@ def _described(node: Node) -> str:
 
 
 def _as_slice(slots: IntArray) -> Slots:
-    """Returns a slice for consecutive slots, which is faster."""
+    """Return a slice for consecutive slots, which is faster."""
     if not len(slots):
         return slots
     first, last = int(slots[0]), int(slots[-1])
@@ -574,18 +574,18 @@ def put_objects(objects: list[Any], slots: Slots, values: Iterable[Any]) -> None
 
 
 def _own_column(column: Column, slots: IntArray) -> Column:
-    """Returns a copy of the values of a column at `slots`."""
+    """Return a copy of the values of a column at `slots`."""
     values = column.take(slots).values()
     return Column(column.kind, _own_objects(values) if column.kind is Kind.OBJECT else values, None, column.steps)
 
 
 def _own_objects(values: list[Any]) -> list[Any]:
-    """Returns copies of objects. Immutable objects and objects of unknown types are shared."""
+    """Return copies of objects. Immutable objects and objects of unknown types are shared."""
     return values if _IMMUTABLE.issuperset(map(type, values)) else [fastcopy.copy(value) for value in values]
 
 
 def _stored(item: Any) -> Any:
-    """Returns a copy of an item that is a dict or in columns, which stays a table; and any other item itself."""
+    """Return a copy of an item that is a dict or in columns, which stays a table; and any other item itself."""
     if type(item) is dict:
         return fastcopy.copy(item)
     table = table_of(item)
@@ -599,7 +599,7 @@ def _own_if_objects(column: Column) -> Column:
 
 
 def own_table(table: Table) -> Table:
-    """Returns the samples in new arrays. Shared observations stay shared."""
+    """Return the samples in new arrays. Shared observations stay shared."""
     columns = table.compact().columns
     copies = {id(column.data): column.data.copy() for column in columns_of(columns) if column.kind is not Kind.OBJECT}
 

@@ -60,7 +60,7 @@ def as_priorities(values: Any, default: float | None = None) -> FloatArray:
 
 
 def priorities_of(items: Items, default: float) -> FloatArray:
-    """Returns the `priority` [n] of each of `items`, and `default` for an item without it.
+    """Return the `priority` [n] of each of `items`, and `default` for an item without it.
 
     Raises:
         PriorityError: If a priority is negative, NaN or infinite.
@@ -229,7 +229,7 @@ class PriorityIndex:
         return self._least
 
     def importance(self, slots: IntArray, beta: float, least_weight: float | None = None) -> FloatArray:
-        """Returns importance weights [n]: (N P_i) ** -beta / their maximum = (smallest weight / weight_i) ** beta.
+        """Return importance weights [n]: (N P_i) ** -beta / their maximum = (smallest weight / weight_i) ** beta.
 
         Args:
             least_weight: The smallest weight, if items of other buffers count too; by default `self.least_weight`.
@@ -266,7 +266,7 @@ def _padded(count: int) -> int:
 
 
 def _aligned_zeros(count: int) -> FloatArray:
-    """Returns zeros whose blocks are aligned to lines of the cache: a draw has one cache miss per block."""
+    """Return zeros whose blocks are aligned to lines of the cache: a draw has one cache miss per block."""
     zeros = np.zeros(count + _BLOCK)
     start = -zeros.ctypes.data % _BLOCK_BYTES // zeros.itemsize
     return zeros[start : start + count]

@@ -60,16 +60,16 @@ class Ring:
         return int(slots[0]) if slots.size else self.tail
 
     def slots_at(self, positions: Any) -> Any:
-        """Returns the slots at `positions`, an array or a number; those that are written next come after the newest."""
+        """Return the slots at `positions`, an array or a number; those that are written next come after the newest."""
         places = (positions + self._start) % self.size
         return places if self._order is None else self._order[places]
 
     def slots_in(self, sample_range: slice) -> IntArray:
-        """Returns the slots of a range of positions, oldest first. Its step is ignored."""
+        """Return the slots of a range of positions, oldest first. Its step is ignored."""
         return self._by_position()[: self.filled][sample_range.start : sample_range.stop]
 
     def occupied(self) -> IntArray:
-        """Returns the slots that hold an item, oldest first."""
+        """Return the slots that hold an item, oldest first."""
         slots = self._by_position()[: self.filled]
         return slots[self.held[slots]]
 
@@ -78,7 +78,7 @@ class Ring:
         return np.roll(order, -self._start)
 
     def next_slots(self, count: int) -> Slots:
-        """Returns the next `count` slots; as a slice, which is faster, if it is easy to see that they are one."""
+        """Return the next `count` slots; as a slice, which is faster, if it is easy to see that they are one."""
         first = (self._start + self.filled) % self.size
         if self._order is None and first + count <= self.size:
             return slice(first, first + count)
@@ -110,7 +110,7 @@ class Ring:
             self._start, self.filled = (self._start + self.filled) % self.size, 0
 
     def order_state(self) -> dict[str, Any]:
-        """Returns the order and the counters for `restore_order`."""
+        """Return the order and the counters for `restore_order`."""
         counters = {"start": self._start, "filled": self.filled, "order": self._order}
         return {**counters, "valid_count": self.valid_count, "push_count": self.push_count}
 
@@ -122,7 +122,7 @@ class Ring:
 
 
 def done_flags(items: Items) -> BoolArray:
-    """Returns bool [n]: whether each of `items` ends an episode, see `ends_episode`."""
+    """Return bool [n]: whether each of `items` ends an episode, see `ends_episode`."""
     table = table_of(items)
     if table is None:
         return np.fromiter(map(ends_episode, rows_of(items)), np.bool_, len(items))
@@ -135,6 +135,6 @@ def done_flags(items: Items) -> BoolArray:
 
 
 def ends_episode(item: Any) -> bool:
-    """Returns whether `item` is a dict with a true `done`. If `done` has one flag per player, all must be true."""
+    """Return whether `item` is a dict with a true `done`. If `done` has one flag per player, all must be true."""
     done = item.get("done") if isinstance(item, Mapping) else None
     return bool(done) if done is None or type(done) is bool else bool(torch.as_tensor(done).all())

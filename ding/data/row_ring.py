@@ -115,12 +115,12 @@ class RowRing:
             self._segments.append(_Segment(begin, oldest, slots))
 
     def gather(self, numbers: npt.NDArray[np.int32]) -> tuple[Column, Column]:
-        """Returns copies of the values of slots with these row `numbers` [n, 2], or [n, 2, C]."""
+        """Return copies of the values of slots with these row `numbers` [n, 2], or [n, 2, C]."""
         values: Any = self._data.take(numbers, axis=0)
         return Column(self.obs.kind, values[:, 0]), Column(self.next_obs.kind, values[:, 1])
 
     def snapshot(self, slots: IntArray, is_copied: bool = True) -> tuple[Column, Column]:
-        """Returns the values in `slots` as columns of one array, which holds each row once, at its row number."""
+        """Return the values in `slots` as columns of one array, which holds each row once, at its row number."""
         rows = self._numbers[slots]
         data = self._data[: int(rows.max(initial=-1)) + 1]
         data = data.copy() if is_copied else data
@@ -180,7 +180,7 @@ class RowRing:
                 self._repack(count, held)
 
     def _oldest_of(self, slots: list[Slots], held: BoolArray) -> int:
-        """Returns the count of the oldest row that `slots` refer to, without those that are empty."""
+        """Return the count of the oldest row that `slots` refer to, without those that are empty."""
         ages = [(self._numbers[part][held[part]] - self._begin) % self._capacity for part in slots]
         return self._begin + min(int(part.min(initial=self._end - self._begin)) for part in ages)
 
@@ -207,7 +207,7 @@ class RowRing:
 
 
 def _rows_of(obs: Column, next_obs: Column) -> tuple[Array, IntArray, IntArray, IntArray]:
-    """Returns an array, its rows that are used, in order, and their indices [N] for `obs` and `next_obs`."""
+    """Return an array, its rows that are used, in order, and their indices [N] for `obs` and `next_obs`."""
     if obs.data is not next_obs.data or obs.rows is None or next_obs.rows is None or obs.rows.ndim > 1:
         values = np.stack([obs.values(), next_obs.values()], axis=1)
         rows = np.arange(2 * len(values))
@@ -260,7 +260,7 @@ def _frames_of(
 
 
 def _words(rows: Array) -> npt.NDArray[np.uint64]:
-    """Returns the bytes of each of contiguous `rows` as the widest integers that they are a multiple of."""
+    """Return the bytes of each of contiguous `rows` as the widest integers that they are a multiple of."""
     each = rows.nbytes // len(rows) if len(rows) else 1
     width = next(width for width in (8, 4, 2, 1) if each % width == 0)
     words: npt.NDArray[np.uint64] = rows.reshape(len(rows), -1).view(f"u{width}")
@@ -268,7 +268,7 @@ def _words(rows: Array) -> npt.NDArray[np.uint64]:
 
 
 def _follow(data: Array, rows: IntArray, before: IntArray, chosen: IntArray, shift: int) -> IntArray:
-    """Returns those of the `rows` of `data` at `chosen` that are the rows `before` them, shifted by so many frames."""
+    """Return those of the `rows` of `data` at `chosen` that are the rows `before` them, shifted by so many frames."""
     words = _words(data.reshape(data.shape[0] * data.shape[1], -1)).reshape(*data.shape[:2], -1)
     found = [chosen[:0]]
     for at in range(0, len(chosen), _CHUNK):
@@ -280,21 +280,21 @@ def _follow(data: Array, rows: IntArray, before: IntArray, chosen: IntArray, shi
 
 
 def _lined_up(words: Array, chosen: IntArray) -> Array:
-    """Returns the rows `chosen`; without a copy if they are consecutive."""
+    """Return the rows `chosen`; without a copy if they are consecutive."""
     first, stop = int(chosen[0]), int(chosen[-1]) + 1
     is_consecutive = stop - first == len(chosen) and (np.diff(chosen) == 1).all()
     return words[first:stop] if is_consecutive else words[chosen]
 
 
 def _are_equal(frames: Array, chosen: IntArray, others: Array, places: IntArray) -> BoolArray:
-    """Returns whether each of the frames `chosen` is that in `places` of `others`."""
+    """Return whether each of the frames `chosen` is that in `places` of `others`."""
     one, other = _words(frames), _words(others)
     parts = [slice(at, at + _CHUNK) for at in range(0, len(chosen), _CHUNK)]
     return np.concatenate([np.ones(0, np.bool_), *((one[chosen[p]] == other[places[p]]).all(axis=1) for p in parts)])
 
 
 def _checksums(frames: Array, chosen: IntArray) -> IntArray:
-    """Returns a checksum [n] of each of the frames `chosen`: the sum of its words, each with a weight of its place."""
+    """Return a checksum [n] of each of the frames `chosen`: the sum of its words, each with a weight of its place."""
     words = _words(frames)
     weights = _weights(words.shape[1])
     sums = [np.einsum("ij,j->i", words[chosen[at : at + _CHUNK]], weights) for at in range(0, len(chosen), _CHUNK)]

@@ -47,7 +47,7 @@ def eval(
     replay_path: Path | None = None,
     strict_config: bool = False,
 ) -> float:
-    """Returns the mean return of a trained policy over `env.n_evaluator_episode` episodes.
+    """Return the mean return of a trained policy over `env.n_evaluator_episode` episodes.
 
     With the seed of the training, these are the episodes of its evaluations. Logs and `eval_config.py` are written to
     the folder `exp_name`, which may be the folder of the training.
@@ -222,7 +222,7 @@ def _compile(
     save_path: str,
     strict_config: bool = False,
 ) -> EasyDict:
-    """Returns the compiled config; if the block of `stack` fails, a folder created for it is deleted."""
+    """Return the compiled config; if the block of `stack` fails, a folder created for it is deleted."""
     main, create = read_pair(input_cfg, env_setting)
     complete_model(main, create, env_setting, model)
     folder = stack.enter_context(StartFolder(main.get("exp_name", "default_experiment")))
@@ -260,7 +260,7 @@ def _build_collector(
 
 
 def _read_state(cfg: EasyDict, state_dict: dict[str, Any] | None, path: Any) -> dict[str, Any] | None:
-    """Returns the state, or the checkpoint at `path`; writes its data set statistics to the env config."""
+    """Return the state, or the checkpoint at `path`; writes its data set statistics to the env config."""
     if state_dict is None and path:
         state_dict = _read_checkpoint(path)
     set_offline_stats(cfg.env, (state_dict or {}).get(EXTRA, {}).get(OFFLINE_STATS))

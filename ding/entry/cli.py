@@ -119,7 +119,7 @@ class _Ding(click.Group):
 
 
 def _is_about_input(error: Exception) -> bool:
-    """Whether the error is about the user's input or disk, not about a program such as an env or a policy."""
+    """Return whether the error is about the user's input or disk, not about a program such as an env or a policy."""
     from ding.utils import import_helper
     from ding.utils.config_helper import ConfigError
 
@@ -136,12 +136,12 @@ def _is_about_input(error: Exception) -> bool:
 
 
 def _modules(error: Exception) -> list[str]:
-    """Returns the modules of the calls that led to the error; the module that raised it is the last."""
+    """Return the modules of the calls that led to the error; the module that raised it is the last."""
     return ["", *(frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))]
 
 
 def _own_module(error: Exception) -> str:
-    """Returns the module that raised the error, or the one that called the standard library, which raised it."""
+    """Return the module that raised the error, or the one that called the standard library, which raised it."""
     others = (name for name in reversed(_modules(error)) if name.partition(".")[0] not in sys.stdlib_module_names)
     return next(others, "")
 
@@ -272,7 +272,7 @@ def _refuse_options(ctx: click.Context, options: dict[str, Any]) -> None:
 
 
 def _action(options: dict[str, Any]) -> str:
-    """Returns the action: a mode, or for `dist` a module or a change of replicas."""
+    """Return the action: a mode, or for `dist` a module or a change of replicas."""
     mode, module = options["mode"], options["module"]
     changes = [change for change in ("add", "delete", "restart") if options[change]]
     if mode is None:

@@ -88,7 +88,7 @@ def _train_once(how: tuple[Any, ...], path: str, seed: int, exp_name: str | None
 
 
 def _pipeline(options: Options) -> tuple[Callable[..., Any], Callable[[str], Any], dict[str, Any]]:
-    """The pipeline, what reads its configs, and its further options."""
+    """Return the pipeline, what reads its configs, and its further options."""
     from ding.config.read import read_config, read_config_with_system
 
     if options["mode"] == "parallel":
@@ -152,7 +152,7 @@ def _prepare(options: Options) -> None:
 
 
 def _commands(system: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Yields the command for each machine."""
+    """Yield the command for each machine."""
     from ding.config.utils import workers_of
     from ding.interaction.base.network import is_loopback
 

@@ -58,7 +58,7 @@ def show_recipes() -> None:
 
 
 def registrations(root: Path, *left_out: Path) -> dict[str, dict[str, tuple[str, int]]]:
-    """Returns what the decorators `@SOME_REGISTRY.register("alias")` in the files under `root` register.
+    """Return what the decorators `@SOME_REGISTRY.register("alias")` in the files under `root` register.
 
     Args:
         left_out: folders that do not count.
@@ -78,7 +78,7 @@ def registrations(root: Path, *left_out: Path) -> dict[str, dict[str, tuple[str,
 
 
 def _decorators(tree: ast.Module) -> Iterator[tuple[str, str, int]]:
-    """Yields `(registry, alias, line)` for the classes and functions of a module."""
+    """Yield `(registry, alias, line)` for the classes and functions of a module."""
     for node in tree.body:
         if not isinstance(node, (ast.ClassDef, ast.FunctionDef)):
             continue

@@ -47,7 +47,7 @@ class Curve:
 
 
 def interquartile_mean(values: np.ndarray) -> np.ndarray:
-    """Returns the mean of the middle half of `values` [runs, ...] over the first axis (arXiv:2108.13264).
+    """Return the mean of the middle half of `values` [runs, ...] over the first axis (arXiv:2108.13264).
 
     A quarter of the runs, rounded down, is left out at each end.
 
@@ -62,7 +62,7 @@ def interquartile_mean(values: np.ndarray) -> np.ndarray:
 
 
 def bootstrap_interval(values: np.ndarray, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the 95 % bootstrap interval over runs of the interquartile mean of `values` [runs, points]."""
+    """Return the 95 % bootstrap interval over runs of the interquartile mean of `values` [runs, points]."""
     if len(values) == 1:
         return values[0], values[0]
     rng = np.random.default_rng(seed)
@@ -74,7 +74,7 @@ def bootstrap_interval(values: np.ndarray, seed: int = 0) -> tuple[np.ndarray, n
 
 
 def read_curves(paths: Sequence[Path], axis: Axis = "env_step", metric: str | None = None) -> list[Curve]:
-    """Returns the learning curves in these folders, one for all runs whose configs differ only in seed and name.
+    """Return the learning curves in these folders, one for all runs whose configs differ only in seed and name.
 
     Args:
         paths: run folders, or folders that contain them at any depth.
@@ -118,7 +118,7 @@ def _run_folders(paths: Sequence[Path]) -> list[RunFolder]:
 
 
 def _labels(groups: list[list[RunFolder]]) -> list[str]:
-    """Returns the common part of the names of each group's folders, numbered if it is not unique."""
+    """Return the common part of the names of each group's folders, numbered if it is not unique."""
     names = []
     for group in groups:
         common = os.path.commonprefix([os.path.normpath(folder.path) for folder in group])
@@ -143,7 +143,7 @@ def _curve(label: str, folders: list[RunFolder], axis: Axis, metric: str | None)
 
 
 def summarize(label: str, runs: Sequence[tuple[Any, Any]]) -> Curve:
-    """Returns the curve of several runs, given as x axis [n] and values [n].
+    """Return the curve of several runs, given as x axis [n] and values [n].
 
     After its end, a run keeps its last value: the best runs end first, when they are solved.
     """
@@ -224,12 +224,12 @@ def _page(curves: Sequence[Curve], svg: str, axis: Axis, title: str | None, metr
 
 
 def _wording(metric: str | None) -> tuple[str, str]:
-    """Returns the name of the values and their format."""
+    """Return the name of the values and their format."""
     return ("return", ".1f") if metric is None else (html.escape(metric), ".4g")
 
 
 def table(curves: Sequence[Curve], axis: Axis = "env_step", metric: str | None = None) -> str:
-    """Returns a text table of the last and the best value of each group."""
+    """Return a text table of the last and the best value of each group."""
     from tabulate import tabulate
 
     _, form = _wording(metric)

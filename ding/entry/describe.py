@@ -30,7 +30,7 @@ MAIN, CREATE, COMPILED = "main_config", "create_config", "compile_config"
 
 
 def origins(path: Path) -> dict[str, tuple[Any, str]]:
-    """Returns the values of a compiled config by dotted path, each with its origin.
+    """Return the values of a compiled config by dotted path, each with its origin.
 
     The origin is `main_config`, `create_config`, the name of the class whose default it is, or `compile_config` for
     values derived from others. Writes no files.
@@ -84,7 +84,7 @@ def _types(create: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _defaults(create: EasyDict, compiled: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yields class names with the leaves of their defaults at their place in the config."""
+    """Yield class names with the leaves of their defaults at their place in the config."""
     create = copy.deepcopy(create)
     empty = ConfigClasses(None, None, None, BaseLearner, None, InteractionSerialEvaluator, None, None, None)
     found = resolve_classes(empty, create, complete_create_config(create))
@@ -157,7 +157,7 @@ def _make(name: str) -> BaseEnv:
 
 
 def _with_checked_results(env: Any) -> Any:
-    """Returns the gymnasium env, with an AssertionError where `reset` or `step` returns something of a wrong form."""
+    """Return the gymnasium env, with an AssertionError where `reset` or `step` returns something of a wrong form."""
     import gymnasium
 
     class CheckedResults(gymnasium.Wrapper):

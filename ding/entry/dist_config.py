@@ -51,7 +51,7 @@ def compile_dist_config(
     max_train_iter: int = UNLIMITED,
     max_env_step: int = UNLIMITED,
 ) -> EasyDict:
-    """The compiled config for roles that are started separately; see `dist_prepare_config`."""
+    """Return the compiled config for roles that are started separately; see `dist_prepare_config`."""
     check_limits(positive, max_train_iter=max_train_iter, max_env_step=max_env_step)
     main, create, system = copy.deepcopy(read_config_with_system(filename))
     if exp_name is not None:
@@ -79,7 +79,7 @@ def compile_dist_config(
 
 
 def check_dist(given: Mapping[str, Any]) -> EasyDict:
-    """The section `dist` of a system config with defaults: how long workers wait for a coordinator, in seconds.
+    """Return the section `dist` of a system config with defaults: how long workers wait for a coordinator, in seconds.
 
     Raises:
         ConfigError: a value is not allowed.
@@ -195,7 +195,7 @@ def check_shared_folders(cfg: Mapping[str, Any], section: Mapping[str, Any]) -> 
 
 
 def section_of(cfg: Mapping[str, Any], kind: str, name: str | None) -> tuple[str, EasyDict]:
-    """The name and the section of a role in a compiled config.
+    """Return the name and the section of a role in a compiled config.
 
     Args:
         name: name of the role; None for the role named `kind`, or the only one of that kind.

@@ -97,7 +97,7 @@ def dist_prepare_config(
 def read_coordinator_config(
     filename: str, seed: int | None = None, coordinator_port: int | None = None, disable_flask_log: bool = True
 ) -> EasyDict:
-    """The compiled config for a coordinator in this process; see `dist_launch_coordinator`."""
+    """Return the compiled config for a coordinator in this process; see `dist_launch_coordinator`."""
     if disable_flask_log:
         quiet_flask()
     cfg = read_dist_config(filename)

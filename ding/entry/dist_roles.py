@@ -191,7 +191,7 @@ class DistCoordinator:
 
 
 def worker_class(kind: str, section: Mapping[str, Any]) -> type:
-    """The class for the type in a worker's section.
+    """Return the class for the type in a worker's section.
 
     Raises:
         ConfigError: workers of that type cannot be reached from other processes.
@@ -209,12 +209,12 @@ def worker_class(kind: str, section: Mapping[str, Any]) -> type:
 
 
 def seed_at(seed: int, place: str) -> int:
-    """A seed for the worker at `place`, below 2^31; it differs for workers at other places with the same `seed`."""
+    """Return a seed for the worker at `place`, below 2^31; at other places it differs with the same `seed`."""
     return derive_seed(seed, 4, zlib.crc32(place.encode()))
 
 
 def port_from(argument: int | None, variable: str, configured: Any) -> Any:
-    """A port: the argument, else that in the environment variable, else the configured one."""
+    """Return a port: the argument, else that in the environment variable, else the configured one."""
     if argument is not None:
         return argument
     text = os.environ.get(variable, "")

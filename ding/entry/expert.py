@@ -120,7 +120,7 @@ class Expert:
         return {"policy": self._policy, "env": self.env, "collector": self.collector, "buffer": self.buffer}
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the states of all workers, which may share memory with them, and of `rng`."""
+        """Return the states of all workers, which may share memory with them, and of `rng`."""
         states, reasons = gather_states(self._parts())
         return {"parts": states, "reasons": reasons, "rng": generator_state(self.rng)}
 
@@ -130,7 +130,7 @@ class Expert:
         return [*state["reasons"], *restore_states(self._parts(), state["parts"])]
 
     def _mode(self, run: SerialRun, policy: Any) -> Any:
-        """Returns the collect mode of the policy in training with the expert's actions."""
+        """Return the collect mode of the policy in training with the expert's actions."""
         student, expert = run.policy.collect_mode, policy.collect_mode
         cfg: EasyDict = copy.deepcopy(run.cfg.policy)
         cfg.traj_len_inf = cfg.collect.traj_len_inf = self._whole_episodes
@@ -154,7 +154,7 @@ class ExpertRounds(ReplayRounds):
         self.expert = expert
 
     def expert_share(self, batch_size: int) -> int:
-        """Returns the number of samples of the expert in the next batch."""
+        """Return the number of samples of the expert in the next batch."""
         raise NotImplementedError
 
     def shares(self, batch_size: int) -> Sequence[tuple[Any, int]]:

@@ -112,7 +112,7 @@ def export_policy(trained: TrainedPolicy, spaces: tuple[Any, Any], is_scaled: bo
 
 
 def _batch(space: Any, size: int) -> Any:
-    """A batch of observations that a space samples, as tensors."""
+    """Return a batch of observations that a space samples, as tensors."""
     members = getattr(space, "spaces", None)
     if isinstance(members, Mapping):
         return {key: _batch(member, size) for key, member in members.items()}

@@ -79,7 +79,7 @@ class ParallelMetrics:
         self._changed.notify_all()
 
     def state_dict(self) -> dict[str, Any]:
-        """The positions of the sinks and the learner, for `load_state_dict`.
+        """Return the positions of the sinks and the learner, for `load_state_dict`.
 
         Waits a few seconds for rows that are not written yet; if a sink takes longer, the state is that before them.
         """

@@ -278,7 +278,7 @@ class ParallelRun:
             self.coordinator.error(f"the best checkpoint could not be saved: {e!r}")
 
     def outcome(self) -> ParallelOutcome:
-        """The outcome, which is also printed and written to the experiment's folder."""
+        """Return the outcome, which is also printed and written to the experiment's folder."""
         progress, stop = self.coordinator.progress(), self.coordinator.is_solved
         info = {"eval_episode_return": self._returns}
         main = self._cfg.main
@@ -294,7 +294,7 @@ class ParallelRun:
 
 
 def _newest(train_iter: Any) -> int | None:
-    """The iteration of evaluated weights; of several players' weights the latest."""
+    """Return the iteration of evaluated weights; of several players' weights the latest."""
     return None if train_iter is None else int(np.max(train_iter))
 
 
@@ -304,7 +304,7 @@ def _flat(returns: list[Any]) -> list[Any]:
 
 
 def _placed(input_cfg: Any, platform: str, address: str | None) -> tuple[Any, Any, Any]:
-    """The triple, with `platform` and `address` in its system config."""
+    """Return the triple, with `platform` and `address` in its system config."""
     main, create, system = _read_triple(input_cfg)
     if platform not in ("local", "ray"):
         raise ConfigError(f"platform = {platform!r} is not allowed here; it must be 'local' or 'ray'")

@@ -159,7 +159,7 @@ def run_pipeline(
 
 
 def read_pair(input_cfg: Any, env_setting: Sequence[Any] | None = None) -> tuple[Any, Any]:
-    """Returns deep copies of the two configs.
+    """Return deep copies of the two configs.
 
     Raises:
         ConfigError: neither `create_config` nor `env_setting` names an env.

@@ -151,7 +151,7 @@ class _Report:
 
 
 def _table(sections: Mapping[str, Mapping[str, Any]]) -> str:
-    """Returns a table of values by section and name, without None values and empty sections."""
+    """Return a table of values by section and name, without None values and empty sections."""
     rows: list[tuple[str, str]] = []
     for section, values in sections.items():
         cells = [
@@ -311,7 +311,7 @@ class ProgressLine(_Report):
 
 
 def _time_left(limits: Sequence[float], counts: Sequence[int], rates: Sequence[float]) -> list[str]:
-    """The time left until the first limit, as an item of a line; [] if no limit is in sight."""
+    """Return the time left until the first limit, as an item of a line; [] if no limit is in sight."""
     budgets = zip(limits, counts, rates, strict=True)
     left = [(limit - count) / rate for limit, count, rate in budgets if limit < UNLIMITED and rate > 0]
     return [f"{_duration(min(left))} left"] if left else []
@@ -328,7 +328,7 @@ def _duration(seconds: float) -> str:
 
 
 def _is_terminal() -> bool:
-    """Whether standard error is a terminal; there may be none, or what stands for it may be closed."""
+    """Return whether standard error is a terminal; there may be none, or what stands for it may be closed."""
     try:
         return bool(sys.stderr.isatty())
     except (AttributeError, ValueError):
@@ -458,12 +458,12 @@ def write_result(exp_name: str, stop: bool, envstep: int, train_iter: int, info:
 
 
 def episode_returns(info: Any) -> list[Any]:
-    """Returns the episode returns of an evaluation in plain Python types; [] if there are none."""
+    """Return the episode returns of an evaluation in plain Python types; [] if there are none."""
     return list(_plain((info or {}).get("eval_episode_return", [])))
 
 
 def mean_return(info: Any) -> float:
-    """Returns the mean of `episode_returns`, NaN if there are none."""
+    """Return the mean of `episode_returns`, NaN if there are none."""
     returns = episode_returns(info)
     return float(np.mean(returns)) if returns else math.nan
 

@@ -56,7 +56,7 @@ class _Worker:
         self.places: dict[int, dict[str, Any]] = {}
 
     def rank_name(self, rank: int) -> str:
-        """The name of the actor of a rank."""
+        """Return the name of the actor of a rank."""
         return self.name if rank == 0 else f"{self.name}.rank{rank}"
 
     def kill(self) -> None:

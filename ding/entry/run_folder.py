@@ -55,7 +55,7 @@ class RunFolder:
         return seed
 
     def configs(self) -> tuple[EasyDict, EasyDict]:
-        """Returns the pair `(main_config, create_config)` that compiles to the config of the run, for one process."""
+        """Return the pair `(main_config, create_config)` that compiles to the config of the run, for one process."""
         compiled = copy.deepcopy(self.compiled)
         if self.is_parallel:
             for section, key in _PARALLEL_SECTIONS:
@@ -66,7 +66,7 @@ class RunFolder:
         return EasyDict(main), EasyDict(create)
 
     def result(self) -> dict[str, Any]:
-        """Returns the content of `result.json`.
+        """Return the content of `result.json`.
 
         Raises:
             FileNotFoundError: the run has not ended.
@@ -76,7 +76,7 @@ class RunFolder:
         return outcome
 
     def evaluations(self) -> list[dict[str, Any]]:
-        """Returns the lines of `eval.jsonl` in order: `train_iter`, `env_step`, `returns`, ...
+        """Return the lines of `eval.jsonl` in order: `train_iter`, `env_step`, `returns`, ...
 
         Raises:
             ConfigError: a line other than the last is damaged; an incomplete last line is skipped.
@@ -84,7 +84,7 @@ class RunFolder:
         return read_evaluations(self.path)
 
     def metric(self, name: str) -> list[tuple[dict[str, Any], float]]:
-        """Returns the values of `<worker>/<name>` in `metrics.jsonl` with their records, without null values.
+        """Return the values of `<worker>/<name>` in `metrics.jsonl` with their records, without null values.
 
         Raises:
             ConfigError: see `evaluations`.
@@ -94,12 +94,12 @@ class RunFolder:
         return [(record, record[key]) for record in records if key not in _POSITION and record.get(key) is not None]
 
     def metric_names(self) -> set[str]:
-        """Returns the names `<worker>/<name>` in `metrics.jsonl`."""
+        """Return the names `<worker>/<name>` in `metrics.jsonl`."""
         records = read_records(self.path, METRICS)
         return {f"{record['worker']}/{key}" for record in records for key in record if key not in _POSITION}
 
     def checkpoints(self) -> dict[str, str]:
-        """Returns the paths of all checkpoints by name, the newest last."""
+        """Return the paths of all checkpoints by name, the newest last."""
         folder = os.path.join(self.path, "ckpt")
         if not os.path.isdir(folder):
             return {}
@@ -108,7 +108,7 @@ class RunFolder:
         return {name: os.path.join(folder, name) for name in names}
 
     def checkpoint(self, name: str | None = None) -> str:
-        """Returns the path of a checkpoint.
+        """Return the path of a checkpoint.
 
         Args:
             name: a name with or without suffix, an iteration, or a path; None for the best, else the newest.
@@ -133,12 +133,12 @@ class RunFolder:
 
 
 def read_evaluations(folder: Path) -> list[dict[str, Any]]:
-    """Returns the lines of `eval.jsonl` in a folder, see `RunFolder.evaluations`; [] if missing."""
+    """Return the lines of `eval.jsonl` in a folder, see `RunFolder.evaluations`; [] if missing."""
     return read_records(folder, EVALUATIONS)
 
 
 def read_records(folder: Path, file: str) -> list[dict[str, Any]]:
-    """Returns the lines of a JSON lines file in a folder; [] if missing.
+    """Return the lines of a JSON lines file in a folder; [] if missing.
 
     Raises:
         ConfigError: a line other than the last is damaged; an incomplete last line is skipped.

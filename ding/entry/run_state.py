@@ -43,7 +43,7 @@ _BEST = "ckpt_best.pth.tar"
 
 
 def run_state_settings(main: Mapping[str, Any]) -> EasyDict | None:
-    """Returns the section `run_state` of a main config with its defaults; None if it is False and no states are saved.
+    """Return the section `run_state` of a main config with its defaults; None if it is False and no states are saved.
 
     Raises:
         ConfigError: a value is not allowed.
@@ -74,7 +74,7 @@ class Start:
     lock: IO[bytes] | None = None
 
     def take_state(self) -> dict[str, Any] | None:
-        """Returns the state, and forgets it: it may take as much memory as the run itself."""
+        """Return the state, and forgets it: it may take as much memory as the run itself."""
         state, self.state = self.state, None
         return state
 
@@ -144,7 +144,7 @@ def choose_start(
 def _defaults_of(
     main: Any, create: Any, flat: Callable[[Any, Any], dict[str, str]], keys: Collection[str]
 ) -> dict[str, str]:
-    """Returns the defaults of `keys` of a compiled config, as text; keys without a default are left out.
+    """Return the defaults of `keys` of a compiled config, as text; keys without a default are left out.
 
     The state of a run that was saved before a default was added lacks its key. Its value then is the default, as what a
     key does by default stays as it was.
@@ -407,7 +407,7 @@ class RunStates:
 
 
 def gather_states(parts: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Returns the states of `parts` by name, and a message for each part that cannot resume exactly from them.
+    """Return the states of `parts` by name, and a message for each part that cannot resume exactly from them.
 
     The states may share memory with the parts: write them before the parts continue.
     """
@@ -439,18 +439,18 @@ def restore_states(parts: Mapping[str, Any], states: Mapping[str, Any]) -> list[
 
 
 def _cause(reason: str) -> str:
-    """Returns a reason of `restore_states` without the parts that it concerns."""
+    """Return a reason of `restore_states` without the parts that it concerns."""
     parts, _, cause = reason.partition(": ")
     return cause or parts
 
 
 def _parts(run: Any) -> dict[str, Any]:
-    """Returns all parts of a run by name, in the order in which states are restored."""
+    """Return all parts of a run by name, in the order in which states are restored."""
     found = {name: getattr(run, name) for name in _WORKERS} | run.further_parts
     return {name: part for name, part in found.items() if part is not None}
 
 
 def mean_of(eval_info: Any) -> float | None:
-    """Returns the mean return of an evaluation; None if there are no returns."""
+    """Return the mean return of an evaluation; None if there are no returns."""
     returns = (eval_info or {}).get("eval_episode_return")
     return None if returns is None or not len(returns) else float(np.mean(returns))

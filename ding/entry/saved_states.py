@@ -10,7 +10,7 @@ from ding.utils.state_folder import StateError, StateFolder
 
 
 def show_states(exp_name: str) -> tuple[list[tuple[str, ...]], list[str]]:
-    """Returns a row for each state of a run, and notes on the newest state.
+    """Return a row for each state of a run, and notes on the newest state.
 
     A row has file, time, reason, iteration, env steps, mean return, size, and whether the state is exact.
 

@@ -88,7 +88,7 @@ class ReplayRounds(CollectRounds):
         self._left = number
 
     def shares(self, batch_size: int) -> Sequence[tuple[Any, int]]:
-        """Returns the buffers of the next batch, and how many samples to draw from each, at least 1."""
+        """Return the buffers of the next batch, and how many samples to draw from each, at least 1."""
         return [(self.run.buffer, batch_size)]
 
     def next_batch(self) -> Any:

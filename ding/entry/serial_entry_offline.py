@@ -110,7 +110,7 @@ run_serial_offline = partial(run_pipeline, EpochRounds)
 
 
 def _loader(dataset: Any, batch_size: int, seed: int) -> DataLoader[Any]:
-    """Returns a loader of batches as lists of samples, which policies collate."""
+    """Return a loader of batches as lists of samples, which policies collate."""
     if len(dataset) == 0:
         raise ConfigError("the data set of policy.collect.data_path is empty")
     ranks = get_world_size()
@@ -168,7 +168,7 @@ class EpochBatches:
         return state
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the position in the epoch and the random state of its order."""
+        """Return the position in the epoch and the random state of its order."""
         return {"epoch": self._epoch, "trained": self.trained, "order": self._order}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

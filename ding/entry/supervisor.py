@@ -71,7 +71,7 @@ class Backend(ABC):
         return [] if event is None else [event]
 
     def _event(self, report: Any) -> Started | Ended | None:
-        """The event that a report in the queue is about; None for one of an earlier life."""
+        """Return the event that a report in the queue is about; None for one of an earlier life."""
         raise NotImplementedError
 
     def wake(self) -> None:
@@ -79,11 +79,11 @@ class Backend(ABC):
         self._reports.put(None)
 
     def not_started(self, names: Sequence[str]) -> Exception:
-        """The error of workers that have not started within `start_s`."""
+        """Return the error of workers that have not started within `start_s`."""
         return TimeoutError(f"workers have not started within {self.start_s:g} s: {', '.join(sorted(names))}")
 
     def pids(self) -> dict[str, int]:
-        """The process ids of the running workers, if they have processes of their own."""
+        """Return the process ids of the running workers, if they have processes of their own."""
         return {}
 
     @abstractmethod
@@ -182,7 +182,7 @@ class Supervisor:
             addresses[name] = [name, host, port]
 
     def pids(self) -> dict[str, int]:
-        """The process ids of the running workers; none of threads. Ranks above 0 are named `<worker>.rank<i>`."""
+        """Return the process ids of running workers; none of threads. Ranks above 0 are named `<worker>.rank<i>`."""
         return self._backend.pids()
 
     def supervise(self, coordinator: Coordinator) -> None:
@@ -230,7 +230,7 @@ class Supervisor:
         join_all(joining, _JOIN_S)
 
     def _iteration_s(self) -> float:
-        """The average length of a learner's iteration, with the waits for data; 0.0 before the first."""
+        """Return the average length of a learner's iteration, with the waits for data; 0.0 before the first."""
         iterations = self._run.progress().train_iter if self._thread.ident is not None else 0
         return (monotonic() - self._begin) / iterations if iterations else 0.0
 

@@ -38,7 +38,7 @@ class TrainedPolicy:
         self._actor.reset()
 
     def predict(self, obs: Any) -> Any:
-        """Returns the action for one observation.
+        """Return the action for one observation.
 
         Args:
             obs: an observation of the training's env, wrappers included: an array or a dict of arrays.
@@ -50,7 +50,7 @@ class TrainedPolicy:
         return actions[0]
 
     def predict_batch(self, obs: Any) -> list[Any]:
-        """Returns the actions for observations of several envs, [B, *obs_shape], or dicts of such; see `predict`."""
+        """Return the actions for observations of several envs, [B, *obs_shape], or dicts of such; see `predict`."""
         first = obs
         while isinstance(first, Mapping):
             first = next(iter(first.values()))
@@ -63,7 +63,7 @@ class TrainedPolicy:
         self._actor.reset()
 
     def make_env(self, seed: int = 0) -> Any:
-        """Returns a launched manager of one evaluation env, normalized as in the training; `close` closes it."""
+        """Return a launched manager of one evaluation env, normalized as in the training; `close` closes it."""
         cfg = copy.deepcopy(self.cfg)
         cfg.seed = seed
         cfg.env.evaluator_env_num = 1
@@ -142,7 +142,7 @@ def evaluate_run(
 
 
 def _configs(stack: ExitStack, folder: RunFolder, env: Any) -> tuple[Any, Any]:
-    """Returns the configs of the run; the logs of an evaluation are not kept if the folder is read-only."""
+    """Return the configs of the run; the logs of an evaluation are not kept if the folder is read-only."""
     main, create = pair_of(folder, env)
     if not os.access(main.exp_name, os.W_OK | os.X_OK):
         main.exp_name = stack.enter_context(tempfile.TemporaryDirectory())

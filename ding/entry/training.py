@@ -339,7 +339,7 @@ def _shapes(space: Any) -> Any:
 
 
 def _recipe(policy: str, section: Mapping[str, Any], choice: bool | str) -> Recipe | None:
-    """The recipe that a caller chooses.
+    """Return the recipe that a caller chooses.
 
     Raises:
         ConfigError: there is no recipe of this name, or it is for another policy.
@@ -413,7 +413,7 @@ def _name_of(section: Mapping[str, Any]) -> str:
 
 
 def _spaces(section: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The observation and the action space of the env itself."""
+    """Return the observation and the action space of the env itself."""
     env = GymnasiumSource.from_config(section).make()
     try:
         return env.observation_space, env.action_space
@@ -432,7 +432,7 @@ def _has_vectorised_form(section: Mapping[str, Any]) -> bool:
 
 
 def _known_keys(main: EasyDict, create: EasyDict) -> KnownKeys:
-    """The keys that the classes of a run read."""
+    """Return the keys that the classes of a run read."""
     policy_cls = resolve_class("policy", create.policy)
     defaults = policy_cls.default_config()
     collector = {"type": "sample", **(defaults.get("collect", {}).get("collector") or {})}

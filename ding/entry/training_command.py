@@ -60,7 +60,7 @@ def train_config(
 
 
 def pipeline_of(path: str) -> str:
-    """Returns the name of the pipeline that a config file needs; `parallel` if it has a `system_config`.
+    """Return the name of the pipeline that a config file needs; `parallel` if it has a `system_config`.
 
     Raises:
         KeyError: the policy is not registered.
@@ -71,7 +71,7 @@ def pipeline_of(path: str) -> str:
 
 
 def kind_of_pipeline(main: Mapping[str, Any], create: Mapping[str, Any]) -> str:
-    """Returns `serial`, `serial_onpolicy` or `serial_offline`: the pipeline that the policy of two configs needs.
+    """Return `serial`, `serial_onpolicy` or `serial_offline`: the pipeline that the policy of two configs needs.
 
     Raises:
         KeyError: the policy is not registered.
@@ -87,7 +87,7 @@ def kind_of_pipeline(main: Mapping[str, Any], create: Mapping[str, Any]) -> str:
 
 
 def pipeline_for(main: Mapping[str, Any], create: Mapping[str, Any]) -> Callable[..., Any]:
-    """Returns the function that trains with two configs in this process, and returns the run.
+    """Return the function that trains with two configs in this process, and returns the run.
 
     Raises:
         ConfigError: the policy learns from a data set or from an expert.
@@ -118,7 +118,7 @@ def change(cfg: Any, setting: str) -> None:
 
 
 def read_setting(setting: str) -> tuple[str, Any]:
-    """Returns the key and the value of a setting, as in `policy.learn.batch_size=128`.
+    """Return the key and the value of a setting, as in `policy.learn.batch_size=128`.
 
     The value is a Python literal, `inf`, `-inf`, or `true`, `false`, `null` as in YAML, else a string.
 

@@ -257,7 +257,7 @@ def _check_same(study: Any, space: Mapping[str, Any], folder: str) -> None:
 
 
 def _choices(spec: list[Any]) -> list[Any]:
-    """The choices as the file of a study gives them back."""
+    """Return the choices as the file of a study gives them back."""
     choices: list[Any] = json.loads(json.dumps(spec))
     return choices
 

@@ -82,7 +82,7 @@ class AccMetric(IMetric):
     """
 
     def eval(self, inputs: dict[str, Any], label: torch.Tensor) -> dict[str, Any]:
-        """Returns the share of the labels [B, *shape] that equal `inputs['logit']` [B, N, *shape] summed over N.
+        """Return the share of the labels [B, *shape] that equal `inputs['logit']` [B, N, *shape] summed over N.
 
         Raises:
             ValueError: the shapes do not fit.
@@ -95,11 +95,11 @@ class AccMetric(IMetric):
         return {"Acc": (named == label).float().mean().item()}
 
     def reduce_mean(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """Returns the unweighted mean accuracy of the batches."""
+        """Return the unweighted mean accuracy of the batches."""
         return {"Acc": sum(item["Acc"] for item in inputs) / len(inputs)}
 
     def gt(self, metric1: dict[str, Any], metric2: dict[str, Any] | float | None) -> bool:
-        """Whether `metric1` is better than `metric2`, a metric or a number; True if it is None."""
+        """Return whether `metric1` is better than `metric2`, a metric or a number; True if it is None."""
         if metric2 is None:
             return True
         other = metric2["Acc"] if isinstance(metric2, dict) else metric2

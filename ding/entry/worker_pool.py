@@ -35,7 +35,7 @@ _logger = logging.getLogger("ding")
 
 
 def make_workers(system: EasyDict, is_quiet: bool = True) -> Supervisor:
-    """The workers of a compiled system config, in processes, threads or actors as its transport requires.
+    """Return the workers of a compiled system config, in processes, threads or actors as its transport requires.
 
     Args:
         is_quiet: whether their servers log errors only.
@@ -62,7 +62,7 @@ def make_workers(system: EasyDict, is_quiet: bool = True) -> Supervisor:
 
 
 def adopt_workers(system: EasyDict, workers: Sequence[WorkerProcess]) -> Supervisor:
-    """The supervisor of workers in processes, which may have been started before."""
+    """Return the supervisor of workers in processes, which may have been started before."""
     kinds = {name: kind for kind in CREATE for name in workers_of(system, kind)}
     return Supervisor(system, {worker.name: kinds[worker.name] for worker in workers}, ProcessBackend(workers))
 

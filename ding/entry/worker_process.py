@@ -214,7 +214,7 @@ class WorkerProcess:
         return code
 
     def is_alive(self) -> bool:
-        """Whether the fork server runs."""
+        """Return whether the fork server runs."""
         return bool(self._server.is_alive())
 
     def join(self, timeout: float | None = None) -> None:
@@ -357,7 +357,7 @@ def wait_while_saving(wait_for: Callable[[float], bool], limit_s: float, section
 
 
 def is_saving(section: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint of the run is being written: its temporary file has grown in the last seconds."""
+    """Return whether a checkpoint of the run is being written: its temporary file has grown in the last seconds."""
     for path in glob.iglob(os.path.join(glob.escape(section.get("exp_name") or ""), "ckpt*", ".*.tmp")):
         with contextlib.suppress(OSError):  # it was renamed meanwhile
             if time() - os.stat(path).st_mtime < _STALL_S:
@@ -503,7 +503,7 @@ def _send(channel: socket.socket, message: Mapping[str, Any], flags: int = 0) ->
 
 
 def _receive(channel: socket.socket) -> dict[str, Any] | None:
-    """The next message, or None."""
+    """Return the next message, or None."""
     try:
         message: dict[str, Any] = json.loads(channel.recv(_MAX_BYTES, socket.MSG_DONTWAIT))
     except BlockingIOError:
@@ -512,7 +512,7 @@ def _receive(channel: socket.socket) -> dict[str, Any] | None:
 
 
 def later_seed(seed: int, life: int) -> int:
-    """The seed of a worker that was restarted `life` times; initially `seed` itself."""
+    """Return the seed of a worker that was restarted `life` times; initially `seed` itself."""
     return seed if life == 0 else derive_seed(seed, 3, life)
 
 

@@ -168,7 +168,7 @@ class SerialRun:
         return self.is_decided
 
     def _learned(self) -> dict[str, float]:
-        """Returns the current averages of the learner; {} before the first iteration."""
+        """Return the current averages of the learner; {} before the first iteration."""
         learner = self.learner
         if not learner.is_monitor or learner.train_iter == 0:
             return {}
@@ -279,7 +279,7 @@ def _policy_name(cfg: EasyDict) -> str:
 
 
 def env_name(env_cfg: Mapping[str, Any], manager: Any = None) -> str:
-    """Returns the display name of the env of a config, which a manager may have a reference to."""
+    """Return the display name of the env of a config, which a manager may have a reference to."""
     env = getattr(manager, "env_ref", None)
     name = env_cfg.get("env_id") or (env_cfg.get("type", "an env") if env is None else env)
     return shown(name, str)
@@ -323,28 +323,28 @@ def set_offline_stats(env_cfg: Mapping[str, Any], stats: Mapping[str, Any] | Non
 
 
 def evaluation_seed(seed: int) -> int:
-    """Returns the seed of the evaluation envs of a run with `seed`; collector envs never use it."""
+    """Return the seed of the evaluation envs of a run with `seed`; collector envs never use it."""
     if seed < 0:
         raise ValueError(f"seed = {seed} is not allowed; it must be 0 or more")
     return derive_seed(seed, 1)
 
 
 def rank_seed(seed: int, rank: int) -> int:
-    """Returns the seed of a rank, so that all ranks play different episodes; on rank 0 it is `seed`."""
+    """Return the seed of a rank, so that all ranks play different episodes; on rank 0 it is `seed`."""
     return seed if rank == 0 else derive_seed(seed, 2, rank)
 
 
 def build_env(
     stack: ExitStack, cfg: EasyDict, env_fn: Any, env_cfgs: Sequence[Any], seed: int, dynamic_seed: bool | None
 ) -> Any:
-    """Returns a manager, not launched, with an env for each of `env_cfgs`; `stack` closes it."""
+    """Return a manager, not launched, with an env for each of `env_cfgs`; `stack` closes it."""
     manager = closing(stack, create_env_manager(cfg.env.manager, [partial(env_fn, cfg=c) for c in env_cfgs]))
     manager.seed(seed, dynamic_seed=dynamic_seed)
     return manager
 
 
 def build_evaluator_env(stack: ExitStack, cfg: EasyDict, env_setting: Sequence[Any] | None) -> Any:
-    """Returns the manager of the evaluator envs; see `build_env`."""
+    """Return the manager of the evaluator envs; see `build_env`."""
     found: Sequence[Any] = get_vec_env_setting(cfg.env, collect=False) if env_setting is None else env_setting
     env_fn, _, env_cfgs = found
     return build_env(stack, cfg, env_fn, env_cfgs, evaluation_seed(cfg.seed), False)
@@ -353,7 +353,7 @@ def build_evaluator_env(stack: ExitStack, cfg: EasyDict, env_setting: Sequence[A
 def build_collector_env(
     stack: ExitStack, cfg: EasyDict, env_setting: Sequence[Any] | None, seed: int, dynamic_seed: bool | None = None
 ) -> Any:
-    """Returns the manager of the collector envs; see `build_env`."""
+    """Return the manager of the collector envs; see `build_env`."""
     found: Sequence[Any] = get_vec_env_setting(cfg.env, eval_=False) if env_setting is None else env_setting
     env_fn, env_cfgs, _ = found
     return build_env(stack, cfg, env_fn, env_cfgs, seed, dynamic_seed)

@@ -10,7 +10,7 @@ from ding.envs.env.env_source import make_env
 
 
 def env(cfg: Mapping[str, Any], seed_api: bool = True, caller: str = "collector", **kwargs: Any) -> DingEnvWrapper:
-    """The environment `cfg.env_id`, made with `kwargs`, in a `DingEnvWrapper`.
+    """Return the environment `cfg.env_id`, made with `kwargs`, in a `DingEnvWrapper`.
 
     Example:
         >>> env({"env_id": "CartPole-v1"}, max_episode_steps=7)

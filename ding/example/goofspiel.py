@@ -30,7 +30,7 @@ class View(NamedTuple):
     lead: int
 
     def swapped(self) -> View:
-        """The view of the other player."""
+        """Return the view of the other player."""
         return View(self.other, self.own, -self.lead)
 
 
@@ -55,29 +55,29 @@ class Goofspiel:
         self.cards = cards
 
     def start(self) -> View:
-        """The view of either player before the first round."""
+        """Return the view of either player before the first round."""
         hand = tuple(range(1, self.cards + 1))
         return View(hand, hand, 0)
 
     def prize(self, view: View) -> int:
-        """The prize of the round."""
+        """Return the prize of the round."""
         return self.cards - len(view.own) + 1
 
     def play(self, view: View, own: int, other: int) -> View:
-        """The view after both have shown their cards."""
+        """Return the view after both have shown their cards."""
         won = self.prize(view) * int(np.sign(own - other))
         left = tuple(card for card in view.own if card != own), tuple(card for card in view.other if card != other)
         return View(*left, view.lead + won)
 
     def views(self) -> Iterator[View]:
-        """Yields all reachable views, by round."""
+        """Yield all reachable views, by round."""
         layer = {self.start()}
         for _ in range(self.cards):
             yield from sorted(layer)
             layer = {self.play(view, own, other) for view in layer for own in view.own for other in view.other}
 
     def observation(self, view: View) -> np.ndarray:
-        """The view for a network: [3 * cards + 1] float32 of both hands, the prize, and the lead over its maximum."""
+        """Return the view for a network, [3 * cards + 1] float32: both hands, prize, and lead over its maximum."""
         obs = np.zeros(3 * self.cards + 1, np.float32)
         for offset, marked in enumerate((view.own, view.other, (self.prize(view),))):
             obs[[offset * self.cards + card - 1 for card in marked if card <= self.cards]] = 1.0
@@ -91,7 +91,7 @@ class Goofspiel:
         return mask
 
     def best_answer(self, strategy: Strategy) -> float:
-        """The expected return, -1 to 1, of the best response to this strategy.
+        """Return the expected return, -1 to 1, of the best response to this strategy.
 
         Raises:
             KeyError: the strategy has no entry for a view.
@@ -111,7 +111,7 @@ class Goofspiel:
 
 
 def exploitability(game: Goofspiel, strategies: Sequence[Strategy]) -> float:
-    """The average gain of best responses to the players' strategies, 0 for optimal play.
+    """Return the average gain of best responses to the players' strategies, 0 for optimal play.
 
     It is half of what Lanctot et al. (2017), "A Unified Game-Theoretic Approach to Multiagent Reinforcement Learning",
     call NashConv; the game is symmetric and its value 0.
@@ -197,7 +197,7 @@ class GoofspielEnv(BaseEnv):
         self._rng = np.random.default_rng(seed)
 
     def get_state(self) -> dict[str, Any]:
-        """Returns the game and the generator of exploring starts."""
+        """Return the game and the generator of exploring starts."""
         view = None if self._view is None else [list(self._view.own), list(self._view.other), self._view.lead]
         return {"view": view, "generator": generator_state(self._rng)}
 

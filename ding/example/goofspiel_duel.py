@@ -44,7 +44,7 @@ class GoofspielDuelEnv(GoofspielEnv):
         return BaseEnvTimestep(obs, timestep.reward, timestep.done, info)
 
     def _answer(self, view: View) -> int:
-        """The action of the built-in player: every second time the card equal to the prize."""
+        """Return the action of the built-in player: every second time the card equal to the prize."""
         is_plain = self._rng.random() < 0.5
         return int(self._game.prize(view) if is_plain else self._rng.choice(view.other)) - 1
 
@@ -54,5 +54,5 @@ class GoofspielDuelEnv(GoofspielEnv):
 
 
 def _nearest(view: View, action: int) -> int:
-    """The action for the card of the hand nearest to the given one."""
+    """Return the action for the card of the hand nearest to the given one."""
     return min(view.own, key=lambda card: (abs(card - 1 - action), card)) - 1

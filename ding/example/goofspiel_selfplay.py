@@ -37,7 +37,7 @@ _ENVS = 16
 
 
 def policy_config(cards: int) -> EasyDict:
-    """The config of the policy that plays with `cards` cards."""
+    """Return the config of the policy that plays with `cards` cards."""
     own = {
         "action_space": "discrete",
         "model": {
@@ -70,7 +70,7 @@ class StrategyTable:
         self._readings = 0
 
     def read(self, policy: PPOPolicy) -> Strategy:
-        """Returns the current strategy, and includes it in the average."""
+        """Return the current strategy, and includes it in the average."""
         with torch.no_grad():
             logit = policy._model(self._obs, mode="compute_actor")["logit"].double()
         chances = torch.softmax(logit.masked_fill(self._obs["action_mask"] == 0, -torch.inf), dim=-1).numpy()
@@ -79,7 +79,7 @@ class StrategyTable:
         return self._as_strategy(chances)
 
     def average(self) -> Strategy:
-        """The average strategy."""
+        """Return the average strategy."""
         return self._as_strategy(self._sum)
 
     def _as_strategy(self, table: np.ndarray) -> dict[View, np.ndarray]:
@@ -142,7 +142,7 @@ def _anneal(policy: PPOPolicy, progress: float) -> None:
 def _evaluate(
     stack: ExitStack, policy: PPOPolicy, cards: int, seed: int, shared: dict[str, Any], learner: BaseLearner
 ) -> float:
-    """The mean return of the newest policy, choosing its most likely cards, against a uniform player."""
+    """Return the mean return of the newest policy, choosing its most likely cards, against a uniform player."""
     cfg = EasyDict({**BattleInteractionSerialEvaluator.default_config(), "n_episode": 200, "stop_value": VALUE_RANGE})
     players = [policy.eval_mode, UniformPlayer()]
     evaluator = BattleInteractionSerialEvaluator(cfg, _envs({"cards": cards}, _ENVS, seed + 1), players, **shared)

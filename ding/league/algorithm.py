@@ -13,7 +13,7 @@ _WEIGHTINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def pfsp(win_rates: np.ndarray, weighting: str) -> np.ndarray:
-    """Returns the probability [opponents] of each opponent by prioritized fictitious self-play.
+    """Return the probability [opponents] of each opponent by prioritized fictitious self-play.
 
     Vinyals et al., "Grandmaster level in StarCraft II using multi-agent reinforcement learning" (2019), Methods.
 
@@ -41,5 +41,5 @@ def pfsp(win_rates: np.ndarray, weighting: str) -> np.ndarray:
 
 
 def uniform(win_rates: np.ndarray) -> np.ndarray:
-    """Returns the same probability for each opponent."""
+    """Return the same probability for each opponent."""
     return np.full(len(win_rates), 1 / len(win_rates))

@@ -130,7 +130,7 @@ class BaseLeague(Configurable, ABC):
         return self.metric_env.create_rating(*args, **kwargs)
 
     def get_player_by_id(self, player_id: str) -> Player:
-        """Returns the player with this name.
+        """Return the player with this name.
 
         Raises:
             KeyError: If the name is unknown.
@@ -221,7 +221,7 @@ class BaseLeague(Configurable, ABC):
                 home.rating, away.rating = self.metric_env.rate_1vs1(home.rating, away.rating, result=results)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the players, their records and ratings, in plain values and arrays, without the weights."""
+        """Return the players, their records and ratings, in plain values and arrays, without the weights."""
         with self._lock:
             return league_state(self)
 
@@ -236,7 +236,7 @@ class BaseLeague(Configurable, ABC):
                 self._add_historical(player)
 
     def player_rank(self, string: bool = False) -> dict[str, float] | str:
-        """Returns the rating of each player as a number, `PlayerRating.exposure`.
+        """Return the rating of each player as a number, `PlayerRating.exposure`.
 
         Args:
             string: Whether to return a table, best first, instead of a dict.

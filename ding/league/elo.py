@@ -8,7 +8,7 @@ _SCORES = {1: 1.0, 0: 0.5, -1: 0.0}
 
 
 def get_elo(rating_a: int, rating_b: int, result: int, k_factor: int = 32, beta: int = 200) -> tuple[int, int]:
-    """Returns the rounded Elo ratings of two players after a game.
+    """Return the rounded Elo ratings of two players after a game.
 
     `R' = R + K (S - 1 / (1 + 10^(-(R - R_other) / (2 beta))))`, where the score S is 1 for a win, 0.5 for a draw and 0
     for a loss.
@@ -35,7 +35,7 @@ def get_elo(rating_a: int, rating_b: int, result: int, k_factor: int = 32, beta:
 def get_elo_array(
     rating: np.ndarray, result: np.ndarray, game_count: np.ndarray, k_factor: int = 32, beta: int = 200
 ) -> np.ndarray:
-    """Returns the rounded Elo ratings [players] after a round of games, all computed from the ratings before it.
+    """Return the rounded Elo ratings [players] after a round of games, all computed from the ratings before it.
 
     Args:
         rating: [players], the ratings before the round.

@@ -61,7 +61,7 @@ class PlayerSpec(NamedTuple):
 
 
 def merge_league_config(defaults: Mapping[str, Any], cfg: Mapping[str, Any]) -> EasyDict:
-    """Returns `defaults` updated by `cfg`, with `active_players` replaced. Neither argument is changed."""
+    """Return `defaults` updated by `cfg`, with `active_players` replaced. Neither argument is changed."""
     merged = EasyDict(deep_merge_dicts(dict(defaults), copy.deepcopy(dict(cfg))))
     if "active_players" in cfg:
         merged.active_players = EasyDict(cfg["active_players"])
@@ -80,12 +80,12 @@ def check_league_config(cfg: Mapping[str, Any], where: str) -> None:
 
 
 def metric_settings(cfg: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of `LeagueMetricEnv`."""
+    """Return the arguments of `LeagueMetricEnv`."""
     return {key: value for key, value in cfg["metric"].items() if f"metric.{key}" in LEAGUE_SETTINGS}
 
 
 def active_player_specs(cfg: Mapping[str, Any]) -> Iterator[PlayerSpec]:
-    """Yields the active players: for each category, `active_players[type]` players of each type.
+    """Yield the active players: for each category, `active_players[type]` players of each type.
 
     Raises:
         ConfigError: If a number, or part of a name, is not allowed.
@@ -106,7 +106,7 @@ def active_player_specs(cfg: Mapping[str, Any]) -> Iterator[PlayerSpec]:
 
 
 def pretrained_player_specs(cfg: Mapping[str, Any]) -> Iterator[tuple[PlayerSpec, str]]:
-    """Yields the initial historical players, one for each category, and the names of their parents.
+    """Yield the initial historical players, one for each category, and the names of their parents.
 
     Raises:
         ConfigError: If their type is ambiguous.
@@ -123,7 +123,7 @@ def pretrained_player_specs(cfg: Mapping[str, Any]) -> Iterator[tuple[PlayerSpec
 
 
 def pretrained_path(cfg: Mapping[str, Any], category: str) -> str:
-    """Returns the path of the pretrained weights of a category.
+    """Return the path of the pretrained weights of a category.
 
     Raises:
         ConfigError: If `pretrain_checkpoint_path` does not have it.

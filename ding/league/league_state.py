@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def league_state(league: BaseLeague) -> dict[str, Any]:
-    """Returns the players, their records and ratings. Checkpoints are saved by file name."""
+    """Return the players, their records and ratings. Checkpoints are saved by file name."""
     return {
         "active_players": {player.player_id: player.state_dict() for player in league.active_players},
         "historical_players": [

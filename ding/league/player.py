@@ -112,7 +112,7 @@ class Player:
         self._rating = rating
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what changes during training, in plain values and arrays."""
+        """Return what changes during training, in plain values and arrays."""
         return {"total_agent_step": self.total_agent_step, "rating": rating_settings(self._rating)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], create_rating: Callable[..., Any]) -> None:
@@ -216,7 +216,7 @@ class ActivePlayer(Player):
         set_generator_state(self._rng, state_dict["rng"])
 
     def is_trained_enough(self, select_fn: Callable[[Player], bool] | None = None) -> bool:
-        """Returns whether a snapshot is due. If so, the next phase starts.
+        """Return whether a snapshot is due. If so, the next phase starts.
 
         Args:
             select_fn: Selects the players that it must beat for an early snapshot; by default all historical ones.
@@ -239,7 +239,7 @@ class ActivePlayer(Player):
         return has_rival
 
     def snapshot(self, metric_env: Any) -> HistoricalPlayer:
-        """Returns a historical player of the current state, with the mean of its rating. The caller copies the weights.
+        """Return a historical player of the current state, with the mean of its rating. The caller copies the weights.
 
         Args:
             metric_env: Creates the rating; see `LeagueMetricEnv`.
@@ -259,7 +259,7 @@ class ActivePlayer(Player):
         )
 
     def mutate(self, info: Mapping[str, Any]) -> str | None:
-        """Returns the path of the weights to restart from after a snapshot, or None to continue."""
+        """Return the path of the weights to restart from after a snapshot, or None to continue."""
         return None
 
     def get_job(self, eval_flag: bool = False) -> dict[str, Any]:
@@ -277,7 +277,7 @@ class ActivePlayer(Player):
         return has_next
 
     def _get_players(self, select_fn: Callable[[Player], bool]) -> list[Player]:
-        """Returns the players of the league for which `select_fn` returns true."""
+        """Return the players of the league for which `select_fn` returns true."""
         return [player for player in self._payoff.players if select_fn(player)]
 
     def _get_opponent(self, players: Sequence[Player], p: np.ndarray | None = None) -> Player:
@@ -306,7 +306,7 @@ def _is_historical(player: Player) -> bool:
 
 
 def rating_settings(rating: Any) -> dict[str, Any] | None:
-    """Returns the arguments of `create_rating` for a rating, or for a function that creates it. None for None."""
+    """Return the arguments of `create_rating` for a rating, or for a function that creates it. None for None."""
     if rating is None:
         return None
     if callable(rating):

@@ -62,7 +62,7 @@ class LeagueMetricEnv(trueskill.TrueSkill):  # type: ignore[misc]
     def rate_1vs1(
         self, team1: PlayerRating, team2: PlayerRating, result: Iterable[str] | None = None, **kwargs: Any
     ) -> tuple[PlayerRating, PlayerRating]:
-        """Returns the new ratings of two players after their games. The given ratings do not change.
+        """Return the new ratings of two players after their games. The given ratings do not change.
 
         Args:
             team1, team2: The ratings before the games.
@@ -92,7 +92,7 @@ class LeagueMetricEnv(trueskill.TrueSkill):  # type: ignore[misc]
         return PlayerRating(new1.mu, new1.sigma, elo1), PlayerRating(new2.mu, new2.sigma, elo2)
 
     def rate_1vsC(self, team1: PlayerRating, team2: PlayerRating, result: Iterable[str]) -> PlayerRating:
-        """Returns the rating of the first player after games against a fixed rating; see `rate_1vs1`."""
+        """Return the rating of the first player after games against a fixed rating; see `rate_1vs1`."""
         for game in result:
             team1, _ = self.rate_1vs1(team1, team2, [game])
         return team1

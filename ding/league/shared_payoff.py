@@ -80,11 +80,11 @@ class BattleSharedPayoff:
             self._players[player.player_id] = player
 
     def get_key(self, home: str, away: str) -> tuple[str, bool]:
-        """Returns the key of the record of two players, and whether it names the second player first."""
+        """Return the key of the record of two players, and whether it names the second player first."""
         return (f"{home}-{away}", False) if home <= away else (f"{away}-{home}", True)
 
     def __getitem__(self, players: tuple[Player | Sequence[Player], Player | Sequence[Player]]) -> np.ndarray:
-        """Returns the win rates, `(wins + draws / 2) / games`, of the first players against the second ones.
+        """Return the win rates, `(wins + draws / 2) / games`, of the first players against the second ones.
 
         The shape is [homes, aways], or a vector if one side has a single player.
         """
@@ -135,7 +135,7 @@ class BattleSharedPayoff:
         return home, away, flat_results(job_info["result"])
 
     def state_dict(self) -> dict[str, dict[str, float]]:
-        """Returns the records by pair of players."""
+        """Return the records by pair of players."""
         with self._lock:
             return {key: dict(record) for key, record in self._data.items()}
 

@@ -172,7 +172,7 @@ class ACERPolicy(SequenceActorPolicy):
 
 
 def _log_probs(forward: Callable[..., Any], obs: Any) -> Tensor:
-    """The logarithms of all probabilities [L, B, N] for observations [L, B, ...]."""
+    """Return the logarithms of all probabilities [L, B, N] for observations [L, B, ...]."""
     output = forward_steps(forward, obs, mode="compute_actor")
     mask_logits(output)
     log_probs: Tensor = output["logit"].log_softmax(-1)

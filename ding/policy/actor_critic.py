@@ -54,7 +54,7 @@ def _continuous(logit: Any, action: Any) -> list[ActionTerms]:
 
 
 def _hybrid(logit: Any, action: Any) -> list[ActionTerms]:
-    """The action type and its arguments are separate policies, as in H-PPO (https://arxiv.org/abs/1903.01344)."""
+    """Treat the action type and its arguments as separate policies, as H-PPO does (https://arxiv.org/abs/1903.01344)."""
     return [
         categorical_terms(logit["action_type"], action["action_type"]),
         gaussian_terms(logit["action_args"], action["action_args"]),
@@ -182,7 +182,7 @@ class ActorCriticPolicy(StochasticPolicy):
         return float(self._running_mean_std.std) if self._value_norm else 1.0
 
     def _values(self, observations: Any) -> Tensor:
-        """The values [B] of the critic, in evaluation mode and without gradients."""
+        """Return the values [B] of the critic, in evaluation mode and without gradients."""
         self._mode_of(self._model).set(False)
         with torch.no_grad():
             value: Tensor = self._model(self._model_input(observations), mode="compute_critic")["value"]

@@ -127,7 +127,7 @@ class Policy(PolicySteps, Configurable, ABC):
 
     @classmethod
     def default_config(cls) -> EasyDict:
-        """Returns a new config: `config` of the class merged with those of its base classes.
+        """Return a new config: `config` of the class merged with those of its base classes.
 
         Raises:
             RuntimeError: called on `Policy` itself.
@@ -214,7 +214,7 @@ class Policy(PolicySteps, Configurable, ABC):
         return False
 
     def _create_model(self, cfg: EasyDict, model: nn.Module | None = None) -> nn.Module:
-        """Returns `model`, or a new one from `cfg.model`; `default_model` provides a missing type.
+        """Return `model`, or a new one from `cfg.model`; `default_model` provides a missing type.
 
         The default arguments of the policy are for its own model: another one need not take them.
         """
@@ -303,11 +303,11 @@ class Policy(PolicySteps, Configurable, ABC):
 
     @abstractmethod
     def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
-        """Returns the transition of one env step."""
+        """Return the transition of one env step."""
 
     @abstractmethod
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Returns the train samples of a trajectory fragment."""
+        """Return the train samples of a trajectory fragment."""
 
     def _get_process_transition_takes_env_id(self) -> bool:
         return self._trait("process_transition_takes_env_id")
@@ -345,7 +345,7 @@ class Policy(PolicySteps, Configurable, ABC):
     # --- state ---
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the complete state of this policy in all its modes, for exact resuming.
+        """Return the complete state of this policy in all its modes, for exact resuming.
 
         It covers modules, optimizers, schedules, counters, random generators, and the recurrent states of the envs; see
         `attributes_state`. The content of checkpoints is defined by the modes instead.
@@ -362,7 +362,7 @@ class Policy(PolicySteps, Configurable, ABC):
         load_attributes_state(self, state_dict)
 
     def _learn_parts(self) -> dict[str, Any]:
-        """Returns what learning saves and loads, by keys: modules, optimizers, tensors, and others with a state."""
+        """Return what learning saves and loads, by keys: modules, optimizers, tensors, and others with a state."""
         return {"model": self._learn_model, "optimizer": self._optimizer}
 
     def _state_dict_learn(self) -> dict[str, Any]:
@@ -463,15 +463,15 @@ class CommandModePolicy(Policy):
 
     @abstractmethod
     def _get_setting_learn(self, command_info: dict[str, Any]) -> dict[str, Any]:
-        """Returns keyword arguments for the learner."""
+        """Return keyword arguments for the learner."""
 
     @abstractmethod
     def _get_setting_collect(self, command_info: dict[str, Any]) -> dict[str, Any]:
-        """Returns keyword arguments for `collect_mode.forward`."""
+        """Return keyword arguments for `collect_mode.forward`."""
 
     @abstractmethod
     def _get_setting_eval(self, command_info: dict[str, Any]) -> dict[str, Any]:
-        """Returns keyword arguments for `eval_mode.forward`."""
+        """Return keyword arguments for `eval_mode.forward`."""
 
 
 def create_policy(cfg: EasyDict, **kwargs: Any) -> Policy:

@@ -119,7 +119,7 @@ class BehaviourCloningPolicy(BatchPolicy):
         return {**logged, "total_accuracy": accuracy} if self._cfg.learn.show_accuracy else logged
 
     def _loss(self, output: dict[str, Any], action: Any) -> tuple[Tensor, float]:
-        """Returns the scalar loss and the accuracy (0 for real-valued actions)."""
+        """Return the scalar loss and the accuracy (0 for real-valued actions)."""
         if self._cfg.continuous:
             predicted = output["action"] if "action" in output else output["logit"][0]
             return self._distance(predicted, action.reshape(predicted.shape).to(predicted.dtype)), 0.0
@@ -148,7 +148,7 @@ class BehaviourCloningPolicy(BatchPolicy):
     # --- collect and eval ---
 
     def _wrap(self) -> Any:
-        """The model wrapped to act greedily."""
+        """Return the model wrapped to act greedily."""
         if not self._cfg.continuous:
             return model_wrap(self._model, wrapper_name="argmax_sample")
         is_gaussian = getattr(self._model, "action_space", "regression") == "reparameterization"
@@ -192,7 +192,7 @@ def _make_optimizer(model: nn.Module, learn: Mapping[str, Any]) -> torch.optim.O
 
 
 def _share(epoch: int, learn: Mapping[str, Any]) -> float:
-    """The learning rate of this epoch, as a multiple of `learning_rate`."""
+    """Return the learning rate of this epoch, as a multiple of `learning_rate`."""
     if epoch < learn["warmup_epoch"]:
         return float(learn["warmup_lr"] / learn["learning_rate"])
     return float(learn["decay_rate"] ** ((epoch - learn["warmup_epoch"]) // learn["decay_epoch"]))

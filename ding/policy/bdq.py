@@ -53,7 +53,7 @@ class BDQPolicy(DQNPolicy):
         action: Tensor,
         next_action: Tensor,
     ) -> TDError:
-        """The target of all branches is r + gamma (1 - done) mean_d q'_d(s', argmax_a q_d(s', a)).
+        """Return the loss for the target of all branches, r + gamma (1 - done) mean_d q'_d(s', argmax_a q_d(s', a)).
 
         The error is the mean over the branches.
         """
@@ -68,7 +68,7 @@ class BDQPolicy(DQNPolicy):
 
     @accepts_pieces
     def _get_train_sample(self, transitions: Items) -> Any:
-        """Returns n-step samples. Those of a random policy, whose action is a list, have one tensor [D], too."""
+        """Return n-step samples. Those of a random policy, whose action is a list, have one tensor [D], too."""
         table = table_of(transitions)
         if table is None:
             joined = [{**transition, "action": _joined(transition["action"])} for transition in rows_of(transitions)]

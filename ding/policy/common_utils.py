@@ -94,7 +94,7 @@ def check_not_empty(data: Any) -> None:
 
 
 def importance_weight(batch: Mapping[str, Any]) -> Any:
-    """Returns the importance weights of a batch from a prioritized buffer.
+    """Return the importance weights of a batch from a prioritized buffer.
 
     Raises:
         ConfigError: the batch has none.
@@ -128,7 +128,7 @@ def _has_integer_actions(columns: dict[str, Node]) -> bool:
 
 
 def _is_row(data: Sequence[dict[str, Any]], columns: dict[str, Node] | None, key: str) -> bool:
-    """Whether an observation is a tensor or array [1], and no number."""
+    """Return whether an observation is a tensor or array [1], and no number."""
     if columns is None:
         return getattr(data[0][key], "shape", None) == (1,)
     node = columns[key]
@@ -136,7 +136,7 @@ def _is_row(data: Sequence[dict[str, Any]], columns: dict[str, Node] | None, key
 
 
 def _final(data: Sequence[dict[str, Any]], batch: dict[str, Any], ignore_done: bool) -> Tensor:
-    """Returns a float32 mask: 1 if the next value must not be used for bootstrapping."""
+    """Return a float32 mask: 1 if the next value must not be used for bootstrapping."""
     done: Tensor = batch["done"]
     if ignore_done:
         return torch.zeros_like(done, dtype=torch.float32)
@@ -151,7 +151,7 @@ def _final(data: Sequence[dict[str, Any]], batch: dict[str, Any], ignore_done: b
 
 
 def stack_column(data: Items, key: str) -> Tensor:
-    """The tensors under `key` of N transitions, [N, *shape]. Do not modify them in place."""
+    """Return the tensors under `key` of N transitions, [N, *shape]. Do not modify them in place."""
     table = table_of(data)
     if table is not None:
         return torch.as_tensor(node_values(table.columns[key]))
@@ -159,7 +159,7 @@ def stack_column(data: Items, key: str) -> Tensor:
 
 
 def flag_column(data: Items, key: str) -> Any:
-    """A flag of N transitions: an array, or a list with None where it is missing; None if no transition has it."""
+    """Return a flag of N transitions: an array, or a list with None where it is missing; None if none has it."""
     table = table_of(data)
     if table is not None:
         return node_values(table.columns[key]) if key in table.columns else None
@@ -168,13 +168,13 @@ def flag_column(data: Items, key: str) -> Any:
 
 
 def is_end(data: Items) -> NDArray[np.bool_]:
-    """Whether each of N transitions is `done`, [N]; with a flag for each agent, whether all are."""
+    """Return whether each of N transitions is `done`, [N]; with a flag for each agent, whether all are."""
     goes_on: NDArray[np.bool_] = bootstrap_mask(flag_column(data, "done"))
     return np.asarray(~goes_on.reshape(len(data), -1).any(axis=1))
 
 
 def drop_column(data: Items, key: str) -> Any:
-    """Returns transitions without `key`. Lists change."""
+    """Return transitions without `key`. Lists change."""
     table = table_of(data)
     if table is not None:
         return replaced(data, table.without(key))
@@ -184,7 +184,7 @@ def drop_column(data: Items, key: str) -> Any:
 
 
 def batch_observations(data: Items, key: str, rows: IntArray | None = None) -> Any:
-    """The observations under `key` of the samples `rows` [N] (of all by default) as one batch."""
+    """Return the observations under `key` of the samples `rows` [N] (of all by default) as one batch."""
     table = table_of(data)
     if table is not None:
         node = table.columns[key]

@@ -50,7 +50,7 @@ class D4PGPolicy(DDPGPolicy):
     # --- learn ---
 
     def _critic_terms(self, batch: dict[str, Any]) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
-        """The cross-entropy between Z(s, a) and the projection of r_1 + ... + gamma^n Z'(s_n, mu'(s_n))."""
+        """Return the cross-entropy between Z(s, a) and the projection of r_1 + ... + gamma^n Z'(s_n, mu'(s_n))."""
         next_obs, settings = batch["next_obs"], self._cfg.model
         with torch.no_grad():
             next_output = self._target_actor.forward(next_obs, mode="compute_actor")

@@ -137,7 +137,7 @@ class DDPGPolicy(QActorCriticPolicy):
         return batch
 
     def _critic_terms(self, batch: dict[str, Any]) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
-        """Returns the loss of each critic, the errors [B], and scalars to log.
+        """Return the loss of each critic, the errors [B], and scalars to log.
 
         The target is r + gamma (1 - done) min_i Q'_i(s', mu'(s')).
         """
@@ -152,13 +152,13 @@ class DDPGPolicy(QActorCriticPolicy):
         return losses, error, {**logged, "target q_value": next_value.mean()}
 
     def _actor_loss(self, batch: dict[str, Any]) -> Tensor:
-        """The mean of -Q_1(s, mu(s))."""
+        """Return the mean of -Q_1(s, mu(s))."""
         obs = batch["obs"]
         output = self._model(obs, mode="compute_actor")
         return -q_values(self._model(self._judged(obs, output), mode="compute_critic"))[0].mean()
 
     def _judged(self, obs: Any, output: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the critic's input for the output of an actor."""
+        """Return the critic's input for the output of an actor."""
         if self._is_hybrid:
             return {"obs": obs, "logit": output["logit"], "action": {"action_args": output["action_args"]}}
         return {"obs": obs, "action": output["action"]}

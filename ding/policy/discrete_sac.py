@@ -62,7 +62,7 @@ class DiscreteSACPolicy(SoftActorCriticPolicy):
         return log_prob.exp(), log_prob
 
     def _critic_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
-        """The target is r + gamma (1 - done) sum_a pi(a|s') (min_i Q'_i(s', a) - alpha log pi(a|s'))."""
+        """Return the loss for r + gamma (1 - done) sum_a pi(a|s') (min_i Q'_i(s', a) - alpha log pi(a|s'))."""
         with torch.no_grad():
             probability, log_prob = self._policy(batch["next_obs"])
             next_q = q_values(self._target_model.forward(batch["next_obs"], mode="compute_critic"))
@@ -76,7 +76,7 @@ class DiscreteSACPolicy(SoftActorCriticPolicy):
         return list(losses), torch.stack(errors).mean(0).detach(), {**logged, "target_value": next_value.mean()}
 
     def _policy_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """The mean of sum_a pi(a|s) (alpha log pi(a|s) - min_i Q_i(s, a)), with Q detached."""
+        """Return the mean of sum_a pi(a|s) (alpha log pi(a|s) - min_i Q_i(s, a)), with Q detached."""
         obs = batch["obs"]
         with torch.no_grad():
             q = smaller(q_values(self._model(obs, mode="compute_critic")))

@@ -130,7 +130,7 @@ class DQFDPolicy(DQNPolicy):
 
     @accepts_pieces
     def _get_train_sample(self, transitions: Items) -> Any:
-        """Returns n-step samples with `next_obs_1`, the next observation, and `done_1`, whether its value is 0."""
+        """Return n-step samples with `next_obs_1`, the next observation, and `done_1`, whether its value is 0."""
         if not transitions:
             return []
         done, *flags = (flag_column(transitions, key) for key in ("done", *END_FLAGS))

@@ -165,7 +165,7 @@ class DQNPolicy(BatchPolicy):
         return {"cur_lr": cur_lr, "total_loss": total_loss, **values, "priority": priority}
 
     def calculate_priority(self, data: list[dict[str, Any]], update_target_model: bool = False) -> dict[str, Any]:
-        """Returns `{'priority': [...]}` of train samples without learning from them."""
+        """Return `{'priority': [...]}` of train samples without learning from them."""
         if update_target_model:
             self._target_model.update(self._learn_model)
         batch = self._prepare(data)
@@ -186,7 +186,7 @@ class DQNPolicy(BatchPolicy):
         return self._on_model(batch, "obs", "next_obs")
 
     def _forward_networks(self, batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
-        """Returns the output of the network, the target network's for the next observations, and the next action."""
+        """Return the output of the network, the target network's for the next observations, and the next action."""
         output = self._model(batch["obs"])
         with torch.set_grad_enabled(False):  # equivalent to `no_grad`, at half its cost
             next_output = self._target_model.forward(batch["next_obs"])
@@ -196,7 +196,7 @@ class DQNPolicy(BatchPolicy):
     def _td_error(
         self, batch: dict[str, Any], output: dict[str, Any], next_output: dict[str, Any], next_action: Any
     ) -> TDError:
-        """Returns loss and error; for multi-discrete actions, averaged over the heads."""
+        """Return loss and error; for multi-discrete actions, averaged over the heads."""
         q, next_q = output["logit"], next_output["logit"]
         if isinstance(q, Tensor):
             loss, error, logged = self._head_error(batch, output, next_output, batch["action"].long(), next_action)
@@ -219,7 +219,7 @@ class DQNPolicy(BatchPolicy):
         action: Tensor,
         next_action: Tensor,
     ) -> TDError:
-        """Returns loss and error of one head, whose actions are [B], and additional values to log.
+        """Return loss and error of one head, whose actions are [B], and additional values to log.
 
         The target is r + gamma (1 - done) q'(s', argmax_a q(s', a)) with q' of the target network.
         """
@@ -298,7 +298,7 @@ def split_heads(output: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def legal_logit(output: dict[str, Any]) -> Tensor:
-    """The `logit` of one head; illegal actions (by `action_mask`) are set far below all others."""
+    """Return the `logit` of one head; illegal actions (by `action_mask`) are set far below all others."""
     logit: Tensor = output["logit"]
     if "action_mask" in output:
         logit = logit.clone()
@@ -307,11 +307,11 @@ def legal_logit(output: dict[str, Any]) -> Tensor:
 
 
 def _mean(logits: list[Tensor]) -> Tensor:
-    """The mean of the means of several heads."""
+    """Return the mean of the means of several heads."""
     return torch.stack([logit.detach().mean() for logit in logits]).mean()
 
 
 def head_actions(action: Any) -> list[Tensor]:
-    """Returns the actions [B] per head, from a tensor [B, K] or K tensors [B] or [B, 1]."""
+    """Return the actions [B] per head, from a tensor [B, K] or K tensors [B] or [B, 1]."""
     heads = action.unbind(-1) if isinstance(action, Tensor) else action
     return [head.reshape(-1).long() for head in heads]

@@ -14,7 +14,7 @@ from ding.utils.data.collate_fn import default_collate
 
 
 def stack_observations(data: Mapping[int, Any]) -> Any:
-    """The observations of all envs as one batch [E, *obs_shape] (or a dict of such).
+    """Return the observations of all envs as one batch [E, *obs_shape] (or a dict of such).
 
     Entries [1] of a dict observation become [E], as in a batch of train samples.
     """

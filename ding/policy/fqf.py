@@ -109,7 +109,7 @@ class FQFPolicy(DQNPolicy):
         }
 
     def _fraction_loss(self, output: dict[str, Any], action: Any) -> tuple[Tensor, Tensor]:
-        """Returns the fraction loss, averaged over the heads, and the midpoints [B, T] of the first head."""
+        """Return the fraction loss, averaged over the heads, and the midpoints [B, T] of the first head."""
         is_single = isinstance(output["logit"], Tensor)
         heads = [output] if is_single else split_heads(output)
         actions = head_actions([action] if is_single else action)
@@ -136,7 +136,7 @@ class FQFPolicy(DQNPolicy):
         return loss, error, {}
 
     def _total_norm(self, part: str) -> Tensor:
-        """The 2-norm of the gradients of one part of the model; 0 if there are none."""
+        """Return the 2-norm of the gradients of one part of the model; 0 if there are none."""
         norms = [
             parameter.grad.norm()
             for name, parameter in self._model.named_parameters()

@@ -135,7 +135,7 @@ class IQLPolicy(QActorCriticPolicy):
         }
 
     def _advantage_weight(self, advantage: Tensor) -> Tensor:
-        """The weights [B] of the actions of the data set."""
+        """Return the weights [B] of the actions of the data set."""
         beta, inverse = self._cfg.learn.beta, self._cfg.learn.get("inverse_temperature")
         scaled: Tensor = advantage / beta if inverse is None else inverse * advantage
         return scaled.exp().clamp(max=_MAX_WEIGHT if inverse is None else _MAX_WEIGHT_OF_PAPER)
@@ -159,5 +159,5 @@ class IQLPolicy(QActorCriticPolicy):
 
 
 def expectile_loss(difference: Tensor, tau: float) -> Tensor:
-    """The mean of |tau - [d < 0]| d^2, which is minimal if the subtrahend of `difference` is the `tau` expectile."""
+    """Return the mean of |tau - [d < 0]| d^2, minimal if the subtrahend of `difference` is the `tau` expectile."""
     return ((tau - (difference < 0).to(difference.dtype)).abs() * difference.square()).mean()

@@ -58,7 +58,10 @@ class MDQNPolicy(DQNPolicy):
         action: Tensor,
         next_action: Tensor,
     ) -> TDError:
-        """The target is r + alpha [tau log pi(a|s)] + gamma (1 - done) sum_a' pi(a'|s') (q' - tau log pi(a'|s'))."""
+        """Return the error from
+
+        r + alpha [tau log pi(a|s)] + gamma (1 - done) sum_a' pi(a'|s') (q' - tau log pi(a'|s')).
+        """
         target_q = legal_logit({**output, "logit": output["target_logit"]})
         outcome = action, batch["reward"].squeeze(0), batch["done"], batch["weight"]
         data = m_q_1step_td_data(output["logit"], target_q, legal_logit(next_output), *outcome)

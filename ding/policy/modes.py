@@ -32,7 +32,7 @@ def plain_transition(*output_keys: str, attribute: str | None = None) -> Callabl
 
 
 def plain_output_keys(process_transition: Any) -> tuple[str, ...] | None:
-    """The `output_keys` of a method whose function is declared as plain; None for any other callable."""
+    """Return the `output_keys` of a method whose function is declared as plain; None for any other callable."""
     keys = _PLAIN.get(process_transition.__func__) if type(process_transition) is MethodType else None
     return tuple(getattr(process_transition.__self__, keys)) if isinstance(keys, str) else keys
 
@@ -50,7 +50,7 @@ def accepts_pieces(get_train_sample: F) -> F:
 
 
 def takes_pieces(get_train_sample: Any) -> bool:
-    """Whether the function of a method is declared by `accepts_pieces`; False for any other callable."""
+    """Return whether the function of a method is declared by `accepts_pieces`; False for any other callable."""
     return type(get_train_sample) is MethodType and get_train_sample.__func__ in _ACCEPTS_PIECES
 
 
@@ -60,17 +60,17 @@ _IMPLIED_BY_TYPE = {"process_transition_takes_env_id": "ngu_command", "forward_t
 
 
 def is_implied(attribute: str, cfg: Mapping[str, Any]) -> bool:
-    """Whether the type of a policy implies this attribute, if the policy does not tell."""
+    """Return whether the type of a policy implies this attribute, if the policy does not tell."""
     return cfg.get("type") == _IMPLIED_BY_TYPE[attribute]
 
 
 def takes_env_id(policy: Any) -> bool:
-    """Whether `process_transition` of a mode takes the id of the env as a fourth argument; see `Policy`."""
+    """Return whether `process_transition` of a mode takes the id of the env as a fourth argument; see `Policy`."""
     return _attribute_of(policy, "process_transition_takes_env_id")
 
 
 def takes_state(policy: Any) -> bool:
-    """Whether `forward` of a mode takes latent states; see `Policy`."""
+    """Return whether `forward` of a mode takes latent states; see `Policy`."""
     return _attribute_of(policy, "forward_takes_state")
 
 

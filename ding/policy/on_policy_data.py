@@ -70,7 +70,7 @@ class OnPolicyData:
         columns.update(value=value, adv=adv, unscaled_return=value * scale + adv)
 
     def parts(self, item: Any, size: int) -> Iterator[Any]:
-        """Yields the rows of `item` (`observations`, or columns) in order, in parts of at most `size`."""
+        """Yield the rows of `item` (`observations`, or columns) in order, in parts of at most `size`."""
         total = _length(item)
         for start in range(0, total, size):
             yield narrow(item, start, min(size, total - start))
@@ -139,7 +139,7 @@ def take(item: Any, rows: Tensor) -> Any:
 
 
 def _split(item: Any, size: int) -> Iterable[Any]:
-    """Returns the parts of `size` rows of each tensor in nested dicts and lists, as views; None is kept.
+    """Return the parts of `size` rows of each tensor in nested dicts and lists, as views; None is kept.
 
     The last part is filled with rows of the one before. The structure is walked through once, not for each part.
     """

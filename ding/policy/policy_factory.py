@@ -62,7 +62,7 @@ class PolicyFactory:
     def get_random_policy(
         policy: Any, action_space: Any = None, forward_fn: Callable[..., dict[int, Any]] | None = None
     ) -> Any:
-        """Returns a collect mode that samples `action_space` or acts with `forward_fn`; other functions are `policy`'s.
+        """Return a collect mode that samples `action_space` or acts with `forward_fn`; other functions are `policy`'s.
 
         The result has `forward, process_transition, get_train_sample, reset, get_attribute`. None if both
         are given.
@@ -91,7 +91,7 @@ class PolicyFactory:
 
 
 def get_random_policy(cfg: Any, policy: Any, env: Any) -> Any:
-    """Returns a random collect mode for `env`, or `policy` itself if transitions need the outputs of the policy."""
+    """Return a random collect mode for `env`, or `policy` itself if transitions need the outputs of the policy."""
     if cfg.policy.get("transition_with_policy_data", False):
         return policy
     return PolicyFactory.get_random_policy(policy, action_space=env.action_space)

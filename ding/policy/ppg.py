@@ -180,7 +180,7 @@ class PPGOffPolicy(ActorCriticPolicy):
         return logit
 
     def _critic_error(self, batch: Mapping[str, Any]) -> Tensor:
-        """The loss of `aux_critic` on `obs, value, return_` and `weight`."""
+        """Return the loss of `aux_critic` on `obs, value, return_` and `weight`."""
         value = self._learn_model.forward(batch["obs"], mode="compute_critic")["value"]
         value_data = ppo_value_data(value, batch["value"], batch["return_"], batch["weight"])
         return ppo_value_error(value_data, self._cfg.learn.clip_ratio)

@@ -275,7 +275,7 @@ class PPOLoss:
     kl_beta: float
 
     def __call__(self, output: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, PPOTerms]:
-        """Returns the loss, and what `logged_values` is computed from.
+        """Return the loss, and what `logged_values` is computed from.
 
         Args:
             output: of the model: `logit` and `value`.
@@ -309,7 +309,7 @@ class PPOLoss:
         return total, PPOTerms(losses, [mean.detach() for mean in means], adv, value.detach(), moves)
 
     def logged_values(self, steps: Sequence[PPOTerms]) -> Tensor:
-        """Returns the values of `LOGGED`, and of `LOGGED_CONTINUOUS` for continuous actions, of each step, [M, K].
+        """Return the values of `LOGGED`, and of `LOGGED_CONTINUOUS` for continuous actions, of each step, [M, K].
 
         Statistics of all minibatches at once cost little; those of each took 4 % of an update of a small network.
         """
@@ -400,7 +400,7 @@ def _last_layers(head: nn.Module) -> list[nn.Module]:
 
 
 def _original_order(model: MAVAC) -> list[nn.Parameter]:
-    """Returns the parameters in the order of DI-engine's states: encoders, critic, actor."""
+    """Return the parameters in the order of DI-engine's states: encoders, critic, actor."""
     parts = model.actor_encoder, model.critic_encoder, model.critic_head, model.actor_head
     return list(dict.fromkeys(parameter for part in parts for parameter in part.parameters()))
 

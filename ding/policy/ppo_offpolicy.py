@@ -131,7 +131,7 @@ class PPOOffPolicy(ActorCriticPolicy):
         return to_device(batch, self._device) if self._cuda else batch
 
     def _value_loss(self, value: Tensor, batch: dict[str, Any]) -> Tensor:
-        """Returns the loss of predictions [B] in units of the value scale, and updates the scale."""
+        """Return the loss of predictions [B] in units of the value scale, and updates the scale."""
         scale, weight = self._value_scale(), batch["weight"]
         if self._nstep_return:
             returns = self._nstep_returns(batch, scale)

@@ -118,7 +118,7 @@ class QActorCriticPolicy(BatchPolicy):
         return self._model_input(action, integers=True)
 
     def _critic_loss(self, q: list[Tensor], next_value: Tensor, batch: dict[str, Any]) -> tuple[list[Tensor], Tensor]:
-        """Returns the loss of each critic and the squared TD error [B], averaged over the critics.
+        """Return the loss of each critic and the squared TD error [B], averaged over the critics.
 
         Args:
             q: [B] for each critic.
@@ -142,7 +142,7 @@ class QActorCriticPolicy(BatchPolicy):
         self._backward_and_step(loss, optimizer, parameters, parameters, self._max_grad_norm)
 
     def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """Returns the optimizers by their keys in the state."""
+        """Return the optimizers by their keys in the state."""
         raise NotImplementedError(f"{type(self).__name__} must define _optimizers")
 
     def _learn_parts(self) -> dict[str, Any]:
@@ -150,11 +150,11 @@ class QActorCriticPolicy(BatchPolicy):
 
 
 def q_values(output: Mapping[str, Any]) -> list[Tensor]:
-    """Returns the values of each critic from the output of a model."""
+    """Return the values of each critic from the output of a model."""
     q = output["q_value"]
     return list(q) if isinstance(q, list | tuple) else [q]
 
 
 def smaller(q: list[Tensor]) -> Tensor:
-    """Returns the minimum over the critics; see https://arxiv.org/abs/1802.09477."""
+    """Return the minimum over the critics; see https://arxiv.org/abs/1802.09477."""
     return q[0] if len(q) == 1 else torch.minimum(q[0], q[1])

@@ -158,7 +158,7 @@ class R2D2Policy(BatchPolicy):
         }
 
     def _prepare(self, data: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The sequences as tensors [L, B, ...], see `collate_sequences`; `prev_state` is the B states before them."""
+        """Return the sequences as tensors [L, B, ...], see `collate_sequences`; `prev_state` is B states."""
         batch = collate_sequences(data, self._learn_keys)
         return self._on_model(batch, "obs")
 
@@ -258,7 +258,7 @@ class R2D2Policy(BatchPolicy):
 
     @accepts_pieces
     def _get_train_sample(self, transitions: Items) -> Any:
-        """Returns sequences of `burnin_step + learn_unroll_len` steps, with the flag `null`; see the class."""
+        """Return sequences of `burnin_step + learn_unroll_len` steps, with the flag `null`; see the class."""
         if not transitions:
             return []
         table = table_of(transitions)
@@ -285,7 +285,7 @@ class R2D2Policy(BatchPolicy):
 
 
 def _earlier_order(model: nn.Module) -> list[nn.Parameter]:
-    """Returns the parameters in the order of earlier states of this package: the norms of an LSTM after its weights."""
+    """Return the parameters in the order of earlier states of this package: the norms of an LSTM after its weights."""
     norms = {id(layer.wh[-1]): list(layer.norm.parameters()) for layer in model.modules() if isinstance(layer, LSTM)}
     moved = {id(norm) for group in norms.values() for norm in group}
     order: list[nn.Parameter] = []

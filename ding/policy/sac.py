@@ -58,7 +58,7 @@ class Temperature:
         return parameter.exp() if self._log_space else parameter.clone()
 
     def loss(self, log_prob: Tensor) -> Tensor:
-        """The loss, a scalar, whose gradient raises alpha while the entropy, the mean of -log_prob [B], is too low."""
+        """Return the scalar loss that raises alpha while the entropy, the mean of -log_prob [B], is too low."""
         return -(self.parameter * (log_prob.detach() + self.target_entropy).mean()).sum()
 
     @torch.no_grad()
@@ -121,7 +121,7 @@ class SoftActorCriticPolicy(QActorCriticPolicy):
         self._temperature = Temperature(learn, float(goal), self._device)
 
     def _target_entropy(self) -> float:
-        """The default target entropy."""
+        """Return the default target entropy."""
         raise NotImplementedError
 
     def _action_shape(self) -> Any:
@@ -161,11 +161,11 @@ class SoftActorCriticPolicy(QActorCriticPolicy):
         }
 
     def _critic_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
-        """Returns the loss of each critic, the squared TD errors [B], and scalars to log."""
+        """Return the loss of each critic, the squared TD errors [B], and scalars to log."""
         raise NotImplementedError
 
     def _policy_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Returns the actor's loss, the log-probability of its actions [B] (a mean), and scalars to log."""
+        """Return the actor's loss, the log-probability of its actions [B] (a mean), and scalars to log."""
         raise NotImplementedError
 
     def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
@@ -218,7 +218,7 @@ class SACPolicy(SoftActorCriticPolicy):
         return -float(shape if isinstance(shape, int) else math.prod(shape))
 
     def _critic_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
-        """The target is r + gamma (1 - done) (min_i Q'_i(s', a') - alpha log pi(a'|s')), where a' ~ pi(s')."""
+        """Return the loss for r + gamma (1 - done) (min_i Q'_i(s', a') - alpha log pi(a'|s')), a' ~ pi(s')."""
         with torch.no_grad():
             next_obs = batch["next_obs"]
             next_action, next_log_prob = squashed_gaussian_sample(self._model(next_obs, mode="compute_actor")["logit"])
@@ -229,7 +229,7 @@ class SACPolicy(SoftActorCriticPolicy):
         return losses, error, {"target_q_value": next_value.mean()}
 
     def _policy_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """The mean of alpha log pi(a|s) - min_i Q_i(s, a), with reparameterized a ~ pi(s)."""
+        """Return the mean of alpha log pi(a|s) - min_i Q_i(s, a), with reparameterized a ~ pi(s)."""
         obs = batch["obs"]
         action, log_prob = squashed_gaussian_sample(self._model(obs, mode="compute_actor")["logit"])
         q = smaller(q_values(self._model({"obs": obs, "action": action}, mode="compute_critic")))

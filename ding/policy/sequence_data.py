@@ -66,7 +66,7 @@ def _as_vectors(steps: Tensor) -> Tensor:
 
 
 def _with_flags(data: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """Returns the sequences with the same set of flags in each."""
+    """Return the sequences with the same set of flags in each."""
     partly = [flag for flag in (*END_FLAGS, "null") if 0 < sum(flag in sample for sample in data) < len(data)]
     return [{**_flags_of(sample, partly), **sample} for sample in data] if partly else data
 
@@ -98,7 +98,7 @@ class SequenceEnds(NamedTuple):
 
 
 def sequence_ends(batch: Mapping[str, Any]) -> SequenceEnds:
-    """The ends of the sequences of `collate_sequences`, each of which is one trajectory up to its first `done`."""
+    """Return the ends of the sequences of `collate_sequences`, each one trajectory up to its first `done`."""
     done: Tensor = batch["done"]
     is_valid = (done.long().cumsum(0) - done.long() == 0) & ~batch["null"]
     told = {flag: batch[flag].flatten() for flag in END_FLAGS if flag in batch}
@@ -109,7 +109,7 @@ def sequence_ends(batch: Mapping[str, Any]) -> SequenceEnds:
 
 
 def with_last_observation(batch: Mapping[str, Any], ends: SequenceEnds) -> Any:
-    """Returns the observations [L + 1, B, ...] of the valid steps and the one that follows the last of them."""
+    """Return the observations [L + 1, B, ...] of the valid steps and the one that follows the last of them."""
     last = ends.is_valid.sum(0).long() - 1  # [B]
     rows = torch.arange(len(last), device=last.device)
 
@@ -135,7 +135,7 @@ def map_tensors(item: Any, function: Callable[[Tensor], Tensor]) -> Any:
 
 
 def forward_steps(forward: Callable[..., Any], observations: Any, **kwargs: Any) -> Any:
-    """What a model returns for observations [L, B, ...], all at once; its tensors are [L, B, ...], too."""
+    """Return what a model returns for observations [L, B, ...], all at once; its tensors are [L, B, ...], too."""
     first = observations
     while isinstance(first, Mapping):
         first = next(iter(first.values()))

@@ -62,5 +62,5 @@ class SequenceActorPolicy(StochasticPolicy):
 
     @accepts_pieces
     def _get_train_sample(self, transitions: Items) -> Any:
-        """Returns sequences of `unroll_len` steps; shorter ones are padded with null steps."""
+        """Return sequences of `unroll_len` steps; shorter ones are padded with null steps."""
         return get_train_sample(append_null_steps(transitions, 0), self._unroll_len) if transitions else []

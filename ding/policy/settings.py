@@ -12,7 +12,7 @@ _MISSING = object()
 
 
 def positive(value: Any) -> str | None:
-    """A real number above 0."""
+    """Return a real number above 0."""
     return "a number above 0" if number()(value) is not None or value <= 0 else None
 
 
@@ -113,7 +113,7 @@ def check_settings(cfg: Mapping[str, Any], where: str, settings: Mapping[str, Se
 
 
 def setting(cfg: Mapping[str, Any], path: str, default: Any = None) -> Any:
-    """The value under the dotted `path`, or `default` if a part of it is missing."""
+    """Return the value under the dotted `path`, or `default` if a part of it is missing."""
     value: Any = cfg
     for name in path.split("."):
         if not isinstance(value, Mapping) or name not in value:

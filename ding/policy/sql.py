@@ -44,7 +44,7 @@ class SQLPolicy(DQNPolicy):
         action: Tensor,
         next_action: Tensor,
     ) -> TDError:
-        """The target is r + gamma (1 - done) alpha log sum_a exp(q'(s', a) / alpha)."""
+        """Return the loss for the target r + gamma (1 - done) alpha log sum_a exp(q'(s', a) / alpha)."""
         outcome = batch["reward"], batch["done"], batch["weight"]
         loss, error, soft_value = q_nstep_sql_td_error(
             q_nstep_td_data(output["logit"], legal_logit(next_output), action, next_action, *outcome),

@@ -132,7 +132,7 @@ class SQNPolicy(BatchPolicy):
 
     @torch.no_grad()
     def _soft_value(self, next_obs: Any, alpha: Tensor) -> tuple[Tensor, Tensor]:
-        """The value [B] of the next observations and the mean entropy of the policy there, by the target networks.
+        """Return the value [B] of the next observations and the policy's mean entropy there, by the target networks.
 
         V(s') = sum_a pi(a|s') (min q(s', a) - alpha log pi(a|s'))
         """
@@ -143,7 +143,7 @@ class SQNPolicy(BatchPolicy):
         return value, -(policy * log_policy).sum(-1).mean()
 
     def _error(self, q: Tensor, next_value: Tensor, batch: dict[str, Any]) -> Tensor:
-        """The squared error [B] to r + gamma (1 - done) V(s')."""
+        """Return the squared error [B] to r + gamma (1 - done) V(s')."""
         data = q_v_1step_td_data(q, next_value, batch["action"].long(), batch["reward"], batch["done"], None)
         return q_v_1step_td_error(data, self._gamma)[1]
 

@@ -96,7 +96,7 @@ class PolicySteps:
         return norm
 
     def _mode_of(self, *modules: nn.Module) -> ModuleMode:
-        """Returns the switch between training and evaluation mode of these modules."""
+        """Return the switch between training and evaluation mode of these modules."""
         mode = self._modes.get(modules)
         if mode is None:
             mode = self._modes[modules] = ModuleMode(*modules)

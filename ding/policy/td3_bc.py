@@ -38,7 +38,7 @@ class TD3BCPolicy(TD3Policy):
     _max_grad_norm: ClassVar[float] = 1.0
 
     def _actor_loss(self, batch: dict[str, Any]) -> Tensor:
-        """The mean of (mu(s) - a)^2 - lambda Q_1(s, mu(s)), with lambda = alpha / mean |Q_1|."""
+        """Return the mean of (mu(s) - a)^2 - lambda Q_1(s, mu(s)), with lambda = alpha / mean |Q_1|."""
         obs, action = batch["obs"], batch["action"]
         output = self._model(obs, mode="compute_actor")
         q = q_values(self._model(self._judged(obs, output), mode="compute_critic"))[0]

@@ -41,7 +41,7 @@ class BaseRewardModel(ABC):
 
     @classmethod
     def default_config(cls) -> EasyDict:
-        """Returns a copy of `config`, with `cfg_type` = `<ClassName>Dict`."""
+        """Return a copy of `config`, with `cfg_type` = `<ClassName>Dict`."""
         return default_config_of(cls)
 
     @abstractmethod
@@ -49,7 +49,7 @@ class BaseRewardModel(ABC):
 
     @abstractmethod
     def estimate(self, data: list[dict[str, Any]]) -> Any:
-        """Returns the training samples `data` with the rewards of this model."""
+        """Return the training samples `data` with the rewards of this model."""
 
     @abstractmethod
     def train(self, *args: Any, **kwargs: Any) -> Any:
@@ -67,7 +67,7 @@ class BaseRewardModel(ABC):
         """Add demonstrations. Does nothing by default."""
 
     def reward_deepcopy(self, train_data: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Returns the samples with copied rewards, which may be changed in place. Other values are shared."""
+        """Return the samples with copied rewards, which may be changed in place. Other values are shared."""
         return [
             {key: copy.deepcopy(value) if key == "reward" else value for key, value in sample.items()}
             for sample in train_data

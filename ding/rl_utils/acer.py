@@ -20,7 +20,7 @@ def acer_policy_error(
     ratio: Tensor,
     c_clip_ratio: float = 10.0,
 ) -> tuple[Tensor, Tensor]:
-    """What the policy is to raise, `(actor term, bias correction)` [T, B, 1] each.
+    """Return what the policy is to raise, `(actor term, bias correction)` [T, B, 1] each.
 
     min(c, ratio) (Q_ret - V) log pi(action), and the sum over all actions of
     max(0, 1 - c / ratio) pi (Q - V) log pi, of which only log pi has a gradient.
@@ -50,7 +50,7 @@ def acer_value_error(q_values: Tensor, q_retraces: Tensor, actions: Tensor) -> T
 def acer_trust_region_update(
     actor_gradients: list[Tensor], target_logit: Tensor, avg_logit: Tensor, trust_region_value: float
 ) -> list[Tensor]:
-    """The gradients nearest to those given that leave the divergence from the average policy within its limit.
+    """Return the gradients nearest to those given that leave the divergence from the average policy within its limit.
 
     A step against the gradient g raises KL(average || policy), whose own gradient is k = -exp(avg_logit), by -g.k to
     first order, where each log-probability may change by itself; g is freed of what is beyond `trust_region_value`.

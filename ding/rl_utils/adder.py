@@ -298,7 +298,7 @@ def _windows(lengths: IntArray, unroll_len: int, last_fn_type: str) -> tuple[Int
 
 
 def append_null_steps(data: Items, number: int | IntArray) -> Any:
-    """The transitions and so many null steps after them, see `get_train_sample`; all tell whether they are `null`.
+    """Return the transitions and so many null steps after them, see `get_train_sample`; `null` tells which they are.
 
     `data` stays as it is. For several fragments, `number` may be [P].
     """
@@ -356,7 +356,7 @@ def _gathered(
 
 
 def _with_all_flags(data: list[Transition]) -> list[Transition]:
-    """The transitions, each of which tells the flags that any of them tells: those of a piece become lists."""
+    """Return the transitions, each of which tells the flags that any of them tells: those of a piece become lists."""
     flags = _flag_columns(data)
     partly = [flag for flag in ("terminated", "truncated") if any(entry is None for entry in flags.get(flag, ()))]
     if not partly:

@@ -17,17 +17,17 @@ def uniform(x: Tensor) -> Tensor:
 
 
 def cpw(x: Tensor, eta: float = 0.71) -> Tensor:
-    """The weighting of cumulative prospect theory: overweights both ends."""
+    """Return the weighting of cumulative prospect theory: overweights both ends."""
     return x**eta / (x**eta + (1 - x) ** eta) ** (1 / eta)
 
 
 def CVaR(x: Tensor, eta: float = 0.71) -> Tensor:
-    """The conditional value at risk: the lowest `eta` of the fractions."""
+    """Return the conditional value at risk: the lowest `eta` of the fractions."""
     return x * eta
 
 
 def Pow(x: Tensor, eta: float = 0.0) -> Tensor:
-    """A power of the fractions: averse to risk where `eta` is negative, seeking it where it is positive.
+    """Return a power of the fractions: averse to risk where `eta` is negative, seeking it where it is positive.
 
     Example:
         >>> import torch

@@ -89,7 +89,7 @@ def dist_nstep_td_error(
 
 
 def dist_1step_td_error(data: dist_1step_td_data, gamma: float, v_min: float, v_max: float, n_atom: int) -> Tensor:
-    """The one-step loss, a scalar; see `dist_nstep_td_error`.
+    """Return the one-step loss, a scalar; see `dist_nstep_td_error`.
 
     Raises:
         AssertionError: the reward is not [B], or a probability of the chosen action is not positive.
@@ -115,7 +115,7 @@ def _repeat(per_sample: Tensor, agents: int) -> Tensor:
 
 
 def _of_action(dist: Tensor, action: Tensor) -> Tensor:
-    """The distribution [B, n_atom] of each action; agents are folded into B."""
+    """Return the distribution [B, n_atom] of each action; agents are folded into B."""
     flat = dist.reshape(-1, *dist.shape[-2:])
     return flat[torch.arange(flat.shape[0], device=dist.device), action.reshape(-1)]
 
@@ -167,7 +167,7 @@ class fqf_nstep_td_data(NamedTuple):
 
 
 def evaluate_quantile_at_action(q_s: Tensor, actions: Tensor) -> Tensor:
-    """The quantiles [B, T, 1] of the actions [B], out of all [B, T, N]."""
+    """Return the quantiles [B, T, 1] of the actions [B], out of all [B, T, N]."""
     return q_s.gather(-1, actions.reshape(-1, 1, 1).expand(-1, q_s.shape[1], 1))
 
 
@@ -247,7 +247,7 @@ def fqf_nstep_td_error(
 
 
 def fqf_calculate_fraction_loss(q_tau_i: Tensor, q_value: Tensor, quantiles: Tensor, actions: Tensor) -> Tensor:
-    """The scalar loss whose gradient moves the inner fractions to reduce the 1-Wasserstein distance.
+    """Return the scalar loss whose gradient moves the inner fractions to reduce the 1-Wasserstein distance.
 
     Args:
         q_tau_i: [B, T - 1, N], values at the inner fractions; no gradient reaches them.

@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def get_epsilon_greedy_fn(start: float, end: float, decay: float, type_: str = "exp") -> Callable[[float], float]:
-    """The schedule env step -> epsilon, falling from `start` to `end`.
+    """Return the schedule env step -> epsilon, falling from `start` to `end`.
 
     'exp' falls with the time constant `decay` (env steps) asymptotically; 'linear' reaches `end` at step `decay`.
 
@@ -97,7 +97,7 @@ class OUNoise(BaseNoise):
         self._x = self._x0
 
     def __call__(self, shape: Sequence[int], device: str | torch.device = "cpu", mu: float | None = None) -> Tensor:
-        """The next value of the process; `mu` replaces the long-term mean for this step."""
+        """Return the next value of the process; `mu` replaces the long-term mean for this step."""
         if not isinstance(self._x, Tensor) or self._x.shape != tuple(shape):
             start = self._x0 if self._x0 is not None else 0.0
             self._x = torch.zeros(tuple(shape), device=device) + start

@@ -83,7 +83,7 @@ def gae_columns(
     truncated: Flags | None = None,
     lengths: NDArray[np.int64] | None = None,
 ) -> Any:
-    """Returns the advantages of a fragment, shaped like `value`: an array or a tensor, like its arguments.
+    """Return the advantages of a fragment, shaped like `value`: an array or a tensor, like its arguments.
 
     `last_value` is the value of the observation after the last row. Without it, the flags of the last row decide: if
     the episode is over, the value is zero; otherwise (see `bootstrap_mask`) the last row is dropped and its value used,

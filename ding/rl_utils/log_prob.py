@@ -103,7 +103,7 @@ def squashed_gaussian_sample(
 
 
 def squashed_gaussian_log_prob(mu_sigma: Mapping[str, Tensor] | Sequence[Tensor], action: Tensor) -> Tensor:
-    """The log-probabilities [*B] of given actions [*B, A] = tanh(u), where u is from Normal(mu, sigma).
+    """Return the log-probabilities [*B] of given actions [*B, A] = tanh(u), where u is from Normal(mu, sigma).
 
     Actions are clipped to a distance of 1e-3 from the bounds, where u is infinite.
 

@@ -107,7 +107,7 @@ class Surrogate(NamedTuple):
 
 
 def is_clipped(ratio: Tensor, clip_ratio: float) -> Tensor:
-    """Returns 1 for each ratio outside of 1 +- `clip_ratio`, else 0."""
+    """Return 1 for each ratio outside of 1 +- `clip_ratio`, else 0."""
     return ((ratio - 1).abs() > clip_ratio).float()
 
 
@@ -139,7 +139,7 @@ def clipped_surrogate(
 
 
 def kl_estimate(log_ratio: Tensor, kl_type: str = "k1") -> Tensor:
-    """A sampled Kullback-Leibler divergence, of d = log p_new - log p_reference of sampled actions.
+    """Return a sampled Kullback-Leibler divergence, of d = log p_new - log p_reference of sampled actions.
 
     'k1' is mean(d), 'k2' mean(d^2 / 2) and 'k3' mean(exp(-d) - 1 + d); see http://joschu.net/blog/kl-approx.html.
 
@@ -291,7 +291,7 @@ class ppg_joint_loss(NamedTuple):
 
 
 def ppg_joint_error(data: ppg_data, clip_ratio: float = 0.2, use_value_clip: bool = True) -> ppg_joint_loss:
-    """The value loss of PPO, and the mean divergence KL(old || new) from the old policy, two scalars.
+    """Return the value loss of PPO, and the mean divergence KL(old || new) from the old policy, two scalars.
 
     See `ppo_value_error` for `clip_ratio` and `use_value_clip`.
     """

@@ -16,7 +16,7 @@ def compute_q_retraces(
     ratio: Tensor,
     gamma: float = 0.9,
 ) -> Tensor:
-    """Returns the targets of Q [T + 1, B, 1]; the last one is its `v_pred`.
+    """Return the targets of Q [T + 1, B, 1]; the last one is its `v_pred`.
 
     Q_ret_t = r_t + gamma weight_t (min(1, ratio_{t+1}) (Q_ret_{t+1} - Q_{t+1}) + V_{t+1}), as in
     https://arxiv.org/abs/1611.01224; after the last step the term in brackets is V.

@@ -144,7 +144,7 @@ def nstep_columns(
     truncated: Flags | None = None,
     lengths: NDArray[np.int64] | None = None,
 ) -> NStepColumns:
-    """The n-step columns of a fragment; see `get_nstep_return_data` for the samples made from them.
+    """Return the n-step columns of a fragment; see `get_nstep_return_data` for the samples made from them.
 
     The n-step window of a step ends at the n-th row from it, at the end of its episode (the first row where a flag is
     set), or at the last row of its fragment, whichever comes first. `lengths` [P] are those of several fragments, one
@@ -205,7 +205,7 @@ def alive(done: Tensor) -> Tensor:
 
 
 def weighted_mean(error: Tensor, weight: Tensor | NDArray[Any] | Sequence[float] | float | None) -> Tensor:
-    """The mean of error [B, ...] * weight: one weight per sample, [B] or [B, 1], or a single number.
+    """Return the mean of error [B, ...] * weight: one weight per sample, [B] or [B, 1], or a single number.
 
     Raises:
         ValueError: the weight has a different shape.
@@ -230,7 +230,7 @@ def value_transform(x: Tensor, eps: float = 1e-2) -> Tensor:
 
 
 def value_inv_transform(x: Tensor, eps: float = 1e-2) -> Tensor:
-    """The inverse of `value_transform` with the same `eps`."""
+    """Return the inverse of `value_transform` with the same `eps`."""
     root = (torch.sqrt(1 + 4 * eps * (torch.abs(x) + 1 + eps)) - 1) / (2 * eps)
     return torch.sign(x) * (root**2 - 1)
 
@@ -241,5 +241,5 @@ def symlog(x: Tensor) -> Tensor:
 
 
 def inv_symlog(x: Tensor) -> Tensor:
-    """The inverse of `symlog`."""
+    """Return the inverse of `symlog`."""
     return torch.sign(x) * torch.expm1(torch.abs(x))

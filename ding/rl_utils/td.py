@@ -166,7 +166,7 @@ def _nstep_target(
 
 
 def q_1step_td_error(data: q_1step_td_data, gamma: float, criterion: Criterion = _SQUARED_ERROR) -> Tensor:
-    """The one-step loss of Q-learning, a scalar."""
+    """Return the one-step loss of Q-learning, a scalar."""
     q, next_q, act, next_act, reward, done, weight = data
     target = _next_value_target(_chosen(next_q, next_act), reward, done, gamma)
     return weighted_mean(criterion(_chosen(q, act), target.detach()), weight)

@@ -46,7 +46,7 @@ def vtrace_targets(
     c_clip_ratio: float = 1.0,
     rho_pg_clip_ratio: float = 1.0,
 ) -> VtraceTargets:
-    """Returns the value targets and advantages; all arguments and results are [T, B].
+    """Return the value targets and advantages; all arguments and results are [T, B].
 
     With delta_t = rho_t (r_t + discount_t V'_t - V_t), v_t = V_t + delta_t + discount_t lambda c_t (v_{t+1} - V_{t+1}),
     where rho and c are the clipped ratio. The advantage is rho_pg_t (r_t + discount_t v_{t+1} - V_t), with V'_t
@@ -79,7 +79,7 @@ def vtrace_error_discrete_action(
     c_clip_ratio: float = 1.0,
     rho_pg_clip_ratio: float = 1.0,
 ) -> vtrace_loss:
-    """The losses of discrete actions: means over all steps times their weights.
+    """Return the losses of discrete actions: means over all steps times their weights.
 
     Example:
         >>> logit, action = torch.zeros(2, 1, 2), torch.zeros(2, 1, dtype=torch.int64)
@@ -115,7 +115,7 @@ def _error(terms_of: Callable[[Any, Any], ActionTerms], data: vtrace_data, gamma
 
 
 def vtrace_losses(terms: ActionTerms, value: Tensor, targets: VtraceTargets, weight: Tensor) -> vtrace_loss:
-    """The losses of actions, values and targets [T, B]: means over all steps times their weights [T, B]."""
+    """Return the losses of actions, values and targets [T, B]: means over all steps times their weights [T, B]."""
     return vtrace_loss(
         -(terms.log_prob * targets.advantage * weight).mean(),
         ((value - targets.value).square() * weight).mean(),

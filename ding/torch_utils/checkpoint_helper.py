@@ -41,7 +41,7 @@ class CountVar:
 
 
 def build_checkpoint_helper(cfg: Any) -> CheckpointHelper:
-    """Returns a `CheckpointHelper`; `cfg` is ignored."""
+    """Return a `CheckpointHelper`; `cfg` is ignored."""
     return CheckpointHelper()
 
 

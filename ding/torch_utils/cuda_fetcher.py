@@ -56,7 +56,7 @@ class CudaFetcher:
         return self._copier.hand_over(self._prefetcher.get())
 
     def next(self) -> Any:
-        """Returns the next batch on the device, see the class.
+        """Return the next batch on the device, see the class.
 
         Raises:
             RuntimeError: `run` has not been called.

@@ -264,5 +264,5 @@ class LogDict(dict[Any, Any]):
 
 
 def build_log_buffer() -> LogDict:
-    """Returns a new `LogDict`."""
+    """Return a new `LogDict`."""
     return LogDict()

@@ -49,21 +49,21 @@ class MixedPrecision:
         self._scaler = torch.amp.GradScaler(self._device_type) if kind == "fp16" else None
 
     def run(self, function: Callable[..., _Result], *args: Any, **kwargs: Any) -> _Result:
-        """Returns `function(*args, **kwargs)`, called under autocast."""
+        """Return `function(*args, **kwargs)`, called under autocast."""
         # Without the cache of cast weights: a policy may take a step and use the new weights in one call.
         with torch.autocast(self._device_type, self._dtype, cache_enabled=False):
             return function(*args, **kwargs)
 
     def wrap(self, function: Callable[..., _Result]) -> Callable[..., _Result]:
-        """Returns a function that runs `function` under autocast."""
+        """Return a function that runs `function` under autocast."""
         return functools.wraps(function)(functools.partial(self.run, function))
 
     def paused(self) -> Any:
-        """Returns a context without autocast, for the backward pass and the step."""
+        """Return a context without autocast, for the backward pass and the step."""
         return torch.autocast(self._device_type, enabled=False)
 
     def scale(self, loss: Tensor) -> Tensor:
-        """Returns the loss to call `backward` of."""
+        """Return the loss to call `backward` of."""
         return loss if self._scaler is None else self._scaler.scale(loss)
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
@@ -80,7 +80,7 @@ class MixedPrecision:
             self._scaler.update()
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state of the scale of the loss."""
+        """Return the state of the scale of the loss."""
         return {} if self._scaler is None else dict(self._scaler.state_dict())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -105,7 +105,7 @@ def _check_support(kind: str, device_type: str) -> None:
 
 
 def compile_option(value: Any) -> str | None:
-    """A rule for `learn.compile`."""
+    """Return a rule for `learn.compile`."""
     return None if isinstance(value, bool | str) else "True, False or the name of a backend of torch.compile"
 
 

@@ -57,7 +57,7 @@ def squeeze(data: Any, dim: int = 0) -> Any:
 
 
 def zeros_like(h: Any) -> Any:
-    """Returns zeros of the shape, dtype and device of each tensor.
+    """Return zeros of the shape, dtype and device of each tensor.
 
     Raises:
         TypeError: a part is not a tensor, dict or sequence.
@@ -66,7 +66,7 @@ def zeros_like(h: Any) -> Any:
 
 
 def get_tensor_data(data: Any) -> Any:
-    """Returns copies of the tensors without gradient history; None stays.
+    """Return copies of the tensors without gradient history; None stays.
 
     Raises:
         TypeError: a part is not a tensor, None, dict or sequence.
@@ -81,7 +81,7 @@ def get_tensor_data(data: Any) -> Any:
 
 
 def same_shape(data: Sequence[Any]) -> bool:
-    """Whether all tensors of a list have the same shape.
+    """Return whether all tensors of a list have the same shape.
 
     Raises:
         AssertionError: `data` is not a list or tuple.
@@ -92,7 +92,7 @@ def same_shape(data: Sequence[Any]) -> bool:
 
 
 def get_null_data(template: Any, num: int) -> list[Any]:
-    """Returns `num` copies of a transition as padding: `null` and `done` are True, the reward is zero."""
+    """Return `num` copies of a transition as padding: `null` and `done` are True, the reward is zero."""
     result = []
     for _ in range(num):
         data = copy.deepcopy(template)

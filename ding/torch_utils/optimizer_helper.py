@@ -121,7 +121,7 @@ def _given(value: float | None) -> float:
 
 
 def _momenta(optimizer: torch.optim.Optimizer, min_step: int) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
-    """Yields for each group the gradients and their running RMS, for parameters with `min_step` steps."""
+    """Yield for each group the gradients and their running RMS, for parameters with `min_step` steps."""
     for group in optimizer.param_groups:
         decay = group["betas"][1] if "betas" in group else group["alpha"]
         has_bias_correction = "betas" in group
@@ -139,7 +139,7 @@ def _momenta(optimizer: torch.optim.Optimizer, min_step: int) -> Iterator[tuple[
 
 
 def total_norm(tensors: Iterable[Tensor], norm_type: float) -> float:
-    """Returns the norm of all elements of `tensors` as one vector; `norm_type` may be infinity."""
+    """Return the norm of all elements of `tensors` as one vector; `norm_type` may be infinity."""
     norms = [float(torch.linalg.vector_norm(tensor, norm_type)) for tensor in tensors]
     if norm_type == math.inf:
         return max(norms, default=0.0)
@@ -161,19 +161,19 @@ def grad_ignore_value(parameters: Iterable[Tensor], clip_value: float) -> None:
 
 
 def calculate_grad_norm(model: nn.Module, norm_type: float | str = 2) -> float:
-    """Returns the norm of all gradients of `model` as one vector; 'inf' is the largest absolute value."""
+    """Return the norm of all gradients of `model` as one vector; 'inf' is the largest absolute value."""
     grads = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     return total_norm(grads, float(norm_type))
 
 
 def calculate_grad_norm_without_bias_two_norm(model: nn.Module) -> float:
-    """Returns the 2-norm of the gradients of the parameters of `model` whose name does not contain 'bias'."""
+    """Return the 2-norm of the gradients of the parameters of `model` whose name does not contain 'bias'."""
     grads = [p.grad for name, p in model.named_parameters() if "bias" not in name and p.grad is not None]
     return total_norm(grads, 2)
 
 
 def _is_uniform_float(parameters: list[Tensor]) -> bool:
-    """Whether fused and foreach implementations support `parameters`: float tensors of one dtype and device."""
+    """Return whether fused and foreach implementations support `parameters`: float tensors of one dtype and device."""
     kinds = {(type(p) in (Tensor, torch.nn.Parameter), p.is_floating_point(), p.dtype, p.device) for p in parameters}
     return (
         len(kinds) == 1
@@ -231,7 +231,7 @@ class _GuardedOptimizer(torch.optim.Optimizer):
         self.accepted_orders = (*self.accepted_orders, [positions[id(parameter)] for parameter in parameters])
 
     def get_grad(self) -> float:
-        """Returns the sum over all gradients of norm ** `grad_norm_type`; the type is 2 if None."""
+        """Return the sum over all gradients of norm ** `grad_norm_type`; the type is 2 if None."""
         norm_type = 2.0 if self._grad_norm_type is None else self._grad_norm_type
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
@@ -248,7 +248,7 @@ class _GuardedOptimizer(torch.optim.Optimizer):
 
 
 def _guard_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A pre-hook of `step` that guards the gradients, after the closure if there is one."""
+    """Return a pre-hook of `step` that guards the gradients, after the closure if there is one."""
     closure = kwargs.get("closure") if len(args) == 1 else args[1]
     if closure is None:
         optimizer._guard.apply(optimizer)

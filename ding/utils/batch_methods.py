@@ -28,12 +28,12 @@ def adapts_batch(name: str) -> Callable[[F], F]:
 
 
 def batch_method_name(function: Callable[..., Any]) -> str | None:
-    """The name of the method on batches that this function is declared to adapt; None for any other function."""
+    """Return the name of the method on batches that this function is declared to adapt; None for any other function."""
     return _ADAPTS.get(function)
 
 
 def batch_method(method: Any) -> Callable[..., Any] | None:
-    """The method on batches that a bound method is declared to adapt; None for any other callable.
+    """Return the method on batches that a bound method is declared to adapt; None for any other callable.
 
     Example:
         >>> class Double:

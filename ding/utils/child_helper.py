@@ -158,7 +158,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def death_of(pid: int) -> Callable[[], Any]:
-    """Returns a function that waits for the end of the process `pid`, the parent of this one."""
+    """Return a function that waits for the end of the process `pid`, the parent of this one."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -173,7 +173,7 @@ def death_of(pid: int) -> Callable[[], Any]:
 
 
 def descriptor_of(pid: int) -> int | None:
-    """Returns a descriptor that becomes readable when the process ends, None if not supported.
+    """Return a descriptor that becomes readable when the process ends, None if not supported.
 
     Unlike the end of a pipe, it is not kept open by the children of the process.
     """
@@ -237,7 +237,7 @@ class ProcessEvent:
             self._writer.send_bytes(b"1")
 
     def is_set(self) -> bool:
-        """Returns whether the event is set."""
+        """Return whether the event is set."""
         return self.reader.poll(0)
 
     def wait(self, timeout: float | None = None) -> bool:

@@ -20,12 +20,12 @@ class BrokenCollective(RuntimeError):
 
 
 def has_group() -> bool:
-    """Returns whether this process is in a process group."""
+    """Return whether this process is in a process group."""
     return dist.is_available() and dist.is_initialized()
 
 
 def comm_device(device: torch.device | None = None) -> torch.device:
-    """Returns `device` if the backend supports it, else a supported device, the CPU if possible."""
+    """Return `device` if the backend supports it, else a supported device, the CPU if possible."""
     kinds = [entry.partition(":")[0] for entry in dist.get_backend_config().split(",")]
     if device is not None and device.type in kinds:
         return device
@@ -74,7 +74,7 @@ def sum_over_ranks(x: torch.Tensor) -> None:
 
 
 def smallest_over_ranks(number: int) -> int:
-    """The smallest of the numbers that the ranks pass. Raises as `await_work`."""
+    """Return the smallest of the numbers that the ranks pass. Raises as `await_work`."""
     value = torch.tensor([number], dtype=torch.int64, device=comm_device())
     with _explained("all_reduce"):
         dist.all_reduce(value, op=dist.ReduceOp.MIN)

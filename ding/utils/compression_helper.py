@@ -38,17 +38,17 @@ class CloudPickleWrapper:
 
 
 def dummy_compressor(data: Any) -> Any:
-    """Returns `data` itself."""
+    """Return `data` itself."""
     return data
 
 
 def dummy_decompressor(data: Any) -> Any:
-    """Returns `data` itself."""
+    """Return `data` itself."""
     return data
 
 
 def zlib_data_compressor(data: Any) -> bytes:
-    """Returns `data` packed by `msgpack_helper.pack` and compressed by zlib.
+    """Return `data` packed by `msgpack_helper.pack` and compressed by zlib.
 
     Raises:
         ValueError: If the packed data is larger than 2^30 bytes.
@@ -57,7 +57,7 @@ def zlib_data_compressor(data: Any) -> bytes:
 
 
 def zlib_data_decompressor(compressed_data: bytes, limit_bytes: int | None = None) -> Any:
-    """Returns the object that was passed to `zlib_data_compressor`.
+    """Return the object that was passed to `zlib_data_compressor`.
 
     Raises:
         ValueError: If the data is damaged, of another format, or expands to more than `limit_bytes` (2^30 by default).
@@ -66,7 +66,7 @@ def zlib_data_decompressor(compressed_data: bytes, limit_bytes: int | None = Non
 
 
 def compress(data: bytes, level: int = -1) -> bytes:
-    """Returns `data` compressed by zlib.
+    """Return `data` compressed by zlib.
 
     Raises:
         ValueError: If `data` is larger than 2^30 bytes.
@@ -75,7 +75,7 @@ def compress(data: bytes, level: int = -1) -> bytes:
 
 
 def expand(data: bytes, limit_bytes: int | None = None) -> bytes:
-    """Returns the bytes that were passed to `compress`.
+    """Return the bytes that were passed to `compress`.
 
     Raises:
         ValueError: If the data is damaged, of another format, or expands to more than `limit_bytes` (2^30 by default).
@@ -94,7 +94,7 @@ def expand(data: bytes, limit_bytes: int | None = None) -> bytes:
 
 
 def lz4_data_compressor(data: Any) -> bytes:
-    """Returns `data` packed by `msgpack_helper.pack` and compressed by lz4 (block format with its size).
+    """Return `data` packed by `msgpack_helper.pack` and compressed by lz4 (block format with its size).
 
     Raises:
         ValueError: If the packed data is larger than 2^30 bytes.
@@ -104,7 +104,7 @@ def lz4_data_compressor(data: Any) -> bytes:
 
 
 def lz4_data_decompressor(compressed_data: bytes, limit_bytes: int | None = None) -> Any:
-    """Returns the object that was passed to `lz4_data_compressor`.
+    """Return the object that was passed to `lz4_data_compressor`.
 
     Raises:
         ValueError: If the data is damaged, of another format, or expands to more than `limit_bytes` (2^30 by default).
@@ -118,7 +118,7 @@ def lz4_data_decompressor(compressed_data: bytes, limit_bytes: int | None = None
 
 
 def jpeg_data_compressor(data: np.ndarray) -> bytes:
-    """Returns the uint8 image `data`, [H, W] or [H, W, C], as JPEG. Lossy; the order of channels is kept."""
+    """Return the uint8 image `data`, [H, W] or [H, W, C], as JPEG. Lossy; the order of channels is kept."""
     cv2 = _cv2()
     _, encoded = cv2.imencode(".jpg", data)
     result: bytes = encoded.tobytes()
@@ -126,7 +126,7 @@ def jpeg_data_compressor(data: np.ndarray) -> bytes:
 
 
 def jpeg_data_decompressor(compressed_data: bytes, gray_scale: bool = False) -> np.ndarray:
-    """Returns the uint8 image in `compressed_data`: [H, W, 3], or [H, W, 1] with `gray_scale`.
+    """Return the uint8 image in `compressed_data`: [H, W, 3], or [H, W, 1] with `gray_scale`.
 
     Raises:
         ValueError: If the data is not an image.
@@ -148,7 +148,7 @@ _COMPRESSORS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 
 
 def get_data_compressor(name: str) -> Callable[..., Any]:
-    """Returns the compressor `name`: `lz4`, `zlib`, `jpeg` (images only) or `none`.
+    """Return the compressor `name`: `lz4`, `zlib`, `jpeg` (images only) or `none`.
 
     Raises:
         KeyError: If the name is unknown.
@@ -157,7 +157,7 @@ def get_data_compressor(name: str) -> Callable[..., Any]:
 
 
 def get_data_decompressor(name: str) -> Callable[..., Any]:
-    """Returns the decompressor of `get_data_compressor(name)`.
+    """Return the decompressor of `get_data_compressor(name)`.
 
     Raises:
         KeyError: If the name is unknown.

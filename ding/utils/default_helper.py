@@ -74,7 +74,7 @@ def one_time_warning(warning_msg: str) -> None:
 
 
 def squeeze(data: Any) -> Any:
-    """Returns the only element of a list, tuple or dict; a longer list as a tuple; anything else unchanged."""
+    """Return the only element of a list, tuple or dict; a longer list as a tuple; anything else unchanged."""
     if isinstance(data, (list, tuple)):
         return data[0] if len(data) == 1 else tuple(data)
     if isinstance(data, dict) and len(data) == 1:
@@ -89,7 +89,7 @@ def default_get(
     default_fn: Callable[[], Any] | None = None,
     judge_fn: Callable[[Any], bool] | None = None,
 ) -> Any:
-    """Returns `data[name]` or, with one warning per name, the default: `default_fn()` if given, else `default_value`.
+    """Return `data[name]` or, with one warning per name, the default: `default_fn()` if given, else `default_value`.
 
     Raises:
         AssertionError: If the name is missing and there is no default, or `judge_fn` returns false for the default.
@@ -193,7 +193,7 @@ class LimitedSpaceContainer:
 
 
 def derive_seed(*numbers: int) -> int:
-    """Returns a seed below 2^31 that is derived from `numbers`.
+    """Return a seed below 2^31 that is derived from `numbers`.
 
     Raises:
         ValueError: If a number is negative.
@@ -214,7 +214,7 @@ def set_pkg_seed(seed: int, use_cuda: bool = True) -> None:
 
 
 def iter_mapping(iter_: Iterable[Item], mapping: Callable[[Item], Result]) -> Iterator[Result]:
-    """Yields `mapping(item)` for each item, lazily."""
+    """Yield `mapping(item)` for each item, lazily."""
     for item in iter_:
         yield mapping(item)
 

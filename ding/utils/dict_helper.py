@@ -10,7 +10,7 @@ from easydict import EasyDict
 
 
 def deep_merge_dicts(original: dict[str, Any] | None, new_dict: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Returns a deep copy of `original` updated by `new_dict`, which is not copied. None counts as empty.
+    """Return a deep copy of `original` updated by `new_dict`, which is not copied. None counts as empty.
 
     Values that are dicts in both are merged; any other value of `new_dict`, including None and lists, replaces that of
     `original`. New keys are allowed. An `EasyDict` stays an `EasyDict`.
@@ -56,7 +56,7 @@ def deep_update(
 
 
 def flatten_dict(data: Mapping[str, Any], delimiter: str = "/") -> dict[str, Any]:
-    """Returns a new dict without nesting, with keys joined by `delimiter`. Empty dicts are dropped."""
+    """Return a new dict without nesting, with keys joined by `delimiter`. Empty dicts are dropped."""
     flat: dict[str, Any] = {}
     for key, value in data.items():
         if isinstance(value, Mapping):
@@ -97,7 +97,7 @@ def dicts_to_lists(data: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def convert_easy_dict_to_dict(easy_dict: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns `easy_dict` as a plain dict. Nested `EasyDict`s are converted, but not those in lists."""
+    """Return `easy_dict` as a plain dict. Nested `EasyDict`s are converted, but not those in lists."""
     return {
         key: convert_easy_dict_to_dict(value) if isinstance(value, EasyDict) else value
         for key, value in easy_dict.items()
@@ -105,7 +105,7 @@ def convert_easy_dict_to_dict(easy_dict: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def make_key_as_identifier(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a new dict whose keys can be field names: `.` becomes `_`, and `_` precedes a leading digit."""
+    """Return a new dict whose keys can be field names: `.` becomes `_`, and `_` precedes a leading digit."""
 
     def identifier(key: str) -> str:
         return ("_" + key if key[:1].isdigit() else key).replace(".", "_")
@@ -114,5 +114,5 @@ def make_key_as_identifier(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def remove_illegal_item(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a new dict without the entries whose value is a string."""
+    """Return a new dict without the entries whose value is a string."""
     return {key: value for key, value in data.items() if not isinstance(value, str)}

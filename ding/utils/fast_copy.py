@@ -29,7 +29,7 @@ class _FastCopy:
         }
 
     def copy(self, data: Any) -> Any:
-        """Returns a copy of `data`, or `data` itself if its exact type is not in `dispatch`."""
+        """Return a copy of `data`, or `data` itself if its exact type is not in `dispatch`."""
         copier = self.dispatch.get(type(data))
         return data if copier is None else copier(data)
 

@@ -74,12 +74,12 @@ _TEMPORARY = re.compile(r"\..+\.(?P<machine>[0-9a-f]{8})\.(?P<pid>[0-9]{1,9})\.[
 
 
 def _machine() -> str:
-    """Returns a short name of this machine, because several may share the folder."""
+    """Return a short name of this machine, because several may share the folder."""
     return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 
 
 def _disk_full_error(error: BaseException | None) -> OSError | None:
-    """Returns the error of a full disk or quota in the chain of causes of `error`, or None."""
+    """Return the error of a full disk or quota in the chain of causes of `error`, or None."""
     while error is not None and not (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
         error = error.__cause__ or error.__context__
     return error
@@ -88,7 +88,7 @@ def _disk_full_error(error: BaseException | None) -> OSError | None:
 def read_file(
     path: str | os.PathLike[str], fs_type: str | None = None, use_lock: bool = False, trust_pickle: bool = False
 ) -> Any:
-    """Returns the object that `save_file` wrote to `path`, with tensors on the CPU.
+    """Return the object that `save_file` wrote to `path`, with tensors on the CPU.
 
     Reads plain containers, numbers, strings, numpy arrays and tensors. Files with other types can run code when they
     are read, so they need `trust_pickle=True`. With `use_lock`, the lock `get_file_lock(path)` is held.

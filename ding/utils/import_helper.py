@@ -93,22 +93,22 @@ def _try_import(name: str, purpose: str) -> ModuleType | None:
 
 
 def try_import_ceph() -> ModuleType | None:
-    """Returns the module of the ceph client, or None, with one warning, if it is not installed."""
+    """Return the module of the ceph client, or None, with one warning, if it is not installed."""
     return _try_import("ceph", "reading and writing ceph objects")
 
 
 def try_import_mc() -> ModuleType | None:
-    """Returns the module of the memcached client, or None, with one warning, if it is not installed."""
+    """Return the module of the memcached client, or None, with one warning, if it is not installed."""
     return _try_import("mc", "the memcached file cache")
 
 
 def try_import_redis() -> ModuleType | None:
-    """Returns the module of the redis client, or None, with one warning, if it is not installed."""
+    """Return the module of the redis client, or None, with one warning, if it is not installed."""
     return _try_import("redis", "reading and writing redis entries")
 
 
 def try_import_rediscluster() -> ModuleType | None:
-    """Returns the module of the redis cluster client, or None, with one warning, if it is not installed."""
+    """Return the module of the redis cluster client, or None, with one warning, if it is not installed."""
     return _try_import("rediscluster", "reading and writing redis cluster entries")
 
 
@@ -117,7 +117,7 @@ class FakeLink:
 
 
 def try_import_link() -> Any:
-    """Returns the module `linklink`, or a `FakeLink` if it is not installed."""
+    """Return the module `linklink`, or a `FakeLink` if it is not installed."""
     try:
         return importlib.import_module("linklink")
     except ImportError:
@@ -125,7 +125,7 @@ def try_import_link() -> Any:
 
 
 def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Returns a `__getattr__` for `package` that imports the names `{name: module}` on access; see PEP 562.
+    """Return a `__getattr__` for `package` that imports the names `{name: module}` on access; see PEP 562.
 
     Example:
         >>> find = lazy_names("ding.utils", {"FileLogger": "ding.utils.log_helper"})

@@ -16,12 +16,12 @@ _API_VERSION = "/v1alpha1"
 
 
 def exist_operator_server() -> bool:
-    """Returns whether the environment variable `KUBERNETES_SERVER_URL` is set."""
+    """Return whether the environment variable `KUBERNETES_SERVER_URL` is set."""
     return bool(os.environ.get(_URL))
 
 
 def get_operator_server_kwargs(cfg: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of `OperatorServer`: `host`, `port`, `api_version`, `namespace` and `name`.
+    """Return the arguments of `OperatorServer`: `host`, `port`, `api_version`, `namespace` and `name`.
 
     Args:
         cfg: May have `system_addr`, which is `host:port` or a URL, and `api_version`. They override the environment

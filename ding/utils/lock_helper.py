@@ -145,7 +145,7 @@ class _LockHandle:
 
 
 def get_rw_file_lock(name: str, op: str) -> _LockHandle:
-    """Returns the read (`op='read'`) or write (`'write'`) side of the lock `name` of this process.
+    """Return the read (`op='read'`) or write (`'write'`) side of the lock `name` of this process.
 
     Raises:
         AssertionError: If `op` is neither.
@@ -159,7 +159,7 @@ def get_rw_file_lock(name: str, op: str) -> _LockHandle:
 
 
 def get_file_lock(name: str, op: str) -> _LockHandle:
-    """Returns an exclusive lock, for readers too, on the file `name` between processes.
+    """Return an exclusive lock, for readers too, on the file `name` between processes.
 
     The file `<name>.lock` is locked and not deleted. On platforms without `flock`, this is
     `get_rw_file_lock(name, op)`.

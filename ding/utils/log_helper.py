@@ -76,7 +76,7 @@ class FileLogger(logging.Logger):
         return FileLogger, (self.name, self._file, self.level)
 
     def get_tabulate_vars(self, variables: Mapping[str, float]) -> str:
-        """Returns a grid with a row `Name | Value` for each variable.
+        """Return a grid with a row `Name | Value` for each variable.
 
         Raises:
             ValueError: a value is not a number.
@@ -84,7 +84,7 @@ class FileLogger(logging.Logger):
         return LoggerFactory.get_tabulate_vars(variables)
 
     def get_tabulate_vars_hor(self, variables: Mapping[str, Any]) -> str:
-        """Returns grids with up to four variables side by side; numbers as `%.6f`, strings unchanged."""
+        """Return grids with up to four variables side by side; numbers as `%.6f`, strings unchanged."""
         return LoggerFactory.get_tabulate_vars_hor(variables)
 
 
@@ -93,7 +93,7 @@ class LoggerFactory:
 
     @classmethod
     def create_logger(cls, path: str, name: str = "default", level: int = logging.INFO) -> FileLogger:
-        """Returns a new logger `<name>_logger` that appends to `<path>/<name>_logger.txt`; creates the folder."""
+        """Return a new logger `<name>_logger` that appends to `<path>/<name>_logger.txt`; creates the folder."""
         logger_name = f"{name}_logger"
         return FileLogger(logger_name, os.path.join(path, f"{logger_name}.txt"), level)
 
@@ -128,7 +128,7 @@ class TBLoggerFactory:
 
     @classmethod
     def create_logger(cls, logdir: str) -> DistributedWriter:
-        """Returns a new writer for the folder `logdir`, which is created by the first `add_*`."""
+        """Return a new writer for the folder `logdir`, which is created by the first `add_*`."""
         return DistributedWriter(logdir)
 
 
@@ -159,7 +159,7 @@ def build_logger(
 
 
 def pretty_print(result: Mapping[str, Any], direct_print: bool = True) -> str:
-    """Returns `result` as YAML text, without top-level entries that are None; prints it if `direct_print`.
+    """Return `result` as YAML text, without top-level entries that are None; prints it if `direct_print`.
 
     Raises:
         TypeError: a value cannot be written as JSON.
@@ -175,7 +175,7 @@ def pretty_print(result: Mapping[str, Any], direct_print: bool = True) -> str:
 
 
 def _as_float(value: Any) -> float | None:
-    """Returns a number, or a tensor or array with one element, as a float; None for anything else."""
+    """Return a number, or a tensor or array with one element, as a float; None for anything else."""
     if isinstance(value, numbers.Real):
         return float(value)
     count = value.numel() if hasattr(value, "numel") else getattr(value, "size", None)

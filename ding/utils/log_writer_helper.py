@@ -74,7 +74,7 @@ class DistributedWriter:
 
     @classmethod
     def get_instance(cls, *args: Any, **kwargs: Any) -> DistributedWriter:
-        """Returns the root writer if called without arguments, else a new writer, which becomes the root if missing."""
+        """Return the root writer if called without arguments, else a new writer, which becomes the root if missing."""
         if not args and not kwargs and cls.root is not None:
             return cls.root
         writer = cls(*args, **kwargs)
@@ -136,7 +136,7 @@ class DistributedWriter:
                 thread.join(_JOIN_S)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the event files and their sizes by name. Closes the open file first, so all entries are included."""
+        """Return the event files and their sizes by name. Closes the open file first, so all entries are included."""
         self._close_file()
         return {"files": {name: os.path.getsize(os.path.join(self.logdir, name)) for name in self._event_files()}}
 
@@ -160,7 +160,7 @@ class DistributedWriter:
         return missing + gone
 
     def _event_files(self) -> list[str]:
-        """Returns the event files under the folder, relative to it; `add_scalars` writes into subfolders."""
+        """Return the event files under the folder, relative to it; `add_scalars` writes into subfolders."""
         found = [
             os.path.relpath(os.path.join(folder, name), self.logdir)
             for folder, _, names in os.walk(self.logdir)

@@ -98,7 +98,7 @@ class MetricSink(ABC):
         """Release resources. Called once, after the last `write`."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the position for `load_state_dict`, in plain values."""
+        """Return the position for `load_state_dict`, in plain values."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
@@ -333,7 +333,7 @@ class MetricWriter(DistributedWriter):
             sink.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state of the event files, see `DistributedWriter`, and of the sinks under `sinks`."""
+        """Return the state of the event files, see `DistributedWriter`, and of the sinks under `sinks`."""
         with self._lock:
             self._write_waiting()
         states = {}
@@ -386,7 +386,7 @@ def known_sinks() -> list[str]:
 
 
 def check_logger(section: Any) -> dict[str, Any]:
-    """Returns the section `logger` of a main config, merged with its defaults.
+    """Return the section `logger` of a main config, merged with its defaults.
 
     Its keys are `sinks`, a list of names, and a section of settings for each sink.
 
@@ -415,7 +415,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 def create_metric_writer(
     logdir: str, run: RunInfo, section: Mapping[str, Any], has_tensorboard: bool = True
 ) -> MetricWriter:
-    """Returns the writer of a run; `csv` and `jsonl` are always among its sinks.
+    """Return the writer of a run; `csv` and `jsonl` are always among its sinks.
 
     Args:
         logdir: the folder of the TensorBoard files.
@@ -439,7 +439,7 @@ def _load_services() -> None:
 
 
 def _plain(value: Any) -> float:
-    """Returns a number of numpy or torch as a Python number."""
+    """Return a number of numpy or torch as a Python number."""
     item = value.item() if hasattr(value, "item") else value
     return item if isinstance(item, numbers.Real) and not isinstance(item, bool) else float(item)  # type: ignore
 

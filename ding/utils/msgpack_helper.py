@@ -48,7 +48,7 @@ class _Ext(IntEnum):
 
 
 def pack(obj: Any) -> bytes:
-    """Returns `obj` as bytes.
+    """Return `obj` as bytes.
 
     `unpack` restores dicts, lists, tuples, sets, `EasyDict`s, strings, bytes, numbers of any size, bools, None, numpy
     scalars and arrays, and dense tensors, which are moved to the CPU and detached. Other subclasses of dict and list
@@ -63,7 +63,7 @@ def pack(obj: Any) -> bytes:
 
 
 def can_pack(obj: Any) -> bool:
-    """Returns whether `pack` accepts `obj`. Takes as long as packing it."""
+    """Return whether `pack` accepts `obj`. Takes as long as packing it."""
     try:
         pack(obj)
     except (TypeError, ValueError):
@@ -79,7 +79,7 @@ def _pack(obj: Any, depth: int) -> bytes:
 
 
 def unpack(data: bytes | bytearray | memoryview) -> Any:
-    """Returns the object that was passed to `pack`. Arrays and tensors own their memory and are writable.
+    """Return the object that was passed to `pack`. Arrays and tensors own their memory and are writable.
 
     Safe for untrusted data: nothing is executed or imported.
 
@@ -91,7 +91,7 @@ def unpack(data: bytes | bytearray | memoryview) -> Any:
 
 
 def unpack_items(data: bytes, names: Collection[str]) -> dict[str, Any]:
-    """Returns the items `names` of the dict that was passed to `pack`. The other items are not decoded.
+    """Return the items `names` of the dict that was passed to `pack`. The other items are not decoded.
 
     Raises:
         ValueError: If `data` is damaged, or not a dict of `pack`.
@@ -176,7 +176,7 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
 
 
 def _header(dtype: str, shape: tuple[int, ...]) -> bytes:
-    """Returns the length of the dtype's name, the name, the number of dimensions and the dimensions."""
+    """Return the length of the dtype's name, the name, the number of dimensions and the dimensions."""
     name = dtype.encode("ascii")
     return struct.pack(f"<B{len(name)}sB{len(shape)}Q", len(name), name, len(shape), *shape)
 
@@ -210,7 +210,7 @@ def _array_from(data: bytes) -> np.ndarray:
 
 
 def _booleans(body: memoryview) -> np.ndarray:
-    """Returns bytes of 0 and 1: functions of numpy and torch may fail, or read foreign memory, with other bools."""
+    """Return bytes of 0 and 1: functions of numpy and torch may fail, or read foreign memory, with other bools."""
     flags: np.ndarray = np.frombuffer(body, np.uint8) != 0
     return flags.view(np.uint8)
 
@@ -227,7 +227,7 @@ def _tensor_bytes(tensor: torch.Tensor) -> bytes:
 
 
 def has_values(dtype: torch.dtype) -> bool:
-    """Returns whether any bytes are values of a dtype. Quantized tensors made of bytes crash the process."""
+    """Return whether any bytes are values of a dtype. Quantized tensors made of bytes crash the process."""
     return dtype.is_floating_point or dtype.is_complex or str(dtype).removeprefix("torch.") in _INTEGERS
 
 

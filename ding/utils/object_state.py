@@ -59,7 +59,7 @@ _SKIPPED: Any = object()
 
 
 def attributes_state(obj: Any, skip: Collection[str] = ()) -> dict[str, Any]:
-    """Returns the state of the attributes of `obj` by name, for `load_attributes_state`.
+    """Return the state of the attributes of `obj` by name, for `load_attributes_state`.
 
     Saved are plain values, arrays and tensors (not copied), containers of them, random generators, modules, objects
     with `state_dict` and `load_state_dict`, and recursively the attributes of other objects. Shared objects are saved
@@ -84,7 +84,7 @@ def load_attributes_state(obj: Any, state: Mapping[str, Any]) -> None:
 
 
 def generator_state(rng: Any) -> dict[str, Any]:
-    """Returns the state of a random generator of Python, numpy or torch, in plain values and arrays."""
+    """Return the state of a random generator of Python, numpy or torch, in plain values and arrays."""
     if isinstance(rng, np.random.Generator):
         state = dict(rng.bit_generator.state)
         inner = state["state"]
@@ -111,7 +111,7 @@ def set_generator_state(rng: Any, state: Mapping[str, Any]) -> None:
 
 
 def global_generators_state() -> dict[str, Any]:
-    """Returns the states of the global generators of Python, numpy and torch, including all GPUs."""
+    """Return the states of the global generators of Python, numpy and torch, including all GPUs."""
     numpy_state: Any = np.random.get_state(legacy=False)
     state = {"python": random.getstate(), "numpy": dict(numpy_state), "torch": torch.get_rng_state()}
     if torch.cuda.is_available():
@@ -241,7 +241,7 @@ def _load_attributes(obj: Any, state: Mapping[str, Any], where: str, restored: d
 
 
 def _restore(current: Any, node: Any, where: str, restored: dict[int, Any]) -> Any:
-    """Returns the restored value, which is `current` itself if it can be changed in place.
+    """Return the restored value, which is `current` itself if it can be changed in place.
 
     Args:
         current: The current value.

@@ -79,7 +79,7 @@ def dist_init(
 
 
 def _rank_and_size(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Returns the rank and the size, by default from the environment."""
+    """Return the rank and the size, by default from the environment."""
     ranks, sizes = ["SLURM_LOCALID", "RANK"], ["SLURM_NTASKS", "WORLD_SIZE"]
     if "TORCHELASTIC_RUN_ID" in os.environ:
         # In a SLURM job, the processes of torchrun inherit the variables of the single task that runs torchrun.
@@ -109,7 +109,7 @@ def _from_environment(what: str, value: int | None, variables: Sequence[str]) ->
 
 
 def _number_in(variable: str, kind: type[Number], default: Number) -> Number:
-    """Returns the number in an environment variable, `default` if it is not set."""
+    """Return the number in an environment variable, `default` if it is not set."""
     text = os.environ.get(variable)
     try:
         return default if text is None else kind(text)

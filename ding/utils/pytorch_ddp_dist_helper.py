@@ -46,12 +46,12 @@ __all__ = [
 
 
 def get_rank() -> int:
-    """Returns the rank of this process in its group, 0 without a group."""
+    """Return the rank of this process in its group, 0 without a group."""
     return dist.get_rank() if has_group() else 0
 
 
 def get_world_size() -> int:
-    """Returns the number of processes in the group, 1 without a group."""
+    """Return the number of processes in the group, 1 without a group."""
     return dist.get_world_size() if has_group() else 1
 
 
@@ -86,7 +86,7 @@ def allreduce_with_indicator(grad: torch.Tensor, indicator: torch.Tensor) -> Non
 
 
 def allreduce_data(x: Any, op: str) -> Any:
-    """Returns the sum (`op='sum'`) or mean (`'avg'`) of `x` over all processes. A tensor is changed in place.
+    """Return the sum (`op='sum'`) or mean (`'avg'`) of `x` over all processes. A tensor is changed in place.
 
     Raises:
         AssertionError: If `op` has another value.
@@ -107,7 +107,7 @@ def allreduce_data(x: Any, op: str) -> Any:
 
 
 def reduce_data(x: Any, dst: int = 0) -> Any:
-    """Returns the sum of `x` over all processes on rank `dst`, an undefined value on others. Changes tensors in place.
+    """Return the sum of `x` over all processes on rank `dst`, an undefined value on others. Changes tensors in place.
 
     Raises:
         TypeError: If `x` is neither a number nor a tensor.

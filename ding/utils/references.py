@@ -172,7 +172,7 @@ def on_path(folder: str, first: bool = False) -> Iterator[None]:
 
 
 def _name_of_main() -> str | None:
-    """The name by which the running script can be imported, None if it has no file, as in a notebook."""
+    """Return the name by which the running script can be imported, None if it has no file, as in a notebook."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     if spec is not None:
@@ -182,13 +182,13 @@ def _name_of_main() -> str | None:
 
 
 def _stem(path: str) -> str | None:
-    """The name by which a Python file can be imported, None if it has none."""
+    """Return the name by which a Python file can be imported, None if it has none."""
     stem, suffix = os.path.splitext(os.path.basename(path))
     return stem if suffix == ".py" and stem.isidentifier() else None
 
 
 def _folder_of(package: str) -> str | None:
-    """The folder that contains a top-level module or package; None if it is built in or not imported."""
+    """Return the folder that contains a top-level module or package; None if it is built in or not imported."""
     for path in reversed(_files.values()):  # of several files of one name the newest
         if package not in sys.modules and _stem(path) == package:
             return os.path.dirname(os.path.abspath(path))

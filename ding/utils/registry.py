@@ -73,7 +73,7 @@ class Registry(dict[str, Any]):
         self[name] = target
 
     def get(self, module_name: str) -> Any:  # type: ignore[override]
-        """Returns the entry `module_name`.
+        """Return the entry `module_name`.
 
         Raises:
             KeyError: If the name is not registered. The message names the most similar one, if any.
@@ -94,11 +94,11 @@ class Registry(dict[str, Any]):
         return self.get(obj_type)(*obj_args, **obj_kwargs)
 
     def query(self) -> KeysView[str]:
-        """Returns the registered names."""
+        """Return the registered names."""
         return self.keys()
 
     def query_details(self, aliases: Iterable[str] | None = None) -> OrderedDict[str, tuple[str, int]]:
-        """Returns `{name: (file, line)}` of each registration.
+        """Return `{name: (file, line)}` of each registration.
 
         Raises:
             AssertionError: If `DIENGINEREGTRACE=ON` was not set when `ding` was imported.

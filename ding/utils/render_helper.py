@@ -12,7 +12,7 @@ DEFAULT_FPS = 30
 
 
 def get_env_fps(env: Any) -> float:
-    """Returns the frame rate in the metadata of a gymnasium or gym environment.
+    """Return the frame rate in the metadata of a gymnasium or gym environment.
 
     Raises:
         KeyError: If the metadata has none.
@@ -25,7 +25,7 @@ def get_env_fps(env: Any) -> float:
 
 
 def fps(env_manager: Any) -> float:
-    """Returns the frame rate of the `env_ref` of `env_manager`, 30 if it is unknown."""
+    """Return the frame rate of the `env_ref` of `env_manager`, 30 if it is unknown."""
     try:
         env = env_manager.env_ref
         # `_env` is the environment that a BaseEnv wraps.
@@ -35,7 +35,7 @@ def fps(env_manager: Any) -> float:
 
 
 def render_env(env: Any, render_mode: str = "rgb_array") -> np.ndarray:
-    """Returns a frame of a gymnasium or gym environment, uint8 [C, H, W].
+    """Return a frame of a gymnasium or gym environment, uint8 [C, H, W].
 
     Raises:
         ValueError: If the environment renders nothing.
@@ -50,7 +50,7 @@ def render_env(env: Any, render_mode: str = "rgb_array") -> np.ndarray:
 
 
 def render(env: Any, render_mode: str = "rgb_array") -> np.ndarray:
-    """Returns a frame of the environment that a `BaseEnv` wraps, uint8 [C, H, W]; see `render_env`."""
+    """Return a frame of the environment that a `BaseEnv` wraps, uint8 [C, H, W]; see `render_env`."""
     return render_env(getattr(env, "_env", env), render_mode)
 
 

@@ -60,7 +60,7 @@ def describe_state(
     last_return: float | None,
     inexact: Sequence[str],
 ) -> dict[str, Any]:
-    """Returns the description of a state that is saved now, for `StateFolder.write`.
+    """Return the description of a state that is saved now, for `StateFolder.write`.
 
     Args:
         kind: 'serial' or 'parallel'.
@@ -91,7 +91,7 @@ def read_run_state(
     config: Mapping[str, str],
     defaults: Callable[[set[str]], Mapping[str, str]] = lambda keys: {},
 ) -> dict[str, Any] | None:
-    """Returns the newest state in the folder `path`, or None if there is none.
+    """Return the newest state in the folder `path`, or None if there is none.
 
     Args:
         kind: 'serial' or 'parallel', see `describe_state`.
@@ -120,7 +120,7 @@ def read_run_state(
 
 
 def plain_tree(cfg: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns the leaves of a config by dotted path; an empty section is a leaf.
+    """Return the leaves of a config by dotted path; an empty section is a leaf.
 
     Example:
         >>> plain_tree({"policy": {"learn": {"batch_size": 64}, "model": {}}, "seed": 0})
@@ -136,7 +136,7 @@ def plain_tree(cfg: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def flat_config(cfg: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the values of a compiled config as text by dotted key, without the keys that may differ."""
+    """Return the values of a compiled config as text by dotted key, without the keys that may differ."""
     leaves = plain_tree(cfg).items()
     return {key: _as_text(value) for key, value in leaves if key not in _FREE and not key.startswith(_FREE_SECTIONS)}
 
@@ -158,7 +158,7 @@ def _as_text(value: Any) -> str:
 
 
 def _is_filled(key: str, saved: Mapping[str, str], own: Mapping[str, str]) -> bool:
-    """Whether `key` is a section that was empty in the state; its entries are compared one by one."""
+    """Return whether `key` is a section that was empty in the state; its entries are compared one by one."""
     return saved.get(key) == "{}" and key not in own and any(name.startswith(f"{key}.") for name in own)
 
 

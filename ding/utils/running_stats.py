@@ -10,7 +10,7 @@ import torch
 
 
 def split_data_generator(data: Mapping[str, Any], split_size: int, shuffle: bool = True) -> Iterator[dict[str, Any]]:
-    """Yields `data` in batches of `split_size` rows, shuffled by numpy's global generator.
+    """Yield `data` in batches of `split_size` rows, shuffled by numpy's global generator.
 
     The last batch is filled up with rows of the previous one. If there are fewer rows than `split_size`, there is one
     batch of all. The first entry that is neither None nor a list of strings determines the number of rows. Entries may
@@ -57,7 +57,7 @@ def _pick(key: str, value: Any, rows: np.ndarray) -> Any:
 
 
 def get_shape0(data: Any) -> int:
-    """Returns the number of rows of the first leaf in nested dicts, lists and tree tensors: `shape[0]`, or the length.
+    """Return the number of rows of the first leaf in nested dicts, lists and tree tensors: `shape[0]`, or the length.
 
     Raises:
         TypeError: If the leaf has no length.
@@ -112,7 +112,7 @@ class RunningMeanStd:
 
     @staticmethod
     def new_shape(obs_shape: Any, action_shape: Any, reward_shape: Any) -> tuple[Any, Any, Any]:
-        """Returns the shapes after normalization, which are the same."""
+        """Return the shapes after normalization, which are the same."""
         return obs_shape, action_shape, reward_shape
 
     def update(self, x: np.ndarray) -> None:
@@ -138,7 +138,7 @@ class RunningMeanStd:
         self._mean, self._var, self._count = moments
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Returns the moments as float64 tensors."""
+        """Return the moments as float64 tensors."""
         values = {"mean": self._mean, "var": self._var, "count": self._count}
         return {name: torch.as_tensor(value, dtype=torch.float64).clone() for name, value in values.items()}
 

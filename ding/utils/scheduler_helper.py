@@ -78,7 +78,7 @@ class Scheduler(Configurable):
         self._last_metric: float | None = None
 
     def step(self, metrics: float, param: float) -> float:
-        """Returns the new value of the parameter, whose current value is `param`, after the metric `metrics`.
+        """Return the new value of the parameter, whose current value is `param`, after the metric `metrics`.
 
         Raises:
             AssertionError: If `metrics` is not a float.
@@ -102,7 +102,7 @@ class Scheduler(Configurable):
         return self._sign * (metric - self._last_metric) > self._threshold
 
     def _changed(self, param: float) -> float:
-        """Returns the changed `param`, limited by the bound of the range in the direction of the change."""
+        """Return the changed `param`, limited by the bound of the range in the direction of the change."""
         if self._mode == "reduce":
             return max(param - self._factor, self._low)
         if self._mode == "add":

@@ -88,7 +88,7 @@ class SegmentTree:
         refresh_ancestors([self], index)
 
     def reduce(self, start: int = 0, end: int | None = None) -> np.float64:
-        """Returns the `operation` over the leaves [start, end); `end` defaults to the capacity.
+        """Return the `operation` over the leaves [start, end); `end` defaults to the capacity.
 
         Raises:
             AssertionError: If the range is empty or not within [0, capacity].
@@ -135,7 +135,7 @@ class SumSegmentTree(SegmentTree):
         super().__init__(capacity, "sum")
 
     def find_prefixsum_idx(self, prefixsum: float, trust_caller: bool = True) -> int:
-        """Returns the leaf i with `sum(leaves[:i]) <= prefixsum < sum(leaves[:i + 1])`.
+        """Return the leaf i with `sum(leaves[:i]) <= prefixsum < sum(leaves[:i + 1])`.
 
         A `prefixsum` on a boundary selects the next non-zero leaf, the total the last non-zero one.
         `trust_caller=False` checks the range first.
@@ -157,7 +157,7 @@ class SumSegmentTree(SegmentTree):
         return leaf if value[node] else self._last_weight_before(leaf)
 
     def find_prefixsum_batch(self, masses: npt.ArrayLike) -> IntArray:
-        """Returns int64 [n]: `find_prefixsum_idx` of each of `masses` [n]."""
+        """Return int64 [n]: `find_prefixsum_idx` of each of `masses` [n]."""
         rest = np.array(masses, dtype=np.float64).reshape(-1)
         node = np.ones(rest.size, dtype=np.int64)
         for _ in range(self.capacity.bit_length() - 1):
@@ -175,7 +175,7 @@ class SumSegmentTree(SegmentTree):
         return leaf
 
     def _last_weight_before(self, leaf: int) -> int:
-        """Returns the last non-zero leaf before a zero leaf that rounding, or `prefixsum == total`, led to."""
+        """Return the last non-zero leaf before a zero leaf that rounding, or `prefixsum == total`, led to."""
         weighted = np.flatnonzero(self.leaves[:leaf])
         if weighted.size == 0:
             raise AssertionError(

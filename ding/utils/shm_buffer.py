@@ -61,7 +61,7 @@ class ShmBuffer:
         self._open()
 
     def fits(self, data: Any) -> bool:
-        """Returns whether `data` is an array of exactly this dtype and shape."""
+        """Return whether `data` is an array of exactly this dtype and shape."""
         return type(data) is np.ndarray and data.dtype == self.dtype and data.shape == self.shape
 
     def fill(self, src_arr: np.ndarray) -> None:
@@ -77,7 +77,7 @@ class ShmBuffer:
         np.copyto(self.array, src_arr)
 
     def get(self) -> np.ndarray:
-        """Returns a copy of the array, or the shared memory itself without `copy_on_get`."""
+        """Return a copy of the array, or the shared memory itself without `copy_on_get`."""
         return self.array.copy() if self.copy_on_get else self.array
 
     def _open(self) -> None:
@@ -133,12 +133,12 @@ class ShmBufferContainer:
             self._data.fill(src_arr)
 
     def get(self) -> Any:
-        """Returns the arrays in the structure of `shape`; see `ShmBuffer.get`."""
+        """Return the arrays in the structure of `shape`; see `ShmBuffer.get`."""
         if isinstance(self._data, dict):
             return {key: part.get() for key, part in self._data.items()}
         return self._data.get()
 
 
 def ctype_of(dtype: np.dtype) -> Any:
-    """Returns the ctypes type of a dtype, None if it cannot be shared."""
+    """Return the ctypes type of a dtype, None if it cannot be shared."""
     return _CTYPES.get(dtype.type) if dtype.isnative else None

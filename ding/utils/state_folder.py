@@ -102,7 +102,7 @@ class StateFolder:
         return len(content) + writer.written
 
     def read(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """Returns the newest undamaged state and its description, or None if the folder has no state.
+        """Return the newest undamaged state and its description, or None if the folder has no state.
 
         A damaged state is skipped with a warning and removed by the next `write`. Damaged chunks are removed at once.
 
@@ -130,12 +130,12 @@ class StateFolder:
             self._tidy()
 
     def about(self) -> dict[str, Any] | None:
-        """Returns the description of the newest state with an undamaged file, or None."""
+        """Return the description of the newest state with an undamaged file, or None."""
         saved = [*self.states()]
         return saved[-1].about if saved else None
 
     def states(self) -> Iterator[Saved]:
-        """Yields the states with undamaged files, newest last."""
+        """Yield the states with undamaged files, newest last."""
         for _, path in self._files():
             try:
                 body = _read_body(path, "about", "arrays")
@@ -145,7 +145,7 @@ class StateFolder:
             yield Saved(path, body["about"], os.path.getsize(path) + sum(chunks.values()))
 
     def _files(self) -> list[tuple[int, str]]:
-        """Returns number and path of the files of states, newest last."""
+        """Return number and path of the files of states, newest last."""
         names = os.listdir(self.path) if os.path.isdir(self.path) else []
         found = [(int(match[1]), os.path.join(self.path, match[0])) for match in map(_NAME.fullmatch, names) if match]
         return sorted(found)
@@ -164,7 +164,7 @@ class StateFolder:
 
 
 def _read_body(path: str, *names: str) -> dict[str, Any]:
-    """Returns a state and what belongs to it, or only the items `names`."""
+    """Return a state and what belongs to it, or only the items `names`."""
     try:
         content: Any = unpack(Path(path).read_bytes())
     except ValueError as e:
@@ -208,7 +208,7 @@ class _ArrayWriter:
         self.written = 0
 
     def replace(self, node: Any) -> Any:
-        """Returns `node` with references instead of its large arrays and tensors."""
+        """Return `node` with references instead of its large arrays and tensors."""
         if is_tensor(node):
             is_large = str(node.layout) == "torch.strided" and node.numel() * node.element_size() >= _LARGE_BYTES
             return self._place(node) if is_large else node
@@ -247,7 +247,7 @@ class _ArrayWriter:
 
 
 def _bytes_of(array: Any) -> np.ndarray:
-    """Returns the bytes of an array or tensor, without a copy if it is contiguous in CPU memory."""
+    """Return the bytes of an array or tensor, without a copy if it is contiguous in CPU memory."""
     if is_tensor(array):
         import torch
 
@@ -267,7 +267,7 @@ class _ArrayReader:
         self._arrays = [self._read(array) for array in arrays]
 
     def restore(self, node: Any) -> Any:
-        """Returns `node` with arrays instead of references."""
+        """Return `node` with arrays instead of references."""
         if isinstance(node, dict):
             if len(node) == 1 and _PLACE in node:
                 return self._arrays[node[_PLACE]]

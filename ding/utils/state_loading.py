@@ -32,19 +32,19 @@ Names = Mapping[int, str]
 
 
 def parameter_names(module: nn.Module) -> dict[int, str]:
-    """Returns the names of the parameters of `module` by their ids."""
+    """Return the names of the parameters of `module` by their ids."""
     return {id(parameter): name for name, parameter in module.named_parameters()}
 
 
 def parts_state(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the state of each part, for `load_parts`."""
+    """Return the state of each part, for `load_parts`."""
     return {
         key: part.detach().clone() if isinstance(part, Tensor) else part.state_dict() for key, part in parts.items()
     }
 
 
 def with_target(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns `state` with the weights of `model` as `target_model`, if it has none."""
+    """Return `state` with the weights of `model` as `target_model`, if it has none."""
     return {**({"target_model": state["model"]} if "model" in state else {}), **state}
 
 
@@ -111,7 +111,7 @@ def _load_all_or_none(loads: Sequence[tuple[Any, Any]]) -> None:
 
 
 def _undo_of(part: Any) -> Callable[[], Any]:
-    """Returns a function that brings `part` back to where it is now."""
+    """Return a function that brings `part` back to where it is now."""
     if isinstance(part, torch.optim.Optimizer):  # whose state is replaced, not written to
         return partial(vars(part).update, {"state": part.state, "param_groups": part.param_groups})
     if isinstance(part, Tensor):
@@ -127,7 +127,7 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, state: Any, names: Na
 def fit_optimizer_state(
     optimizer: torch.optim.Optimizer, state: Any, names: Names | None = None, key: str = "optimizer"
 ) -> dict[str, Any]:
-    """Returns `state` for `optimizer.load_state_dict`, after a check against the shapes of the parameters.
+    """Return `state` for `optimizer.load_state_dict`, after a check against the shapes of the parameters.
 
     torch checks only the number of parameters; a state of others makes its fused steps write beyond their memory.
     Options that choose the implementation, such as `fused`, become those of `optimizer`, and missing options, too. A
@@ -175,7 +175,7 @@ def _copy_entry(parameter: Tensor, entry: Mapping[str, Any]) -> dict[str, Any]:
 def _parse(
     optimizer: torch.optim.Optimizer, state: Any, key: str
 ) -> tuple[list[dict[str, Any]], list[Mapping[str, Any]]]:
-    """Returns the groups, whose parameters are numbered anew, and the entries of each parameter."""
+    """Return the groups, whose parameters are numbered anew, and the entries of each parameter."""
     if not isinstance(state, Mapping) or not {"state", "param_groups"} <= state.keys():
         raise ValueError(f"{key} is {_describe(state)}; the state of an optimizer has state and param_groups")
     own, saved = optimizer.param_groups, state["param_groups"]
@@ -216,7 +216,7 @@ def _mismatches(
     entries: Sequence[Mapping[str, Any]],
     names: Names | None,
 ) -> list[str]:
-    """Returns what does not fit, a line for each parameter."""
+    """Return what does not fit, a line for each parameter."""
     if not _is_of_torch(optimizer):
         return []
     required = next((names for kind, names in _REQUIRED.items() if isinstance(optimizer, kind)), ())
@@ -232,7 +232,7 @@ def _mismatches(
 
 
 def _is_of_torch(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether torch defines what the state is; another's may have the names, but, say, moments of lower rank."""
+    """Return whether torch defines what the state is; another's may have the names, but, say, moments of lower rank."""
     bases = (cls for cls in type(optimizer).__mro__ if issubclass(cls, torch.optim.Optimizer))
     return any(cls.__module__.startswith("torch.optim.") and cls is not torch.optim.Optimizer for cls in bases)
 
@@ -253,7 +253,7 @@ def _mismatch(parameter: Tensor, entry: Mapping[str, Any], required: Sequence[st
 
 
 def _is_like(value: Any, own: Tensor) -> bool:
-    """Whether a value can be copied into `own` without a loss of anything but precision."""
+    """Return whether a value can be copied into `own` without a loss of anything but precision."""
     if not isinstance(value, Tensor) or value.shape != own.shape or value.is_meta:
         return False
     kinds = [(t.is_floating_point(), t.is_complex(), t.layout, t.is_quantized) for t in (value, own)]

@@ -18,7 +18,7 @@ _SERVER_PORTS = range(16384, 32768)
 
 
 def get_ip() -> str:
-    """Returns the address of this machine's host name, 127.0.0.1 if it cannot be resolved."""
+    """Return the address of this machine's host name, 127.0.0.1 if it cannot be resolved."""
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError:
@@ -26,17 +26,17 @@ def get_ip() -> str:
 
 
 def get_pid() -> int:
-    """Returns the id of this process."""
+    """Return the id of this process."""
     return os.getpid()
 
 
 def get_task_uid() -> str:
-    """Returns a unique task name: `<uuid4>_<last six characters of the time>`."""
+    """Return a unique task name: `<uuid4>_<last six characters of the time>`."""
     return f"{uuid.uuid4()}_{str(time.time())[-6:]}"
 
 
 def find_free_port(host: str) -> int:
-    """Returns a TCP port that is currently free on the interface of `host`. It is not reserved.
+    """Return a TCP port that is currently free on the interface of `host`. It is not reserved.
 
     The port lies outside the range from which systems draw the local ports of connections, so that no connection
     takes it before it is used.

@@ -12,6 +12,6 @@ if TYPE_CHECKING:
 
 
 def is_tensor(value: Any) -> TypeGuard[torch.Tensor]:
-    """Returns whether `value` is a tensor. It is not while torch is not imported."""
+    """Return whether `value` is a tensor. It is not while torch is not imported."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)

@@ -62,7 +62,7 @@ class TimeWrapper(ABC):
     @classmethod
     @abstractmethod
     def end_time(cls) -> float:
-        """Returns the seconds since the matching `start_time`."""
+        """Return the seconds since the matching `start_time`."""
 
     @classmethod
     def wrapper(cls, fn: Callable[..., Any]) -> Callable[..., tuple[Any, float]]:
@@ -110,7 +110,7 @@ class TimeWrapperCuda(TimeWrapperTime):
 
 
 def build_time_helper(cfg: Any = None, wrapper_type: str | None = None) -> type[TimeWrapper]:
-    """Returns the timer class for `wrapper_type`, or for `cfg.common.time_wrapper_type`: `time` or `cuda`.
+    """Return the timer class for `wrapper_type`, or for `cfg.common.time_wrapper_type`: `time` or `cuda`.
 
     `cfg` is a mapping or an object with attributes. Without a CUDA device, `cuda` is the same as `time`.
 

@@ -41,7 +41,7 @@ class KeepsRecords(Protocol):
 
 
 def each_record(sample: list[Any]) -> Iterator[BufferedData]:
-    """Yields all records of a sample, which is a list of records or of groups of records."""
+    """Yield all records of a sample, which is a list of records or of groups of records."""
     for item in sample:
         if isinstance(item, BufferedData):
             yield item
@@ -125,7 +125,7 @@ class Buffer(ABC):
 
     @abstractmethod
     def count(self) -> int:
-        """Returns the number of records."""
+        """Return the number of records."""
         raise NotImplementedError
 
     @abstractmethod
@@ -135,7 +135,7 @@ class Buffer(ABC):
 
     @abstractmethod
     def get_by_index(self, index: str) -> BufferedData:
-        """Returns the record with the id `index`.
+        """Return the record with the id `index`.
 
         Raises:
             KeyError: If the id is unknown.
@@ -144,7 +144,7 @@ class Buffer(ABC):
 
     @abstractmethod
     def get(self, idx: int) -> BufferedData:
-        """Returns the record at position `idx`; 0 is the oldest."""
+        """Return the record at position `idx`; 0 is the oldest."""
         raise NotImplementedError
 
     @abstractmethod
@@ -153,7 +153,7 @@ class Buffer(ABC):
 
     @abstractmethod
     def view(self: SelfBuffer) -> SelfBuffer:
-        """Returns a buffer with the same records and without middleware."""
+        """Return a buffer with the same records and without middleware."""
         raise NotImplementedError
 
     def use(self: SelfBuffer, func: Middleware) -> SelfBuffer:

@@ -137,7 +137,7 @@ class RecordRing(ColumnStore, Sequence[BufferedData]):
     # ---- access
 
     def position(self, index: Any) -> int | None:
-        """Returns the position of the record with the id `index`, or None."""
+        """Return the position of the record with the id `index`, or None."""
         try:
             number = int(index[-_NUMBER_DIGITS:], 16)
         except (ValueError, TypeError):
@@ -155,11 +155,11 @@ class RecordRing(ColumnStore, Sequence[BufferedData]):
         return position if position < self.filled and number_at(position) == number else None
 
     def find_slots(self, indices: Iterable[Any]) -> list[int | None]:
-        """Returns the slots of the records with the ids `indices`, None for an unknown id."""
+        """Return the slots of the records with the ids `indices`, None for an unknown id."""
         return [None if i is None else int(self.slots_at(i)) for i in map(self.position, indices)]
 
     def take(self, slots: IntArray) -> list[BufferedData]:
-        """Returns the records in `slots`."""
+        """Return the records in `slots`."""
         rows = slots[self._is_row[slots]]
         if rows.size:
             rows = np.unique(rows)
@@ -169,20 +169,20 @@ class RecordRing(ColumnStore, Sequence[BufferedData]):
         return [self._objects[slot] for slot in slots.tolist()]
 
     def ids(self, slots: IntArray) -> list[str]:
-        """Returns the ids of the records in `slots`."""
+        """Return the ids of the records in `slots`."""
         return [self._id(number) for number in self.fields["number"][slots].tolist()]
 
     def _id(self, number: int) -> str:
         return f"{self._prefix}{number:0{_NUMBER_DIGITS}x}"
 
     def metas(self, slots: IntArray) -> list[Meta]:
-        """Returns the metadata of the records in `slots`."""
+        """Return the metadata of the records in `slots`."""
         records = map(self._objects.__getitem__, slots.tolist())
         rows = self._metas_of_rows(slots)
         return [meta if record is None else record.meta for record, meta in zip(records, rows, strict=True)]
 
     def _metas_of_rows(self, slots: IntArray) -> list[Meta]:
-        """Returns the metadata of the records in `slots`, which are rows of the columns."""
+        """Return the metadata of the records in `slots`, which are rows of the columns."""
         metas: list[Meta] = []
         uses, priorities = self.fields["use"][slots].tolist(), self.fields["priority"][slots].tolist()
         for slot, use, priority in zip(slots.tolist(), uses, priorities, strict=True):
@@ -201,7 +201,7 @@ class RecordRing(ColumnStore, Sequence[BufferedData]):
                 record.meta["priority_idx"] = slot
 
     def dicts(self) -> list[dict[str, Any]]:
-        """Returns dicts of id, data (shared with the ring, unless in columns) and meta (a shallow copy)."""
+        """Return dicts of id, data (shared with the ring, unless in columns) and meta (a shallow copy)."""
         slots = self.occupied()
         records = zip(self.ids(slots), rows_of(self.read(slots)), self.metas(slots), strict=True)
         return [{"index": index, "data": data, "meta": copy.copy(meta)} for index, data, meta in records]
@@ -253,7 +253,7 @@ class RecordRing(ColumnStore, Sequence[BufferedData]):
     # ---- states
 
     def snapshot(self, is_copied: bool = True) -> dict[str, Any]:
-        """Returns the records in plain values and arrays. Data that is not in columns is shared with the ring.
+        """Return the records in plain values and arrays. Data that is not in columns is shared with the ring.
 
         Args:
             is_copied: If False, arrays may be views of the columns.
@@ -385,7 +385,7 @@ class DequeBuffer(Buffer):
         return self._records(storage.slots_at(positions))
 
     def draw(self, size: int) -> IntArray:
-        """Returns the slots of `size` distinct records, drawn uniformly as by `sample`.
+        """Return the slots of `size` distinct records, drawn uniformly as by `sample`.
 
         Raises:
             ValueError: If there are fewer records.
@@ -397,7 +397,7 @@ class DequeBuffer(Buffer):
         return copy_repeats(self.storage.take(slots), slots)
 
     def _choose(self, count: int, size: int, replace: bool, ignore_insufficient: bool) -> IntArray:
-        """Returns `size` numbers in [0, `count`), or none."""
+        """Return `size` numbers in [0, `count`), or none."""
         if replace:
             if count == 0:
                 raise IndexError("an empty buffer cannot be sampled; push first")
@@ -411,7 +411,7 @@ class DequeBuffer(Buffer):
         return np.zeros(0, np.int64)
 
     def _groups(self, key: str, sample_range: slice | None, unroll_len: int | None) -> list[list[int]]:
-        """Returns the positions of the groups of records that may be sampled."""
+        """Return the positions of the groups of records that may be sampled."""
         groups: Iterable[list[int]] = self._meta_index.groups(key).values()
         if sample_range is not None:
             allowed = set(_within(len(self.storage), sample_range))
@@ -456,15 +456,15 @@ class DequeBuffer(Buffer):
         self.storage.clear()
 
     def count(self) -> int:
-        """Returns the number of records."""
+        """Return the number of records."""
         return len(self.storage)
 
     def get(self, idx: int) -> BufferedData:
-        """Returns the record at position `idx`; 0 is the oldest."""
+        """Return the record at position `idx`; 0 is the oldest."""
         return self.storage[idx]
 
     def get_by_index(self, index: str) -> BufferedData:
-        """Returns the record with the id `index`.
+        """Return the record with the id `index`.
 
         Raises:
             KeyError: If the id is unknown.
@@ -478,7 +478,7 @@ class DequeBuffer(Buffer):
         return iter(self.storage)
 
     def view(self) -> DequeBuffer:
-        """Returns a buffer without middleware that shares the records: changes of either affect both."""
+        """Return a buffer without middleware that shares the records: changes of either affect both."""
         view = copy.copy(self)
         view._middleware = []
         return view
@@ -500,7 +500,7 @@ class DequeBuffer(Buffer):
             self._rebuild()
 
     def state_dict(self, is_copied: bool = True) -> dict[str, Any]:
-        """Returns the records in plain values and arrays. Data that is not in columns is shared with the buffer.
+        """Return the records in plain values and arrays. Data that is not in columns is shared with the buffer.
 
         Args:
             is_copied: If False, arrays may be views of the buffer.
@@ -536,7 +536,7 @@ class BufferIndex:
         self._storage = storage
 
     def get(self, index: str) -> int | None:
-        """Returns the position of the record with the id `index`, or None."""
+        """Return the position of the record with the id `index`, or None."""
         return self._storage.position(index)
 
     def __contains__(self, index: str) -> bool:
@@ -555,7 +555,7 @@ class MetaIndex(Mapping[str, Any]):
         self._groups: dict[str, tuple[int, dict[Any, list[int]]]] = {}
 
     def groups(self, key: str) -> dict[Any, list[int]]:
-        """Returns the positions of the records by their value of `key`. Records without the key are left out."""
+        """Return the positions of the records by their value of `key`. Records without the key are left out."""
         self._used.add(key)
         version, groups = self._groups.get(key, (None, {}))
         if version != self._storage.version:
@@ -597,7 +597,7 @@ def _check_arguments(size: int | None, indices: list[str] | None, groupby: str |
 
 
 def _within(count: int, sample_range: slice) -> list[int]:
-    """Returns those of the numbers in [0, `count`) that a slice without negative bounds selects."""
+    """Return those of the numbers in [0, `count`) that a slice without negative bounds selects."""
     return list(itertools.islice(range(count), sample_range.start, sample_range.stop, sample_range.step))
 
 

@@ -126,7 +126,7 @@ class DequeBufferWrapper(StatefulBuffer):
         return len(items)
 
     def _is_plain(self) -> bool:
-        """Returns whether the buffer has no middleware or methods of a user, who gets records one by one."""
+        """Return whether the buffer has no middleware or methods of a user, who gets records one by one."""
         return type(self.buffer) is DequeBuffer and self.buffer._middleware == self._own_middleware
 
     def _push_table(self, table: Table) -> None:
@@ -222,7 +222,7 @@ class DequeBufferWrapper(StatefulBuffer):
                 self.tb_logger.add_scalar(f"{self.name}/{key}", value, train_iter)
 
     def count(self) -> int:
-        """Returns the number of items."""
+        """Return the number of items."""
         return self.buffer.count()
 
     def clear(self) -> None:
@@ -276,7 +276,7 @@ class DequeBufferWrapper(StatefulBuffer):
 
 
 def _with_weights(items: list[Any], weights: torch.Tensor) -> list[Any]:
-    """Returns copies of `items` with their importance weights [n, 1], as a tensor and as a number."""
+    """Return copies of `items` with their importance weights [n, 1], as a tensor and as a number."""
     items = items if isinstance(items, Samples) else [{**item} for item in items]
     values = weights.numpy()
     number = Column(Kind.FLOAT, values[:, 0].astype(np.float64))

@@ -30,7 +30,7 @@ _COLLECTED = "train_iter_data_collected"
 
 
 def _on(**handlers: Callable[..., Any]) -> Middleware:
-    """Returns middleware that calls `handler(chain, *args, **kwargs)` for the actions that have a handler."""
+    """Return middleware that calls `handler(chain, *args, **kwargs)` for the actions that have a handler."""
 
     def handle(action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return handlers[action](chain, *args, **kwargs) if action in handlers else chain(*args, **kwargs)
@@ -306,7 +306,7 @@ class PriorityExperienceReplay:
 
     @staticmethod
     def weighted(records: list[BufferedData], weights: torch.Tensor) -> list[BufferedData]:
-        """Returns copies of `records` with their `weights` [n, 1]."""
+        """Return copies of `records` with their `weights` [n, 1]."""
         result = []
         for record, row in zip(records, weights.unbind(0), strict=True):
             data = {**record.data, "priority_IS": row} if isinstance(record.data, dict) else record.data
@@ -345,7 +345,7 @@ class PriorityExperienceReplay:
         self._numbers, self._version = np.full(self.buffer.size, -1), -1
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state that is not in the records' metadata."""
+        """Return the state that is not in the records' metadata."""
         self._follow()
         return {
             "max_priority": self.max_priority,

@@ -105,7 +105,7 @@ def reorder_one_hot_array(
 def reorder_boolean_vector(
     v: torch.Tensor, dictionary: Mapping[int, int], num: int, transform: Mapping[int, int] | None = None
 ) -> torch.Tensor:
-    """A float32 vector [num] that is 1 at `dictionary[x]` for each x of `v`; `transform` is applied to x before.
+    """Return a float32 vector [num] that is 1 at `dictionary[x]` for each x of `v`; `transform` is applied to x before.
 
     Raises:
         KeyError: a value has no entry; its argument is `<num>_<value>_`.
@@ -121,7 +121,7 @@ def reorder_boolean_vector(
 
 
 def batch_binary_encode(x: torch.Tensor, bit_num: int) -> torch.Tensor:
-    """The `bit_num` lowest bits of the integers `x` [B], highest first: [B, bit_num] float32."""
+    """Return the `bit_num` lowest bits of the integers `x` [B], highest first: [B, bit_num] float32."""
     shifts = torch.arange(bit_num - 1, -1, -1)
     return ((x.long().unsqueeze(-1) >> shifts) & 1).float()
 

@@ -51,7 +51,7 @@ class EnvElement(ABC):
 
     @abstractmethod
     def _details(self) -> str:
-        """The part of the representation after the name."""
+        """Return the part of the representation after the name."""
 
     @property
     def info(self) -> EnvElementInfo:

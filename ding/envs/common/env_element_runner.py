@@ -27,7 +27,7 @@ class EnvElementRunner(ABC):
 
     @abstractmethod
     def get(self, engine: Any) -> Any:
-        """The value of the element in `engine`."""
+        """Return the value of the element in `engine`."""
 
     @abstractmethod
     def reset(self, *args: Any, **kwargs: Any) -> None:

@@ -24,17 +24,17 @@ def library_of(cls: type) -> Any:
 
 
 def is_gymnasium_env(env: Any) -> bool:
-    """Whether `env` is an env of gymnasium, wrapped or not."""
+    """Return whether `env` is an env of gymnasium, wrapped or not."""
     return getattr(library_of(type(env)), "__name__", None) == "gymnasium"
 
 
 def is_gym_env(env: Any) -> bool:
-    """Whether `env` is an env of the old gym, wrapped or not."""
+    """Return whether `env` is an env of the old gym, wrapped or not."""
     return getattr(library_of(type(env)), "__name__", None) == "gym"
 
 
 def spaces_like(space: Any) -> Any:
-    """The module `spaces` of the library that `space` is from; gymnasium's for anything that is no space of gym."""
+    """Return the module `spaces` of the library that `space` is from; gymnasium's for what is no space of gym."""
     if any(cls.__module__.partition(".")[0] == "gym" for cls in type(space).__mro__):
         return sys.modules["gym"].spaces
     from gymnasium import spaces
@@ -50,12 +50,12 @@ def layers(env: Any) -> Iterator[Any]:
 
 
 def takes_seed(env: Any) -> bool:
-    """Whether `reset(seed=...)` reaches the innermost layer of `env`."""
+    """Return whether `reset(seed=...)` reaches the innermost layer of `env`."""
     return all(_has_keyword(layer.reset, "seed") for layer in layers(env))
 
 
 def gym_that_knows(env_id: str) -> Any:
-    """The module gym, where it is installed and has an env `env_id`."""
+    """Return the module gym, where it is installed and has an env `env_id`."""
     if sys.modules.get("gym") is None and importlib.util.find_spec("gym") is None:
         return None
     import gym
@@ -68,7 +68,7 @@ def gym_that_knows(env_id: str) -> Any:
 
 
 def make_gym_env(gym: Any, env_id: Any, **kwargs: Any) -> Any:
-    """An env of gym by its id or spec, whose `step` returns four values."""
+    """Return an env of gym by its id or spec, whose `step` returns four values."""
     with warnings.catch_warnings():
         # It warns of the interface that wrappers written for gym expect.
         warnings.filterwarnings("ignore", message=".*old step API")

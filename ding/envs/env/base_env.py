@@ -118,7 +118,7 @@ class BaseEnv(ABC):
         raise NotImplementedError(f"{type(self).__name__} cannot record videos: it does not define enable_save_replay")
 
     def random_action(self) -> Any:
-        """An action drawn at random, as `step` takes it; None where an environment does not offer this."""
+        """Return an action drawn at random, as `step` takes it; None where an environment does not offer this."""
         return None
 
 
@@ -130,7 +130,7 @@ def _copies(cfg: dict[str, Any], count_key: str) -> list[dict[str, Any]]:
 
 
 def get_env_cls(cfg: dict[str, Any]) -> type:
-    """The environment class registered as `cfg.type`, after importing `cfg.import_names`.
+    """Return the environment class registered as `cfg.type`, after importing `cfg.import_names`.
 
     Raises:
         KeyError: no environment is registered under that name.
@@ -157,7 +157,7 @@ def get_vec_env_setting(
 
 
 def create_model_env(cfg: dict[str, Any]) -> Any:
-    """An instance of the class registered as `cfg.type`, made with the other keys of `cfg` as keyword arguments.
+    """Return an instance of the class registered as `cfg.type`, made with the other keys of `cfg` as keyword arguments.
 
     Raises:
         KeyError: `import_names` or `type` is missing, or nothing is registered under `type`.

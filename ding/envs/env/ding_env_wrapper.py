@@ -119,7 +119,7 @@ class DingEnvWrapper(LazyEnv):
         return tuple.__new__(BaseEnvTimestep, (obs, own_reward, done, info))
 
     def render(self, mode: str = "rgb_array") -> Any:
-        """The rendered image.
+        """Return the rendered image.
 
         Raises:
             RuntimeError: the environment is not open, or was not made for `mode`.

@@ -29,7 +29,7 @@ def check_space_dtype(env: Any) -> None:
 
 
 def check_array_space(ndarray: Any, space: Any, name: str) -> bool:
-    """Whether `ndarray`, which the errors call `name`, is in `space`: dtype, shape and bounds. Returns True.
+    """Return whether `ndarray`, which the errors call `name`, is in `space`: dtype, shape and bounds. Returns True.
 
     Arrays are checked against Box, Discrete (one integer, [] or [1]), MultiDiscrete and MultiBinary spaces; sequences
     against a tuple or list of spaces and dicts against a dict of them, member by member.
@@ -156,7 +156,7 @@ def demonstrate_correct_procedure(env_fn: Callable[[dict[str, Any]], BaseEnv]) -
 
 
 def _steps(env: BaseEnv, act: Callable[[], Any]) -> Any:
-    """The timesteps of the rest of an episode."""
+    """Yield the timesteps of the rest of an episode."""
     for _ in range(_MAX_STEPS):
         timestep = env.step(act())
         _require(
@@ -212,7 +212,7 @@ def _check_one_array(array: np.ndarray, space: Any, name: str) -> None:
 
 
 def _members(space: Any) -> Mapping[Any, Any]:
-    """The spaces within `space` by key or place: of a dict or sequence of spaces, or of a Dict or Tuple space."""
+    """Return the spaces by key or place within a dict or sequence of spaces, or a Dict or Tuple space."""
     members = getattr(space, "spaces", space)
     if isinstance(members, Mapping):
         return members

@@ -25,7 +25,7 @@ class IdSource:
         self._is_gymnasium = is_gymnasium
 
     def make(self, video_folder: str | None, video_prefix: str) -> Any:
-        """A new environment; with `video_folder` it records each episode there.
+        """Return a new environment; with `video_folder` it records each episode there.
 
         Raises:
             gymnasium.error.Error: no environment has the id.
@@ -57,7 +57,7 @@ class InstanceSource:
         return None if env_id is None else str(env_id)
 
     def make(self, video_folder: str | None, video_prefix: str) -> Any:
-        """The environment; with `video_folder` in a wrapper that records each episode there.
+        """Return the environment; with `video_folder` in a wrapper that records each episode there.
 
         Raises:
             RuntimeError: it was closed and cannot be made anew.
@@ -108,7 +108,7 @@ class InstanceSource:
         silent.close()
 
     def _remade(self, **kwargs: Any) -> Any:
-        """A new environment like the first one, which must have no wrapper that is missing in its spec."""
+        """Return a new environment like the first one, which must have no wrapper that is missing in its spec."""
         names = [cls.__name__ for cls in self._classes]
         advice = "give DingEnvWrapper cfg.env_id instead of an instance"
         library = library_of(self._classes[0])
@@ -136,7 +136,7 @@ def record_any(env: Any, folder: str, prefix: str) -> Any:
 
 
 def make_env(env_id: str, is_gymnasium: bool = False, **kwargs: Any) -> Any:
-    """The environment `env_id`, made by gymnasium or, where it has none, by gym; `is_gymnasium` leaves gym out.
+    """Return the environment `env_id`, made by gymnasium or, where it has none, by gym; `is_gymnasium` leaves gym out.
 
     Raises:
         gymnasium.error.Error: no environment has the id.

@@ -75,7 +75,7 @@ class GymnasiumEnv(LazyEnv):
         return tuple.__new__(BaseEnvTimestep, (obs, own_reward, done, info))
 
     def render(self, mode: str = "rgb_array") -> Any:
-        """The rendered image; the mode is chosen when the environment is made (`kwargs.render_mode`).
+        """Return the rendered image; the mode is chosen when the environment is made (`kwargs.render_mode`).
 
         Raises:
             RuntimeError: the environment is not open, or not made for `mode`.

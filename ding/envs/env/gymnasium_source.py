@@ -106,7 +106,7 @@ class GymnasiumSource:
         return self.env is not None and not _is_factory(self.env)
 
     def make(self, video_folder: str | None = None, video_prefix: str = "rl-video") -> Any:
-        """A wrapped env; with `video_folder` it records each episode there.
+        """Return a wrapped env; with `video_folder` it records each episode there.
 
         Raises:
             TypeError: `env` is, or returns, something other than a gymnasium env.
@@ -167,7 +167,7 @@ def env_section_of(env: Any) -> dict[str, Any]:
 
 
 def _names_a_class(env: str) -> bool:
-    """Whether a text is `module:name` of a class or function, and not `module:id`."""
+    """Return whether a text is `module:name` of a class or function, and not `module:id`."""
     import gymnasium
 
     if not is_reference(env):
@@ -240,7 +240,7 @@ def resolve_id(env_id: str) -> tuple[str, int | None]:
 
 
 def make_by_id(env_id: str, **kwargs: Any) -> Any:
-    """The environment `env_id`, or its successor with its step limit, as `resolve_id` says; `kwargs` for its making."""
+    """Return the environment `env_id`, or its successor with its step limit, as `resolve_id` says."""
     import gymnasium
 
     current_id, limit = resolve_id(env_id)
@@ -260,13 +260,13 @@ def require_video() -> None:
 
 
 def video_prefix(env: Any) -> str:
-    """The prefix of the names of the videos of `env`."""
+    """Return the prefix of the names of the videos of `env`."""
     # The process id keeps the files of forked workers apart, whose objects have the same id.
     return f"rl-video-{os.getpid()}-{id(env)}"
 
 
 def record_video(env: Any, folder: str, prefix: str) -> Any:
-    """The gymnasium env `env`, each episode of which is recorded in a file of its own.
+    """Return the gymnasium env `env`, each episode of which is recorded in a file of its own.
 
     Raises:
         ValueError: it was not made for `rgb_array` rendering.
@@ -284,7 +284,7 @@ def record_video(env: Any, folder: str, prefix: str) -> Any:
 
 
 def _name_of(env: Any) -> str:
-    """The name of a class or function, or of what a partial calls; of other objects that of their class."""
+    """Return the name of a class or function, or of what a partial calls; of other objects that of their class."""
     while isinstance(env, partial) and not hasattr(env, "__name__"):
         env = env.func
     return str(getattr(env, "__name__", None) or type(env).__name__)
@@ -295,7 +295,7 @@ def _is_factory(env: Any) -> bool:
 
 
 def _normalization(cfg: Mapping[str, Any]) -> list[Wrapper]:
-    """The wrapper that scales observations as those of a data set, if `norm_obs` is set."""
+    """Return the wrapper that scales observations as those of a data set, if `norm_obs` is set."""
     norm = cfg.get("norm_obs") or {}
     stats = norm.get("offline_stats") or {}
     if not (norm.get("use_norm") and stats.get("use_offline_stats")):
@@ -316,7 +316,7 @@ def _scale_observations(env: Any, mean: np.ndarray, std: np.ndarray) -> Any:
 
 
 def factory_of(env: Any) -> Callable[[], Any]:
-    """The function that makes an env: `env` itself, what it names as `module:name`, or with the arguments in a pair.
+    """Return the function that makes an env: `env`, what it names as `module:name`, or with the arguments in a pair.
 
     Raises:
         ConfigError: it is none of these.
@@ -334,7 +334,7 @@ def _read_wrapper(entry: Any) -> Wrapper:
 
 
 def _read_callable(entry: Any, key: str) -> Wrapper:
-    """A class or function and its keyword arguments, from itself, its name `module:name`, or a pair."""
+    """Return a class or function and its keyword arguments, from itself, its name `module:name`, or a pair."""
     make, kwargs = entry if isinstance(entry, (list, tuple)) and len(entry) == 2 else (entry, {})
     if isinstance(make, str):
         make = resolve_reference(make, f"env.{key}")

@@ -53,7 +53,7 @@ def as_arrays(action: Any) -> Any:
 
 
 def one_float(reward: Any) -> float:
-    """The number that `reward` is, or is an array of.
+    """Return the number that `reward` is, or is an array of.
 
     Raises:
         ValueError: it is something else.
@@ -65,7 +65,7 @@ def one_float(reward: Any) -> float:
 
 
 def reward_space_of(env: Any) -> Any:
-    """The `reward_space` of `env`, or a Box [1] within its `reward_range`; unbounded where it has neither."""
+    """Return the `reward_space` of `env`, or a Box [1] within its `reward_range`; unbounded where it has neither."""
     own = _attribute(env, "reward_space")
     if own is not None:
         return own
@@ -104,7 +104,7 @@ def unit_space(space: Any) -> Any:
 
 
 def action_adapter(space: Any, act_scale: bool) -> ActionAdapter:
-    """A function that turns what policies return into a member of `space`, in the form its environment expects.
+    """Return a function that turns what policies return into a member of `space`, in the form its environment expects.
 
     Args:
         act_scale: actions for real-valued Boxes come in [-1, 1] and are mapped onto the bounds.
@@ -225,7 +225,7 @@ def _tuple_adapter(space: Any, adapters: list[ActionAdapter]) -> ActionAdapter:
 
 
 def channels_first(env: Any) -> Any:
-    """A wrapper for images with channels last, [H, W, C]: shows them as [C, H, W], as encoders take them.
+    """Return a wrapper for images with channels last, [H, W, C]: shows them as [C, H, W], as encoders take them.
 
     Example:
         >>> import gymnasium

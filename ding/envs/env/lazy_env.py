@@ -29,7 +29,7 @@ _SEEDS_AHEAD = 16
 
 
 def _seed_of(*numbers: int) -> int:
-    """The first number that `SeedSequence(numbers)` generates."""
+    """Return the first number that `SeedSequence(numbers)` generates."""
     # What numpy makes of small numbers, at a third of the cost.
     entropy: Any = np.array(numbers, np.uint32) if max(numbers) < 2**32 else numbers
     return int(np.random.SeedSequence(entropy).generate_state(1)[0])
@@ -66,7 +66,7 @@ class EpisodeSeeds:
         self._ahead = {}
 
     def current(self) -> int | None:
-        """The seed of the current episode, None if there is none."""
+        """Return the seed of the current episode, None if there is none."""
         if self._root is None:
             return None
         if self._episode not in self._ahead:
@@ -148,7 +148,7 @@ class LazyEnv(BaseEnv):
         return self._as_observation(obs)
 
     def random_action(self) -> Any:
-        """A sample of the action space, numbers as arrays (an integer as int64 [1])."""
+        """Return a sample of the action space, numbers as arrays (an integer as int64 [1])."""
         return as_arrays(self.action_space.sample())
 
     def enable_save_replay(self, replay_path: str | None = None) -> None:
@@ -218,7 +218,7 @@ class LazyEnv(BaseEnv):
 
     @abstractmethod
     def _make(self, video_folder: str | None) -> Any:
-        """An environment; with `video_folder` it records each episode there."""
+        """Return an environment; with `video_folder` it records each episode there."""
 
     @abstractmethod
     def _discard(self, env: Any) -> None:

@@ -178,7 +178,7 @@ def _result(returns: np.ndarray, player: int) -> str:
 
 
 def _source(cfg: Mapping[str, Any]) -> tuple[Callable[[], Any], str]:
-    """The function that makes the environment, and its name."""
+    """Return the function that makes the environment, and its name."""
     env, kwargs = cfg.get("env"), dict(cfg.get("kwargs", {}))
     env_id: Any = cfg.get("env_id")
     if (env_id is None) == (env is None):

@@ -236,7 +236,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         return len(self._timesteps)
 
     def episodes_of(self, env_ids: Sequence[int]) -> IntArray:
-        """The number of the episode that each of these envs is in; every reset begins another one."""
+        """Return the number of the episode that each of these envs is in; every reset begins another one."""
         episodes: IntArray = self._episodes[list(env_ids)]
         return episodes
 
@@ -266,7 +266,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         ]
 
     def env_state_done(self, env_id: int) -> bool:
-        """Whether the env has played its episodes."""
+        """Return whether the env has played its episodes."""
         return bool(self._states[env_id] == DONE)
 
     @property
@@ -314,7 +314,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         self._env_replay_path = paths
 
     def __getattr__(self, key: str) -> Any:
-        """The attribute `key` of each env, as a list; None for an env that lacks it.
+        """Return the attribute `key` of each env, as a list; None for an env that lacks it.
 
         Raises:
             AttributeError: envs have no such attribute.
@@ -454,7 +454,7 @@ class BaseEnvManager(DictBlocks, Configurable):
             self._call_each("put_moments", self._normalization.moments, False)
 
     def normalization_state(self) -> dict[str, Any]:
-        """The statistics that `sync_normalization` has gathered, as tensors; empty if there are none."""
+        """Return the statistics that `sync_normalization` has gathered, as tensors; empty if there are none."""
         return self._normalization.state_dict()
 
     def load_normalization(self, state: Mapping[str, Any], is_frozen: bool = False) -> None:
@@ -576,7 +576,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         self._call_env(env_id, "enable_save_figure", figure_path)
 
     def reward_shaping(self, env_id: int, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The transitions with rewards as the env shapes them, which may write into those it is given."""
+        """Return the transitions with rewards as the env shapes them, which may write into those it is given."""
         self._check_open()
         shaped: list[dict[str, Any]] | None = self._call_env(env_id, "reward_shaping", transitions)
         return transitions if shaped is None else shaped
@@ -708,11 +708,11 @@ class BaseEnvManager(DictBlocks, Configurable):
                 self._call_env(env_id, "put_moments", self._normalization.moments, self._normalization.is_frozen)
 
     def _under_way(self) -> set[int]:
-        """The envs with steps that were not returned yet."""
+        """Return the envs with steps that were not returned yet."""
         return set()
 
     def _stand_ins(self) -> dict[int, Any]:
-        """What `_envs` holds while the manager is closed: the reference env for each."""
+        """Return what `_envs` holds while the manager is closed: the reference env for each."""
         return dict.fromkeys(range(self._env_num), self._env_ref)
 
     # One env: what a manager that keeps its envs elsewhere replaces.
@@ -744,14 +744,14 @@ class BaseEnvManager(DictBlocks, Configurable):
                 log.compact()
 
     def _save_envs(self) -> dict[int, dict[str, Any]]:
-        """The state of each env, see `save_env`."""
+        """Return the state of each env, see `save_env`."""
         return {
             env_id: save_env(env, self._logs.get(env_id), bool(self._trust_pickle))
             for env_id, env in self._envs.items()
         }
 
     def _restore_envs(self, states: Mapping[int, Mapping[str, Any]]) -> dict[int, Restored]:
-        """What became of each env, see `restore_env`."""
+        """Return what became of each env, see `restore_env`."""
         restored = {}
         for env_id, state in states.items():
             seed, make = self._seeds.current(env_id), partial(self._make_env, env_id)
@@ -773,7 +773,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         return ENV_CALLS[method](self._envs[env_id], *args)
 
     def _call_each(self, name: str, *args: Any) -> list[Any]:
-        """What a function of `ENV_CALLS` returns for each env."""
+        """Return what a function of `ENV_CALLS` returns for each env."""
         return [self._call_env(env_id, name, *args) for env_id in self._envs]
 
     def _attempt_reset(self, env_id: int) -> Any:
@@ -816,12 +816,12 @@ def _one_line_a_cause(causes: Iterable[tuple[int, str]]) -> list[str]:
 
 
 def own_copy(item: Any) -> Any:
-    """A copy of an observation or reward that shares no memory with it."""
+    """Return a copy of an observation or reward that shares no memory with it."""
     return item.copy() if type(item) is np.ndarray and not item.dtype.hasobject else copy.deepcopy(item)
 
 
 def create_env_manager(manager_cfg: Mapping[str, Any], env_fn: list[Callable[[], Any]]) -> Any:
-    """An env manager of the type `manager_cfg.type` over `env_fn`, with the other keys as its config.
+    """Return an env manager of the type `manager_cfg.type` over `env_fn`, with the other keys as its config.
 
     Raises:
         KeyError: `type` is missing, or no manager is registered under it.
@@ -832,7 +832,7 @@ def create_env_manager(manager_cfg: Mapping[str, Any], env_fn: list[Callable[[],
 
 
 def get_env_manager_cls(cfg: Mapping[str, Any]) -> type:
-    """The env manager class registered as `cfg.type`, after importing `cfg.import_names`.
+    """Return the env manager class registered as `cfg.type`, after importing `cfg.import_names`.
 
     Raises:
         KeyError: no manager is registered under that name.
@@ -848,7 +848,7 @@ def _log_once(text: str) -> None:
 
 
 def no_timestep(env: Any, returned: Any) -> TypeError:
-    """The exception for what `env.step` returned in place of a timestep."""
+    """Return the exception for what `env.step` returned in place of a timestep."""
     what = f"{len(returned)} values" if isinstance(returned, tuple) else shown(returned)
     return TypeError(f"the step of {shown(env)} returned {what}, not a BaseEnvTimestep; {_ADAPT}")
 
@@ -872,7 +872,7 @@ def call_with_timeout(
 
 
 def attempt_again(error: Exception, attempt: Callable[[], Any], times: int, wait_s: float) -> Any:
-    """What `attempt()` returns in one of up to `times` calls, made `wait_s` seconds apart after it failed with `error`.
+    """Return what `attempt()` returns in one of `times` calls at most, `wait_s` seconds after it failed with `error`.
 
     Raises:
         Exception: the last error, when every attempt failed.
@@ -887,7 +887,7 @@ def attempt_again(error: Exception, attempt: Callable[[], Any], times: int, wait
 
 
 def exhausted(env_id: int, method: str, attempts: int, error: Exception) -> RuntimeError:
-    """The exception that says which env failed where, with the traceback of its last error; that is its cause, too."""
+    """Return the exception that says which env failed where, with the traceback of its last error, its cause."""
     if error.__traceback__ is None:  # it comes from another process, with the traceback from there
         text = f"{type(error).__name__}: {error.args[0] if error.args else ''}"
     else:

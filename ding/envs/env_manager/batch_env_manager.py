@@ -67,7 +67,7 @@ class ActionBatches:
         self.idle = np.clip(np.zeros(space.shape), low, high).astype(space.dtype)
 
     def stack(self, actions: Sequence[Any] | np.ndarray, env_ids: Sequence[int]) -> np.ndarray:
-        """The actions of these envs as an array [K, *shape] of the dtype of the space.
+        """Return the actions of these envs as an array [K, *shape] of the dtype of the space.
 
         Raises:
             TypeError: they are not integers, but the space has no others.
@@ -205,7 +205,7 @@ class BatchEnvManager(BaseEnvManager):
         return list(self.ready_block().env_ids)
 
     def ready_block(self, env_ids: Sequence[int] | None = None) -> Ready:
-        """The envs that wait for an action, or those of `env_ids` that do; if none does, episodes are begun."""
+        """Return the envs that wait for an action, or those of `env_ids` that do; if none does, episodes are begun."""
         ready = self._now_ready() if self._is_asked else self._ready
         if not ready.env_ids and self._begins_with_steps and self.wait_another():
             ready = self._ready
@@ -256,7 +256,7 @@ class BatchEnvManager(BaseEnvManager):
         return step
 
     def _known(self, ids: IntArray) -> IntArray:
-        """The array of all envs, if `ids` is equal to it: to recognise it again takes no time."""
+        """Return the array of all envs, if `ids` is equal to it: to recognise it again takes no time."""
         is_all = len(ids) == self._env_num and not np.count_nonzero(ids != self._all_ids)
         return self._all_ids if is_all else ids
 
@@ -265,7 +265,7 @@ class BatchEnvManager(BaseEnvManager):
         """Act in these envs, None for none; return the step of those that have answered, None if none has."""
 
     def _now_ready(self) -> Ready:
-        """The envs that wait for an action, after whatever has happened to the simulator."""
+        """Return the envs that wait for an action, after whatever has happened to the simulator."""
         self._look_at(self._all_ids[:0], None)
         return self._ready
 
@@ -409,7 +409,7 @@ class BatchEnvManager(BaseEnvManager):
 
 
 def copied_rows(node: Node, rows: IntArray | None = None) -> Node:
-    """A copy of these rows of a node of arrays, None for all; float64 becomes float32."""
+    """Return a copy of these rows of a node of arrays, None for all; float64 becomes float32."""
     if type(node) is not Column:
         return map_node(lambda column: copied_rows(column, rows), node)
     data = node.data
@@ -423,7 +423,7 @@ def copied_rows(node: Node, rows: IntArray | None = None) -> Node:
 
 
 def joined(node: Node, other: Node) -> Node:
-    """The rows of two nodes of arrays, one after the other; either may be None."""
+    """Return the rows of two nodes of arrays, one after the other; either may be None."""
     if node is None or other is None:
         return other if node is None else node
 

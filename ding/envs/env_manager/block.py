@@ -159,7 +159,7 @@ class BlockStep:
             self.ends, self.any_ends = np.array(ends, np.bool_), True in ends
 
     def abnormal_rows(self) -> list[int]:
-        """The rows of the envs that flag their step as void."""
+        """Return the rows of the envs that flag their step as void."""
         infos = self.infos
         if isinstance(infos, InfoColumns):
             if "abnormal" not in infos._all:
@@ -172,7 +172,7 @@ class BlockStep:
         return rows
 
     def of_rows(self, rows: Sequence[int]) -> BlockStep:
-        """The step of some of the envs."""
+        """Return the step of some of the envs."""
         index = np.array(rows, np.int64)
 
         def part(node: Node) -> Node:
@@ -191,7 +191,7 @@ class BlockStep:
         )
 
     def timesteps(self) -> list[Any]:
-        """The timesteps one by one, with the rows of `obs` and `reward`; of the class that the envs have."""
+        """Return the timesteps one by one, with the rows of `obs` and `reward`; of the class that the envs have."""
         pairs = zip(node_rows(self.obs), node_rows(self.reward), strict=True)
         if self.raw is not None:
             # Obs and reward are the first two fields of a timestep. This is `_replace` at a third of its cost.
@@ -204,18 +204,18 @@ class BlockStep:
 
 
 def no_step() -> BlockStep:
-    """A step that no env has answered."""
+    """Return a step that no env has answered."""
     empty = Column(Kind.OBJECT, [])
     return BlockStep([], NO_ENVS.ids, empty, empty, [], [], None, [], np.zeros(0, np.uint8))
 
 
 def _repacked(column: Column) -> Node:
-    """The same rows; objects that are alike now, without those of other envs, in one array."""
+    """Return the same rows; objects that are alike now, without those of other envs, in one array."""
     return pack(column.items()) if column.kind is Kind.OBJECT else column.compact()
 
 
 def end_code(info: Any) -> int:
-    """The flags `terminated` and `truncated` of an info, and whether it has them, as one small number."""
+    """Return the flags `terminated` and `truncated` of an info, and whether it has them, as one small number."""
     code = 0
     if "terminated" in info:
         code = TERMINATED_TOLD | TERMINATED if info["terminated"] else TERMINATED_TOLD
@@ -225,7 +225,7 @@ def end_code(info: Any) -> int:
 
 
 def wrong_info(info: Any, where: str) -> TypeError:
-    """The error for an info of the wrong type; `where` names the env."""
+    """Return the error for an info of the wrong type; `where` names the env."""
     return TypeError(
         f"{where} returned info = {info!r:.200} of type {type(info).__name__}; it must be a dict, which may be empty "
         "until the episode ends, or, for several players, a list with a dict for each"
@@ -233,7 +233,7 @@ def wrong_info(info: Any, where: str) -> TypeError:
 
 
 def end_codes(terminated: BoolArray, truncated: BoolArray) -> Codes:
-    """The codes of steps that tell both."""
+    """Return the codes of steps that tell both."""
     codes: Codes = TOLD + TERMINATED * terminated.view(np.uint8)
     if np.count_nonzero(truncated):
         codes += TRUNCATED * truncated.view(np.uint8)
@@ -241,12 +241,12 @@ def end_codes(terminated: BoolArray, truncated: BoolArray) -> Codes:
 
 
 def is_done(done: Any) -> bool:
-    """Whether the `done` of a timestep, a flag or an array with one for each player, ends the episode."""
+    """Return whether the `done` of a timestep, a flag or an array with one for each player, ends the episode."""
     return done is True or (done is not False and bool(np.all(done)))
 
 
 def is_abnormal(info: Any) -> bool:
-    """Whether the env flags its step as void by `info['abnormal']`, for several players by any of their infos."""
+    """Return whether the env flags its step as void by `info['abnormal']`, or by that of any player."""
     if isinstance(info, (dict, Mapping)):  # the check for dict alone is quick
         return bool(info.get("abnormal", False))
     return any(isinstance(player, Mapping) and player.get("abnormal", False) for player in info or ())
@@ -266,7 +266,7 @@ def stacked(items: Sequence[Any]) -> Node:
 
 
 def _owned(column: Column) -> Column:
-    """A column whose objects are copies."""
+    """Return a column whose objects are copies."""
     return Column(Kind.OBJECT, copy.deepcopy(column.data)) if column.kind is Kind.OBJECT else column
 
 
@@ -289,7 +289,7 @@ class DictBlocks:
         def step(self, actions: Any) -> Any: ...
 
     def episodes_of(self, env_ids: Sequence[int]) -> IntArray:
-        """The numbers of the episodes that these envs are in."""
+        """Return the numbers of the episodes that these envs are in."""
         raise NotImplementedError
 
     def wait_another(self) -> bool:
@@ -297,7 +297,7 @@ class DictBlocks:
         return False
 
     def ready_block(self, env_ids: Sequence[int] | None = None) -> Ready:
-        """The envs that wait for an action, or those of `env_ids` that do."""
+        """Return the envs that wait for an action, or those of `env_ids` that do."""
         return self.ready_of(self.ready_obs, env_ids)
 
     def ready_of(self, ready_obs: Mapping[int, Any], env_ids: Sequence[int] | None = None) -> Ready:
@@ -357,7 +357,7 @@ class DictBlocks:
         return step
 
     def _ready_after(self, step: BlockStep) -> Ready | None:
-        """What is ready after a step that all envs have answered."""
+        """Return what is ready after a step that all envs have answered."""
         env_ids = step.env_ids
         if not step.any_ends:
             return Ready(env_ids, step.ids, step.obs, self.episodes_of(env_ids))
@@ -366,7 +366,7 @@ class DictBlocks:
 
 
 def overrides_dicts(env: Any) -> bool:
-    """Whether somebody has replaced `step` or `ready_obs` of a manager since its `step_block` was written."""
+    """Return whether somebody has replaced `step` or `ready_obs` of a manager since its `step_block` was written."""
     if "step" in vars(env):
         return True
     for cls in type(env).__mro__:
@@ -482,7 +482,7 @@ def _as_tree(env_id: int, timestep: Any) -> Any:
 
 
 def _legible(info: Mapping[Any, Any]) -> dict[str, Any]:
-    """The info without strings, under keys that can be attributes."""
+    """Return the info without strings, under keys that can be attributes."""
     return {
         _identifier(str(key)): _legible(value) if isinstance(value, (dict, Mapping)) else value
         for key, value in remove_illegal_item(info).items()

@@ -82,13 +82,13 @@ class SharedObs:
             return NOT_SHARED, obs
 
     def read(self, message: ObsMessage) -> Any:
-        """The observation that `write` was given, in arrays of its own, or in shared memory without `copy_on_get`."""
+        """Return the observation given to `write`, in arrays of its own, or in shared memory without `copy_on_get`."""
         index, rest = message
         return rest if index == NOT_SHARED else _gather(self._trees[index], rest)
 
 
 def _buffers(space: Any, copy_on_get: bool) -> Any:
-    """A ShmBuffer for an array of fixed shape, dicts and tuples of them as in the space, None for anything else."""
+    """Return a ShmBuffer for an array of fixed shape, dicts and tuples of them as in the space, else None."""
     parts = getattr(space, "spaces", None)
     if isinstance(parts, Mapping):
         tree: Any = {key: _buffers(part, copy_on_get) for key, part in parts.items()}
@@ -134,14 +134,14 @@ def _gather(tree: Any, rest: Any) -> Any:
 
 
 def pack_array(value: Any) -> tuple[Any, ...]:
-    """An array of numbers as (dtype, shape, bytes), which is pickled in 2 us instead of 13 us; else `(value,)`."""
+    """Return an array of numbers as (dtype, shape, bytes), pickled in 2 us instead of 13 us; else `(value,)`."""
     if type(value) is np.ndarray and value.dtype.kind in "biuf":
         return value.dtype.str, value.shape, bytearray(value.tobytes())
     return (value,)
 
 
 def unpack_array(packed: tuple[Any, ...]) -> Any:
-    """What `pack_array` was given; an array is a new one, in C order."""
+    """Return what `pack_array` was given; an array is a new one, in C order."""
     if len(packed) == 1:
         return packed[0]
     dtype, shape, data = packed
@@ -186,12 +186,12 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, error: BaseException, method: str) -> Failure:
-        """The failure of `method` with `error`, which need not survive pickling."""
+        """Return the failure of `method` with `error`, which need not survive pickling."""
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         return cls(method, type(error).__name__, text, _pickled(error))
 
     def to_exception(self, env_id: int) -> Exception:
-        """An exception of the original class, if it can be made, whose only argument says what failed where."""
+        """Return an exception of the original class, if it can be made, whose only argument says what failed where."""
         head = f"env {env_id} failed in {self.method} with {self.class_name}"
         text = f"{head}\n\nIn the process of env {env_id}:\n{self.text}"
         try:
@@ -235,7 +235,7 @@ def encode(message: Any) -> bytes:
 
 
 def is_abnormal_timestep(timestep: Any) -> bool:
-    """Whether the env flags a step as void, through `info['abnormal']`, for several players through any info.
+    """Return whether the env flags a step as void, through `info['abnormal']`, for several players through any info.
 
     Raises:
         TypeError: the info is neither a dict, a sequence of them nor None.
@@ -269,7 +269,7 @@ class ChildPlan:
     trust_pickle: bool | None = None
 
     def make_env(self) -> Any:
-        """The env."""
+        """Return the env."""
         env_fn = pickle.loads(self.env_fn) if isinstance(self.env_fn, bytes) else self.env_fn
         env = env_fn()
         if self.replay_path is not None:
@@ -433,7 +433,7 @@ class EnvHost:
         self._trust_pickle, self._log = trust_pickle, EpisodeLog(is_reset=True)
 
     def _save_state(self) -> dict[str, Any]:
-        """The state of the env, and of what else is in this process."""
+        """Return the state of the env, and of what else is in this process."""
         return {
             **save_env(self.env, self._log, bool(self._trust_pickle)),
             "seed": None if self._seed is None else list(self._seed),

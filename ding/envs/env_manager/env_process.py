@@ -228,7 +228,7 @@ class EnvProcess:
             self._work.set_limit(limit)
 
     def note(self, number: int) -> int:
-        """The number that this was first called with since the request was sent.
+        """Return the number that this was first called with since the request was sent.
 
         For whoever handles a reply: if that is interrupted and done again, it counts the same as the first time.
         """
@@ -264,12 +264,12 @@ class EnvProcess:
         return deadline is not None and deadline <= time.monotonic()
 
     def _has_reply(self) -> bool:
-        """Whether at least a part of the reply was read before."""
+        """Return whether at least a part of the reply was read before."""
         work = self._work
         return work is not None and (work.reply is not None or work.incoming.has_begun)
 
     def _receive(self) -> Reply:
-        """The reply, of which at least the beginning has come, or the end of the process."""
+        """Return the reply, of which at least the beginning has come, or the end of the process."""
         work = self._work
         assert work is not None, "a process answers only requests"
         if work.reply is None:
@@ -294,7 +294,7 @@ class EnvProcess:
         return Reply(self.env_id, work.request, error=failure.to_exception(self.env_id), failed=failure.method)
 
     def _handle_exit(self) -> Reply:
-        """The error reply of a process that has ended, or has closed its connection: then it is ended here."""
+        """Return the error reply of a process that has ended, or has closed its connection: then it is ended here."""
         if not wait_for_end([self], _EXIT_S):
             self._kill(describe_exit(None))
         elif self._is_overdue():
@@ -320,7 +320,7 @@ class EnvProcess:
         return work.reply
 
     def _exitcode(self) -> int | None:
-        """The exit code, negative for a signal, of the ended process; None if the system does not report it."""
+        """Return the exit code, negative for a signal, of the ended process; None if the system does not report it."""
         if self._process.exitcode is None:
             self._process.join(_EXIT_S)  # a fork server reports it a little later
         code: int | None = self._process.exitcode
@@ -342,7 +342,7 @@ class EnvProcess:
 
 
 def wait_for_replies(processes: Iterable[EnvProcess], timeout_s: float | None) -> Iterator[tuple[EnvProcess, Reply]]:
-    """The replies that have come; wait for the first up to `timeout_s` seconds.
+    """Yield the replies that have come; wait for the first up to `timeout_s` seconds.
 
     There may be none, so a caller that needs one calls again; with None this function decides how long to wait. The
     caller handles a reply and then calls `finish` of its process.
@@ -374,7 +374,7 @@ def wait_for_replies(processes: Iterable[EnvProcess], timeout_s: float | None) -
 
 
 def _replies_of_ended(processes: Iterable[EnvProcess]) -> Iterator[tuple[EnvProcess, Reply]]:
-    """The replies of those processes that have ended, while processes that they started hold their connections open."""
+    """Yield the replies of processes that have ended while their children hold the connections open."""
     for process in wait_for_end(processes, 0):
         yield process, process._receive() if process._source.poll() else process._handle_exit()
 
@@ -432,7 +432,7 @@ def _end_all(processes: Iterable[EnvProcess], until: float) -> list[EnvProcess]:
 
 
 def describe_exit(exitcode: int | None) -> str:
-    """How a process ended, in words: the name of the signal, or the exit code."""
+    """Return how a process ended, in words: the name of the signal, or the exit code."""
     if exitcode is None:
         return "its process has closed its connection"
     if exitcode >= 0:
@@ -446,7 +446,7 @@ def describe_exit(exitcode: int | None) -> str:
 
 
 def portable(env_fn: Callable[[], Any], env_id: int) -> bytes:
-    """A function as bytes that another interpreter can load, lambdas and closures included.
+    """Return a function as bytes that another interpreter can load, lambdas and closures included.
 
     Raises:
         TypeError: it holds what cannot be pickled.

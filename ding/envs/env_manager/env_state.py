@@ -117,7 +117,7 @@ class EnvSeeds:
         return seed is not None
 
     def pending(self, env_id: int) -> EnvSeed | None:
-        """The seed that the caller must apply to env `env_id` before `mark_seeded`; None if the env is seeded."""
+        """Return the seed that the caller must give env `env_id` before `mark_seeded`; None if it is seeded."""
         return self._seeds[env_id] if env_id in self._pending else None
 
     def mark_seeded(self, env_id: int) -> None:
@@ -125,11 +125,11 @@ class EnvSeeds:
         self._pending.discard(env_id)
 
     def current(self, env_id: int) -> EnvSeed | None:
-        """The seed in force of env `env_id`, with the number of its next episode; None if it was given none."""
+        """Return the seed in force of env `env_id`, with the number of its next episode; None if it was given none."""
         return self._seeds.get(env_id)
 
     def next_episode(self, env_id: int) -> int:
-        """The number of the next episode of an env; 0 if it was given no seed."""
+        """Return the number of the next episode of an env; 0 if it was given no seed."""
         seed = self._seeds.get(env_id)
         return 0 if seed is None else seed.episode
 
@@ -139,7 +139,7 @@ class EnvSeeds:
             self._seeds[env_id] = EnvSeed(*self._seeds[env_id][:-1], number)
 
     def state_dict(self) -> dict[str, Any]:
-        """The seeds with the numbers of the next episodes, and which envs must still be seeded."""
+        """Return the seeds with the numbers of the next episodes, and which envs must still be seeded."""
         return {"seeds": {i: list(seed) for i, seed in self._seeds.items()}, "pending": sorted(self._pending)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -171,7 +171,7 @@ class EnvSeeds:
 
 
 def take_moments(env: Any) -> dict[str, Moments]:
-    """The statistics that each wrapper has gathered since the last call, by its name."""
+    """Return the statistics that each wrapper has gathered since the last call, by its name."""
     return {name: wrapper.take_moments() for name, wrapper in _named_normalizers(env)}
 
 
@@ -240,7 +240,7 @@ class Normalization:
                 self.moments[name] = total.moments
 
     def state_dict(self) -> dict[str, dict[str, torch.Tensor]]:
-        """The statistics as float64 tensors."""
+        """Return the statistics as float64 tensors."""
         return {
             name: {key: torch.as_tensor(value, dtype=torch.float64) for key, value in moments._asdict().items()}
             for name, moments in self.moments.items()
@@ -403,7 +403,7 @@ class EpisodeLog:
             part.calls.append((len(part), name, args))
 
     def state_dict(self) -> dict[str, Any] | None:
-        """The log in plain values, None while it is empty."""
+        """Return the log in plain values, None while it is empty."""
         if not self._parts:
             return None
         parts = [part.state_dict() for part in self._parts]
@@ -411,7 +411,7 @@ class EpisodeLog:
 
     @classmethod
     def of_state(cls, state: Mapping[str, Any], env: Any) -> EpisodeLog:
-        """The log of a state of `state_dict`; `env`, which is open, continues with it."""
+        """Return the log of a state of `state_dict`; `env`, which is open, continues with it."""
         log = cls(is_reset=True)
         log._parts = [_Part.of_state(part) for part in state["parts"]]
         log.recent = log._parts[-1].recent
@@ -433,7 +433,7 @@ def _games(env: Any) -> list[Any]:
 
 
 def copy_of(action: Any) -> Any:
-    """A copy: an env may write into its action."""
+    """Return a copy: an env may write into its action."""
     return action.copy() if type(action) is np.ndarray else copy.deepcopy(action)
 
 
@@ -506,7 +506,7 @@ def _play(env: Any, part: _Part) -> tuple[Any, bool]:
 
 
 def save_env(env: Any, log: EpisodeLog | None, trust_pickle: bool) -> dict[str, Any]:
-    """The state of `env` in plain values, for `restore_env`."""
+    """Return the state of `env` in plain values, for `restore_env`."""
     state: dict[str, Any] = {"action_space": space_state(attribute_of(env, "action_space"))}
     if _has_own_state(env):
         own = env.get_state()
@@ -612,7 +612,7 @@ def _has_own_state(env: Any) -> bool:
 
 
 def _pickled(env: Any) -> bytes | None:
-    """The env pickled, None where it cannot be."""
+    """Return the env pickled, None where it cannot be."""
     for library in ("gymnasium", "gym"):
         rebuilt = getattr(sys.modules.get(f"{library}.utils"), "EzPickle", ())
         if any(isinstance(layer, rebuilt) for layer in env_layers(env)):
@@ -625,7 +625,7 @@ def _pickled(env: Any) -> bytes | None:
 
 
 def space_state(space: Any) -> dict[str, Any]:
-    """The states of the generators from which a space and its parts draw samples."""
+    """Return the states of the generators from which a space and its parts draw samples."""
     generator = getattr(space, "np_random", None)
     own = generator_state(generator) if isinstance(generator, _GENERATORS) else None
     return {"own": own, "parts": [space_state(part) for part in _parts_of(space)]}
@@ -650,7 +650,7 @@ def _parts_of(space: Any) -> list[Any]:
 
 
 def is_equal(one: Any, other: Any) -> bool:
-    """Whether two observations have the same types and content; NaN is equal to NaN."""
+    """Return whether two observations have the same types and content; NaN is equal to NaN."""
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         return one.dtype == other.dtype and is_equal(one.numpy(force=True), other.numpy(force=True))
     if isinstance(one, Mapping) and isinstance(other, Mapping):

@@ -210,7 +210,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         return {env_id: self._owned(env_id, obs) for env_id, obs in self._seen_obs().items()}
 
     def ready_block(self, env_ids: Sequence[int] | None = None) -> Ready:
-        """The envs that wait for an action, or those of `env_ids` that do; see `ready_obs`."""
+        """Return the envs that wait for an action, or those of `env_ids` that do; see `ready_obs`."""
         return self.ready_of(self._seen_obs(), env_ids)
 
     def _seen_obs(self) -> dict[int, Any]:
@@ -221,7 +221,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         return {env_id: obs[env_id] for env_id in self._ready_ids()}
 
     def _owned(self, env_id: int, obs: Any) -> Any:
-        """An observation as a caller gets it: one copy of shared memory, unless `copy_on_get` is off."""
+        """Return an observation as a caller gets it: one copy of shared memory, unless `copy_on_get` is off."""
         if obs is not self._ready_obs.get(env_id):
             return self._own_obs(env_id, obs)
         if env_id in self._uncopied:
@@ -283,7 +283,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             raise
 
     def _ready_after(self, step: BlockStep) -> Ready | None:
-        """What is ready after a step that all envs have answered; None if other envs have become ready meanwhile."""
+        """Return what is ready after a step that all envs answered; None if other envs became ready meanwhile."""
         if not step.any_ends and self._ready_ids() != step.env_ids:
             return None
         return super()._ready_after(step)
@@ -328,11 +328,11 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         return [env_id for env_id in running if env_id not in arrived and processes[env_id].request is None]
 
     def _is_busy(self, env_id: int) -> bool:
-        """Whether the env works on something, or is about to be reset again."""
+        """Return whether the env works on something, or is about to be reset again."""
         return self._processes[env_id].request is not None or env_id in self._attempts
 
     def _is_any_unsettled(self) -> bool:
-        """Whether an env is busy with something that no step() waits for: a reset, for the most part."""
+        """Return whether an env is busy with something that no step() waits for: a reset, for the most part."""
         return any(self._is_busy(env_id) and env_id not in self._awaited for env_id in self._processes)
 
     def _settle(self) -> None:
@@ -620,7 +620,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             return close_all(processes.values())
 
     def _ask(self, env_ids: Iterable[int], method: str, *args: Any) -> dict[int, Any]:
-        """The results of the method of these envs, after their requests under way."""
+        """Return the results of the method of these envs, after their requests under way."""
         return self._ask_each(method, dict.fromkeys(env_ids, args), self._connect_limit)
 
     def _ask_each(self, method: str, args: Mapping[int, tuple[Any, ...]], limit: Limit) -> dict[int, Any]:
@@ -751,7 +751,7 @@ def _close_forgotten(processes: dict[int, EnvProcess]) -> None:
 def setup_ding_env_manager(
     env: Any, env_num: int, context: str | None = None, debug: bool = False, caller: str = "collector"
 ) -> BaseEnvManager:
-    """A V2 manager over `env_num` envs that `env.clone(caller)` makes.
+    """Return a V2 manager over `env_num` envs that `env.clone(caller)` makes.
 
     Args:
         context: how the processes of the envs start; None for the default.

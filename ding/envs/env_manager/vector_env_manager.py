@@ -111,7 +111,7 @@ class VectorEnvManager(BatchEnvManager):
         return str(self._simulator), space, self._simulator.single_action_space
 
     def ready_block(self, env_ids: Sequence[int] | None = None) -> Ready:
-        """The envs that wait for an action, or those of `env_ids` that do; if none does, episodes are begun."""
+        """Return the envs that wait for an action, or those of `env_ids` that do; if none does, episodes are begun."""
         ready = super().ready_block(env_ids)
         if self._any_dropped:
             again = self._is_dropped & (self._states == RUN)
@@ -243,7 +243,7 @@ class VectorEnvManager(BatchEnvManager):
 
 
 def _vector_of_section(cfg: Mapping[str, Any], env_cfg: Mapping[str, Any], count: int) -> Any:
-    """The vector env of the `env_id` in a config, or else in an env section."""
+    """Return the vector env of the `env_id` in a config, or else in an env section."""
     refuse_foreign(env_cfg, "vector_env", "; use 'subprocess' to have actions scaled", ("act_scale", "env_wrapper"))
     own_id = {} if cfg["env_id"] is None else {"env_id": cfg["env_id"]}
     source = GymnasiumSource.from_config(
@@ -260,7 +260,7 @@ def _vector_of_section(cfg: Mapping[str, Any], env_cfg: Mapping[str, Any], count
 
 
 def _native(source: GymnasiumSource, count: int) -> Any:
-    """The vector env that is an env's own."""
+    """Return the vector env that is an env's own."""
     import gymnasium
 
     if source.env_id is None or source.wrappers:
@@ -327,7 +327,7 @@ def _flags(value: Any) -> BoolArray:
 
 
 def _node(obs: Any) -> Node:
-    """The arrays of a vector env as columns."""
+    """Return the arrays of a vector env as columns."""
     if type(obs) is np.ndarray:
         return Column(Kind.ARRAY, obs)
     if isinstance(obs, Mapping):
@@ -357,7 +357,7 @@ def _put_final(obs: Node, infos: Mapping[str, Any], ended: BoolArray) -> dict[st
 
 
 def _merged_infos(infos: Mapping[str, Any], final: Mapping[str, Any], ended: BoolArray) -> dict[str, Any]:
-    """The infos, with those of the terminal steps for the envs whose episodes have ended."""
+    """Return the infos, with those of the terminal steps for the envs whose episodes have ended."""
     merged = dict(infos)
     for key, value in final.items():
         if _is_mask(key, final):

@@ -47,7 +47,7 @@ class EnvWrapper:
         return self.env.step(action)
 
     def render(self, *args: Any, **kwargs: Any) -> Any:
-        """The rendered image."""
+        """Return the rendered image."""
         return self.env.render(*args, **kwargs)
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class ObservationWrapper(EnvWrapper):
         return self.observation(obs), reward, done, info
 
     def observation(self, observation: Any) -> Any:
-        """The observation to return for that of the env."""
+        """Return the observation to return for that of the env."""
         raise NotImplementedError(f"{type(self).__name__} must define observation()")
 
 
@@ -112,7 +112,7 @@ class GymToGymnasiumWrapper(EnvWrapper):
         return four_values(*self.env.step(action))
 
     def render(self, mode: str | None = None) -> Any:
-        """The rendered image; the mode is chosen when the env is made.
+        """Return the rendered image; the mode is chosen when the env is made.
 
         Raises:
             RuntimeError: the env was not made for `mode`.
@@ -216,7 +216,7 @@ def four_values(obs: Any, reward: Any, terminated: Any, truncated: Any, info: Ma
 
 
 def with_end(done: bool, info: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of `info` whose `terminated` and `truncated` fit `done`.
+    """Return a copy of `info` whose `terminated` and `truncated` fit `done`.
 
     Flags that do not fit are those of another end than this one, such as that of a life. Then the last step is a true
     end unless `TimeLimit.truncated` says otherwise.
@@ -229,12 +229,12 @@ def with_end(done: bool, info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def ended(info: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of the `info` of a step that a wrapper made the last, and which it holds for a true end."""
+    """Return a copy of the `info` of a step that a wrapper made the last, and which it holds for a true end."""
     return {**info, "terminated": True, "truncated": False} if "terminated" in info else dict(info)
 
 
 def sole_box(wrapper: EnvWrapper) -> Any:
-    """The Box that the env of `wrapper` has its observations in; of a tuple space of one Box, that.
+    """Return the Box that the env of `wrapper` has its observations in; of a tuple space of one Box, that.
 
     Raises:
         TypeError: it has another kind of observation space.

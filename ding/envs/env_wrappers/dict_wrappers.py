@@ -93,7 +93,7 @@ class FlatObsWrapper(ObservationWrapper):
         self._mission: tuple[str | None, np.ndarray] = (None, np.zeros(0, np.float32))  # and its code
 
     def observation(self, observation: dict[str, Any]) -> np.ndarray:
-        """The image and the mission as one vector.
+        """Return the image and the mission as one vector.
 
         Raises:
             AssertionError: the mission is longer than `maxStrLen`.

@@ -38,7 +38,7 @@ class WarpFrameWrapper(ObservationWrapper):
             self.observation_space = self._warped(sole_box(self))
 
     def observation(self, observation: Any) -> Any:
-        """The resized image, or a tuple of them."""
+        """Return the resized image, or a tuple of them."""
         if not isinstance(observation, tuple):
             return self._warp(observation)
         frames = tuple(self._warp(frame) for frame in observation)
@@ -83,7 +83,7 @@ class ScaledFloatFrameWrapper(ObservationWrapper):
         self.observation_space = spaces_like(space).Box(0.0, 1.0, space.shape, np.float32)
 
     def observation(self, observation: Any) -> np.ndarray:
-        """The scaled observation."""
+        """Return the scaled observation."""
         scaled: np.ndarray = (np.asarray(observation, np.float32) - self.bias) / self.scale
         return scaled
 
@@ -133,7 +133,7 @@ class ObsTransposeWrapper(ObservationWrapper):
             self.observation_space = _box_like(sole_box(self), _channels_first(space.shape))
 
     def observation(self, observation: Any) -> np.ndarray:
-        """The transposed image or images."""
+        """Return the transposed image or images."""
         if isinstance(observation, tuple):
             return np.stack([np.moveaxis(frame, -1, 0) for frame in observation])
         return np.moveaxis(observation, -1, 0)
@@ -166,7 +166,7 @@ class RamWrapper(ObservationWrapper):
         return timestep
 
     def observation(self, observation: Any) -> np.ndarray:
-        """The memory as an array of the form of an image."""
+        """Return the memory as an array of the form of an image."""
         return np.asarray(observation).reshape(128, 1, 1).astype(np.float32)
 
 
@@ -179,7 +179,7 @@ def _import_cv2() -> Any:
 
 
 def _own_frame(obs: Any) -> np.ndarray:
-    """A copy: the env may write its next observation into the same array."""
+    """Return a copy: the env may write its next observation into the same array."""
     return np.array(obs[0] if isinstance(obs, tuple) else obs)
 
 
@@ -188,7 +188,7 @@ def _bounds(space: Any) -> tuple[Any, Any]:
 
 
 def _box_like(space: Any, shape: tuple[int, ...]) -> Any:
-    """A Box of this shape between the lowest and the highest bound of `space`, of its library and dtype."""
+    """Return a Box of this shape between the lowest and the highest bound of `space`, of its library and dtype."""
     low, high = _bounds(space)
     return spaces_like(space).Box(low, high, shape, space.dtype.type)
 

@@ -62,7 +62,7 @@ class RunningNormWrapper(EnvWrapper):
         self._gathered: RunningMeanStd | None = None
 
     def take_moments(self) -> Moments:
-        """The statistics gathered since the last call; empty before the first `put_moments`."""
+        """Return the statistics gathered since the last call; empty before the first `put_moments`."""
         nothing = RunningMeanStd(epsilon=0, shape=self.rms.moments.mean.shape)
         if self._gathered is None:
             return nothing.moments
@@ -77,7 +77,7 @@ class RunningNormWrapper(EnvWrapper):
         self._gathered = RunningMeanStd(epsilon=0, shape=moments.mean.shape)
 
     def state_dict(self) -> dict[str, Any]:
-        """The statistics, and those of this episode."""
+        """Return the statistics, and those of this episode."""
         gathered = None if self._gathered is None else list(self._gathered.moments)
         return {
             "moments": list(self.rms.moments),
@@ -138,7 +138,7 @@ class ObsNormWrapper(RunningNormWrapper):
         return self.observation(obs), reward, done, info
 
     def observation(self, observation: Any) -> np.ndarray:
-        """The normalized observation, float32."""
+        """Return the normalized observation, float32."""
         obs = np.asarray(observation)
         if self.data_count > _WARM_UP_STEPS:
             obs = np.clip((obs - self.rms.mean) / self.rms.std, *self.clip_range)
@@ -156,7 +156,7 @@ class StaticObsNormWrapper(ObservationWrapper):
         self.clip_range = (-_CLIP, _CLIP)
 
     def observation(self, observation: Any) -> np.ndarray:
-        """The normalized observation, float32."""
+        """Return the normalized observation, float32."""
         scaled: np.ndarray = np.clip((observation - self.mean) / self.std, *self.clip_range)
         return scaled.astype(np.float32)
 
@@ -179,7 +179,7 @@ class RewardNormWrapper(RunningNormWrapper):
         self.cum_reward = np.zeros(1)
 
     def state_dict(self) -> dict[str, Any]:
-        """The statistics, and the return so far."""
+        """Return the statistics, and the return so far."""
         return {**super().state_dict(), "cum_reward": self.cum_reward}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

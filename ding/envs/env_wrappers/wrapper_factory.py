@@ -49,7 +49,7 @@ def apply_env_wrappers(env: Any, entries: Iterable[Any]) -> Any:
 
 
 def update_shape(obs_shape: Any, act_shape: Any, rew_shape: Any, wrapper_names: Iterable[str]) -> tuple[Any, Any, Any]:
-    """The three shapes as wrappers change them that define a static `new_shape(obs_shape, act_shape, rew_shape)`.
+    """Return the shapes after wrappers that define a static `new_shape(obs_shape, act_shape, rew_shape)`.
 
     None of this package does. `wrapper_names` are names of classes, or those they are registered under.
     """

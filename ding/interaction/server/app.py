@@ -280,7 +280,7 @@ class Admission:
 
 
 def _answer() -> Answer:
-    """The view of all routes: the handler was found with the head."""
+    """Return the view of all routes: the handler was found with the head."""
     answer: Callable[[], Answer] = flask.request.environ[_ANSWER]
     return answer()
 

@@ -156,7 +156,7 @@ class Signed(NamedTuple):
     exchange: Exchange
 
     def is_body(self, body: bytes) -> bool:
-        """Whether this is the announced body."""
+        """Return whether this is the announced body."""
         return same_secret(digest_of(body), self.digest)
 
     def finish(self, reply: Answer) -> Answer:

@@ -248,7 +248,7 @@ head_cls_map: dict[str, type[nn.Module]] = {
 
 
 def independent_normal_dist(logits: Mapping[str, torch.Tensor] | Sequence[torch.Tensor]) -> Independent[Normal]:
-    """The independent Gaussian of `{'mu', 'sigma'}` or the pair (mu, sigma).
+    """Return the independent Gaussian of `{'mu', 'sigma'}` or the pair (mu, sigma).
 
     Raises:
         TypeError: `logits` is neither a mapping nor a pair.

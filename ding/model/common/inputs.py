@@ -13,18 +13,18 @@ from ding.utils.default_helper import squeeze
 
 
 def as_shape(shape: int | Sequence[int]) -> int | tuple[int, ...]:
-    """Returns a number for a number or a 1-D shape, otherwise a tuple."""
+    """Return a number for a number or a 1-D shape, otherwise a tuple."""
     squeezed: Any = squeeze(shape)
     return int(squeezed) if isinstance(squeezed, Integral) else tuple(squeezed)
 
 
 def public_shape(shape: Any) -> Any:
-    """Returns a shape as models show it in their attributes: like `as_shape`; None and dicts of shapes unchanged."""
+    """Return a shape as models show it in their attributes: like `as_shape`; None and dicts of shapes unchanged."""
     return shape if shape is None or isinstance(shape, Mapping) else as_shape(shape)
 
 
 def as_obs_shape(shape: ObsShape) -> ObsShape:
-    """Returns the shape as a tuple, (N,) for a number; for dict observations a dict of tuples."""
+    """Return the shape as a tuple, (N,) for a number; for dict observations a dict of tuples."""
     if isinstance(shape, Mapping):
         return {name: as_obs_shape(entry) for name, entry in shape.items()}
     squeezed = as_shape(shape)
@@ -32,7 +32,7 @@ def as_obs_shape(shape: ObsShape) -> ObsShape:
 
 
 def observations_of(x: Any, obs_shape: ObsShape, model: nn.Module, path: str = "") -> Any:
-    """Returns the observations [*B, *obs_shape] in `x` in floating point.
+    """Return the observations [*B, *obs_shape] in `x` in floating point.
 
     They are `x` itself, or its entry `observation` if `x` is a dict; this also holds for dict observations. Integers
     are converted to the dtype of the first parameter of `model`. Observations of shape (1,) may be numbers, [B].

@@ -144,7 +144,7 @@ class MAVAC(nn.Module):
         return {"value": self.critic_head(self.critic_encoder(state))["pred"]}
 
     def compute_actor_critic(self, x: Mapping[str, Any]) -> dict[str, Any]:
-        """The outputs of both."""
+        """Return the outputs of both."""
         return {**self.compute_actor(x), **self.compute_critic(x)}
 
 

@@ -61,7 +61,7 @@ class QNetwork(nn.Module):
         self._obs_shape = as_obs_shape(obs_shape)
 
     def forward(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the head's output for observations [B, *obs_shape]: `logit` [B, N], and the head's other entries.
+        """Return the head's output for observations [B, *obs_shape]: `logit` [B, N], and the head's other entries.
 
         For multi-discrete actions each entry is a list with one item per head. Dict observations have the entries
         of `obs_shape`. `x` may also be a dict with `observation` and `action_mask` [B, N] (a list of masks if
@@ -83,7 +83,7 @@ class QNetwork(nn.Module):
 def _head_maker(
     head_cls: type[nn.Module], action_shape: int | Sequence[int], **head_kwargs: Any
 ) -> Callable[[int], nn.Module]:
-    """Returns a function that creates a `head_cls` for an input width; for multi-discrete actions one per part."""
+    """Return a function that creates a `head_cls` for an input width; for multi-discrete actions one per part."""
     output_size = as_shape(action_shape)
     if isinstance(output_size, int):
         return lambda hidden_size: head_cls(hidden_size, output_size, **head_kwargs)

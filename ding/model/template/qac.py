@@ -103,7 +103,7 @@ def _make_encoder(
     activation: nn.Module | None,
     norm_type: str | None,
 ) -> tuple[nn.Module, int]:
-    """The encoder for observations of `obs_shape`, and the width of its embeddings; vectors have no encoder."""
+    """Return the encoder for observations of `obs_shape`, and the width of its embeddings; vectors have no encoder."""
     if isinstance(obs_shape, tuple) and len(obs_shape) == 1:
         if hidden_size_list is not None or share_encoder:
             raise AssertionError(
@@ -217,7 +217,7 @@ class ContinuousQAC(QActorCritic):
         self._set_heads(actor_head, list(critic_heads))
 
     def compute_actor(self, obs: Any) -> dict[str, Any]:
-        """The actor's output for observations [B, *obs_shape].
+        """Return the actor's output for observations [B, *obs_shape].
 
         'regression': `{'action': [B, A]}`, [B] with one dimension. 'reparameterization': `{'logit': [mu, sigma]}`, both
         [B, A]. 'hybrid': `{'logit': [B, N], 'action_args': [B, A]}`, [B] with one dimension.
@@ -249,7 +249,7 @@ class ContinuousQAC(QActorCritic):
 
 
 def action_size(action_shape: Any) -> int:
-    """Returns the number of dimensions of an action vector.
+    """Return the number of dimensions of an action vector.
 
     Raises:
         ValueError: the shape is not one-dimensional.

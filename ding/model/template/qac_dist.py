@@ -94,7 +94,7 @@ class QACDIST(ActorAndCritic):
         self.critic = branch(size + width, critic_head_hidden_size, act, critic_head)
 
     def compute_actor(self, inputs: Tensor) -> dict[str, Any]:
-        """The actor's output for observations [B, obs_shape].
+        """Return the actor's output for observations [B, obs_shape].
 
         'regression': `{'action': [B, A]}`, [B] with one dimension. 'reparameterization': `{'logit': [mu, sigma]}`, both
         [B, A].

@@ -80,7 +80,7 @@ class ContinuousQVAC(ContinuousQAC):
 
 
 def _renamed(state_dict: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the state with today's names of the heads, which earlier versions of this package called otherwise."""
+    """Return the state with today's names of the heads, which earlier versions of this package called otherwise."""
     names = {"critic_head": "critic_q_head", "value_head": "critic_v_head"}
     split = {key: key.partition(".") for key in state_dict}
     return {

@@ -33,7 +33,7 @@ class SQN(nn.Module):
         self.q1 = DQN(*args, **kwargs)
 
     def forward(self, data: Tensor | Mapping[str, Any]) -> dict[str, Any]:
-        """The values of observations [B, *obs_shape]; an `action_mask` in a dict `data` is passed on."""
+        """Return the values of observations [B, *obs_shape]; an `action_mask` in a dict `data` is passed on."""
         outputs = self.q0(data), self.q1(data)
         q_value = outputs[0]["logit"], outputs[1]["logit"]
         return {**outputs[0], "q_value": q_value, "logit": torch.min(*q_value)}

@@ -191,7 +191,7 @@ def _make_encoder(
     norm_type: str | None,
     head_size: int,
 ) -> tuple[nn.Module, int]:
-    """The encoder for a head with hidden layers of `head_size`, and the width of its embeddings."""
+    """Return the encoder for a head with hidden layers of `head_size`, and the width of its embeddings."""
     if given is not None:
         return given, getattr(given, "output_size", head_size)
     if obs_shape is None:

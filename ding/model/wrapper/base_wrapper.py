@@ -24,7 +24,7 @@ class IModelWrapper:
         return getattr(self._model, key)
 
     def unwrap(self) -> Any:
-        """The model inside all wrappers."""
+        """Return the model inside all wrappers."""
         model = self._model
         while isinstance(model, IModelWrapper):
             model = model._model
@@ -42,7 +42,7 @@ class IModelWrapper:
         return self.train(False)
 
     def info(self, attr_name: str) -> str:
-        """Returns the class names, outermost first, of the wrappers and the model with the attribute `attr_name`."""
+        """Return the class names, outermost first, of the wrappers and the model with the attribute `attr_name`."""
         chain: list[Any] = [self]
         while isinstance(chain[-1], IModelWrapper):
             chain.append(chain[-1]._model)

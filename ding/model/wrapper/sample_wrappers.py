@@ -110,7 +110,7 @@ def _explore(greedy: Tensor, logit: Tensor, mask: Tensor | None, eps: float | Te
 
 
 def _eps_greedy(logit: Tensor, mask: Tensor | None, eps: float | Tensor) -> Tensor:
-    """Returns the index [*B] of the largest logit, or, with probability `eps`, of a uniform legal one."""
+    """Return the index [*B] of the largest logit, or, with probability `eps`, of a uniform legal one."""
     if mask is None and logit.is_cpu and logit.dim() == 2 and logit.dtype is torch.float32:
         # Same result as torch: with cold caches, one torch operation per round costs several times more.
         greedy = torch.from_numpy(logit.numpy(force=True).argmax(-1))

@@ -13,7 +13,7 @@ from ding.utils.config_helper import ConfigError, integer, number
 
 
 def _share(value: Any) -> str | None:
-    """A rate that moves the target."""
+    """Return a rate that moves the target."""
     return "a number above 0, and 1 at most" if number(0, 1)(value) is not None or value == 0 else None
 
 

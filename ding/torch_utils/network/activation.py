@@ -72,7 +72,7 @@ _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 
 
 def build_activation(activation: str, inplace: bool | None = None) -> Any:
-    """A new activation module called `activation`; `inplace` is understood by 'relu' only.
+    """Return a new activation module called `activation`; `inplace` is understood by 'relu' only.
 
     'glu' has widths: for this name the class `GLU` is returned, not a module.
 
@@ -96,7 +96,7 @@ def build_activation(activation: str, inplace: bool | None = None) -> Any:
 
 
 def as_activation(activation: Activation) -> nn.Module | None:
-    """The module for `activation`; a module is returned as it is, so one instance may sit in several places.
+    """Return the module for `activation`; a module is returned as it is, so one instance may sit in several places.
 
     Raises:
         KeyError: the name is unknown.

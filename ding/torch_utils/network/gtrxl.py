@@ -46,7 +46,7 @@ class GRUGatingUnit(nn.Module):
         self.bg = nn.Parameter(torch.full((input_dim,), float(bg if bias_init is None else bias_init)))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """The gated sum; all three are [*shape, input_dim]."""
+        """Return the gated sum; all three are [*shape, input_dim]."""
         r = torch.sigmoid(self.Wr(y) + self.Ur(x))
         z = torch.sigmoid(self.Wz(y) + self.Uz(x) - self.bg)
         h = torch.tanh(self.Wg(y) + self.Ug(r * x))
@@ -139,7 +139,7 @@ class Memory:
         return self.memory
 
     def get(self) -> Tensor:
-        """Returns the contents [layer_num + 1, M, B, E]."""
+        """Return the contents [layer_num + 1, M, B, E]."""
         return self.memory
 
     def to(self, device: str | torch.device = "cpu") -> None:
@@ -355,7 +355,7 @@ class GTrXL(nn.Module):
         self.memory = Memory(self.memory_len, batch_size or 1, self.embedding_dim, self.layer_num, state)
 
     def get_memory(self) -> Tensor | None:
-        """Returns the memory [layer_num + 1, M, B, E], or None before there was any input."""
+        """Return the memory [layer_num + 1, M, B, E], or None before there was any input."""
         return None if self.memory is None else self.memory.get()
 
     def forward(self, x: Tensor, batch_first: bool = False, return_mem: bool = True) -> dict[str, Tensor]:

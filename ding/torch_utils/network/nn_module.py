@@ -30,7 +30,7 @@ _PAD_LAYERS = {"reflect": nn.ReflectionPad2d, "replication": nn.ReplicationPad2d
 
 
 def sequential_pack(layers: Iterable[nn.Module]) -> nn.Sequential:
-    """An `nn.Sequential` of `layers`, with the width of its last layer as `out_channels` where one has a width."""
+    """Return an `nn.Sequential` of `layers`, with the last width among them, if any, as `out_channels`."""
     packed = nn.Sequential(*layers)
     for layer in reversed(list(packed)):
         width = getattr(layer, "out_channels", getattr(layer, "out_features", None))
@@ -137,7 +137,7 @@ def MLP(
     output_norm: bool = True,
     last_linear_layer_init_zero: bool = False,
 ) -> nn.Sequential:
-    """A flat sequence of `layer_num` linear layers, each followed by its normalisation, activation and dropout.
+    """Return a flat sequence of `layer_num` linear layers, each followed by its normalisation, activation and dropout.
 
     All activations are one instance. No layers at all (`layer_num` 0) make an identity.
 

@@ -13,7 +13,7 @@ _ANY_DIM: dict[str, type[nn.Module]] = {"LN": nn.LayerNorm, "SyncBN": nn.SyncBat
 
 
 def build_normalization(norm_type: str, dim: int | None = None) -> type[nn.Module]:
-    """The class (not an instance) of a normalisation layer; 'BN' and 'IN' need the number of data dimensions `dim`.
+    """Return the class of a normalisation layer; 'BN' and 'IN' need the number of data dimensions `dim`.
 
     Raises:
         KeyError: an unknown name without `dim`, 'BN' or 'IN' without `dim`, or with another `dim` than 1 or 2.
@@ -37,7 +37,7 @@ def build_normalization(norm_type: str, dim: int | None = None) -> type[nn.Modul
 
 
 def build_conv_normalization(norm_type: str, channels: int, num_groups_for_gn: int = 1) -> nn.Module:
-    """The normalisation that follows a 2-d convolution with `channels` outputs: BN, IN, SyncBN, LN or GN.
+    """Return the normalisation that follows a 2-d convolution with `channels` outputs: BN, IN, SyncBN, LN or GN.
 
     'LN' normalises over all channels and pixels of one image, which is a group norm with a single group.
 

@@ -108,7 +108,7 @@ class ResNet(nn.Module):
 
 
 def _stem(in_chans: int, stem_type: str, width: int) -> tuple[nn.Module, int]:
-    """The first convolutions, and the channels of their output."""
+    """Return the first convolutions, and the channels of their output."""
     if stem_type == "":
         return nn.Conv2d(in_chans, 64, 7, stride=2, padding=3, bias=False), 64
     if stem_type not in ("deep", "deep_tiered"):

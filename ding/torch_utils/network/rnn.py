@@ -158,7 +158,7 @@ class GRU(nn.GRUCell):
 
 
 def is_sequence(data: Any) -> bool:
-    """Returns whether `data` is a list or a tuple."""
+    """Return whether `data` is a list or a tuple."""
     return isinstance(data, list | tuple)
 
 
@@ -172,7 +172,7 @@ def get_lstm(
     seq_len: int | None = None,
     batch_size: int | None = None,
 ) -> LSTM | PytorchLSTM | GRU:
-    """The recurrent layer called 'normal' (`LSTM`), 'pytorch' (`PytorchLSTM`) or 'gru' (`GRU`).
+    """Return the recurrent layer called 'normal' (`LSTM`), 'pytorch' (`PytorchLSTM`) or 'gru' (`GRU`).
 
     `norm_type` is read by 'normal' only, `dropout` by both LSTMs. `seq_len` and `batch_size` belong to 'hpc', the
     compiled LSTM of another package, and are not read.

@@ -28,7 +28,7 @@ class ScatterConnection(nn.Module):
         self.scatter_type = scatter_type
 
     def forward(self, x: Tensor, spatial_size: tuple[int, int], location: Tensor) -> Tensor:
-        """The map [B, N, H, W] of features `x` [B, M, N]; `location` is [B, M, 2] int64, (row, column).
+        """Return the map [B, N, H, W] of features `x` [B, M, N]; `location` is [B, M, 2] int64, (row, column).
 
         Raises:
             ValueError: a location is outside of `spatial_size`, (H, W).

@@ -25,7 +25,7 @@ class BaseTime(ABC):
 
     @abstractmethod
     def time(self) -> float:
-        """Returns the current time."""
+        """Return the current time."""
 
 
 class NaturalTime(BaseTime):
@@ -35,7 +35,7 @@ class NaturalTime(BaseTime):
         self._last_time = time.time()
 
     def time(self) -> float:
-        """Returns the current time."""
+        """Return the current time."""
         self._last_time = max(self._last_time, time.time())
         return self._last_time
 
@@ -69,7 +69,7 @@ class TickTime(BaseTime):
         return self._tick
 
     def time(self) -> int:
-        """Returns the current tick."""
+        """Return the current tick."""
         return self._tick
 
 
@@ -125,11 +125,11 @@ class TimeProxy(BaseTime):
         self._lock.release()
 
     def time(self) -> float:
-        """Returns the current time, or while frozen, the time of `freeze`."""
+        """Return the current time, or while frozen, the time of `freeze`."""
         return self._frozen_time if self._frozen else self._time.time()
 
     def current_time(self) -> float:
-        """Returns the current time, frozen or not."""
+        """Return the current time, frozen or not."""
         return self._time.time()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class RangedData(ABC, Generic[_T]):
 
     @abstractmethod
     def _get_time(self) -> float:
-        """Returns the current time, which must never decrease."""
+        """Return the current time, which must never decrease."""
 
     @property
     def expire(self) -> float:
@@ -201,7 +201,7 @@ class RangedData(ABC, Generic[_T]):
         return self
 
     def current(self) -> _T:
-        """Returns the newest value.
+        """Return the newest value.
 
         Raises:
             ValueError: nothing is recorded.
@@ -211,7 +211,7 @@ class RangedData(ABC, Generic[_T]):
         return self._records[-1][1]
 
     def history(self) -> list[tuple[float, _T]]:
-        """Returns (time, value) of all kept values in order; a value older than the span has the span's start time.
+        """Return (time, value) of all kept values in order; a value older than the span has the span's start time.
 
         If time has passed since the newest value, it is repeated at the end with the current time.
         """
@@ -275,13 +275,13 @@ class _Rows(TimeRangedData[dict[str, Any]]):
             records[0] = time_, {**dropped, **row}
 
     def history_of(self, name: str) -> list[tuple[float, Any]]:
-        """Returns the history of one name."""
+        """Return the history of one name."""
         now = self._get_time()
         self._drop_expired(now)
         return _history([(time_, row[name]) for time_, row in self._records if name in row], now, self._expire)
 
     def current_of(self, name: str) -> Any:
-        """Returns the newest value of one name.
+        """Return the newest value of one name.
 
         Raises:
             ValueError: nothing is recorded.
@@ -315,7 +315,7 @@ class LoggedValue(Generic[_T]):
         self._name = name
 
     def check(self, value: Any) -> _T:
-        """Returns `value`, converted to the type if it is a number.
+        """Return `value`, converted to the type if it is a number.
 
         Raises:
             TypeError: `value` has another type.
@@ -337,7 +337,7 @@ class LoggedValue(Generic[_T]):
 
 
 def _single(value: Any) -> numbers.Real:
-    """Returns the number in `value`."""
+    """Return the number in `value`."""
     if isinstance(value, (list, tuple)) and len(value) == 1:
         value = value[0]
     item = getattr(value, "item", None)
@@ -442,11 +442,11 @@ class LoggedModel:
         return self._data.expire
 
     def fixed_time(self) -> float:
-        """Returns the time at which values are recorded and read; while frozen, the time of `freeze`."""
+        """Return the time at which values are recorded and read; while frozen, the time of `freeze`."""
         return self._clock.time()
 
     def current_time(self) -> float:
-        """Returns the time of the clock, frozen or not."""
+        """Return the time of the clock, frozen or not."""
         return self._clock.current_time()
 
     def freeze(self) -> None:
@@ -469,7 +469,7 @@ class LoggedModel:
             self.__dict__[attribute_name] = values  # found without __getattr__
 
     def get_property_attribute(self, property_name: str) -> list[str]:
-        """Returns the names of the attributes that are registered for a value, without `range_values`."""
+        """Return the names of the attributes that are registered for a value, without `range_values`."""
         return [name for name, values in self._methods.items() if property_name in values and name != "range_values"]
 
     def record(self, values: Mapping[str, Any]) -> None:
@@ -488,7 +488,7 @@ class LoggedModel:
         self._data.append(row)
 
     def mean_of(self, name: str) -> float:
-        """Returns the unweighted mean of the values in `range_values[name]()`, 0.0 if there are none.
+        """Return the unweighted mean of the values in `range_values[name]()`, 0.0 if there are none.
 
         Raises:
             KeyError: `name` is not declared.
@@ -497,7 +497,7 @@ class LoggedModel:
         return sum(values) / len(values) if values else 0.0
 
     def window_of(self, name: str) -> list[Any]:
-        """Returns the values in `range_values[name]()` without their times.
+        """Return the values in `range_values[name]()` without their times.
 
         Raises:
             KeyError: `name` is not declared.
@@ -530,5 +530,5 @@ class LoggedModel:
 
 
 def _is_own_part(name: str) -> bool:
-    """Whether a private name belongs to `LoggedModel`, so that a value must not replace it."""
+    """Return whether a private name belongs to `LoggedModel`, so that a value must not replace it."""
     return name in LoggedModel.__annotations__ or (hasattr(LoggedModel, name) and name[:2] != "__")

@@ -19,12 +19,12 @@ Matcher = type | tuple[type, ...] | Callable[[type], bool]
 
 
 def is_namedtuple(kind: type) -> bool:
-    """Returns whether `kind` is a namedtuple class."""
+    """Return whether `kind` is a namedtuple class."""
     return issubclass(kind, tuple) and hasattr(kind, "_fields")
 
 
 def is_treetensor(kind: type) -> bool:
-    """Returns whether `kind` is a tree of tensors (DI-treetensor), which `json()` turns into dicts."""
+    """Return whether `kind` is a tree of tensors (DI-treetensor), which `json()` turns into dicts."""
     return callable(getattr(kind, "json", None)) and not issubclass(kind, dict)
 
 

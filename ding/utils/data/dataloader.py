@@ -29,11 +29,11 @@ class IDataLoader(ABC):
 
     @abstractmethod
     def __next__(self) -> Any:
-        """Returns the next batch."""
+        """Return the next batch."""
 
     @abstractmethod
     def __iter__(self) -> IDataLoader:
-        """Returns the dataloader itself."""
+        """Return the dataloader itself."""
 
     @abstractmethod
     def close(self) -> None:

@@ -35,7 +35,7 @@ __all__ = [
 
 
 def data_path_of(cfg: Any) -> str:
-    """Returns `cfg` if it is a path, else its entry `policy.collect.data_path`.
+    """Return `cfg` if it is a path, else its entry `policy.collect.data_path`.
 
     Raises:
         TypeError: If `cfg` is neither a path nor a config.
@@ -224,7 +224,7 @@ class ColumnDataset(Dataset[dict[str, np.ndarray]]):
         return {key: column[idx] for key, column in self._data.items()}
 
     def __getitems__(self, indices: Sequence[int]) -> Samples:
-        """Returns the rows `indices` as one batch, for torch's `DataLoader`."""
+        """Return the rows `indices` as one batch, for torch's `DataLoader`."""
         rows = np.asarray(indices, np.int64)
         columns = {
             key: Column(Kind.ARRAY if column.ndim > 1 else Kind.SCALAR, column, rows)
@@ -238,7 +238,7 @@ def _single(column: np.ndarray) -> np.ndarray:
 
 
 def _collect_setting(cfg: Any, key: str) -> Any:
-    """Returns `policy.collect.<key>` of a config, None if it is missing or `cfg` is a path."""
+    """Return `policy.collect.<key>` of a config, None if it is missing or `cfg` is a path."""
     return cfg["policy"]["collect"].get(key) if isinstance(cfg, Mapping) else None
 
 
@@ -320,7 +320,7 @@ class MinariDataset(ColumnDataset):
 
 
 def _columns_of_episode(name: str, episode: Any) -> dict[str, np.ndarray]:
-    """Returns the T steps of an episode as transitions; it has T + 1 observations."""
+    """Return the T steps of an episode as transitions; it has T + 1 observations."""
     obs, action = episode.observations, episode.actions
     if not isinstance(obs, np.ndarray) or not isinstance(action, np.ndarray):
         raise TypeError(f"the Minari data set {name!r} has observations or actions that are not arrays; they must be")

@@ -48,7 +48,7 @@ _INTS = [(-(2**bits), 2**bits - 1, np.dtype(f"i{size}")) for bits, size in ((7, 
 
 
 def to_plain(samples: Items, verbatim: bool = False) -> dict[str, Any]:
-    """Returns samples as dicts, lists and arrays for `from_plain`. Shared arrays are stored once.
+    """Return samples as dicts, lists and arrays for `from_plain`. Shared arrays are stored once.
 
     Samples that do not fit columns are stored as a list of items.
 
@@ -74,7 +74,7 @@ def to_plain(samples: Items, verbatim: bool = False) -> dict[str, Any]:
 
 
 def _can_hold(size_bytes: int, size: int, columns: dict[str, Node]) -> bool:
-    """Returns whether `size_bytes` bytes of arrays and objects may expand to these columns of `size` samples."""
+    """Return whether `size_bytes` bytes of arrays and objects may expand to these columns of `size` samples."""
     stored = size_bytes + _FREE_BYTES
     return size <= stored and sum(map(_expanded_bytes, columns_of(columns))) <= _MAX_GROWTH * stored
 
@@ -173,7 +173,7 @@ class _Writer:
 
 
 def _narrow(numbers: RowNumbers) -> RowNumbers:
-    """Returns integers in the narrowest dtype that holds them."""
+    """Return integers in the narrowest dtype that holds them."""
     return numbers.astype(_dtype_for(numbers.min().item(), numbers.max().item())) if len(numbers) else numbers
 
 
@@ -182,7 +182,7 @@ def _dtype_for(least: int, most: int) -> np.dtype:
 
 
 def from_plain(plain: Any, verbatim: bool = False, limit_bytes: int | None = None) -> list[Any]:
-    """Returns the samples that `to_plain` got, as `Samples` if they were in columns. Safe for untrusted data.
+    """Return the samples that `to_plain` got, as `Samples` if they were in columns. Safe for untrusted data.
 
     Args:
         verbatim: As for `to_plain`. Then a value may consist of several rows.
@@ -214,7 +214,7 @@ def from_plain(plain: Any, verbatim: bool = False, limit_bytes: int | None = Non
 
 
 def samples_state(items: Any) -> Any:
-    """Returns a list of samples, or nested lists of them, as plain data for states. Tables stay in columns."""
+    """Return a list of samples, or nested lists of them, as plain data for states. Tables stay in columns."""
     table = table_of(items)
     if table is not None:
         return {"samples": to_plain(table.compact()), "chained": table.is_chained}
@@ -222,7 +222,7 @@ def samples_state(items: Any) -> Any:
 
 
 def samples_of_state(state: Any) -> Any:
-    """Returns the samples that were passed to `samples_state`.
+    """Return the samples that were passed to `samples_state`.
 
     Raises:
         ValueError: If the state has another format.
@@ -240,12 +240,12 @@ def samples_of_state(state: Any) -> Any:
 
 
 def node_state(node: Node) -> dict[str, Any] | None:
-    """Returns the values of a node as plain data for states, None if they cannot be packed."""
+    """Return the values of a node as plain data for states, None if they cannot be packed."""
     return to_plain(Table({"node": node})) if _is_plain(node) else None
 
 
 def node_of_state(state: Any) -> Node:
-    """Returns the node that was passed to `node_state`.
+    """Return the node that was passed to `node_state`.
 
     Raises:
         ValueError: If the state has another format.

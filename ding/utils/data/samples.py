@@ -69,7 +69,7 @@ class Column:
         return len(self.data) if self.rows is None else len(self.rows)
 
     def values(self) -> Any:
-        """Returns the values as one array [N, *shape], or a list of objects. `data` itself without `rows`."""
+        """Return the values as one array [N, *shape], or a list of objects. `data` itself without `rows`."""
         if self.rows is None:
             return self.data
         if self.kind is Kind.OBJECT:
@@ -77,7 +77,7 @@ class Column:
         return self.data.take(self.rows, axis=0)
 
     def take(self, index: Index) -> Column:
-        """Returns the values at `index` (positions [K], or a slice), without copying arrays."""
+        """Return the values at `index` (positions [K], or a slice), without copying arrays."""
         if self.rows is not None:
             return Column(self.kind, self.data, self.rows[index], self.steps)
         if not isinstance(index, slice):
@@ -85,7 +85,7 @@ class Column:
         return Column(self.kind, self.data[index], None, self.steps)
 
     def items(self) -> list[Any]:
-        """Returns the values as a list of items of the type `kind`, which own their memory."""
+        """Return the values as a list of items of the type `kind`, which own their memory."""
         values, kind = self.values(), self.kind
         if kind is Kind.OBJECT:
             return values if self.rows is not None else list(values)
@@ -94,7 +94,7 @@ class Column:
         return _ITEMS[kind](values)
 
     def matches(self, other: Column) -> bool:
-        """Returns whether values of `other` can be in one array with values of this column."""
+        """Return whether values of `other` can be in one array with values of this column."""
         if self.kind is not other.kind or self.steps is not other.steps:
             return False
         if self.kind is Kind.OBJECT:
@@ -103,11 +103,11 @@ class Column:
         return same
 
     def compact(self) -> Column:
-        """Returns a column with the same values in an array that holds nothing else."""
+        """Return a column with the same values in an array that holds nothing else."""
         return self if self.rows is None else Column(self.kind, self.values(), None, self.steps)
 
     def as_objects(self) -> Column:
-        """Returns a column of objects with the same values."""
+        """Return a column of objects with the same values."""
         return self if self.kind is Kind.OBJECT else Column(Kind.OBJECT, self.items())
 
     @property
@@ -153,7 +153,7 @@ def map_node(function: Callable[..., Any], node: Node, *others: Node) -> Node:
 
 
 def columns_of(node: Node) -> Iterator[Column]:
-    """Yields all columns of a node, in order."""
+    """Yield all columns of a node, in order."""
     if isinstance(node, Column):
         yield node
     else:
@@ -162,7 +162,7 @@ def columns_of(node: Node) -> Iterator[Column]:
 
 
 def is_same_structure(one: Node, other: Node) -> bool:
-    """Returns whether two nodes have the same keys, lengths and types at all depths."""
+    """Return whether two nodes have the same keys, lengths and types at all depths."""
     if type(one) is not type(other):
         return False
     if isinstance(one, Column):
@@ -173,7 +173,7 @@ def is_same_structure(one: Node, other: Node) -> bool:
 
 
 def node_items(node: Node) -> list[Any]:
-    """Returns the values of a node as a list of items."""
+    """Return the values of a node as a list of items."""
     if isinstance(node, Column):
         return node.items()
     if isinstance(node, dict):
@@ -185,7 +185,7 @@ def node_items(node: Node) -> list[Any]:
 
 
 def node_rows(node: Node) -> list[Any]:
-    """Returns the values of a node as a list of items that are views of its arrays; see `node_items` for copies."""
+    """Return the values of a node as a list of items that are views of its arrays; see `node_items` for copies."""
     if isinstance(node, Column):
         if node.kind is Kind.OBJECT:
             return list(node.data)
@@ -201,12 +201,12 @@ def node_rows(node: Node) -> list[Any]:
 
 
 def node_values(node: Node) -> Any:
-    """Returns the values of a column as one array, those of another node as a list of items."""
+    """Return the values of a column as one array, those of another node as a list of items."""
     return node.values() if isinstance(node, Column) else node_items(node)
 
 
 def values_of(items: Items, key: str) -> Any:
-    """Returns the values of a key of dicts as one array, or as a list, with None for a dict without it.
+    """Return the values of a key of dicts as one array, or as a list, with None for a dict without it.
 
     Returns None for a table without it.
     """
@@ -256,7 +256,7 @@ class Table:
 
     @classmethod
     def of(cls, items: Items) -> Table | None:
-        """Returns a copy of `items` in columns, or None if they are not dicts with the same keys.
+        """Return a copy of `items` in columns, or None if they are not dicts with the same keys.
 
         Values of one kind, shape and dtype share an array; others become a column of objects. A `next_obs` that is the
         same object as the `obs` of the next item is stored once. What is in columns already is not copied.
@@ -294,14 +294,14 @@ class Table:
         return self._size
 
     def rows(self) -> list[dict[str, Any]]:
-        """Returns a new list of the samples as dicts, which own their memory."""
+        """Return a new list of the samples as dicts, which own their memory."""
         items = node_items(self.columns) if self.columns else []
         if self.is_chained:
             _chain(items, self.columns)
         return items
 
     def take(self, index: Index) -> Table:
-        """Returns the samples at `index` (positions [K], or a slice)."""
+        """Return the samples at `index` (positions [K], or a slice)."""
         is_chained = self.is_chained and isinstance(index, slice)
         columns = {
             key: node.take(index) if type(node) is Column else map_node(lambda column: column.take(index), node)
@@ -310,22 +310,22 @@ class Table:
         return Table(columns, chained=is_chained)
 
     def with_columns(self, **columns: Node) -> Table:
-        """Returns the samples with these columns added or replaced."""
+        """Return the samples with these columns added or replaced."""
         return Table({**self.columns, **columns}, chained=self.is_chained, lengths=self.lengths)
 
     def without(self, *keys: str) -> Table:
-        """Returns the samples without the columns of these keys, if there are any."""
+        """Return the samples without the columns of these keys, if there are any."""
         columns = {key: node for key, node in self.columns.items() if key not in keys}
         return Table(columns, chained=self.is_chained, size=self._size, lengths=self.lengths)
 
     def with_lengths(self, lengths: IntArray | None) -> Table:
-        """Returns the samples as fragments of these `lengths`."""
+        """Return the samples as fragments of these `lengths`."""
         if lengths is self.lengths:
             return self
         return Table(self.columns, chained=self.is_chained, size=self._size, lengths=lengths)
 
     def compact(self) -> Table:
-        """Returns the samples in arrays that hold nothing else; shared rows stay shared."""
+        """Return the samples in arrays that hold nothing else; shared rows stay shared."""
         rows_of: dict[int, list[IntArray]] = {}
         for column in columns_of(self.columns):
             if column.rows is not None:
@@ -456,7 +456,7 @@ Items: TypeAlias = "Table | Sequence[Any]"
 
 
 def table_of(items: Items) -> Table | None:
-    """Returns the table that `items` are: one, or `Samples` of which no item was accessed. None for others.
+    """Return the table that `items` are: one, or `Samples` of which no item was accessed. None for others.
 
     See `Table.of` to pack dicts.
     """
@@ -466,19 +466,19 @@ def table_of(items: Items) -> Table | None:
 
 
 def listed(items: Items) -> list[Any]:
-    """Returns `items` as a list: `Samples` of a table, a list itself."""
+    """Return `items` as a list: `Samples` of a table, a list itself."""
     if isinstance(items, Table):
         return Samples(items)
     return items if isinstance(items, list) else list(items)
 
 
 def like(items: Items, table: Table) -> Any:
-    """Returns `table` in the form of `items`: the table, or a new list."""
+    """Return `table` in the form of `items`: the table, or a new list."""
     return table if isinstance(items, Table) else Samples(table)
 
 
 def replaced(items: Items, table: Table) -> Any:
-    """Returns `items`, which are in columns, with `table` as their content. `Samples` change in place."""
+    """Return `items`, which are in columns, with `table` as their content. `Samples` change in place."""
     if isinstance(items, Samples):
         items.table = table
         return items
@@ -486,7 +486,7 @@ def replaced(items: Items, table: Table) -> Any:
 
 
 def with_columns(items: Items, **columns: Column) -> Any:
-    """Returns `items` with these columns added or replaced. A list and its dicts change in place."""
+    """Return `items` with these columns added or replaced. A list and its dicts change in place."""
     table = table_of(items)
     if table is not None:
         return replaced(items, table.with_columns(**columns))
@@ -497,25 +497,25 @@ def with_columns(items: Items, **columns: Column) -> Any:
 
 
 def part_of(items: Items, start: int, stop: int | None) -> Any:
-    """Returns `items[start:stop]` in the form of `items`. No item of a table is created."""
+    """Return `items[start:stop]` in the form of `items`. No item of a table is created."""
     table = table_of(items)
     return rows_of(items)[start:stop] if table is None else like(items, table.take(slice(start, stop)))
 
 
 def items_at(items: Items, rows: IntArray) -> Items:
-    """Returns the items in these rows, as a table if they are in columns: then no item is created."""
+    """Return the items in these rows, as a table if they are in columns: then no item is created."""
     table = table_of(items)
     return [rows_of(items)[row] for row in rows.tolist()] if table is None else table.take(rows)
 
 
 def lengths_of(items: Items) -> IntArray:
-    """Returns the lengths [P] of the trajectory fragments that `items` are: one, unless they are those of a table."""
+    """Return the lengths [P] of the trajectory fragments that `items` are: one, unless they are those of a table."""
     table = table_of(items)
     return np.array([len(items)]) if table is None or table.lengths is None else table.lengths
 
 
 def last_rows(items: Items) -> IntArray:
-    """Returns the row of the last item of each trajectory fragment that has any; see `lengths_of`."""
+    """Return the row of the last item of each trajectory fragment that has any; see `lengths_of`."""
     lengths = lengths_of(items)
     rows: IntArray = (lengths.cumsum() - 1)[lengths > 0]
     return rows
@@ -531,12 +531,12 @@ def whole_of(parts: Sequence[Items]) -> Items:
 
 
 def rows_of(items: Items) -> Sequence[Any]:
-    """Returns the samples one by one: new dicts of a table, a list itself."""
+    """Return the samples one by one: new dicts of a table, a list itself."""
     return items.rows() if isinstance(items, Table) else items
 
 
 def _values_by_key(items: Sequence[Any]) -> dict[str, list[Any]] | None:
-    """Returns the values of at least one dict by key, or None if they are not dicts with the same keys."""
+    """Return the values of at least one dict by key, or None if they are not dicts with the same keys."""
     first = items[0]
     if type(first) is not dict or not first or set(map(type, items)) != {dict} or set(map(len, items)) != {len(first)}:
         return None
@@ -547,7 +547,7 @@ def _values_by_key(items: Sequence[Any]) -> dict[str, list[Any]] | None:
 
 
 def _pack_observations(obs: list[Any], next_obs: list[Any]) -> dict[str, Node]:
-    """Returns the columns `obs` and `next_obs` of consecutive items, with shared rows."""
+    """Return the columns `obs` and `next_obs` of consecutive items, with shared rows."""
     ends = [*map(operator.is_not, obs[1:], next_obs), True]
     if all(ends):
         return {"obs": pack(obs), "next_obs": pack(next_obs)}
@@ -566,7 +566,7 @@ def _pack_observations(obs: list[Any], next_obs: list[Any]) -> dict[str, Node]:
 
 
 def pack(values: list[Any]) -> Node:
-    """Returns the N >= 1 values of one key as a node. Values that cannot be stacked become a column of objects."""
+    """Return the N >= 1 values of one key as a node. Values that cannot be stacked become a column of objects."""
     first = values[0]
     kind = type(first)
     if len(set(map(type, values))) > 1:
@@ -637,7 +637,7 @@ def _pack_sequences(values: list[Any]) -> Node:
 
 
 def _are_alike(parts: tuple[Column, ...]) -> bool:
-    """Returns whether all columns match the first, which is numeric; three times as fast as `Column.matches`."""
+    """Return whether all columns match the first, which is numeric; three times as fast as `Column.matches`."""
     first = parts[0]
     kind, steps, dtype, shape = first.kind, first.steps, first.data.dtype, first.data.shape[1:]
     for part in parts:
@@ -649,7 +649,7 @@ def _are_alike(parts: tuple[Column, ...]) -> bool:
 
 
 def column_of(values: torch.Tensor | npt.NDArray[np.bool_]) -> Column:
-    """Returns the column of N rows of a tensor, or of N bools."""
+    """Return the column of N rows of a tensor, or of N bools."""
     if isinstance(values, np.ndarray):
         return Column(Kind.BOOL, values)
     if values.dtype in SHARED_DTYPES and values.is_cpu:
@@ -680,7 +680,7 @@ END_FLAGS = ("terminated", "truncated")
 
 
 def with_end_flags(columns: Mapping[str, Node], flags: Iterable[str]) -> dict[str, Node]:
-    """Returns `columns` with missing `flags` added: an episode end without flags counts as a termination.
+    """Return `columns` with missing `flags` added: an episode end without flags counts as a termination.
 
     `truncated` defaults to False, `terminated` to `done` and not `truncated`. Samples without a numeric `done` do not
     change.

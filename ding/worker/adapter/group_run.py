@@ -121,7 +121,7 @@ class GroupRun:
             raise
 
     def demand(self, task: Task) -> dict[str, Any]:
-        """Returns the request of the group: the sum of the batch sizes, and the smallest number of batches."""
+        """Return the request of the group: the sum of the batch sizes, and the smallest number of batches."""
         asked = [track for track in self._tracks if not track.is_done]
         replies = self._ask([task] * len(asked), asked)
         for track, reply in zip(asked, replies, strict=True):
@@ -196,7 +196,7 @@ class GroupRun:
             raise
 
     def _new_infos(self) -> dict[str, Any]:
-        """Returns the merged infos that all learners have reported, and the number of batches that all have read.
+        """Return the merged infos that all learners have reported, and the number of batches that all have read.
 
         The last info of one learner is the last of the group: the others cannot continue without that learner.
         """

@@ -204,7 +204,7 @@ class LearnerAggregator:
         return {**self.deal_with_get_resource(), **batched}
 
     def deal_with_get_resource(self) -> dict[str, Any]:
-        """Returns the number of connected learners as the number of GPUs."""
+        """Return the number of connected learners as the number of GPUs."""
         return {"gpu": len(self._group.seats)}
 
     def deal_with_learner_start(self, task: dict[str, Any]) -> dict[str, Any]:
@@ -227,7 +227,7 @@ class LearnerAggregator:
         return GroupRun(seats, task, self._cfg.task_timeout)
 
     def deal_with_get_data(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Returns the request of the learners; see `GroupRun.demand`."""
+        """Return the request of the learners; see `GroupRun.demand`."""
         return self._slot.require().demand(task)
 
     def deal_with_learn(self, task: dict[str, Any]) -> dict[str, Any]:

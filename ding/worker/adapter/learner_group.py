@@ -132,7 +132,7 @@ class LearnerGroup:
             self._logger.info("the learner %s has left", name)
 
     def missing(self, names: Sequence[str]) -> list[str]:
-        """Returns the `names` that are not connected."""
+        """Return the `names` that are not connected."""
         connected = {seat.name for seat in self.seats}
         return [name for name in names if name not in connected]
 

@@ -34,7 +34,7 @@ class Actor(Protocol):
 
 
 def output_of(policy: Any, obs: Batch, obs_form: tuple[bool, bool], kwargs: Mapping[str, Any]) -> PolicyOutput:
-    """What a policy returns for the envs of a batch, which it is given stacked if its forward is known to stack it.
+    """Return what a policy returns for the envs of a batch, stacked for it if its forward is known to stack it.
 
     Args:
         obs_form: the arguments of `Batch.stacked_input`.
@@ -106,7 +106,7 @@ class StateActor(SoloActor):
         return output, env_actions(output, obs.env_ids)
 
     def state_dict(self) -> dict[str, Any]:
-        """The states, None where they are not made of plain values, and the envs whose episode has ended."""
+        """Return the states, None where they are not made of plain values, and the envs whose episode has ended."""
         return {"states": dict(self.states) if can_pack(self.states) else None, "ended": sorted(self.ended)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
@@ -120,7 +120,7 @@ class StateActor(SoloActor):
 
 
 def env_actions(output: PolicyOutput, env_ids: list[int]) -> Any:
-    """The actions for these envs, in order: an array [E, *action_shape] (of single numbers [E, 1]), or a list.
+    """Return the actions for these envs, in order: an array [E, *action_shape] (of single numbers [E, 1]), or a list.
 
     They share no memory with what the policy returned: an env may write into them.
 

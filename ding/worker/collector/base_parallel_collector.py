@@ -55,7 +55,7 @@ class CollectorMonitor(LoggedModel):
             setattr(self, name, value)
 
     def averages(self) -> dict[str, float]:
-        """The mean of each."""
+        """Return the mean of each."""
         return {name: self.mean_of(name) for name in self._declared}
 
 
@@ -186,7 +186,7 @@ class BaseParallelCollector(Configurable, ABC):
         return max(0.0, now - max(since, self._last_stepped[1]))
 
     def progress(self) -> dict[str, Any]:
-        """How far the task is, in the keys of an info; empty where that is not counted."""
+        """Return how far the task is, in the keys of an info; empty where that is not counted."""
         return {}
 
     def _play(self) -> None:
@@ -200,11 +200,11 @@ class BaseParallelCollector(Configurable, ABC):
             self._last_round_at = monotonic()
 
     def _listeners(self) -> Sequence[Listener]:
-        """What records the rollout besides `_process_timestep`, and before it."""
+        """Return what records the rollout besides `_process_timestep`, and before it."""
         return ()
 
     def _bare_output(self, action: Any) -> Any:
-        """The output of a policy for an env whose action is all that `_policy_inference` returned."""
+        """Return the output of a policy for an env whose action is all that `_policy_inference` returned."""
         return {"action": action}
 
     def _iter_after_hook(self) -> None:
@@ -245,7 +245,7 @@ class BaseParallelCollector(Configurable, ABC):
 
     @abstractmethod
     def get_finish_info(self) -> dict[str, Any]:
-        """The message to the commander at the end of the task."""
+        """Return the message to the commander at the end of the task."""
 
     @abstractmethod
     def __repr__(self) -> str: ...
@@ -332,7 +332,7 @@ class CollectorRound(Listener, ForeignBlocks):
         self._steps = steps
 
     def take(self) -> Mapping[int, Any]:
-        """The timesteps of the round as float32 tensors; normal ones are our copies."""
+        """Return the timesteps of the round as float32 tensors; normal ones are our copies."""
         answers, steps = self._answers, self._steps
         self._answers, self._steps = {}, None
         return RoundTimesteps(answers, steps)
@@ -366,7 +366,7 @@ class RoundTimesteps(Mapping[int, Any]):
 
 
 def create_parallel_collector(cfg: EasyDict) -> BaseParallelCollector:
-    """The parallel collector of the type `cfg.type`, after importing `cfg.import_names`.
+    """Return the parallel collector of the type `cfg.type`, after importing `cfg.import_names`.
 
     Raises:
         KeyError: no parallel collector is registered under that type.
@@ -377,7 +377,7 @@ def create_parallel_collector(cfg: EasyDict) -> BaseParallelCollector:
 
 
 def get_parallel_collector_cls(cfg: EasyDict) -> type[BaseParallelCollector]:
-    """The parallel collector class registered as `cfg.type`, after importing `cfg.import_names`.
+    """Return the parallel collector class registered as `cfg.type`, after importing `cfg.import_names`.
 
     Raises:
         KeyError: no parallel collector is registered under that type.

@@ -60,7 +60,7 @@ class ISerialEvaluator(Configurable, ABC):
 
     @abstractmethod
     def should_eval(self, train_iter: int) -> bool:
-        """Whether an evaluation is due at this iteration; True notes the iteration as evaluated."""
+        """Return whether an evaluation is due at this iteration; True notes the iteration as evaluated."""
         raise NotImplementedError
 
     @abstractmethod
@@ -171,7 +171,7 @@ class SerialEvaluator(SerialWorker, ISerialEvaluator):
         self._end_flag = False
 
     def should_eval(self, train_iter: int) -> bool:
-        """Whether an evaluation is due: at iteration 0, then when `eval_freq` iterations have passed since the last."""
+        """Return whether an evaluation is due: at iteration 0, then `eval_freq` iterations after the last."""
         if train_iter == self._last_eval_iter:
             return False
         if train_iter - self._last_eval_iter < self._eval_freq and train_iter != 0:
@@ -180,7 +180,7 @@ class SerialEvaluator(SerialWorker, ISerialEvaluator):
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """The last evaluation and the best result so far, in plain values; without envs and policy."""
+        """Return the last evaluation and the best result so far, in plain values; without envs and policy."""
         return {name: getattr(self, f"_{name}") for name in self._saved}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
@@ -190,7 +190,7 @@ class SerialEvaluator(SerialWorker, ISerialEvaluator):
         return []
 
     def _from_rank_0(self, evaluate: Callable[[], tuple[bool, Result]]) -> tuple[bool, Result]:
-        """What `evaluate` returns on rank 0, which alone calls it; all ranks must come here together."""
+        """Return what `evaluate` returns on rank 0, which alone calls it; all ranks must come here together."""
         shared: list[Any] = [None, None]
         if self._rank == 0:
             shared = list(evaluate())
@@ -258,11 +258,11 @@ class VectorEvalMonitor:
         }
 
     def is_full(self, env_id: int) -> bool:
-        """Whether this env has played its share."""
+        """Return whether this env has played its share."""
         return len(self._reward[env_id]) >= self._quota[env_id]
 
     def is_finished(self) -> bool:
-        """Whether every env has played its share."""
+        """Return whether every env has played its share."""
         return all(self.is_full(env_id) for env_id in self._reward)
 
     def update_info(self, env_id: int, info: Any) -> None:
@@ -304,11 +304,11 @@ class VectorEvalMonitor:
         return video
 
     def get_episode_return(self) -> list[Any]:
-        """The returns, all of env 0 first, then those of env 1, ..."""
+        """Return the returns, all of env 0 first, then those of env 1, ..."""
         return [reward for rewards in self._reward.values() for reward in rewards]
 
     def get_latest_reward(self, env_id: int) -> Any:
-        """The return of this env's newest counted episode."""
+        """Return the return of this env's newest counted episode."""
         return self._reward[env_id][-1]
 
     def get_current_episode(self) -> int:

@@ -60,7 +60,7 @@ class Batch:
         return stacked if stacked is None or not as_float else _converter(keep_integers)(stacked)
 
     def seen(self, as_float: bool = False, keep_integers: bool = False) -> dict[int, Any]:
-        """The items by env in the form of `stacked_input`; those that do not stack are converted one by one."""
+        """Return the items by env in the form of `stacked_input`; those that do not stack are converted one by one."""
         rows = self.rows
         if as_float:
             tensors = self.stacked_input(as_float, keep_integers)
@@ -76,7 +76,7 @@ class Batch:
         return Batch(env_ids, map_node(lambda column: column.take(index).compact(), self.node))
 
     def of_player(self, player: int) -> Batch:
-        """The entries of one player, if each item holds one for each player, by index; the same batch at each call.
+        """Return one player's entries, if each item holds one for each player, by index; the same batch at each call.
 
         Raises:
             ValueError: an item holds nothing for this player.
@@ -103,7 +103,7 @@ class Output(ABC):
 
     @abstractmethod
     def dicts(self) -> dict[int, Any]:
-        """What they returned for each env, by env; made anew at each call."""
+        """Return what they returned for each env, by env; made anew at each call."""
 
 
 # What policies returned in a round: a dict by env, or another form of it.
@@ -138,7 +138,7 @@ class PlayerOutputs(Output):
 
 
 def by_env(output: PolicyOutput) -> Mapping[int, Any]:
-    """What was returned for each env."""
+    """Return what was returned for each env."""
     return output.dicts() if isinstance(output, Output) else output
 
 
@@ -175,7 +175,7 @@ class Steps:
         return Batch(self.env_ids, self.reward)
 
     def of_player(self, player: int, output: PolicyOutput) -> Steps:
-        """The steps of one player; an episode ends for all players at once, whatever their own `done` is.
+        """Return the steps of one player; an episode ends for all players at once, whatever their own `done` is.
 
         Raises:
             ValueError: an env returned nothing for this player.
@@ -198,13 +198,13 @@ class Steps:
         return steps
 
     def with_infos(self, infos: Sequence[Any]) -> Steps:
-        """The steps with other infos."""
+        """Return the steps with other infos."""
         steps = copy.copy(self)
         steps.infos = infos
         return steps
 
     def timesteps(self) -> list[Any]:
-        """The timesteps, with arrays of ours; of a player, with its own fields."""
+        """Return the timesteps, with arrays of ours; of a player, with its own fields."""
         player, rows = self._player, zip(self.next_obs.rows, self.rewards.rows, self.infos, strict=True)
         timesteps = self._step.timesteps()
         if player is None:
@@ -250,7 +250,7 @@ class Ended:
         return [self._step.infos[row] for row in self._rows.tolist()]
 
     def column(self, key: str) -> np.ndarray | None:
-        """The entries `key` of the infos [P]; None if infos are no columns, or have no such numbers."""
+        """Return the entries `key` of the infos [P]; None if infos are no columns, or have no such numbers."""
         infos = self._step.infos
         values = infos.columns.get(key) if isinstance(infos, InfoColumns) else None
         return values[self._rows] if isinstance(values, np.ndarray) and values.ndim == 1 else None
@@ -260,19 +260,19 @@ _OF_ALL_PLAYERS = (bool, np.generic, int, float, str, type(None))
 
 
 def _field_of_player(field: Any, player: int) -> Any:
-    """A field of a timestep, such as `info`, as one player sees it: single values are those of all players."""
+    """Return a field of a timestep, such as `info`, as one player sees it: single values are those of all players."""
     if isinstance(field, _OF_ALL_PLAYERS) or (isinstance(field, np.ndarray) and field.ndim == 0):
         return field
     return entry_of(field, player)
 
 
 def entry_of(item: Any, player: int) -> Any:
-    """What `item` holds for this player, see `entries_of`."""
+    """Return what `item` holds for this player, see `entries_of`."""
     return entries_of([item], player)[0]
 
 
 def entries_of(items: Iterable[Any], player: int) -> list[Any]:
-    """What each item holds for this player, by index.
+    """Return what each item holds for this player, by index.
 
     Raises:
         ValueError: an item holds nothing for this player.
@@ -344,7 +344,7 @@ def _nan_place(node: Node, path: str = "") -> tuple[int, str] | None:
 
 
 def may_hold_nan(node: Node) -> bool:
-    """Whether a node has to be searched for NaN: an array of floats that holds one, or anything but an array."""
+    """Return whether a node has to be searched for NaN: an array of floats that holds one, or anything but an array."""
     if type(node) is not Column or node.kind is not Kind.ARRAY:
         return True
     data = node.data
@@ -355,7 +355,7 @@ def may_hold_nan(node: Node) -> bool:
 
 
 def has_nan(array: np.ndarray) -> bool:
-    """Whether an array of floats holds a NaN."""
+    """Return whether an array of floats holds a NaN."""
     # A sum of squares is NaN exactly when an element is: squares never cancel, infinite ones included.
     flat = array.reshape(-1)
     return math.isnan(flat.dot(flat))
@@ -367,7 +367,7 @@ def as_tensor(value: Any) -> Any:
 
 
 def tensorised(node: Node) -> Node:
-    """What `to_tensor` makes of each item, numbers excepted: arrays become tensors, those of float64 of float32."""
+    """Return each item with tensors for its arrays, as `to_tensor` makes them; float64 becomes float32."""
     if isinstance(node, dict):
         return {key: tensorised(value) for key, value in node.items()}
     if isinstance(node, Column):
@@ -380,7 +380,7 @@ def tensorised(node: Node) -> Node:
 
 
 def is_same(item: Any, other: Any) -> bool:
-    """Whether two observations have the same content."""
+    """Return whether two observations have the same content."""
     if isinstance(item, Mapping) and isinstance(other, Mapping):
         return item.keys() == other.keys() and all(is_same(item[key], other[key]) for key in item)
     if isinstance(item, list | tuple) and isinstance(other, list | tuple):

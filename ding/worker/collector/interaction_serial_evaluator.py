@@ -73,7 +73,7 @@ class EpisodeRecorder(Listener):
         return self.monitor.is_finished()
 
     def choose(self, env_ids: list[int]) -> list[int]:
-        """The ready envs that lack episodes."""
+        """Return the ready envs that lack episodes."""
         chosen = [env_id for env_id in env_ids if not self.monitor.is_full(env_id)]
         return env_ids if len(chosen) == len(env_ids) else chosen
 
@@ -94,7 +94,7 @@ class EpisodeRecorder(Listener):
 
 
 def _items(info: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of an info that are single values, or made of them; the rest are left out."""
+    """Return the entries of an info that are single values, or made of them; the rest are left out."""
     items = {}
     for key, value in info.items():
         with contextlib.suppress(ValueError, TypeError):  # arrays of several elements, and foreign types
@@ -103,7 +103,7 @@ def _items(info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _single(reward: Any) -> Any:
-    """A one-element array or tensor as a number; a vector-valued return as its mean."""
+    """Return a one-element array or tensor as a number; a vector-valued return as its mean."""
     if isinstance(reward, torch.Tensor):
         return reward.item() if reward.numel() == 1 else reward.float().mean().item()
     return float(np.mean(reward))

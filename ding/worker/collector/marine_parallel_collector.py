@@ -42,7 +42,7 @@ def joint_actions(outputs: Sequence[PolicyOutput], env_ids: Sequence[int]) -> di
 
 
 def left_return(info: Any, env_id: int) -> float:
-    """The return of player 0, of the info that ended an episode: that of all players, or one for each, by index.
+    """Return the return of player 0, of the info that ended an episode: that of all players, or one for each, by index.
 
     The return in an info of all players may hold an entry for each.
     """
@@ -70,7 +70,7 @@ def length_set_once(policy: Any) -> float:
 
 
 def result_of(value: float) -> str:
-    """What a return means: `wins`, `draws` or `losses`."""
+    """Return what a return means: `wins`, `draws` or `losses`."""
     if value == 0:
         return "draws"
     return "wins" if value > 0 else "losses"
@@ -88,7 +88,7 @@ class SharedInfoCutter(PlayerCutter):
 
 
 def _are_of_all(infos: Sequence[Any]) -> list[bool]:
-    """Whether infos are those of all players."""
+    """Return whether infos are those of all players."""
     return [isinstance(info, Mapping) and 0 not in info for info in infos]
 
 
@@ -198,7 +198,7 @@ class MarineParallelCollector(TaskCollector):
 
     @adapts_batch("_act")
     def _policy_inference(self, obs: Any) -> Any:
-        """The players' joint actions; what else their policies returned goes into the samples."""
+        """Return the players' joint actions; what else their policies returned goes into the samples."""
         views = [obs]
         if not self._eval_flag:
             views = [dict(zip(obs, entries_of(obs.values(), p), strict=True)) for p in range(len(self._policy))]
@@ -217,6 +217,6 @@ class MarineParallelCollector(TaskCollector):
         return PlayerOutputs(outputs), list(joint_actions(outputs, obs.env_ids).values())
 
     def _results(self) -> dict[str, Any]:
-        """Returns of player 0 and results, a list of each for each env."""
+        """Return of player 0 and results, a list of each for each env."""
         returns = self._episodes.returns(self._env_num)
         return {"reward_raw": returns, "game_result": [[result_of(value) for value in of_env] for of_env in returns]}

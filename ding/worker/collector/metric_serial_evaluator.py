@@ -33,17 +33,17 @@ class IMetric(ABC):
 
     @abstractmethod
     def eval(self, inputs: Any, label: Any) -> dict[str, Any]:
-        """The metric of one batch: `inputs` is the policy's output, `label` that of the data set."""
+        """Return the metric of one batch: `inputs` is the policy's output, `label` that of the data set."""
         raise NotImplementedError
 
     @abstractmethod
     def reduce_mean(self, inputs: list[Any]) -> Any:
-        """The mean of the metrics of several batches."""
+        """Return the mean of the metrics of several batches."""
         raise NotImplementedError
 
     @abstractmethod
     def gt(self, metric1: Any, metric2: Any) -> bool:
-        """Whether `metric1` is at least as good as `metric2`; True when `metric2` is None."""
+        """Return whether `metric1` is at least as good as `metric2`; True when `metric2` is None."""
         raise NotImplementedError
 
 
@@ -161,7 +161,7 @@ class MetricSerialEvaluator(SerialEvaluator):
         return problems
 
     def _measure(self) -> tuple[Any, int, float]:
-        """The result, the number of batches of this rank, and the seconds they took."""
+        """Return the result, the number of batches of this rank, and the seconds they took."""
         start = perf_counter()
         self._policy.reset()
         self._logger.info("evaluation begins")

@@ -19,7 +19,7 @@ from ding.worker.collector.trajectory import INF, TrajBuffer, TrajectoryCutter
 
 
 def check_policies(policies: Any, where: str, exactly: int | None = None) -> list[Any]:
-    """The policies of the players, as a list.
+    """Return the policies of the players, as a list.
 
     Raises:
         AssertionError: they are no list or tuple, fewer than two, or not exactly as many as required.

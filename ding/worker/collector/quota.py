@@ -20,7 +20,7 @@ FIXED_ROLLOUT = Setting(  # False where it is not given: default configs are tho
 
 
 def checked_n_sample(n_sample: int | None, default: int | None, env_num: int, fixed_rollout: bool = False) -> int:
-    """The number of samples to collect; with `fixed_rollout` it is rounded up to the same number for each env.
+    """Return the number of samples to collect; with `fixed_rollout` it is rounded up to the same number for each env.
 
     Raises:
         RuntimeError: neither the call nor the policy gives it.
@@ -40,7 +40,7 @@ def checked_n_sample(n_sample: int | None, default: int | None, env_num: int, fi
 
 
 def checked_n_episode(n_episode: int | None, default: int | None, env_num: int) -> int:
-    """The number of episodes to collect.
+    """Return the number of episodes to collect.
 
     Raises:
         RuntimeError: neither the call nor the policy gives it.
@@ -66,7 +66,7 @@ def piece_length(n_sample: int | None, is_infinite: bool, unroll_len: int, env_n
 
 
 def takes_fixed_rollouts(cfg: Mapping[str, Any], is_infinite: bool, unroll_len: int) -> bool:
-    """The setting `fixed_rollout` of a collector that gathers samples of a policy.
+    """Return the setting `fixed_rollout` of a collector that gathers samples of a policy.
 
     Raises:
         ConfigError: it is True, but the policy's fragments cannot be cut at any step.
@@ -172,7 +172,7 @@ class EpisodeQuota(Listener):
 def episode_data(
     cfg: Mapping[str, Any], policy: Any, env_id: int, transitions: list[dict[str, Any]], env: Any = None
 ) -> list[Any]:
-    """What an episode adds to the data: the list of its transitions, or the policy's samples of them.
+    """Return what an episode adds to the data: the list of its transitions, or the policy's samples of them.
 
     `cfg` is read at each episode: `get_train_sample`, and, with an `env` manager, `reward_shaping`.
     """

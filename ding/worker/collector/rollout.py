@@ -29,7 +29,7 @@ class Quota(Protocol):
     """How much a rollout gathers."""
 
     def is_filled(self) -> bool:
-        """Whether the rollout may end; asked between rounds."""
+        """Return whether the rollout may end; asked between rounds."""
 
     def choose(self, env_ids: list[int]) -> list[int]:
         """Those of the envs that are ready which step in this round; the very list for all."""
@@ -57,7 +57,7 @@ class Listener:
         """An exception ended a round: unfinished data may have a gap."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The state between two rounds, in plain values."""
+        """Return the state between two rounds, in plain values."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
@@ -137,7 +137,7 @@ def _part_of(ready: Ready, env_ids: list[int]) -> Ready:
 
 
 def is_in_blocks(env: Any) -> bool:
-    """Whether an env manager may be stepped in blocks: its documented methods are not overridden."""
+    """Return whether an env manager may be stepped in blocks: its documented methods are not overridden."""
     return isinstance(env, DictBlocks) and not overrides_dicts(env)
 
 
@@ -224,7 +224,7 @@ class Rollout:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """The unfinished episodes between two rounds, in plain values, with the states of the listeners.
+        """Return the unfinished episodes between two rounds, in plain values, with the states of the listeners.
 
         What other callers did to the envs since the last round is reported to the listeners first.
         """
@@ -346,7 +346,7 @@ class Rollout:
             self._ready = None  # there are others
 
     def _rows_to_step(self, acting: Ready) -> list[int]:
-        """The rows of the envs that still show what the policy acted on; that others were moved meanwhile is reported.
+        """Return the rows of the envs that still show what the policy acted on; report the others, moved meanwhile.
 
         If only the documented interface of the env manager is known, nothing tells that they were.
 
@@ -474,7 +474,7 @@ class Rollout:
         self._seconds[ids] = 0.0
 
     def _without_unasked(self, step: BlockStep) -> BlockStep:
-        """The steps of envs that the present actor acted on; the others answer an actor that was replaced."""
+        """Return the steps of envs that the present actor acted on; the others answer an actor that was replaced."""
         asked = [row for row, env_id in enumerate(step.env_ids) if env_id in self._pending]
         if len(asked) == len(step.env_ids):
             return step
@@ -490,7 +490,7 @@ class Rollout:
         return step.of_rows(asked)
 
     def _answered(self, env_ids: list[int]) -> tuple[Batch, PolicyOutput]:
-        """The observations and outputs of the envs that answered, from the time when they were acted on."""
+        """Return the observations and outputs of the envs that answered, from the time when they were acted on."""
         asked = [self._pending.pop(env_id) for env_id in env_ids]
         if not asked:
             return Batch.copied([], [None]), {}

@@ -89,7 +89,7 @@ class SampleSender:
         self._count += len(samples)
 
     def is_due(self) -> bool:
-        """Whether there are samples enough for a chunk, or one has waited long enough."""
+        """Return whether there are samples enough for a chunk, or one has waited long enough."""
         if self._count >= self._chunk_size:
             return True
         return self._count > 0 and monotonic() - self._oldest_s >= self._flush_interval_s
@@ -117,7 +117,7 @@ class SampleSender:
         self._send_metadata(metadata if getattr(self._send_metadata, "takes_table", False) else metadata.rows())
 
     def _metadata(self, samples: Items, shared: list[Row], sizes: list[int]) -> Table:
-        """The metadata of samples, of which the first `sizes[0]` share `shared[0]`, and so on."""
+        """Return the metadata of samples, of which the first `sizes[0]` share `shared[0]`, and so on."""
         owner = np.repeat(np.arange(len(sizes)), sizes)
         columns = {key: pack([row[key] for row in shared]) for key in shared[0]}
         columns = {key: map_node(lambda column: column.take(owner).compact(), node) for key, node in columns.items()}
@@ -136,7 +136,7 @@ Facts = tuple[IntArray, IntArray, FloatArray]
 
 
 def _facts(samples: Items, iterations: list[Any], owner: IntArray) -> Facts:
-    """The iterations, lengths and priorities of samples; sample i without its own is of `iterations[owner[i]]`."""
+    """Return the iterations, lengths and priorities of samples; `iterations[owner[i]]` where sample i has none."""
     table = table_of(samples)
     if table is None:
         return _facts_of_items(rows_of(samples), iterations, owner)
@@ -168,7 +168,7 @@ def _facts_of_items(items: Sequence[Any], iterations: list[Any], owner: IntArray
 
 
 def _number(key: str, said: Any, default: Any) -> float:
-    """The number that a sample says under a key, `default` if that is None."""
+    """Return the number that a sample says under a key, `default` if that is None."""
     try:
         first = _first(said)
         return float(_first(default) if first is None else first)
@@ -177,5 +177,5 @@ def _number(key: str, said: Any, default: Any) -> float:
 
 
 def _first(value: Any) -> Any:
-    """The number that `value` is, or begins with."""
+    """Return the number that `value` is, or begins with."""
     return value if isinstance(value, (int, float)) else np.ravel(value)[0]

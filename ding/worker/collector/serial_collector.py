@@ -226,7 +226,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
 
     @abstractmethod
     def _fragments_under_way(self, env_id: int) -> Any:
-        """The transitions of this env that have not become samples yet; of several players a dict of them."""
+        """Return the transitions of this env that have not become samples yet; of several players a dict of them."""
 
     @property
     def _traj_buffer(self) -> dict[int, Any]:
@@ -311,6 +311,6 @@ class SerialCollector(SerialWorker, ISerialCollector):
         self._log.scalars(values, train_iter, self._total_envstep_count, iter_only=("total_envstep_count",))
 
     def _log_keys(self) -> Sequence[str]:
-        """The logged values, in this order."""
+        """Return the logged values, in this order."""
         rewards = [f"{name}_{which}" for name in self._statistics.reward_names for which in STATISTICS]
         return *LOGGED_COUNTS, *rewards, *LOGGED_TOTALS

@@ -69,11 +69,11 @@ class SerialWorker:
         return np.array([env_id in ended for env_id in range(self._env_num)])
 
     def _acting_policies(self) -> list[Any]:
-        """The policies that act, one for each player."""
+        """Return the policies that act, one for each player."""
         return [self._policy]
 
     def _checked_policy(self, policy: Any) -> Any:
-        """The policy, checked and in the form that is kept."""
+        """Return the policy, checked and in the form that is kept."""
         return policy
 
     def _reset_policies(self) -> None:

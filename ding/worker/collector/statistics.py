@@ -25,7 +25,7 @@ def per(amount: float, of: float) -> float:
 
 
 def reported_return(info: Any, env_id: int) -> Any:
-    """The return of the episode that ended with this `info`, as the env reports it.
+    """Return the return of the episode that ended with this `info`, as the env reports it.
 
     Raises:
         KeyError: the env did not report it.
@@ -212,7 +212,7 @@ class EpisodeStatistics(Listener):
             self._samples += int(samples[is_over].sum())
 
     def train_samples(self, env_id: int) -> int:
-        """The samples that were made of the running episode of an env."""
+        """Return the samples that were made of the running episode of an env."""
         return int(self._made[self.running[env_id] - self._first])
 
     def take_finished(self) -> tuple[int, float]:
@@ -274,7 +274,7 @@ class EpisodeStatistics(Listener):
         return self._returns[0].count
 
     def summary(self) -> dict[str, float]:
-        """The finished episodes since `clear_summary`: counts, averages, seconds, speeds, returns."""
+        """Return the finished episodes since `clear_summary`: counts, averages, seconds, speeds, returns."""
         episodes = self.summary_count
         returns = [summary.scalars(name) for name, summary in zip(self.reward_names, self._returns, strict=True)]
         return {
@@ -318,16 +318,16 @@ class TaskEpisodes(Listener):
         self._has_news = True
 
     def take_news(self) -> bool:
-        """Whether an episode has ended since the last call."""
+        """Return whether an episode has ended since the last call."""
         has_news, self._has_news = self._has_news, False
         return has_news
 
     def returns(self, env_num: int) -> list[list[float]]:
-        """The returns of each of the envs, in the order of their episodes."""
+        """Return the returns of each of the envs, in the order of their episodes."""
         return [list(self._returns.get(env_id, ())) for env_id in range(env_num)]
 
     def summary(self, duration_s: float, samples: int) -> dict[str, Any]:
-        """The counts, averages (0 of nothing) and returns, env by env, of a finish info."""
+        """Return the counts, averages (0 of nothing) and returns, env by env, of a finish info."""
         returns = [value for env_id in sorted(self._returns) for value in self._returns[env_id]]
         return {
             "real_episode_count": self.count,

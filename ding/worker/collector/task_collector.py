@@ -116,7 +116,7 @@ class PolicyWatch:
                     self._newest = state
 
     def take(self) -> State | None:
-        """The newest weights that have come since the last call.
+        """Return the newest weights that have come since the last call.
 
         Raises:
             Exception: what went wrong when they were fetched.
@@ -216,11 +216,11 @@ class TaskCollector(BaseParallelCollector):
         return manager
 
     def _of_policies(self, value: Any) -> list[Any]:
-        """What `value`, such as `policy`, holds for each policy."""
+        """Return what `value`, such as `policy`, holds for each policy."""
         return list(value) if self._by_player else [value]
 
     def _mode_of(self, policy_cfg: EasyDict) -> Any:
-        """The mode of a policy for what this collector does."""
+        """Return the mode of a policy for what this collector does."""
         field = "eval" if self._eval_flag else "collect"
         from ding.policy.base_policy import create_policy  # here: importing the workers loads no policies
 
@@ -298,7 +298,7 @@ class TaskCollector(BaseParallelCollector):
                 self._load(path, state)
 
     def _cutter(self, player: int, *args: Any, **kwargs: Any) -> TrajectoryCutter:
-        """The cutter of the trajectories of a policy, of the arguments of a `TrajectoryCutter`."""
+        """Return the cutter of the trajectories of a policy, of the arguments of a `TrajectoryCutter`."""
         return TrajectoryCutter(*args, **kwargs)
 
     def _add(self, player: int, env_id: int, samples: list[Any]) -> None:
@@ -384,7 +384,7 @@ class TaskCollector(BaseParallelCollector):
         return info
 
     def _results(self) -> dict[str, Any]:
-        """The entries of the finish info about episodes besides their summary."""
+        """Return the entries of the finish info about episodes besides their summary."""
         return {}
 
     def close(self) -> None:

@@ -149,7 +149,7 @@ class TransitionLists:
         self._shown: list[Any] = [None] * env_num  # the observation that each env returned last, if it goes on
 
     def last_obs(self, env_id: int, obs: Any) -> Any:
-        """The object that ended the last transition, if `obs` is what it showed; else `obs`."""
+        """Return the object that ended the last transition, if `obs` is what it showed; else `obs`."""
         last = self._shown[env_id] if self._chained else None
         return obs if last is None else last
 
@@ -161,7 +161,7 @@ class TransitionLists:
         self.lengths[env_id] += 1
 
     def take(self, env_id: int, has_ended: bool) -> Items:
-        """The transitions of the piece under way, which ends; a table where they are alike."""
+        """Return the transitions of the piece under way, which ends; a table where they are alike."""
         piece = self.peek(env_id)
         self._begin(env_id)
         if has_ended:
@@ -206,7 +206,7 @@ class TransitionLists:
         self._shown[env_id] = None
 
     def state_dict(self) -> dict[str, Any]:
-        """The transitions in plain values; None where they are not."""
+        """Return the transitions in plain values; None where they are not."""
         items = [samples_state(items) for items in self._items]
         return {"items": items if can_pack(items) else None, "codes": [list(codes) for codes in self._codes]}
 
@@ -284,11 +284,11 @@ class TrajectoryCutter(Listener):
         self.steps = 0
 
     def under_way(self, env_id: int) -> TrajBuffer:
-        """The transitions of this env that no piece was cut of yet, copies."""
+        """Return the transitions of this env that no piece was cut of yet, copies."""
         return TrajBuffer(None, rows_of((self._lists or self._block).peek(env_id)))
 
     def has(self, number: int) -> bool:
-        """Whether so many samples were made; makes those of pieces that wait if there may be enough of them.
+        """Return whether so many samples were made; makes those of pieces that wait if there may be enough of them.
 
         With `fixed_rollout`, whether so many steps are there; if so, ends the pieces under way and makes all samples.
         """
@@ -311,7 +311,7 @@ class TrajectoryCutter(Listener):
             self._make()
 
     def take(self, limit: int | None = None) -> tuple[list[Any], int]:
-        """The samples and the number of steps since the last call; what an exception interrupted is not lost.
+        """Return the samples and the number of steps since the last call; what an exception interrupted is not lost.
 
         With a `limit`, pieces beyond that number stay for the next call.
         """
@@ -402,7 +402,7 @@ class TrajectoryCutter(Listener):
             self._lists.drop(env_id)
 
     def _plain_columns(self, steps: Steps, output_keys: Sequence[str]) -> dict[str, Node]:
-        """What policy and env return of a round besides observations and ends."""
+        """Return what policy and env return of a round besides observations and ends."""
         output, env_ids = steps.output, steps.env_ids
         stacked = output.columns if isinstance(output, StackedOutput) and output.env_ids == env_ids else {}
         columns: dict[str, Node] = {key: _as_node(stacked.get(key)) for key in output_keys}
@@ -451,7 +451,7 @@ class TrajectoryCutter(Listener):
         self._lists = lists
 
     def _ask(self, steps: Steps, obs: list[Any], next_obs: list[Any]) -> list[dict[str, Any]]:
-        """The transitions that the policy makes of a round; it may change these observations in place."""
+        """Return the transitions that the policy makes of a round; it may change these observations in place."""
         transitions = []
         output, seeds = by_env(steps.output), self.level_seeds
         for env_id, before, after, timestep in zip(steps.env_ids, obs, next_obs, steps.timesteps(), strict=True):
@@ -466,7 +466,7 @@ class TrajectoryCutter(Listener):
         return transitions
 
     def _numbers_of(self, ids: IntArray) -> IntArray:
-        """The numbers of the episodes that these envs are in."""
+        """Return the numbers of the episodes that these envs are in."""
         return ids if self._episodes is None else self._episodes.running[ids]
 
     def _close(self, ids: IntArray, has_ended: np.ndarray, numbers: IntArray) -> None:
@@ -480,7 +480,7 @@ class TrajectoryCutter(Listener):
             self._make()
 
     def _may_wait(self) -> bool:
-        """Whether the policy is given all pieces of a collect at once."""
+        """Return whether the policy is given all pieces of a collect at once."""
         return not self._is_by_piece and self._takes_pieces(self._policy.get_train_sample)
 
     def _make(self) -> None:
@@ -555,7 +555,7 @@ def _is_same_column(own: Column, column: Column) -> bool:
 
 
 def _as_node(batch: Any) -> Node:
-    """A batch of tensors [E, ...], in dicts and lists, as columns; None where it is something else."""
+    """Return a batch of tensors [E, ...], in dicts and lists, as columns; None where it is something else."""
     if type(batch) is torch.Tensor and batch.dim() > 0 and batch.dtype in SHARED_DTYPES:
         data = batch.numpy(force=True)
         return Column(Kind.TENSOR, data[:, None] if data.ndim == 1 else data)
@@ -583,14 +583,14 @@ def _note_end_flags(items: Sequence[dict[str, Any]], codes: Sequence[int]) -> No
 
 
 def _with_copies(column: Column, copies: dict[int, Any]) -> Column:
-    """A column whose objects share no memory with a batch, which would live as long as they do."""
+    """Return a column whose objects share no memory with a batch, which would live as long as they do."""
     if column.kind is not Kind.OBJECT:
         return column
     return Column(column.kind, [_copy(value, copies) for value in column.data], column.rows)
 
 
 def _copy(value: Any, copies: dict[int, Any]) -> Any:
-    """A deep copy of nested data; `copies` holds the copies made before."""
+    """Return a deep copy of nested data; `copies` holds the copies made before."""
     if isinstance(value, np.ndarray | torch.Tensor):
         if id(value) not in copies:
             copies[id(value)] = value.copy() if isinstance(value, np.ndarray) else value.detach().clone()

@@ -135,7 +135,7 @@ class TrajectoryBlock:
             self._clear()
 
     def closed_table(self) -> Table:
-        """The transitions of the closed pieces, with `lengths`."""
+        """Return the transitions of the closed pieces, with `lengths`."""
         ranks = self._ranks()[self._numbers[_PIECE, : self._count]]
         rows = (ranks >= 0).nonzero()[0]
         order = ranks[rows]
@@ -151,20 +151,20 @@ class TrajectoryBlock:
             self._renew()
 
     def take_closed(self) -> list[Table]:
-        """The transitions of each of the closed pieces; they are here no more."""
+        """Return the transitions of each of the closed pieces; they are here no more."""
         pieces = [self._piece_of(piece) for piece in self._closed]
         self.drop_closed()
         return pieces
 
     def peek(self, env_id: int) -> Table:
-        """The transitions of the piece under way of this env, which stay."""
+        """Return the transitions of the piece under way of this env, which stay."""
         return self._piece_of(self._piece[env_id])
 
     def _piece_of(self, piece: int) -> Table:
         return self._table((self._numbers[_PIECE, : self._count] == piece).nonzero()[0]).compact()
 
     def state_dict(self) -> dict[str, Any]:
-        """The transitions in plain values; others are left out."""
+        """Return the transitions in plain values; others are left out."""
         self._renew()
         obs = node_state(self._obs.rows)
         columns = {key: node_state(store.rows) for key, store in self._columns.items()}
@@ -212,7 +212,7 @@ class TrajectoryBlock:
         return ranks
 
     def _table(self, rows: IntArray, lengths: IntArray | None = None) -> Table:
-        """The transitions in these rows; its columns may be views."""
+        """Return the transitions in these rows; its columns may be views."""
         if not len(rows):
             return Table({}, lengths=lengths)
         numbers = self._numbers[:, rows]
@@ -318,12 +318,12 @@ class _Store:
         return map_node(lambda column: column.take(rows), self._node)
 
     def only(self, rows: IntArray, room: int) -> _Store:
-        """A copy of these rows, with room for further ones."""
+        """Return a copy of these rows, with room for further ones."""
         return _Store(self.take(rows), len(rows), room)
 
 
 def _extended(column: Column, more: Column, size: int, room: int) -> Column:
-    """A column of the first `size` rows of `column`, and those of `more`; if it is new, with room for so many rows."""
+    """Return a column of `size` rows of `column`, then those of `more`; a new one has room for so many rows."""
     if column.kind is Kind.OBJECT:
         return Column(Kind.OBJECT, [*column.data[:size], *more.data])
     data, rows = column.data, more.data
@@ -337,14 +337,14 @@ def _extended(column: Column, more: Column, size: int, room: int) -> Column:
 
 
 def _rows_of(node: Node, rows: IntArray) -> Node:
-    """A copy of some rows of a node whose columns are compact."""
+    """Return a copy of some rows of a node whose columns are compact."""
     if type(node) is Column and node.kind is not Kind.OBJECT:
         return Column(node.kind, node.data[rows], None, node.steps)
     return map_node(lambda column: column.take(rows).compact(), node)
 
 
 def _end_flags(codes: Codes, done: Node) -> dict[str, Column]:
-    """The flags of steps of which some report them; an end without any is terminal."""
+    """Return the flags of steps of which some report them; an end without any is terminal."""
     truncated = codes & TRUNCATED != 0
     terminated = codes & TERMINATED != 0
     is_untold = codes & TERMINATED_TOLD == 0

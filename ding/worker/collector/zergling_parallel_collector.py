@@ -55,7 +55,7 @@ class ZerglingParallelCollector(TaskCollector):
 
     @adapts_batch("_act")
     def _policy_inference(self, obs: Any) -> Any:
-        """The policy's actions; what else it returned goes into the samples."""
+        """Return the policy's actions; what else it returned goes into the samples."""
         self._policy_output = self._policy.forward(obs, **self._forward_kwargs)
         env_ids = list(obs)
         return dict(zip(env_ids, env_actions(self._policy_output, env_ids), strict=True))

@@ -49,7 +49,7 @@ class TaskConfigs:
         self._env_cfgs = {is_eval: self._env_cfg(is_eval) for is_eval in (False, True)}
 
     def _env_cfg(self, is_eval: bool) -> EasyDict:
-        """The env section for one kind of task: its number of episodes goes to the env manager."""
+        """Return the env section for one kind of task: its number of episodes goes to the env manager."""
         env = copy.deepcopy(self._cfg.env)
         key = _EPISODES[is_eval]
         episodes = env.get(key)
@@ -66,7 +66,7 @@ class TaskConfigs:
     def collector_cfg(
         self, is_eval: bool, collect_setting: Mapping[str, Any], policy: Any, policy_update_path: Any
     ) -> EasyDict:
-        """The config of a parallel collector; `policy` is the config of one, or a list of them."""
+        """Return the config of a parallel collector; `policy` is the config of one, or a list of them."""
         cfg = copy.deepcopy(self._cfg.policy.collect.collector)
         cfg.collect_setting = copy.deepcopy(dict(collect_setting))
         cfg.eval_flag = is_eval
@@ -80,11 +80,11 @@ class TaskConfigs:
         return cfg
 
     def policy_cfg(self) -> EasyDict:
-        """A copy of the policy section."""
+        """Return a copy of the policy section."""
         return copy.deepcopy(self._cfg.policy)
 
     def learner_task(self, task_id: str, policy_id: str, buffer_id: str) -> dict[str, Any]:
-        """A task for a learner."""
+        """Return a task for a learner."""
         policy = self.policy_cfg()
         learner_cfg = copy.deepcopy(policy.learn.learner)
         learner_cfg.exp_name = self._cfg.exp_name
@@ -145,18 +145,18 @@ class BaseCommander(Configurable, ABC):
 
     @abstractmethod
     def get_collector_task(self) -> Task | None:
-        """The next task for a collector, or None if there is none at present."""
+        """Return the next task for a collector, or None if there is none at present."""
 
     def get_learner_task(self) -> Task | None:
-        """The next task for a learner, or None if there is none at present."""
+        """Return the next task for a learner, or None if there is none at present."""
         return None
 
     def judge_collector_finish(self, task_id: str, info: Mapping[str, Any]) -> bool:
-        """Whether the collector that sent `info` is done with its task."""
+        """Return whether the collector that sent `info` is done with its task."""
         return bool(info.get("collector_done", False))
 
     def judge_learner_finish(self, task_id: str, info: Mapping[str, Any]) -> bool:
-        """Whether the learner that sent `info` is done with its task."""
+        """Return whether the learner that sent `info` is done with its task."""
         return bool(info.get("learner_done", False))
 
     def finish_collector_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool | None:
@@ -187,7 +187,7 @@ class BaseCommander(Configurable, ABC):
         return
 
     def is_collector_task_useless(self, task_id: str) -> bool:
-        """Whether further results of a running collector task are useless; then it ends at once, as if it were done.
+        """Return whether more results of a running collector task are useless; then it ends at once, as if done.
 
         Called after each of its messages.
         """
@@ -208,7 +208,7 @@ class BaseCommander(Configurable, ABC):
         self._collector_task_space.decrease_space()
 
     def state_dict(self) -> dict[str, Any]:
-        """The state from which another commander of this type resumes the run, in plain values and arrays that do not
+        """Return the state from which another commander of this type resumes, in plain values and arrays that do not
         change afterwards.
 
         The default is `{}`: the run of such a commander begins anew, except for the counters.
@@ -277,7 +277,7 @@ class NaiveCommander(BaseCommander):
 
 
 def create_parallel_commander(cfg: Mapping[str, Any]) -> BaseCommander:
-    """The commander of the type `cfg.policy.other.commander.type`, after importing that section's `import_names`.
+    """Return the commander that `cfg.policy.other.commander.type` names, after importing its `import_names`.
 
     Args:
         cfg: the compiled main config.
@@ -291,7 +291,7 @@ def create_parallel_commander(cfg: Mapping[str, Any]) -> BaseCommander:
 
 
 def get_parallel_commander_cls(cfg: Mapping[str, Any]) -> type:
-    """The commander class registered as `cfg['type']`, after importing `cfg['import_names']`.
+    """Return the commander class registered as `cfg['type']`, after importing `cfg['import_names']`.
 
     Raises:
         KeyError: no commander is registered under that type.

@@ -46,7 +46,7 @@ class BaseSerialCommander(Configurable):
         self._policy = policy
 
     def step(self) -> Any:
-        """The keyword arguments for the collecting policy's forward, from the learner's progress and the env steps.
+        """Return keyword arguments for the collecting policy's forward, by the learner's progress and the env steps.
 
         Raises:
             AssertionError: no policy was set.
@@ -56,7 +56,7 @@ class BaseSerialCommander(Configurable):
         return self._policy.get_setting_collect({**self._learner.learn_info, "envstep": self._collector.envstep})
 
     def state_dict(self) -> dict[str, Any]:
-        """The attributes of a subclass; the workers have states of their own."""
+        """Return the attributes of a subclass; the workers have states of their own."""
         return attributes_state(self, _WORKERS)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

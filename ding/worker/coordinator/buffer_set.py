@@ -123,7 +123,7 @@ class BufferSet:
         self._open(buffer_id, cfg)
 
     def _open(self, buffer_id: str, cfg: Mapping[str, Any], content: Any = None) -> Any:
-        """The buffer, which is created to hold `content` unless it exists."""
+        """Return the buffer, which is created to hold `content` unless it exists."""
         with self._opening:  # not the lock of the other methods: a buffer may take seconds to start
             buffer = self.buffers.get(buffer_id)
             if buffer is None:
@@ -191,13 +191,13 @@ class BufferSet:
         """Record the number of items that a learner, which draws its own batches, has found in the buffer."""
 
     def levels(self) -> list[tuple[str, int, int]]:
-        """The id, number of items and capacity of each open buffer; 0 for a capacity that it does not tell."""
+        """Return the id, number of items and capacity of each open buffer; 0 for a capacity that it does not tell."""
         with self._lock:
             opened = list(self.buffers.items())
         return [(name, int(each.count()), int(getattr(each, "replay_buffer_size", 0))) for name, each in opened]
 
     def batches_under_way(self) -> int:
-        """The number of batches that learners have not read yet."""
+        """Return the number of batches that learners have not read yet."""
         with self._lock:
             return sum(len(batches) for batches in self._batches.values())
 
@@ -256,7 +256,7 @@ class BufferSet:
     # Buffers that outlive their coordinator.
 
     def freeze(self, buffer_id: str, cfg: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of `restore` for a buffer, besides its id, in plain values.
+        """Return the arguments of `restore` for a buffer, besides its id, in plain values.
 
         The content is None if the buffer is not open, or has no `freeze` and `discard`. Functions in the config are
         left out.
@@ -363,7 +363,7 @@ def _add_collect_iter(samples: list[Any]) -> None:
 
 
 def _chunk_of(sample: Mapping[str, Any]) -> str | None:
-    """The plain name of the chunk that holds a sample."""
+    """Return the plain name of the chunk that holds a sample."""
     return os.path.basename(sample[DATA_ID]) if DATA_ID in sample else None
 
 
@@ -372,7 +372,7 @@ def _collector_of(name: str) -> str:
 
 
 def _without_functions(cfg: Mapping[str, Any]) -> dict[str, Any]:
-    """A config without functions, which no file can hold."""
+    """Return a config without functions, which no file can hold."""
     return {
         key: _without_functions(value) if isinstance(value, Mapping) else value
         for key, value in cfg.items()

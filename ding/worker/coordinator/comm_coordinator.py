@@ -174,8 +174,9 @@ class TaskRun:
             )
 
     def _batches(self, demand: Mapping[str, Any]) -> list[SampleList]:
-        """The requested batches that the buffer has. Waits for the first one; a batched learner is asked again after a
-        moment, as it may be done meanwhile.
+        """Return the requested batches that the buffer has.
+
+        Wait for the first one; ask a batched learner again after a moment, as it may be done meanwhile.
         """
         batches: list[SampleList] = []
         wanted = min(demand.get("batch_num", 1), _MAX_BATCHES)
@@ -211,7 +212,7 @@ class TaskRun:
 
 
 def _collected(reply: Mapping[str, Any]) -> tuple[SampleList, list[Mapping[str, Any]]]:
-    """The samples and infos in a collector's answer."""
+    """Return the samples and infos in a collector's answer."""
     if "pushed" in reply:
         return [], list(reply["infos"])
     if "samples" in reply:
@@ -327,7 +328,7 @@ class CommCoordinator:
         return True
 
     def running(self) -> list[TaskRun]:
-        """The running tasks."""
+        """Return the running tasks."""
         with self._lock:
             return list(self._running)
 

@@ -213,11 +213,11 @@ class Coordinator(Configurable):
         return self._monitor.wait(timeout_s)
 
     def progress(self) -> Progress:
-        """The progress of the run."""
+        """Return the progress of the run."""
         return self._monitor.progress()
 
     def status(self) -> RunStatus:
-        """The complete status of the run; over HTTP, the page at `url` shows it."""
+        """Return the complete status of the run; over HTTP, the page at `url` shows it."""
         parts = self._monitor, self._buffers, self._comm_coordinator, self._scheduler
         return read_status(self._cfg.main.exp_name, *parts, self._is_closed)
 
@@ -353,7 +353,7 @@ class Coordinator(Configurable):
             self._monitor.take_collector_info(task_id, progress)
 
     def is_collector_task_useless(self, task_id: str) -> bool:
-        """Whether further results of the task would be of no use."""
+        """Return whether further results of the task would be of no use."""
         with self._scheduler.lock:
             return bool(self._commander.is_collector_task_useless(task_id))
 
@@ -378,7 +378,7 @@ class Coordinator(Configurable):
     def deal_with_learner_get_data(
         self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int
     ) -> SampleList | None:
-        """A batch for a learner; None while the buffer has none.
+        """Return a batch for a learner; None while the buffer has none.
 
         Raises:
             RuntimeError: the task is unknown; applies to all methods about learners.
@@ -431,7 +431,7 @@ class Coordinator(Configurable):
             )
 
     def deal_with_learner_judge_finish(self, task_id: str, info: Mapping[str, Any]) -> bool:
-        """Whether the learner task is done."""
+        """Return whether the learner task is done."""
         if task_id not in self._task_state:
             raise self._unknown(task_id)
         with self._scheduler.lock:
@@ -459,7 +459,7 @@ class Coordinator(Configurable):
             self._scheduler.fail(kind, task, error)
 
     def _is_tolerable(self, error: Exception) -> bool:
-        """Whether a collector could not write its samples, and only a few have failed so in a row."""
+        """Return whether a collector could not write its samples, and only a few have failed so in a row."""
         if not (isinstance(error, TaskFailed) and error.result.get("exception") == StorageError.__name__):
             return False
         with self._scheduler.lock:

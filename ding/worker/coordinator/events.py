@@ -18,7 +18,7 @@ class TaskStalled(WorkerLost):
 
 
 def failure_text(error: BaseException) -> str:
-    """The text for the failure of a run: the worker's traceback if it failed there, otherwise the local one."""
+    """Return the text for the failure of a run: the worker's traceback if it failed there, otherwise the local one."""
     if isinstance(error, (TaskFailed, WorkerLost)):
         return str(error)
     return "".join(traceback.format_exception(type(error), error, error.__traceback__))

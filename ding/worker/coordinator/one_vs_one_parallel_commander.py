@@ -105,7 +105,7 @@ class OneVsOneCommander(TrainingCommander):
         return has_won and not gets_harder and super()._reaches_goal(finished_task)
 
     def _train_iter_of(self, finished_task: Mapping[str, Any]) -> int:
-        """The iteration of the first player's weights; if missing, that of the learner's newest info."""
+        """Return the iteration of the first player's weights; if missing, that of the learner's newest info."""
         train_iter = finished_task.get("train_iter", self._learner_info[-1]["learner_step"])
         return int(train_iter[0] if isinstance(train_iter, (list, tuple)) else train_iter)
 
@@ -130,7 +130,7 @@ class OneVsOneCommander(TrainingCommander):
         self._jobs.pop(task.get("task_id", ""), None)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the training and of the league."""
+        """Return the state of the training and of the league."""
         return {**super().state_dict(), "league": self._league.state_dict()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -181,6 +181,6 @@ def _move_weights(league: BaseLeague, store: PolicyStore) -> None:
 
 
 def _win_rate(finished_task: Mapping[str, Any]) -> float:
-    """The share of games that the first player has won; 0 without games."""
+    """Return the share of games that the first player has won; 0 without games."""
     results = Counter(flat_results(finished_task["game_result"]))
     return results["wins"] / max(1, results.total())

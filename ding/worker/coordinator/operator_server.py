@@ -91,7 +91,7 @@ class OperatorServer:
         self._worker_type = worker_type
 
     def get_replicas(self, name: str | None = None) -> Reply:
-        """The replicas of this process, or of the one called `name`: `data` is `{'collectors': ids, 'learners': ids}`.
+        """Return the replicas of this process, or of `name`: `data` is `{'collectors': ids, 'learners': ids}`.
 
         Raises:
             AssertionError: neither `name` was given, nor the type of this process set.
@@ -162,7 +162,7 @@ def _place(request: Any) -> str:
 
 
 def make_operator_server(cfg: Mapping[str, Any], worker_type: str) -> OperatorServer:
-    """The operator given by `cfg` and the environment; see `get_operator_server_kwargs`.
+    """Return the operator given by `cfg` and the environment; see `get_operator_server_kwargs`.
 
     Raises:
         ConfigError: neither gives an address.
@@ -460,7 +460,7 @@ class OperatorWorkers(OperatorSync):
 
 
 def _address(name: str) -> tuple[str, int]:
-    """The address of a worker.
+    """Return the address of a worker.
 
     Raises:
         ValueError: the name is no address.
@@ -475,6 +475,6 @@ def _address(name: str) -> tuple[str, int]:
 
 
 def _pod(name: str) -> str:
-    """The name of a pod: `pod` in `pod.namespace:port`."""
+    """Return the name of a pod: `pod` in `pod.namespace:port`."""
     host = name.rpartition(":")[0] or name
     return host.rpartition(".")[0] or host if literal(host) is None else host

@@ -44,7 +44,7 @@ class NaiveResourceManager:
             return {f"{kind}_id": worker_id, "resource_info": free.pop(worker_id)}
 
     def have_assigned(self, name: str, worker_id: str) -> bool:
-        """Whether the worker is among the free ones (the name says the opposite)."""
+        """Return whether the worker is among the free ones (the name says the opposite)."""
         with self._lock:
             return worker_id in self._of(name)
 
@@ -63,7 +63,7 @@ class NaiveResourceManager:
             self._of(name)[worker_id] = resource_info
 
     def count(self, name: str) -> int:
-        """The number of free workers of this kind."""
+        """Return the number of free workers of this kind."""
         with self._lock:
             return len(self._of(name))
 

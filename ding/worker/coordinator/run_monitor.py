@@ -73,7 +73,7 @@ class RecentRate:
             self._spans.append([now, count])
 
     def per_s(self, now: float) -> float:
-        """The rate; before five seconds have passed, over the time so far, but at least one second."""
+        """Return the rate; before five seconds have passed, over the time so far, but at least one second."""
         recent = sum(count for since, count in self._spans if now - since < _WINDOW_S)
         return float(recent / min(_WINDOW_S, max(1.0, now - self._start)))
 
@@ -227,7 +227,7 @@ class RunMonitor:
             return True
 
     def progress(self) -> Progress:
-        """The progress of the run."""
+        """Return the progress of the run."""
         with self._lock:
             return Progress(
                 samples=self._samples,
@@ -266,7 +266,7 @@ class RunMonitor:
     # The run as a state that another monitor can resume.
 
     def state_dict(self) -> dict[str, Any]:
-        """The counters, the returns, the learning curve and the errors, as plain values."""
+        """Return the counters, the returns, the learning curve and the errors, as plain values."""
         with self._lock:
             return {
                 **{name: getattr(self, f"_{name}") for name in (*_COUNTERS, "stalled_tasks", "best_return")},
@@ -364,5 +364,5 @@ class RunMonitor:
 
 
 def _newest_iter(policy_iter: Any) -> int:
-    """The iteration of a policy; the latest of several players' policies; 0 if missing."""
+    """Return the iteration of a policy; the latest of several players' policies; 0 if missing."""
     return 0 if policy_iter is None else int(np.max(policy_iter))

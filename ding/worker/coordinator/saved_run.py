@@ -24,7 +24,7 @@ _INEXACT = "episodes begin anew, and samples and iterations after the state are 
 
 
 def config_of(cfg: Mapping[str, Any]) -> dict[str, str]:
-    """Returns what of a compiled parallel config must be equal when the run resumes; see `flat_config`."""
+    """Return what of a compiled parallel config must be equal when the run resumes; see `flat_config`."""
     own = {"exp_name": cfg["main"]["exp_name"], "seed": cfg.get("seed")}
     return flat_config(cfg["main"]) | {key: repr(value) for key, value in own.items()}
 

@@ -42,7 +42,7 @@ class TaskState:
     losses: Counter[str] = field(default_factory=Counter)
 
     def is_news(self, kind: str, count: int, factor: int = 2) -> bool:
-        """Whether a loss is to be logged: the number of this kind has grown, by `factor` since the last time."""
+        """Return whether a loss is to be logged: the number of this kind has grown, by `factor` since the last time."""
         is_news = self.losses[kind] < count >= factor * self.losses[kind]
         if is_news:
             self.losses[kind] = count
@@ -117,7 +117,7 @@ class TaskScheduler:
             self._changed.notify()
 
     def waiting_counts(self) -> dict[str, int]:
-        """The number of tasks of each kind that wait to begin."""
+        """Return the number of tasks of each kind that wait to begin."""
         return {kind: len(waiting) for kind, waiting in self._waiting.items()}
 
     def end(self) -> None:
@@ -169,11 +169,11 @@ class TaskScheduler:
         return min([IDLE_S, *(max(0.001, seconds) for seconds in left)])
 
     def free_count(self, kind: str) -> int:
-        """The number of free workers of this kind; 0 when the run is over."""
+        """Return the number of free workers of this kind; 0 when the run is over."""
         return 0 if self._monitor.is_over else self._comm.workers.free_count(kind)
 
     def next_task(self, kind: str) -> Task | None:
-        """The commander's next task of this kind, or one that is to run again.
+        """Return the commander's next task of this kind, or one that is to run again.
 
         Raises:
             ValueError: the commander's task lacks an entry, or has the id of a running one.
@@ -288,5 +288,5 @@ class TaskScheduler:
                 self.commander.decrease_collector_task_space()
 
     def _places_since(self) -> int:
-        """The change in task space since the start; spare collectors come and go without one."""
+        """Return the change in task space since the start; spare collectors come and go without one."""
         return max(0, self._collectors_since) + min(0, self._collectors_since + self._spare_collectors)

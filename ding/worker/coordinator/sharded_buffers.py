@@ -71,7 +71,7 @@ class ShardedBuffer:
         self._lost = sum(content["counts"]) - self.level
 
     def discard(self, is_unwanted: Callable[[Any], bool]) -> int:
-        """The number of samples that the last `load_state_dict` has not found; the others stay."""
+        """Return the number of samples that the last `load_state_dict` has not found; the others stay."""
         return self._lost
 
     def _ask_all(self, method: str, problem: str) -> list[int]:

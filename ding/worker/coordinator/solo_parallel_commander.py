@@ -97,7 +97,7 @@ class TrainingCommander(BaseCommander):
 
     @abstractmethod
     def _collector_cfg(self, task_id: str, is_eval: bool, setting: Mapping[str, Any], training: Training) -> EasyDict:
-        """The config of the collector for a task."""
+        """Return the config of the collector for a task."""
 
     def _take_collected(self, task_id: str, finished_task: Mapping[str, Any]) -> None:
         """Take the result of a collecting task."""
@@ -181,7 +181,7 @@ class TrainingCommander(BaseCommander):
             self._idle_evaluations += 1
 
     def _reaches_goal(self, finished_task: Mapping[str, Any]) -> bool:
-        """Whether the mean return of an evaluation has reached `env.stop_value`; if so, it is logged."""
+        """Return whether the mean return of an evaluation has reached `env.stop_value`; if so, it is logged."""
         reward, stop_value = finished_task["reward_mean"], self._stop_value
         if stop_value is None or reward < stop_value:
             return False
@@ -202,7 +202,7 @@ class TrainingCommander(BaseCommander):
             self._tb_logger.add_scalar(f"{kind}_step/{key}", value, self.envstep)
 
     def _train_iter_of(self, finished_task: Mapping[str, Any]) -> int:
-        """The iteration of the weights that were used."""
+        """Return the iteration of the weights that were used."""
         return int(finished_task["train_iter"])
 
     def _further_values(self, finished_task: Mapping[str, Any]) -> Mapping[str, float]:
@@ -210,12 +210,12 @@ class TrainingCommander(BaseCommander):
         return {}
 
     def finish_learner_task(self, task_id: str, finished_task: Mapping[str, Any]) -> str | None:
-        """The learner is done: only an evaluation of its last weights follows."""
+        """Note that the learner is done: only an evaluation of its last weights follows."""
         self._is_trained = True
         return super().finish_learner_task(task_id, finished_task)
 
     def is_collector_task_useless(self, task_id: str) -> bool:
-        """Whether the task collects for a learner that is done or gone."""
+        """Return whether the task collects for a learner that is done or gone."""
         buffer_id = self._collecting.get(task_id)
         is_fed = not self._is_trained and self._training is not None and self._training.buffer_id == buffer_id
         return buffer_id is not None and not is_fed
@@ -241,7 +241,7 @@ class TrainingCommander(BaseCommander):
         self._learner_info = [{key: value for key, value in info.items() if key != "priority_info"}]
 
     def state_dict(self) -> dict[str, Any]:
-        """The running training, its progress, and the results of evaluations.
+        """Return the running training, its progress, and the results of evaluations.
 
         A running evaluation is repeated after resuming, and so is one that ended the run.
         """

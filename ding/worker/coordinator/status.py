@@ -64,7 +64,7 @@ class RunStatus(RunReport):
     buffers: tuple[BufferFill, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The status as dicts, lists, numbers and strings; None for a number that is not finite."""
+        """Return the status as dicts, lists, numbers and strings; None for a number that is not finite."""
         plain: dict[str, Any] = _plain(self)
         return plain
 
@@ -113,7 +113,7 @@ _NAME = "status_page.html"
 
 
 def status_pages(status: Callable[[], RunStatus]) -> dict[str, Page]:
-    """The pages that a coordinator serves, by path.
+    """Return the pages that a coordinator serves, by path.
 
     `/status`, the data, is behind the same checks as all other requests: off loopback it needs the bearer token. A
     browser cannot send the token when it opens a page, so `/`, the page, is served to every client that passes the
@@ -138,13 +138,13 @@ def status_pages(status: Callable[[], RunStatus]) -> dict[str, Page]:
 
 @functools.cache
 def page_text() -> str:
-    """The page, as self-contained HTML."""
+    """Return the page, as self-contained HTML."""
     return files(__package__).joinpath(_NAME).read_text(encoding="utf-8")
 
 
 @functools.cache
 def page_policy() -> str:
-    """The page's `Content-Security-Policy`: its own content only, and requests to its own server only."""
+    """Return the page's `Content-Security-Policy`: its own content only, and requests to its own server only."""
     allowed = {
         "default-src": "'none'",
         "script-src": _hash_of("script"),
@@ -159,7 +159,7 @@ def page_policy() -> str:
 
 
 def _hash_of(tag: str) -> str:
-    """The source expression for the only element `tag` of the page."""
+    """Return the source expression for the only element `tag` of the page."""
     (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page_text(), re.DOTALL)
     digest = hashlib.sha256(content.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -102,7 +102,7 @@ class WorkerTable:
             return True
 
     def take(self, kind: str, task: Task) -> Worker | None:
-        """A free worker for the task, which is busy after this call; None if there is none."""
+        """Return a free worker for the task, which is busy after this call; None if there is none."""
         with self._lock:
             assign = self._free.assign_learner if kind == LEARNER else self._free.assign_collector
             chosen = assign(task)
@@ -121,23 +121,23 @@ class WorkerTable:
             return not worker.is_lost
 
     def find(self, name: str) -> Worker | None:
-        """The connected worker of that name, or None."""
+        """Return the connected worker of that name, or None."""
         with self._lock:
             worker = self._workers.get(name)
             return None if worker is None or worker.is_lost else worker
 
     def count(self, kind: str) -> int:
-        """The number of connected workers of this kind."""
+        """Return the number of connected workers of this kind."""
         with self._lock:
             return sum(worker.kind == kind and not worker.is_lost for worker in self._workers.values())
 
     def free_count(self, kind: str) -> int:
-        """The number of free workers of this kind."""
+        """Return the number of free workers of this kind."""
         with self._lock:
             return self._free.count(kind)
 
     def statuses(self) -> tuple[WorkerStatus, ...]:
-        """The status of each worker, learners first."""
+        """Return the status of each worker, learners first."""
         with self._lock:
             workers = sorted(self._workers.values(), key=lambda w: (w.kind != LEARNER, len(w.worker_id), w.worker_id))
             return tuple(self._status(worker) for worker in workers)

@@ -87,7 +87,7 @@ class LoadedBatches(BatchSource):
 
 
 def _field(name: str, doc: str, is_writable: bool = False) -> Any:
-    """Returns a property of the attribute `name`, which is read without a Python call."""
+    """Return a property of the attribute `name`, which is read without a Python call."""
     return property(
         attrgetter(name), (lambda self, value: setattr(self, name, value)) if is_writable else None, doc=doc
     )
@@ -447,7 +447,7 @@ class BaseLearner(Configurable):
             pass
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the counters, the log that is not shown yet, and the state of the hooks.
+        """Return the counters, the log that is not shown yet, and the state of the hooks.
 
         The policy and the dataloader are not included.
         """
@@ -543,5 +543,5 @@ def create_learner(cfg: EasyDict, **kwargs: Any) -> BaseLearner:
 
 
 def _as_is(batch: Any) -> Any:
-    """The collate function: policies collate themselves."""
+    """Return the collate function: policies collate themselves."""
     return batch

@@ -30,7 +30,7 @@ OFFLINE_STATS = "offline_stats"
 
 
 def checkpoint_folder(engine: Any) -> str:
-    """Returns the folder of a learner's checkpoints: `ckpt`, or `ckpt_<instance_name>` unless called `learner`."""
+    """Return the folder of a learner's checkpoints: `ckpt`, or `ckpt_<instance_name>` unless called `learner`."""
     folder = "ckpt" if engine.instance_name == "learner" else f"ckpt_{engine.instance_name}"
     return os.path.join(".", engine.exp_name, folder)
 
@@ -47,7 +47,7 @@ def delete_old_checkpoints(folder: str, keep: int, newest: str) -> None:
 
 
 def checkpoint_state(engine: Any) -> dict[str, Any]:
-    """Returns the policy's state with `last_iter`, `last_step` (the collector's env steps) and the learner's extras.
+    """Return the policy's state with `last_iter`, `last_step` (the collector's env steps) and the learner's extras.
 
     Raises:
         FloatingPointError: the policy's state contains a NaN.
@@ -60,12 +60,12 @@ def checkpoint_state(engine: Any) -> dict[str, Any]:
 
 
 def normalization_of(state: Mapping[str, Any]) -> Any:
-    """Returns the normalization statistics of the training's envs from a checkpoint's content; None if missing."""
+    """Return the normalization statistics of the training's envs from a checkpoint's content; None if missing."""
     return state.get(EXTRA, {}).get(NORMALIZATION)
 
 
 def plain_state(state: Any, where: str = "state") -> Any:
-    """Returns `state` with numpy scalars as Python numbers, numpy arrays as tensors, and mappings as dicts.
+    """Return `state` with numpy scalars as Python numbers, numpy arrays as tensors, and mappings as dicts.
 
     `state` is not modified. Plain parts are not copied; tensors share memory. Objects that torch can read only by
     unpickling are kept, with one warning that names them.

@@ -299,7 +299,7 @@ class LogShowHook(PeriodicHook):
 
 
 def _by_name(values: Any) -> dict[str, Any]:
-    """Returns one named number per curve; numbers of a sequence are named by their index."""
+    """Return one named number per curve; numbers of a sequence are named by their index."""
     if isinstance(values, Mapping):
         return {str(name): value for name, value in values.items()}
     return {str(index): value for index, value in enumerate(np.asarray(values).ravel().tolist())}
@@ -333,7 +333,7 @@ class LogReduceHook(LearnerHook):
 
 
 def _all_mean(found: list[tuple[str, float]]) -> list[float]:
-    """Returns the mean over all ranks of each number in `found`, which has their paths, too; then padding."""
+    """Return the mean over all ranks of each number in `found`, which has their paths, too; then padding."""
     checksum = zlib.crc32("\n".join(path for path, _ in found).encode())
     values = torch.tensor([checksum, *(value for _, value in found)], dtype=torch.float64)
     # Gloo aborts the process if the sizes of the ranks differ; rounding up makes that rare.
@@ -351,7 +351,7 @@ def _all_mean(found: list[tuple[str, float]]) -> list[float]:
 
 
 def _walk(node: Any, path: str, visit: Callable[[float, str], float]) -> Any:
-    """Returns a copy of `node` with each number replaced by `visit(number, path)`, in a fixed order."""
+    """Return a copy of `node` with each number replaced by `visit(number, path)`, in a fixed order."""
     if isinstance(node, Mapping):
         return {
             key: value if str(key).startswith(_KEPT_PREFIX) else _walk(value, f"{path}/{key}", visit)
@@ -382,7 +382,7 @@ hook_mapping: dict[str, type[LearnerHook]] = {
 
 
 def find_char(s: str, flag: str, num: int, reverse: bool = False) -> int:
-    """Returns the index of the `num`-th `flag` in `s`, counted from the end if `reverse`; -1 if there are fewer.
+    """Return the index of the `num`-th `flag` in `s`, counted from the end if `reverse`; -1 if there are fewer.
 
     Raises:
         AssertionError: `num` is not positive.
@@ -398,7 +398,7 @@ def find_char(s: str, flag: str, num: int, reverse: bool = False) -> int:
 def _simplified(
     type_name: str, name: str, priority: float, position: str, arg: str | None = None
 ) -> Callable[[Any], LearnerHook]:
-    """Returns a function that builds a hook of a value; it looks up the class at each call."""
+    """Return a function that builds a hook of a value; it looks up the class at each call."""
 
     def build(value: Any) -> LearnerHook:
         ext_args = EasyDict() if arg is None else EasyDict({arg: value})
@@ -499,7 +499,7 @@ def add_learner_hook(hooks: HookTable, hook: LearnerHook) -> None:
 
 
 def merge_hooks(hooks1: HookTable, hooks2: HookTable) -> HookTable:
-    """Returns a new table with the hooks of both; hooks of `hooks1` precede hooks of `hooks2` of equal priority.
+    """Return a new table with the hooks of both; hooks of `hooks1` precede hooks of `hooks2` of equal priority.
 
     Raises:
         AssertionError: the tables have different positions.

@@ -71,7 +71,7 @@ def sort_out(results: dict[str, Any], train_iter: int) -> LogEntries:
 
 
 def _plain(value: Any) -> Any:
-    """Returns tensors and numpy values as Python numbers (if they have one element) or lists."""
+    """Return tensors and numpy values as Python numbers (if they have one element) or lists."""
     if isinstance(value, torch.Tensor):
         return value.item() if value.numel() == 1 else value.tolist()
     if isinstance(value, np.ndarray | np.generic):
@@ -129,7 +129,7 @@ _RESERVED = {"avg", "val", "range_values", *(name for name in dir(TickMonitor) i
 
 
 def get_simple_monitor_type(properties: Iterable[str] = ()) -> type[TickMonitor]:
-    """Returns `TickMonitor`, or if there are `properties`, a subclass that declares them and `sample_count`, too.
+    """Return `TickMonitor`, or if there are `properties`, a subclass that declares them and `sample_count`, too.
 
     Raises:
         ValueError: a property has a reserved name, such as `time` or `avg`.

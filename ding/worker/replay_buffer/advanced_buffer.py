@@ -239,7 +239,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         return count
 
     def _collect_iters_of(self, items: Items) -> IntArray:
-        """Returns the `collect_iter` of each item: the smallest of several, `_NO_ITER` without one."""
+        """Return the `collect_iter` of each item: the smallest of several, `_NO_ITER` without one."""
         given = values_of(items, "collect_iter")
         if given is None:
             return np.array([_NO_ITER])
@@ -339,14 +339,14 @@ class AdvancedReplayBuffer(ColumnBuffer):
 
     @staticmethod
     def _staleness_of(records: np.ndarray, cur_learner_iter: int) -> IntArray:
-        """Returns the staleness [n] of items from their `records`; -1 if unknown."""
+        """Return the staleness [n] of items from their `records`; -1 if unknown."""
         iters = records["collect_iter"]
         return np.where(iters == _NO_ITER, -1, cur_learner_iter - iters)
 
     def _with_metadata(
         self, slots: IntArray, columns: dict[str, Node] | None, records: np.ndarray, added: dict[str, Column]
     ) -> list[Any]:
-        """Returns the items in `slots` with their metadata and the `added` columns.
+        """Return the items in `slots` with their metadata and the `added` columns.
 
         Args:
             columns, records: What the store has gathered of `slots`.
@@ -368,7 +368,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         return items
 
     def _read(self, slots: IntArray) -> list[Any]:
-        """Returns the items in `slots` with their metadata."""
+        """Return the items in `slots` with their metadata."""
         return self._with_metadata(slots, *self._store.gather_with_fields(slots), {})
 
     def _sample_check(self, size: int, cur_learner_iter: int) -> Verdict:
@@ -449,7 +449,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
             self._store.fields["priority"][slots] = self._index.update(slots, priorities, self._eps)
 
     def _is_known(self, slots: IntArray, unique_ids: Sequence[str]) -> BoolArray:
-        """Returns bool [n]: whether each of `slots` [n] still holds the item with that id."""
+        """Return bool [n]: whether each of `slots` [n] still holds the item with that id."""
         held = self._store.fields["unique_id"][slots]
         known: BoolArray
         if isinstance(unique_ids, UniqueIds) and unique_ids.name == self._instance_name:
@@ -551,12 +551,12 @@ class AdvancedReplayBuffer(ColumnBuffer):
 
 
 def to_positive_index(idx: int | None, size: int) -> int | None:
-    """Returns `idx` + `size` if `idx` is negative, else `idx` itself."""
+    """Return `idx` + `size` if `idx` is negative, else `idx` itself."""
     return idx if idx is None or idx >= 0 else size + idx
 
 
 def _without_metadata(items: Items) -> Items:
-    """Returns `items` without the keys that `sample` adds; copies if an item has one."""
+    """Return `items` without the keys that `sample` adds; copies if an item has one."""
     if isinstance(items, Table):
         return items if items.columns.keys() <= _METADATA_KEYS else items.without(*_METADATA_KEYS)
     if all(item.keys().isdisjoint(_METADATA_KEYS) for item in items):
@@ -569,7 +569,7 @@ def _without_metadata(items: Items) -> Items:
 
 
 def _read_priority_info(info: dict[str, Any], size: int) -> tuple[Sequence[str], IntArray, FloatArray]:
-    """Returns the ids, slots and priorities [n] in `info`, the argument of `update` of a buffer of `size` slots.
+    """Return the ids, slots and priorities [n] in `info`, the argument of `update` of a buffer of `size` slots.
 
     Raises:
         KeyError: If `replay_unique_id` or `replay_buffer_idx` is missing.

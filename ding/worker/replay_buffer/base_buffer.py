@@ -257,7 +257,7 @@ class ColumnBuffer(StatefulBuffer):
             self.close()
 
     def count(self) -> int:
-        """Returns the number of items that can be sampled."""
+        """Return the number of items that can be sampled."""
         return self._store.valid_count
 
     @property
@@ -290,7 +290,7 @@ class ColumnBuffer(StatefulBuffer):
             self._periodic_thruput_monitor.load_state_dict(state["thruput"])
 
     def _state_of_list(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Returns a state whose `data` is a list of the items by slot, None for an empty one, in columns."""
+        """Return a state whose `data` is a list of the items by slot, None for an empty one, in columns."""
         data, tail = state["data"], state["tail"]
         slots = [slot for slot, item in enumerate(data) if item is not None]
         filled = len(data) if any(slot >= tail for slot in slots) else tail
@@ -318,7 +318,7 @@ class ColumnBuffer(StatefulBuffer):
             self._store.report_dropped()
 
     def _extra_to_save(self) -> dict[str, Any]:
-        """Returns what `save_data` writes beside the items."""
+        """Return what `save_data` writes beside the items."""
         return {}
 
     def _insert_saved(self, items: list[Any], notes: dict[str, Any]) -> None:
@@ -332,7 +332,7 @@ class ColumnBuffer(StatefulBuffer):
         raise NotImplementedError
 
     def _prepare(self, data: Items | Any) -> Items:
-        """Returns the pushed items as a table if they are alike. Other items are copied if `deepcopy` is on.
+        """Return the pushed items as a table if they are alike. Other items are copied if `deepcopy` is on.
 
         Raises:
             ValueError: If an item is None, which marks an empty slot.
@@ -354,7 +354,7 @@ class ColumnBuffer(StatefulBuffer):
         return written
 
     def _item_view(self, slot: int) -> Any:
-        """Returns the item in an occupied `slot` as `_data` presents it."""
+        """Return the item in an occupied `slot` as `_data` presents it."""
         return rows_of(self._store.read(np.array([slot])))[0]
 
     def _empty_slot(self, slot: int) -> None:

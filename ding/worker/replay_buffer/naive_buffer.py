@@ -103,7 +103,7 @@ class NaiveReplayBuffer(ColumnBuffer):
         return self._output(items)
 
     def _drawable_count(self) -> int:
-        """Returns the number of items that `sample` draws from without a `sample_range`."""
+        """Return the number of items that `sample` draws from without a `sample_range`."""
         return self._store.valid_count
 
     def _output(self, items: Items) -> list[Any]:
@@ -339,7 +339,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         return batch, sequence
 
     def _draw_windows(self, batch: int, sequence: int, replace: bool) -> tuple[list[Items] | None, str]:
-        """Returns the windows and "", or None and the reason."""
+        """Return the windows and "", or None and the reason."""
         have, needed = self._store.valid_count, batch * sequence
         if have < needed and not replace:
             return None, f"the buffer holds {have} transitions, needed are {needed}"
@@ -354,7 +354,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         return [self._store.read(slots[start : start + sequence]) for start in first.tolist()], ""
 
     def _episodes(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Returns all occupied slots, oldest first, and in these the starts and lengths of the parts of episodes."""
+        """Return all occupied slots, oldest first, and in these the starts and lengths of the parts of episodes."""
         slots = self._store.occupied()
         numbers = self._store.fields["number"][slots]
         starts = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 2) != 1)
@@ -367,7 +367,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         return written
 
     def _find_ends(self, done: BoolArray) -> BoolArray:
-        """Returns which of the next n >= 1 transitions are the last of an episode, and updates `_steps`."""
+        """Return which of the next n >= 1 transitions are the last of an episode, and updates `_steps`."""
         max_length, order = self._episode_length, np.arange(len(done))
         begins = np.where(np.concatenate(([False], done[:-1])), order, -self._steps)
         lengths = order - np.maximum.accumulate(begins) + 1  # length of each one's episode up to this one
@@ -379,7 +379,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         return is_last
 
     def _numbers(self, is_last: BoolArray) -> IntArray:
-        """Returns the numbers of the next n >= 1 transitions, those that end an episode marked by `is_last` [n]."""
+        """Return the numbers of the next n >= 1 transitions, those that end an episode marked by `is_last` [n]."""
         numbers: IntArray = self._next_number + np.arange(len(is_last)) + is_last.cumsum() - is_last
         self._next_number = int(numbers[-1]) + 1 + bool(is_last[-1])
         return numbers

@@ -34,7 +34,7 @@ Clock = Callable[[], float]
 
 
 def generate_id(name: str, n: int) -> str:
-    """Returns the id of the n-th item stored by the buffer `name`.
+    """Return the id of the n-th item stored by the buffer `name`.
 
     Example:
         >>> generate_id("demo", 3)
@@ -44,7 +44,7 @@ def generate_id(name: str, n: int) -> str:
 
 
 def parse_id(name: str, unique_id: object) -> int:
-    """Returns the number in an id that `generate_id` returned, for any buffer name.
+    """Return the number in an id that `generate_id` returned, for any buffer name.
 
     Raises:
         ValueError: If `unique_id` is not such an id.
@@ -184,7 +184,7 @@ class ThruputController:
         self._pushed = self._sampled = 0.0
 
     def can_push(self, push_size: int) -> Verdict:
-        """Returns whether the ratio stays <= max if `push_size` items are pushed. True before the first sample."""
+        """Return whether the ratio stays <= max if `push_size` items are pushed. True before the first sample."""
         if self._max == math.inf:
             return Verdict(True, "no upper limit")
         pushed, sampled = self.history_push_count, self.history_sample_count
@@ -194,7 +194,7 @@ class ThruputController:
         return Verdict(rate <= self._max, f"pushed / sampled would be {rate:.4g}, allowed is at most {self._max:.4g}")
 
     def can_sample(self, sample_size: int) -> Verdict:
-        """Returns whether the ratio stays >= min if `sample_size` items are sampled."""
+        """Return whether the ratio stays >= min if `sample_size` items are sampled."""
         if self._min == 0:
             return _NO_LOWER_LIMIT
         rate = self.history_push_count / (self.history_sample_count + sample_size)
@@ -232,7 +232,7 @@ class ThruputController:
         self._pushed = self._sampled = 0.0
 
     def state_dict(self) -> dict[str, float]:
-        """Returns both decayed counts."""
+        """Return both decayed counts."""
         return {"pushed": self.history_push_count, "sampled": self.history_sample_count}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
@@ -289,7 +289,7 @@ class PeriodicThruputMonitor:
             self.valid_count = valid
 
     def state_dict(self) -> dict[str, float]:
-        """Returns the counts of the current period, its number and its remaining seconds."""
+        """Return the counts of the current period, its number and its remaining seconds."""
         counts = {name: getattr(self, name) for name in self._counts}
         return {**counts, "index": self._print_index, "left_s": self._period_end - self._clock()}
 
@@ -322,11 +322,11 @@ class TimeSource(Protocol):
     """A clock that counts ticks."""
 
     def time(self) -> float:
-        """Returns the current time, in ticks."""
+        """Return the current time, in ticks."""
 
 
 def _of_newest(attr: str, statistic: str, number: Callable[[Any], Any]) -> Any:
-    """Returns a property: a statistic of the newest sample of a `SampledDataAttrMonitor`."""
+    """Return a property: a statistic of the newest sample of a `SampledDataAttrMonitor`."""
 
     def read(monitor: SampledDataAttrMonitor) -> Any:
         if not monitor._records:
@@ -375,12 +375,12 @@ class SampledDataAttrMonitor:
             records.popleft()
 
     def summary(self) -> dict[str, float]:
-        """Returns all statistics over the recent samples, by `<attr>_<statistic>`."""
+        """Return all statistics over the recent samples, by `<attr>_<statistic>`."""
         kinds = {"avg": self.avg, "max": self.max, "min": self.min}
         return {f"{attr}_{kind}": read() for kind, reads in kinds.items() for attr, read in reads.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the records of the recent samples."""
+        """Return the records of the recent samples."""
         return {"records": [(time, dict(values)) for time, values in self._recent()]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

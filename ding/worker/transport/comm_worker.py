@@ -81,7 +81,7 @@ class WorkerQueue:
         self._changed = threading.Condition()
 
     def _has_reports(self) -> bool:
-        """Whether the coordinator has not taken all reports yet."""
+        """Return whether the coordinator has not taken all reports yet."""
         raise NotImplementedError
 
     def finish(self) -> None:

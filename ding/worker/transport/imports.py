@@ -103,7 +103,7 @@ def check_import_names(task_info: Mapping[str, Any], allowed: Collection[str]) -
 
 
 def _is_own(name: str) -> bool:
-    """Whether a name is that of a module of this package. What is called by name, `module:name`, is never taken so."""
+    """Return whether a name is that of a module of this package. References, `module:name`, are never taken so."""
     return name.startswith(_OWN_PACKAGE) and ":" not in name
 
 
@@ -140,7 +140,7 @@ def _modules_of_ids(content: Any, key: Any = None, pattern: re.Pattern[str] = _I
 
 
 def _is_module_name(env_id: str) -> bool:
-    """Whether an env id may be that of a module to import, as PettingZoo's are."""
+    """Return whether an env id may be that of a module to import, as PettingZoo's are."""
     return all(part.isidentifier() for part in env_id.split("."))
 
 

@@ -39,7 +39,7 @@ class BaseCommCollector(ABC):
 
     @abstractmethod
     def get_policy_update_info(self, path: str) -> Any:
-        """The newest weights under `path`, `{'model': ..., 'iter': ...}`; collectors call it."""
+        """Return the newest weights under `path`, `{'model': ..., 'iter': ...}`; collectors call it."""
 
     @abstractmethod
     def send_metadata(self, metadata: Any) -> None:
@@ -63,7 +63,7 @@ class BaseCommCollector(ABC):
         return self._collector_uid
 
     def _create_collector(self, task_info: Mapping[str, Any]) -> BaseParallelCollector:
-        """The collector of a task, which calls `get_policy_update_info`, `send_metadata` and `send_stepdata`.
+        """Return the collector of a task, which calls `get_policy_update_info`, `send_metadata` and `send_stepdata`.
 
         Raises:
             PermissionError: the task needs a permission that the config of this worker does not give; see `check_task`.
@@ -83,7 +83,7 @@ class BaseCommCollector(ABC):
         return collector
 
     def _next_seed(self, is_eval: bool, task_number: int) -> int | None:
-        """The seed of the next task of this kind, below 2^31; None if this worker has no seed.
+        """Return the seed of the next task of this kind, below 2^31; None if this worker has no seed.
 
         Args:
             task_number: how many tasks of this kind the coordinator has given to workers of this name before, including
@@ -98,7 +98,7 @@ class BaseCommCollector(ABC):
 
 
 def create_comm_collector(cfg: EasyDict) -> BaseCommCollector:
-    """The comm collector of the type `cfg.type`, after importing `cfg.import_names`.
+    """Return the comm collector of the type `cfg.type`, after importing `cfg.import_names`.
 
     Raises:
         KeyError: no comm collector is registered under that type.
@@ -108,7 +108,7 @@ def create_comm_collector(cfg: EasyDict) -> BaseCommCollector:
 
 
 def comm_collector_class(cfg: Mapping[str, Any]) -> Callable[..., Any]:
-    """The class that `create_comm_collector` calls.
+    """Return the class that `create_comm_collector` calls.
 
     Raises:
         KeyError: no comm collector is registered under that type.

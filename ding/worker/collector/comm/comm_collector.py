@@ -96,7 +96,7 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
         return {**self._slot.end(), **report}  # it has ended: the last report, with the id of its task
 
     def deal_with_resource(self) -> dict[str, Any]:
-        """The resources of this worker."""
+        """Return the resources of this worker."""
         return {"gpu": 1, "cpu": 20}
 
     def deal_with_collector_start(self, task_info: dict[str, Any]) -> None:

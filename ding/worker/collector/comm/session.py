@@ -165,7 +165,7 @@ def _chunks_of(entry: Row | Table) -> list[str]:
 
 
 def check_metadata(metadata: Row | Sequence[Row]) -> list[Row]:
-    """The metadata of samples, or a single info, as a list.
+    """Return the metadata of samples, or a single info, as a list.
 
     Raises:
         AssertionError: keys are missing: `data_id` and `policy_iter` for a sample; `collector_done`, `cur_episode`,
@@ -198,7 +198,7 @@ class CollectorSession(ABC):
         self._known: dict[str, Any] = {}  # tokens of the weights that were fetched last, by path
 
     def get_policy_update_info(self, path: str) -> dict[str, Any] | None:
-        """The newest weights, `{'model': ..., 'iter': ...}`; None if they were returned before, or after `close`.
+        """Return the newest weights, `{'model': ..., 'iter': ...}`, once; None after that, or after `close`.
 
         Raises:
             FileNotFoundError: there are no weights yet.
@@ -229,7 +229,7 @@ class CollectorSession(ABC):
 
     @abstractmethod
     def report(self, rows: Items) -> dict[str, Any]:
-        """What a message to the coordinator says of the samples whose metadata were taken from the queue."""
+        """Return what a message to the coordinator says of the samples whose metadata were taken from the queue."""
 
     @abstractmethod
     def close(self) -> None:
@@ -503,7 +503,7 @@ def _size_bytes(table: Table) -> int:
 
 
 def _taken(queue: deque[_Chunk]) -> list[_Chunk]:
-    """The chunks of the next call, at least one; they leave the queue."""
+    """Return the chunks of the next call, at least one; they leave the queue."""
     chunks = [queue.popleft()]
     size_bytes = chunks[0].size_bytes
     while queue and size_bytes + queue[0].size_bytes <= _CALL_BYTES:

@@ -59,6 +59,6 @@ class NaiveCollector(CollectorSlave):
         return {"eval_flag": False, **counts, **averages, "reward_mean": 0.0, "reward_std": 0.0, "reward_raw": [0.0]}
 
     def _get_timestep(self) -> list[dict[str, Any]]:
-        """The steps of a sample; a subclass may return others."""
+        """Return the steps of a sample; a subclass may return others."""
         sizes = {"obs": 4, "next_obs": 4, "reward": 3, "action": 1, "done": 1}
         return [{key: torch.rand(size) for key, size in sizes.items()}]

@@ -48,7 +48,7 @@ class BaseCommLearner(ABC):
 
     @abstractmethod
     def get_data(self, batch_size: int) -> list[Any]:
-        """The next batch, as samples or functions that load a sample; the dataloader of the learner calls it."""
+        """Return the next batch, as samples or functions that load a sample; the dataloader of the learner calls it."""
 
     @abstractmethod
     def send_learn_info(self, learn_info: dict[str, Any]) -> None:
@@ -71,7 +71,7 @@ class BaseCommLearner(ABC):
         """Hooks that call `send_policy` and `send_learn_info` of the learner."""
 
     def _create_learner(self, task_info: Mapping[str, Any]) -> BaseLearner:
-        """The learner of a task, with its policy and a dataloader that calls `get_data`.
+        """Return the learner of a task, with its policy and a dataloader that calls `get_data`.
 
         Raises:
             PermissionError: the task needs a permission that the config of this worker does not give.
@@ -103,7 +103,7 @@ class BaseCommLearner(ABC):
 
 
 def create_comm_learner(cfg: EasyDict) -> BaseCommLearner:
-    """The comm learner of the type `cfg.type`, after importing `cfg.import_names`.
+    """Return the comm learner of the type `cfg.type`, after importing `cfg.import_names`.
 
     Raises:
         KeyError: no comm learner is registered under that type.
@@ -113,7 +113,7 @@ def create_comm_learner(cfg: EasyDict) -> BaseCommLearner:
 
 
 def comm_learner_class(cfg: Mapping[str, Any]) -> Callable[..., Any]:
-    """The class that `create_comm_learner` calls.
+    """Return the class that `create_comm_learner` calls.
 
     Raises:
         KeyError: no comm learner is registered under that type.

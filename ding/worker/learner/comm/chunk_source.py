@@ -365,7 +365,7 @@ class ChunkSource(SampleSource):
         return {name: error for name, error in zip(missing, read, strict=True) if error is not None}
 
     def _pick(self, rows: Rows, errors: Mapping[str, Exception]) -> list[Any]:
-        """The readable samples, picked one by one."""
+        """Return the readable samples, picked one by one."""
         chunks: dict[str, list[Any]] = {}
         samples = []
         for row in rows:
@@ -420,7 +420,7 @@ class ChunkSource(SampleSource):
 
 
 def _compressors(rows: Items) -> Iterable[str]:
-    """The compressors of the chunks of these samples."""
+    """Return the compressors of the chunks of these samples."""
     table = table_of(rows)
     if table is None:
         return [str(row.get("compressor", "none")) for row in rows_of(rows)]

@@ -188,7 +188,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         return self.deal_with_learner_close()
 
     def deal_with_resource(self) -> dict[str, Any]:
-        """The resources of this worker."""
+        """Return the resources of this worker."""
         return {"gpu": self._world_size}
 
     def deal_with_learner_start(self, task_info: dict[str, Any]) -> None:
@@ -226,7 +226,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         return LearnerRun(learner, session, thread, ids, saver, group)
 
     def _join_group(self, task_info: Mapping[str, Any]) -> Group | None:
-        """The process group of a task; None without one, or if all tasks of this process use the same."""
+        """Return the process group of a task; None without one, or if all tasks of this process use the same."""
         return None
 
     def _equip(self, learner: BaseLearner, task_info: Mapping[str, Any]) -> None:

@@ -168,7 +168,7 @@ def _error_of(future: concurrent.futures.Future[Any], limit_s: float) -> BaseExc
 
 
 def _cause(errors: Mapping[int, BaseException]) -> Exception | None:
-    """The error to report, given the errors of the ranks; None if no error counts.
+    """Return the error to report, given the errors of the ranks; None if no error counts.
 
     A rank that fails a request because its task has ended is no error.
     """
@@ -198,7 +198,7 @@ _INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
 def open_store(host: str, world_size: int, timeout_s: float) -> Any:
-    """The store at which the ranks of a task meet. Rank 0 opens it, at any free port of `host`.
+    """Return the store at which the ranks of a task meet. Rank 0 opens it, at any free port of `host`.
 
     The port is closed when the store is garbage collected.
     """

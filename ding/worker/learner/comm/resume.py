@@ -82,7 +82,7 @@ class ResumeSaver:
 
 
 def newest_first(folder: str) -> list[str]:
-    """The checkpoints in a folder from which a task may resume, newest first."""
+    """Return the checkpoints in a folder from which a task may resume, newest first."""
     if not os.path.isdir(folder):
         return []
     times: dict[str, int] = {}
@@ -136,7 +136,7 @@ def resume(learner: BaseLearner, weights: Any, trust_pickle: bool = False) -> No
 
 
 def stored_weights(store: PolicyStore, name: str, logger: logging.Logger) -> dict[str, Any] | None:
-    """The weights of the collectors under `name`; None if there are none that can be read."""
+    """Return the weights of the collectors under `name`; None if there are none that can be read."""
     try:
         version = store.read(name)
     except FileNotFoundError:
@@ -161,7 +161,7 @@ def load_first_checkpoint(learner: BaseLearner, is_loading: bool = True) -> None
 
 
 def _fits(weights: Any, fresh: Mapping[str, Any]) -> bool:
-    """Whether these are weights of the policy whose state is `fresh`."""
+    """Return whether these are weights of the policy whose state is `fresh`."""
     if not (isinstance(weights, Mapping) and _is_count(weights.get("iter"))):
         return False
     own, other = fresh["model"], weights.get("model")
@@ -196,7 +196,7 @@ def _load_newest(
 
 
 def _read(path: str, task_id: Any, trust_pickle: bool) -> _Checkpoint | None:
-    """The checkpoint in a file; None if it belongs to another task.
+    """Return the checkpoint in a file; None if it belongs to another task.
 
     Raises:
         ValueError: the file is not a checkpoint.
@@ -214,12 +214,12 @@ def _read(path: str, task_id: Any, trust_pickle: bool) -> _Checkpoint | None:
 
 
 def _replaced(state: dict[str, Any], weights: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The state, with entries of `weights` in place of its own."""
+    """Return the state, with entries of `weights` in place of its own."""
     return state | {key: value for key, value in (weights or {}).items() if key in state}
 
 
 def _begun_with(weights: Mapping[str, Any], fresh: dict[str, Any]) -> dict[str, Any]:
-    """The state of a new policy with these weights."""
+    """Return the state of a new policy with these weights."""
     target = fresh.get("target_model")
     if isinstance(target, Mapping) and _shapes(target) == _shapes(weights["model"]):
         fresh = {**fresh, "target_model": weights["model"]}

@@ -171,7 +171,7 @@ class LearnerQueue(WorkerQueue):
             return taken
 
     def get(self) -> Rows | None:
-        """The next batch; None after `close`. The one before it counts as loaded with this call."""
+        """Return the next batch; None after `close`. The one before it counts as loaded with this call."""
         with self._changed:
             if self._is_loading:
                 self._loaded += 1
@@ -216,7 +216,7 @@ class LearnerQueue(WorkerQueue):
             return 0.0 if is_idle else max(0.0, monotonic() - self._moved_at)
 
     def _is_idle(self) -> bool:
-        """Whether all batches so far were trained."""
+        """Return whether all batches so far were trained."""
         return self._begun >= self._given and (self._is_resting or not self._begun)
 
     def wait_trained(self, timeout_s: float) -> bool:
@@ -264,13 +264,13 @@ class LearnerQueue(WorkerQueue):
             self._changed.notify_all()
 
     def _target(self) -> int:
-        """How many batches should be in the queue."""
+        """Return how many batches should be in the queue."""
         if math.isinf(self._ahead_s):
             return self._capacity
         return min(self._capacity, max(2, math.ceil(self._ahead_s / max(self._batch_s, 1e-6))))
 
     def _is_time(self) -> bool:
-        """Whether to request batches."""
+        """Return whether to request batches."""
         return self._wanted() >= (self._target() + 1) // 2
 
     def _wanted(self) -> int:

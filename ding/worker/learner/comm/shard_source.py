@@ -79,7 +79,7 @@ class ShardedReplay:
             self._updates.append({"priority": priorities, "ids": ids, "slots": slots})
 
     def _take_updates(self) -> list[list[bytes]]:
-        """The pending updates of each shard, packed."""
+        """Return the pending updates of each shard, packed."""
         with self._lock:
             updates, self._updates = self._updates, []
         packed: list[list[bytes]] = [[] for _ in self._shards]
@@ -172,7 +172,7 @@ class ShardedReplay:
     # ---- the batches
 
     def _allowed(self, count: int, batch_size: int, stocks: Sequence[Facts]) -> int:
-        """The number of batches that the limits allow, at most `count`."""
+        """Return the number of batches that the limits allow, at most `count`."""
         split, have = self.split, self.count
         if have < batch_size * max(1.0, split.least_ratio):
             return 0
@@ -184,7 +184,7 @@ class ShardedReplay:
         return count
 
     def _sizes(self, batch_size: int, stocks: Sequence[Facts]) -> IntArray:
-        """The number of samples of a batch that each shard contributes."""
+        """Return the number of samples of a batch that each shard contributes."""
         if self.split.kind == PRIORITIZED:
             weights = np.array([reply.get("weight", 0.0) for reply in stocks])
             return _stratified(batch_size, weights, self._rng)
@@ -193,7 +193,7 @@ class ShardedReplay:
         return sizes
 
     def _parts(self, index: int, reply: Facts | None, count: int) -> list[Batch]:
-        """The part that a shard contributes to each of `count` batches."""
+        """Return the part that a shard contributes to each of `count` batches."""
         if reply is None or not reply["samples"]:
             return [[] for _ in range(count)]
         encoded, sizes = reply["samples"], reply["sizes"]
@@ -239,7 +239,7 @@ def _for_learner(samples: list[Any], prefix: str) -> list[Any]:
 
 
 def _owner_of(unique_id: Any) -> tuple[int, str] | None:
-    """The index and life of the shard that this id names; None if it names none."""
+    """Return the index and life of the shard that this id names; None if it names none."""
     head, mark, _ = unique_id.partition(":") if isinstance(unique_id, str) else ("", "", "")
     index, dot, life = head.partition(".")
     return (int(index), life) if mark and dot and index.isdecimal() else None

@@ -180,7 +180,7 @@ class HeadWatch:
 
 @cache
 def _token() -> str:
-    """The token of all clusters that this process starts: Ray reads it once per process."""
+    """Return the token of all clusters that this process starts: Ray reads it once per process."""
     return secrets.token_hex(32)
 
 

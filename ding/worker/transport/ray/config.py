@@ -46,7 +46,7 @@ RAY_SETTINGS = Settings(
 
 
 def ray_section(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The section with its defaults.
+    """Return the section with its defaults.
 
     Raises:
         ConfigError: a value is not allowed.
@@ -63,7 +63,7 @@ def actor_options(section: Mapping[str, Any], role: str) -> dict[str, Any]:
 
 
 def bundle(section: Mapping[str, Any], role: str) -> dict[str, float]:
-    """The resources that an actor of a role requests, by name."""
+    """Return the resources that an actor of a role requests, by name."""
     options = actor_options(section, role)
     named = {"CPU": options.get("num_cpus"), "GPU": options.get("num_gpus"), "memory": options.get("memory")}
     return {key: value for key, value in {**named, **options.get("resources", {})}.items() if value}

@@ -303,7 +303,7 @@ def with_metadata(samples: Items, rows: Items) -> Items:
 
 
 def _is_in_order(meta: Table, count: int) -> bool:
-    """Whether the rows describe all `count` samples of a chunk in order."""
+    """Return whether the rows describe all `count` samples of a chunk in order."""
     if len(meta) != count or DATA_INDEX not in meta.columns:
         return len(meta) == count == 1
     (column,) = columns_of(meta.columns[DATA_INDEX])
@@ -347,7 +347,7 @@ class Split(NamedTuple):
 
 
 def split_of(cfg: Mapping[str, Any], shards: int) -> Split:
-    """The split of the buffer of this config into `shards`.
+    """Return the split of the buffer of this config into `shards`.
 
     Raises:
         ConfigError: batches from these shards would differ from those of one buffer.
@@ -381,14 +381,14 @@ def split_of(cfg: Mapping[str, Any], shards: int) -> Split:
 
 
 def limits_pushes(cfg: Mapping[str, Any]) -> bool:
-    """Whether the buffer of this config refuses pushes above a rate of pushed / sampled."""
+    """Return whether the buffer of this config refuses pushes above a rate of pushed / sampled."""
     merged = EasyDict(deep_merge_dicts(get_buffer_cls(cfg).default_config(), cfg))
     limits = merged.get("thruput_controller")
     return limits is not None and not math.isinf(limits.push_sample_rate_limit.max)
 
 
 def annealed_by_rank(cfg: Mapping[str, Any], ranks: int) -> Mapping[str, Any]:
-    """The config of a buffer from which each of `ranks` draws a batch in each iteration.
+    """Return the config of a buffer from which each of `ranks` draws a batch in each iteration.
 
     The exponent of the importance weights reaches 1 after as many iterations as with one rank.
     """
@@ -404,7 +404,7 @@ def _no_split(cfg: EasyDict, shards: int, reason: str) -> ConfigError:
 
 
 def shard_config(cfg: Mapping[str, Any], index: int, shards: int) -> EasyDict:
-    """The config of the shard `index`: it has its part of the capacity, and a folder of its own."""
+    """Return the config of the shard `index`: it has its part of the capacity, and a folder of its own."""
     own = EasyDict(cfg)
     if shards == 1:
         return own

@@ -76,7 +76,7 @@ class RayTransport(Transport):
         return RayConnector(cfg)
 
     def worker_server(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> LocalWorkerServer:
-        """A server in the process of the actor, which passes tasks to it."""
+        """Return a server in the process of the actor, which passes tasks to it."""
         return LocalWorkerServer(serve, close_timeout_s=cfg.get("close_timeout_s", 10.0))
 
     def sample_store(self, root: str) -> MemorySampleStore:
@@ -154,12 +154,12 @@ def _first_line(error: BaseException) -> str:
 
 
 def _death(error: ActorDiedError) -> str:
-    """What Ray says of a dead actor, without its indented lines: they give ids. The first line is always the same."""
+    """Return what Ray says of a dead actor, without the indented lines of ids. The first line is always the same."""
     return " ".join(line for line in str(error).splitlines() if line and not line[0].isspace())
 
 
 def shard_opener(prefix: str, options: Mapping[str, Any] | None = None) -> OpenShard:
-    """Returns a function that makes shards as actors. Ray restarts an actor that is lost, with an empty shard.
+    """Return a function that makes shards as actors. Ray restarts an actor that is lost, with an empty shard.
 
     Args:
         prefix: of the names of the actors; must be unique in the namespace.
@@ -177,7 +177,7 @@ def shard_opener(prefix: str, options: Mapping[str, Any] | None = None) -> OpenS
 
 
 def find_shards(where: Mapping[str, Any]) -> list[Shard]:
-    """The shards of a replay buffer; see `ShardedBufferSet.where`."""
+    """Return the shards of a replay buffer; see `ShardedBufferSet.where`."""
     return [_find(name) for name in where["shards"]]
 
 
@@ -224,11 +224,11 @@ class WeightsServer(Versions):
         return token
 
     def pid(self) -> int:
-        """The id of this process."""
+        """Return the id of this process."""
         return os.getpid()
 
     def _find(self, name: str) -> tuple[Token, Any] | None:
-        """The weights under `name`, read from their file if necessary; those count as older than any others."""
+        """Return the weights under `name`, read from their file if necessary; those count as older than any others."""
         if name not in self._kept:
             path = os.path.join(self.root, name_under(self.root, name))
             with (
@@ -240,7 +240,7 @@ class WeightsServer(Versions):
 
 
 def server_name(root: str) -> str:
-    """The name, within the namespace of the run, of the actor for the weights of `root`."""
+    """Return the name, within the namespace of the run, of the actor for the weights of `root`."""
     return f"weights:{os.path.abspath(root)}"
 
 
@@ -314,7 +314,7 @@ _ASK_S, _TOLERANCE_S = 3.0, 15.0
 
 
 def actor_name(worker: str, life: int) -> str:
-    """The name of a worker's actor in the namespace of the run; each restart has another `life`."""
+    """Return the name of a worker's actor in the namespace of the run; each restart has another `life`."""
     return f"{worker}:{life}"
 
 
@@ -437,7 +437,7 @@ class RayWorkerClient(WorkerClient):
         return result_of(reply["result"])
 
     def _wait_for(self, answer: Answer, timeout_s: float) -> str:
-        """The answer of the worker.
+        """Return the answer of the worker.
 
         Raises:
             FutureTimeout: there is none in time.
