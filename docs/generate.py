@@ -78,6 +78,7 @@ COMMON_ARGUMENTS = {
     "noop_max": "Largest number of steps without an action at the beginning of an episode.",
     "num_quantiles": "Number of quantiles.",
     "quantile_embedding_size": "Size of the embedding of quantiles.",
+    "scale_ob": "What images are divided by, such as 255 for bytes; None leaves them as they are.",
     "reward_discount": "Discount factor of the returns whose deviation scales the rewards.",
     "size": "Height and width of the frames, in pixels.",
     "skip": "Number of frames that an action is repeated for.",

@@ -23,6 +23,7 @@ from ding.utils.config_helper import (
 from ding.utils.default_helper import one_time_warning
 
 _MODEL = "policy.model"
+_MANAGER = "env.manager."
 _HOOKS = "policy.learn.learner.hook"  # hooks in full form have any name
 # Sections whose keys are checked where they are read.
 _CHECKED_ELSEWHERE = ("logger", _MODEL)
@@ -133,6 +134,8 @@ class KnownKeys:
             )
         if name in ALL_ALIKE:
             return paths
+        # Whoever says batch_size means that of training, also where a simulator has one.
+        paths = [path for path in paths if not path.startswith(_MANAGER)] or paths
         most = max(path.count(".") for path in paths)
         deepest = [path for path in paths if path.count(".") == most]
         if len(deepest) > 1 and name in self._places:

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+import numpy as np
 from easydict import EasyDict
 
 from ding.config.checks import value_at
@@ -24,6 +25,7 @@ from ding.utils.showing import shown
 
 _SHAPES = {"obs_shape": "observation_space", "action_shape": "action_space"}
 _KIND = "action_space"  # the key of policies for several kinds of actions
+_SCALE = "scale_ob"  # the argument of models that divide images
 
 
 def complete_model(
@@ -34,7 +36,8 @@ def complete_model(
 ) -> None:
     """Set what the model requires and the main config leaves out, in place: `obs_shape` and `action_shape`.
 
-    With them goes `policy.action_space` where the policy has that setting. Only then an env is made for its spaces.
+    With them goes `policy.action_space` where the policy has that setting, and `scale_ob` of 255 for images of bytes
+    where the model has that argument. Only then an env is made for its spaces.
 
     Args:
         create: the create config, whose section `policy` may also say what the main config does not.
@@ -50,8 +53,8 @@ def complete_model(
     with ExitStack() as stack:
         cfg = _compiled(main, create, env_setting)
         policy_cls = resolve_class("policy", create["policy"])
-        parameters = _parameters(policy_cls, cfg).items()
-        required = {name for name, parameter in parameters if parameter.default is parameter.empty}
+        parameters = _parameters(policy_cls, cfg)
+        required = {name for name, parameter in parameters.items() if parameter.default is parameter.empty}
         missing = [key for key in missing if key in required]
         if not missing:
             return
@@ -60,6 +63,9 @@ def complete_model(
         policy = main.setdefault("policy", EasyDict())
         section = policy.setdefault("model", EasyDict())
         section.update(shapes)
+        is_scaled = _SCALE in parameters and not _given(main, create, f"model.{_SCALE}")
+        if is_scaled and "obs_shape" in missing and _shows_bytes(env.observation_space):
+            section[_SCALE] = 255.0
         has_kinds = _KIND in policy_cls.default_config()
         if has_kinds and "action_shape" in missing and not _given(main, create, _KIND):
             policy[_KIND] = section.get(_KIND) or _kind_of(env.action_space)
@@ -100,6 +106,14 @@ def model_shape(key: str, space: Any) -> Any:
 
 def _has_channels_last(shape: tuple[int, ...]) -> bool:
     return len(shape) == 3 and shape[2] in (1, 3, 4) and shape[0] not in (1, 2, 3, 4)
+
+
+def _shows_bytes(space: Any) -> bool:
+    """Return whether a space has images, all of bytes."""
+    members = getattr(space, "spaces", None)
+    parts = members.values() if isinstance(members, Mapping) else [space]
+    images = [part for part in parts if isinstance(part, spaces_like(space).Box) and len(part.shape) == 3]
+    return bool(images) and all(part.dtype == np.uint8 for part in images)
 
 
 def _kind_of(space: Any) -> str:

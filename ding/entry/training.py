@@ -106,7 +106,8 @@ def train(
         raise ConfigError("nothing ends the training: give env_steps, iterations or stop_value")
     section = env_section_of(env)
     taken = _recipe(policy, section, recipe)
-    pair = _of_policy(policy, section, num_envs) if taken is None else _of_recipe(taken, section, num_envs)
+    may_scale = env_manager not in _BATCH_MANAGERS
+    pair = _of_policy(policy, section, num_envs, may_scale) if taken is None else _of_recipe(taken, section, num_envs)
     if parallel:
         pair[0].policy.collect.get("collector", {}).pop("fixed_rollout", None)  # serial collectors alone have it
     main, create = pair
@@ -323,10 +324,14 @@ class _Trained(NamedTuple):
         if "env_num" in main.policy.get("eval", {}):
             main.policy.eval.env_num = envs
         policy = load_trained((main, create), RunFolder(folder).checkpoint(checkpoint), seed)
-        if create.env.get("type") != "gymnasium":  # its `step` takes what policies return
+        is_gymnasium, is_scaled = create.env.get("type") == "gymnasium", bool(main.env.get("act_scale", False))
+        if is_gymnasium and create.env_manager.get("type") not in _BATCH_MANAGERS:
+            spaces = _spaces(main.env)
+        else:
             with policy.make_env() as env:
-                return cls(policy, (env.observation_space, env.action_space), False, lambda action: action, envs)
-        spaces, is_scaled = _spaces(main.env), bool(main.env.get("act_scale", False))
+                spaces = env.observation_space, env.action_space
+        if not is_gymnasium:  # its `step` takes what policies return
+            return cls(policy, spaces, False, lambda action: action, envs)
         return cls(policy, spaces, is_scaled, action_adapter(spaces[1], is_scaled), envs)
 
 
@@ -364,13 +369,15 @@ def _of_recipe(recipe: Recipe, section: dict[str, Any], num_envs: int | None) ->
     return main, create
 
 
-def _of_policy(policy: str, section: dict[str, Any], num_envs: int | None) -> tuple[EasyDict, EasyDict]:
+def _of_policy(
+    policy: str, section: dict[str, Any], num_envs: int | None, may_scale: bool
+) -> tuple[EasyDict, EasyDict]:
     create = EasyDict(env={"type": "gymnasium"}, env_manager={"type": "base"}, policy={"type": policy})
     defaults = resolve_class("policy", create.policy, "policy").default_config()
     n_sample = defaults.get("collect", {}).get("n_sample")
     if num_envs is None:
         num_envs = _ENVS if defaults.on_policy else min(_ENVS, n_sample or 1)
-    is_scaled = _is_bounded(_spaces(section)[1])
+    is_scaled = may_scale and _is_bounded(_spaces(section)[1])
     main = EasyDict(
         env={**section, "collector_env_num": num_envs, "n_evaluator_episode": _EPISODES}, policy={"collect": {}}
     )

@@ -67,6 +67,35 @@ def test_no_env_is_made_without_need():
         assert main.policy == setting
 
 
+BYTES, FLOATS = spaces.Box(0, 255, (1, 40, 40), np.uint8), spaces.Box(0, 1, (1, 40, 40))
+VECTOR = spaces.Box(0, 255, (3,), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("space", "given", "scale"),
+    [
+        (BYTES, {}, 255.0),
+        (spaces.Dict(image=BYTES, vector=VECTOR), {}, 255.0),
+        (BYTES, {"scale_ob": 1.0}, 1.0),
+        (BYTES, {"obs_shape": [1, 40, 40]}, None),
+        (FLOATS, {}, None),
+        (spaces.Dict(one=BYTES, other=FLOATS), {}, None),
+        (VECTOR, {}, None),
+    ],
+)
+@pytest.mark.parametrize("is_created", [False, True])
+def test_images_of_bytes_are_divided_by_255(space, given, scale, is_created):
+    class Shows(gymnasium.Env):
+        observation_space, action_space = space, spaces.Discrete(2)
+
+    main, create = pair("dqn")
+    main.env.pop("env_id")
+    main.env.env = Shows
+    (create if is_created else main).policy.model = EasyDict(given)
+    complete_model(main, create)
+    assert {**given, **main.policy.model}.get("scale_ob") == scale
+
+
 def test_a_model_that_needs_no_shapes_gets_none():
     @MODEL_REGISTRY.register("test_model_shapes_own")
     class Own(nn.Module):

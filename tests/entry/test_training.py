@@ -333,6 +333,17 @@ def test_many_envs_are_stepped_in_their_vectorised_form():
     assert created.env_manager.type == "base"
 
 
+def test_envs_that_only_their_manager_makes_are_trained_on():
+    pytest.importorskip("envpool")
+    few = {"num_envs": 2, "n_steps": 4, "batch_size": 8, "n_epochs": 1, "eval_episodes": 1}
+    images = {"env.manager.kwargs": {"img_height": 42, "img_width": 42, "max_episode_steps": 12}}
+    training = train("ppo", "Breakout-v5", iterations=1, env_manager="env_pool", config=images, **few)
+    assert training.config[0].policy.model == {"obs_shape": [4, 42, 42], "action_shape": 4, "scale_ob": 255.0}
+    obs = np.zeros((3, 4, 42, 42), np.uint8)
+    assert np.shape(training.predict(obs[0])) == () and training.predict(obs).shape == (3,)
+    assert training.evaluate(2).lengths == [12, 12]
+
+
 def test_specs_of_gymnasium_are_made_anew():
     spec = gymnasium.spec("CartPole-v1")
     assert train("dqn", spec, iterations=1, **QUICK).config[0].env.env_id == "CartPole-v1"

@@ -283,6 +283,7 @@ class BatchEnvManager(BaseEnvManager):
         begun: IntArray | None,
         is_borrowed: bool = False,
         returned: Node = None,
+        counted: np.ndarray | None = None,
     ) -> BlockStep | None:
         """Count a step of the simulator; return that of the envs that were acted in, None if there are none.
 
@@ -293,17 +294,20 @@ class BatchEnvManager(BaseEnvManager):
             begun: the envs whose episodes begin with `obs`, if they are not to wait for a reset.
             is_borrowed: the simulator will write into `obs` again.
             returned: what the steps have returned, where that is not `obs`.
+            counted: the rewards that the return of an episode is the sum of, where they are not `rewards`.
         """
+        if counted is None:
+            counted = rewards
         columns, rows_of = infos
         columns["terminated"], columns["truncated"] = terminated, truncated
         ended: BoolArray = terminated | truncated
         acted, dones = ids, ended
         if ids is self._all_ids:  # one that was not acted in begins another episode before its return counts
-            self._returns += rewards
+            self._returns += counted
         if rows is not None:
             acted, dones, rewards = ids.take(rows), ended.take(rows), rewards.take(rows)
         if ids is not self._all_ids:
-            self._returns[acted] += rewards
+            self._returns[acted] += counted if rows is None else counted.take(rows)
         codes = self._all_told[: len(acted)]
         if np.count_nonzero(dones):
             codes = end_codes(terminated, truncated)[... if rows is None else rows]

@@ -43,7 +43,8 @@ class PoolEnvManager(BatchEnvManager):
 
     Env i is seeded with `seed + i`, or its own entry of a list, when the pool is made: at `launch`, or at the next
     `reset()` after `seed`. EnvPool draws the episodes that follow from that seed. `info` has `env_id`, the bools
-    `terminated` and `truncated`, what EnvPool reports of the env, and at the last step `eval_episode_return`.
+    `terminated` and `truncated`, what EnvPool reports of the env, and at the last step `eval_episode_return`, the sum
+    of the rewards before `reward_clip`.
 
     Args:
         cfg: missing values are filled from `default_config()`.
@@ -82,6 +83,7 @@ class PoolEnvManager(BatchEnvManager):
         options = {key: cfg[key] for key in _ATARI_OPTIONS if cfg[key] is not None}
         limit = env_cfg.get("max_episode_steps")
         self._options = {**options, **({} if limit is None else {"max_episode_steps": limit}), **cfg["kwargs"]}
+        self._has_clipped = bool(self._options.get("reward_clip"))  # `info` has the rewards themselves
         self._library = _envpool()
         self._batch_size = min(int(cfg["batch_size"] or self._env_num), self._env_num)
         self._all_numbers = np.arange(self._env_num, dtype=np.int32).tobytes()  # `env_id` of all envs in order
@@ -152,7 +154,8 @@ class PoolEnvManager(BatchEnvManager):
             is_step &= in_force
         all_step = np.count_nonzero(is_step) == len(ids)
         rows, begun = (None, None) if all_step else (is_step.nonzero()[0], ids[is_first])
-        step = self._step_of(ids, rows, obs, rewards, terminated, truncated, (infos, {}), begun)
+        counted = infos["reward"] if self._has_clipped else None
+        step = self._step_of(ids, rows, obs, rewards, terminated, truncated, (infos, {}), begun, counted=counted)
         if step is not None and step.any_ends and not self._is_sync:
             ended = step.ids[self._states[step.ids] == RESET]
             self._send(self._idle[ended], ended)

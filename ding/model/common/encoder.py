@@ -30,6 +30,7 @@ def build_encoder(
     norm_type: str | None = None,
     dropout: float | None = None,
     image_encoder: Callable[[Sequence[int]], nn.Module] | None = None,
+    scale_ob: float | None = None,
 ) -> nn.Module:
     """Build the encoder for observations of `obs_shape`; its attribute `output_size` is the width of its embeddings.
 
@@ -41,6 +42,7 @@ def build_encoder(
         dropout: dropout probability in vector encoders, None for no dropout.
         image_encoder: creates the encoder for images of shape (C, H, W); None creates a `ConvEncoder` from
             `hidden_size_list`. Its embeddings may have another width.
+        scale_ob: what a `ConvEncoder` divides pixels by, such as 255 for images of bytes; None leaves them as they are.
 
     Raises:
         RuntimeError: a shape has neither one nor three dimensions, or a dict is empty.
@@ -51,8 +53,8 @@ def build_encoder(
         torch.Size([5, 16])
     """
     if isinstance(obs_shape, Mapping) and obs_shape:
-        options = hidden_size_list, activation, norm_type, dropout, image_encoder
-        entries = {str(name): build_encoder(shape, *options) for name, shape in obs_shape.items()}
+        given = hidden_size_list, activation, norm_type, dropout, image_encoder, scale_ob
+        entries = {str(name): build_encoder(shape, *given) for name, shape in obs_shape.items()}
         return DictEncoder(entries, hidden_size_list[-1], activation)
     shape: Any = squeeze(obs_shape)
     if isinstance(shape, Integral):
@@ -60,11 +62,11 @@ def build_encoder(
     if isinstance(shape, Sequence) and len(shape) == 3:
         if image_encoder is not None:
             return image_encoder(shape)
-        kernels: dict[str, Any] = {}
+        options: dict[str, Any] = {"activation": activation, "norm_type": norm_type, "scale_ob": scale_ob}
         if min(shape[1:]) < _SMALL_IMAGE:
             layers = max(1, len(hidden_size_list) - 1)
-            kernels = {"kernel_size": [3] * layers, "stride": [1] * layers}
-        return ConvEncoder(shape, hidden_size_list, activation=activation, norm_type=norm_type, **kernels)
+            options |= {"kernel_size": [3] * layers, "stride": [1] * layers}
+        return ConvEncoder(shape, hidden_size_list, **options)
     raise RuntimeError(
         f"obs_shape {shape!r} is not supported; it must be a number for vectors, (C, H, W) for images, or a dict "
         "of such shapes"
@@ -169,6 +171,7 @@ class ConvEncoder(nn.Module):
         padding: one number per convolution; None means no padding.
         layer_norm: normalise each pixel over its channels after each convolution.
         norm_type: normalisation inside the residual blocks.
+        scale_ob: what pixels are divided by first, such as 255 for images of bytes; None leaves them as they are.
 
     Raises:
         AssertionError: the lists differ in length, or a residual block is not as wide as the last convolution.
@@ -189,6 +192,7 @@ class ConvEncoder(nn.Module):
         padding: Sequence[int] | None = None,
         layer_norm: bool = False,
         norm_type: str | None = None,
+        scale_ob: float | None = None,
     ) -> None:
         super().__init__()
         sizes = _checked_sizes(hidden_size_list)
@@ -196,6 +200,7 @@ class ConvEncoder(nn.Module):
         _check_conv_lists(sizes, kernel_size, stride, pads)
         self.obs_shape = tuple(obs_shape)
         self.output_size = sizes[-1]
+        self.scale_ob = scale_ob
         self.act = as_activation(activation) or nn.Identity()
         layers: list[nn.Module] = []
         channels = self.obs_shape[0]
@@ -214,6 +219,8 @@ class ConvEncoder(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not x.is_floating_point():  # images of bytes
             x = x.to(self.mid.weight.dtype)
+        if self.scale_ob is not None:
+            x = x / self.scale_ob
         embedding: torch.Tensor = self.mid(self.main(x))
         return embedding
 

@@ -32,6 +32,7 @@ class PG(nn.Module):
         head_hidden_size: width of the head's hidden layers, the last encoder size when None. If the width of a
             discrete head differs from that of the embedding, a linear layer with activation is inserted.
         norm_type: normalisation in the head, and in image encoders.
+        scale_ob: what images are divided by, such as 255 for bytes; None leaves them as they are.
 
     Raises:
         ValueError: an unknown `action_space`.
@@ -54,6 +55,7 @@ class PG(nn.Module):
         head_layer_num: int = 1,
         activation: Activation = nn.ReLU,
         norm_type: str | None = None,
+        scale_ob: float | None = None,
     ) -> None:
         super().__init__()
         if action_space not in ACTION_SPACES:
@@ -61,7 +63,7 @@ class PG(nn.Module):
         act = as_activation(activation)
         self._obs_shape = as_obs_shape(obs_shape)
         self.action_space = action_space
-        self.encoder = build_encoder(obs_shape, encoder_hidden_size_list, act, norm_type)
+        self.encoder = build_encoder(obs_shape, encoder_hidden_size_list, act, norm_type, scale_ob=scale_ob)
         size = encoder_hidden_size_list[-1]
         heads = ActorHeads(size, size if head_hidden_size is None else head_hidden_size, head_layer_num, act, norm_type)
         self.head = heads.build(action_space, action_shape, {"sigma_type": "independent"})

@@ -49,11 +49,14 @@ class QNetwork(nn.Module):
         norm_type: str | None,
         make_head: Callable[[int], nn.Module],
         dropout: float | None = None,
+        scale_ob: float | None = None,
     ) -> None:
         super().__init__()
         embedding_size = encoder_hidden_size_list[-1] if len(encoder_hidden_size_list) else 0
         hidden_size = embedding_size if head_hidden_size is None else head_hidden_size
-        self.encoder = build_encoder(obs_shape, encoder_hidden_size_list, activation, norm_type, dropout)
+        self.encoder = build_encoder(
+            obs_shape, encoder_hidden_size_list, activation, norm_type, dropout, scale_ob=scale_ob
+        )
         is_projected = hidden_size != embedding_size
         projection = fc_block(embedding_size, hidden_size, activation=activation) if is_projected else None
         self.register_module("projection", projection)
@@ -105,6 +108,7 @@ class DQN(QNetwork):
         dropout: dropout probability in a vector encoder and in the head, None for no dropout.
         init_bias: initial bias of the head's last layer (of the advantages, if dueling).
         noise: whether the head consists of `NoiseLinearLayer`.
+        scale_ob: what images are divided by, such as 255 for bytes; None leaves them as they are.
 
     Raises:
         RuntimeError: `obs_shape`, or an entry of it, has neither one nor three dimensions.
@@ -129,6 +133,7 @@ class DQN(QNetwork):
         dropout: float | None = None,
         init_bias: float | None = None,
         noise: bool = False,
+        scale_ob: float | None = None,
     ) -> None:
         act = as_activation(activation)
         make_head = _head_maker(
@@ -141,7 +146,14 @@ class DQN(QNetwork):
             noise=noise,
         )
         super().__init__(
-            obs_shape, encoder_hidden_size_list, head_hidden_size, act, norm_type, make_head, dropout=dropout
+            obs_shape,
+            encoder_hidden_size_list,
+            head_hidden_size,
+            act,
+            norm_type,
+            make_head,
+            dropout=dropout,
+            scale_ob=scale_ob,
         )
         if init_bias is not None:
             _fill_last_bias(self.head, init_bias)
@@ -156,6 +168,7 @@ class DRQN(nn.Module):
         head_hidden_size: H, width of the recurrent state and of the head, the last encoder size when None.
         lstm_type: the kind of recurrent layer, see `ding.torch_utils.network.rnn.get_lstm`.
         res_link: add the embedding to the output of the recurrent layer.
+        scale_ob: as in `DQN`.
 
     Raises:
         RuntimeError: `obs_shape` has neither one nor three dimensions.
@@ -180,6 +193,7 @@ class DRQN(nn.Module):
         activation: Activation = nn.ReLU,
         norm_type: str | None = None,
         res_link: bool = False,
+        scale_ob: float | None = None,
     ) -> None:
         super().__init__()
         obs_shape, action_shape = as_shape(obs_shape), as_shape(action_shape)
@@ -190,7 +204,7 @@ class DRQN(nn.Module):
             raise ValueError(
                 f"res_link = True needs head_hidden_size = {hidden_size} to be the last encoder size, {embedding_size}"
             )
-        self.encoder = build_encoder(obs_shape, encoder_hidden_size_list, act, norm_type)
+        self.encoder = build_encoder(obs_shape, encoder_hidden_size_list, act, norm_type, scale_ob=scale_ob)
         self.rnn = get_lstm(lstm_type, embedding_size, hidden_size)
         head_cls: type[nn.Module] = DuelingHead if dueling else DiscreteHead
         head_kwargs: dict[str, Any] = {"layer_num": head_layer_num, "activation": act, "norm_type": norm_type}
@@ -279,6 +293,7 @@ class C51DQN(QNetwork):
         v_min: float = -10,
         v_max: float = 10,
         n_atom: int = 51,
+        scale_ob: float | None = None,
     ) -> None:
         act = as_activation(activation)
         make_head = _head_maker(
@@ -291,7 +306,8 @@ class C51DQN(QNetwork):
             v_min=v_min,
             v_max=v_max,
         )
-        super().__init__(obs_shape, encoder_hidden_size_list, head_hidden_size, act, norm_type, make_head)
+        sizes = encoder_hidden_size_list, head_hidden_size
+        super().__init__(obs_shape, *sizes, act, norm_type, make_head, scale_ob=scale_ob)
 
 
 @MODEL_REGISTRY.register("rainbowdqn")
@@ -316,6 +332,7 @@ class RainbowDQN(QNetwork):
         v_min: float = -10,
         v_max: float = 10,
         n_atom: int = 51,
+        scale_ob: float | None = None,
     ) -> None:
         act = as_activation(activation)
         make_head = _head_maker(
@@ -328,7 +345,8 @@ class RainbowDQN(QNetwork):
             v_min=v_min,
             v_max=v_max,
         )
-        super().__init__(obs_shape, encoder_hidden_size_list, head_hidden_size, act, norm_type, make_head)
+        sizes = encoder_hidden_size_list, head_hidden_size
+        super().__init__(obs_shape, *sizes, act, norm_type, make_head, scale_ob=scale_ob)
 
 
 @MODEL_REGISTRY.register("qrdqn")
@@ -353,6 +371,7 @@ class QRDQN(QNetwork):
         num_quantiles: int = 32,
         activation: Activation = nn.ReLU,
         norm_type: str | None = None,
+        scale_ob: float | None = None,
     ) -> None:
         act = as_activation(activation)
         make_head = _head_maker(
@@ -363,7 +382,8 @@ class QRDQN(QNetwork):
             norm_type=norm_type,
             num_quantiles=num_quantiles,
         )
-        super().__init__(obs_shape, encoder_hidden_size_list, head_hidden_size, act, norm_type, make_head)
+        sizes = encoder_hidden_size_list, head_hidden_size
+        super().__init__(obs_shape, *sizes, act, norm_type, make_head, scale_ob=scale_ob)
 
 
 @MODEL_REGISTRY.register("iqn")
@@ -389,6 +409,7 @@ class IQN(QNetwork):
         quantile_embedding_size: int = 128,
         activation: Activation = nn.ReLU,
         norm_type: str | None = None,
+        scale_ob: float | None = None,
     ) -> None:
         act = as_activation(activation)
         make_head = _head_maker(
@@ -400,7 +421,8 @@ class IQN(QNetwork):
             num_quantiles=num_quantiles,
             quantile_embedding_size=quantile_embedding_size,
         )
-        super().__init__(obs_shape, encoder_hidden_size_list, head_hidden_size, act, norm_type, make_head)
+        sizes = encoder_hidden_size_list, head_hidden_size
+        super().__init__(obs_shape, *sizes, act, norm_type, make_head, scale_ob=scale_ob)
 
 
 @MODEL_REGISTRY.register("fqf")
@@ -424,6 +446,7 @@ class FQF(QNetwork):
         quantile_embedding_size: int = 128,
         activation: Activation = nn.ReLU,
         norm_type: str | None = None,
+        scale_ob: float | None = None,
     ) -> None:
         act = as_activation(activation)
         make_head = _head_maker(
@@ -435,7 +458,8 @@ class FQF(QNetwork):
             num_quantiles=num_quantiles,
             quantile_embedding_size=quantile_embedding_size,
         )
-        super().__init__(obs_shape, encoder_hidden_size_list, head_hidden_size, act, norm_type, make_head)
+        sizes = encoder_hidden_size_list, head_hidden_size
+        super().__init__(obs_shape, *sizes, act, norm_type, make_head, scale_ob=scale_ob)
 
 
 @MODEL_REGISTRY.register("bdq")
@@ -472,6 +496,7 @@ class BDQ(QNetwork):
         head_hidden_size: int | None = None,
         norm_type: str | None = None,
         activation: Activation = nn.ReLU,
+        scale_ob: float | None = None,
     ) -> None:
         branches = as_shape(num_branches)
         if not isinstance(branches, int) or branches < 1:
@@ -493,6 +518,7 @@ class BDQ(QNetwork):
                 activation=act,
             )
 
-        super().__init__(obs_shape, encoder_hidden_size_list, head_hidden_size, act, norm_type, make_head)
+        sizes = encoder_hidden_size_list, head_hidden_size
+        super().__init__(obs_shape, *sizes, act, norm_type, make_head, scale_ob=scale_ob)
         self.num_branches = branches
         self.action_bins_per_branch = action_bins_per_branch

@@ -43,6 +43,8 @@ class VAC(nn.Module):
             `output_size`, or the hidden size of the heads if it has none.
         impala_cnn_encoder: encode images with `IMPALAConvEncoder`, whose channels are `encoder_hidden_size_list` and
             whose embeddings are as wide as the hidden layers of the head.
+        scale_ob: what images are divided by, such as 255 for bytes. None leaves them as they are, except with
+            `impala_cnn_encoder`, which divides by 255.
 
     Attributes:
         obs_shape, action_shape: as given, 1-D shapes as a number.
@@ -83,6 +85,7 @@ class VAC(nn.Module):
         bound_type: str | None = None,
         encoder: nn.Module | None = None,
         impala_cnn_encoder: bool = False,
+        scale_ob: float | None = None,
     ) -> None:
         super().__init__()
         if action_space not in ACTION_SPACES:
@@ -99,7 +102,7 @@ class VAC(nn.Module):
         self.share_encoder = share_encoder
         self.impala_cnn_encoder = impala_cnn_encoder
         sizes = list(encoder_hidden_size_list)
-        make = partial(_make_encoder, obs_shape, encoder, impala_cnn_encoder, sizes, act, norm_type)
+        make = partial(_make_encoder, obs_shape, encoder, impala_cnn_encoder, sizes, act, norm_type, scale_ob)
         actor_encoder, actor_size = make(actor_head_hidden_size)
         critic_encoder, critic_size = actor_encoder, actor_size
         if share_encoder:
@@ -189,6 +192,7 @@ def _make_encoder(
     hidden_size_list: list[int],
     activation: nn.Module | None,
     norm_type: str | None,
+    scale_ob: float | None,
     head_size: int,
 ) -> tuple[nn.Module, int]:
     """Return the encoder for a head with hidden layers of `head_size`, and the width of its embeddings."""
@@ -200,8 +204,9 @@ def _make_encoder(
     if is_impala:
         if not isinstance(obs_shape, Mapping) and isinstance(as_shape(obs_shape), int):
             raise RuntimeError(f"obs_shape {obs_shape!r} does not fit impala_cnn_encoder, which needs (C, H, W)")
-        image_encoder = partial(IMPALAConvEncoder, channels=hidden_size_list, outsize=head_size)
-    encoder = build_encoder(obs_shape, hidden_size_list, activation, norm_type, image_encoder=image_encoder)
+        scale = 255.0 if scale_ob is None else scale_ob
+        image_encoder = partial(IMPALAConvEncoder, channels=hidden_size_list, outsize=head_size, scale_ob=scale)
+    encoder = build_encoder(obs_shape, hidden_size_list, activation, norm_type, None, image_encoder, scale_ob)
     output_size: Any = encoder.output_size
     return encoder, output_size
 

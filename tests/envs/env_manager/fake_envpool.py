@@ -51,6 +51,8 @@ class Pool:
         states, self.answers = self.answers[:count], self.answers[count:]
         ids, obs, rewards, terminated, truncated = map(np.array, zip(*states, strict=True))
         info = {"env_id": ids.astype(np.int32), "players": {"env_id": ids}, "elapsed_step": obs[:, 2].astype(np.int32)}
+        if self.options.get("reward_clip"):
+            info["reward"], rewards = rewards, np.sign(rewards)
         return obs, rewards, terminated, truncated, {**info, "place": {"xy": obs[:, :2]}}
 
     def reset(self, env_id):

@@ -352,6 +352,22 @@ def test_what_envpool_cannot_do_is_refused(library):
             manager.reset({0: {"level": 1}})
 
 
+@pytest.mark.parametrize("batch_size", [3, 2])
+@pytest.mark.parametrize(("is_clipped", "rewards"), [(True, [1.0, 1.0, 1.0]), (False, [1.0, 2.0, 3.0])])
+def test_the_return_of_an_episode_is_that_of_its_rewards_before_they_are_clipped(
+    library, batch_size, is_clipped, rewards
+):
+    seen, returns = [], []
+    with launched(batch_size=batch_size, reward_clip=is_clipped) as manager:
+        while len(returns) < 3:
+            for env_id, timestep in manager.step(dict.fromkeys(manager.ready_obs_id, 0)).items():
+                if env_id == 0:
+                    seen.append(timestep.reward.item())
+                if timestep.done:
+                    returns.append(timestep.info["eval_episode_return"])
+    assert seen[:3] == rewards and returns[:3] == [6.0] * 3
+
+
 def test_a_missing_package_is_named_with_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "envpool", None)
     with pytest.raises(ImportError, match="which is not installed: pip install envpool"):

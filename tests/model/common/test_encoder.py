@@ -7,6 +7,9 @@ import torch
 from torch import nn
 
 from ding.model.common.encoder import ConvEncoder, DictEncoder, FCEncoder, IMPALAConvEncoder, build_encoder
+from ding.model.template.pg import PG
+from ding.model.template.q_learning import C51DQN, DQN, DRQN
+from ding.model.template.vac import VAC
 from ding.torch_utils.network.res_block import ResBlock, ResFCBlock
 
 
@@ -181,3 +184,40 @@ def test_images_may_have_an_encoder_of_their_own():
 def test_shapes_without_an_encoder_are_refused(obs_shape):
     with pytest.raises(RuntimeError, match="obs_shape .* is not supported; it must be a number for vectors"):
         build_encoder(obs_shape, [4])
+
+
+RECURRENT = partial(DRQN, action_shape=3, encoder_hidden_size_list=(4, 4, 8))
+IMAGES = torch.arange(3 * 2 * 40 * 40).reshape(3, 2, 40, 40) % 256
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda shape, **kwargs: DQN(shape, 3, (4, 4, 8), **kwargs),
+        lambda shape, **kwargs: C51DQN(shape, 3, (4, 4, 8), **kwargs),
+        lambda shape, **kwargs: PG(shape, 3, encoder_hidden_size_list=(4, 4, 8), **kwargs),
+        lambda shape, **kwargs: VAC(shape, 3, encoder_hidden_size_list=(4, 4, 8), share_encoder=False, **kwargs),
+        lambda shape, **kwargs: VAC(shape, 3, encoder_hidden_size_list=(4,), impala_cnn_encoder=True, **kwargs),
+        RECURRENT,
+    ],
+)
+def test_models_divide_images_by_scale_ob_and_leave_other_observations(make):
+    def outputs(model, obs):
+        if isinstance(model, VAC):
+            return model(obs, mode="compute_actor_critic")["value"]
+        if isinstance(model, DRQN):
+            return model({"obs": obs, "prev_state": None}, inference=True)["logit"]
+        return model(obs)["logit"]
+
+    for shape, obs, scaled in [
+        ((2, 40, 40), IMAGES, IMAGES / 255),
+        ({"image": (2, 40, 40), "speed": 1}, {"image": IMAGES, "speed": torch.ones(3, 1)}, {"image": IMAGES / 255}),
+    ]:
+        if isinstance(shape, dict):
+            if make is RECURRENT:
+                continue  # it takes no dicts
+            scaled["speed"] = obs["speed"]
+        model, plain = make(shape, scale_ob=255.0), make(shape, scale_ob=1.0)
+        plain.load_state_dict(model.state_dict())
+        assert torch.equal(outputs(model, obs), outputs(plain, scaled))
+        assert not torch.allclose(outputs(model, obs), outputs(plain, obs))
