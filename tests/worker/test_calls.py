@@ -69,7 +69,6 @@ def calls_of_a_round(manager, env_num, n_sample):
 
 
 # With some slack in `collect`: an end of an episode costs calls, and its step may differ on another machine.
-@pytest.mark.filterwarnings("ignore:.*precision lowered by casting")  # EnvPool's bounds of CartPole
 @pytest.mark.parametrize(
     ("manager", "env_num", "n_sample", "most"),
     [

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
+import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -50,6 +52,40 @@ SETTINGS = Settings(
     }
 )
 Wrapper = tuple[Callable[..., Any], dict[str, Any]]
+# The names of the envs that were made: gymnasium warns of an old version, or of bounds that lose precision, for each
+# env of a run, and once is enough.
+_made: set[str] = set()
+
+
+class _Muted:
+    """Counts who needs gymnasium to warn of nothing. (`warnings.catch_warnings` would have each warning shown anew.)"""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = self._level = 0
+
+    def add(self, number: int) -> None:
+        """Begin (1) or end (-1) a block."""
+        from gymnasium import logger
+
+        with self._lock:
+            if self._count == 0:
+                self._level = logger.min_level
+            self._count += number
+            logger.min_level = max(self._level, logger.ERROR) if self._count else self._level
+
+
+_muted = _Muted()
+
+
+@contextlib.contextmanager
+def without_warnings() -> Iterator[None]:
+    """Have gymnasium show no warnings; its errors stay."""
+    _muted.add(1)
+    try:
+        yield
+    finally:
+        _muted.add(-1)
 
 
 @dataclass(frozen=True)
@@ -112,7 +148,9 @@ class GymnasiumSource:
             TypeError: `env` is, or returns, something other than a gymnasium env.
             ValueError: a video is asked of an env that was not made for `rgb_array` rendering.
         """
-        env = self._make_raw(record=video_folder is not None)
+        with contextlib.nullcontext() if self.name not in _made else without_warnings():
+            env = self._make_raw(record=video_folder is not None)
+        _made.add(self.name)
         try:
             for wrapper, kwargs in self.wrappers:
                 env = wrapper(env, **kwargs)

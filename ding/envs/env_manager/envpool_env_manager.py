@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ding.envs.env.gymnasium_source import without_warnings
 from ding.envs.env_manager.base_env_manager import RESET, RUN, EnvState
 from ding.envs.env_manager.batch_env_manager import BatchEnvManager, refuse_foreign
 from ding.envs.env_manager.block import BlockStep
@@ -88,8 +89,9 @@ class PoolEnvManager(BatchEnvManager):
         self._batch_size = min(int(cfg["batch_size"] or self._env_num), self._env_num)
         self._all_numbers = np.arange(self._env_num, dtype=np.int32).tobytes()  # `env_id` of all envs in order
         self._is_sync = self._begins_with_steps = self._batch_size == self._env_num
-        spec = self._library.make_spec(self._task_id, **self._options)
-        return self._task_id, spec.gymnasium_observation_space, spec.gymnasium_action_space
+        with without_warnings():  # of bounds that EnvPool has as float64
+            spec = self._library.make_spec(self._task_id, **self._options)
+            return self._task_id, spec.gymnasium_observation_space, spec.gymnasium_action_space
 
     def wait_another(self) -> bool:
         """Wait until another env is ready; False, at once, if none will be without a call."""
@@ -189,13 +191,16 @@ class PoolEnvManager(BatchEnvManager):
 
     def _make_simulator(self) -> Any:
         self._is_reseeded = False
-        return self._library.make_gymnasium(
-            self._task_id,
-            num_envs=self._env_num,
-            batch_size=self._batch_size,
-            seed=0 if self._sent_seeds is None else self._sent_seeds,
-            **self._options,
-        )
+        with without_warnings():
+            pool = self._library.make_gymnasium(
+                self._task_id,
+                num_envs=self._env_num,
+                batch_size=self._batch_size,
+                seed=0 if self._sent_seeds is None else self._sent_seeds,
+                **self._options,
+            )
+            getattr(pool, "observation_space", None)  # made, and warned of, when first asked for
+        return pool
 
     def _drop_episode(self, env_id: int, env_state: EnvState) -> None:
         if env_state not in (EnvState.RUN, EnvState.RESET):

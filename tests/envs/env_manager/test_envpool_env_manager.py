@@ -381,7 +381,6 @@ def needs_envpool():
     pytest.importorskip("envpool", reason="envpool is not installed: pip install envpool")
 
 
-@pytest.mark.filterwarnings("ignore:.*precision lowered by casting")
 @pytest.mark.parametrize("batch_size", [4, 2])
 def test_equal_seeds_play_equal_episodes_of_cartpole(batch_size):
     needs_envpool()
@@ -408,7 +407,6 @@ def test_equal_seeds_play_equal_episodes_of_cartpole(batch_size):
     assert min(returns) >= 5 and len(returns) >= 4
 
 
-@pytest.mark.filterwarnings("ignore:.*precision lowered by casting")
 def test_a_serial_run_trains_on_cartpole(tmp_path, monkeypatch):
     needs_envpool()
     monkeypatch.chdir(tmp_path)
