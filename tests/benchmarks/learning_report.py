@@ -111,7 +111,7 @@ def verdict(task: Task, summary: Mapping[str, Any]) -> str:
     if task.goal is not None and ours["solved"] < ours["seeds"]:
         reasons.append(f"{ours['seeds'] - ours['solved']} of {ours['seeds']} seeds do not solve it")
     if not task.peers:
-        return "-"
+        return "-" if task.goal is None else "missed: " + ", ".join(reasons) if reasons else "met"
     if peer is None:
         return "; ".join([*(["missed: " + ", ".join(reasons)] if reasons else []), "no peer"])
     if task.goal is None or task.is_compared_by_return:

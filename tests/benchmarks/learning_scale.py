@@ -49,7 +49,7 @@ class Task:
         is_compared_by_return: whether the peer's final return, not its env steps to the goal, is the measure.
         episodes: of an evaluation.
         peers: the policies that the peer has.
-        changes: of the recipe's main config, by dotted key.
+        ends_at_goal: whether a run ends at the first evaluation that reaches the goal.
     """
 
     env_id: str
@@ -61,6 +61,7 @@ class Task:
     is_compared_by_return: bool = False
     episodes: int = 10
     peers: tuple[str, ...] = ("dqn", "ppo", "a2c", "sac", "td3")
+    ends_at_goal: bool = False
 
     @property
     def name(self) -> str:
@@ -86,6 +87,7 @@ TASKS = (
     Task("Hopper-v5", LOCOMOTION, LOCOMOTION_EVERY, 3, IN_INTERVAL, episodes=5),
     Task("HalfCheetah-v5", LOCOMOTION, LOCOMOTION_EVERY, 3, IN_INTERVAL, episodes=5),
     Task("MinAtar/Breakout-v1", MINATAR, MINATAR_EVERY, 3, NO_PEER, peers=()),
+    Task("Pong-v5", {"ppo": 5_000_000}, {"ppo": 100_000}, 1, "18, on two CPU cores", 18, peers=(), ends_at_goal=True),
 )  # fmt: skip
 
 
@@ -157,6 +159,7 @@ _MINUTES = {
     "Hopper-v5": 12,
     "HalfCheetah-v5": 12,
     "MinAtar_Breakout-v1": 10,
+    "Pong-v5": 60,
 }
 
 
@@ -177,6 +180,8 @@ def configs(unit: Unit) -> tuple[Any, Any]:
     main, create = recipe.configs
     main.env.update(env_id=unit.task.env_id, n_evaluator_episode=unit.task.episodes)
     main.env.update(evaluator_env_num=unit.task.episodes)
+    if unit.task.ends_at_goal:
+        main.env.stop_value = unit.task.goal
     main.exp_name = unit.name
     return main, create
 

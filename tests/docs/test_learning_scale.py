@@ -1,5 +1,6 @@
 """The page of learning at scale says what was measured, and the peer has the hyper-parameters of the recipes."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -33,7 +34,9 @@ def test_a_run_is_whole(result):
     assert steps == sorted(steps) and steps[0] <= 1100
     assert all(len(line["returns"]) == unit.task.episodes for line in result.evaluations)
     gaps = np.diff(steps)
-    assert gaps.max() < 1.3 * unit.task.every[unit.policy] and steps[-1] > 0.9 * unit.budget
+    has_ended_at_goal = unit.task.ends_at_goal and result.curve[-1][1] >= unit.task.goal
+    assert has_ended_at_goal or steps[-1] > 0.9 * unit.budget
+    assert gaps.max() < 1.3 * unit.task.every[unit.policy]
 
 
 def test_each_task_has_a_recipe_whose_evaluations_play_an_episode_in_each_env():
@@ -42,6 +45,7 @@ def test_each_task_has_a_recipe_whose_evaluations_play_an_episode_in_each_env():
             main, create = learning_scale.configs(unit)
             assert (main.env.env_id, create.policy.type) == (unit.task.env_id, unit.policy)
             assert main.env.evaluator_env_num == main.env.n_evaluator_episode == unit.task.episodes
+            assert main.env.get("stop_value") == (unit.task.goal if unit.task.ends_at_goal else None)
 
 
 @pytest.mark.parametrize(("recipe", "steps", "iterations"), [
@@ -182,3 +186,10 @@ def test_a_run_with_slow_steps_tells_its_seconds(way, tmp_path, monkeypatch):
     row = learning_slow.table([line, {**line, "seed": 1, "solved": True}])[-1]
     assert row.startswith(f"| {way} | 2 | 1 of 2 | 32 |")
     assert learning_slow.table([]) == []
+
+
+@pytest.mark.parametrize(("solved", "words"), [(1, "met"), (0, "missed: 1 of 1 seeds do not solve it")])
+def test_a_task_without_a_peer_is_judged_by_its_goal(solved, words):
+    task = dataclasses.replace(TASK, peers=())
+    assert learning_report.verdict(task, {OURS: {"seeds": 1, "solved": solved}}) == words
+    assert learning_report.verdict(dataclasses.replace(task, goal=None), {OURS: {"seeds": 1, "solved": 0}}) == "-"
