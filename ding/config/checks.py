@@ -21,10 +21,10 @@ _MAX_SEED = 2**32 - 1
 
 
 def check_keys(tree: Any, where: str) -> None:
-    """Raise if a key of a config cannot be an attribute of an `EasyDict`, or would hide a method that reads it.
+    """Check that all keys of a config can be attributes of an `EasyDict`, and hide no method that reads it.
 
     Raises:
-        ConfigError: Names the key and its section.
+        ConfigError: a key cannot; the message names the key and its section.
     """
     if isinstance(tree, (list, tuple)):
         for value in tree:
@@ -42,10 +42,10 @@ def check_keys(tree: Any, where: str) -> None:
 
 
 def check_sections(user: Mapping[str, Any]) -> None:
-    """Raise if a section of a user's main config is not a dict.
+    """Check that the sections of a user's main config are dicts.
 
     Raises:
-        ConfigError: Names the section.
+        ConfigError: a section is not a dict; the message names it.
     """
     for path in _SECTIONS:
         *above, key = path.rsplit(".", 1)
@@ -61,7 +61,7 @@ def check_seed(seed: Any) -> int:
     """Return `seed` as a Python int, because some generators do not take numpy's ints.
 
     Raises:
-        ConfigError: If it is not an int in [0, 2**32 - 1].
+        ConfigError: it is not an int in [0, 2**32 - 1].
     """
     if count(0)(seed) is not None or seed > _MAX_SEED:
         raise ConfigError(f"seed = {seed!r} is not allowed; it must be an int in [0, {_MAX_SEED}], such as seed=0")
@@ -69,10 +69,10 @@ def check_seed(seed: Any) -> int:
 
 
 def check_import_names(tree: Mapping[str, Any], where: str) -> None:
-    """Raise if `import_names` is not a list in any section of the config `where`.
+    """Check that `import_names` is a list in all sections of the config `where`.
 
     Raises:
-        ConfigError: Names the section.
+        ConfigError: it is not a list in a section, which the message names.
     """
     for key, value in tree.items():
         if isinstance(value, Mapping):
@@ -85,14 +85,14 @@ def check_import_names(tree: Mapping[str, Any], where: str) -> None:
 
 
 def check_values(main: Mapping[str, Any], has_buffer: bool) -> None:
-    """Raise for values of a compiled main config that would fail only during the run.
+    """Check values of a compiled main config that would otherwise fail during the run only.
 
     Args:
-        main: The compiled main config.
-        has_buffer: Whether `policy.other.replay_buffer` is the section of a buffer.
+        main: the compiled main config.
+        has_buffer: whether `policy.other.replay_buffer` is the section of a buffer.
 
     Raises:
-        ConfigError: If a count is not an int, `exp_name` is empty, or a batch does not fit into the buffer.
+        ConfigError: a count is not an int, `exp_name` is empty, or a batch does not fit into the buffer.
     """
     for path, setting in MAIN_SETTINGS.items():
         value = value_at(main, path, _MISSING)
@@ -116,7 +116,7 @@ def _check_batch_fits(main: Mapping[str, Any]) -> None:
 
 
 def value_at(tree: Any, path: str, default: Any = None) -> Any:
-    """Return the value at the dotted path, `default` if it is missing."""
+    """Return the value at the dotted path, or `default` if it is missing."""
     for key in path.split("."):
         if not isinstance(tree, Mapping) or key not in tree:
             return default

@@ -1,4 +1,4 @@
-"""Compilation of configurations: merges class defaults, the create config and the user's config."""
+"""Compilation of configurations from class defaults, the create config and the user's config."""
 
 from __future__ import annotations
 
@@ -96,25 +96,25 @@ def compile_config(
     stamp if the folder exists. Neither `cfg` nor `create_cfg` is changed.
 
     Args:
-        cfg: The user's main config.
+        cfg: the user's main config.
         env_manager, policy, learner, collector, evaluator, env, reward_model, world_model: Classes. With `auto`, those
             that are None are looked up by the types in `create_cfg`.
-        buffer: A class, or a dict from buffer name to class for policies with several buffers.
-        seed: Seed of the experiment.
-        auto: Whether to look classes up by the types in `create_cfg`.
-        create_cfg: The create config; required by `auto`.
-        save_cfg: Whether to create the folder `exp_name` and write the full config (`save_path`), the runnable pair
+        buffer: a class, or a dict from buffer name to class for policies with several buffers.
+        seed: seed of the experiment.
+        auto: whether to look classes up by the types in `create_cfg`.
+        create_cfg: the create config; required by `auto`.
+        save_cfg: whether to create the folder `exp_name` and write the full config (`save_path`), the runnable pair
             (`formatted_<save_path>`) and the git state to it.
-        save_path: Name of the file of the full config.
-        renew_dir: Whether to append a time stamp to `exp_name` if the folder exists, instead of using it.
-        strict_config: Whether keys that nothing reads raise an error instead of logging a warning.
+        save_path: name of the file of the full config.
+        renew_dir: whether to append a time stamp to `exp_name` if the folder exists, instead of using it.
+        strict_config: whether keys that nothing reads raise an error instead of logging a warning.
 
     Raises:
-        TypeError: If `cfg` or `create_cfg` is not a dict.
-        ConfigError: If a required entry is missing or contradicts the policy, or a value is not allowed; with
+        TypeError: `cfg` or `create_cfg` is not a dict.
+        ConfigError: a required entry is missing or contradicts the policy, or a value is not allowed; with
             `strict_config`, if nothing reads a key.
-        KeyError: If a type is not registered.
-        OSError: If the folder cannot be created or written to.
+        KeyError: a type is not registered.
+        OSError: the folder cannot be created or written to.
     """
     seed = check_seed(seed)
     user = _as_easydict(cfg, "cfg")
@@ -169,37 +169,37 @@ def compile_config_parallel(
 ) -> EasyDict:
     """Compile the configuration of parallel training.
 
-    Returns the sections `main` (see `compile_config`), `system` (see `set_system_cfg`) and `seed`. `cfg` overrides the
-    create config, which overrides the class defaults. No argument is changed. The policy's type must be that of a
-    command mode policy, such as `dqn_command`.
+    The result has the sections `main` (see `compile_config`), `system` (see `set_system_cfg`) and `seed`. `cfg`
+    overrides the create config, which overrides the class defaults. No argument is changed. The policy's type must be
+    that of a command mode policy, such as `dqn_command`.
 
-    Defaults of the create config: `learner` (base), `collector` (zergling), `commander` (solo), `comm_learner` and
-    `comm_collector` (flask_fs), `replay_buffer` (advanced). `env.evaluator_episode_num` defaults to
+    The defaults of the create config are `learner` (base), `collector` (zergling), `commander` (solo), `comm_learner`
+    and `comm_collector` (flask_fs), and `replay_buffer` (advanced). `env.evaluator_episode_num` defaults to
     `env.n_evaluator_episode` / `env.evaluator_env_num`, rounded up, and `env.collector_episode_num` to 1.
 
     Args:
-        cfg: The user's main config.
-        create_cfg: The create config.
+        cfg: the user's main config.
+        create_cfg: the create config.
         system_cfg: `coordinator`, `path_data`, `path_policy`, `communication_mode` ('auto'), `learner_gpu_num`. The two
             folders default to `data` and `policy` in the folder of the experiment. They become absolute, and follow a
             change of `exp_name`.
-        seed: Seed of the experiment.
-        save_cfg: Whether to create the folder `exp_name` and write the full config (`save_path`) and the git state to
+        seed: seed of the experiment.
+        save_cfg: whether to create the folder `exp_name` and write the full config (`save_path`) and the git state to
             it.
-        save_path: Name of the file of the full config.
+        save_path: name of the file of the full config.
         platform: 'local', 'k8s' or 'ray', which sets `transport = 'ray'` in the system config.
-        coordinator_host, learner_host, collector_host: See `set_host_port`.
-        coordinator_port, learner_port, collector_port: See `set_host_port`.
-        renew_dir: Whether to append a time stamp to `exp_name` if the folder exists, instead of using it.
-        strict_config: Whether keys that nothing reads raise an error instead of logging a warning.
+        coordinator_host, learner_host, collector_host: see `set_host_port`.
+        coordinator_port, learner_port, collector_port: see `set_host_port`.
+        renew_dir: whether to append a time stamp to `exp_name` if the folder exists, instead of using it.
+        strict_config: whether keys that nothing reads raise an error instead of logging a warning.
 
     Raises:
-        TypeError: If a config is not a dict.
-        ConfigError: If a required entry is missing, or a value is not allowed; with `strict_config`, if nothing reads
+        TypeError: a config is not a dict.
+        ConfigError: a required entry is missing, or a value is not allowed; with `strict_config`, if nothing reads
             a key.
-        KeyError: If a type is not registered, or the platform is unknown.
-        NotImplementedError: If `platform` is 'slurm'.
-        OSError: If the folder cannot be created or written to.
+        KeyError: a type is not registered, or the platform is unknown.
+        NotImplementedError: `platform` is 'slurm'.
+        OSError: the folder cannot be created or written to.
     """
     if platform not in PLATFORMS:
         raise KeyError(f"not support platform type: {platform!r}; it must be one of {', '.join(PLATFORMS)}")
@@ -238,7 +238,7 @@ def compile_config_parallel(
 
 
 def _as_easydict(cfg: Any, what: str) -> EasyDict:
-    """Return a copy of the argument `what`. Raises a TypeError if it is not a dict."""
+    """Return a copy of the argument `what`, or raise TypeError if it is not a dict."""
     if not isinstance(cfg, Mapping):
         raise TypeError(f"{what} must be an EasyDict or a dict, got {type(cfg).__name__}: {cfg!r}")
     check_keys(cfg, what)
@@ -251,12 +251,12 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> EasyDict:
 
 
 def _defaults_of(cls: Any) -> Mapping[str, Any]:
-    """Return the default config of a class, {} if it has none."""
+    """Return the default config of a class, or {} if it has none."""
     return cls.default_config() if hasattr(cls, "default_config") else {}
 
 
 def _under(tree: Mapping[str, Any], *path: str) -> Any:
-    """Return the value at `path`, {} if it is missing."""
+    """Return the value at `path`, or {} if it is missing."""
     for key in path:
         tree = tree.get(key) or {}
     return tree
@@ -268,7 +268,7 @@ def _unknown_sinks(user: Mapping[str, Any]) -> list[UnknownKey]:
 
 
 def _unknown_of_create(create: Mapping[str, Any], known: KnownKeys) -> list[UnknownKey]:
-    """Return the unknown entries of a create config, and the unknown keys of those that the main config takes over."""
+    """Return the unknown entries of a create config, and the unknown keys of entries that the main config adopts."""
     unknown = unknown_entries(create, "create_config", ENTRIES)
     for name, path in CREATE_SECTIONS.items():
         if isinstance(create.get(name), Mapping):
@@ -348,10 +348,10 @@ def _add_workers(policy: EasyDict, classes: ConfigClasses, user: EasyDict, has_t
 
 
 def _buffer_section(section: EasyDict, given: Any, own: Mapping[str, Any], known: KnownKeys) -> EasyDict:
-    """Return the buffer section. With the policy's flag `multi_buffer`, it has a sub-section for each buffer name.
+    """Return the buffer section; with the policy's flag `multi_buffer`, it has a sub-section for each buffer name.
 
     Args:
-        own: The user's section. Only its types are used; it is not merged.
+        own: the user's section. Only its types are used; it is not merged.
     """
     if not section.get(_FLAG, False):
         if own.get(_FLAG, False):

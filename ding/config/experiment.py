@@ -1,4 +1,4 @@
-"""The folder of an experiment: its creation, and the git state saved in it."""
+"""The folder of an experiment: its creation, and the git state in it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def claim_experiment(exp_name: str, renew: bool = True) -> str:
     the name and sends it to the other ranks.
 
     Raises:
-        OSError: On every rank, if the folder cannot be created or written to.
+        OSError: on every rank, if the folder cannot be created or written to.
     """
     answer: list[object] = [None]
     if get_rank() == 0:
@@ -65,10 +65,10 @@ class StartFolder:
     Folders that existed before, and parents with other contents, are not deleted.
 
     Args:
-        exp_name: The folder in the config.
+        exp_name: the folder in the config.
 
     Attributes:
-        taken: The final name of the folder; None before it is created.
+        taken: the final name of the folder; None before it is created.
     """
 
     def __init__(self, exp_name: str) -> None:
@@ -78,7 +78,7 @@ class StartFolder:
         self.taken: str | None = None
 
     def keep(self) -> None:
-        """Do not delete the folder."""
+        """Keep the folder even after an exception."""
         self._is_kept = True
 
     def __enter__(self) -> StartFolder:

@@ -1,4 +1,4 @@
-"""The keys of a main config that compilation, entries and data sets read; classes have tables of their own."""
+"""Keys of a main config that compilation, entries and data sets read; classes have tables of their own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, boolean, cou
 
 
 def _folder_name(value: Any) -> str | None:
-    """Rule: a str that is not empty."""
+    """Apply the rule for a non-empty str."""
     return None if isinstance(value, str) and value else "a folder name; leave it out for the default"
 
 

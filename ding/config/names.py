@@ -1,4 +1,4 @@
-"""Names of keys in a user's config: which of them something reads, and what the others probably stand for."""
+"""Names of keys in a user's config: which of them are read, and what the others probably mean."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MOST_LISTED = 12
 
 
 class _Reader(Enum):
-    """Who reads a section: the package, a class from outside that lists its keys, or one that does not."""
+    """Readers of a section: the package, a class from outside that lists its keys, or one that does not."""
 
     PACKAGE = "package"
     FOREIGN = "foreign"
@@ -47,11 +47,11 @@ class UnknownKey(NamedTuple):
     """A key in a user's config that nothing in the package reads.
 
     Attributes:
-        section: Path of its section, as the user knows it.
-        name: The key.
-        reader: Who reads the section.
-        targets: Paths of keys that have the meaning of this one.
-        hint: What to write instead; empty if nothing is similar.
+        section: path of its section, as the user knows it.
+        name: the key.
+        reader: the reader of the section.
+        targets: paths of keys with the meaning of this one.
+        hint: advice what to write instead; empty if nothing is similar.
     """
 
     section: str
@@ -67,7 +67,7 @@ class UnknownKey(NamedTuple):
 
 
 class KnownKeys:
-    """The keys of a main config that are read: by entries, and by the classes of a run.
+    """The keys of a main config that entries and the classes of a run read.
 
     Example:
         >>> from ding.policy import DQNPolicy
@@ -116,9 +116,9 @@ class KnownKeys:
         self._add(f"{_MODEL}.", {name: Setting(NO_DEFAULT) for name in names})
 
     def paths_meant_by(self, name: str) -> list[str]:
-        """Return the dotted keys that a bare name stands for: its own, else those of what other libraries call so.
+        """Return the dotted keys for which a bare name stands: its own, else those that other libraries call by it.
 
-        They are several only where one value belongs in all of them, such as the learning rates of actor and critic.
+        There are several only if one value belongs in all of them, such as the learning rates of actor and critic.
 
         Raises:
             ConfigError: nothing reads such a key, several may be meant, or the value would be in other units.
@@ -134,7 +134,7 @@ class KnownKeys:
             )
         if name in ALL_ALIKE:
             return paths
-        # Whoever says batch_size means that of training, also where a simulator has one.
+        # batch_size means that of training, even if a simulator has one, too.
         paths = [path for path in paths if not path.startswith(_MANAGER)] or paths
         most = max(path.count(".") for path in paths)
         deepest = [path for path in paths if path.count(".") == most]
@@ -148,8 +148,8 @@ class KnownKeys:
         """Return the unknown keys of a part of a config.
 
         Args:
-            at: Path of the part in the main config.
-            shown: Path of the part as the user knows it.
+            at: path of the part in the main config.
+            shown: path of the part as the user knows it.
         """
         return list(self._walk(section, at, at if shown is None else shown))
 
@@ -169,7 +169,7 @@ class KnownKeys:
                 yield from self._walk(value, path, _join(shown, name))
 
     def _walk_model(self, model: Mapping[str, Any]) -> Iterator[UnknownKey]:
-        """Yield the arguments of the policy's own model that have another name here; its constructor checks them."""
+        """Yield arguments that the policy's own model has under another name; its constructor checks all others."""
         if "type" in model or self._readers.get("policy") is not _Reader.PACKAGE:
             return
         for name in model:
@@ -185,7 +185,7 @@ class KnownKeys:
         return UnknownKey(shown, name, value, reader, targets, hint)
 
     def _reader(self, at: str) -> tuple[_Reader, str]:
-        """Return who reads the section `at`, and the section of that class."""
+        """Return the reader of the section `at`, and the section of that class."""
         while at not in self._readers:
             at = at.rpartition(".")[0]
         return self._readers[at], at
@@ -209,7 +209,7 @@ class KnownKeys:
         return [], f"did you mean {self._one_of(places)}?" if places else ""
 
     def _usual(self, paths: Iterable[str]) -> list[str]:
-        """Return the paths that have an effect and a default; if there are none, those that have an effect."""
+        """Return the paths that have an effect and a default or, if there are none, those that have an effect."""
         paths = [path for path in paths if not self._settings[path].doc.startswith("Accepted for compatibility")]
         return [path for path in paths if self._settings[path].default is not NO_DEFAULT] or paths
 
@@ -222,7 +222,7 @@ class KnownKeys:
 
 
 def unknown_entries(section: Mapping[str, Any], shown: str, known: Iterable[str]) -> list[UnknownKey]:
-    """Return the keys of one section, without those below, that are not `known`."""
+    """Return the keys of one section, without its subsections, that are not `known`."""
     known = (*known, *EVERYWHERE)
     hints = {str(name): nearest(str(name), known) for name in section if name not in known}
     return [
@@ -234,16 +234,16 @@ def unknown_entries(section: Mapping[str, Any], shown: str, known: Iterable[str]
 def report_unknown(keys: list[UnknownKey], compiled: Mapping[str, Any], is_strict: bool) -> None:
     """Log one warning for each key that stands for another, and one for the other keys of each section.
 
-    Keys whose value is in effect, because the key that is meant has it too, and keys that a class from outside may read
-    are left out.
+    Keys whose value is in effect, because the key that is meant has it, too, and keys that a class from outside may
+    read, are left out.
 
     Args:
-        compiled: The compiled main config.
-        is_strict: Whether to raise instead.
+        compiled: the compiled main config.
+        is_strict: whether to raise instead.
 
     Raises:
-        ConfigError: If `is_strict`; it has a line for each key and, if some may be the user's own, advice. Classes from
-            outside that do not list their keys may read any that is not similar to a known one.
+        ConfigError: `is_strict` is set; it has a line for each key and, if some may be the user's own, advice.
+            Classes from outside that do not list their keys may read any key that is not similar to a known one.
     """
     if is_strict:
         wrong = [key for key in keys if key.hint or key.reader is not _Reader.UNKNOWN]
@@ -291,7 +291,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _may_mean(at: str, path: str, reader: _Reader) -> bool:
-    """Return whether a key in the section `at` may be meant as the known key `path` of the same name."""
+    """Return whether a key in the section `at` may stand for the known key `path` of the same name."""
     section, _, name = path.rpartition(".")
     if section.count(".") > 3:  # deep within a worker, where names are as general as print_freq
         return False

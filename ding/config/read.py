@@ -22,12 +22,12 @@ class Config:
     """A configuration dict and its source text.
 
     Args:
-        cfg_dict: The configuration; None for an empty one.
-        cfg_text: Its source text. If None, it is read from `filename`, or "." without one.
-        filename: Path of its file.
+        cfg_dict: the configuration; None for an empty one.
+        cfg_text: source text of the configuration. If None, it is read from `filename`, or is "." without one.
+        filename: path of the file of the configuration.
 
     Raises:
-        TypeError: If `cfg_dict` is not a mapping.
+        TypeError: `cfg_dict` is not a mapping.
 
     Example:
         >>> Config({"seed": 3}).cfg_dict
@@ -53,7 +53,7 @@ class Config:
         written or reused. Folders in its list `import_paths` are added to `sys.path`. Exceptions of the file propagate.
 
         Raises:
-            FileNotFoundError: If the file does not exist.
+            FileNotFoundError: the file does not exist.
         """
         path = os.path.abspath(os.path.expanduser(filename))
         source = _source_of(path)
@@ -98,7 +98,7 @@ def read_config_directly(path: str) -> dict[str, Any]:
     """Return the public globals of the Python file `path`.
 
     Raises:
-        KeyError: If the suffix is not `.py`.
+        KeyError: the suffix is not `.py`.
     """
     suffix = path.split(".")[-1]
     if suffix != "py":
@@ -112,8 +112,8 @@ def read_config(path: str) -> tuple[EasyDict, EasyDict]:
     A compiled config of a serial experiment, such as its `total_config.py`, is split into such a pair.
 
     Raises:
-        KeyError: If the suffix is not `.py`.
-        ConfigError: If the file defines neither both names nor a compiled config `exp_config`.
+        KeyError: the suffix is not `.py`.
+        ConfigError: the file defines neither both names nor a compiled config `exp_config`.
     """
     cfg = read_config_directly(path)
     compiled = cfg.get("exp_config")
@@ -130,8 +130,8 @@ def read_config_with_system(path: str) -> tuple[EasyDict, EasyDict, EasyDict]:
     """Return `(main_config, create_config, system_config)` of the Python file `path`.
 
     Raises:
-        KeyError: If the suffix is not `.py`.
-        ConfigError: If the file does not define all three names.
+        KeyError: the suffix is not `.py`.
+        ConfigError: the file does not define all three names.
     """
     main, create, system = _named(read_config_directly(path), path, "main_config", "create_config", "system_config")
     return main, create, system
@@ -146,7 +146,7 @@ def _named(cfg: Mapping[str, Any], path: str, *names: str) -> list[Any]:
 
 
 def read_config_yaml(path: str) -> EasyDict:
-    """Return the mapping in the YAML file `path`. Only plain YAML types are loaded."""
+    """Return the mapping in the YAML file `path`; only plain YAML types are loaded."""
     import yaml
 
     with open(path, encoding="utf-8") as f:
@@ -154,11 +154,11 @@ def read_config_yaml(path: str) -> EasyDict:
 
 
 def read_packed_config(path: str) -> EasyDict:
-    """Return the compiled config in the file `path`. No code in the file is executed.
+    """Return the compiled config in the file `path`, without executing code in the file.
 
     Raises:
-        FileNotFoundError: If the file does not exist.
-        ConfigError: If it was not written by `save_packed_config`, such as a pickle.
+        FileNotFoundError: the file does not exist.
+        ConfigError: it was not written by `save_packed_config`, such as a pickle.
     """
     with open(path, "rb") as f:
         data = f.read()

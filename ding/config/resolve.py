@@ -38,7 +38,7 @@ GENERATED_ENV_TYPE = "ding_env_wrapper_generated"
 
 @dataclass(frozen=True, slots=True)
 class ConfigClasses:
-    """The classes whose defaults a config is compiled from; None if not given.
+    """The classes from whose defaults a config is compiled; None if not given.
 
     `buffer` may also be a dict from buffer name to class.
     """
@@ -58,13 +58,13 @@ def resolve_class(name: str, entry: Mapping[str, Any], where: str = "") -> Any:
     """Import `entry['import_names']`, then return the class registered as `entry['type']`.
 
     Args:
-        name: Entry of the create config, which determines the registry.
-        entry: A dict with `type` and, optionally, `import_names`.
-        where: Name of the section in errors; by default `create_config.<name>`.
+        name: entry of the create config, which determines the registry.
+        entry: a dict with `type` and, optionally, `import_names`.
+        where: name of the section in errors; by default `create_config.<name>`.
 
     Raises:
-        ConfigError: If there is no `type`.
-        KeyError: If the type is not registered. The message names the section and the registered types.
+        ConfigError: there is no `type`.
+        KeyError: the type is not registered. The message names the section and the registered types.
     """
     where = where or f"create_config.{name}"
     if not isinstance(entry, Mapping) or "type" not in entry:
@@ -80,10 +80,10 @@ def resolve_class(name: str, entry: Mapping[str, Any], where: str = "") -> Any:
 
 
 def complete_create_config(create: dict[str, Any]) -> bool:
-    """Add the default entries to `create`; None is as good as missing. Returns whether that of the buffer was missing.
+    """Add the default entries to `create`, where None counts as missing, and return whether the buffer was missing.
 
     Raises:
-        ConfigError: If a required entry is missing, or an entry is not a dict.
+        ConfigError: a required entry is missing, or an entry is not a dict.
     """
     check_values(create, "create_config", dict.fromkeys(ENTRIES, instance_of(Mapping, optional=True)))
     check_import_names(create, "create_config")

@@ -29,12 +29,12 @@ def to_source(value: Any, depth: int = 0) -> str:
 
     Literals are exact. Infinities and NaN become `float('inf')` and `float('nan')`, numpy scalars Python numbers,
     mappings `dict`s, arrays nested lists. A class or function that can be imported becomes its name `module:name`, a
-    partial of keyword arguments a pair of name and arguments. Another object (a lambda, an `nn.Module`) becomes its
-    quoted repr with a comment.
+    partial of keyword arguments a pair of name and arguments. Other objects, such as a lambda or an `nn.Module`, become
+    their quoted repr with a comment.
 
     Args:
-        value: The object.
-        depth: Indentation level of the first line.
+        value: the object.
+        depth: indentation level of the first line.
 
     Example:
         >>> to_source((1, float("inf"), "it's"))
@@ -44,12 +44,12 @@ def to_source(value: Any, depth: int = 0) -> str:
 
 
 def is_literal(value: Any) -> bool:
-    """Return whether `to_source(value)` evaluates to an equal value, or to names of what can be imported."""
+    """Return whether `to_source(value)` evaluates to an equal value, or to names of classes or functions to import."""
     return next(_unwritten(value), None) is None
 
 
 def unsaved_values(cfg: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a config, by dotted key, that no file can hold: those that `to_source` quotes."""
+    """Return the values of a config, by dotted key, that cannot be saved to a file: those that `to_source` quotes."""
     return dict(_unwritten(cfg))
 
 
@@ -71,7 +71,7 @@ def _unwritten(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def by_name(value: Any) -> Any:
-    """Return a copy of a tree with the names of the classes and functions that can be imported, see `to_source`."""
+    """Return a copy of a tree with the names of classes and functions that can be imported; see `to_source`."""
     if isinstance(value, Mapping):
         return {key: by_name(item) for key, item in value.items()}
     if type(value) in (list, tuple):
@@ -178,7 +178,7 @@ def save_config(cfg: Mapping[str, Any], path: str, type_: str = "py", save_forma
     With `save_formatted`, a Python config is also written as a runnable pair to `formatted_<name>` in the same folder.
 
     Raises:
-        AssertionError: If `type_` is neither 'py' nor 'yaml'.
+        AssertionError: `type_` is neither 'py' nor 'yaml'.
     """
     if type_ not in ("py", "yaml"):
         raise AssertionError(f"type_ = {type_!r} is not allowed; it must be 'py' or 'yaml'")
@@ -197,21 +197,21 @@ def formatted_path(path: str) -> str:
 
 
 def save_config_py(cfg: Mapping[str, Any], path: str) -> None:
-    """Write `exp_config = <cfg>` as Python. `read_config_directly(path)["exp_config"]` returns it as a dict.
+    """Write `exp_config = <cfg>` as Python; `read_config_directly(path)["exp_config"]` returns it as a dict.
 
-    If the config names modules in folders of one's own, a list `import_paths` has these folders.
+    If the config names modules in the user's own folders, a list `import_paths` has these folders.
     """
     _write(path, f"exp_config = {to_source(cfg)}\n{_import_paths(cfg)}")
 
 
 def _import_paths(cfg: Any) -> str:
-    """Return the line with the folders of modules that a config names and that are not installed, "" without any."""
+    """Return the line with the folders of modules that a config names and that are not installed, or ""."""
     folders = folders_of(set(named_modules(cfg)))
     return f"{IMPORT_PATHS} = {folders!r}\n" if folders else ""
 
 
 def named_modules(value: Any, key: str = "") -> Iterator[str]:
-    """Yield the modules that a config names, and those of its classes and functions, "" for one without a name."""
+    """Yield the modules that a config names, and those of its classes and functions, or "" for one without a name."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield from named_modules(item, name)
@@ -227,7 +227,7 @@ def named_modules(value: Any, key: str = "") -> Iterator[str]:
 
 
 def save_config_yaml(cfg: Mapping[str, Any], path: str) -> None:
-    """Write `cfg` as YAML: tuples, sets and arrays as lists, objects without a YAML type as their repr."""
+    """Write `cfg` as YAML, with tuples, sets and arrays as lists, and objects without a YAML type as their repr."""
     import yaml
 
     _write(path, yaml.safe_dump(_plain(cfg), sort_keys=False, allow_unicode=True))
@@ -237,7 +237,7 @@ def save_packed_config(cfg: Mapping[str, Any], path: str) -> None:
     """Write a compiled config to `path`, for roles that are started one by one.
 
     Raises:
-        TypeError: If it holds anything but numbers, strings, containers, arrays and tensors.
+        TypeError: it holds anything but numbers, strings, containers, arrays and tensors.
     """
     _write(path, pack(EasyDict(cfg)))
 
@@ -251,12 +251,12 @@ def save_config_formatted(
     `_command`, because the entries append it.
 
     Args:
-        cfg: The compiled config.
-        path: Path of the file.
-        create_cfg: The create config that `cfg` was compiled with. If None, it is derived from the types in `cfg`.
+        cfg: the compiled config.
+        path: path of the file.
+        create_cfg: the create config that `cfg` was compiled with. If None, it is derived from the types in `cfg`.
 
     Raises:
-        ConfigError: If `cfg` has no `exp_name` or no `policy`.
+        ConfigError: `cfg` has no `exp_name` or no `policy`.
     """
     for key in ("exp_name", "policy"):
         if key not in cfg:
@@ -324,7 +324,7 @@ def _section(tree: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any] |
 
 
 def _as_dict(value: Any) -> Any:
-    """Return a copy of the mappings, lists and tuples of a tree, with plain dicts. Leaves are shared."""
+    """Return a copy of the mappings, lists and tuples of a tree, with plain dicts and shared leaves."""
     if isinstance(value, Mapping):
         return {key: _as_dict(item) for key, item in value.items()}
     if type(value) in (list, tuple):

@@ -1,4 +1,4 @@
-"""Names of settings in Stable-Baselines3, CleanRL, Tianshou and TorchRL, and the config keys that they stand for."""
+"""Names of settings in Stable-Baselines3, CleanRL, Tianshou and TorchRL, and the config keys with their meaning."""
 
 from __future__ import annotations
 
@@ -99,5 +99,5 @@ UNITS = {
 
 
 def keys_meant_by(name: str, known: Container[str]) -> list[str]:
-    """Return the `known` dotted keys that the name of a setting in other libraries stands for, the likeliest first."""
+    """Return the `known` dotted keys with the meaning of a setting's name in other libraries, the likeliest first."""
     return list(dict.fromkeys(path for path in SYNONYMS.get(name.lower(), ()) if path in known))

@@ -1,4 +1,4 @@
-"""The system section of parallel training: hosts, ports and folders of its roles; and a small example config."""
+"""The system section of parallel training (hosts, ports and folders of its roles), and a small example config."""
 
 from __future__ import annotations
 
@@ -95,10 +95,10 @@ def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
     and `task_load_paths`, all modules and files that the main config names; and the `exp_name`.
 
     Args:
-        cfg: The user's system config as `system`, the compiled main config as `main`, and `seed`.
+        cfg: the user's system config as `system`, the compiled main config as `main`, and `seed`.
 
     Raises:
-        ConfigError: If a value is missing or not allowed.
+        ConfigError: a value is missing or not allowed.
     """
     main, given = cfg["main"], cfg["system"]
     check_values(given, "system_config", SYSTEM_SETTINGS.rules(), required=_REQUIRED)
@@ -168,8 +168,8 @@ def set_host_port(
     A single value applies to all workers of a kind; a list has one value for each.
 
     Raises:
-        TypeError: If a host or port is neither a value nor a list.
-        ConfigError: If a list is too short.
+        TypeError: a host or port is neither a value nor a list.
+        ConfigError: a list is too short.
     """
     given = {"learner": (learner_host, learner_port), "collector": (collector_host, collector_port)}
     _resolve(cfg.system.coordinator, iter([coordinator_host or LOCAL_HOST]), iter([coordinator_port]))
@@ -190,7 +190,7 @@ def set_host_port(
 
 
 def _free_ports(taken: Set[int | None], count: int) -> Iterator[int]:
-    """Return `count` distinct ports that are free on all interfaces of this machine and not in `taken`."""
+    """Yield `count` distinct ports that are free on all interfaces of this machine and not in `taken`."""
     free: set[int] = set()
     while len(free) < count:
         free |= {find_free_port("0.0.0.0")} - taken
@@ -282,7 +282,7 @@ def parallel_transform_k8s(
 
 
 def parallel_transform_slurm(*args: Any, **kwargs: Any) -> EasyDict:
-    """Not supported; the error says how to run on a slurm cluster.
+    """Raise an error that says how to run on a slurm cluster, since this is not supported.
 
     Raises:
         NotImplementedError: Always.

@@ -1,4 +1,4 @@
-"""The interface of replay buffers, and what they share: states, random generators, files, memory."""
+"""The interface of replay buffers, and their common parts: states, random generators, files, memory."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ class IBuffer(Configurable, ABC):
         """Store one item, or each item of a list.
 
         Args:
-            data: An item, or a list of items.
-            cur_collector_envstep: Env steps collected so far, for the logs; -1 if unknown.
+            data: an item, or a list of items.
+            cur_collector_envstep: number of env steps collected so far, for the logs; -1 if unknown.
 
         Returns:
-            The number of items taken. A buffer may refuse some or all. None, of buffers of others, counts as all.
+            The number of accepted items, since a buffer may refuse some. None, as buffers of users may return, means
+            all.
         """
         raise NotImplementedError
 
@@ -47,7 +48,7 @@ class IBuffer(Configurable, ABC):
 
     @abstractmethod
     def sample(self, batch_size: int, cur_learner_iter: int) -> list[Any] | None:
-        """Sample `batch_size` items. Returns None if this is currently not possible."""
+        """Sample `batch_size` items; return None if this is currently not possible."""
         raise NotImplementedError
 
     @abstractmethod
@@ -62,7 +63,7 @@ class IBuffer(Configurable, ABC):
 
     @abstractmethod
     def save_data(self, file_name: str) -> None:
-        """Write the items to a file. Creates parent folders."""
+        """Write the items to a file, creating parent folders."""
         raise NotImplementedError
 
     @abstractmethod
@@ -91,9 +92,9 @@ class StatefulBuffer(IBuffer):
 
     @property
     def on_dropped(self) -> Callable[[list[Any]], None] | None:
-        """Called with a list of the items that left the buffer, when all its counts are right, under its lock.
+        """A function that is called, under the buffer's lock, with a list of the items that left it.
 
-        May be set.
+        It is called when all counts of the buffer are right. The property may be set.
         """
         return self._store.on_dropped
 
@@ -112,7 +113,7 @@ class StatefulBuffer(IBuffer):
         return self._store.push_count
 
     def discard(self, is_unwanted: Callable[[Any], bool]) -> int:
-        """Remove the items for which `is_unwanted` returns true. Returns their number."""
+        """Remove the items for which `is_unwanted` returns true, and return their number."""
         with self._lock:
             slots = self._store.occupied()
             items = rows_of(self._store.read(slots))
@@ -136,16 +137,16 @@ class StatefulBuffer(IBuffer):
         return self.state_dict()
 
     def live_state(self) -> dict[str, Any]:
-        """As `state_dict`, but arrays may share memory with the buffer. Use it before the buffer changes."""
+        """Return the state like `state_dict`, but arrays may share memory; use it before the buffer changes."""
         with self._lock:
             return self._state(is_copied=False)
 
     def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
-        """Replace the contents by a state. If it has only the key `data`, push this list of items instead.
+        """Replace the contents by a state; if it has only the key `data`, push this list of items instead.
 
         Raises:
-            AssertionError: If `data` is missing.
-            ValueError: If the state does not fit this buffer.
+            AssertionError: `data` is missing.
+            ValueError: the state does not fit this buffer.
         """
         if "data" not in _state_dict:
             raise AssertionError(f"a buffer state needs the key 'data'; it has {sorted(_state_dict)}")
@@ -158,7 +159,7 @@ class StatefulBuffer(IBuffer):
 
     @abstractmethod
     def _state(self, is_copied: bool) -> dict[str, Any]:
-        """Return the state. Called under the lock, as the other private methods."""
+        """Return the state; called under the lock, like the other private methods."""
 
     @abstractmethod
     def _restore(self, state: dict[str, Any]) -> None:
@@ -166,7 +167,7 @@ class StatefulBuffer(IBuffer):
 
     @abstractmethod
     def _insert(self, items: list[Any]) -> int:
-        """Store `items`. Returns the number of accepted items."""
+        """Store `items`, and return the number of accepted items."""
 
 
 # ---- a warning if a buffer will not fit into memory
@@ -178,15 +179,15 @@ _MAX_ITEMS = 256
 
 
 class MemoryCheck:
-    """Estimates the memory of a full buffer from its first items, and warns if less is free.
+    """Estimate of the memory of a full buffer from its first items, with a warning if less is free.
 
     Each GPU is estimated separately. Views of one array count each, the same object counts once.
 
     Args:
-        logger: Logs the estimate and the warning.
+        logger: the logger of the estimate and the warning.
 
     Attributes:
-        is_done: Whether the estimate was made.
+        is_done: whether the estimate was made.
     """
 
     def __init__(self, logger: logging.Logger) -> None:
@@ -194,12 +195,12 @@ class MemoryCheck:
         self.is_done = False
 
     def estimate(self, items: Items, capacity: int, column_bytes: int = 0) -> None:
-        """Log the estimated memory of `capacity` items like `items`. Only the first call with items does something.
+        """Log the estimated memory of `capacity` items like `items`; only the first call with items has an effect.
 
         Args:
-            items: The first items.
-            capacity: Number of items of a full buffer.
-            column_bytes: Memory of the full columns. For items in columns, only objects are added to it.
+            items: the first items.
+            capacity: number of items of a full buffer.
+            column_bytes: memory of the full columns, in bytes. For items in columns, only objects are added to it.
         """
         if self.is_done or not items:
             return
@@ -314,11 +315,11 @@ _VERSION = 1
 
 
 def write_data_file(file_name: str, kind: str, items: list[Any], notes: dict[str, Any] | None = None) -> None:
-    """Write `items` to `file_name`. Creates parent folders; an existing file is replaced atomically.
+    """Write `items` to `file_name`, creating parent folders; an existing file is replaced atomically.
 
     Args:
-        kind: What the items are; `read_data_file` requires the same.
-        notes: Further data about the items as a whole.
+        kind: the kind of the items; `read_data_file` requires the same.
+        notes: further data about the items as a whole.
     """
     from ding.utils.file_helper import atomic_write
     from ding.utils.msgpack_helper import pack
@@ -332,7 +333,7 @@ def read_data_file(file_name: str, kind: str) -> tuple[list[Any], dict[str, Any]
     """Return the items and notes of a file that `write_data_file` wrote.
 
     Raises:
-        ValueError: If the file is of another kind or version, or cannot be decoded.
+        ValueError: the file is of another kind or version, or cannot be decoded.
     """
     from ding.utils.msgpack_helper import unpack
 

@@ -49,26 +49,26 @@ _FULL_LINE = 52
 
 
 class ColumnStore(Ring):
-    """Stores dicts with the same keys in typed columns, and any other items as Python objects.
+    """Store of dicts with the same keys in typed columns, and of any other items as Python objects.
 
     The first dicts define the columns. A `next_obs` that is the `obs` of another item is stored once. If a value does
-    not fit its column, this column stores objects after that; an item with other keys is stored as an object. Each is
-    logged once as a warning. Items are copied when they are written and read. Not thread-safe.
+    not fit its column, this column stores objects from then on; an item with other keys is stored as an object. Each is
+    logged once as a warning. Items are copied when they are written and read. The store is not thread-safe.
 
     Args:
-        size: Number of slots.
-        logger: Logs the warnings.
-        folder: Folder of the files that the columns are mapped to; None for memory. Objects are always in memory.
-        share_frames: Whether to store frames that successive image observations [C, ...] have in common once.
-        fields: Name and dtype of the owner's metadata of each slot, stored next to small values.
+        size: number of slots.
+        logger: the logger of the warnings.
+        folder: folder of the files that the columns are mapped to; None for memory. Objects are always in memory.
+        share_frames: whether to store frames that successive image observations [C, ...] have in common once.
+        fields: name and dtype of the owner's metadata of each slot, stored next to small values.
 
     Attributes:
-        records: Structured array [size] of the fields, which the owner may change, small values and row numbers. The
+        records: structured array [size] of the fields, which the owner may change, small values and row numbers. The
             first items and `reset` replace it.
-        fields: The owner's fields of `records`, by name.
-        columns: The columns [size] by key, undefined in slots that hold no row of them; None without columns.
-        on_dropped: Called by `report_dropped` with a list of the items that left the store. May be set.
-        dropped: The items that left since the last call of it, in parts; empty without `on_dropped`.
+        fields: the owner's fields of `records`, by name.
+        columns: the columns [size] by key, undefined in slots that hold no row of them; None without columns.
+        on_dropped: function that `report_dropped` calls with a list of the items that left the store. It may be set.
+        dropped: the items that left since its last call, in parts; empty without `on_dropped`.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class ColumnStore(Ring):
         super().__init__(size)
 
     def reset(self) -> None:
-        """Empty all slots and remove the columns. `push_count` and the owner's fields do not change."""
+        """Empty all slots and remove the columns, but keep `push_count` and the owner's fields."""
         super().reset()
         self.columns: dict[str, Node] | None = None
         self._is_row: BoolArray = np.zeros(self.size, np.bool_)  # whether a slot holds a row of the columns
@@ -100,7 +100,7 @@ class ColumnStore(Ring):
         self._memory.delete_files()
 
     def _index_columns(self) -> None:
-        """Note the leaves of `columns`, with what the leaves of items have to be to be written to them."""
+        """Note the leaves of `columns`, and the format that leaves of items must have to be written to them."""
         self.fields: dict[str, Any] = {name: self.records[name] for name, _ in self._own_fields}
         self._leaves: list[Column] = list(columns_of(self.columns or {}))
         self._formats = list(map(_format_of, self._leaves))
@@ -119,7 +119,7 @@ class ColumnStore(Ring):
 
     @property
     def nbytes(self) -> int:
-        """Memory of all columns if all slots are in use, without the memory of objects."""
+        """Memory of all columns, in bytes, if all slots are in use, without the memory of objects."""
         apart = [column for _, column, field in self._single if field is None]
         arrays = sum(column.data.nbytes for column in apart if column.kind is not Kind.OBJECT)
         pointers = sum(column.kind is Kind.OBJECT for column in apart) + (self._objects is not None)
@@ -127,7 +127,7 @@ class ColumnStore(Ring):
         return int(arrays + 8 * pointers * self.size + rings + self.records.nbytes + self.held.nbytes)
 
     def put(self, items: Items) -> tuple[Slots, int]:
-        """Write at most `size` items to the next slots. Returns these and the number of items overwritten."""
+        """Write at most `size` items to the next slots, and return these and the number of overwritten items."""
         count = len(items)
         slots = self.next_slots(count)
         overwritten = int(np.count_nonzero(self.held[slots]))
@@ -138,7 +138,7 @@ class ColumnStore(Ring):
         return slots, overwritten
 
     def write(self, slots: Slots, items: Items) -> None:
-        """Write items to `slots`; items there are overwritten. The order and the counters do not change."""
+        """Write items to `slots`, overwriting items there, without changing the order and the counters."""
         if not isinstance(slots, slice):
             slots = _as_slice(slots)
         self.held[slots] = self._is_row[slots] = False
@@ -176,7 +176,7 @@ class ColumnStore(Ring):
         """Return the items in occupied `slots` [n]: a table if they are in columns, or else a list.
 
         Args:
-            is_shared: Whether shared observations of a table are still shared.
+            is_shared: whether shared observations of a table are still shared.
         """
         if self._are_rows(slots):
             return Table(self.gather_shared(slots) if is_shared else self.gather(slots), size=len(slots))
@@ -186,7 +186,7 @@ class ColumnStore(Ring):
         return [next(rows) if is_row else self._given(objects[slot]) for slot, is_row in numbered]
 
     def _given(self, stored: Any) -> Any:
-        """Return a copy of an object, with a list for a table."""
+        """Return a copy of a stored object; a table becomes a list."""
         return Samples(_stored(stored)) if isinstance(stored, Table) else _stored(stored)
 
     def gather(self, slots: IntArray) -> dict[str, Node]:
@@ -235,7 +235,7 @@ class ColumnStore(Ring):
         return {key: map_node(lambda _: next(others), node) for key, node in self.columns.items()}
 
     def empty(self, slots: IntArray, closes_gaps: bool = False) -> None:
-        """Empty `slots`, see `release`. Their items do not count as dropped."""
+        """Empty `slots`, see `release`; their items do not count as dropped."""
         self._free(slots)
         self.release(slots, closes_gaps)
 
@@ -247,17 +247,17 @@ class ColumnStore(Ring):
             put_objects(objects, slots, [None] * len(slots))
 
     def remove(self, slots: IntArray, closes_gaps: bool = False) -> None:
-        """Remove the items in `slots`, see `release`."""
+        """Remove the items in `slots`; see `release`."""
         self._note_dropped(slots)
         self.empty(slots, closes_gaps)
 
     def clear(self) -> None:
-        """Remove all items, and the columns. `push_count` and the owner's fields do not change."""
+        """Remove all items and the columns, but keep `push_count` and the owner's fields."""
         self._note_dropped(self.occupied())
         self.reset()
 
     def _note_dropped(self, slots: Slots) -> None:
-        """Keep the items in those of `slots` that are occupied for `report_dropped`, before they leave."""
+        """Keep the items in `slots`, where occupied, for `report_dropped`, before they leave."""
         if self.on_dropped is not None:
             numbers = np.arange(self.size)[slots]
             if len(held := numbers[self.held[slots]]):
@@ -266,7 +266,7 @@ class ColumnStore(Ring):
     def report_dropped(self) -> None:
         """Pass the items that left since the last call, if any, to `on_dropped`.
 
-        It may raise, or call the owner, so call this when all counts are right.
+        `on_dropped` may raise, or call the owner, so call this when all counts are right.
         """
         parts, self.dropped = self.dropped, []
         if parts and self.on_dropped is not None:
@@ -343,7 +343,7 @@ class ColumnStore(Ring):
         return self._objects is None if self.columns is None else _can_hold(self.columns, columns)
 
     def _fitting(self, columns: dict[str, Node]) -> list[Column] | None:
-        """Return the leaves of `columns` that go to each of the store's, None if some do not fit as they are."""
+        """Return the leaves of `columns` in the order of the store's, or None if some do not fit as they are."""
         stored, leaves = self.columns or {}, []
         if len(columns) != len(stored):
             return None
@@ -366,7 +366,7 @@ class ColumnStore(Ring):
         return leaves
 
     def _conform(self, columns: dict[str, Node]) -> list[Column] | None:
-        """As `_fitting`, changing the kinds of columns if necessary. Returns None if the keys differ."""
+        """Return the leaves like `_fitting`, changing kinds of columns if necessary; None if the keys differ."""
         stored = self.columns
         assert stored is not None
         flags = [flag for flag in END_FLAGS if flag in columns or flag in stored]
@@ -394,7 +394,7 @@ class ColumnStore(Ring):
         return leaves
 
     def _as_objects(self, node: Node) -> list[Any]:
-        """Return the stored values by slot, and gives up the columns."""
+        """Return the stored values by slot, and give up the columns."""
         slots, objects = np.flatnonzero(self._is_row), [None] * self.size
         for column in columns_of(node):
             self._unshare(column, slots)
@@ -426,13 +426,14 @@ class ColumnStore(Ring):
     # ---- states
 
     def snapshot(self, is_copied: bool = True) -> dict[str, Any]:
-        """Return plain values and arrays: the `samples` in `slots` and the `objects` in `object_slots`, the fields of
-        all of these in ascending order, and the order of the slots.
+        """Return the contents in plain values and arrays.
 
-        Unchanged values have the same position in the same array in the next snapshot.
+        These are the `samples` in `slots` and the `objects` in `object_slots`, the fields of all of these in ascending
+        order, and the order of the slots. Unchanged values have the same position in the same array in the next
+        snapshot.
 
         Args:
-            is_copied: If False, arrays may be views of the store.
+            is_copied: whether arrays are copies; otherwise they may be views of the store.
         """
         slots = np.flatnonzero(self.held)
         rows, others = np.flatnonzero(self._is_row), np.flatnonzero(self.held & ~self._is_row)
@@ -449,7 +450,7 @@ class ColumnStore(Ring):
         Fields that it lacks do not change.
 
         Raises:
-            ValueError: If it is of a store of another size, or has another format.
+            ValueError: the snapshot is of a store of another size, or has another format.
         """
         if not {"object_slots", "samples", "start"} <= snapshot.keys():
             raise ValueError("the state of the buffer is of an earlier version, and cannot be loaded")
@@ -480,10 +481,10 @@ class ColumnStore(Ring):
 
 
 class _ColumnMemory:
-    """Allocates the arrays of a store, in memory or as mapped files.
+    """Allocation of the arrays of a store, in memory or as mapped files.
 
     Args:
-        folder: Folder of the files, created with the first one. None for memory.
+        folder: folder of the files, created with the first one. None for memory.
     """
 
     def __init__(self, folder: str | None) -> None:
@@ -492,7 +493,7 @@ class _ColumnMemory:
         self._numbers = itertools.count()
 
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
-        """Return an uninitialized array, aligned to a line of the cache. Memory is committed when it is written."""
+        """Return an uninitialized array, aligned to a line of the cache; memory is committed when it is written."""
         if self._folder is None:
             memory = np.empty(math.prod(shape) * dtype.itemsize + _LINE_BYTES, np.uint8)
             array: Array = np.ndarray(shape, dtype, memory, -memory.ctypes.data % _LINE_BYTES)
@@ -511,7 +512,7 @@ class _ColumnMemory:
 
 
 def _packed(items: Sequence[Any]) -> Table | None:
-    """Return a table of dicts with the same keys, or None for other items. End flags may be missing in some."""
+    """Return a table of dicts with the same keys, or None for other items; end flags may be missing in some."""
     table = Table.of(items)
     if table is None and all(type(item) is dict and item for item in items):
         groups = [list(group) for _, group in itertools.groupby(items, dict.keys)]
@@ -528,7 +529,7 @@ def _shape_of(column: Column) -> tuple[int, ...]:
 
 
 def _format_of(column: Column) -> tuple[Kind, bool, Any, Any]:
-    """Return the kind, steps, dtype and shape of the values: equal for columns that fit each other."""
+    """Return the kind, steps, dtype and shape of the values, which are equal for columns that fit each other."""
     if column.kind is Kind.OBJECT:
         return Kind.OBJECT, False, None, None
     return column.kind, column.steps, column.data.dtype, _shape_of(column)
@@ -580,12 +581,12 @@ def _own_column(column: Column, slots: IntArray) -> Column:
 
 
 def _own_objects(values: list[Any]) -> list[Any]:
-    """Return copies of objects. Immutable objects and objects of unknown types are shared."""
+    """Return copies of objects; immutable objects and objects of unknown types are shared."""
     return values if _IMMUTABLE.issuperset(map(type, values)) else [fastcopy.copy(value) for value in values]
 
 
 def _stored(item: Any) -> Any:
-    """Return a copy of an item that is a dict or in columns, which stays a table; and any other item itself."""
+    """Return a copy of an item that is a dict or a table, and any other item itself."""
     if type(item) is dict:
         return fastcopy.copy(item)
     table = table_of(item)
@@ -599,7 +600,7 @@ def _own_if_objects(column: Column) -> Column:
 
 
 def own_table(table: Table) -> Table:
-    """Return the samples in new arrays. Shared observations stay shared."""
+    """Return the samples in new arrays; shared observations stay shared."""
     columns = table.compact().columns
     copies = {id(column.data): column.data.copy() for column in columns_of(columns) if column.kind is not Kind.OBJECT}
 

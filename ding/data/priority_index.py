@@ -1,4 +1,4 @@
-"""Draws of slots with probability proportional to priority ** alpha (arXiv:1511.05952)."""
+"""Drawing of slots with probability proportional to priority ** alpha (https://arxiv.org/abs/1511.05952)."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def as_priorities(values: Any, default: float | None = None) -> FloatArray:
     """Convert numbers, arrays or tensors (on any device) to one float64 array [n].
 
     Args:
-        values: The priorities.
-        default: Stands for each None in a sequence.
+        values: the priorities.
+        default: the replacement of each None in a sequence.
 
     Raises:
-        PriorityError: If a value is negative, NaN or infinite.
-        TypeError: If a value is not a number.
+        PriorityError: a value is negative, NaN or infinite.
+        TypeError: a value is not a number.
     """
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu().numpy()
@@ -60,11 +60,11 @@ def as_priorities(values: Any, default: float | None = None) -> FloatArray:
 
 
 def priorities_of(items: Items, default: float) -> FloatArray:
-    """Return the `priority` [n] of each of `items`, and `default` for an item without it.
+    """Return the `priority` [n] of each of `items`, or `default` for an item without it.
 
     Raises:
-        PriorityError: If a priority is negative, NaN or infinite.
-        TypeError: If a priority is not one number.
+        PriorityError: a priority is negative, NaN or infinite.
+        TypeError: a priority is not one number.
     """
     given = values_of(items, "priority")
     if given is None:
@@ -84,19 +84,19 @@ def _as_float(value: Any) -> float:
 
 
 class PriorityIndex:
-    """The weight, priority ** alpha, of each slot. An empty slot has weight 0.
+    """The weight, priority ** alpha, of each slot; an empty slot has weight 0.
 
     Weights are summed by block, and these sums again by block, until at most a few thousand sums are left. Changed
     sums are recomputed from the level below when they are next read, so they never drift, and many small writes cost
-    one pass. Not thread-safe.
+    one pass. The index is not thread-safe.
 
     Args:
-        size: Number of slots.
-        alpha: Exponent in [0, 1]; 0 draws uniformly.
+        size: number of slots.
+        alpha: exponent in [0, 1]; 0 draws uniformly.
 
     Attributes:
         weights: float64 [size]; read only.
-        max_priority: The largest updated priority, at least 1: the default of new items.
+        max_priority: the largest updated priority, at least 1, which is the default of new items.
 
     Example:
         >>> index = PriorityIndex(4, alpha=1.0)
@@ -135,7 +135,7 @@ class PriorityIndex:
 
     @property
     def total(self) -> float:
-        """Sum of all weights."""
+        """The sum of all weights."""
         if self._changed:
             self._settle()
         return float(self._running[-1])
@@ -204,7 +204,7 @@ class PriorityIndex:
         A slot may be drawn several times. `slots` restricts the draw to these, in their order.
 
         Raises:
-            ValueError: If no slot (in `slots`) has a weight above 0.
+            ValueError: no slot (in `slots`) has a weight above 0.
         """
         if size != len(self._strata):
             self._strata = np.arange(float(size))
@@ -232,7 +232,7 @@ class PriorityIndex:
         """Return importance weights [n]: (N P_i) ** -beta / their maximum = (smallest weight / weight_i) ** beta.
 
         Args:
-            least_weight: The smallest weight, if items of other buffers count too; by default `self.least_weight`.
+            least_weight: the smallest weight, if items of other buffers count, too; by default `self.least_weight`.
         """
         least = self._least if least_weight is None else least_weight
         least = self.least_weight if least is None else least
@@ -240,7 +240,7 @@ class PriorityIndex:
         return result
 
     def _settle(self) -> None:
-        """Recompute the sums of changed blocks, of which there is at least one."""
+        """Recompute the sums of the changed blocks, at least one."""
         # Duplicates are computed twice, which is faster than removing them.
         changed = self._changed[0] if len(self._changed) == 1 else np.concatenate(self._changed)
         if len(changed) > len(self._sums[1]):
@@ -266,7 +266,7 @@ def _padded(count: int) -> int:
 
 
 def _aligned_zeros(count: int) -> FloatArray:
-    """Return zeros whose blocks are aligned to lines of the cache: a draw has one cache miss per block."""
+    """Return zeros whose blocks are aligned to lines of the cache, so that a draw has one cache miss per block."""
     zeros = np.zeros(count + _BLOCK)
     start = -zeros.ctypes.data % _BLOCK_BYTES // zeros.itemsize
     return zeros[start : start + count]
@@ -282,7 +282,7 @@ def _search(running: FloatArray, strata: FloatArray) -> tuple[IntArray, FloatArr
     `running` [m + 1] are the running sums of m weights, starting with 0.
 
     Raises:
-        ValueError: If the total is 0.
+        ValueError: the total is 0.
     """
     total = running[-1]
     if total == 0.0:
@@ -300,8 +300,8 @@ def _search_blocks(
     """Find the indices of the masses [n] within `blocks` [n] of `sums`, and the rest of each mass there.
 
     Args:
-        is_last: Whether the rest of the masses is not needed.
-        is_single: Whether to compute in single precision.
+        is_last: whether the rest of the masses is not needed.
+        is_single: whether to compute in single precision.
     """
     rows = sums.reshape(-1, _BLOCK).take(blocks, axis=0)
     if is_single:

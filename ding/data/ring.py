@@ -18,16 +18,16 @@ Slots = IntArray | slice
 
 
 class Ring:
-    """Tracks which of `size` slots hold an item, and their order. Slots are written at `tail`, which wraps around.
+    """Order of `size` slots, and which of them hold an item. Slots are written at `tail`, which wraps around.
 
     Position 0 is the oldest written slot, the highest position the newest one. A slot that is emptied keeps its
-    position, unless gaps are closed. Not thread-safe.
+    position, unless gaps are closed. The ring is not thread-safe.
 
     Attributes:
         held: bool [size], whether a slot holds an item.
-        filled: Number of positions: slots written since the ring was empty, at most `size`.
-        valid_count: Number of items that can be sampled. Set by the owner.
-        push_count: Number of items written so far.
+        filled: number of positions: slots written since the ring was empty, at most `size`.
+        valid_count: number of items that can be sampled, set by the owner.
+        push_count: number of items written so far.
 
     Example:
         >>> ring = Ring(3)
@@ -42,7 +42,7 @@ class Ring:
         self.reset()
 
     def reset(self) -> None:
-        """Empty all slots. `push_count` does not change."""
+        """Empty all slots, but keep `push_count`."""
         self.held: BoolArray = np.zeros(self.size, np.bool_)
         self._order: IntArray | None = None  # the slots, if they are not in their own order
         self._start = self.filled = self.valid_count = 0  # `_start` is the place of position 0 in the order
@@ -60,12 +60,12 @@ class Ring:
         return int(slots[0]) if slots.size else self.tail
 
     def slots_at(self, positions: Any) -> Any:
-        """Return the slots at `positions`, an array or a number; those that are written next come after the newest."""
+        """Return the slots at `positions`, an array or a number; the newest is followed by those written next."""
         places = (positions + self._start) % self.size
         return places if self._order is None else self._order[places]
 
     def slots_in(self, sample_range: slice) -> IntArray:
-        """Return the slots of a range of positions, oldest first. Its step is ignored."""
+        """Return the slots of a range of positions, whose step is ignored, oldest first."""
         return self._by_position()[: self.filled][sample_range.start : sample_range.stop]
 
     def occupied(self) -> IntArray:
@@ -78,7 +78,7 @@ class Ring:
         return np.roll(order, -self._start)
 
     def next_slots(self, count: int) -> Slots:
-        """Return the next `count` slots; as a slice, which is faster, if it is easy to see that they are one."""
+        """Return the next `count` slots, as a slice, which is faster, if they are easily seen to be one."""
         first = (self._start + self.filled) % self.size
         if self._order is None and first + count <= self.size:
             return slice(first, first + count)
@@ -86,7 +86,7 @@ class Ring:
         return slots
 
     def advance(self, count: int) -> None:
-        """Count the next `count` <= `size` slots as written. The owner marks them in `held`."""
+        """Count the next `count` <= `size` slots as written; the owner marks them in `held`."""
         self.push_count += count
         self.filled += count
         if self.filled > self.size:
@@ -94,10 +94,10 @@ class Ring:
             self.filled = self.size
 
     def release(self, slots: IntArray, closes_gaps: bool = False) -> None:
-        """Mark `slots` as empty. Without any item, the ring restarts at `tail`.
+        """Mark `slots` as empty; without any item, the ring restarts at `tail`.
 
         Args:
-            closes_gaps: Whether empty slots give up their positions, and are written next.
+            closes_gaps: whether empty slots give up their positions, and are written next.
         """
         self.held[slots] = False
         if closes_gaps:
@@ -115,14 +115,14 @@ class Ring:
         return {**counters, "valid_count": self.valid_count, "push_count": self.push_count}
 
     def restore_order(self, state: Mapping[str, Any]) -> None:
-        """Set the order and the counters to those of a ring of the same size. Which slots are held does not change."""
+        """Set the order and the counters to those of a ring of the same size; `held` does not change."""
         self._start, self.filled, order = state["start"], state["filled"], state["order"]
         self._order = None if order is None else np.array(order, np.int64)
         self.valid_count, self.push_count = state["valid_count"], state["push_count"]
 
 
 def done_flags(items: Items) -> BoolArray:
-    """Return bool [n]: whether each of `items` ends an episode, see `ends_episode`."""
+    """Return whether each of `items` ends an episode, bool [n]; see `ends_episode`."""
     table = table_of(items)
     if table is None:
         return np.fromiter(map(ends_episode, rows_of(items)), np.bool_, len(items))
@@ -135,6 +135,6 @@ def done_flags(items: Items) -> BoolArray:
 
 
 def ends_episode(item: Any) -> bool:
-    """Return whether `item` is a dict with a true `done`. If `done` has one flag per player, all must be true."""
+    """Return whether `item` is a dict with a true `done`; if `done` has one flag per player, all must be true."""
     done = item.get("done") if isinstance(item, Mapping) else None
     return bool(done) if done is None or type(done) is bool else bool(torch.as_tensor(done).all())

@@ -31,7 +31,7 @@ _SEGMENT = 1 / 64
 
 
 class _Segment:
-    """The slots that were written while a part of a ring was, and the oldest row that they refer to."""
+    """The slots that were written during one part of a ring, and the oldest row to which they refer."""
 
     __slots__ = ("begin", "oldest", "slots")
 
@@ -39,7 +39,7 @@ class _Segment:
         self.begin, self.oldest, self.slots = begin, oldest, [slots]
 
     def add(self, oldest: int, slots: Slots) -> None:
-        """Add slots that were written next."""
+        """Add the slots that were written next."""
         self.oldest = min(self.oldest, oldest)
         last = self.slots[-1]
         if isinstance(last, slice) and isinstance(slots, slice) and last.stop == slots.start:
@@ -49,23 +49,23 @@ class _Segment:
 
 
 class RowRing:
-    """A ring of rows that the columns `obs` and `next_obs` of a store refer to. Not thread-safe.
+    """A ring of rows to which the columns `obs` and `next_obs` of a store refer. It is not thread-safe.
 
     A row is kept as long as an occupied slot refers to it. With `share_frames` a row is a frame, and an observation
-    [C, ...] refers to C rows. Frames in common with the previous observation or with a recent push are stored once: a
-    fragment begins with the observation that ends the previous fragment of its env.
+    [C, ...] refers to C rows. Frames shared with the previous observation or with a recent push are stored once, since
+    a fragment begins with the observation that ends the previous fragment of its env.
 
     Args:
-        size: Number of slots of the store.
-        first: The `obs` and `next_obs` of the first push. The capacity is estimated from their rows per item; the ring
+        size: number of slots of the store.
+        first: the `obs` and `next_obs` of the first push. The capacity is estimated from their rows per item; the ring
             grows if later pushes have more.
-        allocate: Allocates arrays.
-        share_frames: Whether rows are frames.
+        allocate: function that allocates arrays.
+        share_frames: whether rows are frames.
         numbers: int32 [size, 2], or [size, 2, C] with `share_frames`: the rows of the obs and the next_obs of each
             slot. The ring writes to it.
 
     Attributes:
-        obs, next_obs: The columns of the store. `rows` are int32 [size], or [size, C].
+        obs, next_obs: the columns of the store. `rows` are int32 [size], or [size, C].
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class RowRing:
 
     @property
     def nbytes(self) -> int:
-        """Allocated bytes."""
+        """Number of allocated bytes."""
         return int(self._data.nbytes)
 
     def write(self, slots: Slots, obs: Column, next_obs: Column, held: BoolArray) -> None:
@@ -139,11 +139,7 @@ class RowRing:
         return np.arange(self._end - count, self._end)
 
     def _put_frames(self, frames: Array, chosen: IntArray, checksums: IntArray) -> IntArray:
-        """Append the frames `chosen`, no two of which are equal, unless they are among the recent ones.
-
-        Returns:
-            Their counts.
-        """
+        """Append the distinct frames `chosen`, unless they are among the recent ones, and return their counts."""
         keys = checksums.tolist()
         counts = np.array([self._recent.get(key, -1) for key in keys])
         found = np.flatnonzero(counts >= self._begin)
@@ -164,7 +160,7 @@ class RowRing:
     # ---- rows that are not needed any more
 
     def _make_room(self, count: int, held: BoolArray) -> None:
-        """Free at least `count` rows, and enough that not every write has to."""
+        """Free at least `count` rows, and enough that not every write has to free some."""
         wanted = max(count, self._capacity // 64)
         segments = self._segments
         while segments:
@@ -180,12 +176,12 @@ class RowRing:
                 self._repack(count, held)
 
     def _oldest_of(self, slots: list[Slots], held: BoolArray) -> int:
-        """Return the count of the oldest row that `slots` refer to, without those that are empty."""
+        """Return the count of the oldest row to which those of `slots` that are not empty refer."""
         ages = [(self._numbers[part][held[part]] - self._begin) % self._capacity for part in slots]
         return self._begin + min(int(part.min(initial=self._end - self._begin)) for part in ages)
 
     def _repack(self, count: int, held: BoolArray) -> None:
-        """Keep only the rows that are referred to, in a larger array if they leave too little space."""
+        """Keep only the rows with references, in a larger array if they leave too little space."""
         first, capacity = self._begin % self._capacity, self._capacity
         ages = np.unique((self._numbers[held] - first) % capacity)
         used = len(ages)
@@ -226,8 +222,8 @@ def _frames_of(
 ) -> tuple[Array, IntArray, IntArray, IntArray]:
     """Split the rows `chosen` of `data` into frames.
 
-    A row that is the row before it shifted by one frame adds one frame, an equal row none. Before the row of a next_obs
-    comes that of its obs, before others the previous one.
+    A row that is its predecessor shifted by one frame adds one frame, an equal row none. The predecessor of the row of
+    a next_obs is the row of its obs, that of others the previous row.
 
     Returns:
         An array of frames, the distinct ones in it, in order, the indices of these [M, C] by row, and their checksums.
@@ -260,7 +256,7 @@ def _frames_of(
 
 
 def _words(rows: Array) -> npt.NDArray[np.uint64]:
-    """Return the bytes of each of contiguous `rows` as the widest integers that they are a multiple of."""
+    """Return the bytes of each of the contiguous `rows` as integers, the widest whose size divides that of a row."""
     each = rows.nbytes // len(rows) if len(rows) else 1
     width = next(width for width in (8, 4, 2, 1) if each % width == 0)
     words: npt.NDArray[np.uint64] = rows.reshape(len(rows), -1).view(f"u{width}")
@@ -268,7 +264,7 @@ def _words(rows: Array) -> npt.NDArray[np.uint64]:
 
 
 def _follow(data: Array, rows: IntArray, before: IntArray, chosen: IntArray, shift: int) -> IntArray:
-    """Return those of the `rows` of `data` at `chosen` that are the rows `before` them, shifted by so many frames."""
+    """Return those of the `rows` of `data` at `chosen` that are the rows `before` them shifted by `shift` frames."""
     words = _words(data.reshape(data.shape[0] * data.shape[1], -1)).reshape(*data.shape[:2], -1)
     found = [chosen[:0]]
     for at in range(0, len(chosen), _CHUNK):
@@ -280,21 +276,21 @@ def _follow(data: Array, rows: IntArray, before: IntArray, chosen: IntArray, shi
 
 
 def _lined_up(words: Array, chosen: IntArray) -> Array:
-    """Return the rows `chosen`; without a copy if they are consecutive."""
+    """Return the rows `chosen`, without a copy if they are consecutive."""
     first, stop = int(chosen[0]), int(chosen[-1]) + 1
     is_consecutive = stop - first == len(chosen) and (np.diff(chosen) == 1).all()
     return words[first:stop] if is_consecutive else words[chosen]
 
 
 def _are_equal(frames: Array, chosen: IntArray, others: Array, places: IntArray) -> BoolArray:
-    """Return whether each of the frames `chosen` is that in `places` of `others`."""
+    """Return whether each of the frames `chosen` equals the frame of `others` at its place in `places`."""
     one, other = _words(frames), _words(others)
     parts = [slice(at, at + _CHUNK) for at in range(0, len(chosen), _CHUNK)]
     return np.concatenate([np.ones(0, np.bool_), *((one[chosen[p]] == other[places[p]]).all(axis=1) for p in parts)])
 
 
 def _checksums(frames: Array, chosen: IntArray) -> IntArray:
-    """Return a checksum [n] of each of the frames `chosen`: the sum of its words, each with a weight of its place."""
+    """Return a checksum [n] of each of the frames `chosen`: the sum of its words, weighted by position."""
     words = _words(frames)
     weights = _weights(words.shape[1])
     sums = [np.einsum("ij,j->i", words[chosen[at : at + _CHUNK]], weights) for at in range(0, len(chosen), _CHUNK)]

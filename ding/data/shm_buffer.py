@@ -1,4 +1,4 @@
-"""Arrays in shared memory, importable from the same module as in DI-engine."""
+"""Arrays in shared memory, importable from the same module path as in DI-engine."""
 
 from ding.utils.shm_buffer import ShmBuffer, ShmBufferContainer
 

@@ -1,4 +1,4 @@
-"""A gymnasium environment by its id, with arguments for its making."""
+"""A gymnasium environment by its id and the arguments of its constructor."""
 
 from __future__ import annotations
 

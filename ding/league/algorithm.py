@@ -1,4 +1,4 @@
-"""Matchmaking: probabilities of opponents from win rates."""
+"""Matchmaking: probabilities of opponents by win rates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WEIGHTINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 def pfsp(win_rates: np.ndarray, weighting: str) -> np.ndarray:
     """Return the probability [opponents] of each opponent by prioritized fictitious self-play.
 
-    Vinyals et al., "Grandmaster level in StarCraft II using multi-agent reinforcement learning" (2019), Methods.
+    See Vinyals et al., "Grandmaster level in StarCraft II using multi-agent reinforcement learning" (2019), Methods.
 
     Args:
         win_rates: [opponents], the win rates x in [0, 1] against each opponent.
@@ -23,8 +23,8 @@ def pfsp(win_rates: np.ndarray, weighting: str) -> np.ndarray:
             are equal.
 
     Raises:
-        KeyError: If `weighting` has another value.
-        ValueError: If `win_rates` is empty, not one-dimensional, or has values outside [0, 1].
+        KeyError: `weighting` has another value.
+        ValueError: `win_rates` is empty, not one-dimensional, or has values outside [0, 1].
 
     Example:
         >>> pfsp(np.array([0.0, 0.5, 1.0]), "squared").tolist()

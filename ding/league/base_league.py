@@ -36,29 +36,29 @@ _logger = logging.getLogger("ding")
 
 
 class BaseLeague(Configurable, ABC):
-    """Manages players, their records and ratings, and creates jobs. Thread-safe.
+    """Thread-safe manager of players, their records and ratings, which creates jobs.
 
-    A subclass defines what a job is (`_get_job_info`), and how a player changes by an update (`_update_player`) and
-    after a snapshot (`_mutate_player`).
+    A subclass defines the content of a job (`_get_job_info`), and how a player changes by an update (`_update_player`)
+    and after a snapshot (`_mutate_player`).
 
     Ratings need the package trueskill, which is imported on first access to a rating.
 
     Args:
-        cfg: Overrides the defaults; `active_players` is replaced, not merged. `path_policy`, the folder of the weights,
+        cfg: overrides the defaults; `active_players` is replaced, not merged. `path_policy`, the folder of the weights,
             is required. It is created with its parents.
 
     Attributes:
-        cfg: The merged config.
+        cfg: the merged config.
         active_players: `cfg.active_players` = `{type: count}` players for each category. Their names are
             `<type>_<category>_<number>`, their weights `<path_policy>/<name>_ckpt.pth`.
-        historical_players: The snapshots, oldest first.
-        payoff: The records of all players.
+        historical_players: the snapshots, oldest first.
+        payoff: the records of all players.
 
     Raises:
-        ConfigError: If a value is missing or not allowed.
-        KeyError: If no player of a type is registered.
-        FileNotFoundError: If pretrained weights are missing.
-        OSError: If the folder cannot be created.
+        ConfigError: a value is missing or not allowed.
+        KeyError: no player of a type is registered.
+        FileNotFoundError: pretrained weights are missing.
+        OSError: the folder cannot be created.
     """
 
     settings = LEAGUE_SETTINGS
@@ -116,7 +116,7 @@ class BaseLeague(Configurable, ABC):
         """The rating environment.
 
         Raises:
-            ImportError: If trueskill is not installed.
+            ImportError: trueskill is not installed.
         """
         with self._lock:
             if self._metric_env is None:
@@ -133,7 +133,7 @@ class BaseLeague(Configurable, ABC):
         """Return the player with this name.
 
         Raises:
-            KeyError: If the name is unknown.
+            KeyError: the name is unknown.
         """
         player: Player = _find([*self.active_players, *self.historical_players], player_id)
         return player
@@ -142,7 +142,7 @@ class BaseLeague(Configurable, ABC):
         """Create a job for an active player, by default the first one; see `_get_job_info`.
 
         Raises:
-            KeyError: If the name is unknown.
+            KeyError: the name is unknown.
         """
         with self._lock:
             player = self.active_players[0] if player_id is None else _find(self.active_players, player_id)
@@ -150,16 +150,16 @@ class BaseLeague(Configurable, ABC):
 
     @abstractmethod
     def _get_job_info(self, player: ActivePlayer, eval_flag: bool = False) -> dict[str, Any]:
-        """Create a job for `player`: `launch_player`, its name, and whatever else the collector needs."""
+        """Create a job for `player`: `launch_player`, its name, and everything else that the collector needs."""
 
     def judge_snapshot(self, player_id: str, force: bool = False) -> bool:
-        """Take a snapshot of an active player if it is trained enough, or with `force`. Returns whether it was taken.
+        """Take a snapshot of an active player if it is trained enough or with `force`; return whether it was taken.
 
         A second snapshot of the same iteration only replaces the weights.
 
         Raises:
-            KeyError: If the name is unknown.
-            FileNotFoundError: If the player has no weights yet.
+            KeyError: the name is unknown.
+            FileNotFoundError: the player has no weights yet.
         """
         with self._lock:
             player = _find(self.active_players, player_id)
@@ -177,7 +177,7 @@ class BaseLeague(Configurable, ABC):
         """Copy weights for a snapshot.
 
         Raises:
-            FileNotFoundError: If `src_checkpoint` does not exist.
+            FileNotFoundError: `src_checkpoint` does not exist.
         """
         copy_checkpoint(src_checkpoint, dst_checkpoint)
 
@@ -192,7 +192,7 @@ class BaseLeague(Configurable, ABC):
             player_info: `player_id` and the updated values.
 
         Returns:
-            The result of `_update_player`. None, after an error is logged, if the player is unknown.
+            The result of `_update_player`, or None, after an error is logged, if the player is unknown.
         """
         with self._lock:
             try:
@@ -229,7 +229,7 @@ class BaseLeague(Configurable, ABC):
         """Restore a `state_dict`. The weights of its players must be in `path_policy`.
 
         Raises:
-            KeyError: If its active players differ.
+            KeyError: its active players differ.
         """
         with self._lock:
             for player in restore_league(self, state_dict):
@@ -239,7 +239,7 @@ class BaseLeague(Configurable, ABC):
         """Return the rating of each player as a number, `PlayerRating.exposure`.
 
         Args:
-            string: Whether to return a table, best first, instead of a dict.
+            string: whether to return a table, best first, instead of a dict.
         """
         with self._lock:
             players: list[Player] = [*self.active_players, *self.historical_players]
@@ -264,7 +264,7 @@ def create_league(cfg: Mapping[str, Any], *args: Any) -> BaseLeague:
     """Import `cfg['import_names']`, then create the league `cfg['league_type']`.
 
     Raises:
-        KeyError: If no league of this type is registered.
+        KeyError: no league of this type is registered.
     """
     import_module(cfg.get("import_names", []))
     league: BaseLeague = LEAGUE_REGISTRY.get(cfg.get("league_type", ""))(cfg, *args)

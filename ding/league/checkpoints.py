@@ -9,17 +9,17 @@ from ding.utils.file_helper import atomic_write
 
 
 def copy_checkpoint(source: str, target: str, follow_links: bool = False) -> None:
-    """Copy a file of weights atomically. Creates the folder of `target`.
+    """Copy a file of weights atomically, creating the folder of `target`.
 
     Args:
-        source: Path of the file.
-        target: Path of the copy.
-        follow_links: Whether `source` may be a symbolic link. Must be false for folders that other users can write to,
-            because they could choose the file that is copied.
+        source: path of the file.
+        target: path of the copy.
+        follow_links: whether `source` may be a symbolic link. It must be false for folders that other users can write
+            to, because they could choose the file that is copied.
 
     Raises:
-        FileNotFoundError: If `source` does not exist.
-        OSError: If it is a symbolic link and `follow_links` is false, or the copy cannot be written.
+        FileNotFoundError: `source` does not exist.
+        OSError: it is a symbolic link and `follow_links` is false, or the copy cannot be written.
     """
     flags = os.O_RDONLY | (0 if follow_links else getattr(os, "O_NOFOLLOW", 0))
     try:

@@ -10,17 +10,17 @@ _SCORES = {1: 1.0, 0: 0.5, -1: 0.0}
 def get_elo(rating_a: int, rating_b: int, result: int, k_factor: int = 32, beta: int = 200) -> tuple[int, int]:
     """Return the rounded Elo ratings of two players after a game.
 
-    `R' = R + K (S - 1 / (1 + 10^(-(R - R_other) / (2 beta))))`, where the score S is 1 for a win, 0.5 for a draw and 0
-    for a loss.
+    They are `R' = R + K (S - 1 / (1 + 10^(-(R - R_other) / (2 beta))))`, where the score S is 1 for a win, 0.5 for a
+    draw and 0 for a loss.
 
     Args:
-        rating_a, rating_b: The ratings before the game.
-        result: Result of the first player: 1 for a win, 0 for a draw, -1 for a loss.
-        k_factor: K, the maximum change of a rating.
-        beta: Half the difference of ratings at which the odds are 10 to 1.
+        rating_a, rating_b: the ratings before the game.
+        result: result of the first player: 1 for a win, 0 for a draw, -1 for a loss.
+        k_factor: k, the maximum change of a rating.
+        beta: half the difference of ratings at which the odds are 10 to 1.
 
     Raises:
-        ValueError: If `result` has another value.
+        ValueError: `result` has another value.
 
     Example:
         >>> get_elo(1613, 1573, 0), get_elo(1611, 1575, 1)
@@ -41,10 +41,10 @@ def get_elo_array(
         rating: [players], the ratings before the round.
         result: [players, players], at [a, b] the wins of a against b minus its losses.
         game_count: [players, players], at [a, b] the number of games of a and b.
-        k_factor, beta: See `get_elo`.
+        k_factor, beta: see `get_elo`.
 
     Raises:
-        ValueError: If the shapes do not match.
+        ValueError: the shapes do not match.
 
     Example:
         >>> games = np.array([[0, 1], [1, 0]])

@@ -61,7 +61,7 @@ class PlayerSpec(NamedTuple):
 
 
 def merge_league_config(defaults: Mapping[str, Any], cfg: Mapping[str, Any]) -> EasyDict:
-    """Return `defaults` updated by `cfg`, with `active_players` replaced. Neither argument is changed."""
+    """Return `defaults` updated by `cfg`, with `active_players` replaced; neither argument is changed."""
     merged = EasyDict(deep_merge_dicts(dict(defaults), copy.deepcopy(dict(cfg))))
     if "active_players" in cfg:
         merged.active_players = EasyDict(cfg["active_players"])
@@ -69,10 +69,10 @@ def merge_league_config(defaults: Mapping[str, Any], cfg: Mapping[str, Any]) -> 
 
 
 def check_league_config(cfg: Mapping[str, Any], where: str) -> None:
-    """Check a merged section, except for the sections of player types, which the players check.
+    """Check a merged section, except for the sections of player types, which are checked by the players.
 
     Raises:
-        ConfigError: If a value is missing or not allowed.
+        ConfigError: a value is missing or not allowed.
     """
     rules = LEAGUE_SETTINGS.rules()
     of_types = {key: anything for key, value in cfg.items() if isinstance(value, Mapping) and key != "metric"}
@@ -88,7 +88,7 @@ def active_player_specs(cfg: Mapping[str, Any]) -> Iterator[PlayerSpec]:
     """Yield the active players: for each category, `active_players[type]` players of each type.
 
     Raises:
-        ConfigError: If a number, or part of a name, is not allowed.
+        ConfigError: a number, or part of a name, is not allowed.
     """
     for kind, count in cfg["active_players"].items():
         allowed = integer(0)(count)
@@ -109,7 +109,7 @@ def pretrained_player_specs(cfg: Mapping[str, Any]) -> Iterator[tuple[PlayerSpec
     """Yield the initial historical players, one for each category, and the names of their parents.
 
     Raises:
-        ConfigError: If their type is ambiguous.
+        ConfigError: their type is ambiguous.
     """
     kinds = [key for key in cfg if "main_player" in key] or list(cfg["active_players"])
     if len(kinds) != 1:
@@ -126,7 +126,7 @@ def pretrained_path(cfg: Mapping[str, Any], category: str) -> str:
     """Return the path of the pretrained weights of a category.
 
     Raises:
-        ConfigError: If `pretrain_checkpoint_path` does not have it.
+        ConfigError: `pretrain_checkpoint_path` does not have it.
     """
     paths = cfg["pretrain_checkpoint_path"]
     path = paths.get(category) if isinstance(paths, Mapping) else None

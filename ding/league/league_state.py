@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def league_state(league: BaseLeague) -> dict[str, Any]:
-    """Return the players, their records and ratings. Checkpoints are saved by file name."""
+    """Return the players, their records and ratings; checkpoints are saved by file name."""
     return {
         "active_players": {player.player_id: player.state_dict() for player in league.active_players},
         "historical_players": [
@@ -31,10 +31,10 @@ def league_state(league: BaseLeague) -> dict[str, Any]:
 
 
 def restore_league(league: BaseLeague, state: Mapping[str, Any]) -> list[HistoricalPlayer]:
-    """Restore a `league_state` and return the historical players that the caller has to add.
+    """Restore a `league_state`, and return the historical players that the caller has to add.
 
     Raises:
-        KeyError: If its active players differ.
+        KeyError: its active players differ.
     """
     active, states = {player.player_id: player for player in league.active_players}, state["active_players"]
     if active.keys() != states.keys():

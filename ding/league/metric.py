@@ -1,4 +1,4 @@
-"""Ratings of players. TrueSkill ratings are imported on first access, because they need the package trueskill."""
+"""Ratings of players; TrueSkill ratings are imported on first access, because they need the package trueskill."""
 
 from typing import TYPE_CHECKING
 

@@ -13,7 +13,7 @@ from ding.utils.registry_factory import LEAGUE_REGISTRY
 
 @LEAGUE_REGISTRY.register("one_vs_one")
 class OneVsOneLeague(BaseLeague):
-    """A league whose jobs are games of two players. See `BaseLeague`.
+    """A league whose jobs are games of two players; see `BaseLeague`.
 
     Example:
         >>> import tempfile
@@ -33,7 +33,7 @@ class OneVsOneLeague(BaseLeague):
             "league_type": "one_vs_one",
             "active_players": {"naive_sp_player": 1},
             "naive_sp_player.one_phase_step": Setting(
-                10, None, "Iterations after which a snapshot may be taken. After twice as many, it is always taken."
+                10, None, "Number of iterations after which a snapshot may be taken; after twice as many it always is."
             ),
             "naive_sp_player.branch_probs": Setting(
                 {"pfsp": 0.5, "sp": 0.5}, None, "Probability of each kind of opponent."
@@ -70,7 +70,7 @@ class OneVsOneLeague(BaseLeague):
     def _update_player(self, player: ActivePlayer, player_info: Mapping[str, Any]) -> bool:
         """Update a player by `train_iteration`, or by `eval_win`, whether it won an evaluation.
 
-        Returns whether the difficulty of its evaluations increased.
+        Return whether the difficulty of its evaluations increased.
         """
         if "train_iteration" in player_info:
             player.total_agent_step = player_info["train_iteration"]

@@ -1,4 +1,4 @@
-"""The players of a league: active ones, which are trained, and historical ones, their snapshots."""
+"""The players of a league: active ones, which are trained, and their snapshots, the historical ones."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ class Player:
     """A player: a checkpoint, a record against all other players, and a rating.
 
     Args:
-        cfg: The settings of the player's type.
-        category: Category of the player, such as a race.
-        init_payoff: The records of all players.
-        checkpoint_path: Path of its weights.
-        player_id: Its unique name.
-        total_agent_step: Number of iterations it has been trained.
-        rating: A `PlayerRating`, or a function that creates it on first access.
+        cfg: the settings of the player's type.
+        category: category of the player, such as a race.
+        init_payoff: the records of all players.
+        checkpoint_path: path of the player's weights.
+        player_id: unique name of the player.
+        total_agent_step: number of iterations for which it was trained.
+        rating: a `PlayerRating`, or a function that creates it on first access.
 
     Raises:
-        TypeError: If `total_agent_step` is not an integer.
+        TypeError: `total_agent_step` is not an integer.
     """
 
     _name = "BasePlayer"
@@ -71,7 +71,7 @@ class Player:
 
     @property
     def category(self) -> str:
-        """Category of the player."""
+        """The category of the player."""
         return self._category
 
     @property
@@ -81,17 +81,17 @@ class Player:
 
     @property
     def checkpoint_path(self) -> str:
-        """Path of its weights."""
+        """The path of the player's weights."""
         return self._checkpoint_path
 
     @property
     def player_id(self) -> str:
-        """Its unique name."""
+        """The unique name of the player."""
         return self._player_id
 
     @property
     def total_agent_step(self) -> int:
-        """Number of iterations it has been trained."""
+        """Number of iterations for which the player was trained."""
         return self._total_agent_step
 
     @total_agent_step.setter
@@ -102,7 +102,7 @@ class Player:
 
     @property
     def rating(self) -> Any:
-        """Its `PlayerRating`."""
+        """The `PlayerRating` of the player."""
         if callable(self._rating):
             self._rating = self._rating()
         return self._rating
@@ -112,11 +112,11 @@ class Player:
         self._rating = rating
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what changes during training, in plain values and arrays."""
+        """Return the values that change during training, in plain values and arrays."""
         return {"total_agent_step": self.total_agent_step, "rating": rating_settings(self._rating)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], create_rating: Callable[..., Any]) -> None:
-        """Restore a `state_dict`. `create_rating` creates the rating on first access."""
+        """Restore a `state_dict`; `create_rating` creates the rating on first access."""
         self.total_agent_step = state_dict["total_agent_step"]
         if state_dict["rating"] is not None:
             self._rating = partial(create_rating, **state_dict["rating"])
@@ -130,8 +130,8 @@ class HistoricalPlayer(Player):
     """A snapshot of another player; it is not trained.
 
     Args:
-        args: See `Player`.
-        parent_id: Name of the player that it is a snapshot of.
+        args: see `Player`.
+        parent_id: name of the player of which it is a snapshot.
     """
 
     _name = "HistoricalPlayer"
@@ -142,7 +142,7 @@ class HistoricalPlayer(Player):
 
     @property
     def parent_id(self) -> str:
-        """Name of the player that it is a snapshot of."""
+        """Name of the player of which it is a snapshot."""
         return self._parent_id
 
 
@@ -160,17 +160,17 @@ class ActivePlayer(Player):
     `_<name>_branch()` returns an opponent.
 
     Args:
-        args, kwargs: See `Player`. The settings are `one_phase_step`, `branch_probs` and `strong_win_rate`. A snapshot
+        args, kwargs: see `Player`. The settings are `one_phase_step`, `branch_probs` and `strong_win_rate`. A snapshot
             may be taken after `one_phase_step` iterations if the win rates against all historical players exceed
             `strong_win_rate`, and is always taken after twice as many.
 
     Raises:
-        ConfigError: If a value is missing or not allowed, or a branch has no method.
+        ConfigError: a value is missing or not allowed, or a branch has no method.
     """
 
     settings = Settings(
         {
-            "one_phase_step": Setting(NO_DEFAULT, integer(1), "Iterations after which a snapshot may be taken."),
+            "one_phase_step": Setting(NO_DEFAULT, integer(1), "Number of iterations before a snapshot may be taken."),
             "branch_probs": Setting(NO_DEFAULT, instance_of(Mapping), "Probability of each kind of opponent."),
             "strong_win_rate": Setting(
                 NO_DEFAULT, number(0, 1), "Win rate against all historical players that an early snapshot requires."
@@ -216,10 +216,10 @@ class ActivePlayer(Player):
         set_generator_state(self._rng, state_dict["rng"])
 
     def is_trained_enough(self, select_fn: Callable[[Player], bool] | None = None) -> bool:
-        """Return whether a snapshot is due. If so, the next phase starts.
+        """Return whether a snapshot is due; if so, the next phase starts.
 
         Args:
-            select_fn: Selects the players that it must beat for an early snapshot; by default all historical ones.
+            select_fn: function that selects the players to beat for an early snapshot, by default all historical ones.
         """
         step_passed = self.total_agent_step - self._last_enough_step
         if step_passed < self._one_phase_step:
@@ -239,10 +239,10 @@ class ActivePlayer(Player):
         return has_rival
 
     def snapshot(self, metric_env: Any) -> HistoricalPlayer:
-        """Return a historical player of the current state, with the mean of its rating. The caller copies the weights.
+        """Return a historical player of the current state, with the mean of its rating; the caller copies the weights.
 
         Args:
-            metric_env: Creates the rating; see `LeagueMetricEnv`.
+            metric_env: the environment that creates the rating; see `LeagueMetricEnv`.
         """
         # A rating that was never accessed is usually that of a new player.
         mu = (rating_settings(self._rating) or {}).get("mu")
@@ -263,7 +263,7 @@ class ActivePlayer(Player):
         return None
 
     def get_job(self, eval_flag: bool = False) -> dict[str, Any]:
-        """Choose an opponent. Returns `{'opponent': player}`, or the name of a difficulty for an evaluation."""
+        """Choose an opponent, and return `{'opponent': player}`, or for an evaluation the name of a difficulty."""
         if eval_flag:
             return {"opponent": self._eval_opponent_difficulty[self._eval_opponent_index]}
         names, probs = zip(*self._branch_probs, strict=True)
@@ -271,7 +271,7 @@ class ActivePlayer(Player):
         return {"opponent": getattr(self, f"_{branch}_branch")()}
 
     def increment_eval_difficulty(self) -> bool:
-        """Switch evaluations to the next difficulty. Returns False if there is none."""
+        """Switch evaluations to the next difficulty, and return whether there is one."""
         has_next = self._eval_opponent_index < len(self._eval_opponent_difficulty) - 1
         self._eval_opponent_index += has_next
         return has_next
@@ -287,7 +287,7 @@ class ActivePlayer(Player):
 
 @PLAYER_REGISTRY.register("naive_sp_player")
 class NaiveSpPlayer(ActivePlayer):
-    """Plays against itself (branch `sp`), and against historical players that are hard to beat (branch `pfsp`)."""
+    """A player that plays against itself (branch `sp`) and against the historical players hardest to beat (`pfsp`)."""
 
     _name = "NaiveSpPlayer"
 
@@ -306,7 +306,7 @@ def _is_historical(player: Player) -> bool:
 
 
 def rating_settings(rating: Any) -> dict[str, Any] | None:
-    """Return the arguments of `create_rating` for a rating, or for a function that creates it. None for None."""
+    """Return the arguments of `create_rating` for a rating, or for a function that creates it, and None for None."""
     if rating is None:
         return None
     if callable(rating):
@@ -318,7 +318,7 @@ def create_player(cfg: Mapping[str, Any], player_type: str, *args: Any, **kwargs
     """Import `cfg['import_names']`, then create a player of the type `player_type` with the other arguments.
 
     Raises:
-        KeyError: If no player of this type is registered.
+        KeyError: no player of this type is registered.
     """
     import_module(cfg.get("import_names", []))
     player: Player = PLAYER_REGISTRY.build(player_type, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""TrueSkill ratings of the players of a league. Needs the package trueskill."""
+"""TrueSkill ratings of the players of a league, which need the package trueskill."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class PlayerRating(trueskill.Rating):  # type: ignore[misc]
 
 
 class LeagueMetricEnv(trueskill.TrueSkill):  # type: ignore[misc]
-    """Rates players by TrueSkill and by Elo.
+    """Environment of ratings by TrueSkill and by Elo.
 
-    Herbrich et al., "TrueSkill: A Bayesian skill rating system" (2006).
+    See Herbrich et al., "TrueSkill: A Bayesian skill rating system" (2006).
 
     Args:
-        args, kwargs: Arguments of `trueskill.TrueSkill`: `mu`, `sigma`, `beta`, `tau`, `draw_probability`.
+        args, kwargs: arguments of `trueskill.TrueSkill`: `mu`, `sigma`, `beta`, `tau`, `draw_probability`.
         elo_init: Elo rating of a new player.
 
     Example:
@@ -52,7 +52,7 @@ class LeagueMetricEnv(trueskill.TrueSkill):  # type: ignore[misc]
     def create_rating(
         self, mu: float | None = None, sigma: float | None = None, elo_init: int | None = None
     ) -> PlayerRating:
-        """Create a rating. By default, it is that of a new player."""
+        """Create a rating, by default that of a new player."""
         return PlayerRating(
             self.mu if mu is None else mu,
             self.sigma if sigma is None else sigma,
@@ -62,16 +62,16 @@ class LeagueMetricEnv(trueskill.TrueSkill):  # type: ignore[misc]
     def rate_1vs1(
         self, team1: PlayerRating, team2: PlayerRating, result: Iterable[str] | None = None, **kwargs: Any
     ) -> tuple[PlayerRating, PlayerRating]:
-        """Return the new ratings of two players after their games. The given ratings do not change.
+        """Return the new ratings of two players after their games; the given ratings do not change.
 
         Args:
-            team1, team2: The ratings before the games.
-            result: Result of each game for the first player: 'wins', 'draws' or 'losses'. None for a single game that
-                the first player won, or that was a draw with `drawn=True`.
-            kwargs: Arguments of `trueskill.rate_1vs1`.
+            team1, team2: the ratings before the games.
+            result: result of each game for the first player: 'wins', 'draws' or 'losses'; None for a single game that
+                the first player won, or with `drawn=True` for a draw.
+            kwargs: arguments of `trueskill.rate_1vs1`.
 
         Raises:
-            ValueError: If a result has another value.
+            ValueError: a result has another value.
         """
         drawn = bool(kwargs.pop("drawn", False))
         for game in [("draws" if drawn else "wins")] if result is None else result:

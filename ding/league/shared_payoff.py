@@ -19,7 +19,7 @@ _logger = logging.getLogger("ding")
 
 
 class BattleRecord(dict[str, float]):
-    """The games of two players from the view of one: decayed counts `wins`, `draws`, `losses` and `games`."""
+    """The games of two players from the view of one, as decayed counts `wins`, `draws`, `losses` and `games`."""
 
     def __init__(self) -> None:
         super().__init__(dict.fromkeys((*RESULTS, "games"), 0.0))
@@ -33,14 +33,14 @@ class BattleRecord(dict[str, float]):
 
 
 class BattleSharedPayoff:
-    """The records of all pairs of players. Thread-safe.
+    """Thread-safe records of all pairs of players.
 
     Args:
         cfg: `decay`, by which each game multiplies the earlier counts of its pair, and `min_win_rate_games`, the number
             of games below which the win rate is 0.5.
 
     Raises:
-        ConfigError: If a value is missing or not allowed.
+        ConfigError: a value is missing or not allowed.
 
     Example:
         >>> from ding.league.player import Player
@@ -72,7 +72,7 @@ class BattleSharedPayoff:
         """Add a player.
 
         Raises:
-            ValueError: If another player has the same id.
+            ValueError: another player has the same id.
         """
         with self._lock:
             if player.player_id in self._players:
@@ -103,14 +103,15 @@ class BattleSharedPayoff:
         return (won + record["draws"] / 2) / record["games"]
 
     def update(self, job_info: Mapping[str, Any]) -> bool:
-        """Count the games of a job. Games of a player against itself count as one draw.
+        """Count the games of a job; games of a player against itself count as one draw.
 
         Args:
             job_info: `player_id`, the names of the first and the second player, and `result`, a list (or a list of
                 lists) of the results of the first one: 'wins', 'draws' or 'losses'.
 
         Returns:
-            True. False, after an error is logged, if a player is unknown or a result is not allowed; no game counts.
+            Whether the games were counted. If a player is unknown or a result is not allowed, an error is logged, and
+            no game counts.
         """
         try:
             home, away, results = self._checked(job_info)
@@ -158,8 +159,8 @@ def flat_results(results: Iterable[Any]) -> list[str]:
     """Flatten a list, or a list of lists, of results.
 
     Raises:
-        TypeError: If `results` is not such a list.
-        ValueError: If a result is not allowed.
+        TypeError: `results` is not such a list.
+        ValueError: a result is not allowed.
     """
     if isinstance(results, str):
         raise TypeError(f"result = {results!r} is not allowed; it must be a list")
@@ -179,7 +180,7 @@ def create_payoff(cfg: Mapping[str, Any]) -> BattleSharedPayoff:
     """Create the payoff of the type `cfg['type']`: 'battle'.
 
     Raises:
-        ConfigError: If the type is unknown, or a value is missing or not allowed.
+        ConfigError: the type is unknown, or a value is missing or not allowed.
     """
     check_config(cfg, "payoff", dict.fromkeys(("decay", "min_win_rate_games"), anything))
     kind = cfg.get("type")

@@ -1,4 +1,4 @@
-"""Models, the parts they are built of, and the wrappers around them."""
+"""Models, the parts that they are built of, and the wrappers around them."""
 
 from ding.model.common import (
     BranchingHead,

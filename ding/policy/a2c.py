@@ -23,7 +23,7 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 class A2CPolicy(ActorCriticPolicy):
     """A2C (https://arxiv.org/abs/1602.01783) for discrete, continuous and hybrid actions.
 
-    One pass over the collected samples, in shuffled minibatches, each with the loss
+    Each collection is learned from in one pass, in shuffled minibatches with the loss
 
         mean(-log p(a|s) A + value_weight (A + V_old(s) - V(s))^2 - entropy_weight H(p(.|s)))
 
@@ -75,7 +75,7 @@ class A2CPolicy(ActorCriticPolicy):
         self._learn_model.reset()
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """Learn from the samples of a collection; returns the values to log of the last minibatch."""
+        """Learn from the samples of a collection, and return the values to log of the last minibatch."""
         learn = self._cfg.learn
         batch = OnPolicyData(data, learn.ignore_done, device=self._device if self._cuda else None)
         self._mode_of(self._model).set(True)

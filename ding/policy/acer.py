@@ -100,7 +100,7 @@ class ACERPolicy(SequenceActorPolicy):
         self._target_model.reset()
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """Takes one step of critic and actor on B sequences; returns the values to log and the priorities.
+        """Take one step of critic and actor on B sequences, and return the values to log and the priorities.
 
         The actor maximizes `policy_loss`: `actor_loss`, `bc_loss` (the bias correction) and the weighted entropy.
         """
@@ -172,7 +172,7 @@ class ACERPolicy(SequenceActorPolicy):
 
 
 def _log_probs(forward: Callable[..., Any], obs: Any) -> Tensor:
-    """Return the logarithms of all probabilities [L, B, N] for observations [L, B, ...]."""
+    """Return the log-probabilities [L, B, N] of all actions for observations [L, B, ...]."""
     output = forward_steps(forward, obs, mode="compute_actor")
     mask_logits(output)
     log_probs: Tensor = output["logit"].log_softmax(-1)

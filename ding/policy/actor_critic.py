@@ -80,7 +80,7 @@ class ValueNorm(RunningMeanStd):
     """
 
     def take_in(self, returns: Tensor, all_ranks: bool) -> None:
-        """Update with the returns [*B]; with `all_ranks`, with those of all processes, so that they share one scale."""
+        """Update with the returns [*B]; with `all_ranks` use those of all processes, so that they share one scale."""
         returns = returns.detach().double()
         number = float(returns.numel())
         sums = returns.new_tensor([number, 0.0, 0.0])
@@ -200,7 +200,7 @@ class ActorCriticPolicy(StochasticPolicy):
     def _get_train_sample(self, transitions: Items) -> Any:
         """Add `adv` [1], in units of the reward, and `traj_flag`, whether the trajectory fragment ends there.
 
-        Modifies a list of transitions in place.
+        A list of transitions is modified in place.
         """
         return get_train_sample(self._with_advantages(transitions), self._unroll_len) if transitions else []
 
@@ -220,7 +220,7 @@ class ActorCriticPolicy(StochasticPolicy):
         return transitions if keeps_next_obs else drop_column(transitions, "next_obs")
 
     def _advantages(self, transitions: Items, ends: BoolArray, goes_on: BoolArray) -> Tensor:
-        """Generalized advantages [T, *value_shape].
+        """Return generalized advantages [T, *value_shape].
 
         Args:
             ends: [T], whether a trajectory fragment ends there.

@@ -48,21 +48,21 @@ class Policy(PolicySteps, Configurable, ABC):
       `default_config` merges with those of the base classes.
     - `_init_learn()`, `_init_collect()`, `_init_eval()`: set up a mode: `_learn_model`, `_collect_model` or
       `_eval_model`, created from `_model` by `model_wrap`; for learning also `_optimizer`.
-    - `_forward_learn(data)`: learn from a list of train samples; returns what to log. `_backward_and_step` takes an
+    - `_forward_learn(data)`: learn from a list of train samples and return what to log. `_backward_and_step` takes an
       optimizer step.
     - `_forward_collect(data)`, `_forward_eval(data)`: map `{env_id: obs}` to `{env_id: {'action': ...}}`;
       `_forward_envs` does so with a wrapped model. A `BatchPolicy` acts on stacked observations instead.
-    - `_process_transition(obs, policy_output, timestep)`: the transition of one step of an env.
-    - `_get_train_sample(transitions)`: the train samples of a trajectory fragment.
+    - `_process_transition(obs, policy_output, timestep)`: return the transition of one step of an env.
+    - `_get_train_sample(transitions)`: return the train samples of a trajectory fragment.
 
     It may define:
 
-    - `default_model()`: needed if `cfg.model` has no `type` and no model is passed.
-    - `_monitor_vars_learn()`: the names of the values to log, `cur_lr` and `total_loss` by default.
+    - `default_model()`, needed if `cfg.model` has no `type` and no model is passed.
+    - `_monitor_vars_learn()`: return the names of the values to log, `cur_lr` and `total_loss` by default.
     - `_reset_learn(data_id)`, `_reset_collect(data_id)`, `_reset_eval(data_id)`: reset the state of these envs.
-    - `_learn_parts()`: what to save, needed if that is more than `_learn_model` and `_optimizer`, or if these have
-      other names; or `_state_dict_learn()` and `_load_state_dict_learn(state_dict)`, as for `collect` and `eval`.
-    - `_get_<name>()`: overrides what the modes' `get_attribute(name)` returns, by default the attribute `_<name>`.
+    - `_learn_parts()`: return what to save, needed if that is more than `_learn_model` and `_optimizer`, or if these
+      have other names; or `_state_dict_learn()` and `_load_state_dict_learn(state_dict)`, as for `collect` and `eval`.
+    - `_get_<name>()`: return what the modes' `get_attribute(name)` returns, by default the attribute `_<name>`.
 
     The serial pipelines also need a command mode; see `CommandModePolicy`.
 
@@ -127,7 +127,7 @@ class Policy(PolicySteps, Configurable, ABC):
 
     @classmethod
     def default_config(cls) -> EasyDict:
-        """Return a new config: `config` of the class merged with those of its base classes.
+        """Return a new config: the `config` of this class merged with those of its base classes.
 
         Raises:
             RuntimeError: called on `Policy` itself.
@@ -180,7 +180,7 @@ class Policy(PolicySteps, Configurable, ABC):
 
     def _check_unroll_len(self) -> None:
         methods = type(self)._get_train_sample, type(self)._forward_learn
-        # Methods from elsewhere may make of the setting what they like.
+        # Methods of users may interpret the setting as they like.
         is_ours = all(method.__module__.startswith("ding.policy.") for method in methods)
         if self._unroll_len > 1 and is_ours and not self.learns_from_sequences:
             raise ConfigError(
@@ -216,7 +216,7 @@ class Policy(PolicySteps, Configurable, ABC):
     def _create_model(self, cfg: EasyDict, model: nn.Module | None = None) -> nn.Module:
         """Return `model`, or a new one from `cfg.model`; `default_model` provides a missing type.
 
-        The default arguments of the policy are for its own model: another one need not take them.
+        The policy's default arguments are meant for its own model; another model need not accept them.
         """
         if model is None:
             if "type" not in cfg.model:
@@ -291,7 +291,7 @@ class Policy(PolicySteps, Configurable, ABC):
 
     @abstractmethod
     def _forward_learn(self, data: Any, *args: Any, **kwargs: Any) -> dict[str, Any] | list[dict[str, Any]]:
-        """Take one or more optimizer steps on a list of train samples; returns the values to log, per step."""
+        """Take one or more optimizer steps on a list of train samples, and return the values to log, per step."""
 
     @abstractmethod
     def _forward_collect(self, data: dict[int, Any], *args: Any, **kwargs: Any) -> dict[int, Any]:
@@ -299,7 +299,7 @@ class Policy(PolicySteps, Configurable, ABC):
 
     @abstractmethod
     def _forward_eval(self, data: dict[int, Any], *args: Any, **kwargs: Any) -> dict[int, Any]:
-        """Act greedily; arguments and result as in `_forward_collect`."""
+        """Act greedily; the arguments and the result are as in `_forward_collect`."""
 
     @abstractmethod
     def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
@@ -320,19 +320,19 @@ class Policy(PolicySteps, Configurable, ABC):
         return modes.is_implied(attribute, self._cfg) if value is None else value
 
     def _reset_learn(self, data_id: list[int] | None = None) -> None:  # noqa: B027 overriding it is optional
-        """Reset the state of learning; does nothing by default."""
+        """Reset the state of learning; by default do nothing."""
 
     def _reset_collect(self, data_id: list[int] | None = None) -> None:  # noqa: B027 overriding it is optional
-        """Reset the state of the envs `data_id` (None: all); does nothing by default."""
+        """Reset the state of the envs `data_id` (None: all); by default do nothing."""
 
     def _reset_eval(self, data_id: list[int] | None = None) -> None:  # noqa: B027 overriding it is optional
-        """Reset the state of the envs `data_id` (None: all); does nothing by default."""
+        """Reset the state of the envs `data_id` (None: all); by default do nothing."""
 
     def end_epoch(self) -> None:  # noqa: B027 overriding it is optional
-        """Called after each epoch of offline training; does nothing by default."""
+        """Handle the end of an epoch of offline training; by default do nothing."""
 
     def default_model(self) -> tuple[str, list[str]]:
-        """`(registered model type, modules to import for it)`.
+        """Return `(registered model type, modules to import for it)`.
 
         Raises:
             NotImplementedError: the policy has no default model.
@@ -362,7 +362,7 @@ class Policy(PolicySteps, Configurable, ABC):
         load_attributes_state(self, state_dict)
 
     def _learn_parts(self) -> dict[str, Any]:
-        """Return what learning saves and loads, by keys: modules, optimizers, tensors, and others with a state."""
+        """Return what learning saves and loads, by key: modules, optimizers, tensors and other stateful objects."""
         return {"model": self._learn_model, "optimizer": self._optimizer}
 
     def _state_dict_learn(self) -> dict[str, Any]:
@@ -414,17 +414,17 @@ class BatchPolicy(Policy):
         return self._forward_batch(self._collect_model, obs, **self._collect_kwargs)
 
     def _act_eval(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
-        """Act greedily; arguments and result as in `_act_collect`."""
+        """Act greedily; the arguments and the result are as in `_act_collect`."""
         return self._forward_batch(self._eval_model, obs, **self._eval_kwargs)
 
     @adapts_batch("_act_collect")
     def _forward_collect(self, data: dict[int, Any], *args: Any, **kwargs: Any) -> dict[int, Any]:
-        """`_act_collect` on `{env_id: obs}`."""
+        """Call `_act_collect` on `{env_id: obs}`."""
         return act_by_env(self._act_collect, data, *args, **kwargs)
 
     @adapts_batch("_act_eval")
     def _forward_eval(self, data: dict[int, Any], *args: Any, **kwargs: Any) -> dict[int, Any]:
-        """`_act_eval` on `{env_id: obs}`."""
+        """Call `_act_eval` on `{env_id: obs}`."""
         return act_by_env(self._act_eval, data, *args, **kwargs)
 
     @plain_transition(attribute="_output_keys")

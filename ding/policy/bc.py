@@ -28,10 +28,10 @@ _TANH_1 = math.tanh(1.0)
 
 @POLICY_REGISTRY.register("bc")
 class BehaviourCloningPolicy(BatchPolicy):
-    """Imitates demonstrations (https://doi.org/10.1162/neco.1991.3.1.88), of discrete or of continuous actions.
+    """Imitation of demonstrations (https://doi.org/10.1162/neco.1991.3.1.88) with discrete or continuous actions.
 
-    Discrete actions are learned by classification, with `continuous` actions by regression. For `serial_pipeline_bc`,
-    or any pipeline that provides observations and actions.
+    Discrete actions are learned by classification, continuous ones (`continuous`) by regression. Train it with
+    `serial_pipeline_bc`, or with any pipeline that provides observations and actions.
 
     Example:
         >>> cfg = BehaviourCloningPolicy.default_config()
@@ -100,7 +100,7 @@ class BehaviourCloningPolicy(BatchPolicy):
             self._schedule.step()
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """Take one step on observations and actions; times are in seconds."""
+        """Take one step on observations and actions; logged times are in seconds."""
         start = perf_counter()
         batch = default_preprocess_learn(data, keys=("obs", "action"))
         if self._cuda:
@@ -169,7 +169,7 @@ class BehaviourCloningPolicy(BatchPolicy):
     def _act_collect(
         self, obs: Any, env_ids: list[int], eps: float | None = None, sigma: float | None = None
     ) -> dict[str, Any]:
-        """Act epsilon-greedily (`eps`, 0 where it is None), or with noise of the deviation `sigma`."""
+        """Act epsilon-greedily (`eps`; None means 0), or with noise of standard deviation `sigma`."""
         settings: dict[str, Any] = {}
         if not self._cfg.continuous:
             settings["eps"] = eps or 0.0
@@ -192,7 +192,7 @@ def _make_optimizer(model: nn.Module, learn: Mapping[str, Any]) -> torch.optim.O
 
 
 def _share(epoch: int, learn: Mapping[str, Any]) -> float:
-    """Return the learning rate of this epoch, as a multiple of `learning_rate`."""
+    """Return the learning rate of this epoch as a multiple of `learning_rate`."""
     if epoch < learn["warmup_epoch"]:
         return float(learn["warmup_lr"] / learn["learning_rate"])
     return float(learn["decay_rate"] ** ((epoch - learn["warmup_epoch"]) // learn["decay_epoch"]))

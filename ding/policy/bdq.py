@@ -17,9 +17,9 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 
 @POLICY_REGISTRY.register("bdq")
 class BDQPolicy(DQNPolicy):
-    """BDQ (https://arxiv.org/abs/1711.08946): actions [D], one of the branch's bins for each of D branches.
+    """BDQ (https://arxiv.org/abs/1711.08946): an action [D] chooses one bin in each of D branches.
 
-    Logs the mean value of each branch as `q_value_b_<branch>`.
+    The mean value of each branch is logged as `q_value_b_<branch>`.
 
     Example:
         >>> cfg = BDQPolicy.default_config()
@@ -53,9 +53,9 @@ class BDQPolicy(DQNPolicy):
         action: Tensor,
         next_action: Tensor,
     ) -> TDError:
-        """Return the loss for the target of all branches, r + gamma (1 - done) mean_d q'_d(s', argmax_a q_d(s', a)).
+        """Return the loss, the error [B] and values to log; see `DQNPolicy`. The error is the mean over the branches.
 
-        The error is the mean over the branches.
+        All branches have the target r + gamma (1 - done) mean_d q'_d(s', argmax_a q_d(s', a)).
         """
         q = output["logit"]
         outcome = batch["reward"], batch["done"], batch["weight"]
@@ -68,7 +68,7 @@ class BDQPolicy(DQNPolicy):
 
     @accepts_pieces
     def _get_train_sample(self, transitions: Items) -> Any:
-        """Return n-step samples. Those of a random policy, whose action is a list, have one tensor [D], too."""
+        """Return n-step samples whose action is one tensor [D], even if a random policy gave a list."""
         table = table_of(transitions)
         if table is None:
             joined = [{**transition, "action": _joined(transition["action"])} for transition in rows_of(transitions)]

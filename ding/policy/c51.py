@@ -49,7 +49,7 @@ class C51Policy(DQNPolicy):
         action: Tensor,
         next_action: Tensor,
     ) -> TDError:
-        """Return the cross-entropy to the distribution of r + gamma (1 - done) z', z' that of the next action."""
+        """Return the cross-entropy to the distribution of r + gamma (1 - done) z', with z' of the next action."""
         distributions = output["distribution"], next_output["distribution"]
         outcome = batch["reward"], batch["done"], batch["weight"]
         loss, error = dist_nstep_td_error(

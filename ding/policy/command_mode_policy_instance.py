@@ -78,7 +78,7 @@ class DummyCommandModePolicy(CommandModePolicy):
     """Command mode without settings."""
 
     def _init_command(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def _get_setting_collect(self, command_info: dict[str, Any]) -> dict[str, Any]:
         return {}

@@ -84,7 +84,7 @@ def default_preprocess_learn(
 
 
 def check_not_empty(data: Any) -> None:
-    """Check the train samples that `learn_mode.forward` gets.
+    """Check that `learn_mode.forward` got any train samples.
 
     Raises:
         ValueError: there are none.
@@ -128,7 +128,7 @@ def _has_integer_actions(columns: dict[str, Node]) -> bool:
 
 
 def _is_row(data: Sequence[dict[str, Any]], columns: dict[str, Node] | None, key: str) -> bool:
-    """Return whether an observation is a tensor or array [1], and no number."""
+    """Return whether an observation is a tensor or array [1] rather than a number."""
     if columns is None:
         return getattr(data[0][key], "shape", None) == (1,)
     node = columns[key]
@@ -174,7 +174,7 @@ def is_end(data: Items) -> NDArray[np.bool_]:
 
 
 def drop_column(data: Items, key: str) -> Any:
-    """Return transitions without `key`. Lists change."""
+    """Return the transitions without `key`; a list is modified in place."""
     table = table_of(data)
     if table is not None:
         return replaced(data, table.without(key))
@@ -227,7 +227,7 @@ def single_env_forward_wrapper(forward_fn: Callable[..., Any]) -> Callable[[Any]
 
 
 def single_env_forward_wrapper_ttorch(forward_fn: Callable[..., Any], cuda: bool = True) -> Callable[[Any], Any]:
-    """`single_env_forward_wrapper` for a forward that takes a treetensor batch and returns one with `action`.
+    """Wrap a forward like `single_env_forward_wrapper`, if it takes a treetensor batch and returns one with `action`.
 
     Raises:
         ImportError: DI-treetensor is not installed.
@@ -261,7 +261,7 @@ def linear_lr_scheduler(
 ) -> torch.optim.lr_scheduler.LambdaLR | None:
     """Lower the rate of `optimizer` linearly to `min_lr_lambda` times its start within `epoch_num` steps.
 
-    `settings` is `{'epoch_num': ..., 'min_lr_lambda': ...}`; returns None if it is None.
+    `settings` is `{'epoch_num': ..., 'min_lr_lambda': ...}`, or None for no schedule: then the result is None, too.
 
     Raises:
         ConfigError: one of the two is missing.

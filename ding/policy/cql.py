@@ -24,7 +24,7 @@ _MAX_MULTIPLIER = 1e6
 class CQLPolicy(SACPolicy):
     """CQL(H) (https://arxiv.org/abs/2006.04779): SAC with a penalty on the values of actions outside the data set.
 
-    For `serial_pipeline_offline`. The critic's loss is that of SAC plus, for each critic, `min_q_weight` times
+    Train it with `serial_pipeline_offline`. The loss of each critic is that of SAC plus `min_q_weight` times
     log of the integral of exp Q(s, a) over all actions, minus Q(s, a) of the data. The integral is estimated from
     `num_actions` uniform actions, and as many of the actor at s and at s'. With `with_lagrange` a multiplier is learned
     that keeps this term at `lagrange_thresh`.
@@ -71,7 +71,7 @@ class CQLPolicy(SACPolicy):
         return [loss + gap for loss, gap in zip(losses, gaps, strict=True)], error, logged
 
     def _conservative_gaps(self, batch: dict[str, Any]) -> list[Tensor]:
-        """For each critic the mean of log sum_j exp(Q(s, a_j) - log p(a_j)) - Q(s, a), a_j being the drawn actions.
+        """Return for each critic the mean of log sum_j exp(Q(s, a_j) - log p(a_j)) - Q(s, a), for drawn actions a_j.
 
         Actions are weighted by 1 / p, so that the sum estimates the integral (up to a factor).
         """

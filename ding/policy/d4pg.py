@@ -20,8 +20,8 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 class D4PGPolicy(DDPGPolicy):
     """D4PG (https://arxiv.org/abs/1804.08617): DDPG with a categorical critic, n-step returns and priorities.
 
-    The critic represents returns between `model.v_min` and `model.v_max`. It cannot distinguish states whose returns
-    are outside; choose bounds that include the returns at the start of training.
+    The critic represents returns between `model.v_min` and `model.v_max`, and cannot tell apart states whose returns
+    lie outside: choose bounds that include the returns at the start of training.
     """
 
     settings: ClassVar[Settings] = Settings(
@@ -50,7 +50,10 @@ class D4PGPolicy(DDPGPolicy):
     # --- learn ---
 
     def _critic_terms(self, batch: dict[str, Any]) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
-        """Return the cross-entropy between Z(s, a) and the projection of r_1 + ... + gamma^n Z'(s_n, mu'(s_n))."""
+        """Return the terms; the loss is the cross-entropy of Z(s, a) to the n-step target.
+
+        The target is the projection of r_1 + ... + gamma^n Z'(s_n, mu'(s_n)).
+        """
         next_obs, settings = batch["next_obs"], self._cfg.model
         with torch.no_grad():
             next_output = self._target_actor.forward(next_obs, mode="compute_actor")

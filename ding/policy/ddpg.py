@@ -65,7 +65,7 @@ class DDPGPolicy(QActorCriticPolicy):
 
     @property
     def has_discrete_actions(self) -> bool | None:  # type: ignore[override]
-        """False; None for hybrid actions."""
+        """Whether actions are discrete: False, or None for hybrid actions."""
         return None if self._is_hybrid else False
 
     def _create_model(self, cfg: EasyDict, model: nn.Module | None = None) -> nn.Module:
@@ -158,7 +158,7 @@ class DDPGPolicy(QActorCriticPolicy):
         return -q_values(self._model(self._judged(obs, output), mode="compute_critic"))[0].mean()
 
     def _judged(self, obs: Any, output: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the critic's input for the output of an actor."""
+        """Return the critic's input for an actor's output."""
         if self._is_hybrid:
             return {"obs": obs, "logit": output["logit"], "action": {"action_args": output["action_args"]}}
         return {"obs": obs, "action": output["action"]}
@@ -197,7 +197,7 @@ class DDPGPolicy(QActorCriticPolicy):
         self._collect_model.reset()
 
     def _act_collect(self, obs: Any, env_ids: list[int], eps: float = 0.0) -> dict[str, Any]:
-        """Act with noise; returns `action` [A] per env.
+        """Act with noise, and return `action` [A] per env.
 
         A hybrid action is `{'action_type': [1], 'action_args': [A]}`; the output then also has `logit` [N] and
         `action_args`.

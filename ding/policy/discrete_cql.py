@@ -17,7 +17,7 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 class DiscreteCQLPolicy(QRDQNPolicy):
     """CQL(H) (https://arxiv.org/abs/2006.04779) on QR-DQN, with a penalty on actions outside the data set.
 
-    For `serial_pipeline_offline`. The loss is that of QR-DQN plus `min_q_weight` times the mean of
+    Train it with `serial_pipeline_offline`. The loss is that of QR-DQN plus `min_q_weight` times the mean of
     log sum_a exp q(s, a) - q(s, a of the data). `priority` is the quantile regression loss only.
     """
 

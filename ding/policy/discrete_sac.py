@@ -48,21 +48,24 @@ class DiscreteSACPolicy(SoftActorCriticPolicy):
     # --- learn ---
 
     def _target_entropy(self) -> float:
-        """0.98 of the entropy of uniformly random actions; section 5.1 of the paper."""
+        """Return 0.98 times the entropy of uniformly random actions, as in section 5.1 of the paper."""
         actions = self._action_shape()
         if not isinstance(actions, int):
             actions = math.prod(actions)
         return _ENTROPY_SHARE * math.log(actions)
 
     def _policy(self, obs: Any) -> tuple[Tensor, Tensor]:
-        """Probabilities and log-probabilities of all actions, [B, N]."""
+        """Return the probabilities and log-probabilities of all actions, [B, N]."""
         output = self._model(obs, mode="compute_actor")
         mask_logits(output)
         log_prob = torch.log_softmax(output["logit"], -1)
         return log_prob.exp(), log_prob
 
     def _critic_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
-        """Return the loss for r + gamma (1 - done) sum_a pi(a|s') (min_i Q'_i(s', a) - alpha log pi(a|s'))."""
+        """Return the terms for the target r + gamma (1 - done) V(s').
+
+        V(s') = sum_a pi(a|s') (min_i Q'_i(s', a) - alpha log pi(a|s')).
+        """
         with torch.no_grad():
             probability, log_prob = self._policy(batch["next_obs"])
             next_q = q_values(self._target_model.forward(batch["next_obs"], mode="compute_critic"))
@@ -76,7 +79,7 @@ class DiscreteSACPolicy(SoftActorCriticPolicy):
         return list(losses), torch.stack(errors).mean(0).detach(), {**logged, "target_value": next_value.mean()}
 
     def _policy_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Return the mean of sum_a pi(a|s) (alpha log pi(a|s) - min_i Q_i(s, a)), with Q detached."""
+        """Return the terms; the loss is the mean of sum_a pi(a|s) (alpha log pi(a|s) - min_i Q_i(s, a)), Q detached."""
         obs = batch["obs"]
         with torch.no_grad():
             q = smaller(q_values(self._model(obs, mode="compute_critic")))
@@ -92,7 +95,7 @@ class DiscreteSACPolicy(SoftActorCriticPolicy):
         self._collect_model.reset()
 
     def _act_collect(self, obs: Any, env_ids: list[int], eps: float = 0.0) -> dict[str, Any]:
-        """Sample an action, or a uniform one with probability `eps`; returns `action` [1] and `logit` [N] per env."""
+        """Sample `action` [1] per env, uniformly with probability `eps`, and return it with `logit` [N]."""
         return self._forward_batch(self._collect_model, obs, eps=eps, **self._collect_kwargs)
 
     def _init_eval(self) -> None:

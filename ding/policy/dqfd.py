@@ -24,7 +24,7 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 class DQFDPolicy(DQNPolicy):
     """DQfD (https://arxiv.org/abs/1704.03732): double DQN with one-step and n-step losses and an expert margin loss.
 
-    For `serial_pipeline_dqfd`, which marks the expert's samples with `is_expert` = 1; all others count as the
+    Train it with `serial_pipeline_dqfd`, which marks the expert's samples with `is_expert` = 1; all others count as the
     policy's own.
 
     Example:
@@ -83,7 +83,7 @@ class DQFDPolicy(DQNPolicy):
         return batch
 
     def _forward_networks(self, batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
-        """As in DQN; `next_output` also has `one_step`: target values and greedy actions one step later."""
+        """Forward as DQN does, with `one_step` in `next_output`: target values and greedy actions one step later."""
         output, next_output, next_action = super()._forward_networks(batch)
         if not isinstance(output["logit"], Tensor):
             raise ConfigError("DQFDPolicy supports one action per step: policy.model.action_shape must be a number")
@@ -100,7 +100,7 @@ class DQFDPolicy(DQNPolicy):
         action: Tensor,
         next_action: Tensor,
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """lambda1 * n-step error + one-step error + lambda2 * margin loss, see `dqfd_nstep_td_error`."""
+        """Return lambda1 * n-step + one-step + lambda2 * margin loss, and the error; see `dqfd_nstep_td_error`."""
         learn = self._cfg.learn
         next_q, next_action_one_step = next_output["one_step"]
         data = dqfd_nstep_td_data(

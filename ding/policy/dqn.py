@@ -129,7 +129,7 @@ class DQNPolicy(BatchPolicy):
         self._lr_scheduler = linear_lr_scheduler(self._optimizer, learn.get("lr_scheduler"))
 
     def _target_update(self) -> tuple[str, dict[str, Any]]:
-        """Which update to use: the key that is set; of two, theta only if it alone differs from its default."""
+        """Return the target update: that of the key that is set; of two, theta only if it alone is not the default."""
         learn = self._cfg.learn
         freq, theta = learn.get("target_update_freq"), learn.get("target_theta")
         if freq is None and theta is None:
@@ -196,7 +196,7 @@ class DQNPolicy(BatchPolicy):
     def _td_error(
         self, batch: dict[str, Any], output: dict[str, Any], next_output: dict[str, Any], next_action: Any
     ) -> TDError:
-        """Return loss and error; for multi-discrete actions, averaged over the heads."""
+        """Return loss, error [B] and values to log; for multi-discrete actions, averaged over the heads."""
         q, next_q = output["logit"], next_output["logit"]
         if isinstance(q, Tensor):
             loss, error, logged = self._head_error(batch, output, next_output, batch["action"].long(), next_action)
@@ -219,7 +219,7 @@ class DQNPolicy(BatchPolicy):
         action: Tensor,
         next_action: Tensor,
     ) -> TDError:
-        """Return loss and error of one head, whose actions are [B], and additional values to log.
+        """Return loss, error [B] and additional values to log of one head, whose actions are [B].
 
         The target is r + gamma (1 - done) q'(s', argmax_a q(s', a)) with q' of the target network.
         """
@@ -253,7 +253,7 @@ class DQNPolicy(BatchPolicy):
     def _act_collect(  # type: ignore[override]
         self, obs: Any, env_ids: list[int], eps: float
     ) -> dict[str, Any]:
-        """Act epsilon-greedily; returns per env `action` [1] int64 and `logit` [N] (multi-discrete: tuples)."""
+        """Act epsilon-greedily, and return per env `action` [1] int64 and `logit` [N] (multi-discrete: tuples)."""
         if self._cfg.noisy_net:
             set_noise_mode(self._model, True)
         return self._forward_batch(self._collect_model, obs, eps=eps, **self._collect_kwargs)
@@ -270,7 +270,7 @@ class DQNPolicy(BatchPolicy):
         self._eval_model.reset()
 
     def _act_eval(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
-        """Act greedily; output as in `_act_collect`."""
+        """Act greedily; the output is as in `_act_collect`."""
         set_noise_mode(self._model, False)
         return self._forward_batch(self._eval_model, obs)
 
@@ -298,7 +298,7 @@ def split_heads(output: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def legal_logit(output: dict[str, Any]) -> Tensor:
-    """Return the `logit` of one head; illegal actions (by `action_mask`) are set far below all others."""
+    """Return the `logit` of one head, with illegal actions (by `action_mask`) set far below all others."""
     logit: Tensor = output["logit"]
     if "action_mask" in output:
         logit = logit.clone()

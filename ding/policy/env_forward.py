@@ -51,8 +51,8 @@ def acting_input(
 def model_input(obs: Any, dtype: torch.dtype = torch.float32, integers: bool = False) -> Any:
     """Convert every tensor of `obs` to the model's `dtype`; until here observations keep theirs (uint8, float64).
 
-    Integers that are no bytes stay, unless `integers` is set: a model may look them up in an embedding; the models of
-    this package convert them. See `Policy._model_input`, which knows the model.
+    Integers other than bytes are converted only if `integers` is set, since a model may look them up in an embedding;
+    the models of this package convert them. See `Policy._model_input`, which knows the model.
     """
     if isinstance(obs, Tensor):
         is_ready = obs.dtype is dtype or (obs.dtype in WIDE_INTEGERS and not integers)

@@ -128,7 +128,7 @@ class FQFPolicy(DQNPolicy):
         action: Tensor,
         next_action: Tensor,
     ) -> TDError:
-        """Quantile regression at the proposed fractions: sum over the quantiles, mean over those of the target."""
+        """Regress quantiles at proposed fractions: the error is summed over them, averaged over target quantiles."""
         outcome = batch["reward"], batch["done"], output["quantiles_hats"], batch["weight"]
         data = fqf_nstep_td_data(output["q"], next_output["q"], action, next_action, *outcome)
         value_gamma = batch.get("value_gamma")
@@ -136,7 +136,7 @@ class FQFPolicy(DQNPolicy):
         return loss, error, {}
 
     def _total_norm(self, part: str) -> Tensor:
-        """Return the 2-norm of the gradients of one part of the model; 0 if there are none."""
+        """Return the 2-norm of the gradients of one part of the model, 0 if there are none."""
         norms = [
             parameter.grad.norm()
             for name, parameter in self._model.named_parameters()

@@ -1,4 +1,4 @@
-"""Averages gradients of a policy's model over the processes that train it."""
+"""Averaging of the gradients of a policy's model over the processes that train it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ding.utils.collectives import await_work, begin_sum, copy_from_rank, has_gr
 
 
 class GradientSynchronizer:
-    """Averages the gradients of one model over all ranks; works on any backend, CPU included.
+    """Averaging of the gradients of one model over all ranks, on any backend, CPU included.
 
     Construction copies rank 0's parameters and buffers to the others. With `bp_update_sync`, `sync` averages in one
     collective call per dtype, over the ranks that have a gradient for the parameter. Without it, each gradient is
@@ -67,7 +67,7 @@ class GradientSynchronizer:
 
 
 def _average(parameters: list[Tensor]) -> None:
-    """All-reduce one flat bucket: the gradients, followed by a flag per parameter for whether this rank has one."""
+    """All-reduce one flat bucket: the gradients, then for each parameter a flag whether this rank has its gradient."""
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
     has_gradient = gradients[0].new_tensor([0.0 if p.grad is None else 1.0 for p in parameters])
     bucket = torch.cat([gradient.flatten() for gradient in gradients] + [has_gradient])

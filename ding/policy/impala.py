@@ -84,7 +84,7 @@ class IMPALAPolicy(SequenceActorPolicy):
         self._learn_model.reset()
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """Take one step on B sequences; returns the values to log and the priorities."""
+        """Take one step on B sequences, and return the values to log and the priorities."""
         learn = self._cfg.learn
         batch = self._prepare(data)
         reward, action = batch["reward"], batch["action"]  # [T, B], [T, B] or [T, B, A]

@@ -27,8 +27,8 @@ _MAX_WEIGHT_OF_PAPER = 100.0
 class IQLPolicy(QActorCriticPolicy):
     """IQL (https://arxiv.org/abs/2110.06169): expectile values, and an actor by advantage-weighted regression.
 
-    For `serial_pipeline_offline`. The critics are only evaluated on actions of the data set. Actions are tanh of a
-    Gaussian, in (-1, 1).
+    Train it with `serial_pipeline_offline`. The critics are only evaluated on actions of the data set. Actions are tanh
+    of a Gaussian, in (-1, 1).
 
     Example:
         >>> cfg = IQLPolicy.default_config()
@@ -141,7 +141,7 @@ class IQLPolicy(QActorCriticPolicy):
         return scaled.exp().clamp(max=_MAX_WEIGHT if inverse is None else _MAX_WEIGHT_OF_PAPER)
 
     def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
-        """Load a state; without a target network, such as one of DI-engine, that network begins as the online one."""
+        """Load a state; if it lacks the target network, as one of DI-engine does, that starts as the online one."""
         super()._load_state_dict_learn(with_target(state_dict))
 
     def _optimizers(self) -> dict[str, torch.optim.Optimizer]:

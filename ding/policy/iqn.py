@@ -52,7 +52,7 @@ class IQNPolicy(DQNPolicy):
         action: Tensor,
         next_action: Tensor,
     ) -> TDError:
-        """Quantile regression at random fractions: sum over the quantiles, mean over those of the target."""
+        """Regress quantiles at random fractions: the error is summed over them, averaged over target quantiles."""
         outcome = batch["reward"], batch["done"], output["quantiles"], batch["weight"]
         data = iqn_nstep_td_data(output["q"], next_output["q"], action, next_action, *outcome)
         value_gamma = batch.get("value_gamma")
@@ -70,5 +70,5 @@ class IQNPolicy(DQNPolicy):
 
 
 def _rows_of_envs(q: Tensor, quantiles: Tensor) -> tuple[Tensor, Tensor]:
-    """`q` [T, E, N] and `quantiles` [T * E, 1] with the envs as the first axis."""
+    """Return `q` [T, E, N] and `quantiles` [T * E, 1] with the envs as the first axis."""
     return q.transpose(0, 1), quantiles.view(q.shape[:2]).T

@@ -18,8 +18,8 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 class MDQNPolicy(DQNPolicy):
     """Munchausen DQN (https://arxiv.org/abs/2007.14430).
 
-    Logs `action_gap`, the difference between the two best values of the target network, and `clip_frac`, the
-    fraction of samples whose log-policy is clipped. Uses one-step returns.
+    Returns are one-step. Logged are `action_gap`, the difference between the two best values of the target network, and
+    `clip_frac`, the fraction of samples whose log-policy is clipped.
 
     Example:
         >>> cfg = MDQNPolicy.default_config()
@@ -58,9 +58,9 @@ class MDQNPolicy(DQNPolicy):
         action: Tensor,
         next_action: Tensor,
     ) -> TDError:
-        """Return the error from
+        """Return the loss, the error and values to log for the Munchausen target.
 
-        r + alpha [tau log pi(a|s)] + gamma (1 - done) sum_a' pi(a'|s') (q' - tau log pi(a'|s')).
+        It is r + alpha [tau log pi(a|s)] + gamma (1 - done) sum_a' pi(a'|s') (q' - tau log pi(a'|s')).
         """
         target_q = legal_logit({**output, "logit": output["target_logit"]})
         outcome = action, batch["reward"].squeeze(0), batch["done"], batch["weight"]

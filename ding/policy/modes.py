@@ -21,7 +21,7 @@ def plain_transition(*output_keys: str, attribute: str | None = None) -> Callabl
     `output_keys` are entries of what the policy returned for the env; if they depend on settings, `attribute` is
     the name of the policy's attribute that lists them. A collector may then build transitions from whole batches
     without calling the function for each env. The declaration holds for this function only: a function that wraps or
-    overrides it is called.
+    overrides it is called for each env.
     """
 
     def declare(process_transition: F) -> F:
@@ -60,7 +60,7 @@ _IMPLIED_BY_TYPE = {"process_transition_takes_env_id": "ngu_command", "forward_t
 
 
 def is_implied(attribute: str, cfg: Mapping[str, Any]) -> bool:
-    """Return whether the type of a policy implies this attribute, if the policy does not tell."""
+    """Return whether the type of a policy implies this attribute; used if the policy itself does not say."""
     return cfg.get("type") == _IMPLIED_BY_TYPE[attribute]
 
 

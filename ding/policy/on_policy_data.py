@@ -76,10 +76,10 @@ class OnPolicyData:
             yield narrow(item, start, min(size, total - start))
 
     def minibatches(self, keys: Sequence[str], size: int) -> Iterator[dict[str, Any]]:
-        """`obs` and the columns `keys` (None if missing) in shuffled batches of `size`.
+        """Yield `obs` and the columns `keys` (None if missing) in shuffled batches of `size`.
 
-        They are views of one permuted copy. Numpy's global generator shuffles. The last batch is filled with samples
-        of the previous one; fewer than `size` samples form a single batch.
+        They are views of one copy, permuted by numpy's global generator. The last batch is filled up with samples of
+        the previous one; fewer than `size` samples form a single batch.
         """
         order = torch.from_numpy(np.random.permutation(self.size))
         columns: dict[str, Any] = {key: self.columns.get(key) for key in keys}
@@ -89,7 +89,7 @@ class OnPolicyData:
 
 
 def _next_rows(data: Items) -> tuple[IntArray, IntArray]:
-    """For each of the N samples the row of the observation after it, and of which samples further rows are made.
+    """Return for each of N samples the row of its next observation, and the samples whose `next_obs` is an extra row.
 
     Within a trajectory the `next_obs` of a sample is the `obs` of the next one, so its value is computed once.
     """
@@ -139,9 +139,9 @@ def take(item: Any, rows: Tensor) -> Any:
 
 
 def _split(item: Any, size: int) -> Iterable[Any]:
-    """Return the parts of `size` rows of each tensor in nested dicts and lists, as views; None is kept.
+    """Return parts of `size` rows of each tensor in nested dicts and lists, as views; None is kept.
 
-    The last part is filled with rows of the one before. The structure is walked through once, not for each part.
+    The last part is filled up with rows of the one before. The structure is walked through once, not for each part.
     """
     if isinstance(item, Tensor):
         parts = item.split(size)  # type: ignore[no-untyped-call]
@@ -157,7 +157,7 @@ def _rows(items: Collection[Any], size: int) -> Iterable[Any]:
 
 
 def narrow(item: Any, start: int, size: int) -> Any:
-    """Rows `start` to `start + size` of each tensor in nested dicts and lists, as views; None is kept."""
+    """Return the rows `start` to `start + size` of each tensor in nested dicts and lists, as views; None is kept."""
     if isinstance(item, Tensor):
         return item.narrow(0, start, size)
     if isinstance(item, Mapping):

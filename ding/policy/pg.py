@@ -47,7 +47,7 @@ class EpisodePolicy(StochasticPolicy):
     def _get_train_sample(self, transitions: Items) -> Any:
         """Add `return` [1], the discounted sum of the rewards from each step to the end of its episode.
 
-        Modifies a list of transitions in place.
+        A list of transitions is modified in place.
 
         Raises:
             AssertionError: the last transition does not end an episode.
@@ -71,7 +71,7 @@ class EpisodePolicy(StochasticPolicy):
 class PGPolicy(EpisodePolicy):
     """REINFORCE (https://link.springer.com/article/10.1007/BF00992696) for discrete and continuous actions.
 
-    One pass over the episodes of a collection, in shuffled minibatches, each with the loss
+    Each collection of episodes is learned from in one pass, in shuffled minibatches with the loss
 
         mean(-log p(a|s) R) - entropy_weight mean(H(p(.|s)))
 
@@ -108,7 +108,7 @@ class PGPolicy(EpisodePolicy):
         self._learn_model.reset()
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Learn from the samples of whole episodes; returns the values to log of each optimizer step."""
+        """Learn from the samples of whole episodes, and return the values to log of each optimizer step."""
         learn = self._cfg.learn
         batch = OnPolicyData(data, ignore_done=False, device=self._device if self._cuda else None)
         self._mode_of(self._model).set(True)

@@ -26,7 +26,7 @@ def derive_command_policy(name: str) -> type | None:
 
     Epsilon follows `other.eps` if the policy's `_forward_collect` or `_act_collect` takes `eps` and its default config
     has that section; otherwise the modes get no settings. A policy that has a command mode is returned unchanged.
-    Returns None for other names.
+    The result is None for other names.
 
     Raises:
         KeyError: `<x>` is not registered.
@@ -56,7 +56,7 @@ POLICY_REGISTRY.derive = derive_command_policy
 
 
 class PolicyFactory:
-    """Creates random replacements for a policy's collect mode."""
+    """A factory of random replacements for a policy's collect mode."""
 
     @staticmethod
     def get_random_policy(
@@ -64,8 +64,8 @@ class PolicyFactory:
     ) -> Any:
         """Return a collect mode that samples `action_space` or acts with `forward_fn`; other functions are `policy`'s.
 
-        The result has `forward, process_transition, get_train_sample, reset, get_attribute`. None if both
-        are given.
+        The result has `forward, process_transition, get_train_sample, reset, get_attribute`; it is None if both
+        arguments are given.
 
         Raises:
             AssertionError: neither `action_space` nor `forward_fn` is given.
@@ -79,7 +79,7 @@ class PolicyFactory:
             return {env_id: _random_output(action_space, obs) for env_id, obs in data.items()}
 
         def reset(*args: Any, **kwargs: Any) -> None:
-            """Random actions have no state."""
+            """Do nothing: random actions have no state."""
 
         return random_collect_function(
             forward if forward_fn is None else forward_fn,
@@ -108,7 +108,7 @@ def _random_output(space: Any, obs: Any) -> dict[str, Any]:
 
 
 def _random_masked(mask: Tensor) -> dict[str, Any]:
-    """Sample one legal action per agent; returns it and its logits."""
+    """Sample one legal action per agent, and return it and its logits."""
     logit = torch.ones(mask.shape).masked_fill(mask == 0, -1e8)
     probability = torch.softmax(logit, -1)
     action = torch.multinomial(probability.view(-1, mask.shape[-1]), 1).view(mask.shape[:-1])

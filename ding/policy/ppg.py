@@ -39,11 +39,11 @@ _BUFFERS = ("policy", "value")
 class PPGOffPolicy(ActorCriticPolicy):
     """Phasic policy gradient (https://arxiv.org/abs/2009.04416) for discrete actions, on samples of replay buffers.
 
-    In the policy phase the actor learns the clipped loss of PPO from a batch of the buffer 'policy', and the separate
-    critic, `aux_critic` of the model, the returns of a batch of the buffer 'value'. Every `learn.aux_freq`-th iteration
-    an auxiliary phase follows, `learn.aux_train_epoch` epochs over the batches of the buffer 'value' since the last
-    one: the critic of the actor's own network learns the returns, too, while a divergence term
-    keeps the policy in place.
+    In the policy phase the actor learns from a batch of the buffer 'policy' by the clipped loss of PPO, and the
+    separate critic, `aux_critic` of the model, learns the returns of a batch of the buffer 'value'. After every
+    `learn.aux_freq`-th iteration follows an auxiliary phase of `learn.aux_train_epoch` epochs over the batches that the
+    buffer 'value' gave since the last one: the critic of the actor's own network learns the returns, too, while a
+    divergence term keeps the policy in place.
 
     Example:
         >>> cfg = PPGOffPolicy.default_config()

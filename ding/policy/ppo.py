@@ -52,20 +52,20 @@ _MU_SCALE = 0.01
 
 
 def _three_gains(value: Any) -> str | None:
-    """Checks that a value is None or three numbers of at least 0."""
+    """Return None if `value` is None or three numbers of at least 0, else what is expected."""
     is_given = isinstance(value, list | tuple) and len(value) == 3 and not any(map(number(0), value))
     return None if value is None or is_given else "three numbers of at least 0, or None"
 
 
 INIT_GAINS = Setting(
     rule=_three_gains,
-    doc="Orthogonal initialization with these gains: of hidden layers, of the last of the actor, of the last of the "
-    "critic; `[2**0.5, 0.01, 1]` are those of Stable-Baselines3 and CleanRL.",
+    doc="Gains of orthogonal initialization: of hidden layers, the actor's last layer and the critic's last layer; "
+    "`[2**0.5, 0.01, 1]` are those of Stable-Baselines3 and CleanRL.",
 )
 
 
 def _above_one(value: Any) -> str | None:
-    """Checks that a value is None or a number above 1."""
+    """Return None if `value` is None or a number above 1, else what is expected."""
     return None if value is None or (number()(value) is None and value > 1) else "a number above 1 or None"
 
 
@@ -172,9 +172,9 @@ class PPOPolicy(ActorCriticPolicy):
             self._pretrained_model.load_state_dict(state.get("model", state))
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """`epoch_per_collect` epochs of minibatches on the samples of a collection, in trajectory order.
+        """Run `epoch_per_collect` epochs of minibatches on the samples of a collection, in trajectory order.
 
-        Returns the values to log of each optimizer step.
+        The result has the values to log of each optimizer step.
         """
         batch = self._prepare(data)
         loss, rows = self._loss(), []
@@ -248,7 +248,7 @@ class PPOPolicy(ActorCriticPolicy):
 
 
 class PPOTerms(NamedTuple):
-    """What is logged of the loss of a minibatch, detached."""
+    """Terms of the loss of a minibatch that are logged, detached."""
 
     losses: list[Tensor]  # total, policy, value, entropy, and the divergence from the pretrained policy if there is one
     means: list[Tensor]  # of `LOGGED_CONTINUOUS`
@@ -259,7 +259,7 @@ class PPOTerms(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PPOLoss:
-    """policy + value_weight value - entropy_weight entropy + kl_beta divergence, of https://arxiv.org/abs/1707.06347.
+    """Loss of PPO: policy + value_weight value - entropy_weight entropy + kl_beta KL (https://arxiv.org/abs/1707.06347).
 
     For actions with several parts, the losses of the parts are added.
     """
@@ -278,7 +278,7 @@ class PPOLoss:
         """Return the loss, and what `logged_values` is computed from.
 
         Args:
-            output: of the model: `logit` and `value`.
+            output: the model's `logit` and `value`.
             batch: `action, log_prob_old, value, adv, return_, weight`, and `log_prob_pretrained` or None.
         """
         adv, weight, value = batch["adv"], batch["weight"], output["value"]
@@ -334,7 +334,7 @@ class PPOLoss:
 
 
 def normalised(adv: Tensor) -> Tensor:
-    """`adv` with mean 0 and (unbiased) deviation 1; a single advantage is unchanged."""
+    """Return `adv` with mean 0 and (unbiased) standard deviation 1; a single advantage is unchanged."""
     if adv.numel() == 1:
         return adv
     std, mean = torch.std_mean(adv)
@@ -382,7 +382,7 @@ def initialise_by_gains(model: nn.Module, hidden: float, actor: float, critic: f
 
     Args:
         hidden: the gain of all layers but the last ones.
-        actor, critic: those of the last layers of each head of `model.actor_head` and of `model.critic_head`.
+        actor, critic: the gains of the last layers of each head of `model.actor_head` and of `model.critic_head`.
     """
     for layer in model.modules():
         _make_orthogonal(layer, hidden, (nn.Linear, nn.Conv2d))
@@ -400,7 +400,7 @@ def _last_layers(head: nn.Module) -> list[nn.Module]:
 
 
 def _original_order(model: MAVAC) -> list[nn.Parameter]:
-    """Return the parameters in the order of DI-engine's states: encoders, critic, actor."""
+    """Return the parameters in the order of DI-engine's saved states: encoders, critic, actor."""
     parts = model.actor_encoder, model.critic_encoder, model.critic_head, model.actor_head
     return list(dict.fromkeys(parameter for part in parts for parameter in part.parameters()))
 

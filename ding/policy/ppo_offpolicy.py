@@ -32,11 +32,11 @@ _LOG_SIGMA = -2.0
 class PPOOffPolicy(ActorCriticPolicy):
     """PPO (https://arxiv.org/abs/1707.06347) on samples of a replay buffer, for all kinds of actions.
 
-    Takes one optimizer step per call, on a batch of the buffer, with the loss of PPO: the clipped policy loss with the
-    advantages (https://arxiv.org/abs/1506.02438) and log-probabilities of collecting time, the value loss, and the
-    entropy. The critic's target is the return at collecting time, the advantage plus the value, or with `nstep_return`
-    the n-step return, bootstrapped from the current critic. With `value_norm` the critic predicts returns divided by
-    their running deviation.
+    Each call takes one optimizer step on a batch of the buffer with the loss of PPO: the clipped policy loss, the value
+    loss and the entropy. Advantages (https://arxiv.org/abs/1506.02438) and log-probabilities are those of collecting
+    time. The critic's target is the return at collecting time (advantage plus value), or with `nstep_return` the n-step
+    return, bootstrapped from the current critic. With `value_norm` the critic predicts returns divided by their running
+    deviation.
 
     Example:
         >>> cfg = PPOOffPolicy.default_config()
@@ -93,7 +93,7 @@ class PPOOffPolicy(ActorCriticPolicy):
         self._learn_model.reset()
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """Take one optimizer step; returns the values to log."""
+        """Take one optimizer step, and return the values to log."""
         learn, batch = self._cfg.learn, self._prepare(data)
         self._mode_of(self._model).set(True)
         output = self._learn_model.forward(self._model_input(batch["obs"]), mode="compute_actor_critic")
@@ -131,7 +131,7 @@ class PPOOffPolicy(ActorCriticPolicy):
         return to_device(batch, self._device) if self._cuda else batch
 
     def _value_loss(self, value: Tensor, batch: dict[str, Any]) -> Tensor:
-        """Return the loss of predictions [B] in units of the value scale, and updates the scale."""
+        """Return the loss of predictions [B] in units of the value scale, after an update of the scale."""
         scale, weight = self._value_scale(), batch["weight"]
         if self._nstep_return:
             returns = self._nstep_returns(batch, scale)
@@ -158,7 +158,7 @@ class PPOOffPolicy(ActorCriticPolicy):
         """Add `adv` [1] and `traj_flag`; with `nstep_return` make n-step transitions.
 
         With `value_norm` also add `return` [1] in units of the reward: `value` is in units of a scale that changes
-        while the sample waits in the buffer. Modifies a list of transitions in place.
+        while the sample waits in the buffer. A list of transitions is modified in place.
         """
         if not transitions:
             return []

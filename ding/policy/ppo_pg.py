@@ -24,7 +24,7 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 class PPOPGPolicy(EpisodePolicy):
     """The clipped policy loss of PPO (https://arxiv.org/abs/1707.06347) with returns instead of advantages.
 
-    `epoch_per_collect` passes over the episodes of a collection, in shuffled minibatches, each with the loss
+    Each collection of episodes is learned from in `epoch_per_collect` passes, in shuffled minibatches with the loss
 
         -mean(min(r R, clip(r, 1 - clip_ratio, 1 + clip_ratio) R)) - entropy_weight mean(H(p(.|s)))
 
@@ -77,7 +77,7 @@ class PPOPGPolicy(EpisodePolicy):
         self._learn_model.reset()
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Learn from the samples of whole episodes; returns the values to log of each optimizer step."""
+        """Learn from the samples of whole episodes, and return the values to log of each optimizer step."""
         learn = self._cfg.learn
         batch = OnPolicyData(data, ignore_done=False, device=self._device if self._cuda else None)
         (old,) = self._kind.terms(batch.columns["logit"], batch.columns["action"])

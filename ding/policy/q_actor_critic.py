@@ -20,7 +20,7 @@ from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings,
 class QActorCriticPolicy(BatchPolicy):
     """Base of policies that learn off policy with a model like `ding.model.template.qac.ContinuousQAC`.
 
-    That is one with the modes `compute_actor` and `compute_critic`, and the attributes `actor` and `critic`, modules
+    Such a model has the modes `compute_actor` and `compute_critic`, and the attributes `actor` and `critic`, modules
     that hold the parameters of each. The target networks follow at the rate `learn.target_theta`.
 
     A subclass creates its optimizers in `_init_learn` after calling the base method, and lists them in `_optimizers`.

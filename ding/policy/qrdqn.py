@@ -47,7 +47,7 @@ class QRDQNPolicy(DQNPolicy):
         action: Tensor,
         next_action: Tensor,
     ) -> TDError:
-        """Quantile regression at fixed fractions: sum over the quantiles, mean over those of the target."""
+        """Regress quantiles at fixed fractions: the error is summed over them, averaged over target quantiles."""
         outcome = batch["reward"], batch["done"], output["tau"], batch["weight"]
         data = qrdqn_nstep_td_data(output["q"], next_output["q"], action, next_action, *outcome)
         loss, error = qrdqn_nstep_td_error(data, self._gamma, self._nstep, batch.get("value_gamma"))

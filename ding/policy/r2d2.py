@@ -36,11 +36,11 @@ _MAX_SHARE = 0.9
 class R2D2Policy(BatchPolicy):
     """R2D2 (https://openreview.net/forum?id=r1lyTjAqYX): double DQN over sequences of a recurrent network.
 
-    A sample is a sequence of `burnin_step + learn_unroll_len` steps of an episode. The network starts it in the state
+    A sample is a sequence of `burnin_step + learn_unroll_len` steps of an episode. The network starts in the state
     it had when the sequence was collected (or, with `learn.zero_start_state`, in zeros), runs `burnin_step` steps
     without gradients to refresh this state, and learns from the following steps, whose n-step targets (transformed by
-    `value_transform` with `learn.value_rescale`) lie within the sequence. The priority of a
-    sequence is 0.9 times its largest and 0.1 times its mean squared TD error.
+    `value_transform` with `learn.value_rescale`) lie within the sequence. The priority of a sequence is 0.9 times its
+    largest plus 0.1 times its mean squared TD error.
 
     A terminated episode is extended by `nstep` null steps, so that its last steps have targets; a short episode is
     padded with null steps. Null steps, and steps that would bootstrap from them, are masked out of the loss.
@@ -163,7 +163,7 @@ class R2D2Policy(BatchPolicy):
         return self._on_model(batch, "obs")
 
     def _td_error(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """`(loss, priority [B], q [T, B, N], q of the actions [T, B], values that the targets bootstrap from [T, B])`.
+        """Return loss, priority [B], q [T, B, N], q of the actions [T, B], and the bootstrap values [T, B].
 
         T = L - burnin_step - nstep steps have a target; that of step t bootstraps at step t + nstep.
         """
@@ -211,7 +211,7 @@ class R2D2Policy(BatchPolicy):
         return loss, priority, q, q.gather(-1, action.unsqueeze(-1)).squeeze(-1), next_value
 
     def _q_values(self, network: nn.Module, batch: dict[str, Any]) -> Tensor:
-        """Q values [L - burnin_step, B, N] of the steps after burn-in; illegal actions have very low ones."""
+        """Return Q values [L - burnin_step, B, N] of the steps after burn-in; those of illegal actions are very low."""
         start, obs = self._burnin_step, batch["obs"]
         state = None if self._cfg.learn.zero_start_state else batch["prev_state"]
         if start:
@@ -250,7 +250,7 @@ class R2D2Policy(BatchPolicy):
     def _act_collect(  # type: ignore[override]
         self, obs: Any, env_ids: list[int], eps: float
     ) -> dict[str, Any]:
-        """Act epsilon-greedily; returns per env `action` [1], `logit` [N] and `prev_state`, the previous state."""
+        """Act epsilon-greedily, and return per env `action` [1], `logit` [N] and `prev_state`, the previous state."""
         return self._forward_batch(self._collect_model, obs, "obs", data_id=env_ids, inference=True, eps=eps)
 
     def _reset_collect(self, data_id: list[int] | None = None) -> None:
@@ -277,7 +277,7 @@ class R2D2Policy(BatchPolicy):
         self._eval_model.reset()
 
     def _act_eval(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
-        """Act greedily; returns per env `action` [1] and `logit` [N]."""
+        """Act greedily, and return per env `action` [1] and `logit` [N]."""
         return self._forward_batch(self._eval_model, obs, "obs", data_id=env_ids, inference=True)
 
     def _reset_eval(self, data_id: list[int] | None = None) -> None:
@@ -285,7 +285,7 @@ class R2D2Policy(BatchPolicy):
 
 
 def _earlier_order(model: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters in the order of earlier states of this package: the norms of an LSTM after its weights."""
+    """Return the parameters in the order of states saved by earlier versions: an LSTM's norms after its weights."""
     norms = {id(layer.wh[-1]): list(layer.norm.parameters()) for layer in model.modules() if isinstance(layer, LSTM)}
     moved = {id(norm) for group in norms.values() for norm in group}
     order: list[nn.Parameter] = []

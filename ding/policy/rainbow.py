@@ -14,7 +14,7 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 
 @POLICY_REGISTRY.register("rainbow")
 class RainbowDQNPolicy(C51Policy):
-    """Rainbow (https://arxiv.org/abs/1710.02298).
+    """Rainbow (https://arxiv.org/abs/1710.02298): C51 with noisy networks, n-step returns and priorities.
 
     The noise of the networks is resampled in each iteration, and that of the online network once more for choosing the
     next action. Collecting uses the current noise, evaluation none.

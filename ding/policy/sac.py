@@ -20,13 +20,14 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 
 
 class Temperature:
-    """alpha, the weight of the entropy in soft actor-critic: fixed, or learned so that the entropy reaches a target.
+    """Weight alpha of the entropy in soft actor-critic: fixed, or learned so that the entropy reaches a target.
 
     With `log_space` its logarithm is learned, otherwise alpha itself, clipped at 0. See
     https://arxiv.org/abs/1812.05905, section 5.
 
     Args:
-        learn: the section of a policy, with `alpha` (the start), `auto_alpha`, `log_space` and `learning_rate_alpha`.
+        learn: the section `learn` of a policy: `alpha` (the initial value), `auto_alpha`, `log_space` and
+            `learning_rate_alpha`.
         target_entropy: the target of the entropy.
 
     Raises:
@@ -53,7 +54,7 @@ class Temperature:
 
     @property
     def value(self) -> Tensor:
-        """alpha, [1], without gradient."""
+        """The value alpha [1], without gradient."""
         parameter = self.parameter.detach()
         return parameter.exp() if self._log_space else parameter.clone()
 
@@ -68,7 +69,7 @@ class Temperature:
             self.parameter.clamp_(min=0)
 
     def learned(self) -> dict[str, Tensor]:
-        """`{'log_alpha': [1]}` or `{'alpha': [1]}`, the parameter; empty if alpha is fixed."""
+        """Return the parameter as `{'log_alpha': [1]}` or `{'alpha': [1]}`, or an empty dict if alpha is fixed."""
         return {"log_alpha" if self._log_space else "alpha": self.parameter} if self.is_learned else {}
 
 
@@ -161,7 +162,7 @@ class SoftActorCriticPolicy(QActorCriticPolicy):
         }
 
     def _critic_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
-        """Return the loss of each critic, the squared TD errors [B], and scalars to log."""
+        """Return the loss of each critic, the squared TD error [B], and scalars to log."""
         raise NotImplementedError
 
     def _policy_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
@@ -213,12 +214,12 @@ class SACPolicy(SoftActorCriticPolicy):
     # --- learn ---
 
     def _target_entropy(self) -> float:
-        """-1 for each dimension of an action, as in the paper's table 1."""
+        """Return -1 for each dimension of an action, as in the paper's table 1."""
         shape = self._action_shape()
         return -float(shape if isinstance(shape, int) else math.prod(shape))
 
     def _critic_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
-        """Return the loss for r + gamma (1 - done) (min_i Q'_i(s', a') - alpha log pi(a'|s')), a' ~ pi(s')."""
+        """Return the terms for the target r + gamma (1 - done) (min_i Q'_i(s', a') - alpha log pi(a'|s')), a' ~ pi."""
         with torch.no_grad():
             next_obs = batch["next_obs"]
             next_action, next_log_prob = squashed_gaussian_sample(self._model(next_obs, mode="compute_actor")["logit"])
@@ -229,7 +230,7 @@ class SACPolicy(SoftActorCriticPolicy):
         return losses, error, {"target_q_value": next_value.mean()}
 
     def _policy_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Return the mean of alpha log pi(a|s) - min_i Q_i(s, a), with reparameterized a ~ pi(s)."""
+        """Return the terms; the loss is the mean of alpha log pi(a|s) - min_i Q_i(s, a), reparameterized a ~ pi(s)."""
         obs = batch["obs"]
         action, log_prob = squashed_gaussian_sample(self._model(obs, mode="compute_actor")["logit"])
         q = smaller(q_values(self._model({"obs": obs, "action": action}, mode="compute_critic")))
@@ -252,7 +253,7 @@ class SACPolicy(SoftActorCriticPolicy):
 
 
 class SquashedSampleWrapper(ReparamSampleWrapper):
-    """`action` = tanh of a draw from Normal(mu, sigma), where `logit` is the pair or `{'mu', 'sigma'}`."""
+    """Wrapper that adds `action`, tanh of a draw from Normal(mu, sigma); `logit` is the pair or `{'mu', 'sigma'}`."""
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         output = super().forward(*args, **kwargs)
@@ -261,7 +262,7 @@ class SquashedSampleWrapper(ReparamSampleWrapper):
 
 
 class SquashedMeanWrapper(DeterministicSampleWrapper):
-    """`{'action': tanh(mu)}`, where `logit` is the pair (mu, sigma) or `{'mu', 'sigma'}`."""
+    """Wrapper that returns `{'action': tanh(mu)}`; `logit` is the pair (mu, sigma) or `{'mu', 'sigma'}`."""
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         return {"action": torch.tanh(super().forward(*args, **kwargs)["action"])}

@@ -98,7 +98,7 @@ class SequenceEnds(NamedTuple):
 
 
 def sequence_ends(batch: Mapping[str, Any]) -> SequenceEnds:
-    """Return the ends of the sequences of `collate_sequences`, each one trajectory up to its first `done`."""
+    """Return the ends of collated sequences, each of which is one trajectory up to its first `done`."""
     done: Tensor = batch["done"]
     is_valid = (done.long().cumsum(0) - done.long() == 0) & ~batch["null"]
     told = {flag: batch[flag].flatten() for flag in END_FLAGS if flag in batch}
@@ -128,7 +128,7 @@ def _map_pairs(one: Any, other: Any, function: Callable[[Tensor, Tensor], Tensor
 
 
 def map_tensors(item: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """`item` with the function applied to each tensor of nested dicts."""
+    """Apply the function to each tensor of nested dicts."""
     if isinstance(item, Mapping):
         return {key: map_tensors(value, function) for key, value in item.items()}
     return function(item)

@@ -1,4 +1,4 @@
-"""The settings that several policies have, and the check of a policy's settings; unknown keys are left to the user."""
+"""Settings that several policies have, and the check of a policy's settings; unknown keys are left to the user."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _MISSING = object()
 
 
 def positive(value: Any) -> str | None:
-    """Return a real number above 0."""
+    """Return None if `value` is a real number above 0, else what is expected."""
     return "a number above 0" if number()(value) is not None or value <= 0 else None
 
 
 def one_number(value: Any) -> str | None:
-    """Checks for a single number: the `model.action_shape` of policies that do not support multi-discrete actions."""
+    """Return None unless `value` has several numbers, as for multi-discrete actions; else what is expected."""
     return "a number: this policy has one action a step" if isinstance(value, Sequence) and len(value) > 1 else None
 
 

@@ -18,7 +18,8 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 class SQLPolicy(DQNPolicy):
     """Soft Q-learning (https://arxiv.org/abs/1702.08165): the next value is alpha log sum_a exp(q'(s', a) / alpha).
 
-    Collecting samples from softmax(q / alpha), or uniformly with probability epsilon; evaluation is greedy.
+    While collecting, actions are drawn from softmax(q / alpha), or uniformly with probability epsilon; evaluation is
+    greedy.
 
     Example:
         >>> import torch
@@ -44,7 +45,7 @@ class SQLPolicy(DQNPolicy):
         action: Tensor,
         next_action: Tensor,
     ) -> TDError:
-        """Return the loss for the target r + gamma (1 - done) alpha log sum_a exp(q'(s', a) / alpha)."""
+        """Return loss and error for the target r + gamma (1 - done) alpha log sum_a exp(q'(s', a) / alpha)."""
         outcome = batch["reward"], batch["done"], batch["weight"]
         loss, error, soft_value = q_nstep_sql_td_error(
             q_nstep_td_data(output["logit"], legal_logit(next_output), action, next_action, *outcome),
@@ -63,5 +64,5 @@ class SQLPolicy(DQNPolicy):
 
     @property
     def _collect_kwargs(self) -> dict[str, Any]:  # type: ignore[override]
-        """Sample from softmax(q / alpha), or uniformly with probability `eps`."""
+        """The arguments for sampling from softmax(q / alpha), or uniformly with probability `eps`."""
         return {"alpha": self._cfg.learn.alpha}

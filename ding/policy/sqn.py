@@ -26,7 +26,7 @@ _KEYS = frozenset(("obs", "next_obs", "action", "reward", "done", "terminated", 
 
 @POLICY_REGISTRY.register("sqn")
 class SQNPolicy(BatchPolicy):
-    """Soft Q-learning (https://arxiv.org/abs/1702.08165) as soft actor-critic without an actor.
+    """SQN: soft Q-learning (https://arxiv.org/abs/1702.08165) as soft actor-critic without an actor.
 
     The policy is softmax(min(q0, q1) / alpha): it defines the bootstrap value and is used for collecting. As in
     https://arxiv.org/abs/1812.05905, alpha is learned so that the entropy of the policy reaches `learn.target_entropy`
@@ -132,7 +132,7 @@ class SQNPolicy(BatchPolicy):
 
     @torch.no_grad()
     def _soft_value(self, next_obs: Any, alpha: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the value [B] of the next observations and the policy's mean entropy there, by the target networks.
+        """Return the value V [B] of the next observations and the policy's mean entropy there, by the target networks.
 
         V(s') = sum_a pi(a|s') (min q(s', a) - alpha log pi(a|s'))
         """
@@ -157,7 +157,7 @@ class SQNPolicy(BatchPolicy):
         }
 
     def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
-        """Load a state; without a target network, such as one of DI-engine, that network begins as the online one."""
+        """Load a state; if it lacks the target network, as one of DI-engine does, that starts as the online one."""
         super()._load_state_dict_learn(with_target(state_dict))
 
     # --- collect ---
@@ -170,7 +170,7 @@ class SQNPolicy(BatchPolicy):
 
     @property
     def _collect_kwargs(self) -> dict[str, Any]:  # type: ignore[override]
-        """Sample from softmax(min(q0, q1) / alpha); the output has `action`, `logit` and the pair `q_value`."""
+        """The arguments for sampling from softmax(min(q0, q1) / alpha); the output also has the pair `q_value`."""
         return {"alpha": self._log_alpha.detach().exp().item()}
 
     def _state_dict_collect(self) -> dict[str, Any]:

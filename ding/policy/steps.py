@@ -69,12 +69,12 @@ class PolicySteps:
         inputs: Sequence[Tensor] | None = None,
         max_grad_norm: float = math.inf,
     ) -> Tensor:
-        """Take one optimizer step on `loss`, with `multi_gpu` on gradients of `model` averaged over all ranks.
+        """Take one optimizer step on `loss`, averaging the gradients of `model` over all ranks with `multi_gpu`.
 
         `model` holds the parameters of `optimizer`; None means only these. With `inputs`, only these tensors get
         gradients (if they require them): an actor's loss passes through the critic, but backward computes nothing for
-        the critic's parameters. With a finite `max_grad_norm` the gradients are clipped to this norm. Returns the norm
-        before clipping, 0-d; 0 without a maximum. Do not change it.
+        the critic's parameters. With a finite `max_grad_norm` the gradients are clipped to this norm. The result is the
+        norm before clipping, 0-d, or 0 without a maximum; do not modify it.
         """
         mixed = self._mixed_precision
         with nullcontext() if mixed is None else mixed.paused():
@@ -96,14 +96,14 @@ class PolicySteps:
         return norm
 
     def _mode_of(self, *modules: nn.Module) -> ModuleMode:
-        """Return the switch between training and evaluation mode of these modules."""
+        """Return the object that switches these modules between training and evaluation mode."""
         mode = self._modes.get(modules)
         if mode is None:
             mode = self._modes[modules] = ModuleMode(*modules)
         return mode
 
     def _model_input(self, obs: Any, integers: bool = False) -> Any:
-        """Convert the tensors of `obs` to the dtype of the model, wide integers only if `integers` is set."""
+        """Convert the tensors of `obs` to the model's dtype; integers other than bytes only if `integers` is set."""
         return model_input(obs, self._mode_of(self._model).dtype, integers)
 
     def _on_model(self, batch: dict[str, Any], *observations: str) -> dict[str, Any]:
@@ -139,10 +139,10 @@ class PolicySteps:
     def _forward_envs(
         self, model: Any, data: Mapping[int, Any], obs_key: str | None = None, **kwargs: Any
     ) -> dict[int, Any]:
-        """Forward `{env_id: obs}` through `model` as `_forward_batch` does; returns a dict for each env.
+        """Forward `{env_id: obs}` through `model` as `_forward_batch` does, and return a dict for each env.
 
         Raises:
-            TypeError: `data` is no dict, such as one observation alone.
+            TypeError: `data` is not a dict but, for example, a single observation.
         """
         return act_by_env(lambda obs, env_ids: self._forward_batch(model, obs, obs_key, **kwargs), data)
 
@@ -155,7 +155,7 @@ def act_by_env(
     Without envs the result is empty, and `act` is not called.
 
     Raises:
-        TypeError: `data` is no dict, such as one observation alone.
+        TypeError: `data` is not a dict but, for example, a single observation.
     """
     if not isinstance(data, Mapping):
         raise TypeError(

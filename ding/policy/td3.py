@@ -13,8 +13,8 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 class TD3Policy(DDPGPolicy):
     """TD3 (https://arxiv.org/abs/1802.09477): DDPG with settings against overestimation by the critic.
 
-    Two critics, whose minimum is the target; clipped noise on target actions; and one step of the actor per two steps
-    of the critics.
+    The minimum of two critics is the target, target actions have clipped noise, and the actor takes one step per two
+    steps of the critics.
     """
 
     settings: ClassVar[Settings] = Settings(

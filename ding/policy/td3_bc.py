@@ -20,7 +20,8 @@ class TD3BCPolicy(TD3Policy):
 
     As in DI-engine, the norms of the gradients of actor and critic are clipped at 1.
 
-    For `serial_pipeline_offline`; the paper normalizes observations (`collect.normalize_states` of the data set).
+    Train it with `serial_pipeline_offline`; the paper normalizes observations (`collect.normalize_states` of the data
+    set).
     """
 
     settings: ClassVar[Settings] = Settings(

@@ -1,4 +1,4 @@
-"""DQN on CartPole: many updates after each few episodes, and a target network that follows after each such round."""
+"""DQN on CartPole, with many updates after every few episodes, and a target update after each such round."""
 
 envs = ["CartPole-v*"]
 env_steps = 100_000

@@ -1,4 +1,4 @@
-"""DQN on MinAtar: an update for every four frames."""
+"""DQN on MinAtar, with an update for every four frames."""
 
 envs = ["MinAtar/*"]
 env_steps = 1_000_000

@@ -1,4 +1,4 @@
-"""PPO on the locomotion envs of MuJoCo, on 16 envs."""
+"""PPO on the locomotion envs of MuJoCo, with 16 envs."""
 
 envs = ["HalfCheetah-v*", "Hopper-v*", "Walker2d-v*", "Ant-v*", "Swimmer-v*", "Humanoid-v*"]
 env_steps = 1_000_000

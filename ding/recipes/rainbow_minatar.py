@@ -1,4 +1,4 @@
-"""Rainbow on MinAtar: an update for every four frames, three steps a return."""
+"""Rainbow on MinAtar, with an update for every four frames and three-step returns."""
 
 envs = ["MinAtar/*"]
 env_steps = 1_000_000

@@ -1,6 +1,6 @@
 """TD3 on the locomotion envs of MuJoCo.
 
-The target networks follow at each iteration; those of the paper and of Stable-Baselines3 do so at every second one, at
+The target networks follow at each iteration; in the paper and in Stable-Baselines3 they do so at every second one, at
 twice the rate.
 """
 

@@ -64,10 +64,10 @@ class BaseRewardModel(ABC):
         """Remove all collected data."""
 
     def load_expert_data(self, data: Any) -> None:  # noqa: B027 only imitation models override it
-        """Add demonstrations. Does nothing by default."""
+        """Add demonstrations; by default do nothing."""
 
     def reward_deepcopy(self, train_data: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the samples with copied rewards, which may be changed in place. Other values are shared."""
+        """Return the samples with copied rewards, which may be modified in place; other values are shared."""
         return [
             {key: copy.deepcopy(value) if key == "reward" else value for key, value in sample.items()}
             for sample in train_data

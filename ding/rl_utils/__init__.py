@@ -1,4 +1,4 @@
-"""Reinforcement learning maths: TD errors, advantages, trajectory adders, exploration."""
+"""Reinforcement learning mathematics: TD errors, advantages, trajectory adders, exploration."""
 
 from ding.rl_utils.a2c import (
     a2c_data,

@@ -28,7 +28,7 @@ class a2c_loss(NamedTuple):
 
 
 def a2c_error(data: a2c_data) -> a2c_loss:
-    """-mean(log p A w), mean((R - v)^2 w) and the mean entropy, for discrete actions.
+    """Return -mean(log p A w), mean((R - v)^2 w) and the mean entropy for discrete actions.
 
     Example:
         >>> import torch
@@ -41,12 +41,12 @@ def a2c_error(data: a2c_data) -> a2c_loss:
 
 
 def a2c_error_continuous(data: a2c_data) -> a2c_loss:
-    """As `a2c_error`, for real-valued actions of independent Gaussians."""
+    """Return the losses of `a2c_error` for real-valued actions of independent Gaussians."""
     return a2c_terms_error([gaussian_terms(data.logit, data.action)], data)
 
 
 def a2c_terms_error(terms: Sequence[ActionTerms], data: a2c_data) -> a2c_loss:
-    """`a2c_error` of actions whose parts have the given terms: the losses of the parts are added."""
+    """Return the losses of `a2c_error` for actions whose parts have the given terms: those of the parts are added."""
     return a2c_loss(
         -weighted_mean(torch.stack([term.log_prob for term in terms]).sum(0) * data.adv, data.weight),
         weighted_mean((data.return_ - data.value).square(), data.weight),

@@ -1,6 +1,6 @@
 """The losses of ACER for discrete actions (https://arxiv.org/abs/1611.01224).
 
-Sequences of T steps, B side by side, with N actions. `target_logit` and `avg_logit` are logarithms of probabilities.
+Shapes: T steps, B sequences, N actions. `target_logit` and `avg_logit` are log-probabilities.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ def acer_policy_error(
     ratio: Tensor,
     c_clip_ratio: float = 10.0,
 ) -> tuple[Tensor, Tensor]:
-    """Return what the policy is to raise, `(actor term, bias correction)` [T, B, 1] each.
+    """Return the terms that the policy maximizes, `(actor term, bias correction)`, both [T, B, 1].
 
-    min(c, ratio) (Q_ret - V) log pi(action), and the sum over all actions of
+    They are min(c, ratio) (Q_ret - V) log pi(action), and the sum over all actions of
     max(0, 1 - c / ratio) pi (Q - V) log pi, of which only log pi has a gradient.
 
     Args:
         q_values: [T, B, N].
         q_retraces: [T, B, 1], of `compute_q_retraces`.
         v_pred: [T, B, 1].
-        target_logit: [T, B, N], of the policy.
+        target_logit: [T, B, N], log-probabilities of the policy.
         actions: [T, B] int64.
-        ratio: [T, B, N], probabilities now over those when the policy acted.
-        c_clip_ratio: c, up to which the ratio is taken as it is.
+        ratio: [T, B, N], the current probabilities divided by those of the behaviour policy.
+        c_clip_ratio: c, the truncation of the ratio.
     """
     chosen = actions.unsqueeze(-1)
     with torch.no_grad():
@@ -42,7 +42,7 @@ def acer_policy_error(
 
 
 def acer_value_error(q_values: Tensor, q_retraces: Tensor, actions: Tensor) -> Tensor:
-    """Half the squared error of Q [T, B, N] at the actions [T, B] against `q_retraces` [T, B, 1]; [T, B, 1]."""
+    """Return half the squared error [T, B, 1] of Q [T, B, N] at the actions [T, B] against `q_retraces` [T, B, 1]."""
     return 0.5 * (q_retraces.detach() - q_values.gather(-1, actions.unsqueeze(-1))).square()
 
 
@@ -50,13 +50,13 @@ def acer_value_error(q_values: Tensor, q_retraces: Tensor, actions: Tensor) -> T
 def acer_trust_region_update(
     actor_gradients: list[Tensor], target_logit: Tensor, avg_logit: Tensor, trust_region_value: float
 ) -> list[Tensor]:
-    """Return the gradients nearest to those given that leave the divergence from the average policy within its limit.
+    """Return the gradients nearest to the given ones that keep the divergence from the average policy within its limit.
 
     A step against the gradient g raises KL(average || policy), whose own gradient is k = -exp(avg_logit), by -g.k to
-    first order, where each log-probability may change by itself; g is freed of what is beyond `trust_region_value`.
+    first order, if each log-probability may change by itself; what exceeds `trust_region_value` is removed from g.
 
     Args:
-        actor_gradients: [T, B, N] each, of the loss with respect to `target_logit`.
+        actor_gradients: gradients of the loss with respect to `target_logit`, [T, B, N] each.
     """
     k = -avg_logit.exp()
     norm = k.square().sum(-1, keepdim=True)

@@ -1,8 +1,8 @@
-"""From the transitions of trajectory fragments to train samples: advantages, n-step returns, unrolls.
+"""Conversion of the transitions of trajectory fragments into train samples: advantages, n-step returns, unrolls.
 
-Transitions are tensorised dicts of one fragment in order. `done` is theirs; `terminated` and `truncated` are told by
-those that know them. A table of transitions becomes a table of samples, a list a list. A table may be of several
-fragments, one after the other, whose `lengths` it has; then so does that of the samples.
+Transitions are dicts of tensors, in the order of one fragment. Each has `done`, and `terminated` and `truncated` if
+they are known. A table of transitions becomes a table of samples, a list a list. A table may contain several
+fragments, one after the other, and has their `lengths`; then so does the table of samples.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ BoolArray = npt.NDArray[np.bool_]
 # The flags that say how a trajectory ended: an n-step sample takes them from its last step.
 _END_FLAGS = ("done", "terminated", "truncated")
 
-# What a null step has under these keys; all else is as in the last step.
+# Values of a null step under these keys; all others are those of the last step.
 _ZEROED = ("obs", "next_obs", "action", "reward")
 _NULL_VALUES: dict[str, Any] = {
     **dict.fromkeys(_ZEROED, 0.0),
@@ -60,10 +60,10 @@ _NULL_VALUES: dict[str, Any] = {
 
 
 def get_gae(data: Items, last_value: Tensor, gamma: float, gae_lambda: float, cuda: bool = False) -> Any:
-    """Write `adv` [1] into each transition, if there are any, and return `data`, or the table with them.
+    """Write `adv` [1] into each transition and return `data`, or return the table with this column.
 
-    `last_value` [1] (of several fragments [P, 1]) is the value after the last transition: zero where the episode is
-    over. With `cuda` the computation runs on the GPU and the advantages come back to the CPU.
+    `last_value` [1] (for several fragments [P, 1]) is the value after the last transition: zero where the episode is
+    over. With `cuda` the computation runs on the GPU, and the advantages are returned to the CPU.
     """
     return _with_advantages(data, _stacked(data, "value"), last_value, gamma, gae_lambda, cuda) if len(data) else data
 
@@ -71,11 +71,11 @@ def get_gae(data: Items, last_value: Tensor, gamma: float, gae_lambda: float, cu
 def get_gae_with_default_last_value(
     data: Items, done: bool | BoolArray, gamma: float, gae_lambda: float, cuda: bool = False
 ) -> Any:
-    """`get_gae` with the last value zero when `done`; else the last transition is given up and lends its value.
+    """Call `get_gae` with the last value zero if `done`; otherwise drop the last transition and use its value.
 
-    An episode that is `done` because it was cut off (its last transition is truncated, not terminated) goes on in this
-    respect. Unless `done`, the last transition needs only a `value`. Without transitions nothing is done. `done` is
-    [P] for several fragments.
+    An episode that is `done` because it was cut off (its last transition is truncated, not terminated) counts as not
+    done. Unless `done`, the last transition needs only a `value`. Without transitions nothing happens. `done` is [P]
+    for several fragments.
     """
     if len(data) == 0:
         return data
@@ -96,7 +96,7 @@ def get_gae_with_default_last_value(
 
 
 def _kept(data: Any, is_kept: BoolArray, lengths: IntArray) -> Any:
-    """Return the transitions that are kept; `lengths` are those of the fragments then."""
+    """Return the transitions that are kept; `lengths` are the resulting lengths of the fragments."""
     rows, table = np.flatnonzero(is_kept), table_of(data)
     if table is None:
         return [data[row] for row in rows.tolist()]
@@ -114,7 +114,7 @@ def _with_advantages(data: Any, value: Tensor, last_value: Any, gamma: float, ga
 
 
 def _stacked(data: Any, key: str) -> Tensor:
-    """Return the entries of all transitions, [T, *shape]; numbers, of envs whose rewards are such, become [T].
+    """Return the entries of all transitions, [T, *shape]; numbers, as the rewards of some envs are, become [T].
 
     Raises:
         KeyError: a transition has no such entry.
@@ -137,7 +137,7 @@ def _stack(entries: list[Any]) -> Tensor:
 
 
 def _as_tensor(node: Node) -> Tensor:
-    """Return what `_stack` makes of the items of a node."""
+    """Return the items of a node, stacked as by `_stack`."""
     if not isinstance(node, Column) or node.kind is Kind.OBJECT or node.steps:
         return _stack(node_items(node))
     values = node.values()
@@ -151,11 +151,11 @@ def get_nstep_return_data(
     correct_terminate_gamma: bool = True,
     gamma: float = 0.99,
 ) -> Any:
-    """Transitions of n steps each; the given ones stay as they are. With one step, `data` itself.
+    """Return transitions of n steps each, without changing the given ones; with one step, return `data` itself.
 
-    `reward` becomes the n rewards in a row ([n] for rewards [1], zeros after the last step) or, with `cum_reward`,
+    `reward` becomes the n successive rewards ([n] for rewards [1], zeros after the last step) or, with `cum_reward`,
     their discounted sum; `next_obs` is the observation n steps later; `done`, `terminated` and `truncated` are those
-    of the last step in reach, as far as it tells them. `value_gamma` is the discount of the value of `next_obs`,
+    of the last of these steps, as far as it has them. `value_gamma` is the discount of the value of `next_obs`,
     gamma^m where only m < n steps were left; it is absent without `correct_terminate_gamma`. See `nstep_columns`.
 
     Example:
@@ -183,7 +183,7 @@ def get_nstep_return_data(
 
 
 def _nstep_table(table: Table, reward: Tensor, index: IntArray, value_gamma: Any) -> Table:
-    # Up to the last step of an episode, what follows a step is the observation of the next one: the same rows.
+    # Except at the end of an episode, the next observation of a step is the observation of the next step, the same row.
     of_last_step = [key for key in (*_END_FLAGS, "next_obs") if key in table.columns]
     changed = {key: map_node(lambda column: column.take(index), table.columns[key]) for key in of_last_step}
     if value_gamma is not None:
@@ -212,7 +212,7 @@ def _nstep_dicts(data: Sequence[Transition], reward: Tensor, index: list[int], v
 
 
 def _flag_columns(data: Items) -> dict[str, Any]:
-    """Return the end flags that any transition tells, as columns; a list has None where one does not."""
+    """Return the end flags that any transition has, as columns; a list has None where a transition lacks the flag."""
     table = table_of(data)
     if table is not None:
         return {flag: node_values(table.columns[flag]) for flag in _END_FLAGS if flag in table.columns}
@@ -227,14 +227,14 @@ def get_train_sample(
     last_fn_type: str = "last",
     null_transition: Transition | None = None,
 ) -> Any:
-    """Cut a trajectory into pieces of `unroll_len` steps, each a dict of lists; with 1, `data` itself.
+    """Cut a trajectory into pieces of `unroll_len` steps, each a dict of lists; with 1, return `data` itself.
 
-    The steps that are left over are dropped ('drop'), or filled up at the front with copies of the steps before them
-    ('last'; with null steps at the end if there are none), or filled up at the end with null steps ('null_padding'):
-    zero observation, action and reward, done and `null` True, `value_gamma` 0; or `null_transition`.
+    The steps that are left over are dropped ('drop'), or preceded by copies of the steps before them ('last'; if there
+    are none, null steps follow), or followed by null steps ('null_padding'). A null step is `null_transition`, or has
+    zero observation, action and reward, `done` and `null` True, and `value_gamma` 0.
 
     Raises:
-        AssertionError: another `last_fn_type`.
+        AssertionError: `last_fn_type` is unknown.
         ValueError: `unroll_len` is below 1.
     """
     if unroll_len < 1:
@@ -283,8 +283,8 @@ def _windows(lengths: IntArray, unroll_len: int, last_fn_type: str) -> tuple[Int
     """Cut fragments of these `lengths` [P] into windows of `unroll_len` steps; see `get_train_sample`.
 
     Returns:
-        The rows of the steps of M windows, [M, unroll_len]; whether there is a null step in place of a row, [M,
-        unroll_len]; and the number of windows of each fragment, [P].
+        The rows of the steps of M windows, [M, unroll_len]; a mask of the null steps, [M, unroll_len]; and the number
+        of windows of each fragment, [P].
     """
     whole, left_over = np.divmod(lengths, unroll_len)
     counts = whole if last_fn_type == "drop" else whole + (left_over > 0)
@@ -298,9 +298,9 @@ def _windows(lengths: IntArray, unroll_len: int, last_fn_type: str) -> tuple[Int
 
 
 def append_null_steps(data: Items, number: int | IntArray) -> Any:
-    """Return the transitions and so many null steps after them, see `get_train_sample`; `null` tells which they are.
+    """Return the transitions followed by `number` null steps, see `get_train_sample`; `null` is True for these.
 
-    `data` stays as it is. For several fragments, `number` may be [P].
+    `data` stays unchanged. For several fragments, `number` may be [P].
     """
     table = table_of(data)
     if table is None:
@@ -325,7 +325,7 @@ def _gathered(
 ) -> dict[str, Node]:
     """Return copies of these rows of all columns, with the values of a null step where `is_null`.
 
-    Objects are copied where their row comes again.
+    Objects are copied if their row is used repeatedly.
     """
     is_again = np.ones(len(rows), np.bool_)
     is_again[np.unique(rows, return_index=True)[1]] = False
@@ -356,7 +356,7 @@ def _gathered(
 
 
 def _with_all_flags(data: list[Transition]) -> list[Transition]:
-    """Return the transitions, each of which tells the flags that any of them tells: those of a piece become lists."""
+    """Return the transitions, each with all flags that any of them has, since those of a piece become lists."""
     flags = _flag_columns(data)
     partly = [flag for flag in ("terminated", "truncated") if any(entry is None for entry in flags.get(flag, ()))]
     if not partly:

@@ -1,4 +1,4 @@
-"""Distortions of risk: they reshape the uniform quantile fractions at which a quantile network acts.
+"""Risk distortions, which reshape the uniform quantile fractions at which a quantile network acts.
 
 See "Implicit Quantile Networks for Distributional Reinforcement Learning", https://arxiv.org/abs/1806.06923, section 3.
 Each maps fractions in [0, 1] to fractions in [0, 1].
@@ -12,22 +12,22 @@ from torch import Tensor
 
 
 def uniform(x: Tensor) -> Tensor:
-    """Neutral to risk."""
+    """Return the fractions unchanged, which is neutral to risk."""
     return x
 
 
 def cpw(x: Tensor, eta: float = 0.71) -> Tensor:
-    """Return the weighting of cumulative prospect theory: overweights both ends."""
+    """Return the weighting of cumulative prospect theory, which overweights both ends."""
     return x**eta / (x**eta + (1 - x) ** eta) ** (1 / eta)
 
 
 def CVaR(x: Tensor, eta: float = 0.71) -> Tensor:
-    """Return the conditional value at risk: the lowest `eta` of the fractions."""
+    """Return the fractions of the conditional value at risk: the lowest share `eta`."""
     return x * eta
 
 
 def Pow(x: Tensor, eta: float = 0.0) -> Tensor:
-    """Return a power of the fractions: averse to risk where `eta` is negative, seeking it where it is positive.
+    """Return a power of the fractions: risk-averse for a negative `eta`, risk-seeking for a positive one.
 
     Example:
         >>> import torch

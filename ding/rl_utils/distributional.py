@@ -47,7 +47,7 @@ def dist_nstep_td_error(
     nstep: int = 1,
     value_gamma: float | Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`(loss, error [B])`: the cross-entropy between the projected target distribution and `dist` of the action.
+    """Return `(loss, error [B])`, the cross-entropy between the projected target distribution and `dist` of the action.
 
     Each atom z of the next distribution moves to clip(n-step return with z as next value, v_min, v_max), and its
     probability is split between the two nearest atoms by their distance. See
@@ -109,7 +109,7 @@ def _check_atoms(dist: Tensor, v_min: float, v_max: float, n_atom: int) -> None:
 
 
 def _repeat(per_sample: Tensor, agents: int) -> Tensor:
-    """[B] or [B, 1] to [B * agents]."""
+    """Repeat [B] or [B, 1] for each agent, to [B * agents]."""
     flat = per_sample.reshape(-1)
     return flat if agents == 1 else flat.repeat_interleave(agents)
 
@@ -182,7 +182,7 @@ def _quantile_regression(
     threshold: float,
     kappa: float,
 ) -> tuple[Tensor, Tensor]:
-    """`(loss, error [B])` of the `quantile`s [B, T] at `fraction` [B, T] against returns that end in `next_value`.
+    """Return `(loss, error [B])` of `quantile` [B, T] at `fraction` [B, T] against returns that end in `next_value`.
 
     error = mean_j sum_i |tau_i - [d_ij < 0]| huber(d_ij) / kappa, where d_ij is target j of T' minus quantile i, and
     huber is linear beyond `threshold`.
@@ -201,7 +201,7 @@ def _quantile_regression(
 def qrdqn_nstep_td_error(
     data: qrdqn_nstep_td_data, gamma: float | Sequence[Any], nstep: int = 1, value_gamma: float | Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """`(loss, error [B])` of quantile regression at fixed fractions, https://arxiv.org/abs/1710.10044.
+    """Return `(loss, error [B])` of quantile regression at fixed fractions, https://arxiv.org/abs/1710.10044.
 
     The error is that of `fqf_nstep_td_error` with kappa 1. `loss` is the mean of error * weight.
     """
@@ -217,7 +217,7 @@ def iqn_nstep_td_error(
     kappa: float = 1.0,
     value_gamma: float | Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`(loss, error [B])` of quantile regression at random fractions, https://arxiv.org/abs/1806.06923.
+    """Return `(loss, error [B])` of quantile regression at random fractions, https://arxiv.org/abs/1806.06923.
 
     The error is that of `fqf_nstep_td_error`, except that huber is linear beyond `kappa`. `loss` is the mean of
     error * weight.
@@ -235,7 +235,7 @@ def fqf_nstep_td_error(
     kappa: float = 1.0,
     value_gamma: float | Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`(loss, error [B])` of quantile regression at learned fractions, https://arxiv.org/abs/1911.02140.
+    """Return `(loss, error [B])` of quantile regression at learned fractions, https://arxiv.org/abs/1911.02140.
 
     error = mean_j sum_i |tau_i - [d_ij < 0]| huber(d_ij) / kappa, where d_ij is target j minus quantile i, tau_i the
     fraction of quantile i, and huber is linear beyond 1. `loss` is the mean of error * weight. See `nstep_return` for
@@ -250,13 +250,13 @@ def fqf_calculate_fraction_loss(q_tau_i: Tensor, q_value: Tensor, quantiles: Ten
     """Return the scalar loss whose gradient moves the inner fractions to reduce the 1-Wasserstein distance.
 
     Args:
-        q_tau_i: [B, T - 1, N], values at the inner fractions; no gradient reaches them.
-        q_value: [B, T, N], values at the midpoints, of the network in training; no gradient reaches them.
+        q_tau_i: [B, T - 1, N], values at the inner fractions; they get no gradient.
+        q_value: [B, T, N], values of the trained network at the midpoints; they get no gradient.
         quantiles: [B, T + 1], the fractions from 0 to 1.
         actions: [B].
 
     Raises:
-        AssertionError: `q_value` does not require grad: it is not from the network in training.
+        AssertionError: `q_value` does not require grad, so it is not from the trained network.
     """
     if not q_value.requires_grad:
         raise AssertionError("q_value must require grad: pass the output of the network in training, not a target's")

@@ -38,11 +38,11 @@ def dqfd_nstep_td_error(
     value_gamma: float | Tensor | None = None,
     criterion: Callable[[Tensor, Tensor], Tensor] = _SQUARED_ERROR,
 ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """`(loss, error [B], (n-step error, one-step error, margin loss), each [B])`, all errors unweighted.
+    """Return `(loss, error [B], (n-step error, one-step error, margin loss), each [B])`, with errors unweighted.
 
     The error of a sample is the weighted sum of its n-step and its one-step TD error and, for a demonstration, of the
-    margin loss max_a (q(s, a) + m(a)) - q(s, a_E), where
-    m is `margin_function` for all actions but a_E. `loss` is the mean of error * weight.
+    margin loss max_a (q(s, a) + m(a)) - q(s, a_E), where m is `margin_function` for all actions but a_E. `loss` is the
+    mean of error * weight.
 
     Example:
         >>> q, action = torch.tensor([[1.0, 0.5]]), torch.tensor([0])

@@ -17,7 +17,7 @@ def get_epsilon_greedy_fn(start: float, end: float, decay: float, type_: str = "
     'exp' falls with the time constant `decay` (env steps) asymptotically; 'linear' reaches `end` at step `decay`.
 
     Raises:
-        AssertionError: unknown `type_`.
+        AssertionError: `type_` is unknown.
 
     Example:
         >>> epsilon = get_epsilon_greedy_fn(1.0, 0.5, 100, "linear")
@@ -35,7 +35,7 @@ class BaseNoise(ABC):
     """Action noise: called with a shape, it returns a tensor of that shape.
 
     Raises:
-        AssertionError: `sigma` is negative, also if it is set later.
+        AssertionError: `sigma` is negative, at construction or when it is set later.
     """
 
     _sigma: float
@@ -68,7 +68,7 @@ class GaussianNoise(BaseNoise):
 
 
 class OUNoise(BaseNoise):
-    """Ornstein-Uhlenbeck noise: x moves by theta (mu - x) dt + sigma sqrt(dt) N(0, 1) per call, and x is the noise.
+    """Ornstein-Uhlenbeck noise x, which changes by theta (mu - x) dt + sigma sqrt(dt) N(0, 1) per call.
 
     `x0` is the initial value, restored by `reset` (or by setting `x0`); None means zeros.
 
@@ -93,7 +93,7 @@ class OUNoise(BaseNoise):
         self.x0 = x0
 
     def reset(self) -> None:
-        """Return to the start `x0`."""
+        """Set the process back to its initial value `x0`."""
         self._x = self._x0
 
     def __call__(self, shape: Sequence[int], device: str | torch.device = "cpu", mu: float | None = None) -> Tensor:
@@ -125,7 +125,7 @@ def create_noise_generator(noise_type: str, noise_kwargs: Mapping[str, Any]) -> 
     """Create the noise `noise_type` ('gauss' or 'ou').
 
     Raises:
-        KeyError: unknown `noise_type`.
+        KeyError: `noise_type` is unknown.
     """
     if noise_type not in _NOISES:
         raise KeyError(f"noise type {noise_type!r} is not known; use one of {', '.join(sorted(_NOISES))}")

@@ -23,7 +23,7 @@ class gae_data(NamedTuple):
 
 
 def gae(data: gae_data, gamma: float = 0.99, lambda_: float = 0.97) -> Tensor:
-    """Advantages, shaped like `value`, of https://arxiv.org/abs/1506.02438.
+    """Return generalized advantages, shaped like `value` (https://arxiv.org/abs/1506.02438).
 
     A_t = delta_t + gamma lambda (1 - traj_flag_t) A_{t+1}, with delta_t = r_t + gamma (1 - done_t) v'_t - v_t.
 
@@ -44,9 +44,9 @@ def gae(data: gae_data, gamma: float = 0.99, lambda_: float = 0.97) -> Tensor:
 
 
 def _scan(delta: NDArray[Any], factor: NDArray[Any]) -> NDArray[Any]:
-    """A_t = delta_t + factor_t A_{t+1} along the first axis; where the factor is 0, A_{t+1} may be NaN.
+    """Return A_t = delta_t + factor_t A_{t+1} along the first axis; where the factor is 0, A_{t+1} may be NaN.
 
-    In log2(T) rounds, each of which doubles the number of following steps included. `delta` is overwritten.
+    It takes log2(T) rounds, each of which doubles the number of following steps included. `delta` is overwritten.
     """
     ahead = 1
     while ahead < len(delta):
@@ -83,7 +83,7 @@ def gae_columns(
     truncated: Flags | None = None,
     lengths: NDArray[np.int64] | None = None,
 ) -> Any:
-    """Return the advantages of a fragment, shaped like `value`: an array or a tensor, like its arguments.
+    """Return the advantages of a fragment, shaped like `value`, as an array or a tensor, like the arguments.
 
     `last_value` is the value of the observation after the last row. Without it, the flags of the last row decide: if
     the episode is over, the value is zero; otherwise (see `bootstrap_mask`) the last row is dropped and its value used,
@@ -92,12 +92,12 @@ def gae_columns(
     Args:
         value: [T], [T, 1], or [T, A] of A agents.
         reward: [T], [T, 1], or [T, A].
-        last_value: a row of `value`.
-        done, terminated, truncated: columns whose last row is used; only without `last_value`.
-        lengths: lengths [P] of several fragments, one after the other; `last_value` has a row for each.
+        last_value: the next value, of the form of a row of `value`.
+        done, terminated, truncated: columns whose last row is used, only without `last_value`.
+        lengths: the lengths [P] of several fragments, one after the other; `last_value` then has a row for each.
 
     Raises:
-        ValueError: neither `last_value` nor `done` is given, or `lengths` without `last_value`.
+        ValueError: neither `last_value` nor `done` is given, or `lengths` is given without `last_value`.
 
     Example:
         >>> gae_columns(torch.zeros(3), torch.ones(3), 0.5, 1.0, done=[False, False, True]).tolist()

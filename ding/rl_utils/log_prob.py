@@ -1,6 +1,6 @@
 """Log-probabilities and entropies of actions.
 
-Written without distribution objects, which cost more than the loss computed from them.
+They are computed without distribution objects, which cost more than the loss computed from them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ActionTerms(NamedTuple):
 
 
 def categorical_terms(logit: Tensor | Sequence[Tensor], action: Any) -> ActionTerms:
-    """Terms of int64 actions [*B] under softmax(logit [*B, N]).
+    """Return the terms of int64 actions [*B] under softmax(logit [*B, N]).
 
     For a multi-discrete action (K logits with K actions [B] or [B, 1], or one [B, K]), they are sums over its
     independent parts. A logit of minus infinity is an impossible action.
@@ -51,9 +51,9 @@ def categorical_terms(logit: Tensor | Sequence[Tensor], action: Any) -> ActionTe
 
 
 def gaussian_terms(mu_sigma: Mapping[str, Tensor] | Sequence[Tensor], action: Tensor) -> ActionTerms:
-    """Terms of real-valued actions [*B, A] under independent Gaussians; `{'mu', 'sigma'}` or the pair, both [*B, A].
+    """Return the terms of real-valued actions [*B, A] under independent Gaussians.
 
-    One-dimensional actions may be [*B].
+    `mu_sigma` is `{'mu', 'sigma'}` or the pair, both [*B, A]. One-dimensional actions may be [*B].
 
     Example:
         >>> terms = gaussian_terms({"mu": torch.zeros(1, 2), "sigma": torch.ones(1, 2)}, torch.zeros(1, 2))
@@ -79,7 +79,7 @@ class SquashedSample(NamedTuple):
 def squashed_gaussian_sample(
     mu_sigma: Mapping[str, Tensor] | Sequence[Tensor], noise: Tensor | None = None
 ) -> SquashedSample:
-    """Actions tanh(mu + sigma noise) and their log-probabilities, both differentiable by mu and sigma, [*B, A].
+    """Return actions tanh(mu + sigma noise) [*B, A] and their log-probabilities [*B], differentiable by mu and sigma.
 
     log p = log N(u; mu, sigma) - sum log(1 - tanh(u)^2), by the change of variables of
     https://arxiv.org/abs/1812.05905, appendix C. The last term is 2 (log 2 - u - softplus(-2 u)), which is exact where

@@ -1,8 +1,8 @@
 """The losses of proximal policy optimization (https://arxiv.org/abs/1707.06347), and of phasic policy gradient.
 
-Shapes: B batch, N discrete actions, A agents or dimensions of a real-valued action. Field order of the data tuples is
-part of the interface; a `weight` of None means ones, and without `logit_pretrained` there is no divergence term. All
-losses are 0-d tensors to be minimised; the entropy is to be added with a negative weight.
+Shapes: B batch, N discrete actions, A agents or dimensions of a real-valued action. The field order of the data tuples
+is part of the interface; a `weight` of None means ones, and without `logit_pretrained` there is no divergence term. All
+losses are 0-d tensors to be minimised; add the entropy with a negative weight.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def clipped_surrogate(
     clip_ratio: float = 0.2,
     dual_clip: float | None = None,
 ) -> Surrogate:
-    """-mean(min(r A, clip(r, 1 - c, 1 + c) A) w), equation 7 of https://arxiv.org/abs/1707.06347.
+    """Return -mean(min(r A, clip(r, 1 - c, 1 + c) A) w), equation 7 of https://arxiv.org/abs/1707.06347.
 
     With `dual_clip` d, where A < 0 the objective is at least d A, equation 5 of https://arxiv.org/abs/1912.09729: a
     ratio far above 1 then has no gradient instead of an unbounded one. Ratios [B, A] of several agents with advantages
@@ -139,12 +139,12 @@ def clipped_surrogate(
 
 
 def kl_estimate(log_ratio: Tensor, kl_type: str = "k1") -> Tensor:
-    """Return a sampled Kullback-Leibler divergence, of d = log p_new - log p_reference of sampled actions.
+    """Return an estimate of the Kullback-Leibler divergence from d = log p_new - log p_reference of sampled actions.
 
     'k1' is mean(d), 'k2' mean(d^2 / 2) and 'k3' mean(exp(-d) - 1 + d); see http://joschu.net/blog/kl-approx.html.
 
     Raises:
-        ValueError: unknown `kl_type`.
+        ValueError: `kl_type` is unknown.
     """
     if kl_type == "k1":
         return log_ratio.mean()
@@ -156,7 +156,7 @@ def kl_estimate(log_ratio: Tensor, kl_type: str = "k1") -> Tensor:
 
 
 def _like(item: Tensor, adv: Tensor) -> Tensor:
-    """`item`, averaged over its agents if the advantages have no agent axis."""
+    """Return `item`, averaged over its agents if the advantages have no agent axis."""
     return item if item.shape == adv.shape else item.mean(1)
 
 
@@ -167,7 +167,7 @@ def ppo_error(
     dual_clip: float | None = None,
     kl_type: str = "k1",
 ) -> tuple[ppo_loss, ppo_info]:
-    """Policy, value and entropy loss, and the divergence from a pretrained policy, for discrete actions.
+    """Return policy, value and entropy loss, and the divergence from a pretrained policy, for discrete actions.
 
     Example:
         >>> logit, value = torch.zeros(2, 3), torch.zeros(2)
@@ -190,7 +190,7 @@ def ppo_error_continuous(
     dual_clip: float | None = None,
     kl_type: str = "k1",
 ) -> tuple[ppo_loss, ppo_info]:
-    """As `ppo_error`, for real-valued actions of independent Gaussians."""
+    """Return the losses of `ppo_error` for real-valued actions of independent Gaussians."""
     policy_data = ppo_policy_data_continuous(
         data.mu_sigma_new, data.mu_sigma_old, data.action, data.adv, data.weight, data.logit_pretrained
     )
@@ -205,7 +205,7 @@ def ppo_policy_error(
     entropy_bonus: bool = True,
     kl_type: str = "k1",
 ) -> tuple[ppo_policy_loss, ppo_info]:
-    """Policy and entropy loss for discrete actions; without `entropy_bonus` the entropy is zero."""
+    """Return policy and entropy loss for discrete actions; without `entropy_bonus` the entropy is zero."""
     new = categorical_terms(data.logit_new, data.action)
     old = categorical_terms(data.logit_old, data.action)
     if not entropy_bonus:
@@ -222,7 +222,7 @@ def ppo_policy_error_continuous(
     dual_clip: float | None = None,
     kl_type: str = "k1",
 ) -> tuple[ppo_policy_loss, ppo_info]:
-    """As `ppo_policy_error`, for real-valued actions of independent Gaussians."""
+    """Return the losses of `ppo_policy_error` for real-valued actions of independent Gaussians."""
     new = gaussian_terms(data.mu_sigma_new, data.action)
     old = gaussian_terms(data.mu_sigma_old, data.action)
     pretrained = None
@@ -232,10 +232,10 @@ def ppo_policy_error_continuous(
 
 
 def ppo_value_error(data: ppo_value_data, clip_ratio: float = 0.2, use_value_clip: bool = True) -> Tensor:
-    """Half the squared error of the value.
+    """Return half the mean squared error of the value.
 
-    With `use_value_clip` it is the maximum of that error and the error of the new value clipped to within `clip_ratio`
-    of the old one.
+    With `use_value_clip` the error of a sample is the larger one of the new value's and of that of the new value
+    clipped to within `clip_ratio` of the old one.
     """
     value_new, value_old, return_, weight = data
     error = (return_ - value_new).square()
@@ -291,7 +291,7 @@ class ppg_joint_loss(NamedTuple):
 
 
 def ppg_joint_error(data: ppg_data, clip_ratio: float = 0.2, use_value_clip: bool = True) -> ppg_joint_loss:
-    """Return the value loss of PPO, and the mean divergence KL(old || new) from the old policy, two scalars.
+    """Return the value loss of PPO and the mean divergence KL(old || new) from the old policy, both scalars.
 
     See `ppo_value_error` for `clip_ratio` and `use_value_clip`.
     """

@@ -27,9 +27,8 @@ def compute_q_retraces(
         rewards: [T, B].
         actions: [T, B] int64.
         weights: [T, B], 0 if the episode is over.
-        ratio: [T, B, N], probability of each action now, divided by that of the behaviour policy. Where it is 0, the
-        next
-            value is V, as after the last step.
+        ratio: [T, B, N], the current probability of each action divided by that of the behaviour policy. Where it is 0,
+            the next value is V, as after the last step.
 
     Example:
         >>> ones, action = torch.ones(2, 1), torch.zeros(2, 1, dtype=torch.int64)

@@ -27,7 +27,7 @@ class nstep_return_data(NamedTuple):
 
 
 def view_similar(x: Column, target: Tensor | NDArray[Any]) -> Column:
-    """`x`, a tensor or an array, with trailing singleton axes, to the number of axes of `target`."""
+    """Return `x`, a tensor or an array, with trailing singleton axes up to the number of axes of `target`."""
     missing = target.ndim - x.ndim
     return x.reshape(*x.shape, *([1] * missing)) if missing > 0 else x
 
@@ -38,10 +38,10 @@ def nstep_return(
     nstep: int,
     value_gamma: float | Tensor | None = None,
 ) -> Tensor:
-    """sum_i gamma^i r_i + value_gamma (1 - done) v', [B, ...] and of its dtype; `value_gamma` is gamma^n if not given.
+    """Return sum_i gamma^i r_i + value_gamma (1 - done) v', with the shape [B, ...] and dtype of v'.
 
-    A list `gamma` has one discount per sample, and `value_gamma` is then not used. `done` and a `value_gamma` per
-    sample get trailing axes to match `next_value`.
+    `value_gamma` is gamma^n by default. A list `gamma` has one discount per sample, and `value_gamma` is then not used.
+    `done` and a `value_gamma` per sample get trailing axes to match `next_value`.
 
     Raises:
         AssertionError: the first axis of the reward is not `nstep`.
@@ -82,7 +82,7 @@ def _discounts(gamma: float, nstep: int, dtype: torch.dtype, device: torch.devic
 
 
 def bootstrap_mask(done: Flags, terminated: Flags | None = None, truncated: Flags | None = None) -> Any:
-    """Returns, for each row, whether to bootstrap from the next value.
+    """Return for each row whether to bootstrap from the next value.
 
     A row with a known `terminated` bootstraps unless it is set. Any other row bootstraps if it is truncated or not
     done. The result is a bool tensor on the device of `done` if that is a tensor, else an array, [T]; flags [T, A] of A
@@ -105,7 +105,7 @@ def bootstrap_mask(done: Flags, terminated: Flags | None = None, truncated: Flag
 
 
 def _flag(column: Any) -> tuple[Any, Any]:
-    """`(is set, is known)` of each row, bool arrays."""
+    """Return for each row whether the flag is set, and whether it is known, as bool arrays."""
     if isinstance(column, Tensor):
         column = column.numpy(force=True)
     elif isinstance(column, list | tuple) or column.dtype.kind == "O":
@@ -148,9 +148,9 @@ def nstep_columns(
 
     The n-step window of a step ends at the n-th row from it, at the end of its episode (the first row where a flag is
     set), or at the last row of its fragment, whichever comes first. `lengths` [P] are those of several fragments, one
-    after the other; without it, all rows are one. `index` is the last row of the window: `next_obs`, `done`,
-    `terminated` and `truncated` of the sample are those of that row. `reward` is the rewards in the window, padded with
-    zeros, or their discounted sum. `value_gamma` is gamma to the power of the window's length.
+    after the other; without it, all rows are one fragment. `index` is the last row of the window: `next_obs`, `done`,
+    `terminated` and `truncated` of the sample are those of that row. `reward` has the rewards in the window, padded
+    with zeros, or their discounted sum. `value_gamma` is gamma to the power of the window's length.
 
     Example:
         >>> columns = nstep_columns(np.array([1.0, 2.0, 3.0], np.float32), [False, False, True], 0.5, 2)
@@ -185,7 +185,7 @@ def nstep_columns(
 
 
 def _ends(length: int, lengths: NDArray[np.int64] | None, *flags: Flags | None) -> NDArray[Any] | None:
-    """For each row, the first row from it on with a flag, or the last of its fragment; None if only the last is one."""
+    """Return for each row the next row with a flag, or the last of its fragment; None if only the last row is one."""
     is_end = np.zeros(length, dtype=bool)
     if lengths is not None:
         is_end[(lengths.cumsum() - 1)[lengths > 0]] = True
@@ -200,7 +200,7 @@ def _ends(length: int, lengths: NDArray[np.int64] | None, *flags: Flags | None) 
 
 
 def alive(done: Tensor) -> Tensor:
-    """1 - done, also of boolean flags."""
+    """Return 1 - done, also for boolean flags."""
     return 1 - (done.float() if done.dtype == torch.bool else done)
 
 
@@ -225,7 +225,7 @@ def weighted_mean(error: Tensor, weight: Tensor | NDArray[Any] | Sequence[float]
 
 
 def value_transform(x: Tensor, eps: float = 1e-2) -> Tensor:
-    """h(x) = sign(x)(sqrt(|x| + 1) - 1) + eps x, of "Observe and Look Further" (https://arxiv.org/abs/1805.11593)."""
+    """Return sign(x)(sqrt(|x| + 1) - 1) + eps x, of "Observe and Look Further" (https://arxiv.org/abs/1805.11593)."""
     return torch.sign(x) * (torch.sqrt(torch.abs(x) + 1) - 1) + eps * x
 
 
@@ -236,7 +236,7 @@ def value_inv_transform(x: Tensor, eps: float = 1e-2) -> Tensor:
 
 
 def symlog(x: Tensor) -> Tensor:
-    """sign(x) log(|x| + 1), of DreamerV3 (https://arxiv.org/abs/2301.04104)."""
+    """Return sign(x) log(|x| + 1), of DreamerV3 (https://arxiv.org/abs/2301.04104)."""
     return torch.sign(x) * torch.log1p(torch.abs(x))
 
 

@@ -1,9 +1,9 @@
 """Temporal-difference errors of one and of n steps.
 
-Shapes: B batch, N discrete actions, n steps, A agents. Field order of the data tuples is part of the interface. Every
-target is detached. `weight` (importance weights) is [B] or [B, 1], or None; any other shape is a ValueError. Error
-functions that return `(loss, error)` give the mean of error * weight and the unweighted error per sample, which for the
-default criterion is the squared difference.
+Shapes: B batch, N discrete actions, n steps, A agents. The field order of the data tuples is part of the interface.
+Every target is detached. `weight` (importance weights) is [B] or [B, 1], or None; any other shape is a ValueError.
+Functions that return `(loss, error)` return the mean of error * weight, and the unweighted error per sample, which is
+the squared difference for the default criterion.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class q_v_1step_td_data(NamedTuple):
 
 
 def _chosen(q: Tensor, action: Tensor) -> Tensor:
-    """q of the action: [B] of [B, N], or [B, A] of [B, A, N]."""
+    """Return q of the action: [B] of [B, N], or [B, A] of [B, A, N]."""
     index = action.unsqueeze(-1) if action.dim() == q.dim() - 1 else action
     return q.gather(-1, index).squeeze(-1)
 
@@ -180,7 +180,7 @@ def q_nstep_td_error(
     value_gamma: float | Tensor | None = None,
     criterion: Criterion = _SQUARED_ERROR,
 ) -> tuple[Tensor, Tensor]:
-    """`(loss, error [B])` of n-step Q-learning.
+    """Return `(loss, error [B])` of n-step Q-learning.
 
     With `cum_reward` the reward is [B], already the discounted sum of n steps. See `nstep_return` for the discounts.
 
@@ -208,7 +208,7 @@ def q_nstep_td_error_with_rescale(
     trans_fn: Callable[[Tensor], Tensor] = value_transform,
     inv_trans_fn: Callable[[Tensor], Tensor] = value_inv_transform,
 ) -> tuple[Tensor, Tensor]:
-    """`(loss, error [B])` where q is in the space of `trans_fn`: the target is h(return of h^-1(q')).
+    """Return `(loss, error [B])` for q transformed by h, `trans_fn`: the target is h(n-step return with h^-1(q')).
 
     Raises:
         AssertionError: the action is not [B].
@@ -225,12 +225,12 @@ def q_nstep_td_error_with_rescale(
 def m_q_1step_td_error(
     data: m_q_1step_td_data, gamma: float, tau: float, alpha: float, criterion: Criterion = _SQUARED_ERROR
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`(loss, error [B], action gap, clip fraction [B])` of Munchausen Q-learning, https://arxiv.org/abs/2007.14430.
+    """Return `(loss, error [B], action gap, clip fraction [B])` of Munchausen Q-learning.
 
-    With pi = softmax(target q / tau), the target is r + alpha * clip(tau log pi(a|s), -1, 0) plus the discounted
-    soft next value, sum_a' pi(a'|s') (q'(s', a') - tau log pi(a'|s')). The action gap is the mean
-    distance of the two largest values of `target_q`, 0 for a single action; the clip fraction is 1 for a sample
-    whose tau log pi is clipped, else 0.
+    See https://arxiv.org/abs/2007.14430. With pi = softmax(target q / tau), the target is
+    r + alpha * clip(tau log pi(a|s), -1, 0) plus the discounted soft next value,
+    sum_a' pi(a'|s') (q'(s', a') - tau log pi(a'|s')). The action gap is the mean difference of the two largest values
+    of `target_q`, 0 for a single action; the clip fraction is 1 for a sample whose tau log pi is clipped, else 0.
 
     Example:
         >>> import torch
@@ -262,7 +262,7 @@ def q_nstep_sql_td_error(
     value_gamma: float | Tensor | None = None,
     criterion: Criterion = _SQUARED_ERROR,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`(loss, error [B], soft value [B])` of n-step soft Q-learning, https://arxiv.org/abs/1702.08165.
+    """Return `(loss, error [B], soft value [B])` of n-step soft Q-learning, https://arxiv.org/abs/1702.08165.
 
     The next value is alpha log sum_a exp(q'(a) / alpha); `next_n_action` is not used. See `q_nstep_td_error`.
     """
@@ -280,10 +280,10 @@ def bdq_nstep_td_error(
     value_gamma: float | Tensor | None = None,
     criterion: Criterion = _SQUARED_ERROR,
 ) -> tuple[Tensor, Tensor]:
-    """`(loss, error [B])` of the branching network of https://arxiv.org/abs/1711.08946.
+    """Return `(loss, error [B])` of the branching network of https://arxiv.org/abs/1711.08946.
 
     The values are [B, D, N], the actions [B, D] of D branches. All branches share one target: the return with the mean
-    over the branches of the next values. The error is the mean of theirs. See `q_nstep_td_error` for the rest.
+    over the branches of the next values. The error is the mean over the branches. See `q_nstep_td_error` for the rest.
     """
     next_value = _chosen(data.next_n_q, data.next_n_action).mean(-1)
     target = _nstep_target(next_value, data.reward, data.done, gamma, nstep, cum_reward, value_gamma).detach()
@@ -295,7 +295,7 @@ def bdq_nstep_td_error(
 def v_1step_td_error(
     data: v_1step_td_data, gamma: float, criterion: Criterion = _SQUARED_ERROR
 ) -> tuple[Tensor, Tensor]:
-    """`(loss, error shaped as v)` of the one-step value target r + gamma (1 - done) v'."""
+    """Return `(loss, error)`, shaped like v, of the one-step value target r + gamma (1 - done) v'."""
     v, next_v, reward, done, weight = data
     error = criterion(v, _next_value_target(next_v, reward, done, gamma).detach())
     return weighted_mean(error, weight), error
@@ -307,7 +307,7 @@ def v_nstep_td_error(
     nstep: int = 1,
     criterion: Criterion = _SQUARED_ERROR,
 ) -> tuple[Tensor, Tensor]:
-    """`(loss, error [B])` of the n-step value target."""
+    """Return `(loss, error [B])` of the n-step value target."""
     v, next_n_v, reward, done, weight, value_gamma = data
     target = nstep_return(nstep_return_data(reward, next_n_v, done), gamma, nstep, value_gamma)
     error = criterion(v, target.detach())
@@ -317,7 +317,7 @@ def v_nstep_td_error(
 def q_v_1step_td_error(
     data: q_v_1step_td_data, gamma: float, criterion: Criterion = _SQUARED_ERROR
 ) -> tuple[Tensor, Tensor]:
-    """`(loss, error shaped as act)` of q(s, a) against r + gamma (1 - done) v(s')."""
+    """Return `(loss, error)`, shaped like `act`, of q(s, a) against r + gamma (1 - done) v(s')."""
     q, v, act, reward, done, weight = data
     error = criterion(_chosen(q, act), _next_value_target(v, reward, done, gamma).detach())
     return weighted_mean(error, weight), error

@@ -53,9 +53,9 @@ def vtrace_targets(
     instead of v_{t+1} if the trajectory does not continue.
 
     Args:
-        ratio: probability of the action now, divided by that of the behaviour policy.
-        value, next_value: V of the observations before and after a step.
-        discount: of the next value; 0 if the episode is over.
+        ratio: the current probability of the action divided by that of the behaviour policy.
+        value, next_value: v of the observations before and after a step.
+        discount: the discount of the next value; 0 if the episode is over.
         goes_on: whether the next step continues the trajectory; False at the last step.
     """
     rho, c, rho_pg = (ratio.clamp(max=limit) for limit in (rho_clip_ratio, c_clip_ratio, rho_pg_clip_ratio))
@@ -79,7 +79,7 @@ def vtrace_error_discrete_action(
     c_clip_ratio: float = 1.0,
     rho_pg_clip_ratio: float = 1.0,
 ) -> vtrace_loss:
-    """Return the losses of discrete actions: means over all steps times their weights.
+    """Return the losses for discrete actions: weighted means over all steps.
 
     Example:
         >>> logit, action = torch.zeros(2, 1, 2), torch.zeros(2, 1, dtype=torch.int64)
@@ -98,7 +98,7 @@ def vtrace_error_continuous_action(
     c_clip_ratio: float = 1.0,
     rho_pg_clip_ratio: float = 1.0,
 ) -> vtrace_loss:
-    """As `vtrace_error_discrete_action`, of actions from independent Gaussians."""
+    """Return the losses of `vtrace_error_discrete_action` for actions from independent Gaussians."""
     return _error(gaussian_terms, data, gamma, lambda_, rho_clip_ratio, c_clip_ratio, rho_pg_clip_ratio)
 
 
@@ -115,7 +115,7 @@ def _error(terms_of: Callable[[Any, Any], ActionTerms], data: vtrace_data, gamma
 
 
 def vtrace_losses(terms: ActionTerms, value: Tensor, targets: VtraceTargets, weight: Tensor) -> vtrace_loss:
-    """Return the losses of actions, values and targets [T, B]: means over all steps times their weights [T, B]."""
+    """Return the losses of actions, values and targets [T, B]: means over all steps, weighted by `weight` [T, B]."""
     return vtrace_loss(
         -(terms.log_prob * targets.advantage * weight).mean(),
         ((value - targets.value).square() * weight).mean(),

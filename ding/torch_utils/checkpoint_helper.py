@@ -1,4 +1,4 @@
-"""Save and restore training state."""
+"""Saving and restoring of training state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _StateDict = Mapping[str, torch.Tensor]
 
 
 class CountVar:
-    """A counter that several objects share; `val` is the current count.
+    """A counter shared by several objects; `val` is the current count.
 
     Example:
         >>> last_iter = CountVar(0)
@@ -46,7 +46,7 @@ def build_checkpoint_helper(cfg: Any) -> CheckpointHelper:
 
 
 class CheckpointHelper:
-    """Saves a model and the state of its training to one file, and loads it.
+    """Saving of a model and its training state to one file, and loading.
 
     Writes are atomic; loading runs no code from the file.
 
@@ -119,16 +119,16 @@ class CheckpointHelper:
 
         Args:
             prefix_op: 'add' `prefix` to the names in the file, or 'remove' it.
-            strict: whether names and shapes in the file must match the model; otherwise loads the matching parameters
-                and logs the others.
+            strict: whether names and shapes in the file must match the model; otherwise matching parameters are loaded,
+                and the others are logged.
             logger_prefix: the prefix of each log line.
-            state_dict_mask: prefixes of names that are not loaded; makes the loading not strict.
+            state_dict_mask: prefixes of names that are not loaded; with it, loading is not strict.
             trust_pickle: whether to read files with objects of any class; loading such a file can run code.
 
         Raises:
             RuntimeError: `strict` is True, and the model does not match the file.
-            ValueError: the file is no checkpoint, or the state of the optimizer does not fit its parameters; nothing is
-                loaded.
+            ValueError: the file is not a checkpoint, or the state of the optimizer does not fit its parameters; then
+                nothing is loaded.
             KeyError: `prefix_op` is unknown, or the file has no `collector_info`.
             NotImplementedError: `lr_schduler` is not None.
         """

@@ -1,4 +1,4 @@
-"""Prefetch batches to a GPU."""
+"""Prefetching of batches to a GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ding.utils.data.dataloader import Prefetcher, StreamCopier
 
 
 class CudaFetcher:
-    """Moves batches from an iterator to a device, in a background thread and on its own CUDA stream.
+    """Prefetcher that moves batches from an iterator to a device, in a background thread and on its own CUDA stream.
 
     `run` starts the thread, `next(fetcher)` or `fetcher.next()` returns the next batch, `close` ends the thread.
     Exceptions of the source, including StopIteration, are raised by `next`; after `close`, it returns None.
@@ -37,13 +37,13 @@ class CudaFetcher:
         self._prefetcher: Prefetcher | None = None
 
     def run(self) -> None:
-        """Start fetching. Idempotent."""
+        """Start fetching; a second call does nothing."""
         if self._prefetcher is None:
             source, copier = self._source, self._copier
             self._prefetcher = Prefetcher(lambda: copier.move(next(source)), self._queue_size, "cuda_fetcher")
 
     def close(self) -> None:
-        """Stop fetching and wait for the thread. Idempotent."""
+        """Stop fetching and wait for the thread; a second call does nothing."""
         if self._prefetcher is not None:
             self._prefetcher.close()
 
@@ -56,7 +56,7 @@ class CudaFetcher:
         return self._copier.hand_over(self._prefetcher.get())
 
     def next(self) -> Any:
-        """Return the next batch on the device, see the class.
+        """Return the next batch on the device; see the class.
 
         Raises:
             RuntimeError: `run` has not been called.

@@ -1,4 +1,4 @@
-"""Convert nested data between tensors, arrays and Python values."""
+"""Conversion of nested data between tensors, arrays and Python values."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def to_tensor(
     """Convert arrays and numbers in nested data to tensors.
 
     An array of float64 becomes a float32 tensor; other writable arrays share memory with the tensor. A list that starts
-    with a number becomes one tensor, other sequences become lists, `[]` stays. Namedtuples keep their type, and all
+    with a number becomes one tensor, other sequences become lists; `[]` stays. Namedtuples keep their type, and all
     their numbers become tensors. Bools, text and None stay unchanged.
 
     Args:
@@ -129,7 +129,7 @@ def to_ndarray(item: Any, dtype: Any = None) -> Any:
     """Convert tensors and numbers in nested data to arrays; the inverse of `to_tensor`.
 
     A CPU tensor shares memory with the array. Numbers become 0-dimensional arrays, a list that starts with a number
-    becomes one array, and an empty sequence None. Namedtuples keep their type. Bools, text and None stay unchanged.
+    becomes one array, an empty sequence becomes None. Namedtuples keep their type. Bools, text and None stay unchanged.
 
     Raises:
         TypeError: a part has an unsupported type.
@@ -173,7 +173,7 @@ def to_list(item: Any) -> Any:
 
 
 def tensor_to_list(item: Any) -> Any:
-    """Like `to_list`, but for tensors only.
+    """Convert nested data like `to_list`, but from tensors only.
 
     Raises:
         TypeError: a part is an array or has an unsupported type.

@@ -10,8 +10,8 @@ from torch import nn
 class DataParallel(nn.DataParallel[nn.Module]):
     """torch's `DataParallel` with access to the attributes and methods of the model.
 
-    A batch is split along its first axis, one part for each GPU; without a GPU, the model runs unchanged. Names in the
-    state dict start with `module.`.
+    A batch is split along its first axis into one part for each GPU; without a GPU, the model runs unchanged. Names in
+    the state dict start with `module.`.
 
     Example:
         >>> model = DataParallel(nn.Linear(4, 2))

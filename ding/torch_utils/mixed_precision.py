@@ -1,4 +1,4 @@
-"""Switches for faster learning: autocast to 16 bits, and compiled models."""
+"""Options for faster learning: autocast to 16 bits, and compiled models."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ AUTOCAST_TYPES = (None, *_DTYPES)
 
 
 class MixedPrecision:
-    """Runs forward passes and losses under `torch.autocast`; the parameters and the optimizer stay in float32.
+    """Execution of forward passes and losses under `torch.autocast`; parameters and optimizer stay in float32.
 
-    With `fp16` the loss is scaled, so that small gradients do not vanish, and a step whose gradients overflow is left
-    out. `bf16` has the range of float32 and needs neither.
+    With `fp16` the loss is scaled, so that small gradients do not vanish, and a step whose gradients overflow is
+    skipped. `bf16` has the range of float32 and needs neither.
 
     Args:
         kind: `bf16` or `fp16`.
-        device: where the model is, such as `cpu` or `cuda:0`.
+        device: the device of the model, such as `cpu` or `cuda:0`.
 
     Raises:
         ConfigError: the device or this version of torch does not support `kind`.
@@ -63,7 +63,7 @@ class MixedPrecision:
         return torch.autocast(self._device_type, enabled=False)
 
     def scale(self, loss: Tensor) -> Tensor:
-        """Return the loss to call `backward` of."""
+        """Return the scaled loss, of which to call `backward`."""
         return loss if self._scaler is None else self._scaler.scale(loss)
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
@@ -80,7 +80,7 @@ class MixedPrecision:
             self._scaler.update()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the scale of the loss."""
+        """Return the state of the loss scale."""
         return {} if self._scaler is None else dict(self._scaler.state_dict())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -90,7 +90,7 @@ class MixedPrecision:
 
 
 def _check_support(kind: str, device_type: str) -> None:
-    """Raises ConfigError if `device_type` cannot compute in `kind`."""
+    """Raise ConfigError if `device_type` cannot compute in `kind`."""
     if device_type == "cuda" and kind == "bf16" and not torch.cuda.is_bf16_supported():
         raise ConfigError("learn.autocast = 'bf16' is not supported by this GPU; set 'fp16', or None")
     try:
@@ -105,18 +105,18 @@ def _check_support(kind: str, device_type: str) -> None:
 
 
 def compile_option(value: Any) -> str | None:
-    """Return a rule for `learn.compile`."""
+    """Return None if `value` is allowed for `learn.compile`, else what is expected."""
     return None if isinstance(value, bool | str) else "True, False or the name of a backend of torch.compile"
 
 
 def compile_model(model: nn.Module, backend: bool | str) -> None:
-    """Have calls of `model` run compiled; its parameters, their names and copies of it stay as they are.
+    """Let calls of `model` run compiled; its parameters, their names and copies of it stay unchanged.
 
     Args:
-        backend: of `torch.compile`; True is torch's default.
+        backend: the backend of `torch.compile`; True is torch's default.
 
     Raises:
-        ConfigError: nothing can be compiled here, as without a C++ compiler.
+        ConfigError: compilation is impossible here, for example without a C++ compiler.
     """
     name = "inductor" if backend is True else str(backend)
     try:

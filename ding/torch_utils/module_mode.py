@@ -9,10 +9,10 @@ from torch import nn
 
 
 class ModuleMode:
-    """`module.train(mode)` of some modules at 2 % of its cost, for callers that switch the mode in each iteration.
+    """Switch of modules between training and evaluation mode, at 2 % of the cost of `module.train(mode)`.
 
     The submodules are listed once, and again after one was added, removed or replaced. If a submodule overrides
-    `train`, `train` of all modules is called. A copy is that of the copied modules.
+    `train`, `train` of all modules is called. A deep copy belongs to the copied modules.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(1, 1))
@@ -38,7 +38,7 @@ class ModuleMode:
         self._parameters = [part._parameters for part in parts if part._parameters]
 
     def set(self, training: bool) -> None:
-        """Set all submodules to training or evaluation mode; does nothing if the modules are in that mode.
+        """Set all submodules to training or evaluation mode, unless the modules are in that mode.
 
         After a change of submodules the mode is always set, because new ones may be in the other mode.
         """

@@ -66,7 +66,7 @@ def zeros_like(h: Any) -> Any:
 
 
 def get_tensor_data(data: Any) -> Any:
-    """Return copies of the tensors without gradient history; None stays.
+    """Return copies of the tensors without gradient history; None stays unchanged.
 
     Raises:
         TypeError: a part is not a tensor, None, dict or sequence.
@@ -92,7 +92,7 @@ def same_shape(data: Sequence[Any]) -> bool:
 
 
 def get_null_data(template: Any, num: int) -> list[Any]:
-    """Return `num` copies of a transition as padding: `null` and `done` are True, the reward is zero."""
+    """Return `num` copies of a transition as padding, with `null` and `done` True and the reward zero."""
     result = []
     for _ in range(num):
         data = copy.deepcopy(template)
@@ -126,7 +126,7 @@ def _sequence_to_device(item: Sequence[Any], device: Any, ignore_keys: Sequence[
 
 
 def _tree_to_device(item: Any, device: Any, ignore_keys: Sequence[str]) -> Any:
-    """Move a tree tensor; its recurrent states are lists with None, which tree tensors cannot move."""
+    """Move a tree tensor, whose recurrent states may be lists with None, which tree tensors cannot move."""
     if "prev_state" not in item:
         return item.to(device)
     state = item.pop("prev_state")

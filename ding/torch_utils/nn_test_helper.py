@@ -1,4 +1,4 @@
-"""Checks on networks for use in tests."""
+"""Checks of networks for use in tests."""
 
 from __future__ import annotations
 

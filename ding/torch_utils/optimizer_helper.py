@@ -28,12 +28,13 @@ IGNORE_TYPES = (None, "ignore_momentum", "ignore_value", "ignore_norm", "ignore_
 
 @dataclass(frozen=True)
 class GradientGuard:
-    """Ignores and then clips gradients before each step of an optimizer.
+    """Ignoring and then clipping of gradients before each step of an optimizer.
 
-    To ignore gradients is to set those of all parameters (for the 'momentum' types: of the group) to zero. The limits:
+    To ignore gradients is to set those of all parameters (for the 'momentum' types: of the group) to zero. The limits
+    are:
 
     - 'value': no element may be larger than `clip_value` (`ignore_value`).
-    - 'norm': the norm of all gradients together may not be larger than it.
+    - 'norm': the norm of all gradients together may not be larger than this value.
     - 'momentum': no element may be larger than `coef` times the running root mean square of its past gradients.
     - 'momentum_norm': the norm of a group may not be larger than `coef` times the norm of those root mean squares.
 
@@ -203,13 +204,13 @@ class _GuardedOptimizer(torch.optim.Optimizer):
             self.register_step_pre_hook(_guard_step)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group; uses the fast implementation if its parameters support it."""
+        """Add a group, with the fast implementation if its parameters support it."""
         super().add_param_group(param_group)
         if param_group[self._fast_option] is None and _is_uniform_float(param_group["params"]):
             param_group[self._fast_option] = True
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As torch's, which takes ten times as long: 0.6 % of an update of a small network."""
+        """Clear the gradients like torch, but ten times as fast, which saves 0.6 % of an update of a small network."""
         if not set_to_none:
             super().zero_grad(set_to_none)
             return
@@ -226,7 +227,7 @@ class _GuardedOptimizer(torch.optim.Optimizer):
         super().load_state_dict(fit_optimizer_state(self, state_dict))
 
     def accept_order(self, parameters: Iterable[Tensor]) -> None:
-        """Load states, too, that have the parameters of the only group in this order."""
+        """Accept also states that have the parameters of the only group in this order."""
         positions = {id(parameter): i for i, parameter in enumerate(self.param_groups[0]["params"])}
         self.accepted_orders = (*self.accepted_orders, [positions[id(parameter)] for parameter in parameters])
 
@@ -248,7 +249,7 @@ class _GuardedOptimizer(torch.optim.Optimizer):
 
 
 def _guard_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return a pre-hook of `step` that guards the gradients, after the closure if there is one."""
+    """Guard the gradients as a pre-hook of `step`, after the closure if there is one."""
     closure = kwargs.get("closure") if len(args) == 1 else args[1]
     if closure is None:
         optimizer._guard.apply(optimizer)
@@ -265,7 +266,7 @@ def _guard_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 class Adam(_GuardedOptimizer, torch.optim.Adam):
     """Adam that can clip or ignore gradients in `step`, see `GradientGuard`.
 
-    Uses the fused implementation for float parameters of one dtype on one device. The state dict is that of
+    The fused implementation is used for float parameters of one dtype on one device. The state dict is that of
     `torch.optim.Adam`.
 
     Args:

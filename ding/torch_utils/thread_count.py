@@ -1,4 +1,4 @@
-"""Torch settings for the calling thread."""
+"""Settings of torch for the calling thread."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _SMALL = 1_000_000
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _VARIABLE = "DING_TORCH_THREADS"
 _OTHER_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-# Threads of torch where nobody has chosen their number.
+# Number of torch's threads if nobody has set it.
 AT_IMPORT = torch.get_num_threads()
 
 
 def fitting_threads(model: nn.Module | None) -> AbstractContextManager[None]:
     """Use one torch thread within the block if `model` is small.
 
-    On busy processors the threads of a small product wait for each other, which can slow training down tenfold. A
-    number that the user has set with `torch.set_num_threads`, `OMP_NUM_THREADS` or `MKL_NUM_THREADS` stays. The
+    On busy processors the threads of a small matrix product wait for each other, which can slow training down tenfold.
+    A number that the user has set with `torch.set_num_threads`, `OMP_NUM_THREADS` or `MKL_NUM_THREADS` stays. The
     environment variable `DING_TORCH_THREADS` is a number for all models, or `auto`.
 
     Raises:
@@ -35,7 +35,7 @@ def fitting_threads(model: nn.Module | None) -> AbstractContextManager[None]:
 
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """Use `count` torch threads within the block, see `fitting_count`, unless a program has chosen their number."""
+    """Use `count` torch threads within the block, unless the program has chosen their number; see `fitting_count`."""
     before = torch.get_num_threads()
     if count is None or (before != AT_IMPORT and os.environ.get(_VARIABLE, "auto") == "auto"):
         yield
@@ -49,7 +49,7 @@ def threads(count: int | None) -> Iterator[None]:
 
 
 def fitting_count(model: nn.Module | None) -> int | None:
-    """Return the number of torch threads for a model, see `fitting_threads`; None for as many as there are.
+    """Return the number of torch threads for a model, or None to leave it unchanged; see `fitting_threads`.
 
     Raises:
         ValueError: see `fitting_threads`.

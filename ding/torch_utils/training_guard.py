@@ -1,4 +1,4 @@
-"""Save a checkpoint if training ends with an exception or a signal, but never one with NaN."""
+"""Checkpoints at the end of training by an exception or a signal, but never with NaN."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PATIENCE_S = 15.0
 
 
 class _SignalReceived(SystemExit):
-    """Unwinds the guarded block on a signal: saving in the handler could wait for a lock that the block holds."""
+    """Exception that leaves the guarded block on a signal: saving in the handler could wait for a lock of the block."""
 
     def __init__(self, name: str) -> None:
         super().__init__(_INTERRUPT_STATUS)
@@ -38,10 +38,10 @@ def _raise_signal_received(signum: int, frame: FrameType | None) -> NoReturn:
 
 
 class Interruption:
-    """Defers a signal until the training can stop, between two rounds.
+    """Deferral of a signal until the training can stop, between two rounds.
 
     With an `Interruption`, the first signal in `guard_training` only sets `signal_name`; `leave_if_asked` then leaves
-    the block. A second signal leaves it at once; so does the first one after 15 seconds.
+    the block. It is left at once by a second signal, or 15 seconds after the first one.
 
     Attributes:
         signal_name: the name of the received signal, None before.
@@ -57,7 +57,7 @@ class Interruption:
         self._timer: threading.Timer | None = None
 
     def receive(self, signum: int, frame: FrameType | None) -> None:
-        """The handler of the signals."""
+        """Handle a signal."""
         if self.signal_name is not None:
             _raise_signal_received(signum, frame)
         self.signal_name = signal.Signals(signum).name
@@ -86,7 +86,7 @@ def guard_training(
     An exception saves 'ckpt_exception.pth.tar' and is re-raised. A signal leaves the block, saves
     'ckpt_interrupt.pth.tar' and raises SystemExit(130). The previous signal handlers are restored before saving, so a
     second signal interrupts it. A failed save, also one refused because of NaN (`refuse_nan`), is logged and never
-    hides why training ended. An `interruption` defers the signal.
+    hides the reason why training ended. An `interruption` defers the signal.
 
     Example:
         >>> with contextlib.suppress(ZeroDivisionError), guard_training(print):
@@ -136,10 +136,10 @@ def auto_checkpoint(function: _Function) -> _Function:
 
 
 def refuse_nan(state: Any, when: str) -> None:
-    """Check the tensors and arrays in the nested `state` for NaN before it is written.
+    """Check that no tensor or array in the nested `state` contains NaN, before it is written.
 
     Args:
-        when: completes the message "the parameters hold NaN", as in "at train_iter 7".
+        when: the end of the message "the parameters hold NaN ...", such as "at train_iter 7".
 
     Raises:
         FloatingPointError: a tensor or array contains a NaN; the message names it.
@@ -172,7 +172,7 @@ def _nan_paths(state: Any, path: str) -> Iterator[str]:
 
 
 def _install_handlers(previous: dict[signal.Signals, Any], handle: Callable[[int, FrameType | None], None]) -> None:
-    """Install handlers and store the old ones in `previous`; Python allows it only in the main thread."""
+    """Install handlers and store the old ones in `previous`; Python allows this in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         return
     for signum in _SIGNALS:

@@ -1,4 +1,4 @@
-"""Utilities of all other packages, imported on first use: many need torch, which takes more than a second to import.
+"""Utilities of all other packages, imported on first use, since many need torch, whose import takes over a second.
 
 `ding.utils.data` and `ding.utils.autolog` have their own exports.
 """

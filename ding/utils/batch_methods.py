@@ -1,4 +1,4 @@
-"""Declares methods on items by env that only adapt a method on stacked batches, which may then be called instead."""
+"""Declaration of methods on items by env that adapt a method on stacked batches, which may be called instead."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _ADAPTS: WeakKeyDictionary[Callable[..., Any], str] = WeakKeyDictionary()
 def adapts_batch(name: str) -> Callable[[F], F]:
     """Declare that a method on `{env_id: item}` stacks the items, calls the method `name`, and splits its result.
 
-    Whoever has a stacked batch may call the method `name` with it instead; see `batch_method`. The declaration holds
-    for this function only: a function that wraps or overrides it is called with items by env.
+    A caller with a stacked batch may call the method `name` instead; see `batch_method`. The declaration holds for this
+    function only: a function that wraps or overrides it is called with items by env.
     """
 
     def declare(method: F) -> F:

@@ -39,7 +39,7 @@ SECRET_VARIABLES = ("DING_TOKEN", "DING_TOKEN_FILE")
 
 @contextlib.contextmanager
 def without_secrets() -> Iterator[None]:
-    """Start processes in this block: a new interpreter gets no `SECRET_VARIABLES`."""
+    """Hide `SECRET_VARIABLES` from processes that are started in this block with a new interpreter."""
     secrets = {name: os.environ.pop(name) for name in SECRET_VARIABLES if name in os.environ}
     try:
         yield
@@ -90,15 +90,15 @@ def reset_inherited() -> None:
 
 
 def set_death_signal(signum: int) -> bool:
-    """Have the kernel send a signal to this process when the thread that started it ends; 0 for none.
+    """Let the kernel send a signal to this process when the thread that started it ends; 0 for none.
 
-    Returns False if the system does not support it. Nothing is sent if the thread has already ended; see `os.getppid`.
+    Return whether the system supports it. Nothing is sent if the thread has already ended; see `os.getppid`.
     """
     return _prctl is not None and _prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signum)) == 0
 
 
 def be_killed_with(parent_pid: int) -> None:
-    """Have this process killed as soon as its parent, the process `parent_pid`, ends."""
+    """Let this process be killed as soon as its parent, the process `parent_pid`, ends."""
     if not set_death_signal(KILL):
         die_with(parent_pid, farewell_s=0)
     elif os.getppid() != parent_pid:
@@ -108,7 +108,7 @@ def be_killed_with(parent_pid: int) -> None:
 def die_with(parent_pid: int, farewell_s: float = 2.0) -> None:
     """End this process at most `farewell_s` seconds after the process `parent_pid`.
 
-    Native code that holds the interpreter lock when the parent ends delays it.
+    Native code that holds the interpreter lock when the parent ends delays this.
     """
     wait_for_parent = death_of(parent_pid)
 
@@ -173,7 +173,7 @@ def death_of(pid: int) -> Callable[[], Any]:
 
 
 def descriptor_of(pid: int) -> int | None:
-    """Return a descriptor that becomes readable when the process ends, None if not supported.
+    """Return a descriptor that becomes readable when the process ends, or None if not supported.
 
     Unlike the end of a pipe, it is not kept open by the children of the process.
     """
@@ -184,13 +184,13 @@ def descriptor_of(pid: int) -> int | None:
 
 
 class ProcessEnd:
-    """Waits for the end of a `multiprocessing` process.
+    """The end of a `multiprocessing` process, to wait for.
 
     Unlike `Process.sentinel`, the end of a pipe, it is not delayed by the children of the process, if the system
     supports process descriptors.
 
     Attributes:
-        descriptor: Becomes readable when the process ends.
+        descriptor: a descriptor that becomes readable when the process ends.
     """
 
     def __init__(self, process: Any) -> None:
@@ -199,11 +199,11 @@ class ProcessEnd:
         self._is_own = own is not None
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait at most `timeout_s` seconds for the end of the process. Returns False on timeout."""
+        """Wait at most `timeout_s` seconds for the end of the process; return False on timeout."""
         return bool(wait([self.descriptor], timeout_s))
 
     def close(self) -> None:
-        """Close the descriptor. Idempotent."""
+        """Close the descriptor; a second call does nothing."""
         if self._is_own:
             self._is_own = False
             os.close(self.descriptor)
@@ -217,7 +217,7 @@ class ProcessEvent:
     processes at their start, with any start method.
 
     Attributes:
-        reader: Becomes readable when the event is set; for `multiprocessing.connection.wait`.
+        reader: a connection that becomes readable when the event is set, for `multiprocessing.connection.wait`.
 
     Example:
         >>> event = ProcessEvent()
@@ -232,7 +232,7 @@ class ProcessEvent:
         self._writer: Connection = writer
 
     def set(self) -> None:
-        """Set the event permanently. May be called any number of times."""
+        """Set the event permanently; further calls do nothing."""
         if not self.is_set():
             self._writer.send_bytes(b"1")
 
@@ -241,10 +241,10 @@ class ProcessEvent:
         return self.reader.poll(0)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait at most `timeout` seconds until the event is set. Returns False on timeout."""
+        """Wait at most `timeout` seconds until the event is set; return False on timeout."""
         return self.reader.poll(timeout)
 
     def close(self) -> None:
-        """Close the pipe in this process, which cannot use the event afterwards. Idempotent."""
+        """Close the pipe in this process, which cannot use the event afterwards; a second call does nothing."""
         self.reader.close()
         self._writer.close()

@@ -46,10 +46,10 @@ def _explained(name: str) -> Iterator[None]:
 
 
 def await_work(name: str, work: Any) -> None:
-    """Wait for an operation of `begin_sum`. On CUDA, only the current stream waits.
+    """Wait for an operation of `begin_sum`; on CUDA, only the current stream waits.
 
     Raises:
-        BrokenCollective: If another rank has ended, left the group, or did not take part within the group's timeout.
+        BrokenCollective: another rank has ended, left the group, or did not take part within the group's timeout.
     """
     with _explained(name):
         work.wait()
@@ -68,13 +68,13 @@ def on_comm_device(operation: Callable[[torch.Tensor], Any], x: torch.Tensor) ->
 
 
 def sum_over_ranks(x: torch.Tensor) -> None:
-    """Replace `x` by its sum over all ranks. Raises the errors of `await_work`, as do the following functions."""
+    """Replace `x` by its sum over all ranks; the errors are those of `await_work`, also in the following functions."""
     with _explained("all_reduce"):
         on_comm_device(dist.all_reduce, x)
 
 
 def smallest_over_ranks(number: int) -> int:
-    """Return the smallest of the numbers that the ranks pass. Raises as `await_work`."""
+    """Return the smallest of the numbers that the ranks pass; the errors are those of `await_work`."""
     value = torch.tensor([number], dtype=torch.int64, device=comm_device())
     with _explained("all_reduce"):
         dist.all_reduce(value, op=dist.ReduceOp.MIN)
@@ -82,7 +82,7 @@ def smallest_over_ranks(number: int) -> int:
 
 
 def sum_on_rank(x: torch.Tensor, rank: int) -> None:
-    """Replace `x` on `rank` by its sum over all ranks. On other ranks it is undefined."""
+    """Replace `x` on `rank` by its sum over all ranks; on other ranks `x` becomes undefined."""
     with _explained("reduce"):
         on_comm_device(partial(dist.reduce, dst=rank), x)
 
@@ -94,7 +94,7 @@ def copy_from_rank(x: torch.Tensor, rank: int, group: Any = None) -> None:
 
 
 def begin_sum(name: str, x: torch.Tensor) -> tuple[str, Any]:
-    """Start to replace `x` by its sum over all ranks. Returns the arguments of `await_work`.
+    """Start to replace `x` by its sum over all ranks, and return the arguments of `await_work`.
 
     `x` must be contiguous and on a device that the backend supports, and must not be used until then.
     """
@@ -106,7 +106,7 @@ def copy_objects(objects: list[Any], src: int, group: Any = None, device: torch.
     """Replace the contents of `objects` by those of rank `src`, which are sent as pickles.
 
     Raises:
-        ValueError: If the lists differ in length.
+        ValueError: the lists differ in length.
     """
     device = comm_device() if device is None else device
     is_source = dist.get_rank() == src

@@ -16,7 +16,7 @@ _MAX_EXPANDED = 2**30
 
 
 class CloudPickleWrapper:
-    """Pickles `data` by cloudpickle, so that lambdas and closures can be sent to a child process.
+    """A wrapper that pickles `data` by cloudpickle, so that lambdas and closures can be sent to a child process.
 
     Example:
         >>> pickle.loads(pickle.dumps(CloudPickleWrapper(lambda x: x + 1))).data(1)
@@ -51,7 +51,7 @@ def zlib_data_compressor(data: Any) -> bytes:
     """Return `data` packed by `msgpack_helper.pack` and compressed by zlib.
 
     Raises:
-        ValueError: If the packed data is larger than 2^30 bytes.
+        ValueError: the packed data is larger than 2^30 bytes.
     """
     return compress(_pack(data))
 
@@ -60,7 +60,7 @@ def zlib_data_decompressor(compressed_data: bytes, limit_bytes: int | None = Non
     """Return the object that was passed to `zlib_data_compressor`.
 
     Raises:
-        ValueError: If the data is damaged, of another format, or expands to more than `limit_bytes` (2^30 by default).
+        ValueError: the data is damaged, of another format, or expands to more than `limit_bytes` (2^30 by default).
     """
     return _unpack(expand(compressed_data, limit_bytes))
 
@@ -69,7 +69,7 @@ def compress(data: bytes, level: int = -1) -> bytes:
     """Return `data` compressed by zlib.
 
     Raises:
-        ValueError: If `data` is larger than 2^30 bytes.
+        ValueError: `data` is larger than 2^30 bytes.
     """
     return zlib.compress(_checked_size(data), level)
 
@@ -78,7 +78,7 @@ def expand(data: bytes, limit_bytes: int | None = None) -> bytes:
     """Return the bytes that were passed to `compress`.
 
     Raises:
-        ValueError: If the data is damaged, of another format, or expands to more than `limit_bytes` (2^30 by default).
+        ValueError: the data is damaged, of another format, or expands to more than `limit_bytes` (2^30 by default).
     """
     limit_bytes = _MAX_EXPANDED if limit_bytes is None else limit_bytes
     expander = zlib.decompressobj()
@@ -97,7 +97,7 @@ def lz4_data_compressor(data: Any) -> bytes:
     """Return `data` packed by `msgpack_helper.pack` and compressed by lz4 (block format with its size).
 
     Raises:
-        ValueError: If the packed data is larger than 2^30 bytes.
+        ValueError: the packed data is larger than 2^30 bytes.
     """
     result: bytes = _lz4_block().compress(_checked_size(_pack(data)))
     return result
@@ -107,7 +107,7 @@ def lz4_data_decompressor(compressed_data: bytes, limit_bytes: int | None = None
     """Return the object that was passed to `lz4_data_compressor`.
 
     Raises:
-        ValueError: If the data is damaged, of another format, or expands to more than `limit_bytes` (2^30 by default).
+        ValueError: the data is damaged, of another format, or expands to more than `limit_bytes` (2^30 by default).
     """
     block = _lz4_block()
     _check_lz4_size(compressed_data, _MAX_EXPANDED if limit_bytes is None else limit_bytes)
@@ -118,7 +118,7 @@ def lz4_data_decompressor(compressed_data: bytes, limit_bytes: int | None = None
 
 
 def jpeg_data_compressor(data: np.ndarray) -> bytes:
-    """Return the uint8 image `data`, [H, W] or [H, W, C], as JPEG. Lossy; the order of channels is kept."""
+    """Return the uint8 image `data`, [H, W] or [H, W, C], as JPEG, which is lossy; the order of channels is kept."""
     cv2 = _cv2()
     _, encoded = cv2.imencode(".jpg", data)
     result: bytes = encoded.tobytes()
@@ -129,7 +129,7 @@ def jpeg_data_decompressor(compressed_data: bytes, gray_scale: bool = False) -> 
     """Return the uint8 image in `compressed_data`: [H, W, 3], or [H, W, 1] with `gray_scale`.
 
     Raises:
-        ValueError: If the data is not an image.
+        ValueError: the data is not an image.
     """
     cv2 = _cv2()
     flag = cv2.IMREAD_GRAYSCALE if gray_scale else cv2.IMREAD_COLOR
@@ -151,7 +151,7 @@ def get_data_compressor(name: str) -> Callable[..., Any]:
     """Return the compressor `name`: `lz4`, `zlib`, `jpeg` (images only) or `none`.
 
     Raises:
-        KeyError: If the name is unknown.
+        KeyError: the name is unknown.
     """
     return _pair(name)[0]
 
@@ -160,7 +160,7 @@ def get_data_decompressor(name: str) -> Callable[..., Any]:
     """Return the decompressor of `get_data_compressor(name)`.
 
     Raises:
-        KeyError: If the name is unknown.
+        KeyError: the name is unknown.
     """
     return _pair(name)[1]
 

@@ -20,11 +20,11 @@ Rule = Callable[[Any], "str | None"]
 
 
 class ConfigError(ValueError, AssertionError):
-    """A configuration value or key is not allowed. Also an AssertionError, which DI-engine raises."""
+    """A configuration value or key is not allowed; also an AssertionError, as DI-engine raises."""
 
 
 def number(minimum: float = -math.inf, maximum: float = math.inf, *, optional: bool = False) -> Rule:
-    """Rule: a real number, which may be infinite, but not NaN or a bool, in [minimum, maximum]."""
+    """Return a rule for real numbers in [minimum, maximum]: they may be infinite, but not NaN or a bool."""
     allowed = f"a number in [{minimum}, {maximum}]" + (" or None" if optional else "")
 
     def rule(value: Any) -> str | None:
@@ -37,7 +37,7 @@ def number(minimum: float = -math.inf, maximum: float = math.inf, *, optional: b
 
 
 def integer(minimum: float = -math.inf, maximum: float = math.inf, *, optional: bool = False) -> Rule:
-    """Rule: a whole number, which may be a float such as 1e4, in [minimum, maximum]."""
+    """Return a rule for whole numbers in [minimum, maximum], which may be floats such as 1e4."""
     allowed = f"an integer in [{minimum}, {maximum}]" + (" or None" if optional else "")
 
     def rule(value: Any) -> str | None:
@@ -51,7 +51,7 @@ def integer(minimum: float = -math.inf, maximum: float = math.inf, *, optional: 
 
 
 def count(minimum: int) -> Rule:
-    """Rule: an int of `minimum` or more. Floats are not allowed, because the value is used in slices and ranges."""
+    """Return a rule for ints of `minimum` or more, without floats, because the value is used in slices and ranges."""
     allowed = f"an int of {minimum} or more"
 
     def rule(value: Any) -> str | None:
@@ -62,24 +62,24 @@ def count(minimum: int) -> Rule:
 
 
 def one_of(*choices: Any) -> Rule:
-    """Rule: one of `choices`, compared by `==`."""
+    """Return a rule for one of `choices`, compared by `==`."""
     allowed = "one of " + ", ".join(map(repr, choices))
     return lambda value: None if value in choices else allowed
 
 
 def instance_of(*types: type, optional: bool = False) -> Rule:
-    """Rule: an instance of one of `types`."""
+    """Return a rule for instances of one of `types`."""
     allowed = " or ".join(t.__name__ for t in types) + (" or None" if optional else "")
     return lambda value: None if isinstance(value, types) or (optional and value is None) else allowed
 
 
 def boolean(value: Any) -> str | None:
-    """Rule: True or False."""
+    """Apply the rule for True or False."""
     return None if isinstance(value, bool) else "True or False"
 
 
 def anything(value: Any) -> str | None:
-    """Rule: any value. A section is not checked further."""
+    """Apply the rule that allows any value; a section is not checked further."""
     return None
 
 
@@ -104,7 +104,7 @@ class Setting(NamedTuple):
     doc: str = ""
 
     def completed(self, other: Setting) -> Setting:
-        """Return this setting, with what it leaves out taken from `other`."""
+        """Return this setting, completed by values of `other` for those that it leaves out."""
         default = other.default if self.default is NO_DEFAULT else self.default
         return Setting(default, self.rule or other.rule, self.doc or other.doc)
 
@@ -112,15 +112,15 @@ class Setting(NamedTuple):
 class Settings(Mapping[str, Setting]):
     """The config keys that a class reads, by dotted path: their defaults, checks and meanings in one table.
 
-    A value of the table is a `Setting`, or a default alone. What it leaves out - default, rule or meaning - is that of
-    the same path in `base`, or of the longest ending of the path that `glossary` has; so the rule of a key that is not
-    checked, although others of its name are, is `anything`. The keys below a key with a rule are open: those without
-    a setting of their own are accepted.
+    A value of the table is a `Setting`, or a default alone. A default, rule or meaning that it leaves out is that of
+    the same path in `base`, or of the longest ending of the path that `glossary` has; so use the rule `anything` for a
+    key that is not checked although others of its name are. A section with a rule is open: keys in it without a setting
+    of their own are accepted.
 
     Args:
-        table: The keys.
-        base: The settings that the table adds to and overrides.
-        glossary: Settings of keys that several classes have, by an ending of their path. That of `base` is kept.
+        table: the keys.
+        base: the settings that the table adds to and overrides.
+        glossary: settings of keys that several classes have, by an ending of their path. That of `base` is kept.
 
     Example:
         >>> common = {"batch_size": Setting(rule=integer(1), doc="Number of samples in a batch.")}
@@ -160,7 +160,7 @@ class Settings(Mapping[str, Setting]):
         return len(self._settings)
 
     def rules(self) -> dict[str, Rule]:
-        """Return the rule of each key; a section without a rule of its own is left out."""
+        """Return the rule of each key, except for sections without a rule of their own."""
         sections = {path.rpartition(".")[0] for path in self._settings}
         rules = {path: setting.rule for path, setting in self._settings.items()}
         return {path: rule or anything for path, rule in rules.items() if rule or path not in sections}
@@ -187,8 +187,8 @@ class Settings(Mapping[str, Setting]):
 class Configurable:
     """A class with a table of settings, from which its default config and the checks of its config come.
 
-    `config` is made from `settings` where a class does not define it. A class of a user may define `config` alone. A
-    class of several bases has the settings of all of them, those of the first one foremost.
+    `config` is made from `settings` if a class does not define it. A class of a user may define `config` alone. A class
+    with several bases has the settings of all of them; those of earlier bases have precedence.
     """
 
     settings: ClassVar[Settings] = Settings({})
@@ -217,14 +217,14 @@ _is_compiled: ContextVar[bool] = ContextVar("is_compiled", default=False)
 
 
 def is_of_package(cls: Any) -> bool:
-    """Return whether a class or function is one of this package."""
+    """Return whether a class or function belongs to this package."""
     return str(getattr(cls, "__module__", "")).partition(".")[0] == __name__.partition(".")[0]
 
 
 def settings_of(cls: Any) -> Settings:
     """Return the settings of a class and its base classes.
 
-    A class from outside may define `config`, `default_config` or `config_keys` instead; they have no rules then.
+    A class from outside may define `config`, `default_config` or `config_keys` instead; its settings then lack rules.
     """
     bases = getattr(cls, "__mro__", (cls,))
     tables = (vars(base).get("settings") for base in bases if hasattr(base, "__dict__"))
@@ -261,18 +261,18 @@ def check_section(cfg: Mapping[str, Any], cls: type, where: str = "", required: 
     may read keys that its settings do not have.
 
     Args:
-        where: Name of the object, for messages; by default that of the class.
-        required: Keys that must be present.
+        where: name of the object, for messages; by default that of the class.
+        required: keys that must be present.
 
     Raises:
-        ConfigError: If a required key is missing, or a value is not allowed.
+        ConfigError: a required key is missing, or a value is not allowed.
     """
     rules = settings_of(cls).rules()
     warn_of_unknown(cls, check_values(cfg, where or cls.__name__, rules, required), where)
 
 
 def warn_of_unknown(cls: type, paths: Iterable[str], where: str = "") -> None:
-    """Log a warning for each of these unknown keys of a section, unless `check_section` would not."""
+    """Log a warning for each of these unknown keys of a section if `check_section` would."""
     if is_of_package(cls) and not _is_compiled.get():
         new = [path for path in paths if (cls, path) not in _reported]
         _warn_of_unknown(new, where or cls.__name__, settings_of(cls))
@@ -280,7 +280,7 @@ def warn_of_unknown(cls: type, paths: Iterable[str], where: str = "") -> None:
 
 @contextmanager
 def of_compiled_config() -> Iterator[None]:
-    """Do not warn of unknown keys in this block: the configs in it were compiled, perhaps in another process."""
+    """Suppress warnings of unknown keys in this block, whose configs were compiled, perhaps in another process."""
     token = _is_compiled.set(True)
     try:
         yield
@@ -292,13 +292,13 @@ def check_config(cfg: Mapping[str, Any], where: str, rules: Mapping[str, Rule], 
     """Check a section of a config by the rules of its keys; an unknown key logs one warning.
 
     Args:
-        cfg: The section.
-        where: Name of the object, for messages.
-        rules: The rule of each known key. Nested keys are dotted, such as `monitor.periodic_thruput.seconds`.
-        required: Keys that must be present.
+        cfg: the section.
+        where: name of the object, for messages.
+        rules: the rule of each known key. Nested keys are dotted, such as `monitor.periodic_thruput.seconds`.
+        required: keys that must be present.
 
     Raises:
-        ConfigError: If a required key is missing, or a value is not allowed.
+        ConfigError: a required key is missing, or a value is not allowed.
     """
     _warn_of_unknown(check_values(cfg, where, rules, required), where, rules)
 
@@ -306,7 +306,7 @@ def check_config(cfg: Mapping[str, Any], where: str, rules: Mapping[str, Rule], 
 def check_values(
     cfg: Mapping[str, Any], where: str, rules: Mapping[str, Rule], required: Iterable[str] = ()
 ) -> list[str]:
-    """Like `check_config`, but return the paths of the unknown keys. `type`, `import_names`, ... are always known."""
+    """Check like `check_config`, and return the paths of unknown keys; `type`, `import_names`, ... are always known."""
     known = {**dict.fromkeys(EVERYWHERE, anything), **rules}
     unknown = list(_unknown_keys(cfg, where, "", known))
     for key in required:
@@ -316,7 +316,7 @@ def check_values(
 
 
 def _unknown_keys(section: Mapping[str, Any], where: str, prefix: str, rules: Mapping[str, Rule]) -> Iterator[str]:
-    """Yield the paths of unknown keys, and raise for values that are not allowed."""
+    """Yield the paths of unknown keys, and raise ConfigError for values that are not allowed."""
     siblings = {key[len(prefix) :].split(".")[0] for key in rules if key.startswith(prefix)}
     for name, value in section.items():
         path = f"{prefix}{name}"
@@ -357,9 +357,9 @@ def edit_distance(a: str, b: str) -> int:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that `name` is a misspelling of, None if there is none.
+    """Return the known name of which `name` is a misspelling, or None if there is none.
 
-    It is within an edit distance of 2; for names of up to four letters, that is smaller.
+    It is within an edit distance of 2, or less for names of up to four letters.
     """
     letters = set(name)
     # Two edits change the length by at most 2, and remove and add at most 2 letters each: most names need no distance.

@@ -1,4 +1,4 @@
-"""Helpers for values, functions, classes and seeds. Helpers for dicts and batches are exported here too."""
+"""Helpers for values, functions, classes and seeds, with exports of the helpers for dicts and batches."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def one_time_warning(warning_msg: str) -> None:
 
 
 def squeeze(data: Any) -> Any:
-    """Return the only element of a list, tuple or dict; a longer list as a tuple; anything else unchanged."""
+    """Return the only element of a list, tuple or dict, a longer list as a tuple, and anything else unchanged."""
     if isinstance(data, (list, tuple)):
         return data[0] if len(data) == 1 else tuple(data)
     if isinstance(data, dict) and len(data) == 1:
@@ -92,7 +92,7 @@ def default_get(
     """Return `data[name]` or, with one warning per name, the default: `default_fn()` if given, else `default_value`.
 
     Raises:
-        AssertionError: If the name is missing and there is no default, or `judge_fn` returns false for the default.
+        AssertionError: the name is missing and there is no default, or `judge_fn` returns false for the default.
     """
     if name in data:
         return data[name]
@@ -106,7 +106,7 @@ def default_get(
 
 
 def list_split(data: Sequence[Any], step: int) -> tuple[list[Sequence[Any]], Sequence[Any] | None]:
-    """Split `data` into pieces of length `step`. Returns `(pieces, rest)`; the rest is None if it is empty."""
+    """Split `data` into pieces of length `step`, and return `(pieces, rest)`; the rest is None if it is empty."""
     if len(data) < step:
         return [], data
     full = len(data) // step * step
@@ -115,7 +115,7 @@ def list_split(data: Sequence[Any], step: int) -> tuple[list[Sequence[Any]], Seq
 
 
 def error_wrapper(fn: Callable[..., Any], default_ret: Any, warning_msg: str = "") -> Callable[..., Any]:
-    """Wrap `fn` to return `default_ret` on any `Exception`. `warning_msg`, if given, is logged once per error text."""
+    """Wrap `fn` to return `default_ret` on any `Exception`; `warning_msg`, if given, is logged once per error text."""
 
     @functools.wraps(fn)
     def guarded(*args: Any, **kwargs: Any) -> Any:
@@ -133,7 +133,7 @@ def override(cls: type) -> Callable[[Method], Method]:
     """Decorate a method that overrides one of `cls`.
 
     Raises:
-        NameError: If `cls` has no attribute of this name.
+        NameError: `cls` has no attribute of this name.
     """
 
     def check(method: Method) -> Method:
@@ -162,7 +162,7 @@ class LimitedSpaceContainer:
         self._lock = threading.Lock()
 
     def acquire_space(self) -> bool:
-        """Use a space. Returns False if none is free."""
+        """Use a space, and return whether one was free."""
         with self._lock:
             if self.cur >= self.max_val:
                 return False
@@ -196,7 +196,7 @@ def derive_seed(*numbers: int) -> int:
     """Return a seed below 2^31 that is derived from `numbers`.
 
     Raises:
-        ValueError: If a number is negative.
+        ValueError: a number is negative.
     """
     return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)
 

@@ -10,7 +10,7 @@ from easydict import EasyDict
 
 
 def deep_merge_dicts(original: dict[str, Any] | None, new_dict: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return a deep copy of `original` updated by `new_dict`, which is not copied. None counts as empty.
+    """Return a deep copy of `original` updated by `new_dict`, which is not copied; None counts as empty.
 
     Values that are dicts in both are merged; any other value of `new_dict`, including None and lists, replaces that of
     `original`. New keys are allowed. An `EasyDict` stays an `EasyDict`.
@@ -31,14 +31,14 @@ def deep_update(
     """Merge `new_dict` into `original` in place and return `original`.
 
     Args:
-        original: The dict to update.
-        new_dict: The new values.
-        new_keys_allowed: Whether new keys may be added.
-        whitelist: Top-level keys below which new keys may always be added.
-        override_all_if_type_changes: Top-level keys whose value is replaced as a whole if its `type` entry changes.
+        original: the dict to update.
+        new_dict: the new values.
+        new_keys_allowed: whether new keys may be added.
+        whitelist: top-level keys below which new keys may always be added.
+        override_all_if_type_changes: top-level keys whose value is replaced as a whole if its `type` entry changes.
 
     Raises:
-        RuntimeError: If a key is unknown and may not be added.
+        RuntimeError: a key is unknown and may not be added.
     """
     for key, value in new_dict.items():
         if key not in original and not new_keys_allowed:
@@ -56,7 +56,7 @@ def deep_update(
 
 
 def flatten_dict(data: Mapping[str, Any], delimiter: str = "/") -> dict[str, Any]:
-    """Return a new dict without nesting, with keys joined by `delimiter`. Empty dicts are dropped."""
+    """Return a new dict without nesting, with keys joined by `delimiter`; empty dicts are dropped."""
     flat: dict[str, Any] = {}
     for key, value in data.items():
         if isinstance(value, Mapping):
@@ -72,9 +72,9 @@ def lists_to_dicts(data: Sequence[Any], recursive: bool = False) -> Any:
     With `recursive`, values that are dicts become dicts of lists too, one level down, except for `prev_state`.
 
     Raises:
-        ValueError: If `data` is empty.
-        TypeError: If the elements are neither dicts nor namedtuples.
-        KeyError: If a later dict lacks a key of the first.
+        ValueError: `data` is empty.
+        TypeError: the elements are neither dicts nor namedtuples.
+        KeyError: a later dict lacks a key of the first.
     """
     if len(data) == 0:
         raise ValueError("data = [] is not allowed; it must have at least one element")
@@ -97,7 +97,7 @@ def dicts_to_lists(data: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def convert_easy_dict_to_dict(easy_dict: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `easy_dict` as a plain dict. Nested `EasyDict`s are converted, but not those in lists."""
+    """Return `easy_dict` as a plain dict; nested `EasyDict`s are converted, but not those in lists."""
     return {
         key: convert_easy_dict_to_dict(value) if isinstance(value, EasyDict) else value
         for key, value in easy_dict.items()

@@ -10,7 +10,7 @@ import torch
 
 
 class _FastCopy:
-    """Copies lists, dicts, tensors and arrays. Other objects are shared with the original.
+    """Copying of lists, dicts, tensors and arrays; other objects are shared with the original.
 
     `dispatch` maps an exact type to its copy function. Other modules add their types.
 

@@ -27,8 +27,8 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[
     synced to the disk. `mode` is `wb`, or `w` for UTF-8 text.
 
     Raises:
-        OSError: If the file cannot be written. A full disk is reported even if the block raises another error for it.
-        ValueError: If `mode` has another value.
+        OSError: the file cannot be written. A full disk is reported even if the block raises another error for it.
+        ValueError: `mode` has another value.
     """
     if mode not in ("wb", "w"):
         raise ValueError(f"mode = {mode!r} is not allowed; it must be 'wb' or 'w'")
@@ -90,13 +90,13 @@ def read_file(
 ) -> Any:
     """Return the object that `save_file` wrote to `path`, with tensors on the CPU.
 
-    Reads plain containers, numbers, strings, numpy arrays and tensors. Files with other types can run code when they
-    are read, so they need `trust_pickle=True`. With `use_lock`, the lock `get_file_lock(path)` is held.
+    Files may contain plain containers, numbers, strings, numpy arrays and tensors. Files with other types can run code
+    when they are read, so they need `trust_pickle=True`. With `use_lock`, the lock `get_file_lock(path)` is held.
 
     Raises:
-        pickle.UnpicklingError: If the file is damaged, or holds other types and `trust_pickle` is false.
-        AssertionError: If `fs_type` is unknown.
-        NotImplementedError: If `path` starts with `s3://`, or `fs_type` names a remote store.
+        pickle.UnpicklingError: the file is damaged, or holds other types and `trust_pickle` is false.
+        AssertionError: `fs_type` is unknown.
+        NotImplementedError: `path` starts with `s3://`, or `fs_type` names a remote store.
     """
     _require_local(path, fs_type)
     with _lock(path, "read", use_lock):
@@ -104,10 +104,10 @@ def read_file(
 
 
 def file_content(data: bytes, name: str, trust_pickle: bool = False) -> Any:
-    """As `read_file`, for the bytes of a file that `save_file` wrote; `name` is for error messages.
+    """Return the object in the bytes of a file that `save_file` wrote; `name` is for error messages.
 
     Raises:
-        pickle.UnpicklingError: If the data is damaged, or holds other types and `trust_pickle` is false.
+        pickle.UnpicklingError: the data is damaged, or holds other types and `trust_pickle` is false.
     """
     return _load(io.BytesIO(data), name, trust_pickle)
 
@@ -142,11 +142,11 @@ def _load(source: Any, name: str, trust_pickle: bool) -> Any:
 
 
 def save_file(path: str | os.PathLike[str], data: Any, fs_type: str | None = None, use_lock: bool = False) -> None:
-    """Write `data` to `path` atomically with `torch.save`. Creates parent folders.
+    """Write `data` to `path` atomically with `torch.save`, creating parent folders.
 
     Raises:
-        AssertionError: If `fs_type` is unknown.
-        NotImplementedError: If `path` starts with `s3://`, or `fs_type` names a remote store.
+        AssertionError: `fs_type` is unknown.
+        NotImplementedError: `path` starts with `s3://`, or `fs_type` names a remote store.
     """
     import torch
 
@@ -156,11 +156,11 @@ def save_file(path: str | os.PathLike[str], data: Any, fs_type: str | None = Non
 
 
 def remove_file(path: str | os.PathLike[str], fs_type: str | None = None) -> None:
-    """Delete the file, or the folder with its contents. A missing path is not an error.
+    """Delete the file, or the folder with its contents; a missing path is not an error.
 
     Raises:
-        AssertionError: If `fs_type` is unknown.
-        NotImplementedError: If `path` starts with `s3://`, or `fs_type` names a remote store.
+        AssertionError: `fs_type` is unknown.
+        NotImplementedError: `path` starts with `s3://`, or `fs_type` names a remote store.
     """
     _require_local(path, fs_type)
     with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""The random generators that an object holds, in its attributes and in those of objects a few levels below.
+"""Random generators that an object holds in its attributes, and in those of objects a few levels below.
 
 Only `__dict__`, slots and items are read: a property such as `np_random` of gymnasium would make a generator.
 """
@@ -22,7 +22,7 @@ from ding.utils.object_state import GENERATORS, generator_state, set_generator_s
 _logger = logging.getLogger("ding")
 # Levels below the object, or below an env inside it: an object with `reset` and `step` counts as the first level again.
 _LEVELS = 6
-# Objects that are looked at, and items of a container: what is larger is data.
+# Maximum numbers of objects to search, and of items of a container; larger ones are data.
 _MOST_OBJECTS = 1000
 _MOST_ITEMS = 256
 _BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
@@ -41,7 +41,7 @@ _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, np.ndarra
 
 
 class _Kind(enum.Enum):
-    """How objects of a class are searched."""
+    """Ways to search objects of a class."""
 
     SKIPPED = enum.auto()
     GENERATOR = enum.auto()
@@ -51,7 +51,7 @@ class _Kind(enum.Enum):
 
 
 class _Place(NamedTuple):
-    """The attribute or item of an object.
+    """An attribute or item of an object.
 
     Attributes:
         owner: the object.
@@ -64,12 +64,12 @@ class _Place(NamedTuple):
     key: Any
 
     def get(self) -> Any:
-        """Return the value; None if there is none."""
+        """Return the value, or None if there is none."""
         wanted = (self.is_item, self.key)
         return next((value for is_item, key, value in _parts(self.owner) if (is_item, key) == wanted), None)
 
     def put(self, value: Any) -> None:
-        """Replace the value; that of a tuple, or of something else that cannot be written, stays."""
+        """Replace the value, unless it is that of a tuple or of something else that cannot be written."""
         if self.is_item:
             if not issubclass(type(self.owner), tuple):
                 self.owner[self.key] = value
@@ -85,8 +85,8 @@ class _Place(NamedTuple):
 def held_generators_state(obj: Any) -> list[dict[str, Any]]:
     """Return the states of the generators that `obj` holds, in plain values, for `load_held_generators_state`.
 
-    They are those of numpy, torch and Python, but not the global ones. The entry of a generator with several owners
-    has several paths.
+    The global generators of numpy, torch and Python are not included. The entry of a generator with several owners has
+    several paths.
     """
     found: dict[int, dict[str, Any]] = {}
     for path, generator in _search(obj):
@@ -97,9 +97,9 @@ def held_generators_state(obj: Any) -> list[dict[str, Any]]:
 
 
 def load_held_generators_state(obj: Any, states: Sequence[Mapping[str, Any]]) -> None:
-    """Put the generators that `obj` holds into `states`.
+    """Set the generators that `obj` holds to `states`.
 
-    A generator that is of another kind, is missing, or has other owners than it had, is replaced by a new one.
+    A generator that is of another kind, is missing, or has other owners than before, is replaced by a new one.
     """
     taken: set[int] = set()
     for entry in states:
@@ -146,7 +146,7 @@ def _kind_of(obj: Any) -> _Kind:
 
 @lru_cache(maxsize=1024)
 def _kind_of_class(cls: type) -> _Kind:
-    # Classes are asked, not objects: `isinstance` and `hasattr` may run code of the object.
+    # Classes are checked, not objects, because `isinstance` and `hasattr` may run code of the object.
     if issubclass(cls, (*GENERATORS, np.random.SeedSequence)):
         return _Kind.SKIPPED if issubclass(cls, random.SystemRandom) else _Kind.GENERATOR
     if issubclass(cls, _CONTAINERS):
@@ -176,7 +176,7 @@ def _parts(obj: Any) -> list[tuple[bool, Any, Any]]:
 
 
 def _items(obj: Any, base: Any) -> list[tuple[Any, Any]]:
-    """Return the items of an instance of the container `base`, none if there are too many."""
+    """Return the items of an instance of the container `base`, or none if there are too many."""
     if base.__len__(obj) > _MOST_ITEMS:  # not len(obj), which could run code of a subclass
         return []
     if base is not dict:
@@ -201,7 +201,7 @@ def _dict_of(obj: Any) -> dict[str, Any]:
 
 
 def _resolve(obj: Any, path: Sequence[Sequence[Any]]) -> _Place | None:
-    """Return the place at the end of a path, None if it does not lead to a generator, None or a missing attribute."""
+    """Return the place at the end of a path if it leads to a generator, None or a missing attribute; otherwise None."""
     for is_item, key in path[:-1]:
         obj = _Place(obj, is_item, key).get()
     if _kind_of(obj) in (_Kind.SKIPPED, _Kind.GENERATOR):
@@ -213,7 +213,7 @@ def _resolve(obj: Any, path: Sequence[Sequence[Any]]) -> _Place | None:
 
 
 def _source_state(sequence: Any) -> dict[str, Any] | None:
-    """Return the state of the `SeedSequence` that generators are spawned from; None for anything else."""
+    """Return the state of a `SeedSequence`, from which generators are spawned, or None for anything else."""
     if type(sequence) is not np.random.SeedSequence:
         return None
     return {name: getattr(sequence, name) for name in ("entropy", "spawn_key", "pool_size", _SPAWNED)}
@@ -225,7 +225,7 @@ def _fits(value: Any, state: Mapping[str, Any]) -> bool:
     own = _state_of(value)
     if own is None or own.keys() != state.keys() or own.get("bit_generator") != state.get("bit_generator"):
         return False
-    # Generators that nothing was spawned from may go on from others; `repr`, as the entropy may be an array.
+    # Generators without children may have other sources; `repr`, because the entropy may be an array.
     sources = own.get(_SOURCE), state.get(_SOURCE)
     return repr(sources[0]) == repr(sources[1]) or not any(source and source[_SPAWNED] for source in sources)
 
@@ -249,7 +249,7 @@ def _global_generators() -> tuple[int, ...]:
 
 
 def _state_of(generator: Any) -> dict[str, Any] | None:
-    """Return the state of a generator, None if its kind is unknown."""
+    """Return the state of a generator, or None if its kind is unknown."""
     if issubclass(type(generator), random.Random) and type(generator).getstate is not random.Random.getstate:
         return None
     if type(generator) is np.random.SeedSequence:

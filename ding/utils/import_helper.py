@@ -1,4 +1,4 @@
-"""Imports by name: modules of configurations, optional clients, and lazy attributes of packages."""
+"""Imports by name of modules of configurations, optional clients, and lazy attributes of packages."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 
 
 def import_module(modules: str | Iterable[str] | None, where: str = "import_names") -> None:
-    """Import each dotted name, to run its registrations. A string is a single name.
+    """Import each dotted name, to run its registrations; a string is a single name.
 
     Args:
-        modules: The names.
-        where: The config entry that has them, for messages.
+        modules: the names.
+        where: the config entry that has them, for messages.
 
     Raises:
-        ModuleNotFoundError: If there is no such module. The message says which part of the name is missing.
-        ImportError: If a module raises an exception while it is imported, which is the cause of this one.
+        ModuleNotFoundError: there is no such module. The message says which part of the name is missing.
+        ImportError: a module raises an exception while it is imported, which is the cause of this one.
     """
     names = [modules] if isinstance(modules, str) else modules or []
     for name in names:
@@ -68,9 +68,9 @@ def missing_package(what: str, packages: str, extra: str = "") -> ImportError:
     """Return the error that a package is missing.
 
     Args:
-        what: what needs it, as the subject of a sentence.
+        what: what needs the package, as the subject of a sentence.
         packages: the arguments of `pip install`.
-        extra: the extra of this package that contains it; by default of the same name.
+        extra: the extra of ding that contains it; by default the one of the same name.
 
     Example:
         >>> print(missing_package("a plot", "matplotlib", "plot"))
@@ -113,7 +113,7 @@ def try_import_rediscluster() -> ModuleType | None:
 
 
 class FakeLink:
-    """Placeholder of the package `linklink` if it is not installed. Has no attributes."""
+    """Placeholder of the package `linklink` if it is not installed, without attributes."""
 
 
 def try_import_link() -> Any:

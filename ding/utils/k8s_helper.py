@@ -24,12 +24,12 @@ def get_operator_server_kwargs(cfg: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of `OperatorServer`: `host`, `port`, `api_version`, `namespace` and `name`.
 
     Args:
-        cfg: May have `system_addr`, which is `host:port` or a URL, and `api_version`. They override the environment
+        cfg: may have `system_addr`, which is `host:port` or a URL, and `api_version`. They override the environment
             variables `KUBERNETES_SERVER_URL` and `KUBERNETES_SERVER_API_VERSION`. Namespace and name are those of
             `KUBERNETES_POD_NAMESPACE` and `KUBERNETES_POD_NAME`. Requests use plain HTTP whatever the URL's scheme.
 
     Raises:
-        ConfigError: If the address is missing or invalid.
+        ConfigError: the address is missing or invalid.
 
     Example:
         >>> get_operator_server_kwargs({"system_addr": "https://10.0.0.1:8080", "api_version": "v1"})["host"]

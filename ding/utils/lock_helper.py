@@ -25,14 +25,14 @@ except ImportError:  # any other system
 
 @unique
 class LockContextType(Enum):
-    """Whether a `LockContext` locks threads or processes."""
+    """Kinds of `LockContext`: between threads, or between processes."""
 
     THREAD_LOCK = 1
     PROCESS_LOCK = 2
 
 
 class LockContext:
-    """A lock with `acquire` and `release`, also a context manager. Not reentrant.
+    """A lock with `acquire` and `release` that is also a context manager; it is not reentrant.
 
     Example:
         >>> lock = LockContext(LockContextType.THREAD_LOCK)
@@ -61,7 +61,7 @@ class LockContext:
 
 
 class FairRWLock:
-    """A lock for many readers or one writer, granted in order of arrival so that none starves. Not reentrant."""
+    """A lock for many readers or one writer, granted in order of arrival so that none starves; it is not reentrant."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -97,7 +97,7 @@ class FairRWLock:
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
-        """Wait for the head of the queue and hold the condition. Later callers wait until the block ends."""
+        """Wait for the head of the queue and hold the condition; later callers wait until the block ends."""
         ticket = object()
         with self._condition:
             self._queue.append(ticket)
@@ -114,7 +114,7 @@ _rw_locks_guard = threading.Lock()
 
 
 class _LockHandle:
-    """One side of a lock, with `acquire` and `release`, also a context manager. Keeps the lock alive."""
+    """One side of a lock, with `acquire` and `release`, also a context manager, that keeps the lock alive."""
 
     def __init__(self, lock: Any, enter: Any) -> None:
         self._lock = lock
@@ -148,7 +148,7 @@ def get_rw_file_lock(name: str, op: str) -> _LockHandle:
     """Return the read (`op='read'`) or write (`'write'`) side of the lock `name` of this process.
 
     Raises:
-        AssertionError: If `op` is neither.
+        AssertionError: `op` is neither.
     """
     _check_op(op)
     with _rw_locks_guard:
@@ -165,7 +165,7 @@ def get_file_lock(name: str, op: str) -> _LockHandle:
     `get_rw_file_lock(name, op)`.
 
     Raises:
-        AssertionError: If `op` is neither `read` nor `write`.
+        AssertionError: `op` is neither `read` nor `write`.
     """
     _check_op(op)
     if fcntl is None:
@@ -176,11 +176,11 @@ def get_file_lock(name: str, op: str) -> _LockHandle:
 def hold_file(path: str) -> IO[bytes] | None:
     """Lock the file `path`, created if missing, until the returned file is closed or this process ends.
 
-    Forked processes do not hold the lock. Returns None if the file cannot be created, or the platform or file system
-    has no locks.
+    Forked processes do not hold the lock. The result is None if the file cannot be created, or the platform or file
+    system has no locks.
 
     Raises:
-        BlockingIOError: If another process holds the lock.
+        BlockingIOError: another process holds the lock.
     """
     if fcntl is None and msvcrt is None:
         return None
@@ -203,7 +203,7 @@ def _lock_now(file: IO[bytes]) -> None:
     if fcntl is not None:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     else:
-        file.seek(0)  # it locks one byte from here, which need not be there
+        file.seek(0)  # it locks one byte from here, which need not exist
         windows: Any = msvcrt
         windows.locking(file.fileno(), windows.LK_NBLCK, 1)
 

@@ -17,7 +17,7 @@ _COLUMNS_PER_GROUP = 4
 
 
 class _AppendHandler(logging.Handler):
-    """Appends each record to a file. Opens the file for each record, so there is nothing to close."""
+    """Handler that appends each record to a file, which it opens for each record, so that nothing must be closed."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class _AppendHandler(logging.Handler):
 
 
 class FileLogger(logging.Logger):
-    """A logger that writes to its own file; to no file if `file` is None.
+    """A logger that writes to its own file, or to no file if `file` is None.
 
     It is not registered with Python's `logging`; its parent is `logging.getLogger(name)`. Disabling the parent or
     raising its level silences all loggers of that name; handlers of the parent get the records of all of them.
@@ -84,22 +84,22 @@ class FileLogger(logging.Logger):
         return LoggerFactory.get_tabulate_vars(variables)
 
     def get_tabulate_vars_hor(self, variables: Mapping[str, Any]) -> str:
-        """Return grids with up to four variables side by side; numbers as `%.6f`, strings unchanged."""
+        """Return grids with up to four variables side by side, numbers as `%.6f` and strings unchanged."""
         return LoggerFactory.get_tabulate_vars_hor(variables)
 
 
 class LoggerFactory:
-    """Creates text loggers and tables."""
+    """A factory of text loggers and tables."""
 
     @classmethod
     def create_logger(cls, path: str, name: str = "default", level: int = logging.INFO) -> FileLogger:
-        """Return a new logger `<name>_logger` that appends to `<path>/<name>_logger.txt`; creates the folder."""
+        """Create a logger `<name>_logger` that appends to `<path>/<name>_logger.txt`, and the folder."""
         logger_name = f"{name}_logger"
         return FileLogger(logger_name, os.path.join(path, f"{logger_name}.txt"), level)
 
     @staticmethod
     def get_tabulate_vars(variables: Mapping[str, float]) -> str:
-        """See `FileLogger.get_tabulate_vars`."""
+        """Return a grid; see `FileLogger.get_tabulate_vars`."""
         from tabulate import tabulate
 
         rows = [(name, _as_float(value)) for name, value in variables.items()]
@@ -110,7 +110,7 @@ class LoggerFactory:
 
     @staticmethod
     def get_tabulate_vars_hor(variables: Mapping[str, Any]) -> str:
-        """See `FileLogger.get_tabulate_vars_hor`."""
+        """Return grids; see `FileLogger.get_tabulate_vars_hor`."""
         from tabulate import tabulate
 
         items = list(variables.items())
@@ -124,7 +124,7 @@ class LoggerFactory:
 
 
 class TBLoggerFactory:
-    """Creates TensorBoard writers."""
+    """A factory of TensorBoard writers."""
 
     @classmethod
     def create_logger(cls, logdir: str) -> DistributedWriter:
@@ -141,8 +141,8 @@ def build_logger(
 ) -> tuple[FileLogger | None, DistributedWriter | None]:
     """Create the text logger `<path>/<name>_logger.txt` and the TensorBoard writer of `<path>/<name>_tb_logger`.
 
-    Returns None in place of a logger or writer that is not needed. `name` is `default` if None. Two calls never share a
-    logger or a writer. The caller closes the writer; the text logger needs no closing.
+    The result has None in place of a logger or writer that is not needed. `name` is `default` if None. Two calls never
+    share a logger or a writer. The caller closes the writer; the text logger needs no closing.
 
     Example:
         >>> import tempfile
@@ -159,7 +159,7 @@ def build_logger(
 
 
 def pretty_print(result: Mapping[str, Any], direct_print: bool = True) -> str:
-    """Return `result` as YAML text, without top-level entries that are None; prints it if `direct_print`.
+    """Return `result` as YAML text, without top-level entries that are None, and print it if `direct_print` is set.
 
     Raises:
         TypeError: a value cannot be written as JSON.
@@ -175,7 +175,7 @@ def pretty_print(result: Mapping[str, Any], direct_print: bool = True) -> str:
 
 
 def _as_float(value: Any) -> float | None:
-    """Return a number, or a tensor or array with one element, as a float; None for anything else."""
+    """Return a number, or a tensor or array with one element, as a float, and None for anything else."""
     if isinstance(value, numbers.Real):
         return float(value)
     count = value.numel() if hasattr(value, "numel") else getattr(value, "size", None)

@@ -31,7 +31,7 @@ _writers: weakref.WeakSet[DistributedWriter] = weakref.WeakSet()
 
 
 class Router(Protocol):
-    """Carries events between processes; see `DistributedWriter.plugin`."""
+    """Carrier of events between processes; see `DistributedWriter.plugin`."""
 
     is_active: bool
 
@@ -47,10 +47,10 @@ class DistributedWriter:
 
     It has all methods of `SummaryWriter`. A thread of tensorboardX writes the entries; they are on disk after `close`,
     or when the program ends. `flush` and `close` are idempotent; an `add_*` after `close` opens another event file.
-    After a fork the child opens its own file. Entries that cannot be written, as on a full disk, are logged as an
-    error and written later if possible; of entries that tensorboardX refuses, one warning tells. The program continues.
+    After a fork the child opens its own file. If entries cannot be written, as on a full disk, an error is logged, and
+    they are written later if possible; if tensorboardX refuses entries, one warning is logged. The program continues.
 
-    Takes the arguments of `SummaryWriter`; the defaults of `flush_secs` and `max_queue` are 10 and 1000.
+    The arguments are those of `SummaryWriter`; the defaults of `flush_secs` and `max_queue` are 10 and 1000.
 
     Example:
         >>> import tempfile
@@ -96,11 +96,11 @@ class DistributedWriter:
             self._open()
 
     def add_scalar(self, tag: str, scalar_value: Any, *args: Any, **kwargs: Any) -> None:
-        """Write one value; takes the arguments of `SummaryWriter.add_scalar`: `global_step`, `walltime`, ..."""
+        """Write one value, with the arguments of `SummaryWriter.add_scalar`: `global_step`, `walltime`, ..."""
         self._add("add_scalar", tag, scalar_value, *args, **kwargs)
 
     def export_scalars_to_json(self, path: str) -> None:
-        """Not supported, because scalars are not kept in memory.
+        """Raise an error: this is not supported, because scalars are not kept in memory.
 
         Raises:
             NotImplementedError: always.
@@ -115,13 +115,13 @@ class DistributedWriter:
         return self._kwargs.get("logdir") or self._kwargs.get("log_dir")
 
     def flush(self) -> None:
-        """Flush what tensorboardX's thread has written so far; entries in its queue are not included."""
+        """Flush what tensorboardX's thread has written so far, without the entries in its queue."""
         with self._lock:
             if self._is_open():
                 self._summary.flush()
 
     def close(self) -> None:
-        """Write all entries and close the event file. Idempotent."""
+        """Write all entries and close the event file; a second call does nothing."""
         self._close_file()
 
     def _close_file(self) -> None:
@@ -136,7 +136,7 @@ class DistributedWriter:
                 thread.join(_JOIN_S)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the event files and their sizes by name. Closes the open file first, so all entries are included."""
+        """Close the event file, so that all entries are written, and return the sizes of all event files by name."""
         self._close_file()
         return {"files": {name: os.path.getsize(os.path.join(self.logdir, name)) for name in self._event_files()}}
 
@@ -266,7 +266,7 @@ def _make_summary_writer(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 @contextlib.contextmanager
 def _plain_folder(summary: Any) -> Iterator[None]:
-    """Gives the plain folder to methods that write other files into it."""
+    """Give the plain folder to methods that write other files into it."""
     files, folder = summary.file_writer, _path_of(summary.file_writer.get_logdir())
     files.get_logdir = lambda: folder
     try:
@@ -280,7 +280,7 @@ def _path_of(name: str) -> str:
 
 
 class _EventFiles:
-    """Opens the files of tensorboardX whose names start with `_PREFIX`."""
+    """Factory of the files of tensorboardX whose names start with `_PREFIX`."""
 
     @staticmethod
     def directory_check(name: str) -> None:
@@ -295,7 +295,7 @@ class _EventFiles:
 class _EventFile:
     """An event file that raises no errors: an error would end tensorboardX's thread and block its callers.
 
-    `flush` is called only between two entries. What it cannot write is kept, and no part of it stays in the file.
+    `flush` is called only between two entries. Data that it cannot write is kept, and no part of it stays in the file.
     """
 
     def __init__(self, path: str) -> None:

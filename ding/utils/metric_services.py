@@ -1,4 +1,4 @@
-"""The sinks of experiment trackers: Weights & Biases, and MLflow. Nothing else knows these packages."""
+"""The sinks of experiment trackers, Weights & Biases and MLflow; no other module uses these packages."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _SUFFIXES = {"train_iter": "_iter", "env_step": "_step"}
 
 @METRIC_SINK_REGISTRY.register("wandb")
 class WandbSink(MetricSink):
-    """Logs `<worker>/<name>` and the axes to a run of Weights & Biases, which starts with the first record.
+    """Sink that logs `<worker>/<name>` and the axes to a run of Weights & Biases, which starts with the first record.
 
-    A resumed run continues the same W&B run. Records that it logs again have the same step, so W&B ignores them.
+    A resumed run continues the same W&B run. Records that it logs again have the same step, so that W&B ignores them.
 
     Args:
         settings: keyword arguments of `wandb.init`, such as `project`, `entity`, `group`, `tags` and `mode`. `name` is
@@ -90,7 +90,7 @@ class WandbSink(MetricSink):
 
 @METRIC_SINK_REGISTRY.register("mlflow")
 class MlflowSink(MetricSink):
-    """Logs `<worker>_iter/<name>` and `<worker>_step/<name>` to a run of MLflow, which starts with the first record.
+    """Sink that logs `<worker>_iter/<name>` and `<worker>_step/<name>` to an MLflow run, started by the first record.
 
     Like TensorBoard, MLflow has one integer axis per metric. The config is logged as parameters. A resumed run
     continues the same MLflow run and does not log recorded values again.

@@ -95,7 +95,7 @@ class MetricSink(ABC):
         """
 
     def close(self) -> None:  # noqa: B027 - optional for subclasses
-        """Release resources. Called once, after the last `write`."""
+        """Release resources; called once, after the last `write`."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position for `load_state_dict`, in plain values."""
@@ -115,7 +115,7 @@ METRIC_SINK_REGISTRY = Registry()
 
 @METRIC_SINK_REGISTRY.register("jsonl")
 class JsonLinesSink(MetricSink):
-    """Appends a line of JSON for each record to `metrics.jsonl` in the run folder.
+    """Sink that appends a line of JSON for each record to `metrics.jsonl` in the run folder.
 
     The keys are `worker`, the axes and the names of the values. NaN and infinity are null. A value that has the name of
     another key is left out.
@@ -146,7 +146,7 @@ class JsonLinesSink(MetricSink):
 
 @METRIC_SINK_REGISTRY.register("csv")
 class CsvSink(MetricSink):
-    """Appends a row for each record to `metrics/<worker>.csv` in the run folder.
+    """Sink that appends a row for each record to `metrics/<worker>.csv` in the run folder.
 
     The columns are the axes and the names of the values, without line breaks. A new name adds a column, which rewrites
     the file. A value that has the name of an axis is left out.
@@ -174,7 +174,7 @@ class CsvSink(MetricSink):
         self._rows[file] -= count
 
     def _write_rows(self, file: str, rows: list[dict[str, Any]]) -> int:
-        """Append rows; return the size of the file without them."""
+        """Append rows, and return the size of the file without them."""
         path = os.path.join(self._folder, file)
         columns = self._known_columns(file)
         names = list(dict.fromkeys([*columns, *(name for row in rows for name in row)]))
@@ -224,12 +224,13 @@ class MetricWriter(DistributedWriter):
     """A TensorBoard writer that also passes every scalar to sinks.
 
     Sinks get records in batches: at `flush`, at `close`, and with the first record after ten seconds. If a sink cannot
-    write, an error is logged, the sink gets the records again with the next batch, and the run continues. It continues
-    after any other exception of a sink, too, with one warning; then the batch is lost. So is a value that is no number.
+    write, an error is logged, the sink gets the records again with the next batch, and the run continues. It also
+    continues after any other exception of a sink, with one warning; then the batch is lost. A value that is not a
+    number is lost, too.
 
     Args:
         logdir: the folder of the TensorBoard files.
-        sinks: by name.
+        sinks: the sinks by name.
         has_tensorboard: whether to write TensorBoard files.
 
     Example:
@@ -319,7 +320,7 @@ class MetricWriter(DistributedWriter):
         super().flush()
 
     def close(self) -> None:
-        """Write everything; close the sinks and the event file. Idempotent."""
+        """Write everything, and close the sinks and the event file; a second call does nothing."""
         with self._lock:
             self._write_waiting()
             sinks, self._sinks, self._waiting_for = self._sinks, {}, {}
@@ -343,7 +344,7 @@ class MetricWriter(DistributedWriter):
         return {**super().state_dict(), "sinks": states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Remove what was written after `state_dict` returned `state`; returns a message for each missing part."""
+        """Remove what was written after `state_dict` returned `state`, and return a message for each missing part."""
         missing = super().load_state_dict(state)
         states = state.get("sinks", {})
         for name, sink in self._sinks.items():
@@ -386,7 +387,7 @@ def known_sinks() -> list[str]:
 
 
 def check_logger(section: Any) -> dict[str, Any]:
-    """Return the section `logger` of a main config, merged with its defaults.
+    """Check the section `logger` of a main config, and return it merged with its defaults.
 
     Its keys are `sinks`, a list of names, and a section of settings for each sink.
 
@@ -420,7 +421,7 @@ def create_metric_writer(
     Args:
         logdir: the folder of the TensorBoard files.
         section: the section `logger` of the main config.
-        has_tensorboard: False for no TensorBoard files, also if `section` names them.
+        has_tensorboard: False for no TensorBoard files, even if `section` names them.
 
     Raises:
         ConfigError: a name or value in `section` is not allowed.
@@ -475,7 +476,7 @@ def _size_of(lines: Iterable[str]) -> int:
 
 
 def append_lines(path: str, lines: Sequence[str]) -> None:
-    """Append whole lines; append nothing if that fails."""
+    """Append whole lines, or nothing if that fails."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "ab", buffering=0) as file:
         size = file.tell()

@@ -35,7 +35,7 @@ def _msgpack() -> Any:
 
 
 class _Ext(IntEnum):
-    """Extension codes. They are part of the file format: never renumber."""
+    """Extension codes, which are part of the file format and must never be renumbered."""
 
     NDARRAY = 1
     NUMPY_SCALAR = 2
@@ -55,15 +55,15 @@ def pack(obj: Any) -> bytes:
     become dicts and lists.
 
     Raises:
-        TypeError: If `obj` contains another type, such as a named tuple, an object array or a class instance.
-        ValueError: If more than 32 tuples, sets and `EasyDict`s, or about 500 dicts and lists, are nested in each
+        TypeError: `obj` contains another type, such as a named tuple, an object array or a class instance.
+        ValueError: more than 32 tuples, sets and `EasyDict`s, or about 500 dicts and lists, are nested in each
             other, as when `obj` contains itself.
     """
     return _pack(obj, 0)
 
 
 def can_pack(obj: Any) -> bool:
-    """Return whether `pack` accepts `obj`. Takes as long as packing it."""
+    """Return whether `pack` accepts `obj`, which takes as long as packing it."""
     try:
         pack(obj)
     except (TypeError, ValueError):
@@ -79,22 +79,22 @@ def _pack(obj: Any, depth: int) -> bytes:
 
 
 def unpack(data: bytes | bytearray | memoryview) -> Any:
-    """Return the object that was passed to `pack`. Arrays and tensors own their memory and are writable.
+    """Return the object that was passed to `pack`; arrays and tensors own their memory and are writable.
 
-    Safe for untrusted data: nothing is executed or imported.
+    It is safe for untrusted data: nothing is executed or imported.
 
     Raises:
-        ValueError: If `data` is damaged, or not a result of `pack`.
+        ValueError: `data` is damaged, or not a result of `pack`.
     """
     with _damage_is_a_value_error():
         return _unpack(data, 0)
 
 
 def unpack_items(data: bytes, names: Collection[str]) -> dict[str, Any]:
-    """Return the items `names` of the dict that was passed to `pack`. The other items are not decoded.
+    """Return the items `names` of the dict that was passed to `pack`, without decoding the other items.
 
     Raises:
-        ValueError: If `data` is damaged, or not a dict of `pack`.
+        ValueError: `data` is damaged, or not a dict of `pack`.
     """
     with _damage_is_a_value_error():
         reader = _msgpack().Unpacker(ext_hook=_decoders[0], strict_map_key=False, max_buffer_size=len(data))
@@ -210,7 +210,7 @@ def _array_from(data: bytes) -> np.ndarray:
 
 
 def _booleans(body: memoryview) -> np.ndarray:
-    """Return bytes of 0 and 1: functions of numpy and torch may fail, or read foreign memory, with other bools."""
+    """Return bools as bytes of 0 and 1; with others, functions of numpy and torch may fail, or read foreign memory."""
     flags: np.ndarray = np.frombuffer(body, np.uint8) != 0
     return flags.view(np.uint8)
 
@@ -227,7 +227,7 @@ def _tensor_bytes(tensor: torch.Tensor) -> bytes:
 
 
 def has_values(dtype: torch.dtype) -> bool:
-    """Return whether any bytes are values of a dtype. Quantized tensors made of bytes crash the process."""
+    """Return whether any bytes are valid values of a dtype; quantized tensors made of bytes crash the process."""
     return dtype.is_floating_point or dtype.is_complex or str(dtype).removeprefix("torch.") in _INTEGERS
 
 

@@ -66,8 +66,8 @@ def attributes_state(obj: Any, skip: Collection[str] = ()) -> dict[str, Any]:
     once. Functions, classes, locks, threads, loggers and `EasyDict`s are skipped.
 
     Args:
-        obj: The object.
-        skip: Names of attributes to skip.
+        obj: the object.
+        skip: names of attributes to skip.
     """
     return _attributes(obj, skip, _Memo(obj))
 
@@ -78,7 +78,7 @@ def load_attributes_state(obj: Any, state: Mapping[str, Any]) -> None:
     Objects, and arrays and tensors of the same shape, are changed in place, so other references see the change.
 
     Raises:
-        ValueError: If the state has an object where `obj` has None.
+        ValueError: the state has an object where `obj` has None.
     """
     _load_attributes(obj, state, type(obj).__name__, {0: obj})
 
@@ -132,7 +132,7 @@ def load_global_generators_state(state: Mapping[str, Any]) -> None:
 
 
 class _Memo:
-    """The nodes of saved objects. A node that is referenced again gets a number."""
+    """The nodes of saved objects; a node that is referenced again gets a number."""
 
     def __init__(self, root: Any = None) -> None:
         self.nodes: dict[int, Any] = {id(root): {_NUMBER: 0}}  # by the id of the object, which the caller keeps alive
@@ -244,10 +244,10 @@ def _restore(current: Any, node: Any, where: str, restored: dict[int, Any]) -> A
     """Return the restored value, which is `current` itself if it can be changed in place.
 
     Args:
-        current: The current value.
-        node: Its saved state.
-        where: Path of the attribute, for errors.
-        restored: Restored objects that are referenced several times, by their number.
+        current: the current value.
+        node: its saved state.
+        where: path of the attribute, for errors.
+        restored: restored objects that are referenced several times, by their number.
     """
     if not (isinstance(node, dict) and _KIND in node):
         return _restore_value(current, node)

@@ -11,10 +11,11 @@ class Page:
     """The page at one path.
 
     Attributes:
-        make: Returns the content. Called for each request, in a thread of the server; an error is sent to the client.
-        content_type: Content type of the reply.
-        headers: Further headers of the reply.
-        is_public: Whether the page is served without the token of the run, which browsers do not send when they open a
+        make: function that returns the content, called for each request in a thread of the server. An error is sent to
+            the client.
+        content_type: content type of the reply.
+        headers: further headers of the reply.
+        is_public: whether the page is served without the token of the run, which browsers do not send when they open a
             page. It must not hold secrets.
     """
 

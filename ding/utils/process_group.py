@@ -41,19 +41,19 @@ def dist_init(
 
     Args:
         backend: `nccl` or `gloo`.
-        addr: Address of rank 0; by default `$MASTER_ADDR` or localhost.
-        port: Port of rank 0; by default `$MASTER_PORT` or 10314.
-        rank: Rank of this process; by default `$SLURM_LOCALID` or `$RANK`, under torchrun `$RANK`.
-        world_size: Number of processes; by default `$SLURM_NTASKS` or `$WORLD_SIZE`, under torchrun `$WORLD_SIZE`.
-        timeout: How long ranks wait for each other when they join and in an operation, as a timedelta or in seconds;
+        addr: address of rank 0; by default `$MASTER_ADDR` or localhost.
+        port: port of rank 0; by default `$MASTER_PORT` or 10314.
+        rank: rank of this process; by default `$SLURM_LOCALID` or `$RANK`, under torchrun `$RANK`.
+        world_size: number of processes; by default `$SLURM_NTASKS` or `$WORLD_SIZE`, under torchrun `$WORLD_SIZE`.
+        timeout: how long ranks wait for each other when they join and in an operation, as a timedelta or in seconds;
             by default `$DING_DIST_TIMEOUT` or 1800 seconds. If a rank ends, operations of the others fail at once, so
             the timeout only matters if a rank hangs. It must be longer than what rank 0 does alone, such as an
             evaluation.
 
     Raises:
-        AssertionError: If `backend` has another value.
-        RuntimeError: If rank or size are unknown, this process is already in a group, or the other ranks do not join.
-        ValueError: If the rank is not in [0, `world_size`), the timeout is not positive, or an environment variable is
+        AssertionError: `backend` has another value.
+        RuntimeError: rank or size are unknown, this process is already in a group, or the other ranks do not join.
+        ValueError: the rank is not in [0, `world_size`), the timeout is not positive, or an environment variable is
             not a number.
     """
     if backend not in ("nccl", "gloo"):
@@ -109,7 +109,7 @@ def _from_environment(what: str, value: int | None, variables: Sequence[str]) ->
 
 
 def _number_in(variable: str, kind: type[Number], default: Number) -> Number:
-    """Return the number in an environment variable, `default` if it is not set."""
+    """Return the number in an environment variable, or `default` if it is not set."""
     text = os.environ.get(variable)
     try:
         return default if text is None else kind(text)
@@ -145,7 +145,7 @@ def _open_store(rank: int, world_size: int, timeout: timedelta) -> Any:
 
 
 def dist_finalize() -> None:
-    """Leave the process group. Does nothing if this process is not in one."""
+    """Leave the process group, if this process is in one."""
     pending.clear()
     if has_group():
         dist.destroy_process_group()
@@ -164,7 +164,7 @@ def _abandon() -> None:
 
 @functools.lru_cache(maxsize=1)
 def _leave_with_the_process() -> None:
-    """Leave the group at exit of this process. Registered once."""
+    """Register, once, that this process leaves the group at its exit."""
     atexit.register(_leave_at_exit)
 
 
@@ -177,7 +177,7 @@ def _leave_at_exit() -> None:
 
 
 class DDPContext:
-    """Context manager that joins the process group on entry and leaves it on exit. Takes the arguments of `dist_init`.
+    """Context manager, with the arguments of `dist_init`, that joins the process group on entry and leaves it on exit.
 
     If an exception leaves the block and ends the process, operations of the other ranks fail. `MASTER_ADDR` and
     `MASTER_PORT` are restored on exit.

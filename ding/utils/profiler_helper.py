@@ -21,9 +21,9 @@ def register_profiler(
 
 
 class Profiler:
-    """Profiles the calling thread from `profile` until `stop`, or until the interpreter exits.
+    """Profiler of the calling thread from `profile` until `stop`, or until the interpreter exits.
 
-    Writes `profile_<pid>.prof` for `pstats` and its viewers, and two tables, `profile_<pid>_cumulative.txt` and
+    It writes `profile_<pid>.prof` for `pstats` and its viewers, and two tables, `profile_<pid>_cumulative.txt` and
     `profile_<pid>_tottime.txt`.
 
     Example:
@@ -42,10 +42,10 @@ class Profiler:
         self._folder_path: str | None = None
 
     def profile(self, folder_path: str = "./tmp") -> None:
-        """Start the profiler. The files are written to `folder_path`, which is created.
+        """Start the profiler, which will write its files to the folder `folder_path`, created if missing.
 
         Raises:
-            RuntimeError: If it is running.
+            RuntimeError: the profiler is running.
         """
         if self._folder_path is not None:
             raise RuntimeError(f"the profiler is running for {self._folder_path}; call stop() first")
@@ -55,7 +55,7 @@ class Profiler:
         self.pr.enable()
 
     def stop(self) -> None:
-        """Stop the profiler and write the files. May be called any number of times."""
+        """Stop the profiler and write the files; further calls do nothing."""
         if self._folder_path is None:
             return
         atexit.unregister(self.write_profile)

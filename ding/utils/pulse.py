@@ -1,6 +1,6 @@
-"""The pulse of a long run: loops look at its time, and whoever shows the progress is called when that has come.
+"""The pulse of a long run: a function, such as a display of the progress, that loops call when its time has come.
 
-Loops of this package look at `PULSE.due` once a round, which costs as much as reading a clock, and no thread is needed:
+Loops of this package check `PULSE.due` once a round, which costs as much as reading a clock and needs no thread:
 
     if perf_counter() > PULSE.due:
         PULSE.beat(steps)
@@ -14,12 +14,12 @@ from time import perf_counter
 
 
 class Pulse:
-    """Calls one function each few seconds, from the loop that happens to run then.
+    """Regular call of one function every few seconds, from whatever loop runs then.
 
-    A run within a run, such as a training that `on_evaluation` does, takes the pulse over until it ends.
+    A run within a run, such as a training in `on_evaluation`, takes over the pulse until it ends.
 
     Attributes:
-        due: when the function is called next, a time of `perf_counter`.
+        due: the time of the next call, by `perf_counter`.
     """
 
     def __init__(self) -> None:
@@ -27,12 +27,12 @@ class Pulse:
         self._started: list[tuple[float, Callable[[int], None]]] = []  # periods and functions, the last one is called
 
     def start(self, period_s: float, beat: Callable[[int], None]) -> None:
-        """Call `beat(steps)` each `period_s` seconds from now, instead of the function of before."""
+        """Call `beat(steps)` every `period_s` seconds from now on, instead of the earlier function."""
         self._started.append((period_s, beat))
         self._wait()
 
     def stop(self, beat: Callable[[int], None]) -> None:
-        """Stop calling `beat`; the function of before is called again, if it was not stopped."""
+        """Stop calling `beat`; the earlier function is called again, unless it was stopped."""
         for entry in list(self._started):  # in place: another thread may start or stop, too
             if entry[1] == beat:
                 self._started.remove(entry)
@@ -42,7 +42,7 @@ class Pulse:
         """Call the function.
 
         Args:
-            steps: env steps of the rollout that runs; 0 outside of rollouts.
+            steps: the number of env steps of the current rollout; 0 outside of rollouts.
         """
         self._wait()
         for _, beat in self._started[-1:]:

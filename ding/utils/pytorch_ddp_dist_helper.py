@@ -1,4 +1,4 @@
-"""Collective operations of several training processes. With a single process, they do nothing."""
+"""Collective operations of several training processes, which do nothing with a single process."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ def allreduce_with_indicator(grad: torch.Tensor, indicator: torch.Tensor) -> Non
 
 
 def allreduce_data(x: Any, op: str) -> Any:
-    """Return the sum (`op='sum'`) or mean (`'avg'`) of `x` over all processes. A tensor is changed in place.
+    """Return the sum (`op='sum'`) or mean (`'avg'`) of `x` over all processes; a tensor is modified in place.
 
     Raises:
-        AssertionError: If `op` has another value.
-        TypeError: If `x` is neither a number nor a tensor, or `op` is 'avg' for a tensor of integers.
+        AssertionError: `op` has another value.
+        TypeError: `x` is neither a number nor a tensor, or `op` is 'avg' for a tensor of integers.
     """
     if op not in ("sum", "avg"):
         raise AssertionError(f"op = {op!r} is not allowed; it must be 'sum' or 'avg'")
@@ -107,10 +107,10 @@ def allreduce_data(x: Any, op: str) -> Any:
 
 
 def reduce_data(x: Any, dst: int = 0) -> Any:
-    """Return the sum of `x` over all processes on rank `dst`, an undefined value on others. Changes tensors in place.
+    """Return the sum of `x` over all processes on rank `dst`, else an undefined value; tensors are modified in place.
 
     Raises:
-        TypeError: If `x` is neither a number nor a tensor.
+        TypeError: `x` is neither a number nor a tensor.
     """
     reduce = partial(sum_on_rank, rank=dst)
     if isinstance(x, torch.Tensor):
@@ -121,7 +121,7 @@ def reduce_data(x: Any, dst: int = 0) -> Any:
 
 
 def _reduce_number(x: Any, operation: Callable[[torch.Tensor], Any]) -> Any:
-    """Apply `operation` to a Python or numpy number. Returns a Python number of the same kind."""
+    """Apply `operation` to a Python or numpy number, and return a Python number of the same kind."""
     if not isinstance(x, numbers.Real):
         raise TypeError(f"{x!r} of type {type(x).__name__} cannot be reduced; it must be a number or a tensor")
     number = int(x) if isinstance(x, numbers.Integral) else float(x)
@@ -134,7 +134,7 @@ def _reduce_number(x: Any, operation: Callable[[torch.Tensor], Any]) -> Any:
 
 
 def on_all_ranks(flag: bool) -> bool:
-    """Returns, on all processes, whether `flag` is true on all of them."""
+    """Return on all processes whether `flag` is true on all of them."""
     return flag if get_world_size() == 1 else bool(allreduce_data(int(flag), "sum") == get_world_size())
 
 
@@ -150,7 +150,7 @@ def broadcast_object_list(
     """Replace the contents of `object_list` by those of rank `src`, which are sent as pickles.
 
     Raises:
-        ValueError: If the lists differ in length.
+        ValueError: the lists differ in length.
     """
     if get_world_size() > 1:
         copy_objects(object_list, src, group, device)
@@ -165,10 +165,10 @@ def synchronize() -> None:
 
 
 def to_ddp_config(cfg: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Divide batch sizes and amounts of collected data by the number of processes, rounded up. Returns `cfg`.
+    """Divide batch sizes and amounts of collected data by the number of processes, rounded up, and return `cfg`.
 
-    Changes `policy.batch_size`, `policy.learn.batch_size`, `policy.collect.n_sample` and `policy.collect.n_episode` in
-    place.
+    It modifies `policy.batch_size`, `policy.learn.batch_size`, `policy.collect.n_sample` and `policy.collect.n_episode`
+    in place.
     """
     world_size = get_world_size()
     policy = cfg["policy"]

@@ -91,11 +91,11 @@ def resolve_reference(reference: str, where: str) -> Any:
     """Return the class or function that `reference_to` has named.
 
     Args:
-        where: the config key that has it, for messages.
+        where: the config key with the reference, for messages.
 
     Raises:
-        ConfigError: it is no `module:name`, or the module has no such name.
-        ImportError: there is no such module, or it fails; the message says what to do.
+        ConfigError: it does not have the form `module:name`, or the module has no such name.
+        ImportError: there is no such module, or its import fails; the message says what to do.
     """
     if not is_reference(reference):
         raise ConfigError(
@@ -120,7 +120,7 @@ def resolve_reference(reference: str, where: str) -> Any:
 
 
 def refuse_while_importing() -> None:
-    """Refuse to train while the module of a reference is imported: it would train whenever it is used.
+    """Refuse to train while the module of a reference is imported, since it would train whenever it is imported.
 
     Raises:
         ConfigError: a module is being imported.
@@ -140,12 +140,12 @@ def folders_of(modules: Iterable[str]) -> list[str]:
 
 
 def add_to_path(folders: Iterable[str]) -> None:
-    """Append folders to `sys.path`, after those that are there, so that they hide no module."""
+    """Append folders to the end of `sys.path`, so that they hide no module."""
     sys.path.extend(folder for folder in folders if folder not in sys.path)
 
 
 def clashes(modules: Iterable[str], folders: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield the packages that are in one of `folders` but are taken from another one: `(name, folder, other)`."""
+    """Yield packages that are in one of `folders`, but are imported from another one, as `(name, folder, other)`."""
     for package in sorted({module.partition(".")[0] for module in modules}):
         meant = _first_with(package, folders)
         taken = _folder_of(package) or _first_with(package, sys.path)
@@ -159,7 +159,7 @@ def _first_with(package: str, folders: Iterable[str]) -> str | None:
 
 @contextlib.contextmanager
 def on_path(folder: str, first: bool = False) -> Iterator[None]:
-    """Put a folder on `sys.path`: last, so that it hides no module, or first, as Python does for that of a script."""
+    """Put a folder on `sys.path`: last, so that it hides no module, or first, as Python does for a script's folder."""
     if not first and folder in sys.path:
         yield
         return
@@ -172,7 +172,7 @@ def on_path(folder: str, first: bool = False) -> Iterator[None]:
 
 
 def _name_of_main() -> str | None:
-    """Return the name by which the running script can be imported, None if it has no file, as in a notebook."""
+    """Return the name by which the running script can be imported, or None if it has no file, as in a notebook."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     if spec is not None:
@@ -182,14 +182,14 @@ def _name_of_main() -> str | None:
 
 
 def _stem(path: str) -> str | None:
-    """Return the name by which a Python file can be imported, None if it has none."""
+    """Return the name by which a Python file can be imported, or None if it has none."""
     stem, suffix = os.path.splitext(os.path.basename(path))
     return stem if suffix == ".py" and stem.isidentifier() else None
 
 
 def _folder_of(package: str) -> str | None:
-    """Return the folder that contains a top-level module or package; None if it is built in or not imported."""
-    for path in reversed(_files.values()):  # of several files of one name the newest
+    """Return the folder that contains a top-level module or package, or None if it is built in or not imported."""
+    for path in reversed(_files.values()):  # the newest of several files with the same name
         if package not in sys.modules and _stem(path) == package:
             return os.path.dirname(os.path.abspath(path))
     main = _name_of_main()

@@ -28,7 +28,7 @@ class Registry(dict[str, Any]):
         8
 
     Attributes:
-        derive: Called with a name that is not registered. Returns its class or function, or None. May be set.
+        derive: a function that returns the class or function of a name that is not registered, or None. It may be set.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -50,7 +50,7 @@ class Registry(dict[str, Any]):
         """Register `module` as `module_name`, or return a decorator that does. The default name is `__name__`.
 
         Raises:
-            AssertionError: If the name is taken and `force_overwrite` is false, or `module` is given without a name.
+            AssertionError: the name is taken and `force_overwrite` is false, or `module` is given without a name.
         """
         if module is not None:
             if module_name is None:
@@ -76,7 +76,7 @@ class Registry(dict[str, Any]):
         """Return the entry `module_name`.
 
         Raises:
-            KeyError: If the name is not registered. The message names the most similar one, if any.
+            KeyError: the name is not registered. The message names the most similar one, if any.
         """
         if module_name in self:
             return self[module_name]
@@ -90,7 +90,7 @@ class Registry(dict[str, Any]):
         return derived
 
     def build(self, obj_type: str, *obj_args: Any, **obj_kwargs: Any) -> Any:
-        """Call the entry `obj_type` with the given arguments. Its exceptions propagate unchanged."""
+        """Call the entry `obj_type` with the given arguments; its exceptions propagate unchanged."""
         return self.get(obj_type)(*obj_args, **obj_kwargs)
 
     def query(self) -> KeysView[str]:
@@ -101,7 +101,7 @@ class Registry(dict[str, Any]):
         """Return `{name: (file, line)}` of each registration.
 
         Raises:
-            AssertionError: If `DIENGINEREGTRACE=ON` was not set when `ding` was imported.
+            AssertionError: `DIENGINEREGTRACE=ON` was not set when `ding` was imported.
         """
         if not _TRACE:
             raise AssertionError("registrations are not traced; set DIENGINEREGTRACE=ON before ding is imported")

@@ -15,7 +15,7 @@ def get_env_fps(env: Any) -> float:
     """Return the frame rate in the metadata of a gymnasium or gym environment.
 
     Raises:
-        KeyError: If the metadata has none.
+        KeyError: the metadata has none.
     """
     metadata = env.metadata
     for key in ("render_fps", "video.frames_per_second"):
@@ -25,7 +25,7 @@ def get_env_fps(env: Any) -> float:
 
 
 def fps(env_manager: Any) -> float:
-    """Return the frame rate of the `env_ref` of `env_manager`, 30 if it is unknown."""
+    """Return the frame rate of the `env_ref` of `env_manager`, or 30 if it is unknown."""
     try:
         env = env_manager.env_ref
         # `_env` is the environment that a BaseEnv wraps.
@@ -38,7 +38,7 @@ def render_env(env: Any, render_mode: str = "rgb_array") -> np.ndarray:
     """Return a frame of a gymnasium or gym environment, uint8 [C, H, W].
 
     Raises:
-        ValueError: If the environment renders nothing.
+        ValueError: the environment renders nothing.
     """
     if getattr(env, "render_mode", None) is not None or not _takes_mode(env):
         frame = env.render()

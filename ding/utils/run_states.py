@@ -1,4 +1,4 @@
-"""What the states of serial and parallel runs share: the lock of a run's folder, its config, and its description."""
+"""Common parts of the states of serial and parallel runs: the lock of the run's folder, config and description."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def describe_state(
     Args:
         kind: 'serial' or 'parallel'.
         config: see `flat_config`.
-        reason: why it is saved.
-        inexact: why the run does not resume exactly from it; empty if it does.
+        reason: the reason why it is saved.
+        inexact: the reason why the run does not resume exactly from it; empty if it does.
     """
     import torch
 
@@ -95,12 +95,12 @@ def read_run_state(
 
     Args:
         kind: 'serial' or 'parallel', see `describe_state`.
-        config: that of the run that resumes, see `flat_config`.
-        defaults: returns the defaults of keys that the config of the state lacks.
+        config: the config of the run that resumes, see `flat_config`.
+        defaults: a function that returns the defaults of keys that the config of the state lacks.
 
     Raises:
-        StateError: no state is readable, or it is that of a run of the other kind.
-        ConfigError: the state has another config.
+        StateError: no state is readable, or the state is of a run of the other kind.
+        ConfigError: the config of the state differs.
     """
     found = StateFolder(path).read()
     if found is None:
@@ -136,7 +136,7 @@ def plain_tree(cfg: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def flat_config(cfg: Mapping[str, Any]) -> dict[str, str]:
-    """Return the values of a compiled config as text by dotted key, without the keys that may differ."""
+    """Return the values of a compiled config as text by dotted key, except for keys whose values may differ."""
     leaves = plain_tree(cfg).items()
     return {key: _as_text(value) for key, value in leaves if key not in _FREE and not key.startswith(_FREE_SECTIONS)}
 
@@ -158,12 +158,12 @@ def _as_text(value: Any) -> str:
 
 
 def _is_filled(key: str, saved: Mapping[str, str], own: Mapping[str, str]) -> bool:
-    """Return whether `key` is a section that was empty in the state; its entries are compared one by one."""
+    """Return whether `key` is a section that was empty in the state, so that its entries are compared one by one."""
     return saved.get(key) == "{}" and key not in own and any(name.startswith(f"{key}.") for name in own)
 
 
 def check_same_config(saved: Mapping[str, str], own: Mapping[str, str], path: str) -> None:
-    """Check that the config of a state is that of the run.
+    """Check that the config of a state is the config of the run.
 
     Raises:
         ConfigError: they differ; the message names the keys.

@@ -17,9 +17,9 @@ def split_data_generator(data: Mapping[str, Any], split_size: int, shuffle: bool
     be tensors, arrays, dicts of them, or lists of them; None, strings and lists of strings are passed on unchanged.
 
     Raises:
-        AssertionError: If `split_size` is below 1.
-        TypeError: If an entry is of another type.
-        ValueError: If no entry has rows.
+        AssertionError: `split_size` is below 1.
+        TypeError: an entry is of another type.
+        ValueError: no entry has rows.
     """
     if split_size < 1:
         raise AssertionError(f"split_size = {split_size!r} is not allowed; it must be at least 1")
@@ -60,7 +60,7 @@ def get_shape0(data: Any) -> int:
     """Return the number of rows of the first leaf in nested dicts, lists and tree tensors: `shape[0]`, or the length.
 
     Raises:
-        TypeError: If the leaf has no length.
+        TypeError: the leaf has no length.
     """
     if isinstance(data, Mapping):
         return get_shape0(next(iter(data.values())))
@@ -82,14 +82,14 @@ class Moments(NamedTuple):
 
 
 class RunningMeanStd:
-    """Running mean and standard deviation, merged batch by batch (Chan et al.).
+    """Running mean and standard deviation, merged batch by batch by the formula of Chan et al.
 
     `mean` and `std` are numbers if `shape` is (), else float32 tensors on `device`.
 
     Args:
-        epsilon: Initial weight of mean 0 and variance 1.
-        shape: Shape of one row of a batch.
-        device: Device of `mean` and `std`.
+        epsilon: initial weight of mean 0 and variance 1.
+        shape: shape of one row of a batch.
+        device: device of `mean` and `std`.
 
     Example:
         >>> stats = RunningMeanStd(epsilon=0)
@@ -130,7 +130,7 @@ class RunningMeanStd:
 
     @property
     def moments(self) -> Moments:
-        """Mean, variance and number of rows, including `epsilon`. May be set."""
+        """The mean, variance and number of rows, including `epsilon`; it may be set."""
         return Moments(self._mean, self._var, self._count)
 
     @moments.setter
@@ -154,7 +154,7 @@ class RunningMeanStd:
 
     @property
     def std(self) -> Any:
-        """The square root of the variance + 1e-8."""
+        """The standard deviation: the square root of the variance, plus 1e-8."""
         return self._value(np.sqrt(self._var + 1e-8))
 
     def _value(self, value: Any) -> Any:

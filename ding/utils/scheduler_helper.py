@@ -32,16 +32,16 @@ def _count(value: Any) -> str | None:
 
 
 class Scheduler(Configurable):
-    """Changes a parameter by `factor` when a metric has not improved for more than `patience` calls of `step`.
+    """A scheduler that changes a parameter by `factor` when a metric has not improved in more than `patience` steps.
 
     A metric improves if it differs from that of the previous call by more than `threshold`, in the direction of
     `optimize_mode`. The first `cooldown` calls, and the `cooldown` calls after each change, do not count.
 
     Args:
-        merged_scheduler_config: Overrides the defaults.
+        merged_scheduler_config: overrides the defaults.
 
     Raises:
-        ConfigError: If a value is not allowed.
+        ConfigError: a value is not allowed.
 
     Example:
         >>> scheduler = Scheduler({"schedule_mode": "multi", "factor": 2.0, "change_range": [0, 8], "patience": 0})
@@ -81,7 +81,7 @@ class Scheduler(Configurable):
         """Return the new value of the parameter, whose current value is `param`, after the metric `metrics`.
 
         Raises:
-            AssertionError: If `metrics` is not a float.
+            AssertionError: `metrics` is not a float.
         """
         if not isinstance(metrics, float):
             raise AssertionError(f"metrics = {metrics!r} is not allowed; it must be a float")

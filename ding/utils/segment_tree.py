@@ -23,17 +23,18 @@ _DENSE_WIDTH = 1024
 class SegmentTree:
     """A complete binary tree whose inner nodes hold the `operation` (`sum`, `min` or `max`) of their two children.
 
-    Each write recomputes all ancestors from their children in float64, so inner nodes never drift. Not thread-safe.
+    Each write recomputes all ancestors from their children in float64, so inner nodes never drift. Trees are not
+    thread-safe.
 
     Attributes:
-        capacity: Number of leaves, a power of two.
+        capacity: number of leaves, a power of two.
         operation: `'sum'`, `'min'` or `'max'`.
-        neutral_element: Value of an unset leaf.
+        neutral_element: value of an unset leaf.
         value: float64 [2 * capacity]: the root at 1, leaf i at `capacity + i`. Index 0 is unused.
 
     Raises:
-        AssertionError: If `capacity` is not a positive power of two.
-        ValueError: If `operation` has another value.
+        AssertionError: `capacity` is not a positive power of two.
+        ValueError: `operation` has another value.
 
     Example:
         >>> tree = SegmentTree(4, "max")
@@ -58,7 +59,7 @@ class SegmentTree:
 
     @property
     def leaves(self) -> FloatArray:
-        """View [capacity] of the leaves. After writing to it, call `refresh_ancestors`."""
+        """A view [capacity] of the leaves; after writing to it, call `refresh_ancestors`."""
         return self.value[self.capacity :]
 
     def __setitem__(self, idx: int, val: float) -> None:
@@ -74,10 +75,10 @@ class SegmentTree:
         return result
 
     def set_batch(self, indices: npt.ArrayLike, values: npt.ArrayLike) -> None:
-        """Set many leaves. For a repeated index, the last value counts.
+        """Set many leaves; for a repeated index, the last value counts.
 
         Raises:
-            AssertionError: If an index is outside [0, capacity).
+            AssertionError: an index is outside [0, capacity).
         """
         index = np.asarray(indices, dtype=np.int64).reshape(-1)
         if index.size == 0:
@@ -91,7 +92,7 @@ class SegmentTree:
         """Return the `operation` over the leaves [start, end); `end` defaults to the capacity.
 
         Raises:
-            AssertionError: If the range is empty or not within [0, capacity].
+            AssertionError: the range is empty or not within [0, capacity].
         """
         end = self.capacity if end is None else end
         if not 0 <= start < end <= self.capacity:
@@ -141,7 +142,7 @@ class SumSegmentTree(SegmentTree):
         `trust_caller=False` checks the range first.
 
         Raises:
-            AssertionError: If all leaves are 0, or `prefixsum` is outside [0, total + 1e-5] (if checked).
+            AssertionError: all leaves are 0, or `prefixsum` is outside [0, total + 1e-5] (if checked).
         """
         value = self.value
         if not trust_caller and not 0 <= prefixsum <= value[1] + 1e-5:
@@ -157,7 +158,7 @@ class SumSegmentTree(SegmentTree):
         return leaf if value[node] else self._last_weight_before(leaf)
 
     def find_prefixsum_batch(self, masses: npt.ArrayLike) -> IntArray:
-        """Return int64 [n]: `find_prefixsum_idx` of each of `masses` [n]."""
+        """Return the results of `find_prefixsum_idx` for each of `masses` [n], int64 [n]."""
         rest = np.array(masses, dtype=np.float64).reshape(-1)
         node = np.ones(rest.size, dtype=np.int64)
         for _ in range(self.capacity.bit_length() - 1):
@@ -175,7 +176,7 @@ class SumSegmentTree(SegmentTree):
         return leaf
 
     def _last_weight_before(self, leaf: int) -> int:
-        """Return the last non-zero leaf before a zero leaf that rounding, or `prefixsum == total`, led to."""
+        """Return the last non-zero leaf before a zero leaf that was found by rounding or `prefixsum == total`."""
         weighted = np.flatnonzero(self.leaves[:leaf])
         if weighted.size == 0:
             raise AssertionError(
@@ -186,7 +187,7 @@ class SumSegmentTree(SegmentTree):
 
 
 class MinSegmentTree(SegmentTree):
-    """A segment tree of minima. Unset leaves are infinite.
+    """A segment tree of minima; unset leaves are infinite.
 
     Example:
         >>> tree = MinSegmentTree(2)
@@ -205,7 +206,7 @@ def refresh_ancestors(trees: Sequence[SegmentTree], indices: IntArray) -> None:
     Indices may repeat. Node indices are computed once for all trees.
 
     Raises:
-        AssertionError: If the capacities differ.
+        AssertionError: the capacities differ.
     """
     width = trees[0].capacity
     if any(tree.capacity != width for tree in trees):

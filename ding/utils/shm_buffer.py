@@ -34,12 +34,12 @@ class ShmBuffer:
 
     Args:
         dtype: bool, an integer of 8 to 64 bits, float32 or float64, in native byte order.
-        shape: Shape of the array.
-        copy_on_get: If False, `get` returns the shared memory, which the next `fill` changes.
+        shape: shape of the array.
+        copy_on_get: if False, `get` returns the shared memory, which the next `fill` changes.
         ctype: ctypes type of an element, for any other dtype.
 
     Raises:
-        TypeError: If `dtype` has no ctypes type.
+        TypeError: `dtype` has no ctypes type.
 
     Example:
         >>> buffer = ShmBuffer(np.float32, (2,))
@@ -65,11 +65,11 @@ class ShmBuffer:
         return type(data) is np.ndarray and data.dtype == self.dtype and data.shape == self.shape
 
     def fill(self, src_arr: np.ndarray) -> None:
-        """Copy an array into the buffer. It may be cast to a dtype of the same kind.
+        """Copy an array into the buffer; it may be cast to a dtype of the same kind.
 
         Raises:
-            AssertionError: If it is not an array of the buffer's shape.
-            TypeError: If its dtype is of another kind.
+            AssertionError: it is not an array of the buffer's shape.
+            TypeError: its dtype is of another kind.
         """
         if not isinstance(src_arr, np.ndarray) or src_arr.shape != self.shape:
             given = getattr(src_arr, "shape", type(src_arr).__name__)
@@ -99,12 +99,12 @@ class ShmBufferContainer:
     """Arrays in shared memory, in nested dicts with the structure of `shape`.
 
     Args:
-        dtype: Dtype of all arrays, or nested dicts of dtypes.
-        shape: Shape of the array, or nested dicts of shapes.
-        copy_on_get: See `ShmBuffer`.
+        dtype: dtype of all arrays, or nested dicts of dtypes.
+        shape: shape of the array, or nested dicts of shapes.
+        copy_on_get: see `ShmBuffer`.
 
     Raises:
-        RuntimeError: If `shape` is neither a dict nor a sequence.
+        RuntimeError: `shape` is neither a dict nor a sequence.
 
     Example:
         >>> container = ShmBufferContainer({"a": np.int64, "b": bool}, {"a": (1,), "b": ()})
@@ -140,5 +140,5 @@ class ShmBufferContainer:
 
 
 def ctype_of(dtype: np.dtype) -> Any:
-    """Return the ctypes type of a dtype, None if it cannot be shared."""
+    """Return the ctypes type of a dtype, or None if it cannot be shared."""
     return _CTYPES.get(dtype.type) if dtype.isnative else None

@@ -1,6 +1,6 @@
-"""What is only for showing never ends a run: if it fails, one warning says so.
+"""Display that never ends a run: if code that only shows something fails, one warning says so.
 
-Objects of users are shown by `shown`. Code that only shows something, such as a write to a log, runs in `only_shows`.
+`shown` shows objects of users. Code that only shows something, such as a write to a log, runs in `only_shows`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _told: set[str] = set()  # in this process
 
 
 def shown(obj: Any, text_of: Callable[[Any], str] = repr) -> str:
-    """Return the text of `obj` for a message; if that fails, `<name of its class>`, with one warning for each class.
+    """Return the text of `obj` for a message, or `<name of its class>` if that fails, with one warning for each class.
 
     Args:
-        obj: any object, also one whose `__repr__` raises.
-        text_of: `repr`, `str` or another function.
+        obj: any object, even one whose `__repr__` raises.
+        text_of: `repr`, `str` or another function that returns the text.
 
     Example:
         >>> class Unready:
@@ -41,7 +41,7 @@ def only_shows(what: str, told: set[str] | None = None) -> Iterator[None]:
 
     Args:
         what: what the block does, as the subject of "fails".
-        told: what was warned of before, for one warning each; None for once per process.
+        told: the earlier warnings, so that each is logged once; None for once per process.
     """
     try:
         yield
@@ -50,7 +50,7 @@ def only_shows(what: str, told: set[str] | None = None) -> Iterator[None]:
 
 
 def tell_once(what: str, error: Exception, told: set[str] | None = None) -> None:
-    """Warn that `what` fails with `error` and that the run goes on, unless that was done; see `only_shows`."""
+    """Warn that `what` fails with `error` and that the run continues, unless that was logged; see `only_shows`."""
     told = _told if told is None else told
     if what in told:
         return

@@ -31,16 +31,16 @@ _REMEDY = "remove it to resume from the previous state, or remove the folder to 
 
 
 class StateError(ValueError):
-    """A file holds no state that a run can resume from."""
+    """A file contains no state from which a run can resume."""
 
 
 class Saved(NamedTuple):
     """A state in a folder.
 
     Attributes:
-        path: Path of its file.
-        about: The description that was passed to `write`.
-        size_bytes: Size of the file and of all chunks that it refers to.
+        path: path of its file.
+        about: the description that was passed to `write`.
+        size_bytes: size of the file and of all chunks that it refers to.
     """
 
     path: str
@@ -56,8 +56,8 @@ class StateFolder:
     state refers to are removed. No code in a file is executed.
 
     Args:
-        path: The folder, created by the first `write`.
-        keep: Number of states to keep.
+        path: the folder, created by the first `write`.
+        keep: number of states to keep.
 
     Example:
         >>> import tempfile
@@ -78,15 +78,15 @@ class StateFolder:
         """Write a state of plain values, arrays and tensors, and remove states beyond the `keep` newest.
 
         Args:
-            state: The state.
-            about: A description of the state, of plain values; see `states`.
+            state: the state.
+            about: a description of the state, of plain values; see `states`.
 
         Returns:
             The number of written bytes.
 
         Raises:
-            TypeError, ValueError: If the state cannot be packed; see `pack`.
-            OSError: If a file cannot be written. Earlier states are kept.
+            TypeError, ValueError: the state cannot be packed; see `pack`.
+            OSError: a file cannot be written. Earlier states are kept.
         """
         os.makedirs(self._chunks, exist_ok=True)
         writer = _ArrayWriter(self._chunks)
@@ -107,7 +107,7 @@ class StateFolder:
         A damaged state is skipped with a warning and removed by the next `write`. Damaged chunks are removed at once.
 
         Raises:
-            StateError: If all states are damaged or of another version.
+            StateError: all states are damaged or of another version.
         """
         failure: StateError | None = None
         for _, path in reversed(self._files()):
@@ -145,7 +145,7 @@ class StateFolder:
             yield Saved(path, body["about"], os.path.getsize(path) + sum(chunks.values()))
 
     def _files(self) -> list[tuple[int, str]]:
-        """Return number and path of the files of states, newest last."""
+        """Return the numbers and paths of the files of states, newest last."""
         names = os.listdir(self.path) if os.path.isdir(self.path) else []
         found = [(int(match[1]), os.path.join(self.path, match[0])) for match in map(_NAME.fullmatch, names) if match]
         return sorted(found)
@@ -164,7 +164,7 @@ class StateFolder:
 
 
 def _read_body(path: str, *names: str) -> dict[str, Any]:
-    """Return a state and what belongs to it, or only the items `names`."""
+    """Return the content of a state's file, or only its items `names`."""
     try:
         content: Any = unpack(Path(path).read_bytes())
     except ValueError as e:
@@ -193,11 +193,11 @@ def _chunks_of(path: str) -> Iterator[str]:
 
 
 class _ArrayWriter:
-    """Writes the large arrays of a state as chunks.
+    """Writer of the large arrays of a state as chunks.
 
     Attributes:
-        arrays: Dtype, shape and chunks of each array.
-        written: Number of bytes written so far.
+        arrays: dtype, shape and chunks of each array.
+        written: number of bytes written so far.
     """
 
     def __init__(self, folder: str) -> None:
@@ -257,9 +257,9 @@ def _bytes_of(array: Any) -> np.ndarray:
 
 
 class _ArrayReader:
-    """Restores the large arrays of a state. An array with several references is one object again.
+    """Reader of the large arrays of a state; an array with several references is one object again.
 
-    Nothing is allocated for an array before its chunks are known to be there and to fill it.
+    Nothing is allocated for an array before its chunks are known to exist and to fill it.
     """
 
     def __init__(self, folder: str, arrays: list[dict[str, Any]]) -> None:

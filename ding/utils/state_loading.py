@@ -1,4 +1,4 @@
-"""Load the state of modules and optimizers, but only as a whole and if it fits."""
+"""Loading of states of modules and optimizers, only as a whole and only if they fit."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ def parts_state(parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_target(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `state` with the weights of `model` as `target_model`, if it has none."""
+    """Return `state`, with the weights of `model` as `target_model` if it has none."""
     return {**({"target_model": state["model"]} if "model" in state else {}), **state}
 
 
 def load_parts(
     parts: Mapping[str, Any], state: Mapping[str, Any], optional: Collection[str] = (), names: Names | None = None
 ) -> None:
-    """Load `state[key]` into each part; on an error all parts stay as they were.
+    """Load `state[key]` into each part; on an error all parts stay unchanged.
 
     Args:
         parts: modules, optimizers, tensors, and other objects with `state_dict` and `load_state_dict`.
-        optional: keys that `state` may lack; such a part stays as it is.
+        optional: keys that `state` may lack; such a part stays unchanged.
         names: the names of the optimizers' parameters by their ids, for errors.
 
     Raises:
@@ -81,7 +81,7 @@ def load_parts(
 
 
 def check_keys(keys: Iterable[str], state: Any, optional: Collection[str] = ()) -> None:
-    """Raise a ValueError if `state` is no dict, or lacks one of `keys` that is not optional."""
+    """Raise ValueError if `state` is not a dict, or lacks one of `keys` that is not optional."""
     if not isinstance(state, Mapping):
         raise ValueError(f"the state is {_describe(state)}; it must be a dict with {', '.join(keys)}")
     missing = [key for key in keys if key not in state and key not in optional]
@@ -95,7 +95,7 @@ def check_keys(keys: Iterable[str], state: Any, optional: Collection[str] = ()) 
 
 
 def _load_all_or_none(loads: Sequence[tuple[Any, Any]]) -> None:
-    """Load the state of each part; if one refuses it, restore all. A module has then loaded what fits."""
+    """Load the state of each part, or restore all if one refuses it, since a module has then loaded what fits."""
     undo: list[Callable[[], Any]] = []
     try:
         for part, state in loads:
@@ -111,7 +111,7 @@ def _load_all_or_none(loads: Sequence[tuple[Any, Any]]) -> None:
 
 
 def _undo_of(part: Any) -> Callable[[], Any]:
-    """Return a function that brings `part` back to where it is now."""
+    """Return a function that restores the current state of `part`."""
     if isinstance(part, torch.optim.Optimizer):  # whose state is replaced, not written to
         return partial(vars(part).update, {"state": part.state, "param_groups": part.param_groups})
     if isinstance(part, Tensor):
@@ -129,13 +129,13 @@ def fit_optimizer_state(
 ) -> dict[str, Any]:
     """Return `state` for `optimizer.load_state_dict`, after a check against the shapes of the parameters.
 
-    torch checks only the number of parameters; a state of others makes its fused steps write beyond their memory.
-    Options that choose the implementation, such as `fused`, become those of `optimizer`, and missing options, too. A
-    state with the parameters in an order that the optimizer accepts (`accept_order`) is brought into its own order.
+    torch checks only the number of parameters; with a state of other parameters, fused steps write beyond their memory.
+    Options that choose the implementation, such as `fused`, and missing options become those of `optimizer`. A state
+    with the parameters in an order that the optimizer accepts (`accept_order`) is brought into its own order.
 
     Args:
         names: the names of the parameters by their ids, for errors.
-        key: what errors call the state.
+        key: the name of the state in errors.
 
     Raises:
         ValueError: the state does not fit. The message names the parameters and shapes.
@@ -159,10 +159,10 @@ def fit_optimizer_state(
 
 
 def _copy_entry(parameter: Tensor, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy what is saved for a parameter: torch keeps the tensors, and several optimizers may load one state.
+    """Copy what is saved for a parameter, since torch keeps the tensors, and several optimizers may load one state.
 
-    Tensors like the parameter get its strides, too: fused steps walk through both in the order of memory, and write
-    beyond the memory of an expanded tensor.
+    Tensors of the parameter's shape also get its strides: fused steps walk through both in the order of memory, and
+    would write beyond the memory of an expanded tensor.
     """
     return {
         name: torch.empty_like(parameter, dtype=value.dtype, device=value.device, requires_grad=False).copy_(value)
@@ -175,7 +175,7 @@ def _copy_entry(parameter: Tensor, entry: Mapping[str, Any]) -> dict[str, Any]:
 def _parse(
     optimizer: torch.optim.Optimizer, state: Any, key: str
 ) -> tuple[list[dict[str, Any]], list[Mapping[str, Any]]]:
-    """Return the groups, whose parameters are numbered anew, and the entries of each parameter."""
+    """Return the groups, with renumbered parameters, and the entries of each parameter."""
     if not isinstance(state, Mapping) or not {"state", "param_groups"} <= state.keys():
         raise ValueError(f"{key} is {_describe(state)}; the state of an optimizer has state and param_groups")
     own, saved = optimizer.param_groups, state["param_groups"]
@@ -216,7 +216,7 @@ def _mismatches(
     entries: Sequence[Mapping[str, Any]],
     names: Names | None,
 ) -> list[str]:
-    """Return what does not fit, a line for each parameter."""
+    """Return a line for each parameter that says what does not fit."""
     if not _is_of_torch(optimizer):
         return []
     required = next((names for kind, names in _REQUIRED.items() if isinstance(optimizer, kind)), ())
@@ -232,7 +232,7 @@ def _mismatches(
 
 
 def _is_of_torch(optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether torch defines what the state is; another's may have the names, but, say, moments of lower rank."""
+    """Return whether the optimizer is one of torch; others may use the same names for, say, moments of lower rank."""
     bases = (cls for cls in type(optimizer).__mro__ if issubclass(cls, torch.optim.Optimizer))
     return any(cls.__module__.startswith("torch.optim.") and cls is not torch.optim.Optimizer for cls in bases)
 
@@ -253,7 +253,7 @@ def _mismatch(parameter: Tensor, entry: Mapping[str, Any], required: Sequence[st
 
 
 def _is_like(value: Any, own: Tensor) -> bool:
-    """Return whether a value can be copied into `own` without a loss of anything but precision."""
+    """Return whether a value can be copied into `own` without losing anything but precision."""
     if not isinstance(value, Tensor) or value.shape != own.shape or value.is_meta:
         return False
     kinds = [(t.is_floating_point(), t.is_complex(), t.layout, t.is_quantized) for t in (value, own)]

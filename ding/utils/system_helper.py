@@ -18,7 +18,7 @@ _SERVER_PORTS = range(16384, 32768)
 
 
 def get_ip() -> str:
-    """Return the address of this machine's host name, 127.0.0.1 if it cannot be resolved."""
+    """Return the address of this machine's host name, or 127.0.0.1 if it cannot be resolved."""
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError:
@@ -36,13 +36,13 @@ def get_task_uid() -> str:
 
 
 def find_free_port(host: str) -> int:
-    """Return a TCP port that is currently free on the interface of `host`. It is not reserved.
+    """Return a TCP port that is currently free on the interface of `host`, without reserving it.
 
-    The port lies outside the range from which systems draw the local ports of connections, so that no connection
+    The port is outside of the range from which systems draw the local ports of connections, so that no connection
     takes it before it is used.
 
     Raises:
-        OSError: If `host` is not an address of this machine.
+        OSError: `host` is not an address of this machine.
     """
     family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
 
@@ -83,17 +83,17 @@ class PropagatingThread(threading.Thread):
         self.exc: BaseException | None = None
 
     def run(self) -> None:
-        """Run the target. Called by `start`."""
+        """Run the target; called by `start`."""
         try:
             self.ret = None if self._call is None else self._call()
         except Exception as error:
             self.exc = error
 
     def join(self, timeout: float | None = None) -> Any:
-        """Wait at most `timeout` seconds for the end. Returns the result of the target, None if it is still running.
+        """Wait at most `timeout` seconds for the end, and return the target's result, or None if it is still running.
 
         Raises:
-            RuntimeError: If the target raised an exception, which is the cause.
+            RuntimeError: the target raised an exception, which is the cause.
         """
         super().join(timeout)
         if self.is_alive():

@@ -1,4 +1,4 @@
-"""Look for tensors without importing torch, which takes more than a second."""
+"""A check for tensors without importing torch, which takes more than a second."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ if TYPE_CHECKING:
 
 
 def is_tensor(value: Any) -> TypeGuard[torch.Tensor]:
-    """Return whether `value` is a tensor. It is not while torch is not imported."""
+    """Return whether `value` is a tensor, which it cannot be before torch is imported."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class DaemonThreads:
-    """Daemon threads that end by themselves, and are waited for together. Thread-safe.
+    """A thread-safe group of daemon threads that end by themselves, and can be waited for together.
 
     Example:
         >>> threads = DaemonThreads()
@@ -39,7 +39,7 @@ class DaemonThreads:
             thread.start()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for all threads but the caller's, at most `timeout_s`; returns whether they have ended."""
+        """Wait at most `timeout_s` seconds for all threads but the caller's, and return whether they have ended."""
         deadline = monotonic() + timeout_s
         with self._lock:
             others = self._threads - {threading.current_thread()}

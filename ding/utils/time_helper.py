@@ -22,13 +22,13 @@ def _now(synchronise: bool) -> float:
 
 
 class EasyTimer:
-    """Measures the seconds spent in its `with` block.
+    """Timer of the seconds spent in its `with` block.
 
-    Timers are independent, and a timer may be nested in itself. With `cuda`, if CUDA is in use, the time includes
-    queued device work: both ends wait for the device.
+    Timers are independent, and a timer may be nested in itself. With `cuda`, if CUDA is in use, both ends wait for the
+    device, so that the time includes queued work.
 
     Attributes:
-        value: Seconds of the last block that ended; 0.0 before.
+        value: seconds of the last block that ended; 0.0 before.
 
     Example:
         >>> timer = EasyTimer(cuda=False)
@@ -57,7 +57,7 @@ class TimeWrapper(ABC):
     @classmethod
     @abstractmethod
     def start_time(cls) -> None:
-        """Start the timer. May be nested."""
+        """Start the timer; calls may be nested."""
 
     @classmethod
     @abstractmethod
@@ -81,7 +81,7 @@ class TimeWrapper(ABC):
 
 
 class TimeWrapperTime(TimeWrapper):
-    """Wall clock."""
+    """A timer of wall clock time."""
 
     _cuda = False
     _local = threading.local()
@@ -103,7 +103,7 @@ class TimeWrapperTime(TimeWrapper):
 
 
 class TimeWrapperCuda(TimeWrapperTime):
-    """Wall clock that waits for the CUDA device at both ends."""
+    """A timer of wall clock time that waits for the CUDA device at both ends."""
 
     _cuda = True
     _local = threading.local()
@@ -115,8 +115,8 @@ def build_time_helper(cfg: Any = None, wrapper_type: str | None = None) -> type[
     `cfg` is a mapping or an object with attributes. Without a CUDA device, `cuda` is the same as `time`.
 
     Raises:
-        RuntimeError: If neither argument is given.
-        KeyError: If the type is unknown.
+        RuntimeError: neither argument is given.
+        KeyError: the type is unknown.
     """
     if wrapper_type is None:
         if cfg is None:
@@ -134,16 +134,16 @@ def _entry(cfg: Any, name: str) -> Any:
 
 
 class WatchDog:
-    """Raises `TimeoutError` in the main thread if `stop` is not called within `timeout` seconds after `start`.
+    """Watchdog that raises `TimeoutError` in the main thread if `stop` is not called within `timeout` seconds.
 
     It uses the process-wide real-time timer, so only one can run at a time, and only in the main thread.
 
     Args:
         timeout: Seconds.
-        message: Text of the error; by default it names the timeout.
+        message: text of the error; by default it names the timeout.
 
     Raises:
-        ValueError: If `timeout` is not positive.
+        ValueError: `timeout` is not positive.
 
     Example:
         >>> dog = WatchDog(timeout=2.5)
@@ -163,7 +163,7 @@ class WatchDog:
         """Start or restart the countdown.
 
         Raises:
-            ValueError: If called outside the main thread.
+            ValueError: called outside the main thread.
         """
         if not self._is_running:
             self._previous = signal.signal(signal.SIGALRM, self._on_alarm)

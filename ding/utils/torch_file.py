@@ -1,4 +1,4 @@
-"""Reads files of `torch.save` without running code, and without trusting what they say of sizes.
+"""Reading of files of `torch.save` without running code, and without trusting the sizes that they state.
 
 `torch.load(weights_only=True)` runs no code either, but a file can make it return uninitialized memory, or allocate any
 amount: by `torch.Tensor(10**12)` or `numpy.ndarray`, for example, or by storages larger than their records. Here each
@@ -45,11 +45,11 @@ _STORAGES = {
 
 
 class UnknownContent(pickle.UnpicklingError):
-    """The file is not an archive, or holds an object of a kind that this module does not make."""
+    """The file is not an archive, or contains an object of a kind that this module does not make."""
 
 
 class _Name(NamedTuple):
-    """A global that a file names."""
+    """The name of a global in a file."""
 
     module: str
     name: str
@@ -66,16 +66,16 @@ class _Storage(NamedTuple):
 def load_archive(file: IO[bytes], structure_bytes: int | None = None) -> Any:
     """Return the object that `torch.save` wrote to a file, with tensors on the CPU.
 
-    Takes at most the size of the file for tensors and arrays, and about 100 times the size of the pickle in it for
-    other objects.
+    The memory is at most the size of the file for tensors and arrays, and about 100 times the size of the pickle in it
+    for other objects.
 
     Args:
-        structure_bytes: limit of the size of the pickle, which holds all but the values of tensors.
+        structure_bytes: the maximum size of the pickle, which holds all but the values of tensors.
 
     Raises:
-        UnknownContent: the file is of another format, or holds other objects than numbers, strings, containers, dense
+        UnknownContent: the file has another format, or contains other objects than numbers, strings, containers, dense
             tensors, parameters and arrays.
-        pickle.UnpicklingError: it is damaged, or claims more than it holds.
+        pickle.UnpicklingError: it is damaged, or claims a larger size than it has.
     """
     try:
         archive = _Archive(file)
@@ -137,7 +137,7 @@ class _Archive:
 
 
 class _Machine:
-    """Runs a pickle, with the makers of this module for all that it calls."""
+    """Interpreter of pickles that uses the functions of this module for everything that a pickle calls."""
 
     def __init__(self, archive: _Archive) -> None:
         self._archive = archive
@@ -189,10 +189,10 @@ class _Machine:
         raise pickle.UnpicklingError("the pickle has no end")
 
     def _popped(self, count: int | None = None, kept: int = 0) -> list[Any]:
-        """Return the `count` items on top of the stack, by default those since the last mark; only `kept` of them stay.
+        """Return the top `count` items of the stack, by default those since the last mark, and keep `kept` of them.
 
         Raises:
-            IndexError: there are fewer.
+            IndexError: there are fewer items.
         """
         stack = self._stack
         start = self._marks.pop() if count is None else len(stack) - count
@@ -218,7 +218,7 @@ class _Machine:
 
 
 def _found(module: str, name: str) -> Any:
-    """Return the dtype that a pickle names, or else the name, for what it calls.
+    """Return the dtype that a pickle names, or the name of a function that it calls.
 
     Raises:
         UnknownContent: the pickle names anything else.

@@ -34,7 +34,7 @@ fastcopy.dispatch[BufferedData] = _copy_record
 
 @runtime_checkable
 class KeepsRecords(Protocol):
-    """Middleware with state for each record of the buffer."""
+    """Middleware with a state for each record of the buffer."""
 
     def rebuild(self) -> None:
         """Reset the state to the current records of the buffer."""
@@ -50,7 +50,7 @@ def each_record(sample: list[Any]) -> Iterator[BufferedData]:
 
 
 def apply_middleware(func_name: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """Decorate a buffer method: calls pass through the buffer's middleware with the action `func_name`.
+    """Decorate a buffer method, whose calls then pass through the buffer's middleware with the action `func_name`.
 
     The middleware that was added first is outermost.
     """
@@ -72,10 +72,10 @@ class Buffer(ABC):
     """An ordered store of records with a bounded size, oldest first.
 
     Args:
-        size: Capacity, in records.
+        size: capacity, in records.
 
     Raises:
-        ValueError: If `size` is below 1.
+        ValueError: `size` is below 1.
     """
 
     def __init__(self, size: int) -> None:
@@ -86,7 +86,7 @@ class Buffer(ABC):
 
     @abstractmethod
     def push(self, data: Any, meta: dict[str, Any] | None = None) -> BufferedData:
-        """Append `data` and return its record. A full buffer removes its oldest record."""
+        """Append `data` and return its record; a full buffer removes its oldest record."""
         raise NotImplementedError
 
     @abstractmethod
@@ -105,12 +105,12 @@ class Buffer(ABC):
 
     @abstractmethod
     def update(self, index: str, data: Any = None, meta: dict[str, Any] | None = None) -> bool:
-        """Replace the `data` and `meta` of a record, unless None. Returns False if the id `index` is unknown."""
+        """Replace the `data` and `meta` of a record, unless None, and return whether the id `index` is known."""
         raise NotImplementedError
 
     @abstractmethod
     def delete(self, index: str | Iterable[str]) -> None:
-        """Remove the record(s) with the id(s) `index`. Ignores unknown ids."""
+        """Remove the record(s) with the id(s) `index`; unknown ids are ignored."""
         raise NotImplementedError
 
     @abstractmethod
@@ -138,7 +138,7 @@ class Buffer(ABC):
         """Return the record with the id `index`.
 
         Raises:
-            KeyError: If the id is unknown.
+            KeyError: the id is unknown.
         """
         raise NotImplementedError
 
@@ -157,7 +157,7 @@ class Buffer(ABC):
         raise NotImplementedError
 
     def use(self: SelfBuffer, func: Middleware) -> SelfBuffer:
-        """Add a middleware inside the existing ones. Returns the buffer."""
+        """Add a middleware inside the existing ones, and return the buffer."""
         self._middleware.append(func)
         return self
 

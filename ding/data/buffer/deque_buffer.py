@@ -32,16 +32,16 @@ Meta = dict[str, Any] | None
 
 
 class RecordRing(ColumnStore, Sequence[BufferedData]):
-    """At most `maxlen` records in slots. Appending to a full ring removes the oldest one. Not thread-safe.
+    """At most `maxlen` records in slots; appending to a full ring removes the oldest one. It is not thread-safe.
 
     Tables are stored in columns. A record object is created when it is accessed, and then stored instead. An id is a
     random prefix and a number that counts up.
 
     Attributes:
-        fields: By slot: the `number` in the id, -1 for an empty slot; how often middleware counted a `use` of the
-            record; and the `priority` that middleware gave it, or NaN. The metadata of rows of the columns are made of
+        fields: by slot, the `number` in the id, -1 for an empty slot; how often middleware counted a `use` of the
+            record; and the `priority` that middleware gave it, or NaN. The metadata of rows of the columns consist of
             these.
-        version: Changes with every change of the contents.
+        version: a number that changes with every change of the contents.
     """
 
     def __init__(self, maxlen: int) -> None:
@@ -59,7 +59,7 @@ class RecordRing(ColumnStore, Sequence[BufferedData]):
 
     @property
     def maxlen(self) -> int:
-        """Capacity. Setting it keeps the newest records."""
+        """The capacity; setting it keeps the newest records."""
         return self.size
 
     @maxlen.setter
@@ -115,7 +115,7 @@ class RecordRing(ColumnStore, Sequence[BufferedData]):
         return record
 
     def extend(self, table: Table, priorities: FloatArray | None = None) -> None:
-        """Append the samples of a table, with their `priorities`, if any. No record object is created."""
+        """Append the samples of a table, with their `priorities`, if any, without creating record objects."""
         for start in range(0, len(table), self.size):
             part = table if len(table) <= self.size else table.take(slice(start, start + self.size))
             slots, numbers = self.next_slots(len(part)), self._next_number + np.arange(len(part))
@@ -225,7 +225,7 @@ class RecordRing(ColumnStore, Sequence[BufferedData]):
     def replace(self, records: Sequence[Mapping[str, Any]], maxlen: int) -> None:
         """Replace all records by those that `dicts` returned, at most `maxlen`.
 
-        They keep their ids, unless these are of several rings.
+        They keep their ids, unless these come from several rings.
         """
         super().clear()
         self._fill(records, maxlen)
@@ -253,10 +253,10 @@ class RecordRing(ColumnStore, Sequence[BufferedData]):
     # ---- states
 
     def snapshot(self, is_copied: bool = True) -> dict[str, Any]:
-        """Return the records in plain values and arrays. Data that is not in columns is shared with the ring.
+        """Return the records in plain values and arrays; data that is not in columns is shared with the ring.
 
         Args:
-            is_copied: If False, arrays may be views of the columns.
+            is_copied: whether arrays are copies; otherwise they may be views of the columns.
         """
         state = super().snapshot(is_copied)
         metas = [copy.copy(meta) for meta in self.metas(state["object_slots"])]
@@ -274,16 +274,17 @@ class RecordRing(ColumnStore, Sequence[BufferedData]):
 
 
 class DequeBuffer(Buffer):
-    """Buffer of the newest records: pushing to a full buffer removes the oldest record. Not thread-safe.
+    """Buffer of the newest records: pushing to a full buffer removes the oldest record. It is not thread-safe.
 
     Args:
-        size: Capacity, in records.
-        sliced: Whether windows of a grouped sample start at multiples of `unroll_len`.
+        size: capacity, in records.
+        sliced: whether windows of a grouped sample start at multiples of `unroll_len`.
 
     Attributes:
-        storage: The records, oldest first.
-        indices: Maps ids to positions in `storage`.
-        memory_check: Estimates the memory from the first push. To base it on more items, call its `estimate` before.
+        storage: the records, oldest first.
+        indices: maps ids to positions in `storage`.
+        memory_check: the estimate of the memory, made from the first push. To base it on more items, call its
+            `estimate` before.
 
     Example:
         >>> buffer = DequeBuffer(size=2)
@@ -306,7 +307,7 @@ class DequeBuffer(Buffer):
 
     @property
     def size(self) -> int:
-        """Capacity, in records. `load_data` sets it to that of the file."""
+        """The capacity, in records; `load_data` sets it to that of the file."""
         return self.storage.maxlen
 
     @size.setter
@@ -348,20 +349,20 @@ class DequeBuffer(Buffer):
         The first occurrence of a record is the stored object, further ones are copies.
 
         Args:
-            size: Number of records, or of groups with `groupby`.
-            indices: Ids of the records to return, in this order; None, False or an empty list to sample.
-            replace: Whether to sample with replacement.
-            sample_range: Positions to sample from; 0 is the oldest record. Bounds must not be negative.
-            ignore_insufficient: Return `[]` and log a warning, instead of raising, if there are too few.
-            groupby: Sample groups of records with the same value of this meta key. A group is a list in order of
+            size: number of records, or of groups with `groupby`.
+            indices: ids of the records to return, in this order; None, False or an empty list to sample.
+            replace: whether to sample with replacement.
+            sample_range: positions to sample from; 0 is the oldest record. Bounds must not be negative.
+            ignore_insufficient: whether to return `[]` and log a warning, instead of raising, if there are too few.
+            groupby: a meta key: sample groups of records with the same value of it. A group is a list in order of
                 arrival.
-            unroll_len: Return only a random window of this many consecutive records of each group.
+            unroll_len: number of consecutive records of a random window; of each group, only this window is returned.
 
         Raises:
-            AssertionError: If the arguments contradict each other.
-            ValueError: If there are too few records or groups, or `sample_range` has negative bounds.
-            IndexError: If there is nothing to sample from, with `replace`.
-            KeyError: If an id in `indices` is unknown.
+            AssertionError: the arguments contradict each other.
+            ValueError: there are too few records or groups, or `sample_range` has negative bounds.
+            IndexError: there is nothing to sample from, with `replace`.
+            KeyError: an id in `indices` is unknown.
         """
         size = _check_arguments(size, indices, groupby, unroll_len)
         storage = self.storage
@@ -388,7 +389,7 @@ class DequeBuffer(Buffer):
         """Return the slots of `size` distinct records, drawn uniformly as by `sample`.
 
         Raises:
-            ValueError: If there are fewer records.
+            ValueError: there are fewer records.
         """
         slots: IntArray = self.storage.slots_at(self._choose(len(self.storage), size, False, False))
         return slots
@@ -431,7 +432,7 @@ class DequeBuffer(Buffer):
 
     @apply_middleware("update")
     def update(self, index: str, data: Any = None, meta: dict[str, Any] | None = None) -> bool:
-        """Replace the `data` and `meta` of a record, unless None. Returns False if the id `index` is unknown."""
+        """Replace the `data` and `meta` of a record, unless None, and return whether the id `index` is known."""
         position = self.indices.get(index)
         if position is None:
             return False
@@ -445,7 +446,7 @@ class DequeBuffer(Buffer):
 
     @apply_middleware("delete")
     def delete(self, indices: str | Iterable[str]) -> None:
-        """Remove the record(s) with the id(s) `indices`. Ignores unknown ids."""
+        """Remove the record(s) with the id(s) `indices`; unknown ids are ignored."""
         positions = {self.indices.get(index) for index in ([indices] if isinstance(indices, str) else indices)}
         self.storage.delete({position for position in positions if position is not None})
 
@@ -467,7 +468,7 @@ class DequeBuffer(Buffer):
         """Return the record with the id `index`.
 
         Raises:
-            KeyError: If the id is unknown.
+            KeyError: the id is unknown.
         """
         position = self.indices.get(index)
         if position is None:
@@ -478,20 +479,20 @@ class DequeBuffer(Buffer):
         return iter(self.storage)
 
     def view(self) -> DequeBuffer:
-        """Return a buffer without middleware that shares the records: changes of either affect both."""
+        """Return a buffer without middleware that shares the records, so that changes of either affect both."""
         view = copy.copy(self)
         view._middleware = []
         return view
 
     def save_data(self, file_name: str) -> None:
-        """Write all records to `file_name` as code-free msgpack. Creates parent folders."""
+        """Write all records to `file_name` as code-free msgpack, creating parent folders."""
         write_data_file(file_name, "records", [{"size": self.size}, *self.storage.dicts()])
 
     def load_data(self, file_name: str) -> None:
         """Replace all records, and the capacity, by those of a file that `save_data` wrote.
 
         Raises:
-            ValueError: If it is another kind of file.
+            ValueError: it is another kind of file.
         """
         (header, *records), _ = read_data_file(file_name, "records")
         try:
@@ -500,18 +501,18 @@ class DequeBuffer(Buffer):
             self._rebuild()
 
     def state_dict(self, is_copied: bool = True) -> dict[str, Any]:
-        """Return the records in plain values and arrays. Data that is not in columns is shared with the buffer.
+        """Return the records in plain values and arrays; data that is not in columns is shared with the buffer.
 
         Args:
-            is_copied: If False, arrays may be views of the buffer.
+            is_copied: whether arrays are copies; otherwise they may be views of the buffer.
         """
         return self.storage.snapshot(is_copied)
 
     def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
-        """Replace all records, and the capacity, by those of a state. Calls `rebuild` of each middleware that has it.
+        """Replace all records, and the capacity, by those of a state, and call `rebuild` of middleware that has it.
 
         Raises:
-            ValueError: If the state is of an earlier version.
+            ValueError: the state is of an earlier version.
         """
         if "object_slots" not in _state_dict:
             raise ValueError(
@@ -530,7 +531,7 @@ class DequeBuffer(Buffer):
 
 
 class BufferIndex:
-    """Maps ids of records to positions."""
+    """The positions of records by their ids."""
 
     def __init__(self, storage: RecordRing) -> None:
         self._storage = storage
@@ -547,7 +548,7 @@ class BufferIndex:
 
 
 class MetaIndex(Mapping[str, Any]):
-    """Maps each meta key that was used for grouping to the values of all records in order, None if missing."""
+    """The values of all records, in order, by each meta key that was used for grouping; None where missing."""
 
     def __init__(self, storage: RecordRing, used: Iterable[str] = ()) -> None:
         self._storage = storage
@@ -555,7 +556,7 @@ class MetaIndex(Mapping[str, Any]):
         self._groups: dict[str, tuple[int, dict[Any, list[int]]]] = {}
 
     def groups(self, key: str) -> dict[Any, list[int]]:
-        """Return the positions of the records by their value of `key`. Records without the key are left out."""
+        """Return the positions of the records by their value of `key`, without records that lack the key."""
         self._used.add(key)
         version, groups = self._groups.get(key, (None, {}))
         if version != self._storage.version:
@@ -584,7 +585,7 @@ class MetaIndex(Mapping[str, Any]):
 
 
 def _check_arguments(size: int | None, indices: list[str] | None, groupby: str | None, unroll_len: int | None) -> int:
-    """Check the arguments of `sample`; returns the number of records or groups to draw."""
+    """Check the arguments of `sample`, and return the number of records or groups to draw."""
     if not size and not indices:
         raise AssertionError(f"size = {size}, indices = {indices} is not allowed; give a size >= 1, or indices")
     if size and indices and len(indices) != size:
@@ -597,12 +598,12 @@ def _check_arguments(size: int | None, indices: list[str] | None, groupby: str |
 
 
 def _within(count: int, sample_range: slice) -> list[int]:
-    """Return those of the numbers in [0, `count`) that a slice without negative bounds selects."""
+    """Return the numbers in [0, `count`) that a slice without negative bounds selects."""
     return list(itertools.islice(range(count), sample_range.start, sample_range.stop, sample_range.step))
 
 
 def copy_repeats(items: list[Any], slots: IntArray) -> list[Any]:
-    """Replace all but the first of the `items` [n] from the same one of `slots` [n] by copies, in place."""
+    """Replace, in place, all but the first of the `items` [n] with the same slot in `slots` [n] by copies."""
     seen: set[int] = set()
     for i, slot in enumerate(slots.tolist()):
         if slot in seen:

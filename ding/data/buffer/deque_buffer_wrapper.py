@@ -25,7 +25,7 @@ from ding.utils.showing import only_shows
 
 @BUFFER_REGISTRY.register("deque")
 class DequeBufferWrapper(StatefulBuffer):
-    """Replay buffer based on `DequeBuffer`, prioritized with `priority`. Thread-safe.
+    """Thread-safe replay buffer based on `DequeBuffer`, prioritized with `priority`.
 
     Items that are pushed in columns stay in columns until their records are accessed, and `sample` returns
     copies. Of other items, `sample` returns the stored dicts; with `priority_IS_weight`, shallow copies that hold `IS`
@@ -33,13 +33,13 @@ class DequeBufferWrapper(StatefulBuffer):
     exceed `count()`.
 
     Args:
-        cfg: The configuration. Missing keys take their default.
+        cfg: the configuration. Missing keys take their default.
         tb_logger: TensorBoard writer, owned by the caller. If None, nothing is logged.
-        exp_name: Not used.
-        instance_name: Name in the TensorBoard tags.
+        exp_name: not used.
+        instance_name: name in the TensorBoard tags.
 
     Raises:
-        ConfigError: If `priority_IS_weight` is on without `priority`.
+        ConfigError: `priority_IS_weight` is on without `priority`.
 
     Example:
         >>> cfg = DequeBufferWrapper.default_config()
@@ -113,7 +113,7 @@ class DequeBufferWrapper(StatefulBuffer):
         return self.buffer.storage
 
     def push(self, data: list[Any] | Any, cur_collector_envstep: int = -1) -> int:
-        """Store one item, or each item of a list; return how many there were. `cur_collector_envstep` is not used."""
+        """Store one item, or each item of a list, and return their number; `cur_collector_envstep` is not used."""
         items = data if isinstance(data, list | Table) else [data]
         table = table_of(items)
         with self._lock:
@@ -126,7 +126,7 @@ class DequeBufferWrapper(StatefulBuffer):
         return len(items)
 
     def _is_plain(self) -> bool:
-        """Return whether the buffer has no middleware or methods of a user, who gets records one by one."""
+        """Return whether the buffer has no middleware or methods of a user, who would get records one by one."""
         return type(self.buffer) is DequeBuffer and self.buffer._middleware == self._own_middleware
 
     def _push_table(self, table: Table) -> None:
@@ -139,10 +139,10 @@ class DequeBufferWrapper(StatefulBuffer):
             self.buffer.memory_check.estimate(table, self.buffer.size, self._store.nbytes)
 
     def sample(self, size: int, train_iter: int = 0) -> list[Any] | None:
-        """Sample `size` items. Returns None if there are too few and `priority` is off.
+        """Sample `size` items; return None if there are too few and `priority` is off.
 
         Raises:
-            AssertionError: If `priority` is on and the buffer is empty, or `size` is 0.
+            AssertionError: `priority` is on and the buffer is empty, or `size` is 0.
         """
         with self._lock:
             count = self.buffer.count()
@@ -183,12 +183,12 @@ class DequeBufferWrapper(StatefulBuffer):
     def update(self, meta: dict[str, Any]) -> None:
         """Set the priorities of the items of the newest sample to `meta['priority']`, in the order of the sample.
 
-        Does nothing without `priority`, or if this sample was already updated.
+        Nothing happens without `priority`, or if this sample was already updated.
 
         Raises:
-            KeyError: If `meta` has no key `priority`.
-            PriorityError: If a priority is negative or not finite.
-            ValueError: If the number of priorities is not that of the items.
+            KeyError: `meta` has no key `priority`.
+            PriorityError: a priority is negative or not finite.
+            ValueError: the number of priorities is not that of the items.
         """
         with self._lock:
             if self._per is None or self._newest_sample is None:
@@ -235,7 +235,7 @@ class DequeBufferWrapper(StatefulBuffer):
         """Do nothing: this buffer has no thread."""
 
     def close(self) -> None:
-        """Remove all items and flush the TensorBoard writer. May be called any number of times."""
+        """Remove all items and flush the TensorBoard writer; further calls do nothing."""
         self.clear()
         if self.tb_logger is not None:
             with only_shows(f"writing the log of {self.name}", self._told):

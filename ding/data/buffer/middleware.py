@@ -39,7 +39,7 @@ def _on(**handlers: Callable[..., Any]) -> Middleware:
 
 
 def clone_object() -> Middleware:
-    """Middleware that copies data when it is pushed and records when they are sampled.
+    """Return middleware that copies data when it is pushed and records when they are sampled.
 
     Containers, tensors and arrays are copied, other objects are shared.
     """
@@ -54,14 +54,14 @@ def clone_object() -> Middleware:
 
 
 def group_sample(size_in_group: int, ordered_in_group: bool = True, max_use_in_group: bool = True) -> Middleware:
-    """Middleware that reduces each sampled group to `size_in_group` records, or all records of a smaller group.
+    """Return middleware that reduces each sampled group to `size_in_group` records, or to all of a smaller group.
 
     `sample` must be called with the keyword `groupby`.
 
     Args:
-        size_in_group: Number of records.
-        ordered_in_group: Whether to select consecutive records instead of random ones.
-        max_use_in_group: Whether windows start early enough to be full; otherwise the end of the group may cut them.
+        size_in_group: number of records.
+        ordered_in_group: whether to select consecutive records instead of random ones.
+        max_use_in_group: whether windows start early enough to be full; otherwise the end of the group may cut them.
     """
     rng = new_generator()
 
@@ -82,13 +82,13 @@ def group_sample(size_in_group: int, ordered_in_group: bool = True, max_use_in_g
 
 
 def padding(policy: str = "random") -> Middleware:
-    """Middleware that pads sampled groups to the length of the longest one.
+    """Return middleware that pads sampled groups to the length of the longest one.
 
     Args:
         policy: `'random'` appends copies of random records of the group, `'none'` appends records of None.
 
     Raises:
-        ValueError: If `policy` has another value.
+        ValueError: `policy` has another value.
     """
     if policy not in ("random", "none"):
         raise ValueError(f"policy = {policy!r} is not allowed; it must be 'random' or 'none'")
@@ -111,10 +111,10 @@ def padding(policy: str = "random") -> Middleware:
 
 
 def sample_range_view(buffer_: Buffer, start: int | None = None, end: int | None = None) -> Middleware:
-    """Middleware that samples from positions [start, end). Negative bounds count back from the capacity.
+    """Return middleware that samples from positions [start, end); negative bounds count back from the capacity.
 
     Raises:
-        AssertionError: If neither bound is given.
+        AssertionError: neither bound is given.
     """
     if start is None and end is None:
         raise AssertionError("start = None, end = None is not allowed; give start or end")
@@ -131,10 +131,10 @@ def sample_range_view(buffer_: Buffer, start: int | None = None, end: int | None
 
 
 def staleness_check(buffer_: Buffer, max_staleness: float = math.inf) -> Middleware:
-    """Middleware that deletes records older than `max_staleness` training iterations before each sample.
+    """Return middleware that deletes records older than `max_staleness` training iterations before each sample.
 
     `push` must be called with the keyword `meta={'train_iter_data_collected': n}`, `sample` with the current iteration
-    as its first argument (or as `train_iter_sample_data`). Sets `meta['staleness']` of each record.
+    as its first argument (or as `train_iter_sample_data`). The staleness of each record is in `meta['staleness']`.
     """
 
     def push(chain: Callable[..., Any], data: Any, *args: Any, **kwargs: Any) -> Any:
@@ -158,7 +158,7 @@ def staleness_check(buffer_: Buffer, max_staleness: float = math.inf) -> Middlew
 
 
 def use_time_check(buffer_: DequeBuffer, max_use: float = math.inf) -> UseTimeCheck:
-    """Middleware that deletes a record after it was sampled `max_use` times.
+    """Return middleware that deletes a record after it was sampled `max_use` times.
 
     Sampled records have the number of uses so far in `meta['use_count']`.
     """
@@ -166,7 +166,7 @@ def use_time_check(buffer_: DequeBuffer, max_use: float = math.inf) -> UseTimeCh
 
 
 class UseTimeCheck:
-    """See `use_time_check`."""
+    """Middleware of `use_time_check`."""
 
     def __init__(self, buffer: DequeBuffer, max_use: float) -> None:
         self._buffer, self._max_use = buffer, max_use
@@ -186,7 +186,7 @@ class UseTimeCheck:
         return result
 
     def count(self, slots: IntArray) -> list[int]:
-        """Count one use of the records in `slots`, and write the totals to their metadata. Returns the totals."""
+        """Count one use of the records in `slots`, write the totals to their metadata, and return the totals."""
         storage = self._buffer.storage
         np.add.at(storage.fields["use"], slots, 1)
         counts: list[int] = storage.fields["use"][slots].tolist()
@@ -215,11 +215,11 @@ class PriorityExperienceReplay:
     float32 tensor [1], in `meta` and `data`. Records that a view added or removed are detected by the next call.
 
     Args:
-        buffer: The buffer that the middleware is added to.
-        IS_weight: Whether to compute importance weights.
-        priority_power_factor: Exponent alpha.
-        IS_weight_power_factor: Initial exponent beta of the importance weights.
-        IS_weight_anneal_train_iter: Number of samples until beta is 1; 0 keeps it constant.
+        buffer: the buffer that the middleware is added to.
+        IS_weight: whether to compute importance weights.
+        priority_power_factor: exponent alpha.
+        IS_weight_power_factor: initial exponent beta of the importance weights.
+        IS_weight_anneal_train_iter: number of samples until beta is 1; 0 keeps it constant.
 
     Example:
         >>> from ding.data.buffer.deque_buffer import DequeBuffer
@@ -254,22 +254,22 @@ class PriorityExperienceReplay:
 
     @property
     def buffer_idx(self) -> dict[int, str]:
-        """Maps the slots of the priority index to the ids of their records."""
+        """The ids of the records by their slots in the priority index."""
         slots = self.buffer.storage.occupied()
         return dict(zip(slots.tolist(), self.buffer.storage.ids(slots), strict=True))
 
     @property
     def max_priority(self) -> float:
-        """The largest updated priority, at least 1: the default of new records."""
+        """The largest updated priority, at least 1, which is the default of new records."""
         return self._index.max_priority
 
     def push(
         self, chain: Callable[..., Any], data: Any, meta: dict[str, Any] | None = None, *args: Any, **kwargs: Any
     ) -> Any:
-        """Push with the priority `meta['priority']`. Without `meta`, the key `priority` is moved from `data` to it.
+        """Push with the priority `meta['priority']`; without `meta`, the key `priority` is moved to it from `data`.
 
         Raises:
-            PriorityError: If the priority is negative or not finite.
+            PriorityError: the priority is negative or not finite.
         """
         if meta is None and isinstance(data, dict) and "priority" in data:
             data = dict(data)
@@ -282,7 +282,7 @@ class PriorityExperienceReplay:
         """Sample `size` records by priority, with replacement.
 
         Raises:
-            AssertionError: If the buffer is empty.
+            AssertionError: the buffer is empty.
         """
         slots, weights = self.draw(size)
         records: list[BufferedData] = chain(*args, indices=self.buffer.storage.ids(slots), **kwargs)
@@ -292,7 +292,7 @@ class PriorityExperienceReplay:
         """Draw `size` slots, with their importance weights, float32 [size, 1], if `IS_weight` is on.
 
         Raises:
-            AssertionError: If the buffer is empty.
+            AssertionError: the buffer is empty.
         """
         if self.buffer.count() == 0:
             raise AssertionError("an empty buffer cannot be sampled by priority; push first")
@@ -317,8 +317,8 @@ class PriorityExperienceReplay:
         """Update a record and set its priority to `meta['priority']`.
 
         Raises:
-            AssertionError: If `meta` has no priority.
-            PriorityError: If the priority is negative or not finite.
+            AssertionError: `meta` has no priority.
+            PriorityError: the priority is negative or not finite.
         """
         if meta is None or "priority" not in meta:
             raise AssertionError(f"meta = {meta!r} is not allowed; update needs meta['priority']")
@@ -328,7 +328,7 @@ class PriorityExperienceReplay:
             self._set(np.array([slot]), priority)
 
     def set_priorities(self, slots: IntArray, priorities: FloatArray) -> None:
-        """Set the priorities of the records in `slots` to valid `priorities`; the last of a repeated slot counts."""
+        """Set the priorities of the records in `slots` to valid `priorities`; of a repeated slot, the last counts."""
         self.buffer.storage.note(slots, "priority", priorities)
         self._set(slots, priorities)
 
@@ -338,7 +338,7 @@ class PriorityExperienceReplay:
         return chain()
 
     def rebuild(self) -> None:
-        """Read the priorities of all records from their metadata. Without one, it is the largest so far."""
+        """Read the priorities of all records from their metadata; a missing one becomes the largest so far."""
         largest = self.max_priority
         self._index = PriorityIndex(self.buffer.size, self._index.alpha)
         self._index.max_priority = largest
@@ -369,7 +369,7 @@ class PriorityExperienceReplay:
         self._index.note_max(priorities + PRIORITY_EPS)
 
     def _follow(self) -> None:
-        """Bring the index up to date with the records that came and left, also through a view."""
+        """Update the index for the records that were added and removed, also through a view."""
         storage = self.buffer.storage
         if self._version == storage.version:
             return

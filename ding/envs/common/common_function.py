@@ -21,7 +21,7 @@ def affine_transform(
     min_val: Any = None,
     max_val: Any = None,
 ) -> Any:
-    """`data * alpha + beta`; with bounds, [-1, 1] is mapped onto [min_val, max_val].
+    """Return `data * alpha + beta`; with bounds, map [-1, 1] onto [min_val, max_val].
 
     Args:
         action_clip: clip `data` to [-1, 1] first.
@@ -51,34 +51,34 @@ def _one_hot(values: torch.Tensor, num: int) -> torch.Tensor:
 
 
 def num_first_one_hot(values: torch.Tensor, num: int) -> torch.Tensor:
-    """One-hot code of the integers `values` [*shape] with the classes first: [num, *shape] float32."""
+    """Return the one-hot code of the integers `values` [*shape] with the classes first: [num, *shape] float32."""
     return _one_hot(values, num).movedim(-1, 0)
 
 
 def sqrt_one_hot(v: torch.Tensor, max_val: int) -> torch.Tensor:
-    """One-hot code [B, floor(sqrt(max_val)) + 1] of floor(sqrt(v)), `v` [B] within [0, max_val]."""
+    """Return the one-hot code [B, floor(sqrt(max_val)) + 1] of floor(sqrt(v)), with `v` [B] within [0, max_val]."""
     return _one_hot(torch.floor(torch.sqrt(v.float())), math.isqrt(int(max_val)) + 1)
 
 
 def div_one_hot(v: torch.Tensor, max_val: int, ratio: int) -> torch.Tensor:
-    """One-hot code [B, floor(max_val / ratio) + 1] of floor(v / ratio), `v` [B] within [0, max_val]."""
+    """Return the one-hot code [B, floor(max_val / ratio) + 1] of floor(v / ratio), with `v` [B] within [0, max_val]."""
     return _one_hot(torch.floor(v.float() / ratio), int(max_val / ratio) + 1)
 
 
 def div_func(inputs: torch.Tensor, other: float, unsqueeze_dim: int = 1) -> torch.Tensor:
-    """`inputs / other` with a new axis at `unsqueeze_dim`."""
+    """Return `inputs / other` with a new axis at `unsqueeze_dim`."""
     return inputs.float().unsqueeze(unsqueeze_dim) / other
 
 
 def clip_one_hot(v: torch.Tensor, num: int) -> torch.Tensor:
-    """One-hot code [*shape, num] of `v`, whose values are clipped to [0, num - 1]."""
+    """Return the one-hot code [*shape, num] of `v`, whose values are clipped to [0, num - 1]."""
     return _one_hot(v.clamp(0, num - 1), num)
 
 
 def reorder_one_hot(
     v: torch.Tensor, dictionary: Mapping[int, int], num: int, transform: Mapping[int, int] | None = None
 ) -> torch.Tensor:
-    """One-hot code [B, num] of `dictionary[x]` for each x of `v` [B]; `transform` is applied to x before.
+    """Return the one-hot code [B, num] of `dictionary[x]` for each x of `v` [B]; `transform` is applied to x first.
 
     Raises:
         AssertionError: `v` is not one-dimensional.
@@ -95,7 +95,7 @@ def reorder_one_hot(
 def reorder_one_hot_array(
     v: torch.Tensor, array: Sequence[int] | np.ndarray, num: int, transform: Sequence[int] | np.ndarray | None = None
 ) -> torch.Tensor:
-    """One-hot code [*shape, num] of `array[v]`; `transform` is looked up first, where given."""
+    """Return the one-hot code [*shape, num] of `array[v]`; `transform` is looked up first, where given."""
     indices = v.long().numpy()
     if transform is not None:
         indices = np.asarray(transform)[indices]
@@ -105,7 +105,7 @@ def reorder_one_hot_array(
 def reorder_boolean_vector(
     v: torch.Tensor, dictionary: Mapping[int, int], num: int, transform: Mapping[int, int] | None = None
 ) -> torch.Tensor:
-    """Return a float32 vector [num] that is 1 at `dictionary[x]` for each x of `v`; `transform` is applied to x before.
+    """Return a float32 vector [num] that is 1 at `dictionary[x]` for each x of `v`; `transform` is applied to x first.
 
     Raises:
         KeyError: a value has no entry; its argument is `<num>_<value>_`.
@@ -127,7 +127,7 @@ def batch_binary_encode(x: torch.Tensor, bit_num: int) -> torch.Tensor:
 
 
 def get_postion_vector(x: Sequence[float]) -> torch.Tensor:
-    """Sinusoidal code of the numbers `x`: [2 * len(x)] float32, sine and cosine of x[i] / 10000^(2i / len) in turn."""
+    """Return the sinusoidal code [2 * len(x)] float32 of `x`: sine and cosine of x[i] / 10000^(2i / len) in turn."""
     values = torch.as_tensor(x, dtype=torch.float64)
     size = 2 * len(values)
     angles = values / 10000 ** (torch.arange(0, size, 2, dtype=torch.float64) / size)

@@ -55,7 +55,7 @@ class EnvElement(ABC):
 
     @property
     def info(self) -> EnvElementInfo:
-        """Shape, values and processors."""
+        """The shape, values and processors."""
         processors = (getattr(self, f"_{way}_agent_processor", None) for way in ("to", "from"))
         return EnvElementInfo(self._shape, self._value, *processors)
 
@@ -67,7 +67,7 @@ class EnvElement(ABC):
 
 
 def require_attributes(element: Any, method: str, *names: str) -> None:
-    """Raise AssertionError unless `method`, which is to set the attributes `names` of `element`, has done so."""
+    """Raise AssertionError if `method` has not set the attributes `names` of `element`."""
     missing = [name for name in names if not hasattr(element, name)]
     if missing:
         raise AssertionError(f"{type(element).__name__}.{method} must set {', '.join(missing)}")

@@ -9,7 +9,7 @@ from ding.envs.common.env_element import EnvElementInfo, require_attributes
 
 
 class EnvElementRunner(ABC):
-    """Reads an `EnvElement`, `_core`, from a running engine; `_init` sets it.
+    """A reader of an `EnvElement`, `_core`, from a running engine; `_init` sets `_core`.
 
     Raises:
         AssertionError: `_init` has left `_core` unset.
@@ -35,7 +35,7 @@ class EnvElementRunner(ABC):
 
     @property
     def info(self) -> EnvElementInfo:
-        """Shape, values and processors of the element."""
+        """The shape, values and processors of the element."""
         info: EnvElementInfo = self._core.info
         return info
 

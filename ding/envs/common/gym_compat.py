@@ -1,4 +1,4 @@
-"""What this package knows of gymnasium, and of the gym (0.25) that it grew from.
+"""Support of gymnasium, and of gym (0.25), its predecessor.
 
 gymnasium is imported where it is used. gym is looked up among the modules that are loaded already; it is imported only
 to make an env that gymnasium does not know.
@@ -15,7 +15,7 @@ from typing import Any
 
 
 def library_of(cls: type) -> Any:
-    """gymnasium or gym, whichever has envs of the class `cls`; None where neither has."""
+    """Return the module gymnasium or gym that has envs of the class `cls`; None if neither has."""
     for name in ("gymnasium", "gym"):
         library: Any = sys.modules.get(name)
         if isinstance(getattr(library, "Env", None), type) and issubclass(cls, library.Env):
@@ -34,7 +34,7 @@ def is_gym_env(env: Any) -> bool:
 
 
 def spaces_like(space: Any) -> Any:
-    """Return the module `spaces` of the library that `space` is from; gymnasium's for what is no space of gym."""
+    """Return the module `spaces` of the library that `space` is from: gymnasium's unless it is a space of gym."""
     if any(cls.__module__.partition(".")[0] == "gym" for cls in type(space).__mro__):
         return sys.modules["gym"].spaces
     from gymnasium import spaces
@@ -43,7 +43,7 @@ def spaces_like(space: Any) -> Any:
 
 
 def layers(env: Any) -> Iterator[Any]:
-    """`env` and the envs that it wraps (by the attribute `env`), the outermost first."""
+    """Yield `env` and the envs that it wraps (by the attribute `env`), the outermost first."""
     while env is not None:
         yield env
         env = getattr(env, "env", None)  # not through __dict__: an object that made one is slower from then on
@@ -55,7 +55,7 @@ def takes_seed(env: Any) -> bool:
 
 
 def gym_that_knows(env_id: str) -> Any:
-    """Return the module gym, where it is installed and has an env `env_id`."""
+    """Return the module gym if it is installed and has an env `env_id`, else None."""
     if sys.modules.get("gym") is None and importlib.util.find_spec("gym") is None:
         return None
     import gym

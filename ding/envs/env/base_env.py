@@ -11,7 +11,7 @@ from ding.utils.registry_factory import ENV_REGISTRY
 
 
 class BaseEnvTimestep(NamedTuple):
-    """The result of one step.
+    """Result of one step.
 
     `obs` is an array (or a dict or tuple of arrays), float32 where it is real-valued; `reward` an array [1] float32;
     `done` is True if the episode ended. `info` holds `eval_episode_return` when done and, from envs that distinguish a
@@ -35,15 +35,15 @@ class BaseEnvInfo(NamedTuple):
 
 
 class BaseEnv(ABC):
-    """One environment: `reset()` gives an observation, `step(action)` a `BaseEnvTimestep`.
+    """One environment: `reset()` returns an observation, `step(action)` a `BaseEnvTimestep`.
 
     Implementations create the real environment at the first `reset` and have the properties `observation_space`,
     `action_space` and `reward_space`. `close` may be followed by another `reset`.
 
-    `config_keys` are the keys of the env section that a class reads; then similar ones count as misspelt.
+    `config_keys` are the keys of the env section that a class reads; if it is defined, similar keys count as misspelt.
 
     A class may define `get_state()` and `set_state(state)`, both or none. The first returns, as dicts and lists of
-    plain values, arrays and tensors, all that later steps and episodes depend on, generators included, but for the
+    plain values, arrays and tensors, all that later steps and episodes depend on, including generators but not the
     seed; the second puts another instance, which has been reset, into that state. With them a resumed run continues
     in mid-episode; the episodes of other envs are replayed from their seed and the generators that they hold.
 
@@ -118,7 +118,7 @@ class BaseEnv(ABC):
         raise NotImplementedError(f"{type(self).__name__} cannot record videos: it does not define enable_save_replay")
 
     def random_action(self) -> Any:
-        """Return an action drawn at random, as `step` takes it; None where an environment does not offer this."""
+        """Return a random action, as `step` takes it; None if the environment does not offer this."""
         return None
 
 
@@ -143,7 +143,7 @@ def get_env_cls(cfg: dict[str, Any]) -> type:
 def get_vec_env_setting(
     cfg: dict[str, Any], collect: bool = True, eval_: bool = True
 ) -> tuple[type, list[dict[str, Any]] | None, list[dict[str, Any]] | None]:
-    """`(env class, one config for each collector env or None, one for each evaluator env or None)`.
+    """Return `(env class, configs of the collector envs or None, configs of the evaluator envs or None)`.
 
     `cfg` is changed: `collector_env_num` and `evaluator_env_num` are taken out as they are used.
 

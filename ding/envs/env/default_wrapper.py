@@ -15,7 +15,7 @@ _FIRE_GAMES = ("Pong", "Qbert", "SpaceInvader", "Montezuma")
 def get_default_wrappers(
     env_wrapper_name: str, env_id: str | None = None, caller: str = "collector"
 ) -> list[dict[str, Any]]:
-    """Configs for `create_env_wrapper`, the innermost first: those of a preset, or of one registered wrapper.
+    """Return configs for `create_env_wrapper`, the innermost first: those of a preset, or of one registered wrapper.
 
     The presets are `default` and `mujoco_default` (the episode's return), `atari_default` and `gym_hybrid_default`.
     Each list ends with the episode's return, over rewards as the other wrappers leave them.
@@ -25,9 +25,9 @@ def get_default_wrappers(
         caller: 'collector' or 'evaluator'; evaluators of `atari_default` see rewards unclipped.
 
     Raises:
-        AssertionError: `caller` is something else.
+        AssertionError: `caller` is neither 'collector' nor 'evaluator'.
         NotImplementedError: the name is neither a preset nor registered.
-        ValueError: `atari_default` without `env_id`.
+        ValueError: `env_id` is missing for `atari_default`.
     """
     if caller not in ("collector", "evaluator"):
         raise AssertionError(f"caller = {caller!r} is not allowed; it must be 'collector' or 'evaluator'")

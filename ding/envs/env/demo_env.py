@@ -12,7 +12,8 @@ from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
 class DemoEnv(BaseEnv):
     """A walk on a line: action 0 goes left, 1 right; the episode ends two steps away from the middle, or is truncated.
 
-    Observations are [place] float32, the reward is 1 at the right end. The config may hold `max_step` (default 20).
+    Observations are [place] float32, the reward is 1 at the right end, else 0. The config may hold `max_step` (default
+    20).
 
     Example:
         >>> env = DemoEnv({})
@@ -50,11 +51,11 @@ class DemoEnv(BaseEnv):
         return Box(0.0, 1.0, (1,), np.float32)
 
     def seed(self, seed: int, dynamic_seed: bool = True) -> None:
-        """Seed the random actions; the walk itself has no chance in it."""
+        """Seed the random actions; the walk itself is deterministic."""
         self._random = np.random.default_rng(seed)
 
     def reset(self) -> np.ndarray:
-        """Go to the middle."""
+        """Go to the middle, and return the observation [1]."""
         self._env = {"place": 0.0}
         self._steps = 0
         return self._observe()
@@ -78,11 +79,11 @@ class DemoEnv(BaseEnv):
         return BaseEnvTimestep(self._observe(), reward, terminated or truncated, info)
 
     def random_action(self) -> np.ndarray:
-        """0 or 1, int64 [1]."""
+        """Return 0 or 1, int64 [1]."""
         return self._random.integers(0, 2, 1)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """End the episode; a `reset` may follow."""
         self._env = None
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""A `BaseEnv` out of any environment of gymnasium or gym, and a list of wrappers."""
+"""A `BaseEnv` made of any environment of gymnasium or gym, and a list of wrappers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 class DingEnvWrapper(LazyEnv):
-    """An environment as the rest of the package expects it: observations float32, reward [1] float32, one `info`.
+    """An environment as the rest of the package expects it: float32 observations, reward [1] float32, one `info`.
 
     Args:
         env: an environment of gymnasium or gym, or an object like one; it is wrapped at once. Without it, the one named
-            by `cfg.env_id` is made at the first reset, by gymnasium or, where that has none, by gym. A space that is
-            asked for earlier is read from one that is made, looked at and closed.
+            by `cfg.env_id` is made at the first reset, by gymnasium or, where that has none, by gym. If a space is read
+            earlier, an environment is made and closed for that.
         cfg: `env_id`; `env_wrapper`, a name for `get_default_wrappers` or a list for `apply_env_wrappers`;
             `act_scale`: real-valued actions come in [-1, 1] and are mapped onto the bounds of the action space;
             `rew_clip`: rewards below -10 become -10. Other keys are left alone.
@@ -37,10 +37,10 @@ class DingEnvWrapper(LazyEnv):
         is_gymnasium: make `cfg.env_id` by gymnasium only.
 
     `info` has at each step the bools `terminated` and `truncated`, and at the last `eval_episode_return`, a float32
-    array [1]. To be used in another process, make the wrapper there, in `env_fn`.
+    array [1]. To use the wrapper in another process, make it there, in `env_fn`.
 
     Raises:
-        AssertionError: `caller` is something else.
+        AssertionError: `caller` is neither 'collector' nor 'evaluator'.
         ConfigError: a value in `cfg` is not allowed, or there is neither `env` nor `cfg.env_id`.
 
     Example:
@@ -129,14 +129,14 @@ class DingEnvWrapper(LazyEnv):
         return self._env.render(mode)
 
     def clone(self, caller: str = "collector") -> DingEnvWrapper:
-        """Another one with an environment of its own.
+        """Return another wrapper with an environment of its own.
 
-        That is made anew, as an id or the environment's `spec` says; what was changed on an instance since it was made
-        is not in the clone. An instance without a spec, or with wrappers that its spec does not hold, is copied.
+        A new environment is made by the id or the environment's `spec`; later changes of an instance are not in the
+        clone. An instance without a spec, or with wrappers that its spec does not hold, is copied.
 
         Raises:
             AssertionError: `caller` is neither 'collector' nor 'evaluator'.
-            RuntimeError: the instance can neither be made anew nor copied.
+            RuntimeError: the instance can neither be made again nor copied.
         """
         source = self._source.clone()
         env = source.make(None, "") if isinstance(source, InstanceSource) else None
@@ -161,7 +161,7 @@ class DingEnvWrapper(LazyEnv):
         return [EasyDict({**own, "is_train": False}) for own in BaseEnv.create_evaluator_env_cfg(cfg)]
 
     def close(self) -> None:
-        """Close the environment; a later reset makes a new one, by its id or spec, and continues with the seeds."""
+        """Close the environment; a later reset makes a new one, by id or spec, and continues the sequence of seeds."""
         super().close()
         if isinstance(self._source, InstanceSource):
             self._source.forget()

@@ -17,7 +17,7 @@ _MAX_STEPS = 100_000
 
 
 def check_space_dtype(env: Any) -> None:
-    """The dtypes of the three spaces: float32 for real numbers, int64 for integers; uint8 passes, for images.
+    """Check the dtypes of the three spaces: float32 for real numbers, int64 for integers, or uint8 for images.
 
     Raises:
         AssertionError: a space has another dtype.
@@ -29,14 +29,14 @@ def check_space_dtype(env: Any) -> None:
 
 
 def check_array_space(ndarray: Any, space: Any, name: str) -> bool:
-    """Return whether `ndarray`, which the errors call `name`, is in `space`: dtype, shape and bounds. Returns True.
+    """Check that `ndarray`, which errors call `name`, is in `space` by dtype, shape and bounds; return True.
 
     Arrays are checked against Box, Discrete (one integer, [] or [1]), MultiDiscrete and MultiBinary spaces; sequences
     against a tuple or list of spaces and dicts against a dict of them, member by member.
 
     Raises:
         AssertionError: it is not in `space`.
-        TypeError: there is no such check for data of this type.
+        TypeError: data of this type cannot be checked.
     """
     if isinstance(ndarray, np.ndarray):
         _check_one_array(ndarray, space, name)
@@ -58,7 +58,7 @@ def check_array_space(ndarray: Any, space: Any, name: str) -> bool:
 
 
 def check_reset(env: Any) -> None:
-    """Whether the observation of `reset` is in the observation space.
+    """Check that the observation of `reset` is in the observation space.
 
     Raises:
         AssertionError, TypeError: it is not.
@@ -67,11 +67,11 @@ def check_reset(env: Any) -> None:
 
 
 def check_step(env: Any) -> None:
-    """Whether observations and rewards are in their spaces, over three episodes of one random action.
+    """Check that observations and rewards are in their spaces, over three episodes of one random action.
 
     Raises:
         AssertionError: they are not; the last `info` of an episode lacks `eval_episode_return`; an episode has no end.
-        TypeError: the observation is no array, or dict or list of arrays.
+        TypeError: the observation is neither an array nor a dict or list of arrays.
     """
     action = env.random_action()
     for _ in range(_EPISODES):
@@ -82,11 +82,11 @@ def check_step(env: Any) -> None:
 
 
 def check_different_memory(array1: Any, array2: Any, step_times: int) -> None:
-    """Whether two observations, the later one of step `step_times`, have the same form and share no memory.
+    """Check that two observations, the later one of step `step_times`, have the same form and share no memory.
 
     Raises:
         AssertionError: they differ in type, length or keys, or share memory.
-        TypeError: there is no such check for data of this type.
+        TypeError: data of this type cannot be checked.
     """
     kinds = type(array1).__name__, type(array2).__name__
     _require(type(array1) is type(array2), f"observations at step {step_times} are of the types {kinds}; use one")
@@ -111,11 +111,11 @@ def check_different_memory(array1: Any, array2: Any, step_times: int) -> None:
 
 
 def check_obs_deepcopy(env: BaseEnv) -> None:
-    """Whether each observation of an episode of one random action has memory of its own.
+    """Check that each observation of an episode of one random action has memory of its own.
 
     Raises:
         AssertionError: two in a row share memory or differ in form; the episode does not end.
-        TypeError: the observation is no array, or dict or list of arrays.
+        TypeError: the observation is neither an array nor a dict or list of arrays.
     """
     before = env.reset()
     action = env.random_action()
@@ -142,7 +142,7 @@ def demonstrate_correct_procedure(env_fn: Callable[[dict[str, Any]], BaseEnv]) -
         env_fn: takes a config, here an empty one, and returns the environment.
 
     Raises:
-        AssertionError: it does more at its making than it should; the last `info` of an episode lacks
+        AssertionError: the constructor does more than it should; the last `info` of an episode lacks
             `eval_episode_return`; an episode does not end.
     """
     env = env_fn({})
@@ -222,7 +222,7 @@ def _members(space: Any) -> Mapping[Any, Any]:
 
 
 def _leaves(space: Any, path: str) -> list[tuple[str, Any]]:
-    """(path, space) of each space that has no members."""
+    """Return (path, space) of each space that has no members."""
     if not isinstance(getattr(space, "spaces", space), (Mapping, list, tuple)):
         return [(path, space)]
     return [leaf for key, member in _members(space).items() for leaf in _leaves(member, f"{path}[{key!r}]")]

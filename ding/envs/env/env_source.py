@@ -12,7 +12,7 @@ from ding.utils.showing import shown
 
 
 class IdSource:
-    """Makes the environment `env_id`: gymnasium's, or that of gym where gymnasium has none.
+    """Source of the environment `env_id`: gymnasium's, or that of gym where gymnasium has none.
 
     Args:
         is_gymnasium: leave gym out.
@@ -35,12 +35,12 @@ class IdSource:
         return env if video_folder is None else record_any(env, video_folder, video_prefix)
 
     def clone(self) -> IdSource:
-        """One for other environments."""
+        """Return a source for other environments."""
         return self
 
 
 class InstanceSource:
-    """Returns an environment that was made elsewhere; after it was closed, new ones made by its `spec`."""
+    """Source that returns a given environment and, after that was closed, new ones made by its `spec`."""
 
     is_instance = True
 
@@ -57,11 +57,11 @@ class InstanceSource:
         return None if env_id is None else str(env_id)
 
     def make(self, video_folder: str | None, video_prefix: str) -> Any:
-        """Return the environment; with `video_folder` in a wrapper that records each episode there.
+        """Return the environment; with `video_folder`, in a wrapper that records each episode there.
 
         Raises:
-            RuntimeError: it was closed and cannot be made anew.
-            ValueError: a video is asked of an environment that was not made for `rgb_array` rendering.
+            RuntimeError: it was closed and cannot be made again.
+            ValueError: a video is requested, but the environment was not made for `rgb_array` rendering.
         """
         if self._is_closed:
             self._env, self._is_closed = self._remade(), False
@@ -72,11 +72,11 @@ class InstanceSource:
         return record_any(self._env, video_folder, video_prefix)
 
     def forget(self) -> None:
-        """The environment was closed."""
+        """Note that the environment was closed."""
         self._env, self._is_closed = None, True
 
     def clone(self) -> InstanceSource:
-        """One with an environment of its own: made as the `spec` says, else a copy in its present state.
+        """Return a source with an environment of its own: made by the `spec`, else a copy in its present state.
 
         Raises:
             RuntimeError: neither is possible.
@@ -99,7 +99,7 @@ class InstanceSource:
         return InstanceSource(copied)
 
     def _exchange_for_images(self) -> None:
-        """Take a new environment that renders images in the place of the first one."""
+        """Replace the first environment by a new one that renders images."""
         silent = self._env
         try:
             self._env = self._remade(render_mode="rgb_array")
@@ -108,7 +108,7 @@ class InstanceSource:
         silent.close()
 
     def _remade(self, **kwargs: Any) -> Any:
-        """Return a new environment like the first one, which must have no wrapper that is missing in its spec."""
+        """Return a new environment like the first one, whose spec must name all of its wrappers."""
         names = [cls.__name__ for cls in self._classes]
         advice = "give DingEnvWrapper cfg.env_id instead of an instance"
         library = library_of(self._classes[0])
@@ -126,7 +126,7 @@ class InstanceSource:
 
 
 def record_any(env: Any, folder: str, prefix: str) -> Any:
-    """`env`, each episode of which is recorded; see `record_video`."""
+    """Return `env`, each episode of which is recorded; see `record_video`."""
     if is_gymnasium_env(env):
         return record_video(env, folder, prefix)
     from ding.envs.env_wrappers.bilingual import BilingualEnv

@@ -19,7 +19,7 @@ _FLOAT32 = np.dtype(np.float32)
 
 @ENV_REGISTRY.register("gymnasium")
 class GymnasiumEnv(LazyEnv):
-    """A gymnasium environment: observations float32 (other dtypes than float64 are kept), reward [1] float32.
+    """A gymnasium environment: float64 observations become float32, other dtypes are kept; reward [1] float32.
 
     The config names it by `env_id` (with `kwargs` for `gymnasium.make`) or gives `env`, an instance or a function
     without arguments. `wrappers` lists wrappers or (wrapper, kwargs), innermost first; `max_episode_steps` sets the

@@ -1,4 +1,4 @@
-"""Makes a gymnasium environment from a config section: by id, from an instance, or from a function."""
+"""Construction of gymnasium environments from a config section: by id, from an instance, or from a function."""
 
 from __future__ import annotations
 
@@ -52,20 +52,20 @@ SETTINGS = Settings(
     }
 )
 Wrapper = tuple[Callable[..., Any], dict[str, Any]]
-# The names of the envs that were made: gymnasium warns of an old version, or of bounds that lose precision, for each
-# env of a run, and once is enough.
+# Names of the envs that were made: gymnasium warns of an old version, or of bounds that lose precision, for each env
+# of a run, but once is enough.
 _made: set[str] = set()
 
 
 class _Muted:
-    """Counts who needs gymnasium to warn of nothing. (`warnings.catch_warnings` would have each warning shown anew.)"""
+    """Counter of blocks without warnings of gymnasium. (`warnings.catch_warnings` would let each one show again.)"""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._count = self._level = 0
 
     def add(self, number: int) -> None:
-        """Begin (1) or end (-1) a block."""
+        """Note that a block begins (1) or ends (-1)."""
         from gymnasium import logger
 
         with self._lock:
@@ -80,7 +80,7 @@ _muted = _Muted()
 
 @contextlib.contextmanager
 def without_warnings() -> Iterator[None]:
-    """Have gymnasium show no warnings; its errors stay."""
+    """Suppress the warnings of gymnasium in this block, but not its errors."""
     _muted.add(1)
     try:
         yield
@@ -93,11 +93,11 @@ class GymnasiumSource:
     """The definition of an env; `make` may be called any number of times.
 
     Attributes:
-        env_id: an id gymnasium knows, or None.
+        env_id: an id that gymnasium knows, or None.
         env: an instance or a function without arguments, or None.
         kwargs: further keyword arguments for `gymnasium.make`.
         wrappers: (wrapper, its keyword arguments), the innermost first.
-        max_episode_steps: truncates episodes after that many steps; None leaves the limit the env has.
+        max_episode_steps: the number of steps after which episodes are truncated; None keeps the env's own limit.
     """
 
     env_id: str | None
@@ -108,7 +108,7 @@ class GymnasiumSource:
 
     @classmethod
     def from_config(cls, cfg: Mapping[str, Any]) -> GymnasiumSource:
-        """Read the keys this module knows; an env section may hold any others.
+        """Read the keys that this module knows; an env section may hold any others.
 
         Raises:
             ConfigError: a value is not allowed, or not exactly one of `env_id` and `env` is given.
@@ -146,7 +146,7 @@ class GymnasiumSource:
 
         Raises:
             TypeError: `env` is, or returns, something other than a gymnasium env.
-            ValueError: a video is asked of an env that was not made for `rgb_array` rendering.
+            ValueError: a video is requested, but the env was not made for `rgb_array` rendering.
         """
         with contextlib.nullcontext() if self.name not in _made else without_warnings():
             env = self._make_raw(record=video_folder is not None)
@@ -176,15 +176,15 @@ class GymnasiumSource:
 
 
 def env_section_of(env: Any) -> dict[str, Any]:
-    """Return the keys of an env section, of type `gymnasium`, that say which env it is.
+    """Return the keys of an env section of type `gymnasium` that define the env.
 
     Args:
         env: an id of gymnasium; a class or function that makes an env, or its name `module:name`; a pair of it and its
             arguments; a spec of gymnasium, or an env that has one.
 
     Raises:
-        ConfigError: a pair has something else.
-        TypeError: it says nothing of how it is made.
+        ConfigError: a pair contains something else.
+        TypeError: `env` does not say how it is made.
     """
     import gymnasium
 
@@ -256,10 +256,10 @@ def register_namespace(env_id: str) -> None:
 
 
 def resolve_id(env_id: str) -> tuple[str, int | None]:
-    """`(id to make, step limit to give it or None)`.
+    """Return `(id to make, step limit to give it or None)`.
 
-    A `-v0` id becomes the `-v1` one where gymnasium has dropped v0, or where both differ in the step limit alone: then
-    that of v0 is kept. Two versions that differ in more are left alone.
+    A `-v0` id becomes the `-v1` one if gymnasium has dropped v0, or if both differ in the step limit only: then the
+    limit of v0 is kept. If they differ in more, the id stays as it is.
     """
     import gymnasium
 
@@ -286,9 +286,9 @@ def make_by_id(env_id: str, **kwargs: Any) -> Any:
 
 
 def require_video() -> None:
-    """Raise ImportError where the package that encodes videos is missing, naming all that are needed and are not there.
+    """Raise ImportError if the package that encodes videos is missing, naming all missing packages.
 
-    pygame draws many envs, CartPole among them.
+    One of them may be pygame, which draws many envs such as CartPole.
     """
     try:
         import moviepy  # noqa: F401
@@ -298,13 +298,13 @@ def require_video() -> None:
 
 
 def video_prefix(env: Any) -> str:
-    """Return the prefix of the names of the videos of `env`."""
+    """Return the prefix of the file names of the videos of `env`."""
     # The process id keeps the files of forked workers apart, whose objects have the same id.
     return f"rl-video-{os.getpid()}-{id(env)}"
 
 
 def record_video(env: Any, folder: str, prefix: str) -> Any:
-    """Return the gymnasium env `env`, each episode of which is recorded in a file of its own.
+    """Return the gymnasium env `env`, each episode of which is recorded in its own file.
 
     Raises:
         ValueError: it was not made for `rgb_array` rendering.
@@ -322,7 +322,7 @@ def record_video(env: Any, folder: str, prefix: str) -> Any:
 
 
 def _name_of(env: Any) -> str:
-    """Return the name of a class or function, or of what a partial calls; of other objects that of their class."""
+    """Return the name of a class or function, or of the one a partial calls, or of the class of another object."""
     while isinstance(env, partial) and not hasattr(env, "__name__"):
         env = env.func
     return str(getattr(env, "__name__", None) or type(env).__name__)
@@ -333,7 +333,7 @@ def _is_factory(env: Any) -> bool:
 
 
 def _normalization(cfg: Mapping[str, Any]) -> list[Wrapper]:
-    """Return the wrapper that scales observations as those of a data set, if `norm_obs` is set."""
+    """Return a list of the wrapper that normalizes observations like a data set's; empty unless `norm_obs` is set."""
     norm = cfg.get("norm_obs") or {}
     stats = norm.get("offline_stats") or {}
     if not (norm.get("use_norm") and stats.get("use_offline_stats")):
@@ -354,7 +354,7 @@ def _scale_observations(env: Any, mean: np.ndarray, std: np.ndarray) -> Any:
 
 
 def factory_of(env: Any) -> Callable[[], Any]:
-    """Return the function that makes an env: `env`, what it names as `module:name`, or with the arguments in a pair.
+    """Return the function that makes an env: `env`, or what `module:name` names, or one of a pair with its arguments.
 
     Raises:
         ConfigError: it is none of these.
@@ -372,7 +372,7 @@ def _read_wrapper(entry: Any) -> Wrapper:
 
 
 def _read_callable(entry: Any, key: str) -> Wrapper:
-    """Return a class or function and its keyword arguments, from itself, its name `module:name`, or a pair."""
+    """Return a class or function and its keyword arguments, given as itself, as `module:name`, or in a pair."""
     make, kwargs = entry if isinstance(entry, (list, tuple)) and len(entry) == 2 else (entry, {})
     if isinstance(make, str):
         make = resolve_reference(make, f"env.{key}")

@@ -1,4 +1,4 @@
-"""Between our conventions (arrays, float32, actions in [-1, 1]) and the spaces of gymnasium, or of gym."""
+"""Conversion between this package's conventions (arrays, float32, actions in [-1, 1]) and the spaces of gym(nasium)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ActionAdapter = Callable[[Any], Any]
 
 
 def as_observation(obs: Any) -> Any:
-    """`obs` with arrays for numbers and float32 for float64; dicts and tuples keep their form."""
+    """Return `obs` with arrays for numbers and float32 for float64; dicts and tuples keep their form."""
     if isinstance(obs, np.ndarray):
         return obs.astype(np.float32) if obs.dtype == _FLOAT64 else obs
     if isinstance(obs, dict):
@@ -29,7 +29,7 @@ def as_observation(obs: Any) -> Any:
 
 
 def fit_observation(obs: Any, space: Any) -> Any:
-    """`obs` as arrays; those for a Box in its shape, and float32 where it or the array is real-valued."""
+    """Return `obs` as arrays; those for a Box have its shape, and are float32 where it or the array is real-valued."""
     spaces = spaces_like(space)
     if isinstance(space, spaces.Dict) and isinstance(obs, Mapping):
         return {key: fit_observation(value, space[key]) if key in space.spaces else value for key, value in obs.items()}
@@ -44,7 +44,7 @@ def fit_observation(obs: Any, space: Any) -> Any:
 
 
 def as_arrays(action: Any) -> Any:
-    """`action` with an array of one element for each integer; dicts and tuples keep their form."""
+    """Return `action` with an array of one element for each integer; dicts and tuples keep their form."""
     if isinstance(action, dict):
         return {key: as_arrays(value) for key, value in action.items()}
     if isinstance(action, tuple):
@@ -53,7 +53,7 @@ def as_arrays(action: Any) -> Any:
 
 
 def one_float(reward: Any) -> float:
-    """Return the number that `reward` is, or is an array of.
+    """Return `reward`, a number or an array of one number, as a float.
 
     Raises:
         ValueError: it is something else.
@@ -81,7 +81,7 @@ def _attribute(env: Any, name: str) -> Any:
 
 
 def float32_space(space: Any) -> Any:
-    """`space` with each float64 Box in it replaced by a float32 one."""
+    """Return `space` with each float64 Box in it replaced by a float32 one."""
     spaces = spaces_like(space)
     if isinstance(space, spaces.Dict):
         return spaces.Dict({key: float32_space(value) for key, value in space.items()})
@@ -94,7 +94,7 @@ def float32_space(space: Any) -> Any:
 
 
 def unit_space(space: Any) -> Any:
-    """`space` with each real-valued Box in it replaced by [-1, 1] of the same shape."""
+    """Return `space` with each real-valued Box in it replaced by [-1, 1] of the same shape."""
     spaces = spaces_like(space)
     if isinstance(space, spaces.Dict):
         return spaces.Dict({key: unit_space(value) for key, value in space.items()})
@@ -166,7 +166,7 @@ def _whole_number(action: Any, space: Any) -> int:
 
 
 def _array_of(action: Any, space: Any) -> np.ndarray:
-    """`action` as an array of the dtype and shape of `space`; one element more or less in depth is no matter."""
+    """Return `action` as an array of the dtype and shape of `space`, reshaped if only the number of elements fits."""
     array = np.asarray(action)
     is_number = array.dtype.kind in "iub" or (array.dtype.kind == "f" and np.issubdtype(space.dtype, np.floating))
     if not is_number:
@@ -225,7 +225,7 @@ def _tuple_adapter(space: Any, adapters: list[ActionAdapter]) -> ActionAdapter:
 
 
 def channels_first(env: Any) -> Any:
-    """Return a wrapper for images with channels last, [H, W, C]: shows them as [C, H, W], as encoders take them.
+    """Wrap an env with images [H, W, C] so that it shows them as [C, H, W], as encoders take them.
 
     Example:
         >>> import gymnasium

@@ -1,4 +1,4 @@
-"""Base of the envs that make the environment behind them at their first reset."""
+"""Base of the envs that make the underlying environment at their first reset."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class EpisodeSeeds:
 
 
 class LazyEnv(BaseEnv):
-    """Spaces, seeds, videos, start and end of an environment that is made at the first `reset`.
+    """Base of envs whose underlying environment is made at the first `reset`: spaces, seeds, videos, start and end.
 
     If a space is read earlier, an environment is made and closed for that.
 
@@ -162,7 +162,7 @@ class LazyEnv(BaseEnv):
         self._is_recording = False
 
     def close(self) -> None:
-        """Close the environment; a later reset makes a new one and continues with the seeds."""
+        """Close the environment; a later reset makes a new one and continues the sequence of seeds."""
         env, self._env = self._env, None
         self._is_recording = False
         self._is_begun = False
@@ -209,11 +209,11 @@ class LazyEnv(BaseEnv):
         return _Spaces(float32_space(env.observation_space), action_space, reward_space_of(env))
 
     def _as_observation(self, obs: Any) -> Any:
-        """`obs` in the returned form."""
+        """Return `obs` in the form in which the env shows it."""
         return as_observation(obs)
 
     def _put_away(self) -> None:
-        """Close the open environment; another one replaces it."""
+        """Close the open environment, which another one replaces."""
         self.close()
 
     @abstractmethod
@@ -226,4 +226,4 @@ class LazyEnv(BaseEnv):
 
     @abstractmethod
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
-        """Reset the open environment; return its observation."""
+        """Reset the open environment, and return its observation."""

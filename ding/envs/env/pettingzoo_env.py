@@ -29,7 +29,7 @@ from ding.utils.showing import shown
 
 @ENV_REGISTRY.register("pettingzoo")
 class PettingZooEnv(LazyEnv):
-    """A parallel environment of PettingZoo: a player for each of its `possible_agents`, in their order.
+    """A parallel environment of PettingZoo, with a player for each of its `possible_agents`, in their order.
 
     The config names it by `env_id`, the module that has `parallel_env`, such as `pettingzoo.butterfly.pistonball_v6`
     (with `kwargs` for that function), or gives `env`, a function without arguments that makes one. With `act_scale`

@@ -1,4 +1,4 @@
-"""Managers that step many envs behind one interface."""
+"""Managers that step many envs through one interface."""
 
 from ding.envs.env_manager.base_env_manager import (
     BaseEnvManager,

@@ -1,4 +1,4 @@
-"""Many envs behind one interface, stepped one after the other in this process; the base of the other managers."""
+"""The base of all env managers: many envs behind one interface, stepped one after the other in this process."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ _ADAPT = "put it into a DingEnvWrapper: DingEnvWrapper(env), or DingEnvWrapper(c
 class EnvState(IntEnum):
     """State of one env of a manager.
 
-    VOID -launch-> INIT -reset-> RESET -> RUN; an episode that ends leads back to RESET (auto reset), to NEED_RESET
-    (without it) or to DONE (no episodes left); what fails leads to ERROR, `close` to VOID.
+    VOID -launch-> INIT -reset-> RESET -> RUN; the end of an episode leads back to RESET (auto reset), to NEED_RESET
+    (without it) or to DONE (no episodes left); a failure leads to ERROR, `close` to VOID.
     """
 
     VOID = 0
@@ -77,7 +77,7 @@ class EnvState(IntEnum):
     NEED_RESET = 6
 
 
-# As plain numbers: numpy asks a member of an enum for attributes of arrays, which takes longer than the comparison.
+# Plain numbers, because numpy looks for array attributes of an enum member, which takes longer than the comparison.
 VOID, INIT, RUN, RESET, DONE, ERROR, NEED_RESET = map(int, EnvState)
 
 
@@ -97,7 +97,7 @@ class UnknownEnvError(RuntimeError, KeyError):
 
 @ENV_MANAGER_REGISTRY.register("base")
 class BaseEnvManager(DictBlocks, Configurable):
-    """Steps envs one after the other in this process.
+    """Env manager that steps envs one after the other in this process.
 
     Args:
         env_fn: one function without arguments for each env. The first is also called at once, for an env that
@@ -107,11 +107,11 @@ class BaseEnvManager(DictBlocks, Configurable):
     Raises:
         ConfigError: a config value is not allowed.
         IndexError: `env_fn` is empty.
-        TypeError: it makes envs of gymnasium or gym that nothing adapts.
+        TypeError: `env_fn` makes envs of gymnasium or gym without a wrapper of this package.
 
     Observations and timesteps hold the arrays the envs returned; only a terminal timestep that an auto reset follows is
-    a copy, since the reset may write into the same arrays. A failed step is retried on the same env, in
-    whatever state that is. One thread may use a manager at a time.
+    a copy, since the reset may write into the same arrays. A failed step is retried on the same env, in whatever state
+    that is. Only one thread at a time may use a manager.
 
     Example:
         >>> from ding.envs import GymnasiumEnv
@@ -173,14 +173,14 @@ class BaseEnvManager(DictBlocks, Configurable):
         self._env_replay_path: list[str] | None = None
         self._first_obs: dict[int, Any] = {}  # of running episodes that are recorded
         self._timesteps: dict[int, Any] = {}  # of the current or last step
-        self.version = 0  # every call that changes an env changes this: who remembers it knows whether others did
+        self.version = 0  # changed by every call that changes an env, so that a caller notices calls of others
         self._episodes = np.zeros(self._env_num, np.int64)
         self.moves = np.zeros(self._env_num, np.int64)
         self._seeds = EnvSeeds(self._env_num)
         self._reset_param: dict[int, dict[str, Any] | None] = {}
         self._env_episode_count = np.zeros(self._env_num, np.int64)
         self._normalization = Normalization()
-        self._may_normalize = True  # until the envs were asked, once for each launch
+        self._may_normalize = True  # assumed until the envs are queried, once for each launch
         self._trust_pickle: bool | None = None  # None: no states are wanted
         # The input of each env, if states are enabled, and the lists that its actions are appended to.
         self._logs: dict[int, EpisodeLog] = {}
@@ -226,17 +226,17 @@ class BaseEnvManager(DictBlocks, Configurable):
 
     @property
     def ready_obs(self) -> dict[int, Any]:
-        """`{env_id: obs}` of the envs that wait for an action; empty if there are none."""
+        """Observations `{env_id: obs}` of the envs that wait for an action; empty if there are none."""
         obs = self._ready_obs
         return {env_id: obs[env_id] for env_id in (self._states == RUN).nonzero()[0].tolist()}
 
     @property
     def stepped_count(self) -> int:
-        """The number of envs that the current or last call of `step` has stepped one after another so far."""
+        """Number of envs that the current or last call of `step` has stepped so far, one after another."""
         return len(self._timesteps)
 
     def episodes_of(self, env_ids: Sequence[int]) -> IntArray:
-        """Return the number of the episode that each of these envs is in; every reset begins another one."""
+        """Return the numbers of the episodes [K] that these envs are in; every reset begins another one."""
         episodes: IntArray = self._episodes[list(env_ids)]
         return episodes
 
@@ -274,7 +274,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         return dict(enumerate(map(EnvState, self._states.tolist())))
 
     def random_action(self) -> dict[int, Any]:
-        """`{env_id: sample of the action space}` for the envs in `ready_obs`.
+        """Return `{env_id: sample of the action space}` for the envs in `ready_obs`.
 
         Raises:
             TypeError: the envs have no action space.
@@ -284,7 +284,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         return {env_id: self._action_space.sample() for env_id in self.ready_obs_id}
 
     def seed(self, seed: Seeds, dynamic_seed: bool | None = None) -> None:
-        """Seed the envs from their next reset on; seeds are kept over `close`, `launch` and the making anew of an env.
+        """Seed the envs from their next reset on; seeds survive `close` and `launch`, and the replacement of an env.
 
         Envs with `seed_episodes` (`GymnasiumEnv`) play episode k, counted from here, from a seed derived from (seed,
         env id, k). Others get `seed + env id`, or their own entry of a list or dict, through `env.seed`.
@@ -296,14 +296,14 @@ class BaseEnvManager(DictBlocks, Configurable):
         Raises:
             AssertionError: a list has another length than there are envs.
             RuntimeError: there is no env for a key of a dict.
-            TypeError: `seed` is something else.
+            TypeError: `seed` is of another type.
         """
         first = self._seeds.assign(seed, dynamic_seed)
         if first is not None:
             _seed_space(self._action_space, first)
 
     def enable_save_replay(self, replay_path: str | list[str]) -> None:
-        """Record videos, in one folder for all envs or one for each; to be called before `launch`.
+        """Record videos, in one folder for all envs or one for each; call it before `launch`.
 
         Raises:
             AssertionError: a list has another length than there are envs.
@@ -324,7 +324,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         # `copy` and `pickle` look up attributes before the object has any.
         env_ref = self.__dict__.get("_env_ref")
         if env_ref is None or (key.startswith("__") and key.endswith("__")) or not hasattr(env_ref, key):
-            # This is also how `hasattr` learns it, so the env is not asked for its text.
+            # `hasattr` ends here, too, so the error does not contain the text of the env, which may be slow.
             raise AttributeError(f"neither {type(self).__name__} nor {type(env_ref).__name__} has an attribute {key!r}")
         if inspect.ismethod(getattr(env_ref, key)) and key not in self.method_name_list:
             raise RuntimeError(
@@ -335,7 +335,7 @@ class BaseEnvManager(DictBlocks, Configurable):
 
     @property
     def ready_imgs(self) -> dict[int, Any]:
-        """`{env_id: image}`, what `render('rgb_array')` of the envs in `ready_obs` returns."""
+        """Images `{env_id: image}` that `render('rgb_array')` returns of the envs in `ready_obs`."""
         return {env_id: self._call_env(env_id, "render", "rgb_array") for env_id in self.ready_obs_id}
 
     def launch(self, reset_param: ResetParam | None = None) -> None:
@@ -345,7 +345,7 @@ class BaseEnvManager(DictBlocks, Configurable):
             reset_param: as for `reset`, for every env.
 
         Raises:
-            AssertionError: the manager is open, or `reset_param` is not for every env.
+            AssertionError: the manager is open, or `reset_param` lacks an env.
             RuntimeError: an env cannot be reset.
         """
         if not self._closed:
@@ -387,7 +387,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         self._reset_envs(list(range(self._env_num) if reset_param is None else reset_param))
 
     def step(self, actions: Mapping[int, Any]) -> dict[int, Any]:
-        """Act in the envs of `actions`; return `{env_id: timestep}`.
+        """Act in the envs of `actions`, and return `{env_id: timestep}`.
 
         A timestep that ends an episode has the terminal observation; the first one of the next is in `ready_obs`.
 
@@ -429,7 +429,7 @@ class BaseEnvManager(DictBlocks, Configurable):
                     ready_obs[env_id] = timestep.obs
                 timesteps[env_id] = timestep
         except BaseException:
-            self.moves[list(actions)[len(timesteps) + 1 :]] -= 1  # those that the turn did not come to
+            self.moves[list(actions)[len(timesteps) + 1 :]] -= 1  # envs that were not reached
             raise
         return timesteps
 
@@ -439,7 +439,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         """Give the wrappers `obs_norm` and `reward_norm` of all envs the statistics of all of them.
 
         Between two calls each env updates its own. The statistics survive `close` and `launch`. Without such wrappers,
-        or if their statistics are frozen, it does nothing.
+        or if their statistics are frozen, nothing happens.
 
         Raises:
             AssertionError: the manager is closed.
@@ -458,10 +458,10 @@ class BaseEnvManager(DictBlocks, Configurable):
         return self._normalization.state_dict()
 
     def load_normalization(self, state: Mapping[str, Any], is_frozen: bool = False) -> None:
-        """Let the envs of an open manager normalize with statistics of `normalization_state`, of this or another one.
+        """Let the envs normalize with statistics of `normalization_state` of this or another manager.
 
         Args:
-            is_frozen: they gather nothing more, as is right for evaluations.
+            is_frozen: whether the statistics no longer change, as is right for evaluations.
 
         Raises:
             AssertionError: the manager is closed.
@@ -473,7 +473,7 @@ class BaseEnvManager(DictBlocks, Configurable):
 
     @property
     def why_inexact(self) -> str:
-        """Why no run with these envs resumes exactly; "" if nothing of the manager forbids it."""
+        """Reason why no run with these envs resumes exactly; "" if the manager does not prevent it."""
         return ""
 
     def enable_states(self, trust_pickle: bool = False) -> None:
@@ -482,18 +482,18 @@ class BaseEnvManager(DictBlocks, Configurable):
         Recording begins with the next reset of each env.
 
         Args:
-            trust_pickle: pickle envs, and unpickle those of a state, which can run any code.
+            trust_pickle: whether to pickle envs, and to unpickle those of a state, which can run any code.
         """
         self._trust_pickle = bool(trust_pickle)
         if not self._closed:
             self._note_episodes()
 
     def state_dict(self) -> dict[str, Any]:
-        """Seeds, counts, statistics and running episodes, in plain values; an env that is busy is waited for.
+        """Return seeds, counts, statistics and running episodes in plain values, after waiting for busy envs.
 
         The state of an env is its `get_state()` if it has `get_state` and `set_state`, else its pickle if
-        `enable_states` was called with `trust_pickle`, else its seed, the generators it held and its actions
-        since the reset, if it was called.
+        `enable_states` was called with `trust_pickle`, else, if `enable_states` was called, its seed, the generators it
+        held and its actions since the reset.
 
         Raises:
             AssertionError: the manager is closed.
@@ -516,17 +516,17 @@ class BaseEnvManager(DictBlocks, Configurable):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Restore a state of `state_dict` of a manager of like envs; this one is open.
+        """Restore a state that `state_dict` of a manager of the same envs returned; this manager must be open.
 
         An env that cannot continue is reset, and begins the episode after the one it ran. So is an env whose replayed
         episode ends at another observation than before.
 
         Returns:
-            Why the envs do not continue exactly, as `envs 0, 1: cause`, once for each cause.
+            The reasons why envs do not continue exactly, each as `envs 0, 1: cause`.
 
         Raises:
             AssertionError: the manager is closed.
-            ValueError: the state is of another number of envs.
+            ValueError: the state has another number of envs.
         """
         self._check_open()
         if state["env_num"] != self._env_num:
@@ -571,12 +571,12 @@ class BaseEnvManager(DictBlocks, Configurable):
             raise errors[0]
 
     def enable_save_figure(self, env_id: int, figure_path: str) -> None:
-        """Have the env save figures in the folder `figure_path`."""
+        """Let the env save figures in the folder `figure_path`."""
         self._check_open()
         self._call_env(env_id, "enable_save_figure", figure_path)
 
     def reward_shaping(self, env_id: int, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the transitions with rewards as the env shapes them, which may write into those it is given."""
+        """Return the transitions with rewards shaped by the env, which may modify the given ones in place."""
         self._check_open()
         shaped: list[dict[str, Any]] | None = self._call_env(env_id, "reward_shaping", transitions)
         return transitions if shaped is None else shaped
@@ -611,7 +611,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         return timestep
 
     def _count_end(self, env_id: int) -> bool:
-        """Count the end of an episode and set the state of its env; return whether an auto reset follows."""
+        """Count the end of an episode, set the state of its env, and return whether an auto reset follows."""
         self._env_episode_count[env_id] += 1
         if self._env_episode_count[env_id] >= self._episode_num:
             self._states[env_id] = DONE
@@ -628,7 +628,7 @@ class BaseEnvManager(DictBlocks, Configurable):
                 self._reset_env(env_id)
 
     def _close_envs(self) -> list[Exception]:
-        """Close all envs; return the errors of envs that failed to close."""
+        """Close all envs, and return the errors of those that failed to close."""
         errors = []
         envs, self._envs = self._envs, self._stand_ins()
         self._logs, self._recent = {}, {}
@@ -678,10 +678,10 @@ class BaseEnvManager(DictBlocks, Configurable):
             _logger.exception("closing the envs of a failed env manager failed too")
 
     def _take_up(self, env_id: int, env_state: EnvState, restored: Restored, shown: list[Any] | None) -> str:
-        """Continue with an env that was restored; return why that is not possible, "" if it is.
+        """Continue with an env that was restored, and return why that is not possible, "" if it is.
 
         Args:
-            shown: a list of the observation that the env showed; None where that is not known.
+            shown: a list with the observation that the env showed, or None if that is not known.
         """
         if env_state is EnvState.RUN:
             if shown is None:
@@ -708,7 +708,7 @@ class BaseEnvManager(DictBlocks, Configurable):
                 self._call_env(env_id, "put_moments", self._normalization.moments, self._normalization.is_frozen)
 
     def _under_way(self) -> set[int]:
-        """Return the envs with steps that were not returned yet."""
+        """Return the envs whose steps were not returned yet."""
         return set()
 
     def _stand_ins(self) -> dict[int, Any]:
@@ -729,7 +729,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         return env
 
     def _note_episodes(self) -> None:
-        """Record the input of the envs from their next resets on."""
+        """Begin to record the input of the envs, from their next resets on."""
         for env_id in self._envs:
             self._note(env_id, EpisodeLog(is_reset=True))
 
@@ -744,14 +744,14 @@ class BaseEnvManager(DictBlocks, Configurable):
                 log.compact()
 
     def _save_envs(self) -> dict[int, dict[str, Any]]:
-        """Return the state of each env, see `save_env`."""
+        """Return the state of each env by id; see `save_env`."""
         return {
             env_id: save_env(env, self._logs.get(env_id), bool(self._trust_pickle))
             for env_id, env in self._envs.items()
         }
 
     def _restore_envs(self, states: Mapping[int, Mapping[str, Any]]) -> dict[int, Restored]:
-        """Return what became of each env, see `restore_env`."""
+        """Return the outcome for each env by id; see `restore_env`."""
         restored = {}
         for env_id, state in states.items():
             seed, make = self._seeds.current(env_id), partial(self._make_env, env_id)
@@ -773,7 +773,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         return ENV_CALLS[method](self._envs[env_id], *args)
 
     def _call_each(self, name: str, *args: Any) -> list[Any]:
-        """Return what a function of `ENV_CALLS` returns for each env."""
+        """Return the results of a function of `ENV_CALLS` for all envs."""
         return [self._call_env(env_id, name, *args) for env_id in self._envs]
 
     def _attempt_reset(self, env_id: int) -> Any:
@@ -808,7 +808,7 @@ class BaseEnvManagerV2(StackedFormat, BaseEnvManager):
 
 
 def _one_line_a_cause(causes: Iterable[tuple[int, str]]) -> list[str]:
-    """Return `envs <ids>: <cause>` for each cause of `(env id, cause)`."""
+    """Return a line `envs <ids>: <cause>` for each cause, from pairs (env id, cause)."""
     env_ids: dict[str, list[int]] = {}
     for env_id, cause in causes:
         env_ids.setdefault(cause, []).append(env_id)
@@ -848,7 +848,7 @@ def _log_once(text: str) -> None:
 
 
 def no_timestep(env: Any, returned: Any) -> TypeError:
-    """Return the exception for what `env.step` returned in place of a timestep."""
+    """Return the exception that says what `env.step` returned in place of a timestep."""
     what = f"{len(returned)} values" if isinstance(returned, tuple) else shown(returned)
     return TypeError(f"the step of {shown(env)} returned {what}, not a BaseEnvTimestep; {_ADAPT}")
 
@@ -856,9 +856,9 @@ def no_timestep(env: Any, returned: Any) -> TypeError:
 def call_with_timeout(
     timeout_s: float | None, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Any:
-    """`function(*args, **kwargs)`, broken off after `timeout_s` seconds where that is given.
+    """Return `function(*args, **kwargs)`; interrupt it after `timeout_s` seconds, if that is given.
 
-    A signal breaks it off: outside the main thread, and on Windows, there is no limit.
+    A signal interrupts it, so there is no limit outside the main thread or on Windows.
 
     Raises:
         TimeoutError: the call took longer than the config value `key` allows.
@@ -872,7 +872,7 @@ def call_with_timeout(
 
 
 def attempt_again(error: Exception, attempt: Callable[[], Any], times: int, wait_s: float) -> Any:
-    """Return what `attempt()` returns in one of `times` calls at most, `wait_s` seconds after it failed with `error`.
+    """Return the result of `attempt()`, called up to `times` times, each `wait_s` seconds after the last failure.
 
     Raises:
         Exception: the last error, when every attempt failed.
@@ -887,7 +887,7 @@ def attempt_again(error: Exception, attempt: Callable[[], Any], times: int, wait
 
 
 def exhausted(env_id: int, method: str, attempts: int, error: Exception) -> RuntimeError:
-    """Return the exception that says which env failed where, with the traceback of its last error, its cause."""
+    """Return the exception that says which env failed in which method, with the last error as its cause."""
     if error.__traceback__ is None:  # it comes from another process, with the traceback from there
         text = f"{type(error).__name__}: {error.args[0] if error.args else ''}"
     else:
@@ -900,7 +900,7 @@ def exhausted(env_id: int, method: str, attempts: int, error: Exception) -> Runt
 
 
 def _spaces_of(env: Any) -> tuple[Any, Any, Any]:
-    """Return the spaces of an env; None, with a warning, for one that it does not tell."""
+    """Return the spaces of an env; None, with a warning, for each space that it does not define."""
     try:
         return env.observation_space, env.action_space, env.reward_space
     except Exception:  # an env that knows its spaces only once it has been reset

@@ -1,4 +1,4 @@
-"""Base of the env managers whose envs are stepped as one batch, by a simulator that keeps them to itself."""
+"""Base of the env managers whose envs are stepped as one batch by a simulator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
 class PooledEnv:
-    """Stands for an env that a simulator keeps to itself: it only states the spaces."""
+    """Stand-in for an env inside a simulator; it only states the spaces."""
 
     def __init__(self, name: str, observation_space: Any, action_space: Any) -> None:
         self._name = name
@@ -34,14 +34,14 @@ class PooledEnv:
         self.reward_space = reward_space_of(self)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     def __repr__(self) -> str:
         return f"PooledEnv({self._name!r})"
 
 
 class ActionBatches:
-    """Stacks and checks actions for a space.
+    """Stacking and checking of actions for a space.
 
     Attributes:
         idle: a member of the space, for envs whose action has no effect.
@@ -70,7 +70,7 @@ class ActionBatches:
         """Return the actions of these envs as an array [K, *shape] of the dtype of the space.
 
         Raises:
-            TypeError: they are not integers, but the space has no others.
+            TypeError: they are not integers, as the space requires.
             ValueError: an action does not have the shape of the space, or is outside of it.
         """
         shape = len(env_ids), *self._shape
@@ -93,11 +93,11 @@ class ActionBatches:
 
 
 class BatchEnvManager(BaseEnvManager):
-    """Steps envs in batches; there is no Python object for an env, nor Python code that runs for each of them.
+    """Env manager that steps envs in batches, without a Python object or Python code for each env.
 
-    A subclass makes the simulator, gives it the actions (`_exchange`) and begins episodes (`_reset_envs`). What the
-    simulator returns it passes on to `_step_of`, or to `_count_begun` and `_look_at`, which note which envs wait for an
-    action and what they show. States of running episodes cannot be saved, so a resumed run begins new ones.
+    A subclass makes the simulator, passes the actions to it (`_exchange`) and begins episodes (`_reset_envs`). It
+    passes the simulator's results on to `_step_of`, or to `_count_begun` and `_look_at`, which note which envs wait for
+    an action and what they show. States of running episodes cannot be saved, so a resumed run begins new ones.
 
     Args:
         cfg: missing values are filled from `default_config()`.
@@ -149,23 +149,23 @@ class BatchEnvManager(BaseEnvManager):
 
     @abstractmethod
     def _prepare(self, cfg: Mapping[str, Any], env_cfg: Mapping[str, Any]) -> tuple[str, Any, Any]:
-        """Read the config; return the name of the env, its observation and its action space.
+        """Read the config, and return the name of the env, its observation space and its action space.
 
         Args:
-            env_cfg: the config that the first of the env functions was given; empty if there is none.
+            env_cfg: the config of the first env function; empty if there is none.
         """
 
     def seed(self, seed: Seeds, dynamic_seed: bool | None = None) -> None:
-        """Seed the envs when they are made next: at `launch`, or at the next `reset()` of all envs.
+        """Seed the envs the next time they are made: at `launch`, or at the next `reset()` of all envs.
 
         Args:
             seed: one for all, of which env i gets `seed + i`, or a list with one for each env, or `{env_id: seed}`.
-            dynamic_seed: has no meaning here: every episode differs from the one before.
+            dynamic_seed: has no effect here: every episode differs from the one before.
 
         Raises:
             AssertionError: a list has another length than there are envs.
             RuntimeError: an env id of a dict is unknown.
-            TypeError: `seed` is something else.
+            TypeError: `seed` is of another type.
         """
         super().seed(seed, dynamic_seed)
         entries = [self._seeds.current(env_id) for env_id in range(self._env_num)]
@@ -179,12 +179,12 @@ class BatchEnvManager(BaseEnvManager):
         raise NotImplementedError(f"{self.simulator} records no videos; set env.manager.type to 'base' to record one")
 
     def reset(self, reset_param: ResetParam | None = None) -> None:
-        """Begin a new episode in all envs, or in those of `reset_param`, which may hold no parameters.
+        """Begin a new episode in all envs, or in those of `reset_param`, which must be without parameters.
 
         Raises:
             AssertionError: the manager is closed.
             RuntimeError: an env id is unknown.
-            ValueError: there are parameters, which cannot be handed on.
+            ValueError: there are parameters, which cannot be passed on.
         """
         given = {env_id: param for env_id, param in (reset_param or {}).items() if param}
         if given:
@@ -195,7 +195,7 @@ class BatchEnvManager(BaseEnvManager):
 
     @property
     def ready_obs(self) -> dict[int, Any]:
-        """`{env_id: obs}` of the envs that wait for an action; empty if there are none."""
+        """Observations `{env_id: obs}` of the envs that wait for an action; empty if there are none."""
         ready = self.ready_block()
         return dict(zip(ready.env_ids, node_rows(ready.obs), strict=True))
 
@@ -205,7 +205,7 @@ class BatchEnvManager(BaseEnvManager):
         return list(self.ready_block().env_ids)
 
     def ready_block(self, env_ids: Sequence[int] | None = None) -> Ready:
-        """Return the envs that wait for an action, or those of `env_ids` that do; if none does, episodes are begun."""
+        """Return the envs that wait for an action, or those of `env_ids` that do; if none does, begin episodes."""
         ready = self._now_ready() if self._is_asked else self._ready
         if not ready.env_ids and self._begins_with_steps and self.wait_another():
             ready = self._ready
@@ -216,11 +216,11 @@ class BatchEnvManager(BaseEnvManager):
         return Ready(ids.tolist(), ids, copied_rows(ready.obs, rows), ready.episodes[rows])
 
     def wait_another(self) -> bool:
-        """Wait until another env is ready; False, at once, if none will be."""
+        """Wait until another env is ready; return False at once if none will be."""
         return False
 
     def step(self, actions: Mapping[int, Any]) -> dict[int, Any]:
-        """Act in the envs of `actions`; return the timesteps `{env_id: timestep}` of those that have answered.
+        """Act in the envs of `actions`, and return the timesteps `{env_id: timestep}` of those that have answered.
 
         A timestep that ends an episode has the terminal observation; the first one of the next is in `ready_obs`.
 
@@ -233,7 +233,7 @@ class BatchEnvManager(BaseEnvManager):
         return dict(zip(step.env_ids, step.timesteps(), strict=True))
 
     def step_block(self, actions: Sequence[Any] | np.ndarray, env_ids: list[int]) -> BlockStep:
-        """Act in the envs `env_ids`; return the step of those that have answered; see `step`."""
+        """Act in the envs `env_ids`, and return the step of those that have answered; see `step`."""
         if self._closed:
             self._check_open()
         ready = self._now_ready() if self._is_asked else self._ready
@@ -256,13 +256,13 @@ class BatchEnvManager(BaseEnvManager):
         return step
 
     def _known(self, ids: IntArray) -> IntArray:
-        """Return the array of all envs, if `ids` is equal to it: to recognise it again takes no time."""
+        """Return the array of all env ids itself if `ids` is equal to it, so that later checks by identity are free."""
         is_all = len(ids) == self._env_num and not np.count_nonzero(ids != self._all_ids)
         return self._all_ids if is_all else ids
 
     @abstractmethod
     def _exchange(self, actions: np.ndarray | None, ids: IntArray) -> BlockStep | None:
-        """Act in these envs, None for none; return the step of those that have answered, None if none has."""
+        """Act in these envs (None: in none), and return the step of those that have answered, or None if none has."""
 
     def _now_ready(self) -> Ready:
         """Return the envs that wait for an action, after whatever has happened to the simulator."""
@@ -285,16 +285,16 @@ class BatchEnvManager(BaseEnvManager):
         returned: Node = None,
         counted: np.ndarray | None = None,
     ) -> BlockStep | None:
-        """Count a step of the simulator; return that of the envs that were acted in, None if there are none.
+        """Process a step of the simulator, and return the step of the envs that were acted in, or None without any.
 
         Args:
-            rows: those of envs that were acted in; None for all.
+            rows: the rows of the envs that were acted in; None for all.
             obs: what the envs show now.
             infos: the columns of `InfoColumns`, and the rows that have an entry.
             begun: the envs whose episodes begin with `obs`, if they are not to wait for a reset.
             is_borrowed: the simulator will write into `obs` again.
-            returned: what the steps have returned, where that is not `obs`.
-            counted: the rewards that the return of an episode is the sum of, where they are not `rewards`.
+            returned: the observations that the steps have returned, if they are not `obs`.
+            counted: the rewards that sum up to the return of an episode, if they are not `rewards`.
         """
         if counted is None:
             counted = rewards
@@ -302,7 +302,7 @@ class BatchEnvManager(BaseEnvManager):
         columns["terminated"], columns["truncated"] = terminated, truncated
         ended: BoolArray = terminated | truncated
         acted, dones = ids, ended
-        if ids is self._all_ids:  # one that was not acted in begins another episode before its return counts
+        if ids is self._all_ids:  # an env that was not acted in begins another episode before its return matters
             self._returns += counted
         if rows is not None:
             acted, dones, rewards = ids.take(rows), ended.take(rows), rewards.take(rows)
@@ -344,10 +344,11 @@ class BatchEnvManager(BaseEnvManager):
         is_borrowed: bool = False,
         acted: tuple[list[int], IntArray, Node] | None = None,
     ) -> None:
-        """Note which envs wait for an action; those of `ids` show `obs`, others what they did before.
+        """Note which envs wait for an action; those of `ids` show `obs`, others the same as before.
 
         Args:
-            acted: envs, as a list and as an array, with a copy of what they show, for the case that it is them.
+            acted: the envs that were acted in, as a list and as an array, with a copy of what they show; used if
+                exactly these wait.
         """
         mask = self._states == RUN
         if self._is_owed:
@@ -370,7 +371,7 @@ class BatchEnvManager(BaseEnvManager):
                     kept = (place[self._ready.ids] < 0).nonzero()[0]
                     place[self._ready.ids[kept]] = len(ids) + np.arange(len(kept))
                     node, is_borrowed = joined(obs, copied_rows(self._ready.obs, kept)), False
-                    # An interrupt came between the beginning of an episode and this look.
+                    # There was an interrupt between the start of an episode and this check.
                     self._states[waiting[place[waiting] < 0]] = NEED_RESET
                     waiting = waiting[place[waiting] >= 0]
                     env_ids = waiting.tolist()
@@ -438,16 +439,16 @@ def joined(node: Node, other: Node) -> Node:
 
 
 def put_rows(node: Node, rows: BoolArray, values: Node) -> None:
-    """Write `values` into these rows of a node of arrays, which is the caller's."""
+    """Write `values` into these rows of a node of arrays, which the caller owns."""
     for column, new in zip(columns_of(node), columns_of(values), strict=True):
         column.data[rows] = new.data
 
 
 def refuse_foreign(env_cfg: Mapping[str, Any], manager: str, advice: str, keys: Sequence[str] = _FOREIGN) -> None:
-    """Check that an env section asks for nothing that the simulator cannot do.
+    """Check that an env section requests nothing that the simulator cannot do.
 
     Raises:
-        ConfigError: it does.
+        ConfigError: one of `keys` is set.
     """
     foreign = [key for key in keys if env_cfg.get(key)]
     if foreign:

@@ -1,4 +1,4 @@
-"""What env managers hand to their callers: blocks of columns, for the rollout, and stacked trees of the V2 managers.
+"""Results of env managers: blocks of columns for the rollout, and stacked trees of the V2 managers.
 
 A manager of this package has `version`, `ready_block` and `step_block` beside its documented methods. `DictBlocks`
 defines the last two in terms of `ready_obs` and `step`; a manager that steps whole batches defines its own.
@@ -29,13 +29,13 @@ _BOOLS = {bool}
 
 
 class Ready(NamedTuple):
-    """The envs that wait for an action.
+    """Envs that wait for an action.
 
     Attributes:
         env_ids: their ids.
         ids: the same as an array [K].
-        obs: what they show, K rows that nobody writes into.
-        episodes: an array [K]: the number of the episode that each env is in. A reset begins another one.
+        obs: their observations, K rows that nobody writes into.
+        episodes: an array [K] of the numbers of their episodes; a reset begins another one.
     """
 
     env_ids: list[int]
@@ -48,12 +48,12 @@ NO_ENVS = Ready([], np.zeros(0, np.int64), Column(Kind.OBJECT, []), np.zeros(0, 
 
 
 class InfoColumns(Sequence[dict[str, Any]]):
-    """The infos of the K envs of a step, whose dicts are made when they are looked at.
+    """The infos of the K envs of a step; their dicts are made when they are accessed.
 
     Args:
-        columns: `{key: array or list [K]}`; an entry of an array of one dimension is a Python number in the info.
-        rows_of: by key the rows that have an entry at all; the others have none.
-        rows: which rows of `columns` and `rows_of` are those of the K envs; None for all in order.
+        columns: `{key: array or list [K]}`; an entry of a one-dimensional array is a Python number in the info.
+        rows_of: for some keys, a mask of the rows that have an entry; the others lack the key.
+        rows: the rows of `columns` and `rows_of` that belong to the K envs; None for all in order.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class InfoColumns(Sequence[dict[str, Any]]):
 
     @property
     def columns(self) -> Mapping[str, Any]:
-        """`{key: array or list [K]}`."""
+        """The columns `{key: array or list [K]}`."""
         return self._all if self._rows is None else _RowsOf(self._all, self._rows)
 
     def __len__(self) -> int:
@@ -90,7 +90,7 @@ class InfoColumns(Sequence[dict[str, Any]]):
 
 
 class _RowsOf(Mapping[str, Any]):
-    """Columns of which these rows are gathered when somebody looks at one."""
+    """Some rows of columns, gathered for a column when it is accessed."""
 
     def __init__(self, columns: Mapping[str, Any], rows: IntArray) -> None:
         self._all, self._rows = columns, rows
@@ -116,22 +116,22 @@ def _entry(values: Any, row: int) -> Any:
 
 
 class BlockStep:
-    """What K envs returned of a step. The arrays are the receiver's: nobody else writes into them.
+    """The results of a step of K envs. The receiver owns the arrays: nobody else writes into them.
 
     Args:
         env_ids, ids: the envs that answered, as a list and as an array [K].
-        obs: the observations they returned, of terminal steps the terminal ones; K rows.
-        reward: their rewards; K rows.
-        dones: their `done`: an array [K] of bools, or a list of what envs have as such (a flag for each player).
-        infos: their infos.
-        ready: what these envs show after the step, if all that were acted in have answered and wait for an action
-            again; else None, and `ready_block` tells.
-        raw: the timesteps as envs returned them, if there are such.
-        codes: what the infos tell of ends, an array [K], see `end_code`.
+        obs: the returned observations, K rows; of terminal steps the terminal ones.
+        reward: the rewards, K rows.
+        dones: the `done` of each: an array [K] of bools, or a list of flags or arrays (a flag for each player).
+        infos: the infos.
+        ready: the envs after the step, if all that were acted in have answered and wait for an action again; else None,
+            and `ready_block` has to be called.
+        raw: the timesteps as envs returned them, if there are any.
+        codes: the end flags of the infos, an array [K]; see `end_code`.
 
     Attributes:
-        ends: an array [K] of bools, whether the episodes have ended.
-        any_ends: whether one has.
+        ends: an array [K] of bools, whether each episode has ended.
+        any_ends: whether any episode has ended.
     """
 
     __slots__ = ("any_ends", "codes", "dones", "ends", "env_ids", "ids", "infos", "obs", "raw", "ready", "reward")
@@ -159,7 +159,7 @@ class BlockStep:
             self.ends, self.any_ends = np.array(ends, np.bool_), True in ends
 
     def abnormal_rows(self) -> list[int]:
-        """Return the rows of the envs that flag their step as void."""
+        """Return the rows of the envs that flag their step as invalid."""
         infos = self.infos
         if isinstance(infos, InfoColumns):
             if "abnormal" not in infos._all:
@@ -191,7 +191,7 @@ class BlockStep:
         )
 
     def timesteps(self) -> list[Any]:
-        """Return the timesteps one by one, with the rows of `obs` and `reward`; of the class that the envs have."""
+        """Return a list of timesteps, of the class that the envs use, with the rows of `obs` and `reward`."""
         pairs = zip(node_rows(self.obs), node_rows(self.reward), strict=True)
         if self.raw is not None:
             # Obs and reward are the first two fields of a timestep. This is `_replace` at a third of its cost.
@@ -204,13 +204,13 @@ class BlockStep:
 
 
 def no_step() -> BlockStep:
-    """Return a step that no env has answered."""
+    """Return a step without envs."""
     empty = Column(Kind.OBJECT, [])
     return BlockStep([], NO_ENVS.ids, empty, empty, [], [], None, [], np.zeros(0, np.uint8))
 
 
 def _repacked(column: Column) -> Node:
-    """Return the same rows; objects that are alike now, without those of other envs, in one array."""
+    """Return the same rows repacked: objects that are alike without those of other envs become one array."""
     return pack(column.items()) if column.kind is Kind.OBJECT else column.compact()
 
 
@@ -233,7 +233,7 @@ def wrong_info(info: Any, where: str) -> TypeError:
 
 
 def end_codes(terminated: BoolArray, truncated: BoolArray) -> Codes:
-    """Return the codes of steps that tell both."""
+    """Return the codes [K] of steps that report both flags."""
     codes: Codes = TOLD + TERMINATED * terminated.view(np.uint8)
     if np.count_nonzero(truncated):
         codes += TRUNCATED * truncated.view(np.uint8)
@@ -246,14 +246,14 @@ def is_done(done: Any) -> bool:
 
 
 def is_abnormal(info: Any) -> bool:
-    """Return whether the env flags its step as void by `info['abnormal']`, or by that of any player."""
+    """Return whether the env flags its step as invalid by `info['abnormal']`, or by that of any player."""
     if isinstance(info, (dict, Mapping)):  # the check for dict alone is quick
         return bool(info.get("abnormal", False))
     return any(isinstance(player, Mapping) and player.get("abnormal", False) for player in info or ())
 
 
 def stacked(items: Sequence[Any]) -> Node:
-    """Copies of `items`, one or more, as columns."""
+    """Copy `items`, one or more, into columns."""
     first = items[0]
     if type(first) is np.ndarray and first.dtype.kind in "biufc":  # what `pack` does, at a third of its cost
         try:
@@ -271,12 +271,12 @@ def _owned(column: Column) -> Column:
 
 
 class DictBlocks:
-    """`ready_block` and `step_block` of a manager by its documented `ready_obs` and `step`, which are called.
+    """Mixin that defines `ready_block` and `step_block` of a manager by its documented `ready_obs` and `step`.
 
     Attributes:
-        moves: an array [E], how often each env was reset or sent an action since the manager was made. It tells what
-            other callers did: an env whose number is not the expected one was reset if its episode is another, too,
-            else it was stepped.
+        moves: an array [E], how often each env was reset or sent an action since the manager was made. It reveals what
+            other callers did: if the number of an env is unexpected, it was reset if its episode number is, too;
+            otherwise it was stepped.
     """
 
     moves: IntArray
@@ -293,7 +293,7 @@ class DictBlocks:
         raise NotImplementedError
 
     def wait_another(self) -> bool:
-        """Wait until another env is ready; False, at once, if none will be."""
+        """Wait until another env is ready; return False at once if none will be."""
         return False
 
     def ready_block(self, env_ids: Sequence[int] | None = None) -> Ready:
@@ -301,7 +301,7 @@ class DictBlocks:
         return self.ready_of(self.ready_obs, env_ids)
 
     def ready_of(self, ready_obs: Mapping[int, Any], env_ids: Sequence[int] | None = None) -> Ready:
-        """These observations of envs that wait for an action, or those of `env_ids`, copied into a block."""
+        """Copy these observations of envs that wait for an action, or those of `env_ids`, into a block."""
         if env_ids is not None:
             ready_obs = {env_id: ready_obs[env_id] for env_id in env_ids if env_id in ready_obs}
         ids = list(ready_obs)
@@ -309,7 +309,7 @@ class DictBlocks:
         return Ready(ids, np.array(ids, np.int64), obs, self.episodes_of(ids))
 
     def step_block(self, actions: Sequence[Any], env_ids: list[int]) -> BlockStep:
-        """Act in the envs `env_ids`; return the step of those that have answered, which may be others.
+        """Act in the envs `env_ids`, and return the step of those that have answered, which may be others.
 
         Args:
             actions: one for each env: a list or an array [K, ...] whose rows the envs may keep.
@@ -317,7 +317,7 @@ class DictBlocks:
         return self.block_of(self.step(dict(zip(env_ids, actions, strict=True))), env_ids)
 
     def block_of(self, timesteps: Mapping[int, Any], env_ids: list[int]) -> BlockStep:
-        """These timesteps as a block.
+        """Convert timesteps to a block.
 
         Args:
             env_ids: the envs that were acted in.
@@ -357,7 +357,7 @@ class DictBlocks:
         return step
 
     def _ready_after(self, step: BlockStep) -> Ready | None:
-        """Return what is ready after a step that all envs have answered."""
+        """Return the ready envs after a step that all envs have answered."""
         env_ids = step.env_ids
         if not step.any_ends:
             return Ready(env_ids, step.ids, step.obs, self.episodes_of(env_ids))
@@ -366,7 +366,7 @@ class DictBlocks:
 
 
 def overrides_dicts(env: Any) -> bool:
-    """Return whether somebody has replaced `step` or `ready_obs` of a manager since its `step_block` was written."""
+    """Return whether an instance, or a subclass of the class with `step_block`, overrides `step` or `ready_obs`."""
     if "step" in vars(env):
         return True
     for cls in type(env).__mro__:
@@ -378,7 +378,7 @@ def overrides_dicts(env: Any) -> bool:
 
 
 class Tree(dict[str, Any]):
-    """A dict of arrays, nested in further ones, whose keys are attributes as well.
+    """A dict of arrays and further such dicts, whose keys are also attributes.
 
     Example:
         >>> tree = Tree(obs=Tree(image=np.zeros(2)), done=np.array(True))
@@ -394,7 +394,7 @@ class Tree(dict[str, Any]):
 
 
 class StackedFormat:
-    """Put before a manager class, it stacks what comes from the envs and splits what goes to them.
+    """Mixin before a manager class that stacks what comes from the envs and splits what goes to them.
 
     A tree is a `treetensor.numpy` array where DI-treetensor is installed, else a `Tree`.
     """
@@ -422,15 +422,15 @@ class StackedFormat:
         super().reset(reset_param)  # type: ignore[misc]
 
     def step(self, actions: Any) -> Any:
-        """Act in the envs whose observations `ready_obs` showed last; return a list with a tree for each.
+        """Act in the envs whose observations `ready_obs` showed last, and return a list with a tree for each.
 
         Args:
             actions: one for each of these envs, in order: in a list, or stacked along the first axis of an array, a
-                tensor or a dict of them. `{env_id: action}` is for the envs that it names.
+                tensor or a dict of them. `{env_id: action}` acts in the named envs only.
 
         Returns:
-            Trees of `obs`, `reward`, `done`, `info` and `env_id`, in the order of the actions. In `info`, keys are made
-            identifiers, and strings left out.
+            Trees of `obs`, `reward`, `done`, `info` and `env_id`, in the order of the actions. In `info`, keys are
+            converted to identifiers, and strings are left out.
 
         Raises:
             ValueError: there are more or fewer actions than envs.
@@ -500,7 +500,7 @@ def _tree(data: dict[str, Any]) -> Any:
 
 
 def _nested(data: Mapping[str, Any], make: Callable[[dict[str, Any]], Any]) -> Any:
-    """Every leaf an array; the check for an array comes first because most are one."""
+    """Return the dict as a tree with an array at every leaf; the check for an array comes first, since most are one."""
     return make(
         {
             key: value

@@ -1,7 +1,7 @@
 """The process of one env: it makes the env and answers one request after the other until the request `close`.
 
 A request is `(method, args)`, an answer `(is_good, value or Failure, reset_follows)`. Each request has one answer; with
-`reset_follows` that of a reset comes after it: a step has ended an episode.
+`reset_follows` the answer of a reset comes after it: a step has ended an episode.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SharedObs:
     """Shared memory for the observations of one env, written by its process and read by the manager's.
 
     Arrays of a fixed shape and dtype are shared, on any level of dict and tuple spaces. Two buffers are used in turn,
-    so an observation is valid until the next but one is written.
+    so an observation is valid until two further ones are written.
 
     Example:
         >>> from gymnasium.spaces import Box
@@ -64,7 +64,7 @@ class SharedObs:
 
     @classmethod
     def for_space(cls, space: Any, copy_on_get: bool) -> SharedObs:
-        """Buffers for observations of `space`; nothing is shared for None."""
+        """Return buffers for observations of `space`; nothing is shared if it is None."""
         return cls([_buffers(space, copy_on_get) for _ in range(_BUFFERS)])
 
     @property
@@ -73,7 +73,7 @@ class SharedObs:
         return self._trees[0] is not None
 
     def write(self, obs: Any) -> ObsMessage:
-        """Write `obs`; return the message for `read`. An `obs` of another form than the space is not shared."""
+        """Write `obs`, and return the message for `read`. An `obs` that does not fit the space is not shared."""
         self._next = index = (self._next + 1) % _BUFFERS
         tree = self._trees[index]
         try:
@@ -82,13 +82,13 @@ class SharedObs:
             return NOT_SHARED, obs
 
     def read(self, message: ObsMessage) -> Any:
-        """Return the observation given to `write`, in arrays of its own, or in shared memory without `copy_on_get`."""
+        """Return the observation given to `write`: copies with `copy_on_get`, else arrays in shared memory."""
         index, rest = message
         return rest if index == NOT_SHARED else _gather(self._trees[index], rest)
 
 
 def _buffers(space: Any, copy_on_get: bool) -> Any:
-    """Return a ShmBuffer for an array of fixed shape, dicts and tuples of them as in the space, else None."""
+    """Return a ShmBuffer for an array of fixed shape, or dicts and tuples of them as in the space, else None."""
     parts = getattr(space, "spaces", None)
     if isinstance(parts, Mapping):
         tree: Any = {key: _buffers(part, copy_on_get) for key, part in parts.items()}
@@ -134,14 +134,14 @@ def _gather(tree: Any, rest: Any) -> Any:
 
 
 def pack_array(value: Any) -> tuple[Any, ...]:
-    """Return an array of numbers as (dtype, shape, bytes), pickled in 2 us instead of 13 us; else `(value,)`."""
+    """Return an array of numbers as (dtype, shape, bytes), pickled in 2 us instead of 13 us; else return `(value,)`."""
     if type(value) is np.ndarray and value.dtype.kind in "biuf":
         return value.dtype.str, value.shape, bytearray(value.tobytes())
     return (value,)
 
 
 def unpack_array(packed: tuple[Any, ...]) -> Any:
-    """Return what `pack_array` was given; an array is a new one, in C order."""
+    """Return the argument of `pack_array`; an array is a new one, in C order."""
     if len(packed) == 1:
         return packed[0]
     dtype, shape, data = packed
@@ -149,7 +149,7 @@ def unpack_array(packed: tuple[Any, ...]) -> Any:
 
 
 class EnvProcessError(RuntimeError):
-    """An env raised, in its own process, what cannot be raised again in this one.
+    """An env raised, in its own process, an exception that cannot be raised again in this one.
 
     Attributes:
         env_id: the env.
@@ -173,7 +173,7 @@ class Failure(NamedTuple):
     """An exception on its way from the env's process to the manager's.
 
     Attributes:
-        method: what failed: `make` for the function that makes the env, else a method of the env.
+        method: the method of the env that failed; `make` for the function that makes it.
         class_name: class of the exception.
         text: its traceback.
         pickled: the exception, or None if it does not survive pickling.
@@ -186,12 +186,12 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, error: BaseException, method: str) -> Failure:
-        """Return the failure of `method` with `error`, which need not survive pickling."""
+        """Return the failure of `method` with `error`, which may be impossible to pickle."""
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         return cls(method, type(error).__name__, text, _pickled(error))
 
     def to_exception(self, env_id: int) -> Exception:
-        """Return an exception of the original class, if it can be made, whose only argument says what failed where."""
+        """Return an exception, if possible of the original class, whose only argument says what failed where."""
         head = f"env {env_id} failed in {self.method} with {self.class_name}"
         text = f"{head}\n\nIn the process of env {env_id}:\n{self.text}"
         try:
@@ -224,7 +224,7 @@ def _pickled(error: BaseException) -> bytes | None:
 
 
 def encode(message: Any) -> bytes:
-    """`message` pickled; classes that only one function knows are pickled by value."""
+    """Pickle `message`; classes that are local to a function are pickled by value."""
     try:
         return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     except Exception:
@@ -235,7 +235,7 @@ def encode(message: Any) -> bytes:
 
 
 def is_abnormal_timestep(timestep: Any) -> bool:
-    """Return whether the env flags a step as void, through `info['abnormal']`, for several players through any info.
+    """Return whether the env flags a step as invalid by `info['abnormal']`, for several players in any info.
 
     Raises:
         TypeError: the info is neither a dict, a sequence of them nor None.
@@ -251,11 +251,11 @@ class ChildPlan:
     """The arguments of the process of an env.
 
     Attributes:
-        env_fn: makes the env; as bytes where it was pickled by value.
-        shared_obs: where observations are handed over.
-        parent_pid: the manager's process.
-        random_words: seed of the global generators.
-        trust_pickle: see `BaseEnvManager.enable_states`; None where no states are wanted.
+        env_fn: the function that makes the env; bytes if it was pickled by value.
+        shared_obs: the shared memory for observations.
+        parent_pid: the id of the manager's process.
+        random_words: the seed of the global generators.
+        trust_pickle: see `BaseEnvManager.enable_states`; None if no states are needed.
     """
 
     env_id: int
@@ -269,7 +269,7 @@ class ChildPlan:
     trust_pickle: bool | None = None
 
     def make_env(self) -> Any:
-        """Return the env."""
+        """Make the env."""
         env_fn = pickle.loads(self.env_fn) if isinstance(self.env_fn, bytes) else self.env_fn
         env = env_fn()
         if self.replay_path is not None:
@@ -281,7 +281,7 @@ def run_child(plan: ChildPlan, source: Connection, sink: Connection, inherited: 
     """Run the process of an env until its manager closes it or ends.
 
     Args:
-        source, sink: where requests come from and answers go to.
+        source, sink: the connections for requests and answers.
         inherited: connections of the parent that a forked process must not hold open.
     """
     enter_child(plan, inherited)
@@ -291,7 +291,7 @@ def run_child(plan: ChildPlan, source: Connection, sink: Connection, inherited: 
 
 
 def enter_child(plan: ChildPlan, inherited: Iterable[Connection] = ()) -> None:
-    """Drop what this process, which was started for an env, has from its parent.
+    """Release what this process, which was started for an env, has inherited from its parent.
 
     Args:
         inherited: connections of the parent that a forked process must not hold open.
@@ -311,8 +311,8 @@ _released_pipe: int | None = None
 def _release_fork_server() -> None:
     """Let the fork server of `multiprocessing`, if it has forked this process, end before this process does.
 
-    It ends when no process holds a certain pipe; each process that it forks inherits the pipe. The pipe is closed once:
-    an env may fork envs of its own, which inherit the number, which another file may have by then.
+    It ends when no process holds a certain pipe, which each process that it forks inherits. The pipe is closed only
+    once: an env may fork envs of its own, which inherit its file descriptor, which may belong to another file by then.
     """
     global _released_pipe
     import multiprocessing.forkserver
@@ -325,7 +325,7 @@ def _release_fork_server() -> None:
 
 
 class EnvHost:
-    """One env in the process that it runs in: makes it and does what the manager requests.
+    """Host of one env in its own process: makes the env and performs the manager's requests.
 
     Args:
         plan: the arguments of the process.
@@ -333,7 +333,7 @@ class EnvHost:
     Attributes:
         env: the env; None before the request `make` and after `close`.
         failed: the method of the env that was called last, for error messages.
-        reset_follows: whether the last step ended an episode that `begin_episode` is to follow.
+        reset_follows: whether the last step ended an episode, so that `begin_episode` must follow.
     """
 
     def __init__(self, plan: ChildPlan) -> None:
@@ -358,7 +358,7 @@ class EnvHost:
         }
 
     def perform(self, method: str, *args: Any) -> Any:
-        """Return the result of a request; any other method than those of the managers is one of the env.
+        """Return the result of a request: of a method of this class, or else of the env.
 
         Raises:
             Exception: an error of the env in the method `failed`.
@@ -390,7 +390,7 @@ class EnvHost:
         use_one_thread()
 
     def _step(self, packed_action: Any, auto_reset: bool, seed: EnvSeed | None) -> tuple[ObsMessage, Any]:
-        """Step; return the message of the observation, and the rest of the timestep."""
+        """Step the env, and return the message of the observation and the rest of the timestep."""
         if seed is not None:
             self._seed = seed
         action = unpack_array(packed_action)
@@ -433,7 +433,7 @@ class EnvHost:
         self._trust_pickle, self._log = trust_pickle, EpisodeLog(is_reset=True)
 
     def _save_state(self) -> dict[str, Any]:
-        """Return the state of the env, and of what else is in this process."""
+        """Return the state of the env and of the rest of this process."""
         return {
             **save_env(self.env, self._log, bool(self._trust_pickle)),
             "seed": None if self._seed is None else list(self._seed),
@@ -446,7 +446,7 @@ class EnvHost:
         """Put the env into a state of `_save_state`.
 
         Returns:
-            `(result without env, log and observation; the message of the observation after a replay, else None)`
+            The result without env, log and observation; and the message of the observation after a replay, else None.
         """
         restored = restore_env(self.env, state, seed, self._plan.make_env, bool(self._trust_pickle))
         self.env = restored.env
@@ -460,11 +460,11 @@ class EnvHost:
 
 
 class EnvServer:
-    """Answers the requests of a manager, in order.
+    """Server in the process of an env that answers the requests of a manager, in order.
 
-    If the process that has started this one dies while the env is working, the kernel kills this one at once: code of
-    the env may hold the interpreter lock for good. An env that waits for a request is closed first. A fork server
-    ends with the manager's process too, once none of the processes that it has forked keeps it.
+    If the parent process dies while the env is working, the kernel kills this process at once, since code of the env
+    may hold the interpreter lock forever. An env that waits for a request is closed first. A fork server also ends with
+    the manager's process, once none of the processes that it has forked holds its pipe.
     """
 
     def __init__(self, plan: ChildPlan, source: Connection, sink: Connection) -> None:
@@ -518,7 +518,7 @@ class EnvServer:
             self._answer("begin_episode")
 
     def _answer(self, method: str, *args: Any) -> None:
-        """Send the result of a request, or how it failed."""
+        """Send the result of a request, or its failure."""
         host = self._host
         try:
             data = encode((True, host.perform(method, *args), host.reset_follows))
@@ -529,14 +529,14 @@ class EnvServer:
 
 
 def use_one_thread() -> None:
-    """Leave the other cores to the other envs; to be called again after imports."""
+    """Use one thread, to leave the other cores to the other envs; call it again after imports."""
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)
 
 
 def seed_globals(words: Sequence[int]) -> None:
-    """Seed the global generators from `words`: forked processes would all continue with the same numbers."""
+    """Seed the global generators from `words`; otherwise forked processes would all draw the same numbers."""
     state = np.random.SeedSequence(words).generate_state(8)
     np.random.seed(state)
     random.seed(state.tobytes())
@@ -570,7 +570,7 @@ class Outgoing:
         return len(self._data)
 
     def send(self, sink: Connection) -> None:
-        """Write what is left of the message.
+        """Write the rest of the message.
 
         Raises:
             OSError: nobody reads from the pipe anymore.
@@ -600,7 +600,7 @@ class Incoming:
         return bool(self._head or self._data)
 
     def receive(self, source: Connection) -> bytes:
-        """Read what is left of the message; return all of it, also if it is called again.
+        """Read the rest of the message, and return all of it, even if called again.
 
         Raises:
             EOFError: the pipe ends before the message does.
@@ -618,7 +618,7 @@ class Incoming:
 
 
 def _read(descriptor: int, chunks: list[bytes], length: int) -> None:
-    """Read until `chunks` have `length` bytes together."""
+    """Read until `chunks` have `length` bytes in total."""
     while (left := length - sum(map(len, chunks))) > 0:
         chunks.extend(map(os.read, (descriptor,), (left,)))
         if not chunks[-1]:
@@ -626,7 +626,7 @@ def _read(descriptor: int, chunks: list[bytes], length: int) -> None:
 
 
 def send_message(sink: Connection, data: bytes) -> None:
-    """Write a message for `receive_message` or `Incoming`.
+    """Write a message that `receive_message` or `Incoming` can read.
 
     Raises:
         OSError: nobody reads from the pipe anymore.
@@ -635,7 +635,7 @@ def send_message(sink: Connection, data: bytes) -> None:
 
 
 def receive_message(source: Connection) -> bytes:
-    """Read a message; wait until it has come.
+    """Wait for a message and return it.
 
     Raises:
         EOFError, OSError: the pipe ends or is closed.

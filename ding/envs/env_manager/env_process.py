@@ -1,4 +1,4 @@
-"""The process of one env, seen from the manager's process: requests, answers, time limits, its end."""
+"""The process of one env as the manager's process sees it: requests, replies, time limits, its end."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _HINTS = {
 
 
 class Request(Enum):
-    """The kinds of requests to a process."""
+    """Kinds of requests to a process."""
 
     MAKE = "make"
     RESET = "reset"
@@ -68,7 +68,7 @@ class EnvBusyError(RuntimeError):
 
 
 class Limit(NamedTuple):
-    """How long a request may take, and the config value that says so, in words."""
+    """Time limit of a request, and a description of the config value that sets it."""
 
     seconds: float
     words: str
@@ -78,8 +78,8 @@ class Reply(NamedTuple):
     """The outcome of a request.
 
     Attributes:
-        error: why there is no `value`; None if there is.
-        failed: the method that failed; not always the requested one.
+        error: the reason why there is no `value`, else None.
+        failed: the method that failed, which may differ from the requested one.
         reset_follows: whether the process now works on a reset, after a step that ended an episode.
     """
 
@@ -92,12 +92,12 @@ class Reply(NamedTuple):
 
 
 class _Work:
-    """A request under way: what is left to send, and what has come of its reply.
+    """A pending request: what is left to send, and what has arrived of its reply.
 
     Attributes:
-        deadline: when its time is over (monotonic), None for never.
+        deadline: the end of its time (of the monotonic clock), None for no limit.
         outgoing: the request until it has been sent.
-        reply: the reply once it has come, or could not.
+        reply: the reply once it has arrived, or failed to arrive.
         noted: see `EnvProcess.note`.
     """
 
@@ -123,21 +123,22 @@ class _Work:
 
 
 class EnvProcess:
-    """Starts the process of an env, which works on one request at a time, first on `Request.MAKE`.
+    """The process of an env, which works on one request at a time, first on `Request.MAKE`.
 
-    Each request has one reply. That is an error when the process ends, or when the time is over: then it is killed.
-    `wait_for_replies` waits; only the start, the end and a large request to a process that does not read take time.
+    Each request has one reply. It is an error if the process ends, or if the time is over: then the process is killed.
+    `wait_for_replies` waits; other methods block only for the start, the end, and a large request to a process that
+    does not read.
 
-    An exception in a signal handler may come at any point of this. It loses neither a request, whose rest is sent
-    before replies are waited for, nor a reply: `wait_for_replies` returns it again until `finish` is called.
+    A signal handler may raise an exception at any point. Then neither a request is lost, whose rest is sent before
+    waiting for replies, nor a reply: `wait_for_replies` returns it again until `finish` is called.
 
     Args:
-        limit: for the making of the env.
+        limit: the time limit for making the env.
         others: processes whose connections a forked process must not hold open.
 
     Attributes:
         is_dead: whether the process is known to have ended.
-        pid: its process id.
+        pid: the process id.
 
     Raises:
         TypeError: the env's function cannot be sent to a new interpreter.
@@ -176,26 +177,26 @@ class EnvProcess:
 
     @property
     def request(self) -> Request | None:
-        """The request that the process works on, or whose reply is not finished; None for none."""
+        """The request that the process works on, or whose reply was not handled yet; None for none."""
         work = self._work
         return None if work is None else work.request
 
     @property
     def is_inherited(self) -> bool:
-        """Whether another process has started it, from which this one was forked."""
+        """Whether this process was forked from the one that started the env's process."""
         return os.getpid() != self._owner_pid
 
     def send(
         self, request: Request, method: str, *args: Any, limit: Limit | None = None, reset_limit: Limit | None = None
     ) -> None:
-        """Ask the process, which must not be working on anything.
+        """Send a request to the process, which must be idle.
 
         Args:
-            limit: for the request; None for any time.
-            reset_limit: for the reset that may follow it.
+            limit: the time limit of the request; None for no limit.
+            reset_limit: the time limit of the reset that may follow it.
 
         Raises:
-            EnvBusyError: the process works on another request.
+            EnvBusyError: the process is working on another request.
             Exception: an argument cannot be pickled; nothing was sent.
         """
         if self._work is not None:
@@ -205,7 +206,7 @@ class EnvProcess:
         self._send_rest()
 
     def _send_rest(self) -> None:
-        """Send what is left of the request."""
+        """Send the rest of the request."""
         work = self._work
         if self.is_dead or work is None or work.outgoing is None:
             return
@@ -223,14 +224,14 @@ class EnvProcess:
         work.outgoing = None
 
     def set_limit(self, limit: Limit) -> None:
-        """Set a limit, counted from this call, for the request under way, if that has none."""
+        """Set a time limit, counted from this call, for the pending request, unless it has one."""
         if self._work is not None and self._work.limit is None:
             self._work.set_limit(limit)
 
     def note(self, number: int) -> int:
-        """Return the number that this was first called with since the request was sent.
+        """Return the number with which this was first called since the request was sent.
 
-        For whoever handles a reply: if that is interrupted and done again, it counts the same as the first time.
+        If handling a reply is interrupted and repeated, the same number is used as the first time.
         """
         work = self._work
         assert work is not None, "only a reply is handled"
@@ -239,7 +240,7 @@ class EnvProcess:
         return work.noted
 
     def finish(self) -> None:
-        """Note that the reply has been handled; then the process works on a reset, if that follows, or on nothing."""
+        """Note that the reply has been handled: the process now works on a reset, if one follows, or is idle."""
         work = self._work
         assert work is not None and work.reply is not None, "only a reply is handled"
         self._work = _Work(Request.RESET, "reset", work.reset_limit) if work.reply.reset_follows else None
@@ -249,7 +250,7 @@ class EnvProcess:
         raise TypeError(f"the process of env {self.env_id} can be neither copied nor pickled; close the manager first")
 
     def end(self, at_once: bool = False) -> None:
-        """End the process, whose env may close itself before unless `at_once` is set or it works on something."""
+        """End the process; the env is closed first, unless `at_once` is set or the process is busy."""
         if self.is_dead:
             return
         if not at_once and self.request is None:
@@ -264,12 +265,12 @@ class EnvProcess:
         return deadline is not None and deadline <= time.monotonic()
 
     def _has_reply(self) -> bool:
-        """Return whether at least a part of the reply was read before."""
+        """Return whether at least a part of the reply has been read."""
         work = self._work
         return work is not None and (work.reply is not None or work.incoming.has_begun)
 
     def _receive(self) -> Reply:
-        """Return the reply, of which at least the beginning has come, or the end of the process."""
+        """Return the reply, once its beginning, or the end of the process, has been seen."""
         work = self._work
         assert work is not None, "a process answers only requests"
         if work.reply is None:
@@ -294,7 +295,7 @@ class EnvProcess:
         return Reply(self.env_id, work.request, error=failure.to_exception(self.env_id), failed=failure.method)
 
     def _handle_exit(self) -> Reply:
-        """Return the error reply of a process that has ended, or has closed its connection: then it is ended here."""
+        """Return the error reply of a process that has ended or closed its connection; end it if necessary."""
         if not wait_for_end([self], _EXIT_S):
             self._kill(describe_exit(None))
         elif self._is_overdue():
@@ -342,10 +343,10 @@ class EnvProcess:
 
 
 def wait_for_replies(processes: Iterable[EnvProcess], timeout_s: float | None) -> Iterator[tuple[EnvProcess, Reply]]:
-    """Yield the replies that have come; wait for the first up to `timeout_s` seconds.
+    """Yield the replies that have arrived, after waiting up to `timeout_s` seconds for the first one.
 
-    There may be none, so a caller that needs one calls again; with None this function decides how long to wait. The
-    caller handles a reply and then calls `finish` of its process.
+    There may be none, so a caller that needs one must call again; with None this function decides how long to wait.
+    The caller handles a reply and then calls `finish` of its process.
     """
     busy = [process for process in processes if process._work is not None]
     for process in busy:
@@ -380,7 +381,7 @@ def _replies_of_ended(processes: Iterable[EnvProcess]) -> Iterator[tuple[EnvProc
 
 
 def close_all(processes: Collection[EnvProcess]) -> list[Exception]:
-    """Close the envs and end all processes, within a few seconds; return the errors of envs that failed to close."""
+    """Close the envs and end all processes within a few seconds, and return the errors of envs that failed to close."""
     running = [process for process in processes if not process.is_dead and not process.is_inherited]
     errors: list[Exception] = []
     to_close = list(running)
@@ -408,16 +409,16 @@ def close_all(processes: Collection[EnvProcess]) -> list[Exception]:
 
 
 def wait_for_end(processes: Iterable[EnvProcess], timeout_s: float) -> list[EnvProcess]:
-    """Those of the processes that have ended, as soon as there are any, or after `timeout_s` seconds."""
+    """Return the processes that have ended, as soon as there are any, or after `timeout_s` seconds."""
     waitable = {process._end.descriptor: process for process in processes}
     ended: list[Any] = connection.wait(list(waitable), timeout_s)
     return [waitable[each] for each in ended]
 
 
 def _end_all(processes: Iterable[EnvProcess], until: float) -> list[EnvProcess]:
-    """Let the processes end by themselves until that time (monotonic), then ask them to, then kill them.
+    """Let the processes end by themselves until a time (of the monotonic clock), then terminate, then kill them.
 
-    Processes that are still there are returned.
+    Processes that are still running are returned.
     """
     running = list(processes)
     for stop in ("", "terminate", "kill"):
@@ -449,7 +450,7 @@ def portable(env_fn: Callable[[], Any], env_id: int) -> bytes:
     """Return a function as bytes that another interpreter can load, lambdas and closures included.
 
     Raises:
-        TypeError: it holds what cannot be pickled.
+        TypeError: it refers to something that cannot be pickled.
     """
     import cloudpickle
 
@@ -464,16 +465,16 @@ def portable(env_fn: Callable[[], Any], env_id: int) -> bytes:
 
 
 def words_of_numpy() -> tuple[int, ...]:
-    """Numbers that follow from the state of numpy's global generator, which is not advanced."""
+    """Return numbers derived from the state of numpy's global generator, which is not advanced."""
     generator = np.random.RandomState()
     generator.set_state(np.random.get_state())
     return tuple(generator.randint(0, 2**32, 4, dtype=np.uint32).tolist())
 
 
 def preload_fork_server() -> None:
-    """Let the fork server import the modules that each child needs: once, instead of once in each child.
+    """Let the fork server import the modules that each child needs once, instead of once in each child.
 
-    If the program has set its own preloads, or has started the server, nothing changes.
+    This has no effect if the program has set its own preloads, or has started the server.
     """
     import multiprocessing.forkserver
 

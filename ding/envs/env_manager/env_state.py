@@ -1,8 +1,8 @@
-"""The state of envs: their seeds, the statistics that they share, and their running episodes.
+"""State of envs: their seeds, their shared statistics, and their running episodes.
 
 A running episode continues in another process by the result of `get_state` if the env has `get_state` and `set_state`;
 else by its pickle, if pickles are trusted; else by its seed, the random generators that it held before its reset, and
-the actions since, which are replayed in a new env. All of this runs in the process of the env.
+the actions since then, which are replayed in a new env. All of this runs in the process of the env.
 """
 
 from __future__ import annotations
@@ -91,12 +91,12 @@ class EnvSeeds:
         self._pending: set[int] = set()
 
     def assign(self, seed: Seeds, dynamic: bool | None) -> int | None:
-        """Set new seeds, for the next reset of each env. Returns the first of them, None if there are none.
+        """Set new seeds for the next reset of each env, and return the first of them, or None if there are none.
 
         Raises:
             AssertionError: a list has another length than there are envs.
             RuntimeError: there is no env for a key of a dict.
-            TypeError: `seed` is something else.
+            TypeError: `seed` is of another type.
         """
         seeds = self._read(seed, dynamic)
         self._seeds.update(seeds)
@@ -104,12 +104,12 @@ class EnvSeeds:
         return next((entry.root for entry in seeds.values()), None)
 
     def renew(self, env_id: int) -> None:
-        """Note that the env object was made anew, and so must be seeded again."""
+        """Note that the env object was replaced, and so must be seeded again."""
         if env_id in self._seeds:
             self._pending.add(env_id)
 
     def apply(self, env_id: int, env: Any) -> bool:
-        """Seed `env` unless that was done before; return whether it was necessary."""
+        """Seed `env` unless it is seeded already, and return whether that was necessary."""
         seed = self.pending(env_id)
         if seed is not None:
             seed.apply(env)
@@ -121,11 +121,11 @@ class EnvSeeds:
         return self._seeds[env_id] if env_id in self._pending else None
 
     def mark_seeded(self, env_id: int) -> None:
-        """Note that the env has the seed of `pending`."""
+        """Note that the env was given the seed of `pending`."""
         self._pending.discard(env_id)
 
     def current(self, env_id: int) -> EnvSeed | None:
-        """Return the seed in force of env `env_id`, with the number of its next episode; None if it was given none."""
+        """Return the current seed of env `env_id` with the number of its next episode; None if it was given none."""
         return self._seeds.get(env_id)
 
     def next_episode(self, env_id: int) -> int:
@@ -176,7 +176,7 @@ def take_moments(env: Any) -> dict[str, Moments]:
 
 
 def put_moments(env: Any, moments: Mapping[str, Moments], is_frozen: bool) -> None:
-    """Give the wrappers the statistics under their names; a wrapper without any keeps its own."""
+    """Give the wrappers the statistics under their names; a wrapper that gets none keeps its own."""
     for name, wrapper in _named_normalizers(env):
         if name in moments:
             wrapper.put_moments(moments[name], is_frozen)
@@ -189,7 +189,7 @@ ENV_CALLS: dict[str, Callable[..., Any]] = {"take_moments": take_moments, "put_m
 
 
 def env_layers(env: Any) -> Iterator[Any]:
-    """`env` and the envs that it wraps, the outermost first."""
+    """Yield `env` and the envs that it wraps, the outermost first."""
     for _ in range(_DEEPEST):
         yield env
         inner = attribute_of(env, "env")
@@ -199,7 +199,7 @@ def env_layers(env: Any) -> Iterator[Any]:
 
 
 def attribute_of(obj: Any, name: str) -> Any:
-    """Return an attribute; None if there is none, or if reading it fails, as with an env that was not reset."""
+    """Return an attribute; None if there is none, or if reading it fails, as it may before the first reset."""
     try:
         return getattr(obj, name, None)
     except Exception:
@@ -207,7 +207,7 @@ def attribute_of(obj: Any, name: str) -> Any:
 
 
 def _named_normalizers(env: Any) -> Iterator[tuple[str, RunningNormWrapper]]:
-    """`(name, wrapper)` of wrappers that share statistics, the outermost first; a name is the class and a number."""
+    """Yield `(name, wrapper)` of wrappers that share statistics, outermost first; a name is the class and a number."""
     numbers: Counter[str] = Counter()
     for layer in env_layers(env):
         if isinstance(layer, RunningNormWrapper) and layer.keep_statistics is not False:
@@ -263,13 +263,13 @@ class _Part:
     """The input of an env from one reset to the next.
 
     Attributes:
-        seed: in force at the reset, with the number of the episode that began; None without one.
-        generators: states of the global generators before the reset, where the env may draw from them.
-        own: states of the generators that the env holds, before the reset.
+        seed: the seed at the reset, with the number of the episode that began; None without a seed.
+        generators: the states of the global generators before the reset, if the env may draw from them.
+        own: the states of the generators that the env holds, before the reset.
         is_reset: whether the env object had been reset before.
         is_seeded: whether it was seeded since its last reset.
-        param: keyword arguments of the reset.
-        recent: copies of the latest actions, for others to append to; earlier ones are in columns.
+        param: the keyword arguments of the reset.
+        recent: copies of the latest actions, to which callers may append; earlier ones are in columns.
         calls: `(number of actions before it, name in ENV_CALLS, arguments)`.
     """
 
@@ -286,20 +286,20 @@ class _Part:
 
     @property
     def stream(self) -> EnvSeed | None:
-        """The seed of all episodes."""
+        """The seed without the number of the episode."""
         return self.seed and self.seed._replace(episode=0)
 
     def __len__(self) -> int:
         return len(self.recent) + sum(len(next(columns_of(column))) for column in self._columns)
 
     def actions(self) -> Iterator[Any]:
-        """Copies of the actions."""
+        """Yield copies of the actions."""
         for column in self._columns:
             yield from map(copy.deepcopy, node_items(column))
         yield from map(copy.deepcopy, self.recent)
 
     def compact(self) -> None:
-        """Put the latest actions into a column."""
+        """Move the latest actions into a column."""
         if self.recent:
             self._columns.append(pack(self.recent[:]))
             self.recent.clear()
@@ -342,8 +342,8 @@ class EpisodeLog:
         is_reset: whether the env has been reset before.
 
     Attributes:
-        recent: where copies of actions go, before the env is given them; another list after each reset.
-        is_seeded: whether the env was seeded since its last reset; to be set when that is done.
+        recent: the list to which copies of actions are appended before the env gets them; a new list after each reset.
+        is_seeded: whether the env was seeded since its last reset; the caller sets it.
     """
 
     def __init__(self, is_reset: bool = False) -> None:
@@ -361,7 +361,7 @@ class EpisodeLog:
         """Record the state before a reset.
 
         Args:
-            seed: in force, with the number of the episode that begins; None for none.
+            seed: the current seed, with the number of the episode that begins; None for none.
         """
         follows_seed = seed is not None and hasattr(env, "seed_episodes")
         part = self._next = _Part(seed, None if follows_seed else global_generators_state())
@@ -372,7 +372,7 @@ class EpisodeLog:
             self._normalized = [wrapper.state_dict() for wrapper in self._normalizers]
 
     def begin(self, env: Any, param: Mapping[str, Any]) -> list[Any]:
-        """Note that the reset which was prepared has been done; return `recent`."""
+        """Note that the prepared reset was done, and return `recent`."""
         part = self._next
         assert part is not None, "prepare() comes first"
         part.param = dict(param) if param else {}
@@ -384,13 +384,13 @@ class EpisodeLog:
         return part.recent
 
     def act(self, action: Any) -> None:
-        """Note an action before the env is given it; others may append copies to `recent`, and `compact` at times."""
+        """Note an action before the env gets it; callers may append copies to `recent` instead, and then `compact`."""
         self.recent.append(copy_of(action))
         if len(self.recent) >= RECENT:
             self.compact()
 
     def compact(self) -> None:
-        """Put the latest actions into a column."""
+        """Move the latest actions into a column."""
         if self._parts:
             self._parts[-1].compact()
         else:
@@ -403,7 +403,7 @@ class EpisodeLog:
             part.calls.append((len(part), name, args))
 
     def state_dict(self) -> dict[str, Any] | None:
-        """Return the log in plain values, None while it is empty."""
+        """Return the log in plain values, or None while it is empty."""
         if not self._parts:
             return None
         parts = [part.state_dict() for part in self._parts]
@@ -411,7 +411,7 @@ class EpisodeLog:
 
     @classmethod
     def of_state(cls, state: Mapping[str, Any], env: Any) -> EpisodeLog:
-        """Return the log of a state of `state_dict`; `env`, which is open, continues with it."""
+        """Return the log of a state of `state_dict`, for the open `env` that continues with it."""
         log = cls(is_reset=True)
         log._parts = [_Part.of_state(part) for part in state["parts"]]
         log.recent = log._parts[-1].recent
@@ -438,7 +438,7 @@ def copy_of(action: Any) -> Any:
 
 
 def replay(state: Mapping[str, Any], env: Any) -> tuple[Any, bool]:
-    """Replay a state of `EpisodeLog.state_dict` in `env`, a new one.
+    """Replay a state of `EpisodeLog.state_dict` in the new env `env`.
 
     Returns:
         `(observation, whether the last step has ended the episode)`.
@@ -467,10 +467,10 @@ def replay(state: Mapping[str, Any], env: Any) -> tuple[Any, bool]:
 
 
 def _prepare(env: Any, part: _Part, normalized: Sequence[Mapping[str, Any]]) -> EnvSeed | None:
-    """Bring a new env to where it was before the first reset of the replay; return the seed that it follows then.
+    """Bring a new env to the state before the first reset of the replay, and return the seed that it follows then.
 
-    An env that had played episodes is reset once: this makes its inner env and its wrappers, and an env that uses its
-    seed at its first reset only has used it.
+    An env that had played episodes is reset once: this makes its inner env and its wrappers, and uses up a seed that
+    an env uses at its first reset only.
     """
     if not normalized and not (part.is_reset and part.own):
         return None
@@ -532,9 +532,9 @@ class Restored(NamedTuple):
     Attributes:
         log: its input since the reset; None if that is not known.
         obs: its observation after a replay.
-        is_replayed: whether there was a replay; else the observation is that of before.
+        is_replayed: whether there was a replay; otherwise the earlier observation still holds.
         is_done: whether the replay has ended the episode.
-        problem: why the env cannot continue, so that it must be reset; "" if it can.
+        problem: the reason why the env cannot continue and must be reset; "" if it can.
     """
 
     env: Any
@@ -548,11 +548,11 @@ class Restored(NamedTuple):
 def restore_env(
     env: Any, state: Mapping[str, Any], seed: EnvSeed | None, make: Callable[[], Any], trust_pickle: bool
 ) -> Restored:
-    """Put `env`, which was reset, or one in its place, into a state of `save_env`.
+    """Put `env`, which was reset, or a replacement, into a state of `save_env`.
 
     Args:
-        seed: in force, with the number of the env's next episode.
-        make: makes an env like it.
+        seed: the current seed, with the number of the env's next episode.
+        make: a function that makes the same env.
     """
     episode = state.get("episode")
     errors = []
@@ -612,7 +612,7 @@ def _has_own_state(env: Any) -> bool:
 
 
 def _pickled(env: Any) -> bytes | None:
-    """Return the env pickled, None where it cannot be."""
+    """Return the env pickled, or None if it cannot be."""
     for library in ("gymnasium", "gym"):
         rebuilt = getattr(sys.modules.get(f"{library}.utils"), "EzPickle", ())
         if any(isinstance(layer, rebuilt) for layer in env_layers(env)):

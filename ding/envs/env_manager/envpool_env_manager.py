@@ -30,17 +30,17 @@ _NUMBERS: dict[str, tuple[Kind, Any]] = {
 
 @ENV_MANAGER_REGISTRY.register("env_pool")
 class PoolEnvManager(BatchEnvManager):
-    """Steps envs of EnvPool, in threads of this process, without Python code in between.
+    """Env manager that steps envs of EnvPool in threads of this process, without Python code in between.
 
-    The env is `env_id`, an id of EnvPool such as `Pong-v5` or `CartPole-v1`; without it, the `env_id` in the config of
+    The env is `env_id`, an id of EnvPool such as `Pong-v5` or `CartPole-v1`, by default the `env_id` in the config of
     `env_fn`. EnvPool makes the env itself, so an env section with wrappers or `act_scale` is refused.
 
     Unless `batch_size` is below the number of envs, `step` returns all timesteps of the envs that were acted in, and an
     env whose episode has ended begins the next one during the next step, so it is ready again one step later. While no
     env is ready, `ready_obs` begins episodes. With a smaller `batch_size`, `step` returns the `batch_size` envs that
-    are ready first, and an env whose episode has ended is ready again some steps later; at least `batch_size` envs must
-    be working then, so it is for a collector of samples, which acts in all envs that are ready. `step({})` waits for
-    envs that were acted in before.
+    are ready first, and an env whose episode has ended is ready again some steps later. At least `batch_size` envs must
+    be working then, so use it with a collector of samples, which acts in all ready envs. `step({})` waits for envs that
+    were acted in before.
 
     Env i is seeded with `seed + i`, or its own entry of a list, when the pool is made: at `launch`, or at the next
     `reset()` after `seed`. EnvPool draws the episodes that follow from that seed. `info` has `env_id`, the bools
@@ -94,7 +94,7 @@ class PoolEnvManager(BatchEnvManager):
             return self._task_id, spec.gymnasium_observation_space, spec.gymnasium_action_space
 
     def wait_another(self) -> bool:
-        """Wait until another env is ready; False, at once, if none will be without a call."""
+        """Wait until another env is ready; return False at once if none will be without a further call."""
         ready = self._now_ready().env_ids
         if self._is_sync:
             ended = np.flatnonzero(self._states == RESET)
@@ -133,7 +133,7 @@ class PoolEnvManager(BatchEnvManager):
         self._simulator.send(actions, ids.astype(np.int32))
 
     def _receive(self) -> BlockStep | None:
-        """Take in the next batch and return the step of its envs; None if it has only first observations."""
+        """Receive the next batch and return the step of its envs, or None if it has only first observations."""
         if not self._is_sync and self._owed.sum() < self._batch_size:
             raise RuntimeError(
                 f"env.manager.batch_size = {self._batch_size}, but only the envs {np.flatnonzero(self._owed).tolist()} "
@@ -144,10 +144,10 @@ class PoolEnvManager(BatchEnvManager):
         ids, obs = infos["env_id"], _node(raw_obs)
         ids = self._all_ids if ids.tobytes() == self._all_numbers else ids.astype(np.int64)
         is_step = self._states[... if ids is self._all_ids else ids] == RUN
-        if self._is_sync:  # the answers to all that was sent
+        if self._is_sync:  # these are the answers to all actions and resets
             self._owed[:], self._is_owed = 0, False
             is_first = ~is_step
-        else:  # an answer to a step before a reset of its env is none, and may come together with that to the reset
+        else:  # an answer to a step before a reset of its env does not count, and may arrive together with the reset's
             np.subtract.at(self._owed, ids, 1)
             places, last = np.arange(len(ids)), np.zeros(self._env_num, np.int64)
             last[ids] = places
@@ -199,7 +199,7 @@ class PoolEnvManager(BatchEnvManager):
                 seed=0 if self._sent_seeds is None else self._sent_seeds,
                 **self._options,
             )
-            getattr(pool, "observation_space", None)  # made, and warned of, when first asked for
+            getattr(pool, "observation_space", None)  # EnvPool makes it, with its warnings, at the first access
         return pool
 
     def _drop_episode(self, env_id: int, env_state: EnvState) -> None:
@@ -212,7 +212,7 @@ class PoolEnvManager(BatchEnvManager):
 
 
 def _node(obs: Any) -> Node:
-    """Observations of EnvPool as columns; those without a dimension are Python numbers."""
+    """Return observations of EnvPool as columns; those without a dimension are Python numbers."""
     if isinstance(obs, Mapping):
         return {key: _node(part) for key, part in obs.items()}
     array = obs.astype(np.float32) if obs.dtype == np.float64 else obs

@@ -77,14 +77,14 @@ __all__ = [
 
 _logger = logging.getLogger("ding")
 
-# Seconds that a step of an episode which is played again may take, where nothing else is said.
+# Default time limit of a step of a replayed episode, in seconds.
 _REPLAYED_STEP_S = 1.0
-# Seconds that an env which is broken off in its own process has to say so.
+# Seconds in which an env whose method was interrupted in its own process must report that.
 _GRACE_S = 0.5
 
 
 class _Processes(dict[int, EnvProcess]):
-    """`{env_id: process}`; ids are checked before, so one is missing only after another thread closed the manager."""
+    """Dict `{env_id: process}`; ids are checked before, so one is missing only if another thread closed the manager."""
 
     def __missing__(self, env_id: int) -> EnvProcess:
         raise ManagerStateError(f"the env manager was closed while env {env_id} was in use")
@@ -92,21 +92,21 @@ class _Processes(dict[int, EnvProcess]):
 
 @ENV_MANAGER_REGISTRY.register("async_subprocess")
 class AsyncSubprocessEnvManager(BaseEnvManager):
-    """Steps each env in its own process, and returns the envs that are ready first.
+    """Env manager that steps each env in its own process, and returns the envs that are ready first.
 
-    `step` returns once enough envs have answered; the others answer to a later call. An episode that ends is followed,
-    in the env's process, by the next at once; until that has begun the env is in the state RESET, not in `ready_obs`.
+    `step` returns once enough envs have answered; the others answer to a later call. After the end of an episode, the
+    env's process begins the next one at once; until then the env is in the state RESET, and not in `ready_obs`.
 
-    What an env raises is raised here, as an exception of the same class that says which env failed in which method,
-    with the traceback from its process. A failed step closes the manager. An env whose process ends is an
-    `EnvDiedError`, which names the signal or the exit code. An abnormal step (`info['abnormal']`) puts its env in the
-    state ERROR, until `reset({env_id: None})`.
+    An exception of an env is raised here as one of the same class that says which env failed in which method, with the
+    traceback from its process. A failed step closes the manager. If the process of an env ends, an `EnvDiedError` names
+    the signal or the exit code. An abnormal step (`info['abnormal']`) puts its env in the state ERROR, until
+    `reset({env_id: None})`.
 
     No process outlives the manager: `close`, the end of the program and the garbage collector end them, and they end by
-    themselves when this process is killed. Another thread may `close` it: what waits for envs then raises an error.
+    themselves when this process is killed. Another thread may `close` it: calls that wait for envs then raise an error.
 
     Args:
-        env_fn: one function without arguments for each env; see `BaseEnvManager`. Lambdas and closures will do.
+        env_fn: one function without arguments for each env; see `BaseEnvManager`. It may be a lambda or closure.
         cfg: missing values are filled from `default_config()`.
 
     Raises:
@@ -123,8 +123,8 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
                 boolean,
                 "Copy observations out of shared memory; otherwise they are that memory, and change two steps later.",
             ),
-            # 'fork' takes milliseconds, and any env_fn. The others import everything anew, and so copy no lock that a
-            # thread of this process may hold.
+            # 'fork' takes milliseconds and accepts any env_fn. The others import all modules again, and so copy no lock
+            # that a thread of this process may hold.
             "context": Setting(
                 DEFAULT_CONTEXT, one_of(*multiprocessing.get_all_start_methods()), "How processes start."
             ),
@@ -157,7 +157,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._clear()
 
     def _clear(self) -> None:
-        """Forget the processes and everything that they were asked."""
+        """Forget the processes and all their requests."""
         self._processes = _Processes()
         self._finalizer: Finalize | None = None
         self._starts = dict.fromkeys(range(self._env_num), 0)  # of its process; each has its own random numbers
@@ -170,7 +170,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._retry_at: dict[int, float] = {}  # when to make the next attempt
         self._discarded: set[int] = set()  # envs that are reset even if their step fails
         self._answers: dict[int, Reply] = {}  # to the calls that are under way
-        # An error that is not raised before everything that came with it, such as timesteps, has been handed over.
+        # An error that is raised only after everything that came with it, such as timesteps, was returned.
         self._failure: Exception | None = None
         # An RLock while there are processes; reading from them, starting and closing them takes it.
         self._lock: AbstractContextManager[Any] = nullcontext()
@@ -188,7 +188,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
 
     @property
     def ready_env(self) -> set[int]:
-        """Ids of the envs that wait for an action now; nothing is waited for."""
+        """Ids of the envs that wait for an action now, without waiting for others."""
         return set(self._ready_ids())
 
     @property
@@ -200,9 +200,9 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
 
     @property
     def ready_obs(self) -> dict[int, Any]:
-        """`{env_id: obs}` of the envs that wait for an action; empty when none does, nor will without a call.
+        """Observations `{env_id: obs}` of the envs that wait for an action; empty if none will without a further call.
 
-        While there are none, it waits for a reset that is under way.
+        While there are none, this waits for pending resets.
 
         Raises:
             RuntimeError: such a reset failed in every attempt; the manager is closed then.
@@ -214,14 +214,14 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         return self.ready_of(self._seen_obs(), env_ids)
 
     def _seen_obs(self) -> dict[int, Any]:
-        """`ready_obs`, in shared memory where there is such: it changes two steps of the env later."""
+        """Return `ready_obs` without copying it from shared memory, which changes two steps of the env later."""
         if not self._closed:
             self._settle()
         obs = self._ready_obs
         return {env_id: obs[env_id] for env_id in self._ready_ids()}
 
     def _owned(self, env_id: int, obs: Any) -> Any:
-        """Return an observation as a caller gets it: one copy of shared memory, unless `copy_on_get` is off."""
+        """Return an observation for a caller: one copy of shared memory, unless `copy_on_get` is off."""
         if obs is not self._ready_obs.get(env_id):
             return self._own_obs(env_id, obs)
         if env_id in self._uncopied:
@@ -234,40 +234,40 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         return own_copy(obs) if self._copy_on_get and (shared is None or shared.is_used) else obs
 
     def _show(self, env_id: int, obs: Any) -> None:
-        """This env waits for an action and shows `obs`, which may be in shared memory."""
+        """Note that this env waits for an action and shows `obs`, which may be in shared memory."""
         self._ready_obs[env_id] = obs
         self._uncopied.add(env_id)
 
     @property
     def ready_imgs(self) -> dict[int, Any]:
-        """`{env_id: image}`, what `render('rgb_array')` of the envs in `ready_obs` returns."""
+        """Images `{env_id: image}` that `render('rgb_array')` returns of the envs in `ready_obs`."""
         env_ids = self.ready_obs_id
         return self._ask(env_ids, "render", "rgb_array") if env_ids else {}
 
     def step(self, actions: Mapping[int, Any]) -> dict[int, Any]:
-        """Act in the envs of `actions`; return the timesteps `{env_id: timestep}` in the order in which they have come.
+        """Act in the envs of `actions`, and return the timesteps `{env_id: timestep}` in the order of their arrival.
 
-        It waits for `wait_num` answers, for further ones until `step_wait_timeout` is over, and in any case until an
+        This waits for `wait_num` answers, for further ones until `step_wait_timeout` is over, and in any case until an
         env continues or all have answered. Answers may belong to an earlier call; `step({})` waits for these only.
         A timestep that ends an episode has the terminal observation; the first one of the next is in `ready_obs`.
 
         Raises:
             AssertionError: the manager is closed, or an env is not ready for an action (no env was stepped then).
             KeyError: an env id is unknown (no env was stepped then).
-            Exception: what an env raised; the manager is closed then.
+            Exception: an exception of an env; the manager is closed then.
         """
         timesteps = self._step(actions)
         return {env_id: step._replace(obs=self._owned(env_id, step.obs)) for env_id, step in timesteps.items()}
 
     def step_block(self, actions: Sequence[Any], env_ids: list[int]) -> BlockStep:
-        """Act in the envs `env_ids`; return the step of those that have answered; see `step`.
+        """Act in the envs `env_ids`, and return the step of those that have answered; see `step`.
 
         Observations are copied from shared memory into the block at once.
         """
         return self.block_of(self._step(dict(zip(env_ids, actions, strict=True))), env_ids)
 
     def _step(self, actions: Mapping[int, Any]) -> dict[int, Any]:
-        """`step`, with observations in shared memory where there is such."""
+        """Act like `step`, and return timesteps whose observations may be in shared memory."""
         self._check_open()
         self._check_ready(actions)
         self.version += 1
@@ -283,14 +283,17 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             raise
 
     def _ready_after(self, step: BlockStep) -> Ready | None:
-        """Return what is ready after a step that all envs answered; None if other envs became ready meanwhile."""
+        """Return the ready envs after a step that all envs answered; None if others became ready meanwhile."""
         if not step.any_ends and self._ready_ids() != step.env_ids:
             return None
         return super()._ready_after(step)
 
     @staticmethod
     def wait(rest_conn: Iterable[Any], wait_num: int, timeout: float | None = None) -> tuple[list[Any], list[Any]]:
-        """`(ready, rest)` of connections, once `wait_num` are ready and `timeout` is over, or all are; None: for all.
+        """Wait for connections, and return `(ready, rest)`.
+
+        It returns once `wait_num` are ready and `timeout` seconds are over, or once all are ready; without a timeout,
+        only then.
 
         Raises:
             AssertionError: `wait_num` is not between 1 and the number of connections.
@@ -312,9 +315,9 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         return ready, rest
 
     def wait_another(self) -> bool:
-        """Wait until another env is ready; False, at once, if none will be without a call.
+        """Wait until another env is ready; return False at once if none will be without a further call.
 
-        For a caller that has read `ready_obs` and will not act in any of these envs.
+        It is meant for callers that have read `ready_obs` and will not act in any of these envs.
         """
         ready = self._ready_ids()
         self._wait_while(lambda: self._ready_ids() == ready and self._is_any_unsettled())
@@ -328,15 +331,15 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         return [env_id for env_id in running if env_id not in arrived and processes[env_id].request is None]
 
     def _is_busy(self, env_id: int) -> bool:
-        """Return whether the env works on something, or is about to be reset again."""
+        """Return whether the env works on a request, or is about to be reset again."""
         return self._processes[env_id].request is not None or env_id in self._attempts
 
     def _is_any_unsettled(self) -> bool:
-        """Return whether an env is busy with something that no step() waits for: a reset, for the most part."""
+        """Return whether an env is busy with something that no step() waits for, mostly a reset."""
         return any(self._is_busy(env_id) and env_id not in self._awaited for env_id in self._processes)
 
     def _settle(self) -> None:
-        """Take in what has come, and wait for an env to be ready, if one will be without a call."""
+        """Process replies that have arrived, and wait until an env is ready, if one will be without a further call."""
         if self._is_any_unsettled():
             self._take_in_replies(0)
         self._wait_while(lambda: not self._ready_ids() and self._is_any_unsettled())
@@ -376,7 +379,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             raise failure
 
     def _take_in_replies(self, timeout_s: float | None) -> None:
-        """Take in the replies that have come; wait up to `timeout_s` seconds for the first. See `wait_for_replies`."""
+        """Process the replies that have arrived, after waiting up to `timeout_s` seconds; see `wait_for_replies`."""
         if self._retry_at:
             left = max(0.0, min(self._retry_at.values()) - time.monotonic())
             timeout_s = left if timeout_s is None else min(timeout_s, left)
@@ -392,8 +395,8 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
     def _take_in(self, process: EnvProcess, reply: Reply) -> None:
         """Update the state of an env from its reply.
 
-        A signal handler may raise at any point of this. Then the env stays busy, and the same reply comes again: it is
-        `finish` that ends this, in one assignment, and all before it has the same effect if it is done twice.
+        A signal handler may raise at any point. Then the env stays busy, and the same reply is processed again, until
+        `finish` ends the request in one assignment; everything before is idempotent.
         """
         env_id, request, error = reply.env_id, reply.request, reply.error
         if request is Request.STEP:
@@ -413,7 +416,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         process.finish()
 
     def _fail(self, env_id: int, error: Exception) -> None:
-        """Close the manager, and raise the error of an env."""
+        """Close the manager, and raise an env's error."""
         self._states[env_id] = ERROR
         self._close_after_failure()
         raise error
@@ -472,7 +475,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             self._awaited.discard(env_id)
 
     def _ignore_steps(self, env_ids: Iterable[int]) -> None:
-        """Return no timesteps of these envs; the states of the envs still follow from them."""
+        """Drop the pending timesteps of these envs; they still update the states of the envs."""
         with self._lock:
             for env_id in env_ids:
                 self._arrived.pop(env_id, None)
@@ -522,7 +525,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
     def _end_reset(self, process: EnvProcess, message: ObsMessage) -> None:
         env_id = process.env_id
         self._seeds.set_episode(env_id, process.note(self._seeds.next_episode(env_id) + 1))
-        self._episodes[env_id] += 1  # twice does no harm: it is another number
+        self._episodes[env_id] += 1  # counting twice is harmless: the number only has to change
         self.moves[env_id] += 1
         self._show(env_id, self._read_obs(env_id, message))
         self._states[env_id] = RUN
@@ -536,7 +539,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             self._held.pop(env_id)
 
     def _fail_reset(self, env_id: int, error: Exception, failed: str, attempts: int) -> None:
-        """Retry a reset later, or give up after `attempts` of them."""
+        """Schedule another attempt of a reset, or give up if `attempts` is the maximum."""
         if failed == "seed" or attempts >= self._max_retry:
             self._states[env_id] = ERROR
             self._failure = error if failed == "seed" else exhausted(env_id, "reset", attempts, error)
@@ -557,7 +560,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._fail_reset(env_id, error, "make", attempts)
 
     def _send_due_resets(self) -> None:
-        """Request the resets that are due; of an env without `_retry_at`, as soon as its process is free."""
+        """Request the resets that are due; that of an env without `_retry_at` is due as soon as its process is idle."""
         now = time.monotonic()
         for env_id in list(self._attempts):
             due, request = self._retry_at.get(env_id, now), self._processes[env_id].request
@@ -620,11 +623,11 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             return close_all(processes.values())
 
     def _ask(self, env_ids: Iterable[int], method: str, *args: Any) -> dict[int, Any]:
-        """Return the results of the method of these envs, after their requests under way."""
+        """Return the results of a method of these envs, called after their pending requests."""
         return self._ask_each(method, dict.fromkeys(env_ids, args), self._connect_limit)
 
     def _ask_each(self, method: str, args: Mapping[int, tuple[Any, ...]], limit: Limit) -> dict[int, Any]:
-        """As `_ask`, with arguments `{env_id: args}` for each."""
+        """Return the results of a method like `_ask`, with arguments `{env_id: args}`."""
         env_ids = list(args)
         self._wait_while(lambda: any(map(self._is_busy, env_ids)))
         self._answers = {}
@@ -657,12 +660,12 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         return "it serves envs in the order in which they answer, so even undisturbed runs differ"
 
     def state_dict(self) -> dict[str, Any]:
-        """As that of `BaseEnvManager`; an episode with a step under way cannot continue."""
+        """Return the state like `BaseEnvManager`; an episode with a pending step cannot continue."""
         processes = {"random_words": list(self._random_words), "starts": dict(self._starts)}
         return {**super().state_dict(), "processes": processes}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """As that of `BaseEnvManager`."""
+        """Restore a state like `BaseEnvManager`."""
         problems = super().load_state_dict(state)
         self._random_words = tuple(state["processes"]["random_words"])
         self._starts = dict(state["processes"]["starts"])
@@ -699,12 +702,12 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
 
 @ENV_MANAGER_REGISTRY.register("subprocess")
 class SyncSubprocessEnvManager(AsyncSubprocessEnvManager):
-    """Steps each env in its own process, and waits for all that it stepped.
+    """Env manager that steps each env in its own process, and waits for all that it stepped.
 
-    `ready_obs` waits for every reset that is under way. So which envs are stepped together does not depend on time, and
-    envs that are seeded alike play the same episodes as in a `BaseEnvManager`.
+    `ready_obs` waits for every pending reset. So which envs are stepped together does not depend on timing, and envs
+    with the same seeds play the same episodes as in a `BaseEnvManager`.
 
-    In all else it is as `AsyncSubprocessEnvManager`; `wait_num` and `step_wait_timeout` have no meaning here.
+    Otherwise it is like `AsyncSubprocessEnvManager`; `wait_num` and `step_wait_timeout` have no effect here.
 
     Example:
         >>> from ding.envs import GymnasiumEnv
@@ -734,7 +737,7 @@ class SyncSubprocessEnvManager(AsyncSubprocessEnvManager):
 
 @ENV_MANAGER_REGISTRY.register("gym_vector")
 class GymVectorEnvManager(SyncSubprocessEnvManager):
-    """A `SyncSubprocessEnvManager` by another name; `VectorEnvManager` steps the vector envs of gymnasium."""
+    """`SyncSubprocessEnvManager` under another name; `VectorEnvManager` steps the vector envs of gymnasium."""
 
 
 @ENV_MANAGER_REGISTRY.register("subprocess_v2")
@@ -743,7 +746,7 @@ class SubprocessEnvManagerV2(StackedFormat, SyncSubprocessEnvManager):
 
 
 def _close_forgotten(processes: dict[int, EnvProcess]) -> None:
-    """Close the envs of a manager that was never closed."""
+    """Close the envs of a manager that was not closed."""
     for error in close_all(processes.values()):
         _logger.error("an env that was never closed failed to close: %s", error)
 
@@ -755,8 +758,8 @@ def setup_ding_env_manager(
 
     Args:
         context: how the processes of the envs start; None for the default.
-        debug: keep the envs in this process.
-        caller: `collector` or `evaluator`.
+        debug: whether the envs run in this process.
+        caller: 'collector' or 'evaluator'.
     """
     manager_cls: Any = BaseEnvManagerV2 if debug else SubprocessEnvManagerV2
     cfg = manager_cls.default_config()

@@ -1,4 +1,4 @@
-"""An env manager over the vector envs of gymnasium: native ones, `SyncVectorEnv`, `AsyncVectorEnv`, or the user's."""
+"""An env manager over vector envs of gymnasium: native ones, `SyncVectorEnv`, `AsyncVectorEnv`, or the user's."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FINAL_OBS, _FINAL_INFO = ("final_obs", "final_observation"), "final_info"
 
 
 class Autoreset(Enum):
-    """When a vector env begins the next episode of an env: gymnasium's modes by their values."""
+    """Modes of gymnasium for when a vector env begins the next episode of an env, by their values."""
 
     NEXT_STEP = "NextStep"
     SAME_STEP = "SameStep"
@@ -36,19 +36,19 @@ class Autoreset(Enum):
 
 @ENV_MANAGER_REGISTRY.register("vector_env")
 class VectorEnvManager(BatchEnvManager):
-    """Steps the envs of a `gymnasium.vector.VectorEnv`.
+    """Env manager that steps the envs of a `gymnasium.vector.VectorEnv`.
 
-    The vector env is what `gymnasium.make_vec` makes of `env_id`, or of the `env_id` in the config of `env_fn`. Or it
-    is what `vector_env(num_envs=n)` returns, for simulators that make their own; their tensors are copied to numpy
-    arrays, and actions are given to them as tensors on the same device. The envs are not those of `env_fn`, so an env
-    section with `act_scale` is refused, and one with wrappers unless the vector env is made of single envs.
+    The vector env is made by `gymnasium.make_vec` from `env_id`, or from the `env_id` in the config of `env_fn`; or by
+    `vector_env(num_envs=n)`, for simulators that make their own: their tensors are copied to numpy arrays, and actions
+    are passed to them as tensors on the same device. The envs are not those of `env_fn`, so an env section with
+    `act_scale` is refused, and one with wrappers unless the vector env is made of single envs.
 
-    What `metadata["autoreset_mode"]` says of the vector env is followed, so that every step is returned once, a
-    terminal timestep has the terminal observation, and the steps that only reset an env are not returned: with
-    `NEXT_STEP` an env whose episode has ended is ready again one step later.
+    The vector env's `metadata["autoreset_mode"]` is respected: every step is returned once, a terminal timestep has the
+    terminal observation, and steps that only reset an env are not returned. With `NEXT_STEP` an env whose episode has
+    ended is ready again one step later.
 
-    A vector env steps all of its envs. So a running env that is left out of a step takes one all the same, and that
-    episode is dropped: the env is ready again when its next one begins. The same holds for a `reset` of some envs,
+    A vector env steps all of its envs. So a running env that is left out of a step is stepped nevertheless, and its
+    episode is dropped: the env is ready again when its next episode begins. The same holds for a `reset` of some envs,
     unless the mode is `DISABLED`. While no env is ready, `ready_obs` begins episodes.
 
     Seeds are given to the vector env's `reset`: at `launch`, and at the next `reset()` after `seed`. `info` has what
@@ -60,8 +60,8 @@ class VectorEnvManager(BatchEnvManager):
         env_fn: one function for each env, which sets the number of envs; without it, `cfg.env_num` does.
 
     Raises:
-        ConfigError: a config value is not allowed, there is no env, it says no autoreset mode, or its observations are
-            not arrays.
+        ConfigError: a config value is not allowed, there is no env, its autoreset mode is unknown, or its observations
+            are not arrays.
 
     Example:
         >>> manager = VectorEnvManager({"env_id": "CartPole-v1", "env_num": 2})
@@ -111,7 +111,7 @@ class VectorEnvManager(BatchEnvManager):
         return str(self._simulator), space, self._simulator.single_action_space
 
     def ready_block(self, env_ids: Sequence[int] | None = None) -> Ready:
-        """Return the envs that wait for an action, or those of `env_ids` that do; if none does, episodes are begun."""
+        """Return the envs that wait for an action, or those of `env_ids` that do; if none does, begin episodes."""
         ready = super().ready_block(env_ids)
         if self._any_dropped:
             again = self._is_dropped & (self._states == RUN)
@@ -122,7 +122,7 @@ class VectorEnvManager(BatchEnvManager):
         return ready
 
     def wait_another(self) -> bool:
-        """Drop the running episodes and wait until another env is ready; False, at once, if none will be."""
+        """Drop the running episodes and wait until another env is ready; return False at once if none will be."""
         waiting = self._states == RESET
         if not waiting.any():
             return False
@@ -177,21 +177,21 @@ class VectorEnvManager(BatchEnvManager):
         )
 
     def _drop(self, mask: BoolArray) -> None:
-        """Note that these envs lose their episodes, until others begin."""
+        """Note that the episodes of these envs are dropped, until others begin."""
         self._states[mask] = RESET
         self.moves[mask] += 1
         self._is_dropped |= mask
         self._any_dropped = self._is_asked = True
 
     def _reset_masked(self, mask: BoolArray, shown: Node) -> Node:
-        """Reset these envs of a vector env that leaves that to the caller; return what all envs show, as a copy."""
+        """Reset these envs of a vector env that does not do so itself, and return a copy of what all envs show."""
         obs, _ = self._simulator.reset(options={"reset_mask": mask.copy()})
         shown = copied_rows(shown)
         put_rows(shown, mask, copied_rows(_node(obs), np.flatnonzero(mask)))
         return shown
 
     def _reset_all(self, ids: IntArray) -> None:
-        """Reset the vector env; the episodes of these envs begin."""
+        """Reset the vector env, and begin the episodes of these envs."""
         seed, self._is_reseeded = self._sent_seeds if self._is_reseeded else None, False
         obs, _ = self._simulator.reset(seed=seed)
         self._device = next((leaf.device for leaf in _leaves(obs) if isinstance(leaf, torch.Tensor)), None)
@@ -243,7 +243,7 @@ class VectorEnvManager(BatchEnvManager):
 
 
 def _vector_of_section(cfg: Mapping[str, Any], env_cfg: Mapping[str, Any], count: int) -> Any:
-    """Return the vector env of the `env_id` in a config, or else in an env section."""
+    """Return the vector env of the `env_id` in the config, or otherwise in the env section."""
     refuse_foreign(env_cfg, "vector_env", "; use 'subprocess' to have actions scaled", ("act_scale", "env_wrapper"))
     own_id = {} if cfg["env_id"] is None else {"env_id": cfg["env_id"]}
     source = GymnasiumSource.from_config(
@@ -260,7 +260,7 @@ def _vector_of_section(cfg: Mapping[str, Any], env_cfg: Mapping[str, Any], count
 
 
 def _native(source: GymnasiumSource, count: int) -> Any:
-    """Return the vector env that is an env's own."""
+    """Return the native vector env of an env."""
     import gymnasium
 
     if source.env_id is None or source.wrappers:
@@ -336,7 +336,7 @@ def _node(obs: Any) -> Node:
 
 
 def _put_final(obs: Node, infos: Mapping[str, Any], ended: BoolArray) -> dict[str, Any]:
-    """Write terminal observations into `obs`; return the infos with those of the terminal steps."""
+    """Write terminal observations into `obs`, and return the infos with those of the terminal steps."""
     final = next((infos[key] for key in _FINAL_OBS if key in infos), None)
     if final is None:
         raise ValueError(
@@ -378,13 +378,13 @@ def _is_mask(key: Any, infos: Mapping[str, Any]) -> bool:
 
 
 def _mask_of(key: str, infos: Mapping[str, Any], count: int) -> BoolArray:
-    """Which envs have an entry."""
+    """Return a mask [count] of the envs that have an entry."""
     mask = infos.get(f"_{key}", np.full(count, key in infos))
     return _array(mask).astype(np.bool_)
 
 
 def _info_columns(infos: Mapping[str, Any], env_num: int) -> tuple[dict[str, Any], dict[str, BoolArray]]:
-    """Copies of the infos of all envs for `InfoColumns`: `_key` says which envs have an entry `key`."""
+    """Copy the infos of all envs for `InfoColumns`: `_key` says which envs have an entry `key`."""
     columns: dict[str, Any] = {}
     rows_of: dict[str, BoolArray] = {}
     for key, value in infos.items():

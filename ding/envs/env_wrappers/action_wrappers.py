@@ -13,7 +13,7 @@ from ding.utils.registry_factory import ENV_WRAPPER_REGISTRY
 
 @ENV_WRAPPER_REGISTRY.register("max_and_skip")
 class MaxAndSkipWrapper(EnvWrapper):
-    """Takes each action `skip` times: the observation is the maximum of the last two, the reward the sum.
+    """Wrapper that takes each action `skip` times: the observation is the maximum of the last two, the reward the sum.
 
     An episode that ends stops the repetition. `info` is that of the last step.
 
@@ -42,7 +42,9 @@ class MaxAndSkipWrapper(EnvWrapper):
 
 @ENV_WRAPPER_REGISTRY.register("action_repeat")
 class ActionRepeatWrapper(EnvWrapper):
-    """Takes each action `action_repeat` times and returns the last step with the sum of the rewards, None counted as 0.
+    """Wrapper that takes each action `action_repeat` times; the reward is the sum, where None counts as 0.
+
+    The observation and the `info` are those of the last step.
 
     An episode that ends stops the repetition.
 
@@ -69,10 +71,10 @@ class ActionRepeatWrapper(EnvWrapper):
 
 @ENV_WRAPPER_REGISTRY.register("gym_hybrid_dict_action")
 class GymHybridDictActionWrapper(EnvWrapper):
-    """For envs whose action is a pair (type, arguments): takes a dict with `type`, `mask` and `args`.
+    """Wrapper of envs whose action is a pair (type, arguments), for actions in a dict with `type`, `mask` and `args`.
 
-    The mask is there for the policy; the env gets (type, args). The spaces of `type` and `args` are those of the env's
-    own pair; of an env without them, Discrete(3) and a Box [2] within [-1, 1].
+    The mask is meant for the policy; the env gets (type, args). The spaces of `type` and `args` are those of the env's
+    own pair; if it has none, Discrete(3) and a Box [2] within [-1, 1].
     """
 
     def __init__(self, env: Any) -> None:
@@ -87,5 +89,5 @@ class GymHybridDictActionWrapper(EnvWrapper):
         self.action_space = spaces.Dict({"type": kind, "mask": mask, "args": args})
 
     def step(self, action: dict[str, Any]) -> Any:
-        """Act once; return (obs, reward, done, info)."""
+        """Act once, and return (obs, reward, done, info)."""
         return self.env.step((action["type"], action["args"]))

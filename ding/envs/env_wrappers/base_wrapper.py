@@ -1,4 +1,4 @@
-"""The base of the env wrappers, and the adapters under it that make every kind of env speak in one way."""
+"""Base of the env wrappers, and the adapters that give every kind of env one interface."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class EnvWrapper:
         return self.env.reset(**kwargs)
 
     def step(self, action: Any) -> Any:
-        """Act once; return (obs, reward, done, info)."""
+        """Act once, and return (obs, reward, done, info)."""
         return self.env.step(action)
 
     def render(self, *args: Any, **kwargs: Any) -> Any:
@@ -72,12 +72,12 @@ class ObservationWrapper(EnvWrapper):
         return self.observation(self.env.reset(**kwargs))
 
     def step(self, action: Any) -> Any:
-        """Act once; return (obs, reward, done, info)."""
+        """Act once, and return (obs, reward, done, info)."""
         obs, reward, done, info = self.env.step(action)
         return self.observation(obs), reward, done, info
 
     def observation(self, observation: Any) -> Any:
-        """Return the observation to return for that of the env."""
+        """Return the observation that replaces `observation` of the env."""
         raise NotImplementedError(f"{type(self).__name__} must define observation()")
 
 
@@ -85,7 +85,7 @@ class GymToGymnasiumWrapper(EnvWrapper):
     """A gymnasium env with the interface of gym: `reset()` returns the observation, `step` four values.
 
     `seed(seed)` seeds the next reset; later ones continue from there. `info` has the bools `terminated` and `truncated`
-    at each step, and `TimeLimit.truncated` at a step that is the last because of the time limit alone.
+    at each step, and `TimeLimit.truncated` at the last step if only the time limit has ended the episode.
 
     Raises:
         AssertionError: `env` is not a gymnasium env.
@@ -98,7 +98,7 @@ class GymToGymnasiumWrapper(EnvWrapper):
         self._seed: int | None = None
 
     def seed(self, seed: int | None = None, *args: Any) -> None:
-        """Seed the next reset; what else a `seed` may take has no meaning here."""
+        """Seed the next reset; other arguments have no effect."""
         self._seed = seed
 
     def reset(self, *, seed: int | None = None, **kwargs: Any) -> Any:
@@ -108,7 +108,7 @@ class GymToGymnasiumWrapper(EnvWrapper):
         return obs
 
     def step(self, action: Any) -> Any:
-        """Act once; return (obs, reward, done, info)."""
+        """Act once, and return (obs, reward, done, info)."""
         return four_values(*self.env.step(action))
 
     def render(self, mode: str | None = None) -> Any:
@@ -131,7 +131,7 @@ class GymToGymnasiumWrapper(EnvWrapper):
 
 
 class GymAdapter(EnvWrapper):
-    """A gym env of any version, or any object like one: its results are converted to one form.
+    """A gym env of any version, or an object like one, whose results are converted to one form.
 
     A seed goes through `reset(seed=...)` where each layer takes it, else through `seed(...)`. `info` has the bools
     `terminated` and `truncated` at each step: as the env reports them, by five values or by `TimeLimit.truncated`.
@@ -170,7 +170,7 @@ class GymAdapter(EnvWrapper):
         return result[0] if self._is_obs_and_info(result) else result
 
     def step(self, action: Any) -> Any:
-        """Act once; return (obs, reward, done, info)."""
+        """Act once, and return (obs, reward, done, info)."""
         result = self.env.step(action)
         if len(result) == 5:
             return four_values(*result)
@@ -192,7 +192,7 @@ class GymAdapter(EnvWrapper):
 
 
 def as_four_values(env: Any) -> Any:
-    """`env`, or an adapter around it, whose `reset()` returns the observation and `step` (obs, reward, done, info).
+    """Return `env`, or an adapter of it, whose `reset()` returns the observation and `step` (obs, reward, done, info).
 
     Raises:
         TypeError: `env` has no `reset` or no `step`.
@@ -207,7 +207,7 @@ def as_four_values(env: Any) -> Any:
 
 
 def four_values(obs: Any, reward: Any, terminated: Any, truncated: Any, info: Mapping[str, Any]) -> Any:
-    """(obs, reward, done, info) for the five values of gymnasium's `step`; `info` is a copy with the end flags."""
+    """Return (obs, reward, done, info) for the five values of gymnasium's `step`; `info` is a copy with end flags."""
     terminated, truncated = bool(terminated), bool(truncated)
     info = {**info, "terminated": terminated, "truncated": truncated}
     if truncated and not terminated:
@@ -218,8 +218,8 @@ def four_values(obs: Any, reward: Any, terminated: Any, truncated: Any, info: Ma
 def with_end(done: bool, info: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of `info` whose `terminated` and `truncated` fit `done`.
 
-    Flags that do not fit are those of another end than this one, such as that of a life. Then the last step is a true
-    end unless `TimeLimit.truncated` says otherwise.
+    Flags that do not fit belong to another end than this one, such as that of a life. Then the last step counts as a
+    true end unless `TimeLimit.truncated` says otherwise.
     """
     terminated, truncated = bool(info.get("terminated", False)), bool(info.get("truncated", False))
     if (terminated or truncated) is not done:
@@ -229,15 +229,15 @@ def with_end(done: bool, info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def ended(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the `info` of a step that a wrapper made the last, and which it holds for a true end."""
+    """Return a copy of the `info` of a step that a wrapper made the last one, flagged as a true end."""
     return {**info, "terminated": True, "truncated": False} if "terminated" in info else dict(info)
 
 
 def sole_box(wrapper: EnvWrapper) -> Any:
-    """Return the Box that the env of `wrapper` has its observations in; of a tuple space of one Box, that.
+    """Return the Box that is the observation space of the wrapped env, or the only member of its tuple space.
 
     Raises:
-        TypeError: it has another kind of observation space.
+        TypeError: the env has another kind of observation space.
     """
     space = wrapper.env.observation_space
     members = getattr(space, "spaces", None)

@@ -1,4 +1,4 @@
-"""An env that wrappers of either interface can wrap. Importing this module imports gymnasium."""
+"""An env for wrappers of either interface. Importing this module imports gymnasium."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class BilingualEnv(gymnasium.Env):
         self.spec = getattr(env, "spec", None)
 
     def settle(self, wrapped: Any) -> Any:
-        """Choose the interface that fits `wrapped`, an env around this one; return it, or the inner env of this one.
+        """Choose the interface that fits `wrapped`, an env around this one, and return `wrapped`.
 
-        Until then it is unsettled and returns four values from `step`.
+        If `wrapped` is this env itself, the inner env is returned. Until this call, `step` returns four values.
         """
         direct = next((layer for layer in layers(wrapped) if getattr(layer, "env", None) is self), None)
         self._returns_five = isinstance(direct, gymnasium.Env)

@@ -1,4 +1,4 @@
-"""Wrappers that put more into observations, or flatten them."""
+"""Wrappers that add to observations, or flatten them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _CHARACTERS = "abcdefghijklmnopqrstuvwxyz ,"
 
 @ENV_WRAPPER_REGISTRY.register("obs_plus_prev_action_reward")
 class ObsPlusPrevActRewWrapper(EnvWrapper):
-    """Observations as dicts: `obs`, `prev_action` and `prev_reward_extrinsic`, the action and reward that led to it.
+    """Wrapper with dicts as observations: `obs`, and `prev_action` and `prev_reward_extrinsic`, which led to it.
 
-    At the begin of an episode these are -1, in the shape of an action, and 0.
+    At the start of an episode the action is -1, in the shape of an action, and the reward 0.
     """
 
     def __init__(self, env: Any) -> None:
@@ -37,7 +37,7 @@ class ObsPlusPrevActRewWrapper(EnvWrapper):
         return {"obs": self.env.reset(**kwargs), "prev_action": no_action, "prev_reward_extrinsic": 0}
 
     def step(self, action: Any) -> tuple[dict[str, Any], Any, bool, dict[str, Any]]:
-        """Act once; return (obs, reward, done, info)."""
+        """Act once, and return (obs, reward, done, info)."""
         obs, reward, done, info = self.env.step(action)
         own = action.copy() if isinstance(action, np.ndarray) else action
         return {"obs": obs, "prev_action": own, "prev_reward_extrinsic": reward}, reward, done, info
@@ -45,14 +45,14 @@ class ObsPlusPrevActRewWrapper(EnvWrapper):
 
 @ENV_WRAPPER_REGISTRY.register("reward_in_obs")
 class AllinObsWrapper(EnvWrapper):
-    """Observations as dicts: `obs` and `reward`, the reward that led to it, [1] float32; 0 at the begin of an episode.
+    """Wrapper with dicts as observations: `obs`, and `reward` [1] float32, which led to it (0 for the first one).
 
-    For the Decision Transformer, mostly around a `BaseEnv`; `step` returns a `BaseEnvTimestep`.
+    The Decision Transformer uses it, mostly around a `BaseEnv`; `step` returns a `BaseEnvTimestep`.
     """
 
     @property
     def observation_space(self) -> Any:
-        """A Dict of the env's observation and reward spaces; None as long as the env does not know them."""
+        """A Dict of the env's observation and reward spaces; None while the env does not know them."""
         space = self.env.observation_space
         if space is None:
             return None
@@ -78,9 +78,9 @@ class AllinObsWrapper(EnvWrapper):
 
 
 class FlatObsWrapper(ObservationWrapper):
-    """Observations of minigrid as one vector float32: the image, then the mission, one-hot by character.
+    """Wrapper with observations of minigrid as one float32 vector: the image, then the mission, one-hot by character.
 
-    Characters are coded by 28 classes: a to z, the space and the comma. Missions are padded with zeros to `maxStrLen`.
+    The 28 classes of characters are a to z, the space and the comma. Missions are padded with zeros to `maxStrLen`.
     """
 
     def __init__(self, env: Any, maxStrLen: int = 96) -> None:  # noqa: N803

@@ -1,4 +1,4 @@
-"""All env wrappers under the module path that configs and other packages know."""
+"""All env wrappers, under the module path that configs and other packages use."""
 
 from ding.envs.env_wrappers.action_wrappers import (
     ActionRepeatWrapper,

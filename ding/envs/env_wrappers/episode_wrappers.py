@@ -12,10 +12,10 @@ from ding.utils.registry_factory import ENV_WRAPPER_REGISTRY
 
 @ENV_WRAPPER_REGISTRY.register("noop_reset")
 class NoopResetWrapper(EnvWrapper):
-    """Does nothing (action 0) for 1 to `noop_max` steps after each reset, so that episodes begin in different states.
+    """Wrapper that does nothing (action 0) for 1 to `noop_max` steps after each reset, to vary the initial states.
 
-    The number is drawn from a generator that `seed` seeds; without, from numpy's global one. An episode that ends
-    meanwhile is begun anew.
+    The number is drawn from a generator that `seed` seeds; without a seed, from numpy's global one. If an episode ends
+    meanwhile, the env is reset again.
 
     Raises:
         AssertionError: the meaning of action 0 is not NOOP.
@@ -37,7 +37,7 @@ class NoopResetWrapper(EnvWrapper):
         return self.env.seed(seed, *args)
 
     def reset(self, **kwargs: Any) -> Any:
-        """Begin an episode; return the observation after the steps without action."""
+        """Begin an episode, and return the observation after the steps without action."""
         obs = self.env.reset(**kwargs)
         for _ in range(self._random.randint(1, self.noop_max + 1)):
             obs, _, done, _ = self.env.step(self.noop_action)
@@ -48,12 +48,12 @@ class NoopResetWrapper(EnvWrapper):
 
 @ENV_WRAPPER_REGISTRY.register("episodic_life")
 class EpisodicLifeWrapper(EnvWrapper):
-    """Ends the episode with each lost life; the game is reset only when it is over.
+    """Wrapper that ends the episode with each lost life; the game is reset only when it is over.
 
     Otherwise the next episode begins with a step without action. Lives are those of `env.unwrapped.ale`.
 
     Attributes:
-        lives: how many are left.
+        lives: the number of lives that are left.
         was_real_done: whether the game is over.
     """
 
@@ -63,7 +63,7 @@ class EpisodicLifeWrapper(EnvWrapper):
         self.was_real_done = True
 
     def step(self, action: Any) -> tuple[Any, Any, bool, dict[str, Any]]:
-        """Act once; return (obs, reward, done, info)."""
+        """Act once, and return (obs, reward, done, info)."""
         obs, reward, done, info = self.env.step(action)
         self.was_real_done = done
         lives = self.unwrapped.ale.lives()
@@ -87,10 +87,10 @@ class EpisodicLifeWrapper(EnvWrapper):
 
 @ENV_WRAPPER_REGISTRY.register("fire_reset")
 class FireResetWrapper(EnvWrapper):
-    """Takes action 1 (FIRE) after each reset, for games that begin with it; that this ends the episode is overlooked.
+    """Wrapper that takes action 1 (FIRE) after each reset, for games that begin with it, even if that ends the episode.
 
     Raises:
-        AssertionError: the meaning of action 1 is not FIRE, or there are less than three actions.
+        AssertionError: the meaning of action 1 is not FIRE, or there are fewer than three actions.
     """
 
     def __init__(self, env: Any) -> None:
@@ -107,7 +107,7 @@ class FireResetWrapper(EnvWrapper):
 
 
 class TimeLimitWrapper(EnvWrapper):
-    """Ends each episode after `max_limit` steps, which `info` reports as `truncated`.
+    """Wrapper that ends each episode after `max_limit` steps, which `info` reports as `truncated`.
 
     `info` has at each step `time_count`, the number of steps since the reset, and `time_limit`, whether it has reached
     `max_limit`.
@@ -129,7 +129,7 @@ class TimeLimitWrapper(EnvWrapper):
         return self.env.reset(**kwargs)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, dict[str, Any]]:
-        """Act once; return (obs, reward, done, info)."""
+        """Act once, and return (obs, reward, done, info)."""
         obs, reward, done, info = self.env.step(action)
         self.time_count += 1
         is_over = self.time_count >= self.max_limit

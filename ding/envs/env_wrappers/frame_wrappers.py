@@ -1,4 +1,4 @@
-"""Wrappers for images: resized, scaled, stacked, transposed."""
+"""Wrappers that resize, scale, stack or transpose images."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _CV2_DTYPES = ("uint8", "uint16", "float32")
 
 @ENV_WRAPPER_REGISTRY.register("warp_frame")
 class WarpFrameWrapper(ObservationWrapper):
-    """Images in gray, resized to [size, size]: [H, W, 3] or [H, W] become [size, size] of the same dtype.
+    """Wrapper with gray, resized images: [H, W, 3] or [H, W] become [size, size] of the same dtype.
 
-    An image whose first dimension is less than 10 counts as channels: [C, H, W] becomes [C, size, size], each channel
+    If the first dimension is less than 10 it counts as channels: [C, H, W] becomes [C, size, size], each channel
     by itself. Of a tuple of images, each is resized; a tuple of one becomes its member.
 
     Raises:
@@ -67,7 +67,7 @@ class WarpFrameWrapper(ObservationWrapper):
 
 @ENV_WRAPPER_REGISTRY.register("scaled_float_frame")
 class ScaledFloatFrameWrapper(ObservationWrapper):
-    """Observations scaled from the lowest and highest bound of their space to [0, 1], float32.
+    """Wrapper that scales observations from the lowest and highest bound of their space to [0, 1], float32.
 
     Raises:
         ValueError: the observation space has no such bounds.
@@ -90,7 +90,9 @@ class ScaledFloatFrameWrapper(ObservationWrapper):
 
 @ENV_WRAPPER_REGISTRY.register("frame_stack")
 class FrameStackWrapper(EnvWrapper):
-    """The last `n_frames` observations on a new first axis, the newest last; an episode begins with its first, copied.
+    """Wrapper that stacks the last `n_frames` observations on a new first axis, newest last.
+
+    An episode begins with copies of its first observation.
 
     Raises:
         ValueError: `n_frames` is less than 1.
@@ -112,7 +114,7 @@ class FrameStackWrapper(EnvWrapper):
         return np.stack(self.frames)
 
     def step(self, action: Any) -> tuple[np.ndarray, Any, bool, dict[str, Any]]:
-        """Act once; return (obs, reward, done, info)."""
+        """Act once, and return (obs, reward, done, info)."""
         obs, reward, done, info = self.env.step(action)
         self.frames.append(_own_frame(obs))
         return np.stack(self.frames), reward, done, info
@@ -120,7 +122,7 @@ class FrameStackWrapper(EnvWrapper):
 
 @ENV_WRAPPER_REGISTRY.register("obs_transpose")
 class ObsTransposeWrapper(ObservationWrapper):
-    """Images [H, W, C] as [C, H, W]; a tuple of n of them becomes one array [n, C, H, W]."""
+    """Wrapper with images [H, W, C] as [C, H, W]; a tuple of n of them becomes one array [n, C, H, W]."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
@@ -140,12 +142,12 @@ class ObsTransposeWrapper(ObservationWrapper):
 
 
 class TransposeWrapper(ObsTransposeWrapper):
-    """`ObsTransposeWrapper` under a name of its own."""
+    """`ObsTransposeWrapper` under another name."""
 
 
 @ENV_WRAPPER_REGISTRY.register("ram")
 class RamWrapper(ObservationWrapper):
-    """The 128 bytes of memory of an Atari game as [128, 1, 1] float32.
+    """Wrapper whose observation is the memory of an Atari game, 128 bytes, as [128, 1, 1] float32.
 
     Args:
         render: render the env at each step.
@@ -159,14 +161,14 @@ class RamWrapper(ObservationWrapper):
         self.observation_space = spaces_like(space).Box(np.float32(low), np.float32(high), (128, 1, 1), np.float32)
 
     def step(self, action: Any) -> tuple[np.ndarray, Any, bool, dict[str, Any]]:
-        """Act once; return (obs, reward, done, info)."""
+        """Act once, and return (obs, reward, done, info)."""
         timestep: tuple[np.ndarray, Any, bool, dict[str, Any]] = super().step(action)
         if self._render:
             self.env.render()
         return timestep
 
     def observation(self, observation: Any) -> np.ndarray:
-        """Return the memory as an array of the form of an image."""
+        """Return the memory as an array [128, 1, 1]."""
         return np.asarray(observation).reshape(128, 1, 1).astype(np.float32)
 
 
@@ -188,7 +190,7 @@ def _bounds(space: Any) -> tuple[Any, Any]:
 
 
 def _box_like(space: Any, shape: tuple[int, ...]) -> Any:
-    """Return a Box of this shape between the lowest and the highest bound of `space`, of its library and dtype."""
+    """Return a Box of this shape within the lowest and highest bound of `space`, of the same library and dtype."""
     low, high = _bounds(space)
     return spaces_like(space).Box(low, high, shape, space.dtype.type)
 

@@ -41,14 +41,14 @@ class RunningMeanStd(_RunningMeanStd):
 
 
 class RunningNormWrapper(EnvWrapper):
-    """Base of the wrappers with running statistics, of one value for each step.
+    """Base of the wrappers with running statistics of one value per step.
 
-    Each wrapper gathers its own. An env manager may share those of all its envs, see
-    `BaseEnvManager.sync_normalization`; between two such calls each continues from the shared ones.
+    Each wrapper gathers its own statistics. An env manager may share those of all its envs, see
+    `BaseEnvManager.sync_normalization`; between two such calls each wrapper continues from the shared ones.
 
     Args:
-        keep_statistics: gather over all episodes, and share; False: each episode begins without any; None: begin
-            without any unless they are shared.
+        keep_statistics: True gathers statistics over all episodes, and shares them; with False each episode begins
+            without any, with None also, unless they are shared.
     """
 
     rms: RunningMeanStd
@@ -113,12 +113,13 @@ class RunningNormWrapper(EnvWrapper):
 
 @ENV_WRAPPER_REGISTRY.register("obs_norm")
 class ObsNormWrapper(RunningNormWrapper):
-    """Observations less their running mean, divided by their running deviation, each feature by its own; within +-3.
+    """Wrapper that normalizes each feature of observations by running mean and standard deviation, clipped to +-3.
 
     The first 30 steps only gather statistics and return observations unchanged.
 
     Args:
-        keep_statistics: gather over all episodes, and over all envs of a run; else each episode begins without any.
+        keep_statistics: gather statistics over all episodes, and over all envs of a run; otherwise each episode begins
+            without any.
     """
 
     def __init__(self, env: Any, keep_statistics: bool = True) -> None:
@@ -132,7 +133,7 @@ class ObsNormWrapper(RunningNormWrapper):
         return self.observation(self.env.reset(**kwargs))
 
     def step(self, action: Any) -> tuple[Any, Any, bool, dict[str, Any]]:
-        """Act once; return (obs, reward, done, info)."""
+        """Act once, and return (obs, reward, done, info)."""
         obs, reward, done, info = self.env.step(action)
         self._gather(np.asarray(obs))
         return self.observation(obs), reward, done, info
@@ -147,7 +148,7 @@ class ObsNormWrapper(RunningNormWrapper):
 
 @ENV_WRAPPER_REGISTRY.register("static_obs_norm")
 class StaticObsNormWrapper(ObservationWrapper):
-    """Observations less `mean`, divided by `std`; within +-3."""
+    """Wrapper that subtracts `mean` from observations and divides them by `std`, clipped to +-3."""
 
     def __init__(self, env: Any, mean: Any, std: Any) -> None:
         super().__init__(env)
@@ -163,13 +164,13 @@ class StaticObsNormWrapper(ObservationWrapper):
 
 @ENV_WRAPPER_REGISTRY.register("reward_norm")
 class RewardNormWrapper(RunningNormWrapper):
-    """Rewards divided by the running deviation of the return so far, discounted by `reward_discount`.
+    """Wrapper that divides rewards by the running deviation of the return so far, discounted by `reward_discount`.
 
     The first 30 steps only gather statistics and return rewards unchanged.
 
     Args:
-        keep_statistics: gather over all episodes, and over all envs of a run; False: each episode begins without any,
-            so that short ones stay as they are; None: so it is outside of a run.
+        keep_statistics: True gathers statistics over all episodes, and over all envs of a run; with False each episode
+            begins without any, so that the rewards of short ones stay unchanged; None is True in a run, else False.
     """
 
     def __init__(self, env: Any, reward_discount: float, keep_statistics: bool | None = None) -> None:
@@ -194,7 +195,7 @@ class RewardNormWrapper(RunningNormWrapper):
         return self.env.reset(**kwargs)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, dict[str, Any]]:
-        """Act once; return (obs, reward, done, info)."""
+        """Act once, and return (obs, reward, done, info)."""
         obs, reward, done, info = self.env.step(action)
         self.cum_reward = self.cum_reward * self.reward_discount + reward
         self._gather(self.cum_reward)

@@ -12,21 +12,21 @@ from ding.utils.registry_factory import ENV_WRAPPER_REGISTRY
 
 @ENV_WRAPPER_REGISTRY.register("clip_reward")
 class ClipRewardWrapper(EnvWrapper):
-    """Keeps the sign of rewards only: -1, 0 or 1."""
+    """Wrapper that replaces rewards by their sign: -1, 0 or 1."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
         self.reward_range = (-1, 1)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, dict[str, Any]]:
-        """Act once; return (obs, reward, done, info)."""
+        """Act once, and return (obs, reward, done, info)."""
         obs, reward, done, info = self.env.step(action)
         return obs, np.sign(reward), done, info
 
 
 @ENV_WRAPPER_REGISTRY.register("delay_reward")
 class DelayRewardWrapper(EnvWrapper):
-    """Holds rewards back and pays their sum every `delay_reward_step` steps, and at the end of the episode."""
+    """Wrapper that withholds rewards and pays their sum every `delay_reward_step` steps and at an episode's end."""
 
     def __init__(self, env: Any, delay_reward_step: int = 0) -> None:
         super().__init__(env)
@@ -40,7 +40,7 @@ class DelayRewardWrapper(EnvWrapper):
         return self.env.reset(**kwargs)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, dict[str, Any]]:
-        """Act once; return (obs, reward, done, info)."""
+        """Act once, and return (obs, reward, done, info)."""
         obs, reward, done, info = self.env.step(action)
         self._held = self._held + reward
         self._steps += 1
@@ -55,7 +55,7 @@ class DelayRewardWrapper(EnvWrapper):
 @ENV_WRAPPER_REGISTRY.register("EvalEpisodeReturnEnv")
 @ENV_WRAPPER_REGISTRY.register("eval_episode_return")
 class EvalEpisodeReturnWrapper(EnvWrapper):
-    """Puts the sum of the rewards that it sees into `info['eval_episode_return']`, [1] float32, at the last step."""
+    """Wrapper that puts the sum of the rewards it sees into `info['eval_episode_return']`, [1] float32, at the end."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
@@ -67,7 +67,7 @@ class EvalEpisodeReturnWrapper(EnvWrapper):
         return self.env.reset(**kwargs)
 
     def step(self, action: Any) -> Any:
-        """Act once; return (obs, reward, done, info)."""
+        """Act once, and return (obs, reward, done, info)."""
         timestep = self.env.step(action)
         obs, reward, done, info = timestep
         self._return = self._return + reward

@@ -14,7 +14,7 @@ from ding.utils.showing import shown
 
 
 def create_env_wrapper(env: Any, env_wrapper_cfg: Mapping[str, Any]) -> Any:
-    """`env` in the wrapper registered as `env_wrapper_cfg.type`, made with `env_wrapper_cfg.kwargs`.
+    """Return `env` in the wrapper registered as `env_wrapper_cfg.type`, made with `env_wrapper_cfg.kwargs`.
 
     `env_wrapper_cfg.import_names` are imported first. The config is not changed.
 
@@ -32,7 +32,7 @@ def create_env_wrapper(env: Any, env_wrapper_cfg: Mapping[str, Any]) -> Any:
 
 
 def apply_env_wrappers(env: Any, entries: Iterable[Any]) -> Any:
-    """`env` in the wrappers `entries`, the first of them the innermost.
+    """Return `env` in the wrappers `entries`, the first of them innermost.
 
     An entry is a config as `create_env_wrapper` takes it, a registered name, or a class or function that takes an env
     and returns one. Wrappers of gymnasium get an env with its interface, all others one whose `reset()` returns the
@@ -40,7 +40,7 @@ def apply_env_wrappers(env: Any, entries: Iterable[Any]) -> Any:
 
     Raises:
         KeyError: no wrapper is registered under a name.
-        TypeError: an entry is something else, or its result is no env.
+        TypeError: an entry is something else, or its result is not an env.
     """
     for entry in entries:
         make, kwargs = _read(entry)
@@ -51,7 +51,7 @@ def apply_env_wrappers(env: Any, entries: Iterable[Any]) -> Any:
 def update_shape(obs_shape: Any, act_shape: Any, rew_shape: Any, wrapper_names: Iterable[str]) -> tuple[Any, Any, Any]:
     """Return the shapes after wrappers that define a static `new_shape(obs_shape, act_shape, rew_shape)`.
 
-    None of this package does. `wrapper_names` are names of classes, or those they are registered under.
+    No wrapper of this package does. `wrapper_names` are names of classes, or their registered names.
     """
     by_class_name = {cls.__name__: cls for cls in ENV_WRAPPER_REGISTRY.values() if isinstance(cls, type)}
     shapes = obs_shape, act_shape, rew_shape

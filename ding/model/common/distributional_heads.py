@@ -59,7 +59,7 @@ class DistributionHead(nn.Module):
 
 
 class RainbowHead(nn.Module):
-    """As `DistributionHead`, with dueling advantages and values for each atom; by default of noisy layers.
+    """`DistributionHead` with dueling advantages and values for each atom; by default its layers are noisy.
 
     See https://arxiv.org/abs/1710.02298.
 
@@ -159,7 +159,7 @@ class QuantileHead(nn.Module):
         beta_function_type: the risk distortion, a key of `ding.rl_utils.beta_function.beta_function_map`.
 
     Raises:
-        KeyError: an unknown `beta_function_type`.
+        KeyError: `beta_function_type` is unknown.
 
     Example:
         >>> output = QuantileHead(8, 3, num_quantiles=4)(torch.rand(2, 8))
@@ -191,7 +191,7 @@ class QuantileHead(nn.Module):
         self.beta_function = beta_function_map[beta_function_type]
 
     def forward(self, x: Tensor, num_quantiles: int | None = None) -> dict[str, Tensor]:
-        """Forward with `num_quantiles` instead of the default number."""
+        """Forward [B, hidden_size] with `num_quantiles` instead of the default number of fractions."""
         count = self.num_quantiles if num_quantiles is None else num_quantiles
         tau = torch.rand(count, len(x), 1, device=x.device, dtype=x.dtype)
         q = self._values(x, tau)
@@ -199,7 +199,7 @@ class QuantileHead(nn.Module):
         return {"logit": distorted.mean(0), "q": q, "quantiles": tau.flatten(0, 1)}
 
     def _values(self, x: Tensor, tau: Tensor) -> Tensor:
-        """Values [T, B, N] at fractions [T, B, 1]."""
+        """Return the values [T, B, N] at fractions [T, B, 1]."""
         multiples = torch.arange(1, self.quantile_embedding_size + 1, device=x.device, dtype=x.dtype)
         embedding = torch.relu(self.iqn_fc(torch.cos(math.pi * multiples * tau)))
         values: Tensor = self.Q((x * embedding).flatten(0, 1)).unflatten(0, tau.shape[:2])
@@ -215,7 +215,7 @@ class FQFHead(nn.Module):
     - `quantiles_hats` [B, T]: the midpoints between them, without gradient.
     - `q` [B, T, N]: the values at the midpoints; `logit` [B, N]: their mean.
     - `q_tau_i` [B, T - 1, N]: the values at the inner fractions, without gradient.
-    - `entropies` [B, 1]: of the widths of the parts.
+    - `entropies` [B, 1]: the entropy of the widths of the parts.
 
     The embedding gets no gradient from the proposal.
 
@@ -266,7 +266,7 @@ class FQFHead(nn.Module):
         }
 
     def _values(self, x: Tensor, fractions: Tensor) -> Tensor:
-        """Values [B, T', N] at fractions [B, T']."""
+        """Return the values [B, T', N] at fractions [B, T']."""
         embedding = self.fqf_fc(torch.cos(fractions.unsqueeze(-1) * self.sigma_pi))
         values: Tensor = self.Q((x.unsqueeze(1) * embedding).flatten(0, 1)).unflatten(0, fractions.shape)
         return values

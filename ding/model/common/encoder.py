@@ -76,7 +76,7 @@ def build_encoder(
 class DictEncoder(nn.Module):
     """An encoder for each entry of a dict observation, and a layer that joins their embeddings.
 
-    `{name: [B, *shape]}` to [B, output_size]. Entries without an encoder are ignored.
+    It maps `{name: [B, *shape]}` to [B, output_size]. Entries without an encoder are ignored.
 
     Args:
         encoders: the encoder of each entry, with an attribute `output_size`.
@@ -161,13 +161,13 @@ class FCEncoder(nn.Module):
 class ConvEncoder(nn.Module):
     """Convolutional encoder: [B, C, H, W] -> [B, hidden_size_list[-1]].
 
-    A convolution with activation per kernel, then a `ResBlock` per further size except the last, then a linear layer
-    without activation.
+    It consists of a convolution with activation per kernel, a `ResBlock` per further size except the last, and a linear
+    layer without activation.
 
     Args:
         obs_shape: (C, H, W).
-        hidden_size_list: channels of the convolutions and residual blocks, and finally the size of the embedding (which
-            is also that of the last convolution if the list is not longer than `kernel_size`).
+        hidden_size_list: the channels of the convolutions and residual blocks, and finally the size of the embedding
+            (also the channels of the last convolution if the list is not longer than `kernel_size`).
         padding: one number per convolution; None means no padding.
         layer_norm: normalise each pixel over its channels after each convolution.
         norm_type: normalisation inside the residual blocks.
@@ -260,7 +260,7 @@ def _conv_output_size(
 
 
 class _ImpalaResidual(nn.Module):
-    """x + conv(relu(conv(relu(x))))."""
+    """Residual block x + conv(relu(conv(relu(x))))."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

@@ -25,7 +25,7 @@ def head_branch(
     dropout: float | None,
     noise: bool,
 ) -> nn.Sequential:
-    """`layer_num` hidden layers, then a linear layer without activation."""
+    """Return `layer_num` hidden layers followed by a linear layer without activation."""
     block: Callable[..., nn.Module] = noise_block if noise else fc_block
     hidden = MLP(
         hidden_size,
@@ -153,7 +153,7 @@ class ReparameterizationHead(nn.Module):
         hidden_size: width of the `layer_num` hidden layers; `input_size` when None.
 
     Raises:
-        AssertionError: an unknown `sigma_type` or `bound_type`.
+        AssertionError: `sigma_type` or `bound_type` is unknown.
 
     Example:
         >>> out = ReparameterizationHead(8, 2, sigma_type="conditioned")(torch.rand(4, 8))
@@ -216,7 +216,7 @@ class ReparameterizationHead(nn.Module):
 
 
 class MultiHead(nn.Module):
-    """One head per part of a composite action; returns `{key: [output of each head]}`.
+    """One head per part of a composite action; the output is `{key: [output of each head]}`.
 
     Args:
         head_cls: the class of the heads, called with `hidden_size`, its entry of `output_size_list` and `head_kwargs`.

@@ -19,7 +19,7 @@ def as_shape(shape: int | Sequence[int]) -> int | tuple[int, ...]:
 
 
 def public_shape(shape: Any) -> Any:
-    """Return a shape as models show it in their attributes: like `as_shape`; None and dicts of shapes unchanged."""
+    """Return a shape as models show it in their attributes: like `as_shape`, but with None and dicts unchanged."""
     return shape if shape is None or isinstance(shape, Mapping) else as_shape(shape)
 
 
@@ -34,17 +34,17 @@ def as_obs_shape(shape: ObsShape) -> ObsShape:
 def observations_of(x: Any, obs_shape: ObsShape, model: nn.Module, path: str = "") -> Any:
     """Return the observations [*B, *obs_shape] in `x` in floating point.
 
-    They are `x` itself, or its entry `observation` if `x` is a dict; this also holds for dict observations. Integers
+    They are `x` itself, or its entry `observation` if `x` is a dict, also for dict observations. Integers
     are converted to the dtype of the first parameter of `model`. Observations of shape (1,) may be numbers, [B].
 
     Args:
         obs_shape: a tuple; for dict observations a dict of tuples, whose keys are read from `x`.
-        path: where `obs_shape` is in that of the model, for error messages.
+        path: the place of `obs_shape` within that of the model, for error messages.
 
     Raises:
-        KeyError: a dict without `observation`, or without an entry of `obs_shape`.
-        TypeError: tuples.
-        ValueError: observations of another shape, or images that are not [B, C, H, W].
+        KeyError: a dict lacks `observation`, or an entry of `obs_shape`.
+        TypeError: the observations are tuples.
+        ValueError: the observations have another shape, or are images that are not [B, C, H, W].
     """
     if isinstance(obs_shape, Mapping):
         return _entries(x, obs_shape, model, path)

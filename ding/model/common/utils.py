@@ -28,7 +28,7 @@ def create_model(cfg: Mapping[str, Any], *, optional: Container[str] = ()) -> nn
     Modules named in `import_names` are imported first, so that they can register the type. `cfg` is not changed.
 
     Args:
-        optional: Arguments that are left out for a model to which they are unknown.
+        optional: arguments that are passed only to models that know them.
 
     Raises:
         ConfigError: an argument that the model requires is missing, or one is unknown to it.
@@ -62,7 +62,7 @@ def create_model(cfg: Mapping[str, Any], *, optional: Container[str] = ()) -> nn
 
 
 class _UnknownArgument(ConfigError, TypeError):
-    """Also a TypeError, as a call with this argument is."""
+    """Error of an unknown argument; also a TypeError, as Python raises it for such a call."""
 
 
 def _name_of(constructor: Any) -> str:

@@ -70,5 +70,5 @@ class ACER(VAC):
         self.critic = nn.ModuleList([self.critic_encoder, self.critic_head])
 
     def compute_critic(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
-        """`{'q_value': [B, N]}`."""
+        """Return `{'q_value': [B, N]}`."""
         return {"q_value": self.critic_head(self.critic_encoder(self._observations(x)))["pred"]}

@@ -18,10 +18,10 @@ from ding.utils.registry_factory import MODEL_REGISTRY
 
 @MODEL_REGISTRY.register("discrete_bc")
 class DiscreteBC(DQN):
-    """One logit per action; the network of `DQN`.
+    """The network of `DQN`, with one logit per action.
 
     Args:
-        strides: of the convolutions of an image encoder; None for the defaults.
+        strides: the strides of the convolutions of an image encoder; None for the defaults.
 
     Example:
         >>> import torch
@@ -55,7 +55,7 @@ class DiscreteBC(DQN):
 
 @MODEL_REGISTRY.register("continuous_bc")
 class ContinuousBC(nn.Module):
-    """Real-valued actions for vector observations.
+    """A network with real-valued actions for vector observations.
 
     Args:
         obs_shape: the width of an observation.
@@ -66,7 +66,7 @@ class ContinuousBC(nn.Module):
         actor_head_layer_num: hidden layers after the first one.
 
     Raises:
-        AssertionError: an unknown `action_space`.
+        AssertionError: `action_space` is unknown.
         ValueError: the shape of observations or actions is not one-dimensional.
 
     Example:
@@ -105,7 +105,7 @@ class ContinuousBC(nn.Module):
         self.actor = branch(width, hidden, act, head)
 
     def forward(self, inputs: Any) -> dict[str, Any]:
-        """`{'action': [B, A]}`, or with 'reparameterization' `{'logit': [mu, sigma]}`, both [B, A]."""
+        """Return `{'action': [B, A]}`, or with 'reparameterization' `{'logit': [mu, sigma]}`, both [B, A]."""
         output = self.actor(observations_of(inputs, self._obs_shape, self))
         if self.action_space == "reparameterization":
             return {"logit": [output["mu"], output["sigma"]]}

@@ -38,7 +38,7 @@ class MAVAC(nn.Module):
         action_shape: the number of discrete actions of an agent, or of dimensions of its continuous action.
         agent_num: A.
         action_space: 'discrete' or 'continuous'.
-        sigma_type, bound_type: of continuous actions, see `ReparameterizationHead`.
+        sigma_type, bound_type: settings of continuous actions, see `ReparameterizationHead`.
         encoder: two modules that encode the inputs of actor and critic. The width of their embeddings is their
             attribute `output_size`, or that of the observations if they have none.
 
@@ -47,7 +47,7 @@ class MAVAC(nn.Module):
             the state dict has each parameter under two names.
 
     Raises:
-        ValueError: an unknown `action_space`, or `encoder` is not a pair of modules.
+        ValueError: `action_space` is unknown, or `encoder` is not a pair of modules.
 
     Example:
         >>> import torch
@@ -122,9 +122,9 @@ class MAVAC(nn.Module):
                 on.
 
         Raises:
-            AssertionError: an unknown mode.
+            AssertionError: the mode is unknown.
             ValueError: the observations do not have the shapes of the model's config.
-            KeyError: one of them is missing.
+            KeyError: an observation is missing.
         """
         if mode not in self.mode:
             raise AssertionError(f"mode {mode!r} is unknown; allowed: {', '.join(self.mode)}")
@@ -132,28 +132,28 @@ class MAVAC(nn.Module):
         return output
 
     def compute_actor(self, x: Mapping[str, Any]) -> dict[str, Any]:
-        """`{'logit': [B, A, N]}`, of continuous actions `{'mu', 'sigma'}`, each [B, A, action_shape]."""
+        """Return `{'logit': [B, A, N]}`; for continuous actions it is `{'mu', 'sigma'}`, each [B, A, action_shape]."""
         output = self.actor_head(self.actor_encoder(observations_of(x["agent_state"], self._agent_obs_shape, self)))
         if self.action_space == "continuous":
             return {"logit": output}
         return {"logit": output["logit"], **({"action_mask": x["action_mask"]} if "action_mask" in x else {})}
 
     def compute_critic(self, x: Mapping[str, Any]) -> dict[str, Any]:
-        """`{'value': [B, A]}`, or [B] if all agents share one global state."""
+        """Return `{'value': [B, A]}`, or [B] if all agents share one global state."""
         state: Tensor = observations_of(x["global_state"], self._global_obs_shape, self)
         return {"value": self.critic_head(self.critic_encoder(state))["pred"]}
 
     def compute_actor_critic(self, x: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the outputs of both."""
+        """Return the outputs of `compute_actor` and `compute_critic`."""
         return {**self.compute_actor(x), **self.compute_critic(x)}
 
 
 def _encoder_and_head(
     encoder: nn.Module | None, obs_shape: Any, size: int, act: nn.Module | None, head: nn.Module
 ) -> tuple[nn.Module, nn.Module]:
-    """Return the encoder and the head, with a linear layer and activation between inputs and `head`.
+    """Return the encoder and the head, with a linear layer and activation before `head`.
 
-    The layer is the encoder if there is no other, as in DI-engine, so that its states load.
+    If there is no encoder, this layer is the encoder, as in DI-engine, so that its states can be loaded.
     """
     width: Any = getattr(encoder, "output_size", None) or as_shape(obs_shape)
     if not isinstance(width, int):
@@ -163,5 +163,5 @@ def _encoder_and_head(
 
 
 def _renamed(state_dict: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the state with the names of today, which in earlier versions of this package had the layer in the head."""
+    """Return the state with current names; in earlier versions of this package the layer was part of the head."""
     return {_EARLIER.sub(lambda found: _LAYERS[found[0]], name): value for name, value in state_dict.items()}

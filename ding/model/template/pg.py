@@ -21,7 +21,7 @@ ACTION_SPACES = ("discrete", "continuous")
 
 @MODEL_REGISTRY.register("pg")
 class PG(nn.Module):
-    """Encoder and head for the action distribution.
+    """An encoder, and a head for the action distribution.
 
     Args:
         obs_shape: a number (or 1-D shape) for vector observations, (C, H, W) for images; a dict of shapes for dict
@@ -35,7 +35,7 @@ class PG(nn.Module):
         scale_ob: what images are divided by, such as 255 for bytes; None leaves them as they are.
 
     Raises:
-        ValueError: an unknown `action_space`.
+        ValueError: `action_space` is unknown.
         RuntimeError: `obs_shape`, or an entry of it, has neither one nor three dimensions.
 
     Example:
@@ -69,7 +69,7 @@ class PG(nn.Module):
         self.head = heads.build(action_space, action_shape, {"sigma_type": "independent"})
 
     def forward(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
-        """`{'logit': ..., 'dist': ...}` for observations [B, *obs_shape].
+        """Return `{'logit': ..., 'dist': ...}` for observations [B, *obs_shape].
 
         The logit is [B, N] for discrete actions, with a categorical distribution (lists of both if multi-discrete),
         and `{'mu': [B, A], 'sigma': [B, A]}` with an independent normal one for continuous actions.
@@ -80,7 +80,7 @@ class PG(nn.Module):
 
         Raises:
             ValueError: the observations do not have the shape of the model's config.
-            KeyError: a dict without `observation`, or without an entry of `obs_shape`.
+            KeyError: a dict lacks `observation`, or an entry of `obs_shape`.
         """
         output: dict[str, Any] = self.head(self.encoder(observations_of(x, self._obs_shape, self)))
         if self.action_space == "continuous":

@@ -66,7 +66,7 @@ class PPG(nn.Module):
         """Call the method named `mode` with observations [B, *obs_shape]; see `VAC`.
 
         Raises:
-            AssertionError: an unknown mode.
+            AssertionError: the mode is unknown.
         """
         if mode not in self.mode:
             raise AssertionError(f"mode {mode!r} is unknown; allowed: {', '.join(self.mode)}")
@@ -74,14 +74,14 @@ class PPG(nn.Module):
         return output
 
     def compute_actor(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
-        """`{'logit': ...}` of `actor_critic`."""
+        """Return `{'logit': ...}` of `actor_critic`."""
         return self.actor_critic.compute_actor(x)
 
     def compute_critic(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
-        """`{'value': [B]}` of `aux_critic`."""
+        """Return `{'value': [B]}` of `aux_critic`."""
         encoder, head = self.aux_critic
         return {"value": head(encoder(self.actor_critic._observations(x)))["pred"]}
 
     def compute_actor_critic(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
-        """`{'logit': ..., 'value': [B]}` of `actor_critic`."""
+        """Return `{'logit': ..., 'value': [B]}` of `actor_critic`."""
         return self.actor_critic.compute_actor_critic(x)

@@ -72,7 +72,7 @@ class QNetwork(nn.Module):
 
         Raises:
             ValueError: the observations do not have the shape of the model's config.
-            KeyError: a dict without `observation`, or without an entry of `obs_shape`.
+            KeyError: a dict lacks `observation`, or an entry of `obs_shape`.
         """
         embedding = self.encoder(observations_of(x, self._obs_shape, self))
         projection = self.projection
@@ -95,7 +95,7 @@ def _head_maker(
 
 @MODEL_REGISTRY.register("dqn")
 class DQN(QNetwork):
-    """Encoder and head with one Q value per action.
+    """An encoder, and a head with one Q value per action.
 
     Args:
         obs_shape: a number (or 1-D shape) for vector observations, (C, H, W) for images; a dict of shapes for dict
@@ -165,7 +165,7 @@ class DRQN(nn.Module):
 
     Args:
         obs_shape, action_shape, encoder_hidden_size_list, dueling, head_layer_num, activation, norm_type: as in `DQN`.
-        head_hidden_size: H, width of the recurrent state and of the head, the last encoder size when None.
+        head_hidden_size: h, width of the recurrent state and of the head, the last encoder size when None.
         lstm_type: the kind of recurrent layer, see `ding.torch_utils.network.rnn.get_lstm`.
         res_link: add the embedding to the output of the recurrent layer.
         scale_ob: as in `DQN`.
@@ -229,7 +229,7 @@ class DRQN(nn.Module):
         Returns:
             `logit` [B, N] or [T, B, N] (a list if multi-discrete) and `next_state`, a list of B states. For
             sequences also `hidden_state` [T, B, H], the outputs of the recurrent layer, and with
-            `saved_state_timesteps` `saved_state`, a list of B states for each (0: before the first step).
+            `saved_state_timesteps` also `saved_state`, a list of B states for each number (0: before the first step).
         """
         x, state = inputs["obs"], inputs["prev_state"]
         observation = x if isinstance(x, Tensor) else x["observation"]
@@ -269,10 +269,10 @@ def _fill_last_bias(head: nn.Module, value: float) -> None:
 
 @MODEL_REGISTRY.register("c51dqn")
 class C51DQN(QNetwork):
-    """Encoder and `DistributionHead`: a categorical value distribution for each action.
+    """An encoder and a `DistributionHead`: a categorical value distribution for each action.
 
-    `forward` returns `logit` [B, N] and `distribution` [B, N, n_atom]. Arguments as in `DQN`, plus range and number of
-    the atoms.
+    `forward` returns `logit` [B, N] and `distribution` [B, N, n_atom]. The arguments are those of `DQN`, plus the range
+    and the number of the atoms.
 
     Example:
         >>> import torch
@@ -312,7 +312,7 @@ class C51DQN(QNetwork):
 
 @MODEL_REGISTRY.register("rainbowdqn")
 class RainbowDQN(QNetwork):
-    """As `C51DQN`, with a `RainbowHead`: dueling, with noisy layers.
+    """`C51DQN` with a `RainbowHead`, which is dueling and has noisy layers.
 
     Example:
         >>> import torch
@@ -351,7 +351,7 @@ class RainbowDQN(QNetwork):
 
 @MODEL_REGISTRY.register("qrdqn")
 class QRDQN(QNetwork):
-    """Encoder and `QRDQNHead`: quantiles of each action's value at fixed fractions.
+    """An encoder and a `QRDQNHead`: quantiles of each action's value at fixed fractions.
 
     `forward` returns `logit` [B, N], `q` [B, N, num_quantiles] and `tau` [B, num_quantiles, 1].
 
@@ -388,7 +388,7 @@ class QRDQN(QNetwork):
 
 @MODEL_REGISTRY.register("iqn")
 class IQN(QNetwork):
-    """Encoder and `QuantileHead`: values at random fractions.
+    """An encoder and a `QuantileHead`: values at random fractions.
 
     `forward` returns `logit` [B, N], `q` [num_quantiles, B, N] and `quantiles` [num_quantiles * B, 1].
 
@@ -427,7 +427,7 @@ class IQN(QNetwork):
 
 @MODEL_REGISTRY.register("fqf")
 class FQF(QNetwork):
-    """Encoder and `FQFHead`: values at fractions that are learnt, too; see `FQFHead` for what `forward` returns.
+    """An encoder and an `FQFHead`: values at learned fractions; see `FQFHead` for what `forward` returns.
 
     Example:
         >>> import torch
@@ -464,7 +464,7 @@ class FQF(QNetwork):
 
 @MODEL_REGISTRY.register("bdq")
 class BDQ(QNetwork):
-    """Encoder and `BranchingHead`: `forward` returns `logit` [B, num_branches, action_bins_per_branch].
+    """An encoder and a `BranchingHead`: `forward` returns `logit` [B, num_branches, action_bins_per_branch].
 
     As in DI-engine, the head gets the embedding divided by `num_branches + 1`. (The paper divides its gradients.)
 
@@ -472,8 +472,8 @@ class BDQ(QNetwork):
         num_branches: the number of simultaneous actions, such as the dimensions of a continuous action; a number or
             a 1-D shape.
         action_bins_per_branch: the number of values of each action.
-        layer_num, a_layer_num, v_layer_num: hidden layers of the head; of its advantages and its value, `layer_num`
-            when None.
+        layer_num, a_layer_num, v_layer_num: hidden layers of the head, of its advantage branch and of its value branch;
+            the latter two are `layer_num` when None.
 
     Raises:
         ValueError: `num_branches` is below 1.

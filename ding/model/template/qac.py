@@ -30,7 +30,7 @@ class ActorAndCritic(nn.Module):
         """Call the method named `mode` with `inputs`.
 
         Raises:
-            AssertionError: an unknown mode.
+            AssertionError: the mode is unknown.
             ValueError: the observations do not have the shape of the model's config.
         """
         if mode not in self.mode:
@@ -44,8 +44,7 @@ class QActorCritic(ActorAndCritic):
 
     Attributes:
         actor, critic: `[encoder, head]` of each. They contain the same modules as `actor_encoder`, `actor_head`, ...,
-        so
-            the state dict has each parameter under two names. The forward pass uses those attributes: to
+            so the state dict has each parameter under two names. The forward pass uses the latter attributes: to
             replace a part, assign `model.actor_encoder`, `model.actor_head`, ...
         twin_critic: whether there are two critics; the head is then a list.
     """
@@ -91,7 +90,7 @@ class QActorCritic(ActorAndCritic):
         return embedding
 
     def _q_value(self, x: Tensor, key: str) -> Any:
-        """Entry `key` of the critic's output; for two critics, a list of both."""
+        """Return the entry `key` of the critic's output; for two critics, a list of both."""
         heads: Any = getattr(self, self._critic_name)
         return [head(x)[key] for head in heads] if self.twin_critic else heads(x)[key]
 
@@ -103,7 +102,7 @@ def _make_encoder(
     activation: nn.Module | None,
     norm_type: str | None,
 ) -> tuple[nn.Module, int]:
-    """Return the encoder for observations of `obs_shape`, and the width of its embeddings; vectors have no encoder."""
+    """Return the encoder for `obs_shape` (the identity for vectors), and the width of its embeddings."""
     if isinstance(obs_shape, tuple) and len(obs_shape) == 1:
         if hidden_size_list is not None or share_encoder:
             raise AssertionError(
@@ -155,7 +154,7 @@ class ContinuousQAC(QActorCritic):
         share_encoder: whether actor and critic have one encoder.
 
     Raises:
-        AssertionError: an unknown `action_space`, or encoder settings for vectors.
+        AssertionError: `action_space` is unknown, or encoder settings are given for vectors.
         RuntimeError: `obs_shape`, or an entry of it, has neither one nor three dimensions.
 
     Example:
@@ -232,7 +231,7 @@ class ContinuousQAC(QActorCritic):
         return {"logit": [output["mu"], output["sigma"]]}
 
     def compute_critic(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """`{'q_value': [B]}` of `{'obs': ..., 'action': [B, A]}`; for two critics a list of two.
+        """Return `{'q_value': [B]}` of `{'obs': ..., 'action': [B, A]}`; for two critics a list of two.
 
         An action of one dimension may be [B]. Of a hybrid action, `inputs` has `logit` [B, N], whose softmax is the
         critic's input, and `action` has `action_args` [B, A].
@@ -278,7 +277,7 @@ def _with_earlier_names(signature: inspect.Signature) -> inspect.Signature:
 
 @MODEL_REGISTRY.register("qac")
 class QAC(ContinuousQAC):
-    """`ContinuousQAC` by its name of earlier releases, in which `action_space` was also called `actor_head_type`.
+    """`ContinuousQAC` under its earlier name; `action_space` may also be called `actor_head_type`, as then.
 
     Raises:
         TypeError: neither `action_space` nor `actor_head_type` is given, or both.
@@ -311,7 +310,7 @@ class QAC(ContinuousQAC):
 
 @MODEL_REGISTRY.register("qac_pixel")
 class QACPixel(QAC):
-    """`QAC` for images (C, H, W), by its name of earlier releases; today `ContinuousQAC` encodes images itself.
+    """`QAC` for images (C, H, W), under its earlier name; `ContinuousQAC` now encodes images itself.
 
     Args:
         encoder_hidden_size_list: channels of the convolutions, and finally the width of the embedding.
@@ -335,7 +334,7 @@ class DiscreteQAC(QActorCritic):
         action_shape: the number of actions N.
 
     Raises:
-        AssertionError: encoder settings for vectors.
+        AssertionError: encoder settings are given for vectors.
         RuntimeError: `obs_shape`, or an entry of it, has neither one nor three dimensions.
         ValueError: `action_shape` is not a number.
 
@@ -377,7 +376,7 @@ class DiscreteQAC(QActorCritic):
         self._set_heads(actor_head, critics)
 
     def compute_actor(self, inputs: Any) -> dict[str, Any]:
-        """`{'logit': [B, N]}` for observations [B, *obs_shape].
+        """Return `{'logit': [B, N]}` for observations [B, *obs_shape].
 
         `inputs` may also be a dict with `observation` and `action_mask` [B, N] (1 for a legal action); the mask is
         passed on.
@@ -388,5 +387,5 @@ class DiscreteQAC(QActorCritic):
         return output
 
     def compute_critic(self, inputs: Any) -> dict[str, Any]:
-        """`{'q_value': [B, N]}`; for two critics a list of two."""
+        """Return `{'q_value': [B, N]}`; for two critics a list of two."""
         return {"q_value": self._q_value(self._critic_embedding(inputs), "logit")}

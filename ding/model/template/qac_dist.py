@@ -35,7 +35,7 @@ class QACDIST(ActorAndCritic):
         v_min, v_max, n_atom: the returns are evenly spaced from `v_min` to `v_max`.
 
     Raises:
-        AssertionError: an unknown `action_space` or `critic_head_type`.
+        AssertionError: `action_space` or `critic_head_type` is unknown.
         RuntimeError: `obs_shape` is not a number.
 
     Example:
@@ -105,7 +105,7 @@ class QACDIST(ActorAndCritic):
         return {"logit": [output["mu"], output["sigma"]]}
 
     def compute_critic(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """`{'q_value': [B, 1], 'distribution': [B, 1, n_atom]}` of `{'obs': [B, obs_shape], 'action': [B, A]}`.
+        """Return `{'q_value': [B, 1], 'distribution': [B, 1, n_atom]}` of `{'obs': [B, obs_shape], 'action': [B, A]}`.
 
         An action of one dimension may be [B]. The value is the mean of the distribution.
         """

@@ -16,7 +16,7 @@ from ding.utils.registry_factory import MODEL_REGISTRY
 
 @MODEL_REGISTRY.register("continuous_qvac")
 class ContinuousQVAC(ContinuousQAC):
-    """`ContinuousQAC` with an additional head for V(s), of the critic's width and depth, on the critic's encoder.
+    """`ContinuousQAC` with an additional head for V(s) on the critic's encoder, as wide and deep as the critic's.
 
     Attributes:
         critic_q_head, critic_v_head: the heads of Q(s, a), a list for two critics, and of V(s).
@@ -71,16 +71,16 @@ class ContinuousQVAC(ContinuousQAC):
         return super().load_state_dict(_renamed(state_dict), strict=strict, assign=assign)
 
     def compute_critic(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """`{'q_value': [B], 'v_value': [B]}` of `{'obs': ..., 'action': ...}`; for two critics a list of two."""
+        """Return `{'q_value': [B], 'v_value': [B]}` of `{'obs', 'action'}`; for two critics, `q_value` is a list."""
         return {**super().compute_critic(inputs), **self.compute_value(inputs["obs"])}
 
     def compute_value(self, obs: Any) -> dict[str, Any]:
-        """`{'v_value': [B]}` of the observations [B, *obs_shape]."""
+        """Return `{'v_value': [B]}` of the observations [B, *obs_shape]."""
         return {"v_value": self.critic_v_head(self._critic_embedding(obs))["pred"]}
 
 
 def _renamed(state_dict: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the state with today's names of the heads, which earlier versions of this package called otherwise."""
+    """Return the state with the current names of the heads, which differ in earlier versions of this package."""
     names = {"critic_head": "critic_q_head", "value_head": "critic_v_head"}
     split = {key: key.partition(".") for key in state_dict}
     return {

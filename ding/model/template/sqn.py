@@ -1,4 +1,4 @@
-"""The model of soft Q learning with two Q networks."""
+"""The model of soft Q-learning with two Q networks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ding.utils.registry_factory import MODEL_REGISTRY
 
 @MODEL_REGISTRY.register("sqn")
 class SQN(nn.Module):
-    """Two `DQN`s with the same arguments: `{'q_value': (q0, q1), 'logit': [B, N]}`.
+    """Two `DQN`s with the same arguments; the output is `{'q_value': (q0, q1), 'logit': [B, N]}`.
 
     `logit` is the smaller of the two values of each action.
 

@@ -36,25 +36,25 @@ class VAC(nn.Module):
         actor_head_hidden_size, critic_head_hidden_size: width of the heads' hidden layers. If the width
             of a discrete actor head differs from that of the embedding, a linear layer with activation is inserted.
         norm_type: normalisation in the heads, and in image encoders.
-        sigma_type, fixed_sigma_value, bound_type: of continuous actions, see `ReparameterizationHead`.
+        sigma_type, fixed_sigma_value, bound_type: settings of continuous actions, see `ReparameterizationHead`.
         encoder: an encoder module that replaces the one for `obs_shape`; without sharing, the critic gets a copy. Its
-            input are the observations [B, *obs_shape], the entries of a dict `obs_shape`, or unchanged nested
+            input is the observations [B, *obs_shape], the entries of a dict `obs_shape`, or unchanged nested
             observations if `obs_shape` is None or a plain shape. The width of its embeddings is its attribute
             `output_size`, or the hidden size of the heads if it has none.
-        impala_cnn_encoder: encode images with `IMPALAConvEncoder`, whose channels are `encoder_hidden_size_list` and
-            whose embeddings are as wide as the hidden layers of the head.
-        scale_ob: what images are divided by, such as 255 for bytes. None leaves them as they are, except with
+        impala_cnn_encoder: whether to encode images with `IMPALAConvEncoder`, whose channels are
+            `encoder_hidden_size_list` and whose embeddings are as wide as the hidden layers of the head.
+        scale_ob: the divisor of images, such as 255 for bytes. None leaves them unchanged, except with
             `impala_cnn_encoder`, which divides by 255.
 
     Attributes:
-        obs_shape, action_shape: as given, 1-D shapes as a number.
+        obs_shape, action_shape: the given shapes, where 1-D shapes become a number.
         multi_head: whether actions are multi-discrete; the actor's logit is then a list.
         actor, critic: `[encoder, head]` of each. They contain the same modules as `actor_head`, `encoder`, ..., so the
-            state dict has each parameter under two names. The forward pass uses those attributes: to
+            state dict has each parameter under two names. The forward pass uses the latter attributes: to
             replace a part, assign `model.encoder`, `model.actor_head`, ...
 
     Raises:
-        ValueError: an unknown `action_space`, or `encoder` is not a module.
+        ValueError: `action_space` is unknown, or `encoder` is not a module.
         RuntimeError: `obs_shape`, or an entry of it, has neither one nor three dimensions.
 
     Example:
@@ -131,9 +131,9 @@ class VAC(nn.Module):
         output.
 
         Raises:
-            AssertionError: an unknown mode.
+            AssertionError: the mode is unknown.
             ValueError: the observations do not have the shape of the model's config.
-            KeyError: a dict without `observation`, or without an entry of `obs_shape`.
+            KeyError: a dict lacks `observation`, or an entry of `obs_shape`.
         """
         if mode not in self.mode:
             raise AssertionError(f"mode {mode!r} is unknown; allowed: {', '.join(self.mode)}")
@@ -141,7 +141,7 @@ class VAC(nn.Module):
         return output
 
     def compute_actor(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
-        """`{'logit': ...}`.
+        """Return `{'logit': ...}`.
 
         The logit is [B, N] for discrete actions (a list of them if multi-discrete), `{'mu': [B, A], 'sigma': [B, A]}`
         for continuous ones, and for hybrid ones `{'action_type': [B, N], 'action_args': {'mu', 'sigma'}}`.
@@ -149,12 +149,12 @@ class VAC(nn.Module):
         return self._with_mask({"logit": self._logit(self._actor_embedding(self._observations(x)))}, x)
 
     def compute_critic(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
-        """`{'value': [B]}`."""
+        """Return `{'value': [B]}`."""
         encoder = self.encoder if self.share_encoder else self.critic_encoder
         return {"value": self.critic_head(encoder(self._observations(x)))["pred"]}
 
     def compute_actor_critic(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
-        """`{'logit': ..., 'value': [B]}`."""
+        """Return `{'logit': ..., 'value': [B]}`."""
         observations = self._observations(x)
         embedding = self._actor_embedding(observations)
         logit = self._logit(embedding)
@@ -212,7 +212,7 @@ def _make_encoder(
 
 
 class ActorHeads:
-    """Create the actor head for embeddings of a width; a layer is inserted if a discrete head has another width."""
+    """Factory of actor heads for embeddings of some width; a discrete head of another width gets a layer in between."""
 
     def __init__(
         self, input_size: int, hidden_size: int, layer_num: int, activation: nn.Module | None, norm_type: str | None

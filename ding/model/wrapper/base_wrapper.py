@@ -54,7 +54,7 @@ class IModelWrapper:
             self._model.reset(data_id=data_id, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Forward the wrapped object. A module is called, so that its hooks run."""
+        """Forward through the wrapped object. A module is called, so that its hooks run."""
         model = self._model
         return model(*args, **kwargs) if isinstance(model, nn.Module) else model.forward(*args, **kwargs)
 

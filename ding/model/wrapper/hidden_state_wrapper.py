@@ -22,14 +22,14 @@ def _is_dict_of_tensors(state: Any) -> bool:
 
 
 class HiddenStateWrapper(IModelWrapper):
-    """Stores one recurrent state per id: passes it as `prev_state` and removes `next_state` from the output.
+    """Wrapper that stores one recurrent state per id: it is passed as `prev_state`, and updated by `next_state`.
 
     Args:
-        state_num: the ids are 0 .. state_num - 1.
+        state_num: the number of ids, which are 0 .. state_num - 1.
         save_prev_state: whether the output gets `prev_state`, a list of detached copies of the input states
-            (zeros if there was none).
+            (zeros if there was none), in the place of `next_state`.
         init_fn: creates the initial state of an id.
-        stack_prev_state: let these copies be one dict of stacked tensors, if the states are dicts of tensors.
+        stack_prev_state: whether these copies become one dict of stacked tensors, if the states are dicts of tensors.
 
     Example:
         >>> class Counter(nn.Module):
@@ -66,7 +66,7 @@ class HiddenStateWrapper(IModelWrapper):
         Raises:
             KeyError: an id is not in 0 .. state_num - 1.
             AssertionError: the model returns a different number of states than it received, or `valid_id` is not in
-            `data_id`.
+                `data_id`.
         """
         ids = list(self._state) if data_id is None else list(data_id)
         self._check_ids(ids)
@@ -88,7 +88,7 @@ class HiddenStateWrapper(IModelWrapper):
             raise KeyError(f"id {unknown} has no hidden state; state_num = {self._state_num} allows ids below that")
 
     def _copies(self, states: list[Any], zeros: Any) -> Any:
-        """Copies of the states, `zeros` for None; see `stack_prev_state`."""
+        """Copy the states, with `zeros` for None; see `stack_prev_state`."""
         are_dicts = {type(state) for state in states} <= {dict, NoneType}
         if self._stack_prev_state and are_dicts and _is_dict_of_tensors(zeros):
             columns = {key: [zero if state is None else state[key] for state in states] for key, zero in zeros.items()}

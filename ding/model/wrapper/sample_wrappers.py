@@ -18,7 +18,7 @@ _ILLEGAL = 1e8
 
 
 class _LogitSampleWrapper(IModelWrapper):
-    """Chooses an action from each `logit` [*B, N] of the output; a list of logits gives a list of actions.
+    """Wrapper that chooses an action from each `logit` [*B, N] of the output; for a list, it is a list of actions.
 
     If the output has an `action_mask` (of the logits' shape, 1 for legal, 0 for illegal), 1e8 is subtracted IN PLACE
     from the logits of illegal actions, so they are never chosen; the returned `logit` includes this.
@@ -128,7 +128,7 @@ def _eps_multinomial(logit: Tensor, mask: Tensor | None, alpha: float, eps: floa
 
 
 def _eps_of_rows(eps: Mapping[int, float], data_id: Any, output: Any) -> Tensor:
-    """Select the values of the rows from one value per env: by `data_id` if given, otherwise by position."""
+    """Select the value of each row from one value per env, by `data_id` if given, otherwise by position."""
     logit = output["logit"]
     batch_size = len(logit if isinstance(logit, Tensor) else logit[0])
     ids = range(batch_size) if data_id is None else data_id
@@ -136,7 +136,7 @@ def _eps_of_rows(eps: Mapping[int, float], data_id: Any, output: Any) -> Tensor:
 
 
 class ArgmaxSampleWrapper(_LogitSampleWrapper):
-    """`action` [B] = the index of the largest logit.
+    """Wrapper whose `action` [B] is the index of the largest logit.
 
     Rows without a legal action are allowed: a learner also evaluates terminal observations.
     """
@@ -146,14 +146,14 @@ class ArgmaxSampleWrapper(_LogitSampleWrapper):
 
 
 class MultinomialSampleWrapper(_LogitSampleWrapper):
-    """`action` [B] is sampled from softmax(logit / alpha)."""
+    """Wrapper whose `action` [B] is sampled from softmax(logit / alpha)."""
 
     def forward(self, *args: Any, alpha: float = 1.0, **kwargs: Any) -> dict[str, Any]:
         return self._sample(super().forward(*args, **kwargs), _multinomial, alpha)
 
 
 class EpsGreedySampleWrapper(_LogitSampleWrapper):
-    """`action` [B] is uniformly random with probability `eps`, otherwise the index of the largest logit.
+    """Wrapper whose `action` [B] is uniformly random with probability `eps`, otherwise the index of the largest logit.
 
     Each row (env) and each head explores independently. `eps` is a number, or a dict with a number per env.
     """
@@ -165,7 +165,7 @@ class EpsGreedySampleWrapper(_LogitSampleWrapper):
 
 
 class EpsGreedyMultinomialSampleWrapper(_LogitSampleWrapper):
-    """As `EpsGreedySampleWrapper`, with a sample from softmax(logit / alpha) instead of the largest logit."""
+    """`EpsGreedySampleWrapper` with a sample from softmax(logit / alpha) instead of the largest logit."""
 
     def forward(
         self, *args: Any, eps: float | Mapping[int, float], alpha: float = 1.0, **kwargs: Any
@@ -183,7 +183,7 @@ def _gaussian(output: Any, name: str) -> tuple[Tensor, Tensor]:
 
 
 class ReparamSampleWrapper(IModelWrapper):
-    """`action` is sampled from Normal(mu, sigma), for `logit` = `{'mu', 'sigma'}` or the pair."""
+    """Wrapper whose `action` is sampled from Normal(mu, sigma), where `logit` is `{'mu', 'sigma'}` or the pair."""
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         output: dict[str, Any] = super().forward(*args, **kwargs)
@@ -194,7 +194,7 @@ class ReparamSampleWrapper(IModelWrapper):
 
 
 class DeterministicSampleWrapper(IModelWrapper):
-    """`action` = mu, for `logit` = `{'mu', 'sigma'}` or the pair."""
+    """Wrapper whose `action` is mu, where `logit` is `{'mu', 'sigma'}` or the pair."""
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         output: dict[str, Any] = super().forward(*args, **kwargs)
@@ -203,34 +203,34 @@ class DeterministicSampleWrapper(IModelWrapper):
 
 
 def _with_args(output: dict[str, Any]) -> dict[str, Any]:
-    """Convert the `action` of `output`, the type, into a hybrid action."""
+    """Convert the `action` of `output`, an action type, into a hybrid action."""
     output["action"] = {"action_type": output["action"], "action_args": output["action_args"]}
     return output
 
 
 class HybridArgmaxSampleWrapper(ArgmaxSampleWrapper):
-    """The hybrid `action` with the type of the largest `logit` [B, N] and the `action_args` [B, A] of the output."""
+    """Wrapper whose hybrid `action` has the type of the largest `logit` [B, N], and the `action_args` [B, A]."""
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         return _with_args(super().forward(*args, **kwargs))
 
 
 class HybridEpsGreedySampleWrapper(EpsGreedySampleWrapper):
-    """As `HybridArgmaxSampleWrapper`, with a uniformly random type with probability `eps`."""
+    """`HybridArgmaxSampleWrapper` with a uniformly random type with probability `eps`."""
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         return _with_args(super().forward(*args, **kwargs))
 
 
 class HybridEpsGreedyMultinomialSampleWrapper(EpsGreedyMultinomialSampleWrapper):
-    """As `HybridEpsGreedySampleWrapper`, with a draw from softmax(logit) in place of the largest logit."""
+    """`HybridEpsGreedySampleWrapper` with a sample from softmax(logit) instead of the largest logit."""
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         return _with_args(super().forward(*args, **kwargs))
 
 
 class HybridReparamMultinomialSampleWrapper(IModelWrapper):
-    """Draws a hybrid `action`: its `action_type` [B] from softmax, its `action_args` [B, A] from Normal(mu, sigma).
+    """Wrapper that samples a hybrid `action`: the type [B] from softmax, its arguments [B, A] from Normal(mu, sigma).
 
     `logit` is `{'action_type': [B, N], 'action_args': {'mu', 'sigma'}}`.
     """
@@ -245,7 +245,7 @@ class HybridReparamMultinomialSampleWrapper(IModelWrapper):
 
 
 class HybridDeterministicArgmaxSampleWrapper(IModelWrapper):
-    """The likeliest hybrid `action`: the type with the largest logit, and the mean of its arguments."""
+    """Wrapper whose hybrid `action` is the most likely one: the type with the largest logit, and the mean arguments."""
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         output: dict[str, Any] = super().forward(*args, **kwargs)
@@ -262,17 +262,17 @@ def _check_range(name: str, bounds: Mapping[str, float] | None) -> None:
 
 
 class ActionNoiseWrapper(IModelWrapper):
-    """Adds noise to the continuous `action` (of a hybrid action: to `action_args`) of the output.
+    """Wrapper that adds noise to the continuous `action` of the output (for a hybrid action, to `action_args`).
 
     Args:
         noise_type, noise_kwargs: see `ding.rl_utils.exploration.create_noise_generator`.
-        noise_range: `{'min', 'max'}` that the noise is clamped to, None for no limit.
-        action_range: `{'min', 'max'}` that the noisy action is clamped to, None for no limit.
+        noise_range: `{'min', 'max'}` to which the noise is clamped, None for no limit.
+        action_range: `{'min', 'max'}` to which the noisy action is clamped, None for no limit.
 
-    `forward` takes `sigma`, the deviation of the noise from then on.
+    `forward` takes `sigma`, the standard deviation of the noise from then on.
 
     Raises:
-        ConfigError: a range without `min` or `max`, or with `min` above `max`.
+        ConfigError: a range lacks `min` or `max`, or has a `min` above `max`.
     """
 
     def __init__(
@@ -301,7 +301,7 @@ class ActionNoiseWrapper(IModelWrapper):
         return output
 
     def add_noise(self, action: Tensor) -> Tensor:
-        """`action` plus noise, clamped; `action` itself stays."""
+        """Return `action` plus noise, clamped; `action` itself stays unchanged."""
         noise = self.noise_generator(action.shape, action.device)
         if self.noise_range is not None:
             noise = noise.clamp(self.noise_range["min"], self.noise_range["max"])

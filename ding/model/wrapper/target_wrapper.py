@@ -1,4 +1,4 @@
-"""The wrapper of a target network: follows an online network by copies or by a moving average."""
+"""The wrapper of a target network, which follows an online network by copies or by a moving average."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ding.utils.config_helper import ConfigError, integer, number
 
 
 def _share(value: Any) -> str | None:
-    """Return a rate that moves the target."""
+    """Return None if `value` is a rate that moves the target, else what is expected."""
     return "a number above 0, and 1 at most" if number(0, 1)(value) is not None or value == 0 else None
 
 
@@ -28,7 +28,7 @@ class TargetNetworkWrapper(IModelWrapper):
     The weights are changed in place.
 
     Raises:
-        ConfigError: an unknown `update_type`, or `freq` or `theta` is missing or out of range.
+        ConfigError: `update_type` is unknown, or `freq` or `theta` is missing or out of range.
 
     Example:
         >>> online, target = nn.Linear(1, 1), nn.Linear(1, 1)
@@ -58,17 +58,17 @@ class TargetNetworkWrapper(IModelWrapper):
 
     @property
     def update_count(self) -> int:
-        """How many updates by copies have been counted; `reset` sets it."""
+        """Number of updates counted by 'assign'; `reset` sets it."""
         return self._update_count
 
     def reset(self, data_id: list[int] | None = None, target_update_count: int | None = None, **kwargs: Any) -> None:
-        """Set the counter of the updates to `target_update_count`; None does not."""
+        """Set the counter of the updates to `target_update_count`, unless that is None."""
         if target_update_count is not None:
             self._update_count = target_update_count
         super().reset(data_id=data_id, **kwargs)
 
     def update(self, state_dict: Mapping[str, Any] | nn.Module | IModelWrapper, direct: bool = False) -> None:
-        """Count one update to the online weights, or `direct`: load them now and restart the counter.
+        """Count one update to the online weights; with `direct`, load them now and restart the counter.
 
         Args:
             state_dict: the weights, or a model, whose weights are read only when they are due.
@@ -93,7 +93,7 @@ class TargetNetworkWrapper(IModelWrapper):
 
     @torch.no_grad()
     def _follow(self, online: Mapping[str, Tensor]) -> None:
-        """Move the own parameters towards those in `online`; copy the buffers that it has."""
+        """Move the own parameters towards those in `online`, and copy its buffers."""
         theta = self._update_kwargs["theta"]
         module: nn.Module = self.unwrap()
         for name, own in module.named_parameters():

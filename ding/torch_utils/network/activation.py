@@ -13,25 +13,25 @@ Activation = nn.Module | type[nn.Module] | str | None
 
 
 class Square(nn.Module):
-    """Element-wise x * x."""
+    """The activation x * x, element-wise."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * x
 
 
 class GLU(nn.Module):
-    """A linear layer behind a gate that a context opens: layer2(x * sigmoid(layer1(context))).
+    """A linear layer gated by a context: layer2(x * sigmoid(layer1(context))).
 
     See "Language Modeling with Gated Convolutional Networks", https://arxiv.org/abs/1612.08083.
 
     Args:
-        input_dim: width of `x`, [*, input_dim].
-        output_dim: width of the result.
-        context_dim: width of the context, [*, context_dim].
+        input_dim: the width of `x`, [*, input_dim].
+        output_dim: the width of the result.
+        context_dim: the width of the context, [*, context_dim].
         input_type: 'fc', or 'conv2d' for images [B, width, H, W] and 1x1 convolutions.
 
     Raises:
-        ValueError: another `input_type`.
+        ValueError: `input_type` is unknown.
 
     Example:
         >>> GLU(4, 3, context_dim=2)(torch.rand(5, 4), torch.rand(5, 2)).shape
@@ -72,9 +72,9 @@ _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 
 
 def build_activation(activation: str, inplace: bool | None = None) -> Any:
-    """Return a new activation module called `activation`; `inplace` is understood by 'relu' only.
+    """Return a new activation module called `activation`; only 'relu' supports `inplace`.
 
-    'glu' has widths: for this name the class `GLU` is returned, not a module.
+    For 'glu' the class `GLU` is returned, not a module, since it needs widths.
 
     Raises:
         KeyError: the name is unknown.
@@ -96,11 +96,11 @@ def build_activation(activation: str, inplace: bool | None = None) -> Any:
 
 
 def as_activation(activation: Activation) -> nn.Module | None:
-    """Return the module for `activation`; a module is returned as it is, so one instance may sit in several places.
+    """Return the module for `activation`; a module is returned as it is, so one instance may be used in several places.
 
     Raises:
         KeyError: the name is unknown.
-        ValueError: the activation is 'glu', which a layer cannot call: it needs a context.
+        ValueError: the activation is 'glu', which needs a context that a layer does not have.
     """
     if activation == "glu" or activation is GLU:
         raise ValueError("activation 'glu' needs a context and cannot follow a layer; use build_activation('glu')")

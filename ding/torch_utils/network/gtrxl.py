@@ -19,14 +19,14 @@ from ding.torch_utils.network.nn_module import fc_block
 
 
 class GRUGatingUnit(nn.Module):
-    """Lets an update `y` into `x` through the gates of a GRU.
+    """A gate that merges an update `y` into `x` like a GRU.
 
     r = sigmoid(Wr y + Ur x), z = sigmoid(Wz y + Uz x - bg), h = tanh(Wg y + Ug (r x)); the result is (1 - z) x + z h.
     See "Stabilizing Transformers for Reinforcement Learning", https://arxiv.org/abs/1910.06764.
 
     Args:
-        input_dim: width of `x` and `y`, [*shape, input_dim] each.
-        bg: initial value of the parameter `bg`; the larger it is, the less of `y` comes in at first.
+        input_dim: the width of `x` and `y`, [*shape, input_dim] each.
+        bg: the initial value of the parameter `bg`; the larger it is, the less of `y` is used at first.
         bias_init: another name of `bg`.
 
     Example:
@@ -46,7 +46,7 @@ class GRUGatingUnit(nn.Module):
         self.bg = nn.Parameter(torch.full((input_dim,), float(bg if bias_init is None else bias_init)))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the gated sum; all three are [*shape, input_dim]."""
+        """Return the gated sum [*shape, input_dim]; `x` and `y` have the same shape."""
         r = torch.sigmoid(self.Wr(y) + self.Ur(x))
         z = torch.sigmoid(self.Wz(y) + self.Uz(x) - self.bg)
         h = torch.tanh(self.Wg(y) + self.Ug(r * x))
@@ -54,7 +54,7 @@ class GRUGatingUnit(nn.Module):
 
 
 class PositionalEmbedding(nn.Module):
-    """Sines, then cosines, of positions at geometric frequencies: [N] to [N, 1, embedding_dim].
+    """Embedding of positions [N] by sines, then cosines, at geometric frequencies: [N, 1, embedding_dim].
 
     Raises:
         ValueError: `embedding_dim` is odd.
@@ -80,12 +80,12 @@ class PositionalEmbedding(nn.Module):
 
 
 class Memory:
-    """The last `memory_len` hidden states of each layer: a tensor [layer_num + 1, M, B, E], at first zeros.
+    """The last `memory_len` hidden states of each layer: a tensor [layer_num + 1, M, B, E], initially zeros.
 
     The first of the layers is the input of the network.
 
     Args:
-        memory: initial contents; its batch size replaces `batch_size`.
+        memory: the initial contents; their batch size replaces `batch_size`.
 
     Example:
         >>> memory = Memory(memory_len=2, batch_size=1, embedding_dim=1, layer_num=0)
@@ -126,7 +126,7 @@ class Memory:
         self.memory = memory
 
     def update(self, hidden_state: Sequence[Tensor]) -> Tensor:
-        """Append the hidden states [T, B, E] of each layer, without their gradients, and return the last M of all.
+        """Append the hidden states [T, B, E] of each layer, without gradients, and return the last M of each layer.
 
         Raises:
             ValueError: there are not `layer_num` + 1 hidden states.
@@ -148,12 +148,12 @@ class Memory:
 
 
 class AttentionXL(nn.Module):
-    """Attention to memory and input, with scores by content and by relative position: [T, B, E] to [T, B, E].
+    """Attention to memory and input with scores by content and relative position, from [T, B, E] to [T, B, E].
 
     The score of query i and key j is (q_i + u) k_j + (q_i + v) p_(i-j), over sqrt(D); see appendix B of Transformer-XL.
 
     Args:
-        dropout: applied to the weights and to the result.
+        dropout: a module applied to the weights and to the result.
 
     Example:
         >>> attention = AttentionXL(4, head_dim=2, head_num=3, dropout=nn.Identity())
@@ -187,10 +187,10 @@ class AttentionXL(nn.Module):
         """Attend from `inputs` [T, B, E] to `full_input` [M + T, B, E].
 
         Args:
-            pos_embedding: [M + T, 1, E], of the distances M + T - 1 to 0.
-            u, v: biases [H, D] of content and position.
-            mask: [T, M + T, 1], true where a step must not attend to another. Without it, what lies ahead of a step
-                has no distance: its score is that of another step.
+            pos_embedding: [M + T, 1, E], the embeddings of the distances M + T - 1 to 0.
+            u, v: the biases [H, D] of content and position.
+            mask: [T, M + T, 1], true where a step must not attend to another. Without it, later steps get wrong scores,
+                since distances are not negative.
         """
         steps, batch, _ = inputs.shape
         everything = len(full_input)
@@ -209,7 +209,7 @@ class AttentionXL(nn.Module):
 
 
 def _by_distance(score: Tensor) -> Tensor:
-    """Move scores [B, H, T, N] whose last axis is the distance N - 1 to 0 to the keys at that distance."""
+    """Move scores [B, H, T, N], whose last axis is the distance from N - 1 to 0, to the keys at that distance."""
     batch, heads, steps, keys = score.shape
     # One zero in front of each row shifts row i by T - 1 - i when the rows are cut anew.
     padded = torch.cat([score.new_zeros(batch, heads, steps, 1), score], dim=-1)
@@ -217,15 +217,15 @@ def _by_distance(score: Tensor) -> Tensor:
 
 
 class GatedTransformerXLLayer(nn.Module):
-    """A layer of `GTrXL`: attention and an MLP, each with its layer norm before it and a gate after it.
+    """A layer of `GTrXL`: attention and an MLP, each with a layer norm before it and a gate after it.
 
     Args:
         input_dim: E.
-        hidden_dim: width inside of the MLP.
-        mlp_num: linear layers of the MLP.
+        hidden_dim: the width inside the MLP.
+        mlp_num: the number of linear layers of the MLP.
         dropout: a module applied in attention and MLP.
-        activation: after the attention, and after each layer of the MLP.
-        gru_gating: whether the gates are `GRUGatingUnit`; otherwise sums.
+        activation: the activation after the attention, and after each layer of the MLP.
+        gru_gating: whether the gates are `GRUGatingUnit`; otherwise they are sums.
         gru_bias: `bg` of the gates.
     """
 
@@ -267,7 +267,7 @@ class GatedTransformerXLLayer(nn.Module):
         memory: Tensor,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """[T, B, E] of `inputs` [T, B, E] and `memory` [M, B, E]; the rest as in `AttentionXL`."""
+        """Map `inputs` [T, B, E] and `memory` [M, B, E] to [T, B, E]; for the other arguments see `AttentionXL`."""
         everything = self.layernorm1(torch.cat([memory, inputs]))
         # Queries are not normalised, unlike in the paper: weights that were trained this way rely on it.
         attended = self.activation(self.dropout(self.attention(inputs, pos_embedding, everything, u, v, mask)))
@@ -278,18 +278,18 @@ class GatedTransformerXLLayer(nn.Module):
 
 
 class GTrXL(nn.Module):
-    """A transformer over the steps of a sequence that remembers earlier sequences: [T, B, input_dim] to [T, B, E].
+    """A transformer over the steps of a sequence, with memory of earlier sequences: [T, B, input_dim] to [T, B, E].
 
-    Each step attends to itself and what came before it, and to the memory: the last `memory_len` inputs of each layer,
-    without gradients. The memory belongs to the module, not to its state dict; see `reset_memory`.
+    Each step attends to itself, to earlier steps, and to the memory: the last `memory_len` inputs of each layer,
+    without gradients. The memory belongs to the module, but not to its state dict; see `reset_memory`.
 
     Args:
-        embedding_dim: E, even.
-        mlp_num: linear layers of the MLP in each layer.
-        dropout_ratio: share that is dropped in training.
-        activation: of the embedding and of each layer.
+        embedding_dim: e, an even number.
+        mlp_num: the number of linear layers of the MLP in each layer.
+        dropout_ratio: the dropout probability in training.
+        activation: the activation of the embedding and of each layer.
         gru_gating: whether GRUs gate the residual connections; otherwise these are sums.
-        gru_bias: initial bias of the gates; the larger it is, the less a layer changes at first.
+        gru_bias: the initial bias of the gates; the larger it is, the less a layer changes its input at first.
         use_embedding_layer: whether a linear layer with activation comes first; otherwise `input_dim` must be E.
 
     Raises:
@@ -344,7 +344,7 @@ class GTrXL(nn.Module):
     def reset_memory(self, batch_size: int | None = None, state: Tensor | None = None) -> None:
         """Fill the memory with zeros for `batch_size` samples, or with `state` [layer_num + 1, M, B, E].
 
-        Without both it is made anew, of zeros, for the next input.
+        Without both, the next input gets a new memory of zeros.
 
         Raises:
             ValueError: `state` has another number of layers, length or width.
@@ -359,10 +359,10 @@ class GTrXL(nn.Module):
         return None if self.memory is None else self.memory.get()
 
     def forward(self, x: Tensor, batch_first: bool = False, return_mem: bool = True) -> dict[str, Tensor]:
-        """`{'logit': [T, B, E], 'memory': [layer_num + 1, M, B, E]}` for a sequence [T, B, input_dim].
+        """Return `{'logit': [T, B, E], 'memory': [layer_num + 1, M, B, E]}` for a sequence [T, B, input_dim].
 
-        Afterwards the memory includes the sequence; `memory` is what it was before. A memory of another batch size is
-        replaced by zeros, with a warning.
+        Afterwards the memory of the module includes the sequence; the returned `memory` is the earlier one. A memory of
+        another batch size is replaced by zeros, with a warning.
 
         Args:
             batch_first: whether `x` and the logit are [B, T, ...].

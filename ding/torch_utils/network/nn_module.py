@@ -1,4 +1,4 @@
-"""Blocks that networks are built of: linear and convolutional blocks, the MLP, one-hot encoding."""
+"""Building blocks of networks: linear and convolutional blocks, the MLP, one-hot encoding."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PAD_LAYERS = {"reflect": nn.ReflectionPad2d, "replication": nn.ReplicationPad2d
 
 
 def sequential_pack(layers: Iterable[nn.Module]) -> nn.Sequential:
-    """Return an `nn.Sequential` of `layers`, with the last width among them, if any, as `out_channels`."""
+    """Return an `nn.Sequential` of `layers`, whose attribute `out_channels` is their last width, if they have one."""
     packed = nn.Sequential(*layers)
     for layer in reversed(list(packed)):
         width = getattr(layer, "out_channels", getattr(layer, "out_features", None))
@@ -61,7 +61,7 @@ def fc_block(
     use_dropout: bool = False,
     dropout_probability: float = 0.5,
 ) -> nn.Sequential:
-    """Linear, then normalisation, activation and dropout, each where it is asked for."""
+    """Return a linear layer followed by normalisation, activation and dropout, as far as requested."""
     tail = _after_linear(
         out_channels, as_activation(activation), norm_type, dropout_probability if use_dropout else None
     )
@@ -77,7 +77,7 @@ def noise_block(
     dropout_probability: float = 0.5,
     sigma0: float = 0.4,
 ) -> nn.Sequential:
-    """As `fc_block`, with a `NoiseLinearLayer` in place of the linear layer."""
+    """Return an `fc_block` with a `NoiseLinearLayer` instead of the linear layer."""
     tail = _after_linear(
         out_channels, as_activation(activation), norm_type, dropout_probability if use_dropout else None
     )
@@ -98,13 +98,13 @@ def conv2d_block(
     num_groups_for_gn: int = 1,
     bias: bool = True,
 ) -> nn.Sequential:
-    """2-d convolution, then normalisation and activation where asked for; it has the attribute `out_channels`.
+    """Return a 2-d convolution followed by normalisation and activation as far as requested, with `out_channels`.
 
     `pad_type` 'reflect' and 'replication' put a padding layer of width `padding` before the convolution.
 
     Raises:
-        AssertionError: another `pad_type` than 'zero', 'reflect' or 'replication'.
-        KeyError: another `norm_type` than BN, IN, SyncBN, LN or GN.
+        AssertionError: `pad_type` is not 'zero', 'reflect' or 'replication'.
+        KeyError: `norm_type` is not BN, IN, SyncBN, LN or GN.
     """
     layers: list[nn.Module] = []
     if pad_type in _PAD_LAYERS:
@@ -139,7 +139,7 @@ def MLP(
 ) -> nn.Sequential:
     """Return a flat sequence of `layer_num` linear layers, each followed by its normalisation, activation and dropout.
 
-    All activations are one instance. No layers at all (`layer_num` 0) make an identity.
+    All activations are one instance. With `layer_num` 0, the result is an identity.
 
     Args:
         layer_fn: makes a layer from its two widths; `nn.Linear` when None.
@@ -191,11 +191,11 @@ def _zero_last_linear(layers: list[nn.Module]) -> None:
 
 
 def one_hot(val: torch.Tensor, num: int, num_first: bool = False) -> torch.Tensor:
-    """Float one-hot code of the integers in `val` [*shape]: [*shape, num], or [num, *shape] with `num_first`.
+    """Return the float one-hot code of the integers `val` [*shape]: [*shape, num], or [num, *shape] with `num_first`.
 
     Raises:
         AssertionError: `val` is not a tensor.
-        RuntimeError: a value lies outside [0, num).
+        RuntimeError: a value is outside of [0, num).
 
     Example:
         >>> one_hot(torch.tensor([2, 0]), 3)

@@ -1,4 +1,4 @@
-"""Linear layers with learnt, factorised Gaussian noise on their weights."""
+"""Linear layers with learned, factorised Gaussian noise on their weights."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import nn
 class NoiseLinearLayer(nn.Module):
     """A linear layer whose weights are mu + sigma * eps, with eps factorised Gaussian noise.
 
-    See "Noisy Networks for Exploration", https://arxiv.org/abs/1706.10295. The noise counts only while `enable_noise`
-    is true (it is false at first, in training mode too), and stays the same until `reset_noise`.
+    See "Noisy Networks for Exploration", https://arxiv.org/abs/1706.10295. The noise is used only while `enable_noise`
+    is true (it is false at first, also in training mode), and stays the same until `reset_noise`.
 
     Example:
         >>> layer = NoiseLinearLayer(4, 2)

@@ -16,8 +16,8 @@ def build_normalization(norm_type: str, dim: int | None = None) -> type[nn.Modul
     """Return the class of a normalisation layer; 'BN' and 'IN' need the number of data dimensions `dim`.
 
     Raises:
-        KeyError: an unknown name without `dim`, 'BN' or 'IN' without `dim`, or with another `dim` than 1 or 2.
-        NotImplementedError: an unknown name with `dim`.
+        KeyError: the name is unknown and `dim` is None, or `dim` of 'BN' or 'IN' is not 1 or 2.
+        NotImplementedError: the name is unknown and `dim` is given.
 
     Example:
         >>> build_normalization("BN", dim=1)(16)
@@ -42,7 +42,7 @@ def build_conv_normalization(norm_type: str, channels: int, num_groups_for_gn: i
     'LN' normalises over all channels and pixels of one image, which is a group norm with a single group.
 
     Raises:
-        KeyError: an unknown name.
+        KeyError: the name is unknown.
     """
     if norm_type == "LN":
         return nn.GroupNorm(1, channels)
@@ -54,7 +54,7 @@ def build_conv_normalization(norm_type: str, channels: int, num_groups_for_gn: i
 
 
 class ChannelLayerNorm(nn.Module):
-    """Layer norm over the channels of each pixel. Input and output [B, C, H, W]."""
+    """Layer norm over the channels of each pixel; input and output are [B, C, H, W]."""
 
     def __init__(self, channels: int, eps: float = 1e-3) -> None:
         super().__init__()

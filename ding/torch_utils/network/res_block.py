@@ -12,7 +12,7 @@ from ding.torch_utils.network.nn_module import conv2d_block, fc_block
 
 
 class ResBlock(nn.Module):
-    """2-d convolutional residual block; input and output [B, C, H, W].
+    """2-d convolutional residual block; input and output are [B, C, H, W].
 
     - 'basic': two 3x3 convolutions.
     - 'bottleneck': 1x1, 3x3 and 1x1 convolutions, all `out_channels` wide.
@@ -21,7 +21,7 @@ class ResBlock(nn.Module):
     The activation follows the inner convolutions and the sum. Only 'downsample' may change the number of channels.
 
     Raises:
-        AssertionError: an unknown `res_type`.
+        AssertionError: `res_type` is unknown.
 
     Example:
         >>> ResBlock(8)(torch.rand(2, 8, 5, 5)).shape
@@ -68,7 +68,7 @@ class ResBlock(nn.Module):
 
 
 class ResFCBlock(nn.Module):
-    """Residual block of two linear layers; input and output [B, in_channels].
+    """Residual block of two linear layers; input and output are [B, in_channels].
 
     Example:
         >>> ResFCBlock(8, norm_type="LN")(torch.rand(2, 8)).shape

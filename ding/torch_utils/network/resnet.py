@@ -11,7 +11,7 @@ from torch import nn
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions with batch norm, and a shortcut: [B, in_channels, H, W] to [B, channels, H/s, W/s].
 
-    Where `stride` or the number of channels change, the shortcut is a 1x1 convolution with batch norm.
+    If the resolution or the number of channels changes, the shortcut is a 1x1 convolution with batch norm.
     """
 
     def __init__(self, in_channels: int, channels: int, stride: int = 1) -> None:
@@ -39,22 +39,22 @@ class ResNet(nn.Module):
     """A stem that quarters the resolution, stages of blocks, a mean over pixels, a linear layer.
 
     The first stage has 64 channels and keeps the resolution, each further one doubles the channels and halves it.
-    Convolutions start He-normal in the fan-out, the last norm of each block at zero, so that each block starts as its
-    shortcut.
+    Convolutions are initialized He-normal by the fan-out, the last norm of each block with zero, so that each block
+    starts as its shortcut.
 
     Args:
         block: the class of the blocks, called with (in_channels, channels, stride); it has a last norm `bn2`.
         layers: the number of blocks in each stage.
-        num_classes: width of the output.
-        in_chans: channels of the image.
+        num_classes: the width of the output.
+        in_chans: the number of channels of the image.
         zero_init_last_bn: whether the last norm of each block starts at zero.
         stem_type: '' for a 7x7 convolution to 64 channels; 'deep' for three 3x3 convolutions to `stem_width`,
             `stem_width` and twice as many channels; 'deep_tiered' for the same with three quarters in the first one.
-        stem_width: channels of a deep stem.
+        stem_width: the number of channels of a deep stem.
         replace_stem_pool: whether a convolution with norm replaces the max pooling of the stem.
 
     Raises:
-        ValueError: another `stem_type`.
+        ValueError: `stem_type` is unknown.
 
     Example:
         >>> ResNet(BasicBlock, [1, 1, 1, 1], num_classes=10)(torch.rand(2, 3, 32, 32)).shape
@@ -99,7 +99,7 @@ class ResNet(nn.Module):
                 nn.init.zeros_(module.bn2.weight)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits [B, num_classes] of images [B, in_chans, H, W]."""
+        """Return the logits [B, num_classes] of images [B, in_chans, H, W]."""
         x = self.maxpool(self.act1(self.bn1(self.conv1(x))))
         for stage in self._stages:
             x = getattr(self, stage)(x)
@@ -108,7 +108,7 @@ class ResNet(nn.Module):
 
 
 def _stem(in_chans: int, stem_type: str, width: int) -> tuple[nn.Module, int]:
-    """Return the first convolutions, and the channels of their output."""
+    """Return the first convolutions, and the number of channels of their output."""
     if stem_type == "":
         return nn.Conv2d(in_chans, 64, 7, stride=2, padding=3, bias=False), 64
     if stem_type not in ("deep", "deep_tiered"):
@@ -123,5 +123,5 @@ def _stem(in_chans: int, stem_type: str, width: int) -> tuple[nn.Module, int]:
 
 
 def resnet18() -> ResNet:
-    """ResNet-18 for ImageNet: RGB images, 1000 classes, 11 689 512 parameters."""
+    """Return the ResNet-18 for ImageNet: RGB images, 1000 classes, 11 689 512 parameters."""
     return ResNet(BasicBlock, [2, 2, 2, 2])

@@ -1,9 +1,9 @@
 """Recurrent layers over sequences [T, B, N] whose states are kept for each sample.
 
 All take `(inputs, prev_state=None, list_next_state=True)` and return `(outputs [T, B, H], next_state)`. A state is
-`{'h': [L, B, H], 'c': [L, B, H]}` for the whole batch, L layers of width H, or a list of B such states with B = 1, one
-for each sample. `prev_state` may be either, or None; in a list, None or a pair (h, c) may stand for a dict. None is
-zeros. `next_state` is a list unless `list_next_state` is false. States that come out share memory with each other.
+`{'h': [L, B, H], 'c': [L, B, H]}` for the whole batch, with L layers of width H, or a list of B such states with B = 1,
+one for each sample. `prev_state` may be either, or None for zeros; in a list, None or a pair (h, c) may replace a dict.
+`next_state` is a list unless `list_next_state` is false. The returned states share memory with each other.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class LSTM(nn.Module):
         hidden_size: H.
         num_layers: L.
         norm_type: 'LN', or None for no normalisation.
-        dropout: share of a layer's outputs that the next layer misses in training.
+        dropout: the dropout probability of a layer's outputs in training, except those of the last layer.
 
     Raises:
-        KeyError: another `norm_type`.
+        KeyError: `norm_type` is unknown.
 
     Example:
         >>> outputs, states = LSTM(3, 4, num_layers=2, norm_type="LN")(torch.rand(5, 2, 3))
@@ -77,7 +77,7 @@ class LSTM(nn.Module):
     def forward(
         self, inputs: Tensor, prev_state: Any = None, list_next_state: bool = True
     ) -> tuple[Tensor, State | list[State]]:
-        """See the module for states.
+        """Run the layer over the sequences `inputs` [T, B, N]; see the module for states.
 
         Raises:
             RuntimeError: `prev_state` is a list of another length than B.
@@ -120,7 +120,7 @@ class PytorchLSTM(nn.LSTM):
     def forward(  # type: ignore[override]
         self, inputs: Tensor, prev_state: Any = None, list_next_state: bool = True
     ) -> tuple[Tensor, State | list[State]]:
-        """See the module for states.
+        """Run the layer over the sequences `inputs` [T, B, N]; see the module for states.
 
         Raises:
             RuntimeError: `prev_state` is a list of another length than B.
@@ -133,7 +133,7 @@ class PytorchLSTM(nn.LSTM):
 class GRU(nn.GRUCell):
     """torch's GRU cell, one layer, run over the steps of a sequence; see the module.
 
-    A GRU has no cell state: 'c' of its states is handed on as it came.
+    A GRU has no cell state: 'c' of its states is passed on unchanged.
 
     Example:
         >>> outputs, states = GRU(3, 4)(torch.rand(1, 2, 3))
@@ -144,7 +144,7 @@ class GRU(nn.GRUCell):
     def forward(  # type: ignore[override]
         self, inputs: Tensor, prev_state: Any = None, list_next_state: bool = True
     ) -> tuple[Tensor, State | list[State]]:
-        """See the module for states.
+        """Run the layer over the sequences `inputs` [T, B, N]; see the module for states.
 
         Raises:
             RuntimeError: `prev_state` is a list of another length than B.
@@ -174,13 +174,13 @@ def get_lstm(
 ) -> LSTM | PytorchLSTM | GRU:
     """Return the recurrent layer called 'normal' (`LSTM`), 'pytorch' (`PytorchLSTM`) or 'gru' (`GRU`).
 
-    `norm_type` is read by 'normal' only, `dropout` by both LSTMs. `seq_len` and `batch_size` belong to 'hpc', the
-    compiled LSTM of another package, and are not read.
+    `norm_type` is used by 'normal' only, `dropout` by both LSTMs. `seq_len` and `batch_size` belong to 'hpc', the
+    compiled LSTM of another package, and are ignored.
 
     Raises:
-        AssertionError: another `lstm_type`.
-        NotImplementedError: 'hpc'.
-        ValueError: 'gru' with several layers.
+        AssertionError: `lstm_type` is unknown.
+        NotImplementedError: `lstm_type` is 'hpc'.
+        ValueError: 'gru' is requested with several layers.
     """
     if lstm_type not in _LSTM_TYPES:
         raise AssertionError(f"lstm_type {lstm_type!r} is unknown; allowed: {', '.join(_LSTM_TYPES[:-1])}")
@@ -197,7 +197,7 @@ def get_lstm(
 
 
 def _batch_state(prev_state: Any, inputs: Tensor, num_layers: int, hidden_size: int) -> tuple[Tensor, Tensor]:
-    """(h, c) [L, B, H] of a state in any of its forms."""
+    """Return (h, c) [L, B, H] of a state in any of its forms."""
     batch = inputs.shape[1]
     if isinstance(prev_state, Sequence):
         if len(prev_state) != batch:

@@ -1,4 +1,4 @@
-"""Put the features of entities onto the map where they are."""
+"""Scattering of the features of entities onto a map."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 
 class ScatterConnection(nn.Module):
-    """Scatters the features of M entities onto a map of H x W cells; cells without an entity are zero.
+    """Layer that scatters the features of M entities onto a map of H x W cells; cells without an entity are zero.
 
-    Where several entities share a cell, 'add' sums them, and 'cover' keeps the last one.
+    If several entities share a cell, 'add' sums them, and 'cover' keeps the last one.
 
     Raises:
-        AssertionError: another `scatter_type`.
+        AssertionError: `scatter_type` is unknown.
 
     Example:
         >>> scatter = ScatterConnection("add")
@@ -36,7 +36,7 @@ class ScatterConnection(nn.Module):
         return self.xy_forward(x, spatial_size, location[..., 1], location[..., 0])
 
     def xy_forward(self, x: Tensor, spatial_size: tuple[int, int], coord_x: Tensor, coord_y: Tensor) -> Tensor:
-        """As `forward`, with the columns `coord_x` and the rows `coord_y` apart, [B, M] int64 each.
+        """Return the map like `forward`, with separate columns `coord_x` and rows `coord_y`, [B, M] int64 each.
 
         Raises:
             ValueError: a location is outside of `spatial_size`, (H, W).
@@ -53,13 +53,13 @@ class ScatterConnection(nn.Module):
 
 
 def _add(x: Tensor, cell: Tensor, cells: int) -> Tensor:
-    """[B, cells, N]."""
+    """Return the sum [B, cells, N] of the entities of each cell."""
     empty = x.new_zeros(x.shape[0], cells, x.shape[2])
     return empty.scatter_add(1, cell.unsqueeze(-1).expand_as(x), x)
 
 
 def _cover(x: Tensor, cell: Tensor, cells: int) -> Tensor:
-    """[B, cells, N]. A plain scatter would leave open which of several entities of a cell wins."""
+    """Return the last entity of each cell [B, cells, N]; with a plain scatter, any entity of a cell could win."""
     order = torch.arange(1, x.shape[1] + 1, device=x.device).expand_as(cell)
     last = torch.zeros(x.shape[0], cells, dtype=torch.int64, device=x.device).scatter_reduce(1, cell, order, "amax")
     padded = torch.cat([x.new_zeros(x.shape[0], 1, x.shape[2]), x], dim=1)  # entity 0: nobody

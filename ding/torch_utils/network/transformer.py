@@ -29,7 +29,7 @@ class Attention(nn.Module):
         self.project = fc_block(head_dim * head_num, output_dim)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """`mask` [B, N] is true for entities that the others may attend to; where none is, they attend to all."""
+        """Attend to the entities where `mask` [B, N] is true, or to all if it is true for none."""
         batch, entities, _ = x.shape
         heads = self.attention_pre(x).reshape(batch, entities, 3, self.head_num, self.head_dim)
         query, key, value = heads.permute(2, 0, 3, 1, 4)  # [B, head_num, N, head_dim] each
@@ -45,9 +45,9 @@ class Attention(nn.Module):
 
 
 class TransformerLayer(nn.Module):
-    """Attention, then an MLP of `mlp_num` layers, each with dropout, a residual sum and a layer norm after it.
+    """Attention, then an MLP of `mlp_num` layers, each followed by dropout, a residual sum and a layer norm.
 
-    Input and output are [B, N, output_dim] if `input_dim` is `output_dim`, which the residual sum asks for.
+    Input and output are [B, N, output_dim]; `input_dim` must be `output_dim` for the residual sum.
 
     Example:
         >>> layer = TransformerLayer(8, head_dim=4, hidden_dim=16, output_dim=8, head_num=2, mlp_num=2)
@@ -76,7 +76,7 @@ class TransformerLayer(nn.Module):
         self.dropout = nn.Dropout(dropout_ratio)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """`mask` is that of `Attention`."""
+        """Apply the layer to `x` [B, N, input_dim]; `mask` is that of `Attention`."""
         x = self.layernorm1(x + self.dropout(self.attention(x, mask)))
         out: Tensor = self.layernorm2(x + self.dropout(self.mlp(x)))
         return out
@@ -86,15 +86,15 @@ class Transformer(nn.Module):
     """An embedding with activation, then `layer_num` layers: [B, N, input_dim] to [B, N, output_dim].
 
     Args:
-        input_dim: width of an entity's features.
-        head_dim: width of an attention head.
-        hidden_dim: width inside of the MLPs.
-        output_dim: width of the embedding and of the result.
-        head_num: heads of each attention.
-        mlp_num: linear layers of each MLP.
-        layer_num: number of layers.
-        dropout_ratio: share that is dropped in training, of attention weights and before each residual sum.
-        activation: of the embedding and inside of the MLPs.
+        input_dim: the width of an entity's features.
+        head_dim: the width of an attention head.
+        hidden_dim: the width inside the MLPs.
+        output_dim: the width of the embedding and of the result.
+        head_num: the number of heads of each attention.
+        mlp_num: the number of linear layers of each MLP.
+        layer_num: the number of layers.
+        dropout_ratio: the dropout probability in training, of attention weights and before each residual sum.
+        activation: the activation of the embedding and inside the MLPs.
 
     Example:
         >>> Transformer(5, output_dim=8)(torch.rand(2, 3, 5), mask=torch.ones(2, 3, dtype=torch.bool)).shape
@@ -125,7 +125,7 @@ class Transformer(nn.Module):
         )
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """`mask` [B, N] is true for entities that count; without it all do. Rows of other entities mean nothing."""
+        """Encode `x` [B, N, input_dim]; entities where `mask` [B, N] is false are ignored, their rows meaningless."""
         x = self.dropout(self.embedding(x))
         for layer in self.main:
             x = layer(x, mask)

@@ -53,7 +53,7 @@ class TickTime(BaseTime):
         self._tick = init
 
     def step(self, delta: int = 1) -> int:
-        """Advance by `delta` ticks; return the new time.
+        """Advance by `delta` ticks, and return the new time.
 
         Raises:
             TypeError: `delta` is not an integer.
@@ -74,7 +74,7 @@ class TickTime(BaseTime):
 
 
 class TimeProxy(BaseTime):
-    """Wraps a clock that can be frozen: `time` is then constant until `unfreeze`.
+    """A wrapper of a clock that can be frozen: `time` is then constant until `unfreeze`.
 
     A second `freeze` waits for the `unfreeze` of the first. Reading takes no lock.
 
@@ -108,7 +108,7 @@ class TimeProxy(BaseTime):
         return self._frozen
 
     def freeze(self) -> None:
-        """Freeze `time` at the current time; wait while another caller has it frozen."""
+        """Freeze `time` at the current time, after waiting for other callers to unfreeze it."""
         self._lock.acquire()
         self._frozen_time = self._time.time()
         self._frozen = True
@@ -133,7 +133,7 @@ class TimeProxy(BaseTime):
         return self._time.time()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leaves out the lock, which cannot be copied; the copy creates its own."""
+        """Return the state without the lock, which cannot be copied; the copy creates its own."""
         state = self.__dict__.copy()
         del state["_lock"]
         return state
@@ -149,9 +149,9 @@ class TimeProxy(BaseTime):
 
 
 class RangedData(ABC, Generic[_T]):
-    """Keeps the values of the last `expire` units of time, and the value that was current when that span began.
+    """The values of the last `expire` units of time, and the value that was current at the start of this span.
 
-    So the newest value stays however old it is. Only one thread may write.
+    So the newest value is kept however old it is. Only one thread may write.
 
     Raises:
         TypeError: `expire` is not a number.
@@ -172,11 +172,11 @@ class RangedData(ABC, Generic[_T]):
 
     @property
     def expire(self) -> float:
-        """How long a value is kept."""
+        """The time for which a value is kept."""
         return self._expire
 
     def append(self, data: _T) -> RangedData[_T]:
-        """Record one value now; return self.
+        """Record one value now, and return self.
 
         Raises:
             ValueError: the time has decreased.
@@ -191,7 +191,7 @@ class RangedData(ABC, Generic[_T]):
         return self
 
     def extend(self, iter_: Iterable[_T]) -> RangedData[_T]:
-        """Record each value now; return self.
+        """Record each value now, and return self.
 
         Raises:
             ValueError: the time has decreased.
@@ -223,7 +223,7 @@ class RangedData(ABC, Generic[_T]):
         return bool(self._records)
 
     def _drop_expired(self, now: float) -> None:
-        """Drop expired values; keep one that is older than the span."""
+        """Drop expired values, but keep one that is older than the span."""
         begin, records = now - self._expire, self._records
         while len(records) > 1 and records[1][0] < begin:
             records.popleft()
@@ -296,14 +296,14 @@ class _Rows(TimeRangedData[dict[str, Any]]):
 
 
 class LoggedValue(Generic[_T]):
-    """A value of a `LoggedModel`: assignment records it, reading returns the newest.
+    """A value of a `LoggedModel`: assignment records it, reading returns the newest one.
 
     Values must be instances of `type_`. If it is float or int, any number and any tensor, array or list with one
     element is converted; a bool is a number, and int accepts only whole numbers.
 
     Raises:
-        TypeError: on assignment of a value of another type.
-        ValueError: on reading before the first assignment.
+        TypeError: a value of another type is assigned.
+        ValueError: the value is read before the first assignment.
     """
 
     def __init__(self, type_: type[_T] = object) -> None:  # type: ignore[assignment]
@@ -379,7 +379,7 @@ _Interval = tuple[tuple[float, float], Any]
 
 
 class _UnknownAttributeError(AttributeError, KeyError):
-    """The model has no such name. Also a KeyError, which DI-engine raises."""
+    """The model has no such name; also a KeyError, as DI-engine raises."""
 
     __str__ = Exception.__str__
 
@@ -438,7 +438,7 @@ class LoggedModel:
 
     @property
     def expire(self) -> float:
-        """How long a value is kept, in units of the clock."""
+        """The time for which a value is kept, in units of the clock."""
         return self._data.expire
 
     def fixed_time(self) -> float:
@@ -450,11 +450,11 @@ class LoggedModel:
         return self._clock.current_time()
 
     def freeze(self) -> None:
-        """Stop the time of this model; wait while another caller has it stopped."""
+        """Freeze the time of this model, after waiting for other callers to unfreeze it."""
         self._clock.freeze()
 
     def unfreeze(self) -> None:
-        """Resume the time of this model.
+        """Unfreeze the time of this model.
 
         Raises:
             RuntimeError: the time is not frozen.
@@ -476,7 +476,7 @@ class LoggedModel:
         """Record one value for each name; values of undeclared names are kept separately and may have any type.
 
         Raises:
-            TypeError: the value of a declared name has another type than declared. No declared value is recorded.
+            TypeError: a value has another type than declared; then no declared value is recorded.
         """
         row = {}
         for name, value in values.items():

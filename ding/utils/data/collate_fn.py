@@ -34,8 +34,8 @@ class ByType(dict[type, Handler]):
     The lookup of a type that no rule matches raises a TypeError.
 
     Args:
-        purpose: What the handlers do, for the error "cannot <purpose> a value of type ...".
-        rules: Pairs of types, or a predicate on types, and a handler. The first match of a new type is cached.
+        purpose: what the handlers do, for the error "cannot <purpose> a value of type ...".
+        rules: pairs of types, or a predicate on types, and a handler. The first match of a new type is cached.
 
     Example:
         >>> length = ByType("measure", (str, len), (int, int.bit_length))
@@ -69,13 +69,13 @@ def default_collate(batch: Any, cat_1dim: bool = True, ignore_prefix: list[str] 
     length of the shortest. Trees of tensors become dicts. The result owns its memory.
 
     Args:
-        batch: The samples, whose type is that of the first one. A tree of tensors that is already a batch becomes a
+        batch: the samples, whose type is that of the first one. A tree of tensors that is already a batch becomes a
             dict.
-        cat_1dim: Whether to collate items of shape (1,) to shape (B,) instead of (B, 1).
-        ignore_prefix: Values of keys with such a prefix become a list. For nested dicts, the default is used.
+        cat_1dim: whether to collate items of shape (1,) to shape (B,) instead of (B, 1).
+        ignore_prefix: values of keys with such a prefix become a list. For nested dicts, the default is used.
 
     Raises:
-        TypeError: If a sample is None, an array of strings or objects, or of an unknown type.
+        TypeError: a sample is None, an array of strings or objects, or of an unknown type.
 
     Example:
         >>> default_collate([{"obs": torch.zeros(4), "done": False}, {"obs": torch.ones(4), "done": True}])["obs"].shape
@@ -117,17 +117,17 @@ def collate_columns(
     ignore: tuple[str, ...] = tuple(_KEEP_LIST_PREFIX),
     splits_steps: bool = True,
 ) -> dict[Any, Any]:
-    """Collate the columns of a table. The result is that of `default_collate` for its rows.
+    """Collate the columns of a table, with the same result as `default_collate` for its rows.
 
     Args:
-        columns: Of at least one sample.
-        keys: Keys to collate; None for all. Missing keys are skipped.
-        cat_1dim: See `default_collate`.
-        ignore: See `ignore_prefix` of `default_collate`.
-        splits_steps: Whether items that are lists of L entries become L batches [N, ...]; else one [N, L, ...].
+        columns: the columns, of at least one sample.
+        keys: keys to collate; None for all. Missing keys are skipped.
+        cat_1dim: see `default_collate`.
+        ignore: see `ignore_prefix` of `default_collate`.
+        splits_steps: whether items that are lists of L entries become L batches [N, ...] instead of one [N, L, ...].
 
     Raises:
-        TypeError: If a value cannot be collated.
+        TypeError: a value cannot be collated.
 
     Example:
         >>> collate_columns({"obs": Column(Kind.TENSOR, np.zeros((2, 4)))})["obs"].shape
@@ -255,7 +255,7 @@ def default_decollate(batch: Any, ignore: list[str] = _STATES) -> list[Any]:
     sequence becomes B tuples, a distribution a list of B times None.
 
     Raises:
-        TypeError: If the batch, or a value in it, is of another type.
+        TypeError: the batch, or a value in it, is of another type.
     """
     items: list[Any] = _DECOLLATE[type(batch)](batch, ignore)
     return items
@@ -296,7 +296,7 @@ _DECOLLATE: ByType = ByType(
 def split_output(output: Any) -> list[Any]:
     """Split what a policy returned for a batch of E envs into a dict for each; numbers become tensors of shape (1,).
 
-    Recurrent states are stacked like the rest, or a list with the state of each env. An output that is no dict is
+    Recurrent states are stacked like the rest, or a list with the state of each env. An output other than a dict is
     split as by `default_decollate`.
     """
     if not isinstance(output, Mapping):
@@ -308,13 +308,13 @@ def timestep_collate(batch: Sequence[Any]) -> dict[str, Any]:
     """Collate B sequences of T steps into tensors [T, B, ...].
 
     Args:
-        batch: B dicts `{key: [T values]}` with a key `prev_state`, or B lists of T trees of tensors. Not changed.
+        batch: b dicts `{key: [T values]}` with a key `prev_state`, or B lists of T trees of tensors, unchanged.
 
     Returns:
         `{key: [T, B, ...]}`; `prev_state` is a list over T of tuples (for trees: lists) of the B states.
 
     Raises:
-        KeyError: If a sample has no `prev_state`.
+        KeyError: a sample has no `prev_state`.
     """
     table = table_of(batch)
     if table is not None:
@@ -378,13 +378,13 @@ def _swap_leading_dims(data: Any) -> Any:
 
 
 def diff_shape_collate(batch: Sequence[Any]) -> Any:
-    """As `default_collate`, but items that cannot be stacked stay a list.
+    """Collate like `default_collate`, but leave items that cannot be stacked in a list.
 
     These are items with a None among them, tensors or arrays of different shapes, and strings. Items of shape (1,) are
     stacked to (B, 1).
 
     Raises:
-        TypeError: If a sample is of an unknown type.
+        TypeError: a sample is of an unknown type.
     """
     if any(item is None for item in batch):
         return batch
@@ -421,7 +421,7 @@ def ttorch_collate(x: Sequence[Any], json: bool = False, cat_1dim: bool = True) 
     """Collate trees of tensors into one tree, or into dicts with `json`. See `default_collate` for `cat_1dim`.
 
     Raises:
-        ImportError: If DI-treetensor is not installed and `json` is false.
+        ImportError: DI-treetensor is not installed and `json` is false.
     """
     batch = default_collate(x, cat_1dim)
     if json:

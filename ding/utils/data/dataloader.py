@@ -37,7 +37,7 @@ class IDataLoader(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Stop loading and end all threads. May be called any number of times."""
+        """Stop loading and end all threads; further calls do nothing."""
 
 
 class AsyncDataLoader(IDataLoader):
@@ -49,18 +49,18 @@ class AsyncDataLoader(IDataLoader):
     Args:
         data_source: `data_source(batch_size)` returns a list of samples, or a list of callables that return one sample
             each. It is called in one thread, the callables in one or several.
-        batch_size: Argument of `data_source`.
-        device: Device of the batches. Copies to 'cuda' devices use a separate stream.
-        chunk_size: Number of callables in one job of a worker, 1 by default. Must divide `batch_size`.
-        collate_fn: Turns a list of samples into a batch, `default_collate` by default.
-        num_workers: Number of threads that run the callables; with 0 and 1, the loading thread does. Keeps the order.
+        batch_size: argument of `data_source`.
+        device: device of the batches. Copies to 'cuda' devices use a separate stream.
+        chunk_size: number of callables in one job of a worker, 1 by default. Must divide `batch_size`.
+        collate_fn: turns a list of samples into a batch, `default_collate` by default.
+        num_workers: number of threads that run the callables, in order; with 0 and 1, the loading thread runs them.
         to_device_fn: `(batch, device) -> batch`, for 'cuda' devices; by default, the tensors in dicts and sequences are
             moved.
 
     Raises:
-        TypeError: If `data_source` is not callable, or `device` is not a str.
-        ValueError: If `num_workers` is negative.
-        AssertionError: If `chunk_size` does not divide `batch_size`.
+        TypeError: `data_source` is not callable, or `device` is not a str.
+        ValueError: `num_workers` is negative.
+        AssertionError: `chunk_size` does not divide `batch_size`.
 
     Example:
         >>> loader = AsyncDataLoader(lambda n: [{"x": float(i)} for i in range(n)], batch_size=2, device="cpu")
@@ -115,7 +115,7 @@ class AsyncDataLoader(IDataLoader):
     def close(self) -> None:
         """Stop loading and wait for the threads to end, at most a few seconds if one is stuck in user code.
 
-        May be called any number of times. A waiting `next` returns None.
+        Further calls do nothing. A waiting `next` returns None.
         """
         self._prefetcher.stop()
         if self._pool is not None:
@@ -135,7 +135,7 @@ def _run_calls(calls: Sequence[Callable[[], Any]]) -> list[Any]:
 def join_or_warn(*threads: threading.Thread) -> None:
     """Wait a few seconds for daemon threads to end, and log a warning for each that is stuck in user code.
 
-    Skips the calling thread, in which the garbage collector may run a finalizer.
+    The calling thread, in which the garbage collector may run a finalizer, is skipped.
     """
     deadline = time.monotonic() + _JOIN_S
     for thread in threads:
@@ -147,16 +147,16 @@ def join_or_warn(*threads: threading.Thread) -> None:
 
 
 class Prefetcher:
-    """Calls `produce` ahead of time, in a thread, and returns the results in order.
+    """A thread that calls `produce` ahead of time, and keeps the results in order.
 
     An exception in `produce` ends the thread; `get` raises it after the earlier results. `get` and `close` may be
     called from different threads.
 
     Args:
-        produce: Returns the next item. Called only while fewer than `capacity` items are waiting. It must not refer to
+        produce: returns the next item. Called only while fewer than `capacity` items are waiting. It must not refer to
             the owner of the prefetcher, which could then never be garbage collected.
-        capacity: Maximum number of waiting items.
-        name: Name of the thread.
+        capacity: maximum number of waiting items.
+        name: name of the thread.
     """
 
     def __init__(self, produce: Callable[[], Any], capacity: int, name: str) -> None:
@@ -189,10 +189,10 @@ class Prefetcher:
             del item  # free the batch while the next one is produced
 
     def get(self) -> Any:
-        """Wait for the next item. Returns None after `close`.
+        """Wait for the next item and return it, or None after `close`.
 
         Raises:
-            BaseException: The exception that `produce` raised.
+            BaseException: the exception that `produce` raised.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._items or self._error is not None)
@@ -213,13 +213,13 @@ class Prefetcher:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Stop and wait for the thread to end. May be called any number of times."""
+        """Stop and wait for the thread to end; further calls do nothing."""
         self.stop()
         join_or_warn(self._thread)
 
 
 def map_tensors(data: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Apply `function` to each tensor in nested data. Mappings become dicts, sequences lists."""
+    """Apply `function` to each tensor in nested data; mappings become dicts, sequences lists."""
     if isinstance(data, torch.Tensor):
         return function(data)
     if isinstance(data, Mapping):
@@ -230,12 +230,12 @@ def map_tensors(data: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> 
 
 
 class StreamCopier:
-    """Moves batches to `device`, on a separate CUDA stream if it is a GPU.
+    """Transfer of batches to `device`, on a separate CUDA stream if it is a GPU.
 
     One thread calls `move`; the computing thread calls `hand_over` on each batch it gets.
 
     Args:
-        device: A device name.
+        device: a device name.
         to_device_fn: `(batch, device) -> batch`; by default, the tensors in dicts and sequences are moved.
     """
 
@@ -290,10 +290,10 @@ class WorkerPool:
             thread.start()
 
     def run(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Run `jobs` and return their results in order. Raises the first error in this order and cancels later jobs.
+        """Run `jobs` and return their results in order, or raise the first error in this order and cancel later jobs.
 
         Raises:
-            CancelledError: If the pool is closed, or gets closed before the jobs end.
+            CancelledError: the pool is closed, or gets closed before the jobs end.
         """
         futures: list[Future[Any]] = [Future() for _ in jobs]
         with self._lock:
@@ -323,7 +323,7 @@ class WorkerPool:
             self._jobs.put(None)
 
     def close(self) -> None:
-        """Stop and wait for the threads to end. May be called any number of times."""
+        """Stop and wait for the threads to end; further calls do nothing."""
         self.stop()
         join_or_warn(*self._threads)
 

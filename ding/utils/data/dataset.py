@@ -38,8 +38,8 @@ def data_path_of(cfg: Any) -> str:
     """Return `cfg` if it is a path, else its entry `policy.collect.data_path`.
 
     Raises:
-        TypeError: If `cfg` is neither a path nor a config.
-        ValueError: If the entry is missing or None.
+        TypeError: `cfg` is neither a path nor a config.
+        ValueError: the entry is missing or None.
     """
     if isinstance(cfg, (str, os.PathLike)):
         return os.fspath(cfg)
@@ -63,13 +63,13 @@ class NaiveRLDataset(Dataset[Any]):
     config's `policy.collect.trusted` is true.
 
     Args:
-        cfg: The path of the file, or a config with `policy.collect.data_path`.
-        trusted: Whether to read pickles.
+        cfg: the path of the file, or a config with `policy.collect.data_path`.
+        trusted: whether to read pickles.
 
     Raises:
-        TypeError: If `cfg` is neither a path nor a config.
-        ValueError: If the config has no path, or the file is damaged or of another format.
-        pickle.UnpicklingError: If the file is a pickle and not trusted.
+        TypeError: `cfg` is neither a path nor a config.
+        ValueError: the config has no path, or the file is damaged or of another format.
+        pickle.UnpicklingError: the file is a pickle and not trusted.
 
     Example:
         >>> import tempfile
@@ -97,7 +97,7 @@ def naive_save(exp_data: list[Any], expert_data_path: str | os.PathLike[str]) ->
     """Write transitions or episodes to exactly this path as msgpack, atomically.
 
     Raises:
-        TypeError: If the data contains anything but containers, strings, numbers, arrays and tensors.
+        TypeError: the data contains anything but containers, strings, numbers, arrays and tensors.
     """
     packed = pack({"format": _FORMAT, "version": _VERSION, "items": list(exp_data)})
     with atomic_write(expert_data_path) as file:
@@ -139,13 +139,13 @@ def hdf5_save(exp_data: list[dict[str, Any]], expert_data_path: str) -> None:
     """Write `obs`, `action`, `reward`, `done` and `next_obs` of the transitions to `<path without '.pkl'>_demos.hdf5`.
 
     Each key is one gzip-compressed data set of shape [number of transitions, *shape of one]. `terminated`, `truncated`
-    and `value_gamma` are added if all transitions have them. The file is written atomically. Creates parent folders.
+    and `value_gamma` are added if all transitions have them. The file is written atomically, with its parent folders.
 
     Raises:
-        ImportError: If h5py is not installed.
-        KeyError: If a transition lacks a key.
-        TypeError: If a value is not an array of numbers, such as a dict or a sequence of tensors.
-        ValueError: If values of one key differ in shape, or there is no transition.
+        ImportError: h5py is not installed.
+        KeyError: a transition lacks a key.
+        TypeError: a value is not an array of numbers, such as a dict or a sequence of tensors.
+        ValueError: values of one key differ in shape, or there is no transition.
     """
     h5py = _h5py()
     columns = _columns("hdf5_save", exp_data)
@@ -158,10 +158,10 @@ def hdf5_save(exp_data: list[dict[str, Any]], expert_data_path: str) -> None:
 
 
 def npz_save(exp_data: list[dict[str, Any]], expert_data_path: str) -> None:
-    """As `hdf5_save`, but write compressed numpy arrays to `<path without '.pkl'>_demos.npz`. Does not need h5py.
+    """Write what `hdf5_save` writes as compressed numpy arrays to `<path without '.pkl'>_demos.npz`, without h5py.
 
     Raises:
-        KeyError, TypeError, ValueError: See `hdf5_save`.
+        KeyError, TypeError, ValueError: see `hdf5_save`.
     """
     columns: dict[str, Any] = _columns("npz_save", exp_data)
     with atomic_write(expert_data_path.removesuffix(".pkl") + "_demos.npz") as target:
@@ -191,16 +191,16 @@ class ColumnDataset(Dataset[dict[str, np.ndarray]]):
     Batches are `Samples`, which policies convert to tensors without creating rows.
 
     Args:
-        columns: Arrays [N, ...] by key. float64 becomes float32.
-        where: Name of the source, for errors.
-        normalize_states: Whether to normalize `obs` and `next_obs` by `mean` and `std`.
+        columns: arrays [N, ...] by key. float64 becomes float32.
+        where: name of the source, for errors.
+        normalize_states: whether to normalize `obs` and `next_obs` by `mean` and `std`.
 
     Attributes:
         mean: float32, mean of `obs` over the transitions, before normalization.
         std: float32, its standard deviation + 1e-3.
 
     Raises:
-        ValueError: If the arrays differ in length, or `obs` is missing.
+        ValueError: the arrays differ in length, or `obs` is missing.
     """
 
     def __init__(self, columns: Mapping[str, np.ndarray], where: str, normalize_states: bool = False) -> None:
@@ -247,13 +247,13 @@ class HDF5Dataset(ColumnDataset):
     """The transitions of an HDF5 file, one per row of its data sets; see `ColumnDataset`.
 
     Args:
-        cfg: The path of the file, or a config with `policy.collect.data_path`. `policy.collect.normalize_states`
+        cfg: the path of the file, or a config with `policy.collect.data_path`. `policy.collect.normalize_states`
             normalizes observations.
 
     Raises:
-        ImportError: If h5py is not installed.
-        TypeError: If `cfg` is neither a path nor a config.
-        ValueError: If the config has no path, or the data sets differ in length or lack `obs`.
+        ImportError: h5py is not installed.
+        TypeError: `cfg` is neither a path nor a config.
+        ValueError: the config has no path, or the data sets differ in length or lack `obs`.
     """
 
     def __init__(self, cfg: Any) -> None:
@@ -268,8 +268,8 @@ class NpzDataset(ColumnDataset):
     """The transitions of a file that `npz_save` wrote; see `HDF5Dataset`. Reading it never runs code.
 
     Raises:
-        TypeError: If `cfg` is neither a path nor a config.
-        ValueError: If the config has no path, the file holds objects or an array without a name, or its arrays differ
+        TypeError: `cfg` is neither a path nor a config.
+        ValueError: the config has no path, the file holds objects or an array without a name, or its arrays differ
             in length or lack `obs`.
     """
 
@@ -293,13 +293,13 @@ class MinariDataset(ColumnDataset):
     Rewards and discrete actions are [N, 1]. With `env.act_scale`, actions are scaled to [-1, 1], as those of policies.
 
     Args:
-        cfg: The id of a local data set, or a config with `policy.collect.data_path`. With `policy.collect.download`, a
+        cfg: the id of a local data set, or a config with `policy.collect.data_path`. With `policy.collect.download`, a
             missing data set is downloaded.
 
     Raises:
-        ImportError: If minari is not installed.
-        TypeError: If `cfg` is neither an id nor a config, or observations or actions are not arrays.
-        ValueError: If the config has no id, or the data set has no episode.
+        ImportError: minari is not installed.
+        TypeError: `cfg` is neither an id nor a config, or observations or actions are not arrays.
+        ValueError: the config has no id, or the data set has no episode.
     """
 
     def __init__(self, cfg: Any) -> None:
@@ -354,7 +354,7 @@ def create_dataset(cfg: Any, **kwargs: Any) -> Any:
     """Import `cfg.import_names`, then create the data set `cfg.policy.collect.data_type` with `cfg` and `kwargs`.
 
     Raises:
-        KeyError: If the type is unknown.
+        KeyError: the type is unknown.
     """
     import_module(cfg.get("import_names", []))
     return DATASET_REGISTRY.build(cfg["policy"]["collect"]["data_type"], cfg=cfg, **kwargs)
@@ -364,7 +364,7 @@ def offline_data_save_type(exp_data: list[Any], expert_data_path: str, data_type
     """Save demonstrations with `naive_save`, `hdf5_save` or `npz_save`.
 
     Raises:
-        KeyError: If `data_type` is unknown.
+        KeyError: `data_type` is unknown.
     """
     name = f"{data_type}_save"
     if name not in _SAVE:

@@ -53,7 +53,7 @@ def to_plain(samples: Items, verbatim: bool = False) -> dict[str, Any]:
     Samples that do not fit columns are stored as a list of items.
 
     Args:
-        verbatim: Whether to store all arrays as they are. By default, they take as little space as possible.
+        verbatim: whether to store all arrays as they are. By default, they take as little space as possible.
 
     Example:
         >>> plain = to_plain([{"id": 1, "iter": 7}, {"id": 2, "iter": 7}])
@@ -86,9 +86,9 @@ def _expanded_bytes(column: Column) -> int:
 
 
 class _Way(enum.Enum):
-    """How samples are encoded: equal values once, all values one by one, or arrays and rows as they are.
+    """Ways to encode samples: equal values once, all values one by one, or arrays and rows as they are.
 
-    Strings are stored once each in all but the second.
+    All but the second store each string once.
     """
 
     BRIEF = "brief"
@@ -97,13 +97,13 @@ class _Way(enum.Enum):
 
 
 class _Writer:
-    """Encodes nodes as lists that begin with their type. Arrays are added to `blocks`.
+    """Encoder of nodes as lists that begin with their type. Arrays are added to `blocks`.
 
     Args:
-        way: How they are encoded.
+        way: how the nodes are encoded.
 
     Attributes:
-        size_bytes: Size of all arrays, plus one for each object.
+        size_bytes: size of all arrays, plus one for each object.
     """
 
     def __init__(self, way: _Way) -> None:
@@ -153,7 +153,7 @@ class _Writer:
         return ["column", column.kind.value, column.steps, number, rows]
 
     def _numbers_in_brief(self, kind: Kind, values: np.ndarray) -> list[Any] | None:
-        """Encode Python numbers [N >= 1]. Returns None if their array cannot be shortened."""
+        """Encode Python numbers [N >= 1]; return None if their array cannot be shortened."""
         if kind is Kind.FLOAT and values.dtype == np.float64:
             bits = values.view(np.int64)
             return ["same", values[0].item()] if (bits == bits[0]).all() else None
@@ -182,15 +182,15 @@ def _dtype_for(least: int, most: int) -> np.dtype:
 
 
 def from_plain(plain: Any, verbatim: bool = False, limit_bytes: int | None = None) -> list[Any]:
-    """Return the samples that `to_plain` got, as `Samples` if they were in columns. Safe for untrusted data.
+    """Return the samples that `to_plain` got, as `Samples` if they were in columns; untrusted data is safe.
 
     Args:
-        verbatim: As for `to_plain`. Then a value may consist of several rows.
-        limit_bytes: Maximum size of the columns with all values written out; None for no other limit than that of the
+        verbatim: as for `to_plain`; then a value may consist of several rows.
+        limit_bytes: maximum size of the columns with all values written out; None for no other limit than that of the
             data's own size.
 
     Raises:
-        ValueError: If the format is wrong, or the data claims a size that it cannot hold.
+        ValueError: the format is wrong, or the data claims a size that it cannot hold.
     """
     try:
         if not isinstance(plain, dict):  # such as a tensor, which may raise any error below
@@ -225,7 +225,7 @@ def samples_of_state(state: Any) -> Any:
     """Return the samples that were passed to `samples_state`.
 
     Raises:
-        ValueError: If the state has another format.
+        ValueError: the state has another format.
     """
     match state:
         case {"samples": columns, "chained": bool(is_chained)}:
@@ -248,7 +248,7 @@ def node_of_state(state: Any) -> Node:
     """Return the node that was passed to `node_state`.
 
     Raises:
-        ValueError: If the state has another format.
+        ValueError: the state has another format.
     """
     table = Table.of(from_plain(state))
     if table is None:
@@ -265,7 +265,7 @@ def _is_plain(node: Node) -> bool:
 
 
 class _Reader:
-    """Decodes the nodes of `size` samples, whose row numbers have up to `max_ndim` dimensions."""
+    """Decoder of the nodes of `size` samples, whose row numbers have up to `max_ndim` dimensions."""
 
     def __init__(self, size: int, blocks: Sequence[np.ndarray], max_ndim: int) -> None:
         self._size, self._blocks, self._max_ndim = size, blocks, max_ndim

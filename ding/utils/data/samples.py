@@ -50,11 +50,11 @@ class Column:
     """The N values of one key: rows of one array, or a list of objects. Must not be changed in place.
 
     Args:
-        kind: Type of the items.
-        data: Array [M, *shape]; for `Kind.OBJECT`, a list of M objects.
-        rows: Integers [N], the rows of `data` that are the values; None for all in order. Columns with the same `data`
+        kind: type of the items.
+        data: array [M, *shape]; for `Kind.OBJECT`, a list of M objects.
+        rows: integers [N], the rows of `data` that are the values; None for all in order. Columns with the same `data`
             share rows: the `next_obs` of a sample is the `obs` of the next one.
-        steps: Whether an item is a list of L entries of type `kind`. Then `data` is [M, L, *shape].
+        steps: whether an item is a list of L entries of type `kind`. Then `data` is [M, L, *shape].
     """
 
     __slots__ = ("data", "kind", "rows", "steps")
@@ -69,7 +69,7 @@ class Column:
         return len(self.data) if self.rows is None else len(self.rows)
 
     def values(self) -> Any:
-        """Return the values as one array [N, *shape], or a list of objects. `data` itself without `rows`."""
+        """Return the values as one array [N, *shape] or a list of objects: without `rows`, `data` itself."""
         if self.rows is None:
             return self.data
         if self.kind is Kind.OBJECT:
@@ -143,7 +143,7 @@ Node: TypeAlias = Any
 
 
 def map_node(function: Callable[..., Any], node: Node, *others: Node) -> Node:
-    """Apply `function` to each column of a node, and the corresponding columns of `others`. Returns a new node."""
+    """Return a new node: `function` of each column of a node and the corresponding columns of `others`."""
     if isinstance(node, Column):
         return function(node, *others)
     if isinstance(node, dict):
@@ -208,7 +208,7 @@ def node_values(node: Node) -> Any:
 def values_of(items: Items, key: str) -> Any:
     """Return the values of a key of dicts as one array, or as a list, with None for a dict without it.
 
-    Returns None for a table without it.
+    Return None for a table without it.
     """
     table = items if isinstance(items, Table) else table_of(items)
     if table is None:
@@ -224,11 +224,11 @@ class Table:
 
     Args:
         columns: `{key: column}`, or nested nodes if a value is itself a dict or list; all of one length.
-        chained: Whether `next_obs` is the same object as the `obs` of the next row if both are the same row of an
+        chained: whether `next_obs` is the same object as the `obs` of the next row if both are the same row of an
             array, as in the transitions of a trajectory.
-        size: Number of samples N. None for that of the columns.
-        lengths: Lengths [P] of the trajectory fragments that the samples are, one after the other; their sum is N. None
-            for one fragment. `compact`, `with_columns` and `without` keep them, `take` and `joined` do not.
+        size: number of samples N. None for that of the columns.
+        lengths: lengths [P] of the successive trajectory fragments that the samples form; their sum is N. None for one
+            fragment. `compact`, `with_columns` and `without` keep them, `take` and `joined` do not.
 
     Example:
         >>> done = Column(Kind.BOOL, np.array([False, True]))
@@ -259,7 +259,7 @@ class Table:
         """Return a copy of `items` in columns, or None if they are not dicts with the same keys.
 
         Values of one kind, shape and dtype share an array; others become a column of objects. A `next_obs` that is the
-        same object as the `obs` of the next item is stored once. What is in columns already is not copied.
+        same object as the `obs` of the next item is stored once. Items that are already in columns are not copied.
         """
         if isinstance(items, Table):
             return items
@@ -273,7 +273,7 @@ class Table:
 
     @classmethod
     def joined(cls, parts: Sequence[Table]) -> Table | None:
-        """Concatenate tables. Returns None if they differ in keys or structure.
+        """Concatenate tables; return None if they differ in keys or structure.
 
         End flags that only some of them have are added by `with_end_flags`.
         """
@@ -368,7 +368,7 @@ class Samples(list[Any]):
     for the table, so that the dicts are not created.
 
     Attributes:
-        table: The table as long as no item was accessed, then None.
+        table: the table as long as no item was accessed, then None.
 
     Example:
         >>> samples = Samples(Table({"done": Column(Kind.BOOL, np.array([False, True]))}))
@@ -451,14 +451,14 @@ for _name in (
     setattr(Samples, _name, _with_items(_name))
 
 
-# What code for columns takes: a table, or a list of samples, which are dicts if nothing else is said.
+# The argument of functions on columns: a table, or a list of samples, which are dicts by default.
 Items: TypeAlias = "Table | Sequence[Any]"
 
 
 def table_of(items: Items) -> Table | None:
-    """Return the table that `items` are: one, or `Samples` of which no item was accessed. None for others.
+    """Return the table behind `items`, which are a table or `Samples` of which no item was accessed; None for others.
 
-    See `Table.of` to pack dicts.
+    To pack dicts, see `Table.of`.
     """
     if isinstance(items, Samples):
         return items.table
@@ -466,7 +466,7 @@ def table_of(items: Items) -> Table | None:
 
 
 def listed(items: Items) -> list[Any]:
-    """Return `items` as a list: `Samples` of a table, a list itself."""
+    """Return `items` as a list: a list itself, or `Samples` of a table."""
     if isinstance(items, Table):
         return Samples(items)
     return items if isinstance(items, list) else list(items)
@@ -478,7 +478,7 @@ def like(items: Items, table: Table) -> Any:
 
 
 def replaced(items: Items, table: Table) -> Any:
-    """Return `items`, which are in columns, with `table` as their content. `Samples` change in place."""
+    """Return `items`, which are in columns, with `table` as their content; `Samples` are modified in place."""
     if isinstance(items, Samples):
         items.table = table
         return items
@@ -486,7 +486,7 @@ def replaced(items: Items, table: Table) -> Any:
 
 
 def with_columns(items: Items, **columns: Column) -> Any:
-    """Return `items` with these columns added or replaced. A list and its dicts change in place."""
+    """Return `items` with these columns added or replaced; a list and its dicts are modified in place."""
     table = table_of(items)
     if table is not None:
         return replaced(items, table.with_columns(**columns))
@@ -497,19 +497,19 @@ def with_columns(items: Items, **columns: Column) -> Any:
 
 
 def part_of(items: Items, start: int, stop: int | None) -> Any:
-    """Return `items[start:stop]` in the form of `items`. No item of a table is created."""
+    """Return `items[start:stop]` in the form of `items`, without creating items of a table."""
     table = table_of(items)
     return rows_of(items)[start:stop] if table is None else like(items, table.take(slice(start, stop)))
 
 
 def items_at(items: Items, rows: IntArray) -> Items:
-    """Return the items in these rows, as a table if they are in columns: then no item is created."""
+    """Return the items in these rows, as a table if they are in columns, without creating items."""
     table = table_of(items)
     return [rows_of(items)[row] for row in rows.tolist()] if table is None else table.take(rows)
 
 
 def lengths_of(items: Items) -> IntArray:
-    """Return the lengths [P] of the trajectory fragments that `items` are: one, unless they are those of a table."""
+    """Return the lengths [P] of the trajectory fragments of `items`: those of a table, else a single one."""
     table = table_of(items)
     return np.array([len(items)]) if table is None or table.lengths is None else table.lengths
 
@@ -522,7 +522,7 @@ def last_rows(items: Items) -> IntArray:
 
 
 def whole_of(parts: Sequence[Items]) -> Items:
-    """Concatenate `parts`: a table if all are in columns and fit together. A single part is returned itself."""
+    """Concatenate `parts`, into a table if all are in columns and fit together; a single part is returned itself."""
     if len(parts) == 1:
         return parts[0]
     tables = [table for part in parts if (table := table_of(part)) is not None]
@@ -531,7 +531,7 @@ def whole_of(parts: Sequence[Items]) -> Items:
 
 
 def rows_of(items: Items) -> Sequence[Any]:
-    """Return the samples one by one: new dicts of a table, a list itself."""
+    """Return the samples one by one: a list itself, or new dicts of a table."""
     return items.rows() if isinstance(items, Table) else items
 
 
@@ -566,7 +566,7 @@ def _pack_observations(obs: list[Any], next_obs: list[Any]) -> dict[str, Node]:
 
 
 def pack(values: list[Any]) -> Node:
-    """Return the N >= 1 values of one key as a node. Values that cannot be stacked become a column of objects."""
+    """Return the N >= 1 values of one key as a node; values that cannot be stacked become a column of objects."""
     first = values[0]
     kind = type(first)
     if len(set(map(type, values))) > 1:
@@ -625,7 +625,7 @@ def _pack_arrays(values: list[np.ndarray]) -> Column:
 
 
 def _pack_sequences(values: list[Any]) -> Node:
-    """Pack sequences of one length: lists of equal type and shape in one array, others entry by entry."""
+    """Pack sequences of one length: lists of equal type and shape into one array, others entry by entry."""
     kind, length = type(values[0]), len(values[0])
     if kind is list:
         flat = pack([entry for value in values for entry in value])
@@ -658,7 +658,7 @@ def column_of(values: torch.Tensor | npt.NDArray[np.bool_]) -> Column:
 
 
 def _joined(parts: tuple[Column, ...], blocks: dict[tuple[int, ...], tuple[Any, dict[int, int]]]) -> Column:
-    """Concatenate columns. `blocks` caches arrays that are already concatenated."""
+    """Concatenate columns; `blocks` caches arrays that are already concatenated."""
     first = parts[0]
     if first.kind is Kind.OBJECT or not _are_alike(parts):
         return Column(Kind.OBJECT, [item for part in parts for item in part.items()])
@@ -682,8 +682,8 @@ END_FLAGS = ("terminated", "truncated")
 def with_end_flags(columns: Mapping[str, Node], flags: Iterable[str]) -> dict[str, Node]:
     """Return `columns` with missing `flags` added: an episode end without flags counts as a termination.
 
-    `truncated` defaults to False, `terminated` to `done` and not `truncated`. Samples without a numeric `done` do not
-    change.
+    `truncated` defaults to False, `terminated` to `done` and not `truncated`. Samples without a numeric `done` stay
+    unchanged.
     """
     done = columns.get("done")
     missing = [flag for flag in END_FLAGS if flag in flags and flag not in columns]

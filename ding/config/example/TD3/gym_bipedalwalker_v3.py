@@ -1,4 +1,4 @@
-"""TD3 on BipedalWalker-v3; the -100 of a fall counts as -10."""
+"""TD3 on BipedalWalker-v3, where the reward -100 of a fall counts as -10."""
 
 from easydict import EasyDict
 
