@@ -27,6 +27,7 @@ main_config = {
             "value_weight": 0.5,
             "value_norm": False,
             "value_clip": False,
+            "init_gains": [1.4142135623730951, 0.01, 1.0],
             "clip_ratio": 0.1,
             "grad_clip_type": "clip_norm",
             "grad_clip_value": 0.5,
