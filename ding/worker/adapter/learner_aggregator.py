@@ -35,7 +35,7 @@ _CLOSE_S = 5.0
 
 
 class LearnerAggregatorSlave(WorkerSlave):
-    """Answers a coordinator's tasks by calling functions.
+    """A slave that answers a coordinator's tasks by calling functions.
 
     Args:
         callback_fn: `deal_with_get_resource()`, and `deal_with_learner_start`, `deal_with_get_data`, `deal_with_learn`
@@ -61,7 +61,7 @@ class LearnerAggregatorSlave(WorkerSlave):
 
 
 class LearnerAggregator:
-    """Aggregates learners: a coordinator sees one learner, whose batch size is the sum of theirs.
+    """An aggregator of learners: a coordinator sees one learner, whose batch size is the sum of theirs.
 
     A task runs on the learners that are connected when it starts; learners that join later take part in the next task.
     If a learner fails or is lost, the task fails with its error. With the environment variable
@@ -146,7 +146,7 @@ class LearnerAggregator:
         return self._server.port
 
     def start(self) -> None:
-        """Connect the learners, then accept tasks. Closes the aggregator if that fails.
+        """Connect the learners, then accept tasks; close the aggregator if that fails.
 
         Raises:
             ConnectionError: a learner of the config cannot be reached, or the operator provides none in time.
@@ -164,7 +164,7 @@ class LearnerAggregator:
             raise
 
     def close(self) -> None:
-        """End a running task, disconnect the learners and stop accepting tasks. Bounded in time; idempotent.
+        """End a running task, disconnect the learners and stop accepting tasks, in bounded time. Idempotent.
 
         Raises:
             TaskFail: a learner could not end its task.
@@ -235,7 +235,7 @@ class LearnerAggregator:
         return self._slot.require().learn(task)
 
     def deal_with_learner_close(self, task: dict[str, Any]) -> dict[str, Any]:
-        """End the task on all learners. Idempotent; later calls return the same."""
+        """End the task on all learners; later calls do nothing and return the same."""
         return self._slot.end()
 
     def deal_with_lost_coordinator(self) -> None:
@@ -244,5 +244,5 @@ class LearnerAggregator:
 
     @staticmethod
     def merge_info(infos: Sequence[Any]) -> Any:
-        """See `ding.worker.adapter.group_run.merge_info`."""
+        """Merge one info of each learner; see `ding.worker.adapter.group_run.merge_info`."""
         return merge_info(infos)

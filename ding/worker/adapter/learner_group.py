@@ -37,7 +37,7 @@ class LearnerSeat:
         threading.Thread(target=self._work, name=f"aggregator_{name}", daemon=True).start()
 
     def run(self, task: Task, timeout_s: float) -> Future[dict[str, Any]]:
-        """Have the learner run `task`; see `WorkerClient.run`. A learner that does not answer in time is lost."""
+        """Have the learner run `task`; see `WorkerClient.run`. One that does not answer in time counts as lost."""
         future: Future[dict[str, Any]] = Future()
         with self._lock:
             if self.is_lost:
@@ -148,11 +148,11 @@ class LearnerGroup:
 def ask_all(
     calls: Sequence[tuple[LearnerSeat, Task]], timeout_s: float, message: str | None = None, to_the_end: bool = False
 ) -> list[dict[str, Any]]:
-    """Have each learner run its task concurrently; returns the results in order.
+    """Have each learner run its task, all concurrently, and return the results in order.
 
     Args:
         timeout_s: seconds for all learners to answer.
-        message: the message of a failure; None for that of the first failed learner.
+        message: the error message if a learner fails; None for the message of the first learner that failed.
         to_the_end: whether to wait for all learners even if one has failed.
 
     Raises:

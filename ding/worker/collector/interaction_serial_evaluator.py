@@ -1,4 +1,4 @@
-"""Evaluators that let policies play episodes: their base, and the one of a single policy."""
+"""Evaluators that let policies play episodes: their base, and the evaluator of a single policy."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class EvalRecord:
 
 
 class EpisodeRecorder(Listener):
-    """Fills a `VectorEvalMonitor` with the episodes of an evaluation; as a quota it steps only envs that lack some.
+    """The recorder of an evaluation, which fills a `VectorEvalMonitor`; as a quota it steps envs that lack episodes.
 
     Args:
-        players: number of players with an info each, of which player 0 is judged; None if infos are not by player.
+        players: number of players, each with its own info; player 0 is judged. None if infos are not by player.
         on_episode: called with the env, the return and the number of episodes so far when one has ended.
 
     Attributes:
@@ -112,7 +112,7 @@ def _single(reward: Any) -> Any:
 class EpisodeEvaluator(SerialEvaluator):
     """Base of the evaluators that play a fixed number of episodes in each env of a manager.
 
-    The evaluator owns its env manager: it launches it (on rank 0, which alone evaluates), and closes it with itself.
+    The evaluator owns its env manager: it launches it (on rank 0, which alone evaluates), and closes it in `close`.
     """
 
     settings = Settings(
@@ -140,7 +140,7 @@ class EpisodeEvaluator(SerialEvaluator):
         self._max_episode_steps = cfg.get("max_episode_steps", MAX_EPISODE_STEPS)
 
     def reset_env(self, _env: Any = None) -> None:
-        """Take over and launch `_env`, closing the env manager it replaces; with None reset the present one."""
+        """Take over and launch `_env`, and close the env manager it replaces; with None reset the present one."""
         if _env is not None:
             self._replace_env(_env, launch=self._rank == 0)
         elif self._rank == 0:
@@ -173,7 +173,7 @@ class EpisodeEvaluator(SerialEvaluator):
         self.last_eval: EvalRecord | None = None
 
     def note_best(self, mean_return: float) -> None:
-        """Count a return that an earlier run has reached: only a better one is worth a new best checkpoint."""
+        """Note a mean return that an earlier run has reached: only a better one is worth a new best checkpoint."""
         self._max_episode_return = max(self._max_episode_return, mean_return)
 
     def state_dict(self) -> dict[str, Any]:
@@ -207,10 +207,10 @@ class EpisodeEvaluator(SerialEvaluator):
         policy_kwargs: Mapping[str, Any] = {},
         before_act: Callable[[], None] | None = None,
     ) -> None:
-        """Fill `recorder` with episodes that begin now, keep the evaluation as `last_eval`, and log it.
+        """Play episodes from their beginning into `recorder`, keep the evaluation as `last_eval`, and log it.
 
         Raises:
-            RuntimeError: an env ends no episode for `max_episode_steps` steps.
+            RuntimeError: an episode does not end within `max_episode_steps` steps.
         """
         start = perf_counter()
         self._env.reset()
@@ -258,9 +258,9 @@ class EpisodeEvaluator(SerialEvaluator):
 
 @SERIAL_EVALUATOR_REGISTRY.register("interaction")
 class InteractionSerialEvaluator(EpisodeEvaluator):
-    """Lets the eval mode of a policy play a fixed number of episodes in each env of a manager.
+    """Serial evaluator that lets the eval mode of a policy play a fixed number of episodes in each env of a manager.
 
-    The evaluator owns its env manager: it launches it (on rank 0, which alone evaluates), and closes it with itself.
+    The evaluator owns its env manager: it launches it (on rank 0, which alone evaluates), and closes it in `close`.
 
     Args:
         cfg: config, see `default_config`.

@@ -1,4 +1,4 @@
-"""A learner worker of parallel training: what it is on any transport, and that in one process."""
+"""The learner workers of parallel training: their base for any transport, and the one in the same process."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class LearnerRun(NamedTuple):
 
 
 class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
-    """Runs the learner of one task at a time in a thread.
+    """A learner worker, which runs the learner of one task at a time in a thread.
 
     The next batches are loaded while the learner trains. A subclass sets the transport. A task with `resume` continues
     from the state of its last learner. See also `CommWorker`.
@@ -106,7 +106,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
     def __init__(self, cfg: EasyDict) -> None:
         super().__init__(cfg)
         self._session = self._open_session([], {})
-        self._group: Group | None = None  # of the task
+        self._group: Group | None = None  # the ranks of the task
         self._send_policy_freq = 1
 
     def _own_port(self) -> int:
@@ -159,7 +159,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         return self._progress(run)
 
     def _progress(self, run: LearnerRun) -> dict[str, Any]:
-        """Wait until the learner wants batches, or has an info; return how many, and its infos."""
+        """Wait until the learner wants batches, or has an info; return the number of batches, and the infos."""
         queue, source = run.session.queue, run.session.source
         if source.level is None:
             count = queue.wait_for_capacity(self._cfg.data_wait_s)
@@ -226,7 +226,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         return LearnerRun(learner, session, thread, ids, saver, group)
 
     def _join_group(self, task_info: Mapping[str, Any]) -> Group | None:
-        """Return the process group of a task; None without one, or if all tasks of this process use the same."""
+        """Return the process group of a task; None if it has none, or if all tasks of this process use the same."""
         return None
 
     def _equip(self, learner: BaseLearner, task_info: Mapping[str, Any]) -> None:
@@ -247,7 +247,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         learner.on_averages = session.add_averages
 
     def deal_with_get_data(self) -> dict[str, Any]:
-        """Wait until the learner wants a batch; returns `batch_size` and `cur_learner_iter`."""
+        """Wait until the learner wants a batch, and return `batch_size` and `cur_learner_iter`."""
         run = self._slot.require()
         run.session.queue.wait_for_want(self._cfg.data_timeout_s)
         return _demand(run)
@@ -255,7 +255,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
     def deal_with_learner_learn(self, data: Rows) -> dict[str, Any]:
         """Train on one batch, given as metadata, and return the info.
 
-        A batch with unreadable files is not trained, and the info has no priorities.
+        A batch with unreadable files is not trained on, and the info has no priorities.
         """
         run = self._slot.require()
         info = run.session.queue.learn(data, self._cfg.data_timeout_s)
@@ -264,7 +264,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
     _single = {"deal_with_get_data": deal_with_get_data, "deal_with_learner_learn": deal_with_learner_learn}
 
     def deal_with_learner_close(self) -> dict[str, Any]:
-        """End the learner, if one runs, after its final checkpoint; returns the infos that were not taken yet.
+        """End the learner, if one runs, after its final checkpoint, and return the infos that were not taken yet.
 
         Raises:
             TimeoutError: the thread of the learner does not end.
@@ -290,15 +290,15 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         return {**run.ids, "infos": infos, "batches_done": done}
 
     def get_data(self, batch_size: int) -> list[Callable[[], Any]]:
-        """See `LearnerSession`, of the current task."""
+        """Return the next batch, by the session of the current task; see `LearnerSession`."""
         return self._session.get_data(batch_size)
 
     def send_policy(self, state_dict: dict[str, Any]) -> None:
-        """See `LearnerSession`, of the current task."""
+        """Write the weights, by the session of the current task; see `LearnerSession`."""
         self._session.send_policy(state_dict)
 
     def send_learn_info(self, learn_info: dict[str, Any]) -> None:
-        """See `LearnerSession`, of the current task."""
+        """Queue an info, by the session of the current task; see `LearnerSession`."""
         self._session.send_learn_info(learn_info)
 
     _passing = {"get_data": get_data, "send_policy": send_policy, "send_learn_info": send_learn_info}
@@ -335,7 +335,7 @@ def _demand(run: LearnerRun) -> dict[str, Any]:
 
 @COMM_LEARNER_REGISTRY.register("local")
 class LocalLearner(CommLearner):
-    """Serves learner tasks to a coordinator in the same process; samples and weights stay in memory.
+    """A learner worker for a coordinator in the same process; samples and weights stay in memory.
 
     Args:
         cfg: `port` (0 for any free number); `path_data` and `path_policy`, which name stores in memory. See also

@@ -58,7 +58,7 @@ def ray_section(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def actor_options(section: Mapping[str, Any], role: str) -> dict[str, Any]:
-    """Ray's options for an actor of a role; `section` is complete."""
+    """Return Ray's options for an actor of a role, from the complete `section`."""
     return {key: value for key, value in section[role].items() if key in _ROLE_SETTINGS}
 
 
