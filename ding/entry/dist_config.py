@@ -31,11 +31,13 @@ from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings,
 
 _DIST_SETTINGS = Settings(
     {
-        "coordinator_wait_s": Setting(3600.0, number(0), "How long a worker waits for its first coordinator."),
+        "coordinator_wait_s": Setting(3600.0, number(0), "Seconds that a worker waits for its first coordinator."),
         "coordinator_lost_s": Setting(
-            60.0, number(0), "How long a worker waits for another coordinator when it has lost its own."
+            60.0, number(0), "Seconds that a worker waits for another coordinator after the loss of its own."
         ),
-        "mark": Setting(NO_DEFAULT, instance_of(str), "Shows whether folders are shared; set by preparation."),
+        "mark": Setting(
+            NO_DEFAULT, instance_of(str), "Mark by which machines recognise shared folders; set by preparation."
+        ),
     }
 )
 _PATHS = ("path_data", "path_policy")

@@ -97,18 +97,20 @@ class LearnerAggregator:
     settings = Settings(
         {
             "learner": Setting({}, instance_of(Mapping), "Addresses of the learners: `{name: (name, host, port)}`."),
-            "transport": Setting(DEFAULT_TRANSPORT, transport_name, "How learners are connected."),
+            "transport": Setting(DEFAULT_TRANSPORT, transport_name, "Transport that connects the learners."),
             "task_timeout": Setting(
-                50.0, number(0), "Seconds for a learner to answer one message; less than the coordinator waits."
+                50.0, number(0), "Seconds for a learner to answer one message, fewer than the coordinator waits."
             ),
             "connect_timeout_s": Setting(60.0, number(0), "Seconds for the learners to connect."),
             "sync_period_s": Setting(
                 3.0, number(0), "Seconds between two requests for the operator's list of learners."
             ),
-            "master.host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Where learners answer."),
-            "master.port": Setting(NO_DEFAULT, integer(0, 65535), "Its port; 0 for a free one."),
-            "slave.host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Where the coordinator sends tasks."),
-            "slave.port": Setting(NO_DEFAULT, integer(0, 65535), "Its port; 0 for a free one."),
+            "master.host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Address at which learners answer."),
+            "master.port": Setting(NO_DEFAULT, integer(0, 65535), "Port of `master.host`; 0 for a free one."),
+            "slave.host": Setting(
+                NO_DEFAULT, instance_of(str, optional=True), "Address to which the coordinator sends tasks."
+            ),
+            "slave.port": Setting(NO_DEFAULT, integer(0, 65535), "Port of `slave.host`; 0 for a free one."),
             "node": Setting(NO_DEFAULT, None, "Kept for compatibility."),
             "partition": Setting(NO_DEFAULT, None, "Kept for compatibility."),
         }

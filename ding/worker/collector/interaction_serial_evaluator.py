@@ -124,8 +124,7 @@ class EpisodeEvaluator(SerialEvaluator):
             "max_episode_steps": Setting(
                 NO_DEFAULT,
                 integer(1, optional=True),
-                f"An env that ends no episode for so many steps is an error; {MAX_EPISODE_STEPS} by default, None for "
-                "no limit.",
+                f"Number of steps within which an episode must end; {MAX_EPISODE_STEPS} by default, None for no limit.",
             ),
         },
         SerialEvaluator.settings,
@@ -274,9 +273,9 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
     settings = Settings(
         {
             "eval_freq": 1000,
-            "render": Setting({}, None, "When videos are recorded."),
-            "render.render_freq": Setting(-1, number(-1), "Iterations or env steps between two; -1 for none."),
-            "render.mode": Setting("train_iter", one_of("envstep", "train_iter"), "What `render_freq` counts."),
+            "render": Setting({}, None, "Recording of videos."),
+            "render.render_freq": Setting(-1, number(-1), "Iterations or env steps between two videos; -1 for none."),
+            "render.mode": Setting("train_iter", one_of("envstep", "train_iter"), "Unit that `render_freq` counts."),
             "figure_path": Setting(
                 None, None, "Folder of the figures that an env with `enable_save_figure` draws of each episode."
             ),

@@ -155,7 +155,7 @@ class MarineParallelCollector(TaskCollector):
         {
             "policy": Setting(NO_DEFAULT, _list_of(dict), "Settings of each policy; set by the commander."),
             "policy_update_path": Setting(
-                NO_DEFAULT, _list_of(str, type(None)), "Where the weights of each policy are; set by the commander."
+                NO_DEFAULT, _list_of(str, type(None)), "Path of the weights of each policy; set by the commander."
             ),
             "policy_update_flag": Setting(
                 NO_DEFAULT, _list_of(bool), "Whether each policy learns; set by the commander."

@@ -79,7 +79,7 @@ class MetricSerialEvaluator(SerialEvaluator):
 
     settings = Settings(
         {
-            "stop_value": Setting(NO_DEFAULT, None, "Metric that ends the training; None for no such end."),
+            "stop_value": Setting(NO_DEFAULT, None, "Metric at which the training ends; None for no such end."),
             "multi_gpu": Setting(NO_DEFAULT, boolean, "Whether each rank measures the batches of its own loader."),
         },
         SerialEvaluator.settings,

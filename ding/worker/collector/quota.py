@@ -14,8 +14,8 @@ from ding.worker.collector.trajectory import INF, TrajectoryCutter
 
 FIXED_ROLLOUT = Setting(  # False where it is not given: default configs are those of DI-engine
     rule=boolean,
-    doc="True: fragments end with the collect, and each step becomes a sample; else an on-policy collect drops "
-    "unfinished fragments.",
+    doc="Whether fragments end with the collect, so that each step becomes a sample; otherwise an on-policy collect "
+    "drops unfinished fragments.",
 )
 
 

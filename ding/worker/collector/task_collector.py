@@ -148,14 +148,16 @@ class TaskCollector(BaseParallelCollector):
 
     settings = Settings(
         {
-            "print_freq": Setting(5, integer(1), "Number of rounds between two lines about their times."),
-            "compressor": Setting("lz4", _compressor_of_samples, "How samples are compressed."),
-            "update_policy_second": Setting(3, number(0), "Seconds between two looks for new weights."),
-            "chunk_size": Setting(64, integer(1), "Number of samples at which they are sent."),
+            "print_freq": Setting(5, integer(1), "Number of rounds between two log lines about their duration."),
+            "compressor": Setting("lz4", _compressor_of_samples, "Compressor of the samples."),
+            "update_policy_second": Setting(3, number(0), "Seconds between two checks for new weights."),
+            "chunk_size": Setting(64, integer(1), "Number of waiting samples at which they are sent."),
             "flush_interval_s": Setting(0.2, number(0), "Seconds after which fewer samples are sent, too."),
             "first_policy_timeout_s": Setting(120, number(0), "Seconds to wait for the first weights of a policy."),
             "max_episode_steps": Setting(
-                NO_DEFAULT, integer(1, optional=True), "An env that ends no episode for so many steps is an error."
+                NO_DEFAULT,
+                integer(1, optional=True),
+                "Number of steps within which an episode of an evaluation must end.",
             ),
             "eval_flag": Setting(NO_DEFAULT, boolean, "Whether the task is an evaluation; set by the commander."),
             "exp_name": Setting(NO_DEFAULT, instance_of(str), "Folder of the run; set by the commander."),
@@ -167,7 +169,7 @@ class TaskCollector(BaseParallelCollector):
             "collector_num": Setting(NO_DEFAULT, None, "Number of collectors."),
             "env": Setting(NO_DEFAULT, anything, "Settings of the env; set by the commander."),
             "policy": Setting(NO_DEFAULT, anything, "Settings of the policy; set by the commander."),
-            "policy_update_path": Setting(NO_DEFAULT, anything, "Where the weights are; set by the commander."),
+            "policy_update_path": Setting(NO_DEFAULT, anything, "Path of the weights; set by the commander."),
         }
     )
     # Returns the return of an episode from the info of its last step and the env's id.

@@ -130,7 +130,7 @@ class BaseCommander(Configurable, ABC):
             "collector_task_space": Setting(1, integer(0), "Maximum number of concurrent collector tasks."),
             "learner_task_space": Setting(1, integer(0), "Maximum number of concurrent learner tasks."),
             "eval_interval": Setting(60, number(0), "Seconds from the start of one evaluation to that of the next."),
-            "transport": Setting(NO_DEFAULT, transport_name, "How workers are connected; set by compilation."),
+            "transport": Setting(NO_DEFAULT, transport_name, "Transport of the run; set by compilation."),
             "path_policy": Setting(NO_DEFAULT, anything, "Folder of the weights; set by compilation."),
             "league": Setting(NO_DEFAULT, anything, "Settings of the league, for `one_vs_one`."),
         }

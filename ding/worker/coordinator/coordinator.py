@@ -101,10 +101,10 @@ class Coordinator(Configurable):
     settings = Settings(
         {
             "collector_task_timeout": Setting(
-                30, number(0), "Seconds a task of a collector waits for a worker, or for its buffer."
+                30, number(0), "Seconds that a collector task may wait for a worker, or for its buffer."
             ),
-            "learner_task_timeout": Setting(600, number(0), "Seconds a task of a learner waits for a worker."),
-            "task_timeout": Setting(60, number(0), "Seconds a worker may take to answer one message."),
+            "learner_task_timeout": Setting(600, number(0), "Seconds that a learner task may wait for a worker."),
+            "task_timeout": Setting(60, number(0), "Seconds that a worker may take to answer one message."),
             "task_silence_s": Setting(
                 60,
                 number(0),
@@ -114,21 +114,21 @@ class Coordinator(Configurable):
                 60, number(0), "Seconds in which a lost worker may return at its old address."
             ),
             "max_restarts": Setting(
-                3, integer(0), "How often `parallel_pipeline` restarts a worker whose process has died."
+                3, integer(0), "Number of times that `parallel_pipeline` restarts a worker whose process has died."
             ),
-            "restart_window_s": Setting(600, number(0), "The seconds within which `max_restarts` counts."),
+            "restart_window_s": Setting(600, number(0), "Seconds within which `max_restarts` counts."),
             "max_env_step": Setting(NO_DEFAULT, number(0), "Number of env steps after which the run ends."),
             "replay_shards": Setting(
-                1, integer(1), "Parts of each replay buffer, if the transport keeps samples in shards."
+                1, integer(1), "Number of shards of each replay buffer, if the transport keeps samples in shards."
             ),
             "state_interval_s": Setting(
-                0, number(0), "Seconds between writes of the state to the folder of the run; 0 for never."
+                0, number(0), "Seconds between two writes of the state to the folder of the run; 0 for never."
             ),
             "resume": Setting(
                 False, boolean, "Whether to resume from the saved state; without one, the run begins anew."
             ),
-            "transport": Setting(NO_DEFAULT, transport_name, "How workers are connected; set by compilation."),
-            "host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Where the coordinator listens."),
+            "transport": Setting(NO_DEFAULT, transport_name, "Transport of the run; set by compilation."),
+            "host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Address at which the coordinator listens."),
             "port": Setting(NO_DEFAULT, integer(0, 65535), "Port of the coordinator; 0 for a free one."),
             "run_token": Setting(NO_DEFAULT, anything, "The secret of the run."),
             "collector": Setting(NO_DEFAULT, instance_of(Mapping), "Addresses of the collectors, by name."),

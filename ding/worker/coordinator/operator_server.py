@@ -409,7 +409,7 @@ _OPERATOR_SETTINGS = Settings(
         "init_replicas_request": Setting(NO_DEFAULT, instance_of(Mapping), "The request for the initial workers."),
         "collector_target_num": Setting(0, integer(0), "Number of collectors to wait for at the start."),
         "learner_target_num": Setting(0, integer(0), "Number of learners to wait for at the start."),
-        "sync_period_s": Setting(1.0, number(0.01), "Seconds between two looks at the operator's list."),
+        "sync_period_s": Setting(1.0, number(0.01), "Seconds between two requests for the operator's list."),
     }
 )
 

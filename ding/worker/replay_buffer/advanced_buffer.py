@@ -80,7 +80,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         {
             "type": "advanced",
             "replay_buffer_size": 4096,
-            "max_use": Setting(math.inf, number(1), "How often a sample may be drawn before it is removed."),
+            "max_use": Setting(math.inf, number(1), "Number of draws after which a sample is removed."),
             "max_staleness": Setting(math.inf, number(0), "Age in learner iterations at which a sample is removed."),
             "alpha": Setting(0.6, number(0, 1), "Exponent of the priorities."),
             "beta": Setting(0.4, number(0, 1), "Initial exponent of the importance weights, which grows to 1."),
@@ -92,10 +92,10 @@ class AdvancedReplayBuffer(ColumnBuffer):
                 0, number(0), "Lower limit of the ratio pushed / sampled."
             ),
             "thruput_controller.window_seconds": Setting(
-                30, number(1e-3), "Time after which what was pushed or sampled counts for 1 % in the ratio."
+                30, number(1e-3), "Seconds after which what was pushed or sampled counts for 1 % in the ratio."
             ),
             "thruput_controller.sample_min_limit_ratio": Setting(
-                1, number(1), "Sampling a batch needs at least this many times its size in the buffer."
+                1, number(1), "Least number of samples in the buffer per sample of a batch."
             ),
             "monitor.sampled_data_attr.average_range": Setting(
                 5, number(1e-3), "Number of recent batches that the statistics cover."

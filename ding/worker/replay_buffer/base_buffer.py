@@ -58,21 +58,25 @@ __all__ = [
 STORAGE_SETTINGS = Settings(
     {
         "replay_buffer_size": Setting(10000, integer(1), "Capacity, in samples."),
-        "deepcopy": Setting(False, boolean, "Return deep copies of samples."),
+        "deepcopy": Setting(False, boolean, "Whether to return deep copies of samples."),
         "enable_track_used_data": Setting(
-            False, boolean, "Delete the file `data_id` of each sample that leaves the buffer."
+            False, boolean, "Whether to delete the file `data_id` of each sample that leaves the buffer."
         ),
         "share_frames": Setting(
             False,
             boolean,
-            "Store frames that successive image observations [C, ...] have in common, as with stacked frames, once.",
+            "Whether to store frames that successive image observations [C, ...] share, as with stacked frames, once.",
         ),
         "storage": Setting(
             "memory",
             one_of("memory", "memmap"),
-            "`memmap` maps the columns to files, which are deleted with the buffer: it may exceed the memory.",
+            "Storage of the columns; `memmap` maps them to files, so that the buffer may exceed the memory.",
         ),
-        "storage_path": Setting(None, instance_of(str, optional=True), "Folder of the files, with `memmap`."),
+        "storage_path": Setting(
+            None,
+            instance_of(str, optional=True),
+            "Folder of the files with `memmap`, which are deleted with the buffer.",
+        ),
     }
 )
 

@@ -188,7 +188,9 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
         {
             "type": "elastic",
             "set_buffer_size": Setting(
-                NO_DEFAULT, _function, "Function from env steps to the number of the newest items to sample from."
+                NO_DEFAULT,
+                _function,
+                "Function of the env steps that returns the number of newest items to sample from.",
             ),
         },
         NaiveReplayBuffer.settings,

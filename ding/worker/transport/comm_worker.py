@@ -34,17 +34,17 @@ _logger = logging.getLogger("ding")
 
 WORKER_SETTINGS = Settings(
     {
-        "data_wait_s": Setting(1.0, number(0), "How long a request of the coordinator may wait for new data."),
+        "data_wait_s": Setting(1.0, number(0), "Seconds that a request of the coordinator may wait for new data."),
         "data_timeout_s": Setting(
             600.0,
             number(0),
-            "How long the worker may wait for the coordinator to accept or send data, and the coordinator for an item.",
+            "Seconds that the worker may wait for the coordinator to accept or send data, and it for an item.",
         ),
-        "close_timeout_s": Setting(30.0, number(0), "How long the end of a task may take."),
+        "close_timeout_s": Setting(30.0, number(0), "Seconds that the end of a task may take."),
         "path_data": Setting(NO_DEFAULT, instance_of(str), "Folder of the samples."),
         "path_policy": Setting(NO_DEFAULT, instance_of(str), "Folder of the weights."),
-        "policy_bytes": Setting(WEIGHTS_BYTES, integer(1), "Limit of the size of a file of weights."),
-        "host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Where the worker listens."),
+        "policy_bytes": Setting(WEIGHTS_BYTES, integer(1), "Limit in bytes of a file of weights."),
+        "host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Address at which the worker listens."),
         "port": Setting(NO_DEFAULT, integer(0, 65535), "Port of the worker; 0 for a free one."),
         "task_import_names": Setting(NO_DEFAULT, instance_of(list, tuple), "Modules that a task may import."),
         "task_load_paths": Setting(NO_DEFAULT, instance_of(list, tuple), "Files that a task may read."),

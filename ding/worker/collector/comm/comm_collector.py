@@ -50,7 +50,7 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
                 0.2, number(0), "Least seconds between two messages with samples, or with their number."
             ),
             "push_bytes": Setting(
-                16 * 2**20, integer(1), "Limit of the bytes on their way to the shards of the replay buffer."
+                16 * 2**20, integer(1), "Limit in bytes of the samples on their way to the shards of the replay buffer."
             ),
         },
         WORKER_SETTINGS,

@@ -71,26 +71,28 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
     settings = Settings(
         {
             "prefetch_batches": Setting(64, integer(1), "Maximum number of batches that are loaded in advance."),
-            "prefetch_s": Setting(0.1, number(0), "Time for which they should last: a slow learner requests fewer."),
-            "read_timeout_s": Setting(5.0, number(0), "How long to wait for a file of samples that is late."),
-            "cache_bytes": Setting(256 * 2**20, integer(0), "Size of the cache of sample files."),
+            "prefetch_s": Setting(
+                0.1, number(0), "Seconds for which loaded batches should last; a slow learner requests fewer."
+            ),
+            "read_timeout_s": Setting(5.0, number(0), "Seconds to wait for a late file of samples."),
+            "cache_bytes": Setting(256 * 2**20, integer(0), "Bytes of the cache of sample files."),
             "chunk_bytes": Setting(
-                CHUNK_BYTES, integer(1), "Limit of the size of a file of samples, also when it is decompressed."
+                CHUNK_BYTES, integer(1), "Limit in bytes of a file of samples, also when it is decompressed."
             ),
             "pull_bytes": Setting(
                 64 * 2**20,
                 integer(1),
-                "Limit of the batches that are drawn from the shards of the replay buffer and not trained yet.",
+                "Limit in bytes of batches drawn from the shards of the replay buffer and not trained on yet.",
             ),
-            "send_policy_interval_s": Setting(0.25, number(0), "Least time between two writes of the weights."),
+            "send_policy_interval_s": Setting(0.25, number(0), "Least seconds between two writes of the weights."),
             "checkpoint_interval_s": Setting(
-                30.0, number(0), "Time between checkpoints to resume from if the learner is lost; 0 for none."
+                30.0, number(0), "Seconds between checkpoints to resume from if the learner is lost; 0 for none."
             ),
             "max_bad_batches": Setting(
-                100, integer(1), "So many consecutive batches without a readable sample are an error."
+                100, integer(1), "Number of consecutive batches without a readable sample that is an error."
             ),
             "rank_timeout_s": Setting(
-                300.0, number(0), "Limit for joining the ranks of a learner on Ray, and for each operation of theirs."
+                300.0, number(0), "Seconds for joining the ranks of a learner on Ray, and for each operation of them."
             ),
             "port": Setting(NO_DEFAULT, anything, "Port of the worker, or a list with one for each rank."),
             "multi_gpu": Setting(NO_DEFAULT, boolean, "Whether the learner has several ranks."),
@@ -98,7 +100,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
             "aggregator": Setting(NO_DEFAULT, anything, "Whether the learner belongs to an aggregator."),
             "rank": Setting(NO_DEFAULT, anything, "Rank of this process."),
             "peers": Setting(NO_DEFAULT, anything, "The other ranks."),
-            "rank_host": Setting(NO_DEFAULT, anything, "Where the ranks meet."),
+            "rank_host": Setting(NO_DEFAULT, anything, "Address at which the ranks meet."),
         },
         WORKER_SETTINGS,
     )
