@@ -30,7 +30,7 @@ _TICK_S = 0.5
 
 
 class Presence:
-    """A record of whether a worker has a coordinator. Thread-safe.
+    """A record of whether a worker has a coordinator. This class is thread-safe.
 
     Example:
         >>> presence = Presence()
@@ -139,7 +139,7 @@ class DistWorker:
             raise TimeoutError(f"no coordinator has come to {self.name} at port {self.port} within {wait_s:g} s")
 
     def close(self) -> None:
-        """End a running task, and accept no further ones. Idempotent."""
+        """End a running task, and accept no further ones. Further calls do nothing."""
         atexit.unregister(self.close)
         self._presence.end()
         self.worker.close()
@@ -178,7 +178,7 @@ class DistCoordinator:
         return True
 
     def close(self) -> None:
-        """End all tasks and disconnect the workers. Idempotent."""
+        """End all tasks and disconnect the workers. Further calls do nothing."""
         atexit.unregister(self.close)
         with self._held:
             self._run.close()

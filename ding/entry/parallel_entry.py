@@ -65,7 +65,6 @@ def parallel_pipeline(
         platform: 'local', or 'ray', which sets `transport = 'ray'` in the system config.
         address: the address of the Ray cluster to join, `ray.address` in the system config. Without one, a cluster is
             started for the run on this machine.
-
         resume: whether to resume from the state that the coordinator has saved under `exp_name` (counters, replay
             buffers and the commander's state), and from the learner's newest checkpoint and weights. This is not exact:
             episodes begin anew, and samples after the last save are lost. Without a saved state the run begins anew,

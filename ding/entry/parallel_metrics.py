@@ -100,7 +100,7 @@ class ParallelMetrics:
         return self._writer.load_state_dict(state["writer"])
 
     def close(self) -> None:
-        """Write all rows and close the sinks, within a minute at most. Idempotent."""
+        """Write all rows and close the sinks, within a minute at most. Further calls do nothing."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()

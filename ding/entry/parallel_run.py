@@ -220,7 +220,7 @@ class ParallelRun:
             raise self.coordinator.failure
 
     def close(self) -> None:
-        """End all tasks. Idempotent."""
+        """End all tasks. Further calls do nothing."""
         with ExitStack() as stack:  # a failure or an interrupt loses no rows
             stack.callback(self._line.close)
             stack.callback(self._metrics.close)

@@ -301,7 +301,7 @@ class ProgressLine(_Report):
         super().finish(*args, **kwargs)
 
     def close(self) -> None:
-        """Show the final counts and end the line. Idempotent."""
+        """Show the final counts and end the line. Further calls do nothing."""
         PULSE.stop(self._beat)
         if self._bar is not None:
             self._show(time.perf_counter())
@@ -383,7 +383,7 @@ class ParallelProgressLine(_Report):
             self._bar.set_description_str(text)
 
     def close(self) -> None:
-        """End the line. Idempotent."""
+        """End the line. Further calls do nothing."""
         if self._bar is not None:
             with only_shows("closing the progress line"):
                 self._bar.close()

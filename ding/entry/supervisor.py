@@ -236,7 +236,7 @@ class Supervisor:
         return (monotonic() - self._begin) / iterations if iterations else 0.0
 
     def end(self) -> None:
-        """End the workers, in bounded time unless a checkpoint is being written. Idempotent."""
+        """End the workers, in bounded time unless a checkpoint is being written. Further calls do nothing."""
         with self._lock:
             if self._is_ended:
                 return

@@ -73,7 +73,7 @@ class TrainedPolicy:
         return env
 
     def close(self) -> None:
-        """Close the envs of `make_env`. Idempotent."""
+        """Close the envs of `make_env`. Further calls do nothing."""
         self._stack.close()
 
     def __enter__(self) -> TrainedPolicy:

@@ -129,7 +129,7 @@ def in_session(number: int) -> Iterator[None]:
 
 
 class RecentIds:
-    """The last `limit` ids that were added. Not thread-safe."""
+    """The last `limit` ids that were added. This class is not thread-safe."""
 
     def __init__(self, limit: int = 1024) -> None:
         self._limit = limit
@@ -146,7 +146,7 @@ class RecentIds:
 
 
 class DblEvent:
-    """An event that threads can wait for in both directions: to be opened, and to be closed. Thread-safe.
+    """An event that threads can wait for in both directions: to be opened, and to be closed. This class is thread-safe.
 
     Args:
         opened: whether the event is open at first.

@@ -11,31 +11,28 @@ from ding.interaction.exception.base import SlaveErrorCode
 
 
 class ConnectionRefuse(ResponsibleException):
-    """The refusal that `Slave._before_connection` raises; the master gets `SlaveSlaveConnectionRefused` with `data`."""
+    """The refusal by `Slave._before_connection`; the master gets `SlaveSlaveConnectionRefused` with `data`."""
 
     def __init__(self, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(SlaveErrorCode.SLAVE_CONNECTION_REFUSED, "The connection is refused.", data, 403)
 
 
 class DisconnectionRefuse(ResponsibleException):
-    """The refusal that `Slave._before_disconnection` raises; the master gets `SlaveSlaveDisconnectionRefused`.
-
-    The exception of the master has `data`.
-    """
+    """The refusal by `Slave._before_disconnection`; the master gets `SlaveSlaveDisconnectionRefused` with `data`."""
 
     def __init__(self, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(SlaveErrorCode.SLAVE_DISCONNECTION_REFUSED, "The disconnection is refused.", data, 403)
 
 
 class TaskRefuse(ResponsibleException):
-    """The refusal that `Slave._before_task` raises; the master gets `SlaveTaskRefused` with `data`."""
+    """The refusal by `Slave._before_task`; the master gets `SlaveTaskRefused` with `data`."""
 
     def __init__(self, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(SlaveErrorCode.TASK_REFUSED, "The task is refused.", data, 403)
 
 
 class TaskFail(Exception):
-    """The error that `Slave._process_task` raises to fail the task with `result`.
+    """The exception with which `Slave._process_task` fails a task; its result is `result`.
 
     Args:
         result: the result of the failed task at the master.

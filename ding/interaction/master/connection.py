@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class SlaveSession:
-    """One session with a slave, from just before `/connect` is sent until it ends. Thread-safe.
+    """One session with a slave, from just before `/connect` is sent until it ends. This class is thread-safe.
 
     A connection that is connected again begins another session.
     """
@@ -47,7 +47,7 @@ class SlaveSession:
             return not self._has_ended
 
     def take(self, task_id: str) -> Task | None:
-        """Remove and return a task whose result has arrived or will never arrive; None if none is expected."""
+        """Remove and return a task whose result has arrived or will never arrive; None if no such task is expected."""
         with self._lock:
             task = self._tasks.pop(task_id, None)
             if task is not None:
@@ -75,7 +75,7 @@ def _digest_of(token: str) -> bytes:
 
 
 class SlaveTable:
-    """The sessions of a master, by the names of their connections and by their tokens. Thread-safe.
+    """The sessions of a master, by the names of their connections and by their tokens. This class is thread-safe.
 
     A token is valid before the slave receives it, because the first heartbeat may overtake the slave's reply; a name
     is in use as soon as the slave has replied.

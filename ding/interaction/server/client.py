@@ -282,7 +282,9 @@ class _Peer:
 
 
 class PeerEngine:
-    """A client of a master or slave, which raises status errors as the exceptions of the protocol. Thread-safe.
+    """A client of a master or slave, which raises status errors as the exceptions of the protocol.
+
+    This class is thread-safe.
 
     Redirects are not followed, so that no reply moves a request, and the tokens in it, to another server.
 

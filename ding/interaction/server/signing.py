@@ -103,7 +103,7 @@ def proof_of_server(token: RunToken, kind: str, host: str, nonce: str, answer: s
 
 
 class Exchange:
-    """One numbered request of a session and its reply. Thread-safe.
+    """One numbered request of a session and its reply. This class is thread-safe.
 
     The request may arrive more than once; the first arrival that calls `begin` executes it, the others `wait`.
 
@@ -190,7 +190,7 @@ class _Session:
 
 
 class Verifier:
-    """The server's side, which begins sessions and verifies the signatures of requests. Not thread-safe.
+    """The server's side, which begins sessions and verifies the signatures of requests. This class is not thread-safe.
 
     Args:
         token: the token of the run.

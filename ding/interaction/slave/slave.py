@@ -98,7 +98,7 @@ class Order(NamedTuple):
 
 
 class Link:
-    """The current session of a slave, if any, and the task that it runs. Thread-safe.
+    """The current session of a slave, if any, and the task that it runs. This class is thread-safe.
 
     Attributes:
         session: the current session.

@@ -166,7 +166,9 @@ class LearnerAggregator:
             raise
 
     def close(self) -> None:
-        """End a running task, disconnect the learners and stop accepting tasks, in bounded time. Idempotent.
+        """End a running task, disconnect the learners and stop accepting tasks, in bounded time.
+
+        Further calls do nothing.
 
         Raises:
             TaskFail: a learner could not end its task.

@@ -59,7 +59,7 @@ class LearnerSeat:
                 future.set_result(result)
 
     def close(self) -> None:
-        """Disconnect; running and waiting messages end with `WorkerLost`. Idempotent."""
+        """Disconnect; running and waiting messages end with `WorkerLost`. Further calls do nothing."""
         with self._lock:
             is_lost, self.is_lost = self.is_lost, True
             if not is_lost:
@@ -69,7 +69,7 @@ class LearnerSeat:
 
 
 class LearnerGroup:
-    """The connected learners, which may join and leave at any time. Thread-safe.
+    """The connected learners, which may join and leave at any time. This class is thread-safe.
 
     Args:
         connector: connects to the learners; the caller closes it.
@@ -137,7 +137,7 @@ class LearnerGroup:
         return [name for name in names if name not in connected]
 
     def close(self) -> None:
-        """Disconnect all learners; call it after closing the connector. Idempotent."""
+        """Disconnect all learners; call it after closing the connector. Further calls do nothing."""
         with self._lock:
             self._is_closed = True
             seats = [seat for _, seat in self._seats.values()]

@@ -219,7 +219,10 @@ class BaseParallelCollector(Configurable, ABC):
             self.debug(f"after {self._iter_count} rounds: {self._monitor.averages()}")
 
     def close(self) -> None:
-        """End a running `start` after its present round, and join helper threads, in bounded time. Idempotent."""
+        """End a running `start` after its present round, and join helper threads, in bounded time.
+
+        Further calls do nothing.
+        """
         if self._end_flag:
             return
         self._end_flag = True

@@ -15,7 +15,7 @@ from ding.worker.collector.rollout import Listener
 
 @SERIAL_COLLECTOR_REGISTRY.register("episode_1v1")
 class BattleEpisodeSerialCollector(BattleCollector):
-    """Serial collector of `n_episode` whole episodes of two policies that play against each other.
+    """A serial collector of `n_episode` whole episodes of two policies that play against each other.
 
     It differs from `EpisodeSerialCollector` in that observations, rewards and infos of the envs hold one entry for each
     player, and in that an env is given the list of the two actions.

@@ -12,7 +12,7 @@ from ding.worker.collector.players import BattleActor, check_policies
 
 @SERIAL_EVALUATOR_REGISTRY.register("battle_interaction")
 class BattleInteractionSerialEvaluator(EpisodeEvaluator):
-    """Serial evaluator that lets two or more policies play in the same envs; policy 0 is judged.
+    """A serial evaluator that lets two or more policies play in the same envs; policy 0 is judged.
 
     A fixed number of episodes is played in each env. Observations and infos of the envs hold one entry for each player,
     by index, and an env is given the list of the players' actions. The evaluator owns its env manager: it launches it

@@ -23,7 +23,7 @@ from ding.worker.collector.statistics import STATISTICS
 
 @SERIAL_COLLECTOR_REGISTRY.register("sample_1v1")
 class BattleSampleSerialCollector(BattleCollector):
-    """Serial collector of `n_sample` train samples for each of two or more policies that play in the same envs.
+    """A serial collector of `n_sample` train samples for each of two or more policies that play in the same envs.
 
     It differs from `SampleSerialCollector` in that observations, rewards and infos of the envs hold one entry for each
     player, and in that an env is given the list of the players' actions. A policy whose attribute `collect_data` is

@@ -17,7 +17,7 @@ from ding.worker.collector.trajectory import INF, TrajectoryCutter
 
 @SERIAL_COLLECTOR_REGISTRY.register("episode")
 class EpisodeSerialCollector(SerialCollector):
-    """Serial collector of `n_episode` whole episodes a call, as lists of transitions or the train samples made of them.
+    """A serial collector of `n_episode` whole episodes a call, as lists of transitions or as train samples.
 
     Exactly that many episodes are played: an env that has ended one plays the next that is missing, or waits. The
     collector owns its env manager: it launches it, and closes it in `close`. On several ranks each collects

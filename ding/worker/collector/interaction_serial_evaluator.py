@@ -257,7 +257,7 @@ class EpisodeEvaluator(SerialEvaluator):
 
 @SERIAL_EVALUATOR_REGISTRY.register("interaction")
 class InteractionSerialEvaluator(EpisodeEvaluator):
-    """Serial evaluator that lets the eval mode of a policy play a fixed number of episodes in each env of a manager.
+    """A serial evaluator that lets the eval mode of a policy play a fixed number of episodes in each env of a manager.
 
     The evaluator owns its env manager: it launches it (on rank 0, which alone evaluates), and closes it in `close`.
 

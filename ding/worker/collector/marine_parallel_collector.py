@@ -107,7 +107,7 @@ def _list_of(*types: type) -> Rule:
 
 @PARALLEL_COLLECTOR_REGISTRY.register("marine")
 class MarineParallelCollector(TaskCollector):
-    """Parallel collector that lets two policies play against each other, or evaluates one policy.
+    """A parallel collector that lets two policies play against each other, or evaluates one policy.
 
     See `TaskCollector` for the data that is sent and for when new weights are loaded. When collecting, observations and
     rewards of the envs hold an entry for each of the two players, by index; `info` and `done` do, too, or are shared by

@@ -49,7 +49,7 @@ class IMetric(ABC):
 
 @SERIAL_EVALUATOR_REGISTRY.register("metric")
 class MetricSerialEvaluator(SerialEvaluator):
-    """Serial evaluator that measures a policy with a metric, over a loader of batches `(inputs, label)`.
+    """A serial evaluator that measures a policy with a metric, over a loader of batches `(inputs, label)`.
 
     On several ranks rank 0 measures and broadcasts the result. With `multi_gpu` each rank measures the batches of its
     own loader, and the result is the mean over all batches: that of the ranks' results, weighted by their numbers of

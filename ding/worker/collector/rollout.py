@@ -348,7 +348,7 @@ class Rollout:
     def _rows_to_step(self, acting: Ready) -> list[int]:
         """Return the rows of the envs that still show what the policy acted on; report the others, which were moved.
 
-        If only the documented interface of the env manager is used, a mere step of another caller goes unnoticed.
+        If only the documented interface of the env manager is used, this may go unnoticed.
 
         Raises:
             RuntimeError: others have moved all envs in each of `MAX_LOST_ROUNDS` rounds.

@@ -42,7 +42,7 @@ _LOGGED = (
 
 @SERIAL_COLLECTOR_REGISTRY.register("sample")
 class SampleSerialCollector(SerialCollector):
-    """Serial collector of `n_sample` train samples a call: single transitions, or sequences for recurrent policies.
+    """A serial collector of `n_sample` train samples a call: single transitions, or sequences for recurrent policies.
 
     The collector owns its env manager: it launches it, and closes it in `close`. On several ranks each collects
     `n_sample`; the counters are summed over the ranks once a call, so all must call `collect` equally often.

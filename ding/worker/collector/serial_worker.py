@@ -88,7 +88,10 @@ class SerialWorker:
         return total
 
     def close(self) -> None:
-        """Close the env manager; flush the TensorBoard writer, and close it unless it was passed in. Idempotent."""
+        """Close the env manager; flush the TensorBoard writer, and close it unless it was passed in.
+
+        Further calls do nothing.
+        """
         if self._end_flag:
             return
         self._end_flag = True

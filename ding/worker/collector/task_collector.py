@@ -128,7 +128,7 @@ class PolicyWatch:
         return state
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """End the wait for the first weights, and the thread. Idempotent."""
+        """End the wait for the first weights, and the thread. Further calls do nothing."""
         self._closed.set()
         with self._lock:
             thread = self._thread
@@ -390,7 +390,10 @@ class TaskCollector(BaseParallelCollector):
         return {}
 
     def close(self) -> None:
-        """End a running `start` after its present round, and close the envs, in bounded time. Idempotent."""
+        """End a running `start` after its present round, and close the envs, in bounded time.
+
+        Further calls do nothing.
+        """
         if self._end_flag:
             return
         super().close()

@@ -14,7 +14,7 @@ from ding.worker.collector.task_collector import TaskCollector
 
 @PARALLEL_COLLECTOR_REGISTRY.register("zergling")
 class ZerglingParallelCollector(TaskCollector):
-    """Parallel collector that collects samples with one policy in many envs, or evaluates it in them.
+    """A parallel collector that collects samples with one policy in many envs, or evaluates it in them.
 
     See `TaskCollector` for the data that is sent and for when new weights are loaded.
 

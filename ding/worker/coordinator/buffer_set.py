@@ -21,7 +21,7 @@ _CHUNK_PREFIX = "env_"
 
 
 class ChunkReferences:
-    """Reference counts of chunks; a chunk is deleted when no reference is left. Thread-safe.
+    """Reference counts of chunks; a chunk is deleted when no reference is left. This class is thread-safe.
 
     The metadata of a sample names its chunk under `data_id`; samples without this key are ignored.
 
@@ -79,7 +79,7 @@ class ChunkReferences:
 
 
 class BufferSet:
-    """Replay buffers by id, filled with the metadata of samples. Thread-safe.
+    """Replay buffers by id, filled with the metadata of samples. This class is thread-safe.
 
     A chunk of samples is deleted when no stored sample and no batch on its way to a learner needs it. The content of
     the buffers can be saved, and restored in another set (`freeze`, `restore`).
@@ -247,7 +247,7 @@ class BufferSet:
         self._release_dropped()
 
     def close(self) -> None:
-        """Close all buffers and delete all chunks. Idempotent."""
+        """Close all buffers and delete all chunks. Further calls do nothing."""
         self.wake()
         for buffer_id in list(self.buffers):
             self.close_buffer(buffer_id)

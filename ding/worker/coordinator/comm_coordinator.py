@@ -428,7 +428,7 @@ class CommCoordinator:
     def close(self, timeout_s: float = 15.0) -> None:
         """End all tasks, disconnect the workers and stop.
 
-        Wait about `timeout_s` for the tasks, then a bounded time for the transport. Idempotent.
+        Wait about `timeout_s` for the tasks, then a bounded time for the transport. Further calls do nothing.
         """
         with self._lock:
             self._ending.set()

@@ -245,7 +245,7 @@ class Coordinator(Configurable):
         self.info("coordinator is started")
 
     def close(self) -> None:
-        """End all tasks, disconnect the workers and close the buffers, in bounded time. Idempotent."""
+        """End all tasks, disconnect the workers and close the buffers, in bounded time. Further calls do nothing."""
         with self._life:
             is_closed, self._is_closed = self._is_closed, True
         if is_closed:

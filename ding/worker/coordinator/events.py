@@ -78,4 +78,4 @@ class WorkerSupervisor(Protocol):
         """Handle the loss of a worker; return whether it will be brought back."""
 
     def close(self) -> None:
-        """Stop bringing workers back, in bounded time. Idempotent."""
+        """Stop bringing workers back, in bounded time. Further calls do nothing."""

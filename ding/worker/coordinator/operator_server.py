@@ -33,7 +33,9 @@ Reply = tuple[bool, int, str, Any]
 
 
 class OperatorServer:
-    """A client of an operator, from which it requests collectors and learners, each in a pod. Thread-safe.
+    """A client of an operator, from which it requests collectors and learners, each in a pod.
+
+    This class is thread-safe.
 
     All requests return `(success, code, message, data)`. A request for a change is sent once, as the operator may have
     made it even if its reply is lost.
@@ -288,7 +290,7 @@ class OperatorSync:
             return worker in self._known
 
     def close(self) -> None:
-        """Stop, in bounded time: a request in progress is not waited for. Idempotent."""
+        """Stop, in bounded time: a request in progress is not waited for. Further calls do nothing."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()

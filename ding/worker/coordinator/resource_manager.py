@@ -10,7 +10,7 @@ _KINDS = ("collector", "learner")
 
 
 class NaiveResourceManager:
-    """The set of free workers, of which one is assigned at random. Thread-safe.
+    """The set of free workers, of which one is assigned at random. This class is thread-safe.
 
     Example:
         >>> manager = NaiveResourceManager()

@@ -50,7 +50,7 @@ class ErrorNote:
 
 
 class RecentRate:
-    """A number of events per second, the mean over the last five seconds. Not thread-safe.
+    """A number of events per second, the mean over the last five seconds. This class is not thread-safe.
 
     Args:
         start: when counting begins, in seconds on the same clock as all other times.
@@ -162,7 +162,9 @@ class RunReport:
 
 
 class RunMonitor:
-    """The monitor of a run, which sums up the workers' reports, and ends the run at its limits. Thread-safe.
+    """The monitor of a run, which sums up the workers' reports, and ends the run at its limits.
+
+    This class is thread-safe.
 
     The first end counts: neither a later success nor a later failure changes it. The clock stops at the end.
 

@@ -91,7 +91,7 @@ class StateWriter:
         self._logger.debug("%d bytes of state were written in %.3f s", size, monotonic() - begin)
 
     def stop(self, timeout_s: float) -> None:
-        """Stop writing periodically; wait at most `timeout_s` for a write in progress. Idempotent."""
+        """Stop writing periodically; wait at most `timeout_s` for a write in progress. Further calls do nothing."""
         self._closing.set()
         self._threads.join(timeout_s)
 

@@ -50,7 +50,9 @@ class TaskState:
 
 
 class TaskScheduler:
-    """The scheduler that gives the commander's tasks to free workers, in a thread of its own. Thread-safe.
+    """The scheduler that gives the commander's tasks to free workers, in a thread of its own.
+
+    This class is thread-safe.
 
     A task begins as soon as it can; none waits behind another.
 

@@ -89,7 +89,7 @@ class ShardedBuffer:
         return [f"{self._path}.{index}.{generation}" for index in range(len(self.shards))]
 
     def close(self) -> None:
-        """Close the shards. Idempotent."""
+        """Close the shards. Further calls do nothing."""
         while self.shards:
             self._close_shard(self.shards.pop())
 

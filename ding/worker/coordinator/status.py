@@ -72,7 +72,9 @@ class RunStatus(RunReport):
 def read_status(
     name: str, monitor: RunMonitor, buffers: BufferSet, comm: CommCoordinator, scheduler: TaskScheduler, is_closed: bool
 ) -> RunStatus:
-    """Return the status of the run `name`, read from the parts of its coordinator without long waits. Thread-safe.
+    """Return the status of the run `name`, read from the parts of its coordinator without long waits.
+
+    Any thread may call it.
 
     Args:
         is_closed: whether the coordinator was closed, even if the run was not over.

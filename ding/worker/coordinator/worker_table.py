@@ -69,7 +69,7 @@ class Worker:
 
 
 class WorkerTable:
-    """The workers by name. Thread-safe.
+    """The workers by name. This class is thread-safe.
 
     A worker is free, busy from `take` to `set_free`, or lost. A `NaiveResourceManager` chooses among the free ones.
     """

@@ -389,7 +389,9 @@ class BaseLearner(Configurable):
         self.call_hook("after_run")
 
     def stop(self) -> None:
-        """End a running `start` or serial run after the current iteration; a later `start` ends at once. Thread-safe.
+        """End a running `start` or serial run after the current iteration; a later `start` ends at once.
+
+        Any thread may call it.
 
         `start` still waits for the batch it has requested, so the provider of the batches must end that wait.
         """

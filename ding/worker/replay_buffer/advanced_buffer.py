@@ -52,7 +52,9 @@ class Stock(NamedTuple):
 
 @BUFFER_REGISTRY.register("advanced")
 class AdvancedReplayBuffer(ColumnBuffer):
-    """Prioritized replay buffer (arXiv:1511.05952) with limits on use, staleness and throughput. Thread-safe.
+    """Prioritized replay buffer (arXiv:1511.05952) with limits on use, staleness and throughput.
+
+    This class is thread-safe.
 
     Items are dicts. `sample` returns copies with these additional keys:
 

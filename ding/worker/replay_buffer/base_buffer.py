@@ -234,7 +234,7 @@ class ColumnBuffer(StatefulBuffer):
             self._used_data_remover.start()
 
     def close(self) -> None:
-        """Remove all items, delete the files of used items and close the logs. Idempotent.
+        """Remove all items, delete the files of used items and close the logs. Further calls do nothing.
 
         A shared `tb_logger` stays open.
         """

@@ -23,7 +23,7 @@ _SIZE_RULE = number(0)
 
 @BUFFER_REGISTRY.register("naive")
 class NaiveReplayBuffer(ColumnBuffer):
-    """A replay buffer of items of any type, sampled uniformly. Thread-safe.
+    """A replay buffer of items of any type, sampled uniformly. This class is thread-safe.
 
     Dicts are copied into columns, and sampled dicts are new objects: both belong to the caller. Items of other types
     are stored and returned as they are, unless `deepcopy` is on.
@@ -253,7 +253,7 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
 
 @BUFFER_REGISTRY.register("sequence")
 class SequenceReplayBuffer(NaiveReplayBuffer):
-    """A replay buffer that samples windows of consecutive transitions of one episode. Thread-safe.
+    """A replay buffer that samples windows of consecutive transitions of one episode. This class is thread-safe.
 
     An episode ends with a transition whose `done` is true, and at the latest after `episode_length` transitions (None:
     no limit). The transitions of an episode must be pushed together and in order.
@@ -435,7 +435,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
 
 @BUFFER_REGISTRY.register("episode")
 class EpisodeReplayBuffer(NaiveReplayBuffer):
-    """A naive buffer whose items are episodes: lists of transitions. Thread-safe.
+    """A naive buffer whose items are episodes: lists of transitions. This class is thread-safe.
 
     `push` takes a list of episodes; push a single one as `push([episode], envstep)`. The transitions of an episode are
     stored in columns. Sampled episodes are new lists, owned by the caller. To sample parts of episodes, override

@@ -99,7 +99,8 @@ class UniqueIds(Sequence[str]):
 class UsedDataRemover:
     """A remover of the files that `data_id` of the added items names, in a thread that `start` starts and `close` ends.
 
-    Without `start`, `close` deletes the files. A warning is logged for each file that cannot be deleted. Thread-safe.
+    Without `start`, `close` deletes the files. A warning is logged for each file that cannot be deleted. This class is
+    thread-safe.
     """
 
     def __init__(self) -> None:
@@ -113,7 +114,7 @@ class UsedDataRemover:
             self._thread.start()
 
     def close(self) -> None:
-        """Delete the remaining files and end the thread. Idempotent."""
+        """Delete the remaining files and end the thread. Further calls do nothing."""
         self._used_data.put(None)
         if self._thread is None:
             self.delete_used_data()
@@ -228,7 +229,7 @@ class ThruputController:
         self._sampled = count
 
     def close(self) -> None:
-        """Reset both counts to 0. Idempotent."""
+        """Reset both counts to 0. Further calls do nothing."""
         self._pushed = self._sampled = 0.0
 
     def state_dict(self) -> dict[str, float]:
@@ -300,7 +301,7 @@ class PeriodicThruputMonitor:
         self._print_index, self._period_end = int(state["index"]), self._clock() + state["left_s"]
 
     def close(self) -> None:
-        """Stop logging. Idempotent."""
+        """Stop logging. Further calls do nothing."""
         self._closed = True
 
     def _end_period(self) -> None:

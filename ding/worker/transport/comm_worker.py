@@ -68,7 +68,7 @@ class Run(Protocol):
 
 
 class WorkerQueue:
-    """The queue between the threads of a task and the thread that answers the coordinator. Thread-safe.
+    """The queue between the threads of a task and the thread that answers the coordinator. This class is thread-safe.
 
     `close`, `fail` and `finish` end all waits. A subclass sets `kind`, the kind of the worker for messages.
     """
@@ -144,7 +144,7 @@ R = TypeVar("R", bound=Run)
 
 
 class TaskSlot(Generic[R]):
-    """A slot for one run at a time, which starts and ends runs. Thread-safe.
+    """A slot for one run at a time, which starts and ends runs. This class is thread-safe.
 
     A run belongs to the session (see `session_number`) in which it started. `abandon` in another session, whose end was
     noticed late, does not end the run; without a session number, any run matches.
@@ -253,7 +253,7 @@ class TaskSlot(Generic[R]):
             thread.join(max(0.0, deadline - monotonic()))
 
     def close(self) -> None:
-        """End the run, and start no other. Idempotent."""
+        """End the run, and start no other. Further calls do nothing."""
         self._is_closed = True
         try:
             self.end()
@@ -386,7 +386,7 @@ class CommWorker(Generic[R]):
         super().start()  # type: ignore[misc]
 
     def close(self) -> None:
-        """End a running task, and take no more tasks, in bounded time. Idempotent.
+        """End a running task, and take no more tasks, in bounded time. Further calls do nothing.
 
         Raises:
             TimeoutError: the task does not end.

@@ -104,7 +104,10 @@ class LocalWorkerServer:
             self._current = None
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Accept no more tasks; wait for the accepted ones for `timeout_s` seconds, then give them up. Idempotent."""
+        """Accept no more tasks; wait for the accepted ones for `timeout_s` seconds, then give them up.
+
+        Further calls do nothing.
+        """
         with _lock:
             if _servers.get(self.port) is not self:
                 return

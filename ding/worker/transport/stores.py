@@ -381,7 +381,7 @@ class Token(NamedTuple):
 
 
 class Versions:
-    """The newest weights under each name, in whatever form. Thread-safe."""
+    """The newest weights under each name, in whatever form. This class is thread-safe."""
 
     def __init__(self, root: str) -> None:
         self.root = root

@@ -320,7 +320,7 @@ class WorkerClient:
         return None if self._last_seen is None else max(0.0, monotonic() - self._last_seen)
 
     def close(self) -> None:
-        """Disconnect, in bounded time; a running task raises `WorkerLost`. Idempotent."""
+        """Disconnect, in bounded time; a running task raises `WorkerLost`. Further calls do nothing."""
         self.drop(f"worker {self.name} was disconnected")
 
 
@@ -346,7 +346,7 @@ class Connector:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Close all clients and stop. Idempotent."""
+        """Close all clients and stop. Further calls do nothing."""
         for client in self._clients.copy():  # copied in one step: closing removes them
             client.close()
 
@@ -362,7 +362,7 @@ class WorkerServer(Protocol):
         """Start to accept tasks."""
 
     def close(self) -> None:
-        """Accept no more tasks. Idempotent."""
+        """Accept no more tasks. Further calls do nothing."""
 
 
 def describe(result: Mapping[str, Any]) -> str:

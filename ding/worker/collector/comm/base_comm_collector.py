@@ -56,7 +56,7 @@ class BaseCommCollector(ABC):
         self._end_flag = False
 
     def close(self) -> None:
-        """Take no more tasks. Idempotent."""
+        """Take no more tasks. Further calls do nothing."""
         self._end_flag = True
 
     @property

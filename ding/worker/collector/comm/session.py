@@ -29,7 +29,7 @@ _OF_INFO = frozenset(("collector_done", "cur_episode", "cur_sample", "cur_step")
 
 
 class CollectorQueue(WorkerQueue):
-    """A bounded queue of metadata of samples and infos for the coordinator. Thread-safe.
+    """A bounded queue of metadata of samples and infos for the coordinator. This class is thread-safe.
 
     A table has the metadata of several samples; a dict with the key `data_id` that of one, and any other dict is an
     info. An info without `collector_done` may be delayed until the next samples. See also `WorkerQueue`.
@@ -233,7 +233,7 @@ class CollectorSession(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End all waits. Idempotent."""
+        """End all waits. Further calls do nothing."""
 
 
 class FileSession(CollectorSession):
@@ -490,7 +490,7 @@ class ShardSession(CollectorSession):
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End all waits; calls under way may still arrive. Idempotent."""
+        """End all waits; calls under way may still arrive. Further calls do nothing."""
         self.queue.close()
         with self._changed:
             self._changed.notify_all()

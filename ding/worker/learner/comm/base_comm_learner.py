@@ -61,7 +61,7 @@ class BaseCommLearner(ABC):
         self._end_flag = False
 
     def close(self) -> None:
-        """Take no more tasks, and leave the process group. Idempotent."""
+        """Take no more tasks, and leave the process group. Further calls do nothing."""
         self._end_flag = True
         if self._multi_gpu:
             self._multi_gpu = False

@@ -85,7 +85,7 @@ class _CachedChunk:
 
 
 class ChunkReader:
-    """A reader of samples from a store, with a cache. Thread-safe.
+    """A reader of samples from a store, with a cache. This class is thread-safe.
 
     Chunks with equal columns share one column store, so that a batch takes one gather for each column.
 
@@ -411,7 +411,7 @@ class ChunkSource(SampleSource):
             self.warn(f"the chunk {name!r} is bad, its samples are skipped: {error}")
 
     def stop(self) -> None:
-        """Release the samples, and end the threads. Idempotent."""
+        """Release the samples, and end the threads. Further calls do nothing."""
         self._left_over.clear()
         self._reader.clear()
         if self._pool is not None:

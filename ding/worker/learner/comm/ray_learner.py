@@ -291,7 +291,10 @@ class RankGroup:
         learner.ckpt_extra = state["ckpt_extra"]
 
     def leave(self) -> None:
-        """Leave the group; operations of ranks that are still in it raise `BrokenCollective`. Idempotent."""
+        """Leave the group; operations of ranks that are still in it raise `BrokenCollective`.
+
+        Further calls do nothing.
+        """
         with self._lock:
             store, self._store = self._store, None
             if store is not None and has_group():

@@ -32,7 +32,7 @@ _INFO_INTERVAL_S = 0.1
 
 
 class LearnerQueue(WorkerQueue):
-    """A queue of batches for the learner, and a queue of its infos for the coordinator. Thread-safe.
+    """A queue of batches for the learner, and a queue of its infos for the coordinator. This class is thread-safe.
 
     See also `WorkerQueue`.
 
@@ -321,10 +321,10 @@ class SampleSource:
         return info
 
     def stop(self) -> None:
-        """End all waits, and release the samples. Idempotent."""
+        """End all waits, and release the samples. Further calls do nothing."""
 
     def close(self) -> None:
-        """Stop, and wait for the threads. Idempotent."""
+        """Stop, and wait for the threads. Further calls do nothing."""
         self.stop()
 
 
@@ -461,7 +461,10 @@ class LearnerSession:
         self.source.stop()
 
     def close(self) -> None:
-        """Write no more weights: a learner that hangs may resume after another has taken over its task. Idempotent."""
+        """Write no more weights: a learner that hangs may resume after another has taken over its task.
+
+        Further calls do nothing.
+        """
         self.stop()
         self._is_closed = True
         self.source.close()
@@ -481,7 +484,7 @@ class Group(Protocol):
         """Copy the state of rank 0 to the learners of the other ranks."""
 
     def leave(self) -> None:
-        """Leave the group. Idempotent."""
+        """Leave the group. Further calls do nothing."""
 
 
 class TaskBatches(LoadedBatches):

@@ -164,7 +164,10 @@ class ShardedReplay:
         return any(pushes != self._known[index].get("pushes") for index, pushes in counts.items())
 
     def close(self) -> None:
-        """End running and later calls of `wait_for_push`; it may be called from another thread. Idempotent."""
+        """End running and later calls of `wait_for_push`; it may be called from another thread.
+
+        Further calls do nothing.
+        """
         with self._lock:
             if not self._closing.done():
                 self._closing.set_result(None)

@@ -122,7 +122,7 @@ class RayCluster:
             self._opened.callback(os.environ.pop, name, None)
 
     def close(self) -> None:
-        """Disconnect, and stop a cluster that `start` has started. Idempotent."""
+        """Disconnect, and stop a cluster that `start` has started. Further calls do nothing."""
         self._opened.close()
 
 
@@ -168,7 +168,7 @@ class HeadWatch:
             pass
 
     def close(self) -> None:
-        """Stop watching. Idempotent."""
+        """Stop watching. Further calls do nothing."""
         if self._is_closed:
             return
         self._is_closed = True

@@ -88,7 +88,7 @@ class ClosedShard:
 
 
 class ReplayShard:
-    """A replay buffer, or one part of it, which stores samples with their metadata. Thread-safe.
+    """A replay buffer, or one part of it, which stores samples with their metadata. This class is thread-safe.
 
     Arguments and results are bytes and plain values; nothing in them is executed.
 
@@ -269,7 +269,7 @@ class ReplayShard:
             return int(self._buffer.count())
 
     def close(self) -> None:
-        """Close the buffer and end all waits. Idempotent."""
+        """Close the buffer and end all waits. Further calls do nothing."""
         with self._changed:
             self._is_closed = True
             if self._buffer is not None:

@@ -202,7 +202,7 @@ _WEIGHTS_S = 30.0
 
 
 class WeightsServer(Versions):
-    """The newest weights by name, each a list of one reference to bytes in the object store. Thread-safe.
+    """The newest weights by name, each a list of one reference to bytes in the object store. This class is thread-safe.
 
     It also writes them to files in `root`, which a restarted actor, a resumed run and evaluations read.
 
@@ -319,7 +319,7 @@ def actor_name(worker: str, life: int) -> str:
 
 
 class WorkerActor:
-    """The actor of a worker. Thread-safe.
+    """The actor of a worker. This class is thread-safe.
 
     Args:
         make: prepares this process, and returns a comm worker that has started.
@@ -363,7 +363,7 @@ class WorkerActor:
         self._ended.wait()
 
     def close(self) -> None:
-        """End the task, with a final checkpoint, and the worker. Idempotent."""
+        """End the task, with a final checkpoint, and the worker. Further calls do nothing."""
         try:
             self._worker.close()
         finally:
