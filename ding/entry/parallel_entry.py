@@ -102,8 +102,8 @@ def launch_learner(
         config: the learner's section of the system config.
         filename, name: instead of `config`, a file that `dist_prepare_config` has written, and the section in it.
 
-        Returns:
-            The process, an event that is set when the learner accepts tasks, and an event that ends it when set.
+    Returns:
+        The process, an event that is set when the learner accepts tasks, and an event that ends it when set.
 
     Raises:
         ValueError: neither `config` nor `filename` and `name` are given.

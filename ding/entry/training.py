@@ -90,9 +90,9 @@ def train(
         settings: values by the last part of their key, or by their name in Stable-Baselines3, CleanRL, Tianshou or
             TorchRL, such as `learning_rate=3e-4`, `batch_size=64`, `gamma=0.98`.
 
-        Raises:
-            ConfigError: nothing ends the training, a setting is unknown or ambiguous, a value is not allowed, the env
-                is a lambda or a local class, or there is no such recipe for the policy.
+    Raises:
+        ConfigError: nothing ends the training, a setting is unknown or ambiguous, a value is not allowed, the env
+            is a lambda or a local class, or there is no such recipe for the policy.
         KeyError: the policy is not registered.
         TypeError: `env` has none of the forms above.
 

@@ -42,8 +42,8 @@ class SampleSender:
         chunk_size: least number of samples of a chunk; a piece of trajectory is never split.
         flush_interval_s: how long a sample may wait for others.
 
-        Attributes:
-            sent: number of samples sent.
+    Attributes:
+        sent: number of samples sent.
 
     Example:
         >>> chunks, rows = {}, []

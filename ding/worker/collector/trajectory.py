@@ -240,8 +240,8 @@ class TrajectoryCutter(Listener):
             is then a whole episode.
         episodes: the statistics that count the samples of each episode.
 
-        Attributes:
-            pieces: the samples that were not taken yet, piece by piece, or for several pieces at once.
+    Attributes:
+        pieces: the samples that were not taken yet, piece by piece, or for several pieces at once.
         count: the number of samples in `pieces`.
         steps: the steps recorded since the last `take`.
     """
