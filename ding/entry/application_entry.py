@@ -1,4 +1,4 @@
-"""Evaluate a trained policy, and collect demonstrations."""
+"""Evaluation of a trained policy, and collection of demonstrations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learning curves: group runs by config, aggregate over seeds, and draw."""
+"""Learning curves, which are grouped by config, aggregated over seeds, and drawn."""
 
 from __future__ import annotations
 

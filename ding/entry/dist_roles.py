@@ -139,7 +139,7 @@ class DistWorker:
             raise TimeoutError(f"no coordinator has come to {self.name} at port {self.port} within {wait_s:g} s")
 
     def close(self) -> None:
-        """End a running task, and accept no further ones. Further calls do nothing."""
+        """End a running task, and accept no more. Further calls do nothing."""
         atexit.unregister(self.close)
         self._presence.end()
         self.worker.close()

@@ -29,10 +29,10 @@ def serial_pipeline(
 ) -> Policy:
     """Train an off-policy policy in this process and return it.
 
-    The run evaluates, collects, pushes and trains until it is solved or out of budget. The experiment folder contains
-    configs, logs, checkpoints, `eval.jsonl` (a line per evaluation), metrics and `result.pkl` (the outcome). Envs,
-    workers and files are closed however the run ends. SIGINT and SIGTERM save `ckpt_interrupt` and exit with status
-    130; an exception saves `ckpt_exception` and is re-raised.
+    The run evaluates, collects, pushes and trains until the task is solved or the budget is used up. The experiment
+    folder contains configs, logs, checkpoints, `eval.jsonl` (a line per evaluation), metrics and `result.pkl` (the
+    outcome). Envs, workers and files are closed however the run ends. SIGINT and SIGTERM save `ckpt_interrupt` and exit
+    with status 130; an exception saves `ckpt_exception` and is re-raised.
 
     The run saves its complete state to the folder `run_state` every five minutes, on a signal, and at its end. The
     section `run_state` of the main config configures that with `every_iter` and `every_s` (0 for never), `keep` and

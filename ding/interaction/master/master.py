@@ -59,7 +59,7 @@ class Master(Role):
     Args:
         host: the address to listen at; None and `auto` mean this machine only (127.0.0.1). Other addresses need a
             token: see `ding.interaction.server.access`.
-        port: 7235 by default; 0 for any free port, which the property `port` returns after `start`.
+        port: the port, 7235 by default; 0 for any free one, which the property `port` returns after `start`.
         heartbeat_tolerance: seconds of silence after which a slave is lost (17.0 by default, at least 0.2).
         heartbeat_check_span: seconds between two checks for silent slaves (1.0 by default, at least 0.1).
         request_retries: how often a request is retried after a transport error (5 by default).

@@ -68,7 +68,7 @@ class HttpServer(HTTPServerConnectionDelegate):
     that a port is free as soon as the process that listened has ended.
 
     Args:
-        port: 0 for any free port; the attribute `port` is the actual one.
+        port: the port; 0 for any free one. The attribute `port` is the actual one.
         app: checks and answers the requests.
         name: the prefix of the names of the threads.
         tls: the TLS context with the certificate of the server; None for plain HTTP.
@@ -218,7 +218,7 @@ class HttpServer(HTTPServerConnectionDelegate):
     # The connections call the following methods, in the thread of the server.
 
     def is_stranger(self, connection: _Connection) -> bool:
-        """Return whether the client has not proved to belong to the run."""
+        """Return whether the client has not proved that it belongs to the run."""
         return connection in self._strangers
 
     def admitted(self, connection: _Connection) -> None:

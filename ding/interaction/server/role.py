@@ -75,7 +75,7 @@ class Role(ControllableService):
         parts: see `Parts`.
         peers: the factory of clients for requests to other servers.
         host: the address to listen at; None and `auto` mean this machine only (127.0.0.1).
-        port: 0 for any free port.
+        port: the port; 0 for any free one.
         body_limit: the largest body of a request in bytes.
         hosts: further hosts that requests may name.
     """

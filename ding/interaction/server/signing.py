@@ -208,7 +208,7 @@ class Verifier:
         self._answers: OrderedDict[tuple[str, str], str] = OrderedDict()  # the server's nonces by host, client's nonce
 
     def begin(self, fields: Mapping[str, str]) -> tuple[str, str] | None:
-        """Begin a session, and return the server's nonce and proof; None if the client did not prove to know the token.
+        """Begin a session, and return the server's nonce and proof; None if the client's proof is missing or wrong.
 
         A copy of the request gets the same nonce and does not begin another session.
         """

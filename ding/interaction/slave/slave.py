@@ -357,7 +357,7 @@ class Slave(Role):
     Args:
         host: the address to listen at; None and `auto` mean this machine only (127.0.0.1). Other addresses need a
             token: see `ding.interaction.server.access`.
-        port: 7236 by default; 0 for any free port, which the property `port` returns after `start`.
+        port: the port, 7236 by default; 0 for any free one, which the property `port` returns after `start`.
         heartbeat_span: the longest time in seconds without a result or heartbeat (3.0 by default, at least 0.2).
         request_retries: how often a heartbeat is retried after a transport error (5 by default).
         request_retry_waiting: seconds between tries (1.0 by default).

@@ -95,7 +95,7 @@ class SerialEvaluator(SerialWorker, ISerialEvaluator):
 
     Args:
         cfg: config, see `default_config`.
-        env: what to evaluate in.
+        env: the envs, or the data, of the evaluation.
         policy: the eval mode of a policy (for battles a list of them).
         tb_logger: a TensorBoard writer shared with others; without one, one is made.
         exp_name: the experiment's folder, for the logs.

@@ -182,7 +182,7 @@ class Steps:
 
         Raises:
             ValueError: an env returned nothing for this player.
-            TypeError: the info of this player is no dict.
+            TypeError: the info of this player is not a dict.
         """
         steps = copy.copy(self)
         steps.obs, steps.output, steps.next_obs = self.obs.of_player(player), output, self.next_obs.of_player(player)

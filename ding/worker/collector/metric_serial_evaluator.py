@@ -105,7 +105,7 @@ class MetricSerialEvaluator(SerialEvaluator):
         """Take over another pair (loader, metric); None changes nothing.
 
         Raises:
-            ValueError: `_env` is no pair.
+            ValueError: `_env` is not a pair.
         """
         if _env is None:
             return

@@ -19,10 +19,10 @@ from ding.worker.collector.trajectory import INF, TrajBuffer, TrajectoryCutter
 
 
 def check_policies(policies: Any, where: str, exactly: int | None = None) -> list[Any]:
-    """Return the policies of the players, as a list.
+    """Check the policies of the players, and return them as a list.
 
     Raises:
-        AssertionError: they are no list or tuple, fewer than two, or not exactly as many as required.
+        AssertionError: they are not a list or tuple, fewer than two, or not exactly as many as required.
     """
     allowed = "at least 2" if exactly is None else f"exactly {exactly}"
     if not isinstance(policies, list | tuple) or hasattr(policies, "_fields"):
@@ -65,7 +65,7 @@ class PlayerCutter(TrajectoryCutter):
     """A cutter of the trajectories of one player; an episode ends for all players at once.
 
     Args:
-        player: whose entries of observations, rewards, infos and outputs are recorded.
+        player: the player whose entries of observations, rewards, infos and outputs are recorded.
         args, kwargs: as for `TrajectoryCutter`.
     """
 
@@ -138,9 +138,9 @@ class PlayerInfos(Listener):
 class BattleCollector(SerialCollector):
     """Base of the collectors of battles; settings such as `n_sample` are those of policy 0 (or the first that has any).
 
-    Observations, rewards and infos of the envs hold one entry for each player, by index; `done` may. An env is given
-    the list of the players' actions. The trajectories of a policy whose attribute `collect_data` is False are not
-    kept; it needs `forward` and `reset` only.
+    Observations, rewards and infos of the envs hold one entry for each player, by index; `done` may do so, too. An env
+    is given the list of the players' actions. The trajectories of a policy whose attribute `collect_data` is False are
+    not kept; it needs `forward` and `reset` only.
     """
 
     _needs_policy = False

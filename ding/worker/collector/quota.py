@@ -126,7 +126,7 @@ class EpisodeQuota(Listener):
     ready to start one, those with the lowest ids are chosen.
 
     Args:
-        finished: the number of episodes gathered and not yet handed out.
+        finished: returns the number of episodes that were gathered and not yet taken.
         left: envs that an earlier quota has left in mid-episode.
 
     Attributes:

@@ -146,7 +146,7 @@ class Rollout:
 
     Args:
         env: a launched env manager.
-        actor: chooses the actions; the attribute `actor` may be set between runs, to call the same policy otherwise.
+        actor: chooses the actions; the attribute `actor` may be set between runs, to call the policy in another way.
         listeners: called for each round, in this order.
         info: called with a line of text for each abnormal step.
     """
@@ -490,7 +490,7 @@ class Rollout:
         return step.of_rows(asked)
 
     def _answered(self, env_ids: list[int]) -> tuple[Batch, PolicyOutput]:
-        """Return the observations that these envs were acted on, and the outputs of the policy for them."""
+        """Return the observations on which the policy acted in these envs, and its outputs for them."""
         asked = [self._pending.pop(env_id) for env_id in env_ids]
         if not asked:
             return Batch.copied([], [None]), {}

@@ -113,7 +113,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
             self._reset_policies()
 
     def reset_policy(self, _policy: Any = None) -> None:
-        """Take over `_policy`, drop unfinished data of the old one, and reset it; with None only reset the present one.
+        """Take over and reset `_policy`, and drop unfinished data of the old one; with None only reset the present one.
 
         Raises:
             AssertionError: no env was ever set.

@@ -78,7 +78,7 @@ class CachePool:
 
 
 class TrajBuffer(list[Any]):
-    """A list whose `append` keeps at most `maxlen` items (None or infinite: no bound), dropping from the front.
+    """A list whose `append` drops items from the front to keep at most `maxlen` (no limit if None or infinite).
 
     Example:
         >>> buffer = TrajBuffer(2)

@@ -41,7 +41,7 @@ class OperatorServer:
     made it even if its reply is lost.
 
     Args:
-        port: 80 by default, with `https` 443.
+        port: the port; by default 80, or 443 with `https`.
         api_version: prefix of the paths.
         namespace, name: namespace and name of the pod of this process.
 
@@ -465,7 +465,7 @@ def _address(name: str) -> tuple[str, int]:
     """Return the address of a worker.
 
     Raises:
-        ValueError: the name is no address.
+        ValueError: the name is not an address.
     """
     try:
         host, port, _, path = split_http_address(f"http://{name}", default_port=0)

@@ -73,7 +73,7 @@ class RecentRate:
             self._spans.append([now, count])
 
     def per_s(self, now: float) -> float:
-        """Return the rate; in the first five seconds, that over the time so far, but at least one second."""
+        """Return the rate; in the first five seconds, it is the rate over the time so far, but at least one second."""
         recent = sum(count for since, count in self._spans if now - since < _WINDOW_S)
         return float(recent / min(_WINDOW_S, max(1.0, now - self._start)))
 
@@ -170,7 +170,7 @@ class RunMonitor:
 
     Args:
         max_env_step: the run ends as soon as collectors have made this number of env steps.
-        clock: returns seconds; their zero does not matter.
+        clock: returns the seconds since any fixed time.
         tell: called with the line to log when the run ends at that limit.
 
     Attributes:

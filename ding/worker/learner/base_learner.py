@@ -287,7 +287,7 @@ class BaseLearner(Configurable):
 
     @property
     def learn_info(self) -> dict[str, Any]:
-        """`learner_step` (iterations so far), `priority_info`, and `learner_done` (whether `start` has finished)."""
+        """A dict of `learner_step` (iterations so far), `priority_info`, and `learner_done` (`start` has finished)."""
         return {
             "learner_step": self.train_iter,
             "priority_info": self._priority_info,

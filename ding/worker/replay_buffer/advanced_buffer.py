@@ -34,7 +34,7 @@ def _is_dict(item: Any) -> bool:
 
 
 class Stock(NamedTuple):
-    """The contents of a buffer that can be drawn.
+    """The numbers that describe what can be drawn from a buffer.
 
     Attributes:
         size: Number of items.
@@ -351,7 +351,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         """Return the items in `slots` with their metadata and the `added` columns.
 
         Args:
-            columns, records: What the store has gathered of `slots`.
+            columns, records: The columns and records of `slots` in the store.
         """
         added = {
             "replay_unique_id": Column(Kind.OBJECT, UniqueIds(self._instance_name, records["unique_id"])),

@@ -157,7 +157,7 @@ class HttpConnector(Connector):
 
     Args:
         host: the address at which the coordinator listens.
-        port: 0 for any free one.
+        port: the port; 0 for any free one.
         run_token: see `Master`.
     """
 

@@ -267,7 +267,7 @@ class WorkerReleased(WorkerLost):
 
 
 class Answer(Future[str]):
-    """The future answer of a worker, as JSON; the first outcome counts, be it the worker's or that of giving up."""
+    """The future answer of a worker, as JSON; the first outcome counts, from the worker or a caller that gives up."""
 
     def succeed(self, text: str) -> None:
         with contextlib.suppress(InvalidStateError):

@@ -165,7 +165,7 @@ def _chunks_of(entry: Row | Table) -> list[str]:
 
 
 def check_metadata(metadata: Row | Sequence[Row]) -> list[Row]:
-    """Return the metadata of samples, or a single info, as a list.
+    """Check the metadata of samples, or a single info, and return them as a list.
 
     Raises:
         AssertionError: keys are missing: `data_id` and `policy_iter` for a sample; `collector_done`, `cur_episode`,
@@ -307,7 +307,7 @@ class _Chunk(NamedTuple):
     """Samples that wait for a shard, or that were sent to one.
 
     Attributes:
-        samples: with their metadata.
+        samples: the samples with their metadata.
         last: the metadata of the last one.
     """
 
