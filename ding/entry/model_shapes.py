@@ -109,7 +109,7 @@ def _has_channels_last(shape: tuple[int, ...]) -> bool:
 
 
 def _shows_bytes(space: Any) -> bool:
-    """Return whether a space has images, all of bytes."""
+    """Return whether a space has images, and all of them consist of bytes."""
     members = getattr(space, "spaces", None)
     parts = members.values() if isinstance(members, Mapping) else [space]
     images = [part for part in parts if isinstance(part, spaces_like(space).Box) and len(part.shape) == 3]
