@@ -130,7 +130,7 @@ class EpisodeEvaluator(SerialEvaluator):
         SerialEvaluator.settings,
     )
     _saved = (*SerialEvaluator._saved, "max_episode_return")
-    _needs_policy = True  # at construction
+    _needs_policy = True  # whether the constructor needs a policy
 
     def _read_settings(self, cfg: Mapping[str, Any]) -> None:
         super()._read_settings(cfg)
@@ -354,7 +354,7 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         return stop, info or {}
 
     def _write_video(self, monitor: VectorEvalMonitor, position: int) -> None:
-        assert self._log is not None  # of `_open`
+        assert self._log is not None  # `_open` has set it
         with self._log.only_shows():
             tag = f"{self._instance_name}_{self._render.mode}/"
             self._tb_logger.add_video(tag, monitor.get_video(), position, fps(self._env))

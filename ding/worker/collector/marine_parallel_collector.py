@@ -185,7 +185,7 @@ class MarineParallelCollector(TaskCollector):
 
     def _watched(self) -> dict[Any, bool]:
         watched = super()._watched()
-        watched.pop(None, None)  # of a policy that needs no weights
+        watched.pop(None, None)  # the path of a policy that needs no weights
         return watched
 
     def _cutter(self, player: int, *args: Any, **kwargs: Any) -> TrajectoryCutter:

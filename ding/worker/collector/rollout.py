@@ -76,11 +76,11 @@ class ForeignBlocks(DictBlocks):
 
     def __init__(self, env: Any) -> None:
         self._env = env
-        self._numbers = env if isinstance(env, DictBlocks) else None  # of episodes
-        self._returned: dict[int, Any] = {}  # by env in mid-episode
+        self._numbers = env if isinstance(env, DictBlocks) else None  # tells the numbers of episodes
+        self._returned: dict[int, Any] = {}  # the last observations, by env in mid-episode
         self._episodes: IntArray = np.zeros(env.env_num, np.int64)
         self.moves = np.zeros(env.env_num, np.int64)
-        self.is_first_look = True  # of a run
+        self.is_first_look = True  # whether the next look is the first of a run
 
     @property
     def ready_obs(self) -> Mapping[int, Any]:

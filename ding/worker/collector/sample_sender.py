@@ -69,7 +69,7 @@ class SampleSender:
         self._compressor = compressor
         self._chunk_size, self._flush_interval_s = chunk_size, flush_interval_s
         self._waiting: list[tuple[Items, Row]] = []  # samples, and the metadata they share
-        self._count = 0  # of samples that wait
+        self._count = 0  # number of samples that wait
         self._oldest_s = 0.0
         self._chunks = 0
         self.sent = 0

@@ -72,7 +72,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
             "collect_print_freq": Setting(100, integer(1), "Number of collections between two reports in the log."),
         }
     )
-    _needs_policy = True  # at construction
+    _needs_policy = True  # whether the constructor needs a policy
     _players: int | None = None  # number of players; None if infos are not by player
     _is_prepared = False
 

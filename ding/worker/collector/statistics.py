@@ -63,7 +63,7 @@ class StepLimit(Listener):
 
     def __init__(self, limit: int | None) -> None:
         self._limit = math.inf if limit is None else limit
-        self._steps: IntArray = np.zeros(0, np.int64)  # by env
+        self._steps: IntArray = np.zeros(0, np.int64)  # steps since the last end of an episode, by env
 
     def on_steps(self, steps: Steps) -> None:
         count = self._counted(steps.ids)

@@ -176,7 +176,7 @@ class TaskCollector(BaseParallelCollector):
     _return_of: Callable[[Any, int], float] = staticmethod(episode_return)
     _trajectory_length: Callable[[Any], float] = staticmethod(trajectory_length)
     _by_player = False
-    _learning: Sequence[bool] = (True,)  # of each policy, whether it learns
+    _learning: Sequence[bool] = (True,)  # whether each policy learns
 
     def __init__(self, cfg: EasyDict) -> None:
         cfg = EasyDict({**TaskCollector.config, **self.config, **cfg})
@@ -188,7 +188,7 @@ class TaskCollector(BaseParallelCollector):
         self._has_told_end = False
         self._policy_paths = self._of_policies(cfg.get("policy_update_path"))
         self._policy_iters = [0] * len(self._policy_paths)
-        self._cutters: dict[int, TrajectoryCutter] = {}  # of the policies that learn
+        self._cutters: dict[int, TrajectoryCutter] = {}  # the cutters of the policies that learn
         self._watches = {
             path: PolicyWatch(partial(self._fetch, path), cfg.update_policy_second) for path in self._watched()
         }

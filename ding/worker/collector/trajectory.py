@@ -176,7 +176,7 @@ class TransitionLists:
         codes = self._codes[env_id]
         if any(codes) and all("done" in item for item in items):
             _note_end_flags(items, codes)
-        tensors: dict[int, Any] = {}  # of observations, by their id
+        tensors: dict[int, Any] = {}  # the tensors of observations, by their id
         for item in items:
             for key, value in item.items():
                 if key in _OBSERVATIONS:

@@ -99,10 +99,10 @@ class BufferSet:
         self._exp_name, self._logger = exp_name, logger
         self._store = store
         self.is_deleting = True
-        self._cfgs: dict[str, Mapping[str, Any]] = {}  # by buffer
-        self._collectors: set[str] = set()  # those whose samples were restored, and lost ones
+        self._cfgs: dict[str, Mapping[str, Any]] = {}  # the configs by buffer
+        self._collectors: set[str] = set()  # collectors of restored samples, and lost ones
         self._references = ChunkReferences(self._delete)
-        self._batches: dict[str, deque[list[str]]] = defaultdict(deque)  # by task: chunks on their way
+        self._batches: dict[str, deque[list[str]]] = defaultdict(deque)  # chunks on their way, by task
         self._opening = threading.Lock()
         # A batch must be counted before another push, or its own draw, drops the samples in it. So the chunks
         # that buffers drop are collected while the lock is held, and released afterwards.
@@ -110,7 +110,7 @@ class BufferSet:
         self._dropped: list[str] = []  # chunks
         self._changed = threading.Condition()
         self._pushes = 0
-        self._missed: dict[str, int] = {}  # by task: `_pushes` when there was no batch for it
+        self._missed: dict[str, int] = {}  # `_pushes` when there was no batch, by task
         self._is_awake = False
         self._has_warned = False
 

@@ -177,7 +177,7 @@ class Coordinator(Configurable):
         self.on_evaluation: Callable[[Mapping[str, Any]], Any] | None = None
         self.on_averages: Callable[[list[dict[str, Any]]], Any] | None = None
         self.parts: dict[str, Any] = {}
-        self._storage_errors = 0  # since the last samples
+        self._storage_errors = 0  # the number of errors since the last samples
         for path, page in status_pages(self.status).items():
             self._comm_coordinator.connector.serve_page(path, page)
         self._life = threading.Lock()

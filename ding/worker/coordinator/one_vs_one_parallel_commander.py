@@ -60,7 +60,7 @@ class OneVsOneCommander(TrainingCommander):
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self._league = _make_league(EasyDict(cfg).policy.other.commander)
         self._active_player: ActivePlayer = self._league.active_players[0]
-        self._jobs: dict[str, list[str]] = {}  # by collecting task: the players
+        self._jobs: dict[str, list[str]] = {}  # the players by collecting task
         self._steps_before = 0  # iterations of earlier learners
         self._has_begun = False
         super().__init__(cfg)

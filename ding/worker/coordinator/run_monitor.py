@@ -202,7 +202,7 @@ class RunMonitor:
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._samples = self._train_iter = self._stalled_tasks = 0
-        self._policy_iter = 0  # of the newest samples
+        self._policy_iter = 0  # the iteration of the newest samples
         self._best_return: float | None = None
         self._evaluations: list[Evaluation] = []
         self._errors: deque[ErrorNote] = deque(maxlen=_MAX_ERRORS)

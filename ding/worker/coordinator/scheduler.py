@@ -83,7 +83,7 @@ class TaskScheduler:
         self._buffers, self._monitor, self._comm, self._owner = buffers, monitor, comm, owner
         self._timeouts_s = timeouts_s
         self._again: deque[Task] = deque()
-        self._spare_collectors = 0  # at the start: collectors beyond the commander's task space
+        self._spare_collectors = 0  # collectors beyond the commander's task space at the start
         self._collectors_since = 0  # change in the number of collectors since the start
         self._waiting: dict[str, list[tuple[Task, float]]] = {LEARNER: [], COLLECTOR: []}  # tasks, and since when
         self._changed = threading.Condition()

@@ -56,7 +56,7 @@ class CollectorQueue(WorkerQueue):
         self._capacity, self._interval_s = capacity, interval_s
         self._due_s = float("-inf")  # when samples may be taken again
         self._entries: deque[Row | Table] = deque()
-        self._count = 0  # of samples and infos in them
+        self._count = 0  # number of samples and infos in them
         self._is_urgent = self._is_last = False
         self._pushed: Row | None = None  # the queued entry that counts samples in the shards
         self._last_taken: Any = None  # the chunk of the sample that `take_one` returned last
@@ -381,7 +381,7 @@ class ShardSession(CollectorSession):
             AssertionError: there is no such chunk.
             Exception: an earlier call to a shard has raised it.
         """
-        if isinstance(metadata, Table):  # of a SampleSender: complete, and of one chunk
+        if isinstance(metadata, Table):  # a SampleSender has made it: it is complete, and belongs to one chunk
             self._push(metadata)
             return
         entries = check_metadata(metadata)

@@ -355,7 +355,7 @@ class LearnerSession:
         self._policies = policies
         self._tokens: dict[str, Any] = dict.fromkeys(policy_names)  # the token of the last version written
         self._is_closed = False
-        self._averages: list[dict[str, Any]] = []  # since the last info
+        self._averages: list[dict[str, Any]] = []  # the averages since the last info
         self._max_bad_batches = max_bad_batches
         self._unreadable_in_a_row = 0
         self._counts = {"dropped_batches": 0, "unwritten_weights": 0, "unwritten_checkpoints": 0}

@@ -52,7 +52,7 @@ class ShardedReplay:
         self._shards, self._timeout_s = list(shards), timeout_s
         self._rng = new_generator()
         self._known: list[Facts] = [{} for _ in self._shards]  # the last reply of each shard
-        self._waits: dict[int, Future[Any]] = {}  # by shard
+        self._waits: dict[int, Future[Any]] = {}  # the running waits, by shard
         self._closing: Future[None] = Future()
         self._updates: list[dict[str, Any]] = []
         self._max_priority = 1.0
