@@ -1,4 +1,4 @@
-"""Agents, imported on first use, and the return values of training and evaluation."""
+"""Agents, which are imported on first use, and the return values of training and evaluation."""
 
 from typing import TYPE_CHECKING
 

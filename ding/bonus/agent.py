@@ -1,4 +1,4 @@
-"""Agents: an algorithm, an env and a config behind a few methods."""
+"""Agents, which combine an algorithm, an env and a config behind a few methods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ding.envs.env.ding_env_wrapper import DingEnvWrapper
 from ding.envs.env.gymnasium_env import GymnasiumEnv
 from ding.utils.config_helper import ConfigError
 
-# What gymnasium has in place of the ids in published configs.
+# The ids in gymnasium that replace those in published configs.
 _SUCCESSORS = {"LunarLander-v2": "LunarLander-v3", "LunarLanderContinuous-v2": "LunarLanderContinuous-v3"}
 _ENV_NUM = 4
 
@@ -35,12 +35,12 @@ class _LastRun(NamedTuple):
 
 
 class Agent:
-    """Trains an algorithm on an env, evaluates it, records videos and collects data.
+    """An agent, which trains an algorithm on an env, evaluates it, records videos and collects data.
 
     Args:
         env_id: a gymnasium id. The ids in `supported_env_list` have a config.
         env: an env with `clone(caller)`, such as a `DingEnvWrapper`, instead of the one that gymnasium makes.
-        seed: of trainings and evaluations.
+        seed: the seed of trainings and evaluations.
         exp_name: the folder of the training; by default that of the config. A time stamp is added if it exists.
         model: the network; None for the policy's default.
         cfg: the main config, with the sections `env` and `policy`, instead of the one for `env_id`. Shapes of the model
@@ -104,9 +104,9 @@ class Agent:
     ) -> TrainingReturn:
         """Train until the stop value is reached, for `step` env steps at most.
 
-        A further call continues exactly, with the replay buffer, if its arguments but `step` are those of the call
-        before. Otherwise, after `best` and with `run_state=False` in the config, a run in a folder of its own begins
-        with the weights.
+        A further call continues exactly, with the replay buffer, if all its arguments except `step` are those of the
+        previous call. Otherwise, after `best` and with `run_state=False` in the config, a new run begins with the
+        weights, in a folder of its own.
 
         Args:
             step: the number of env steps.
@@ -118,7 +118,7 @@ class Agent:
             debug: whether to ignore `context`.
 
         Returns:
-            The result; its URL is empty: the logger `wandb` of the config tells it.
+            The result; its URL is empty, as the logger `wandb` of the config prints the URL.
         """
         _refuse(reward_model=reward_model, wandb_sweep=wandb_sweep)
         pair = self._pair(context, debug, collector_env_num=collector_env_num, evaluator_env_num=evaluator_env_num)
@@ -156,7 +156,7 @@ class Agent:
             concatenate_all_replay: not supported.
             replay_save_path: the folder of the videos `episode_<seed>.mp4`; by default `videos` in `exp_name`.
             seed: one seed or several; by default that of the agent.
-            debug: without effect; the env runs in this process.
+            debug: it has no effect, as the env runs in this process.
 
         Raises:
             RuntimeError: there are no weights yet.
@@ -215,7 +215,7 @@ class Agent:
             collect((main, create), self.seed, count, path, setting, **weights)  # type: ignore[arg-type]
 
     def _run(self, pair: tuple[EasyDict, EasyDict], step: int) -> SerialRun:
-        """Continue the last training if its configs were these and it saved its state, else begin with its weights."""
+        """Continue the last training if it had these configs and saved its state, else begin with its weights."""
         main, create = copy.deepcopy(pair)
         can_continue = self._last is not None and self._last.pair == pair and main.get("run_state") is not False
         last = self._last if can_continue else None
@@ -233,7 +233,7 @@ class Agent:
         )
 
     def _config(self, env_id: str | None, env: Any, cfg: Mapping[str, Any] | None) -> EasyDict:
-        """Return the main config, complete but for what the spaces of the env tell."""
+        """Return the main config, which is complete except for what follows from the spaces of the env."""
         if cfg is None and env_id not in self._examples:
             raise ConfigError(
                 f"{type(self).__name__} has no config for env_id = {env_id!r}; it has some for "
@@ -255,11 +255,11 @@ class Agent:
 
     @staticmethod
     def _sections(cfg: EasyDict) -> EasyDict:
-        """Return a config with the sections `env` and `policy`; may change `cfg`."""
+        """Return a config with the sections `env` and `policy`; `cfg` may be changed."""
         return cfg
 
     def _infer_from_spaces(self, env: Any) -> None:
-        """Set what the config does not say of the model."""
+        """Set what the config leaves out of the model, from the spaces of the env."""
         model = _section(self.cfg, "policy", "model")
         if self._model is None and "obs_shape" not in model:
             model.obs_shape = _shape("obs_shape", env.observation_space)
@@ -302,10 +302,10 @@ class Agent:
         return self._checkpoint
 
     def _evaluate(self, pair: tuple[EasyDict, EasyDict], seed: int, video: str | None = None) -> list[float]:
-        """Return the returns of the episodes; with `video`, of one, which is recorded in that file."""
+        """Return the returns of the episodes; with `video`, play only one, and record it in that file."""
         main, create = copy.deepcopy(pair)
         how = {"env_setting": self._env_setting(main.env), "model": self._model, "load_path": self._weights()}
-        with tempfile.TemporaryDirectory() as main.exp_name:  # its logs repeat what is returned
+        with tempfile.TemporaryDirectory() as main.exp_name:  # its logs only repeat what is returned
             if video is None:
                 return list(evaluate((main, create), seed, **how).returns)
             files, record = record_episodes((main, create), seed, 1, os.path.join(main.exp_name, "videos"), **how)
@@ -319,7 +319,7 @@ def _clone(env: Any, cfg: Mapping[str, Any]) -> Any:
 
 
 def _section(cfg: EasyDict, *names: str) -> EasyDict:
-    """Return the section with this path, which is made if missing."""
+    """Return the section with this path; make it if it is missing."""
     for name in names:
         cfg.setdefault(name, EasyDict())
         cfg = cfg[name]
@@ -327,7 +327,7 @@ def _section(cfg: EasyDict, *names: str) -> EasyDict:
 
 
 def is_discrete(space: Any) -> bool:
-    """Return whether an action space has a number of actions."""
+    """Return whether an action space is discrete."""
     return isinstance(space, spaces_like(space).Discrete)
 
 

@@ -1,4 +1,4 @@
-"""Return values of training and evaluation."""
+"""The return values of training and evaluation."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from ding.entry.serial_entry import run_serial
 
 
 class DQNAgent(Agent):
-    """DQN for discrete actions; see `Agent`."""
+    """The agent for DQN, with discrete actions; see `Agent`."""
 
     supported_env_list = list(supported_env_cfg)
     _policy_type = "dqn"

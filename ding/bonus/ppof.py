@@ -15,12 +15,12 @@ from ding.utils.config_helper import ConfigError
 
 _ENV_KEYS = (*DingEnvWrapper.config_keys, "stop_value", "collector_env_num", "evaluator_env_num", "n_evaluator_episode")
 _PATHS = [path for path in PPOPolicy.settings if path.count(".") < 2]
-# By last name, which the sections of PPO have once; `n_sample` outside of them has no effect.
+# By the last part of the key, which is unique in the sections of PPO; `n_sample` outside of them has no effect.
 _POLICY_KEYS = {path.rpartition(".")[2]: path for path in sorted(_PATHS, key=lambda path: path.count("."))}
 
 
 class PPOF(Agent):
-    """PPO for discrete and real-valued actions; see `Agent`.
+    """The agent for PPO, with discrete or real-valued actions; see `Agent`.
 
     `cfg` may also be flat, as for DI-engine's PPOF: `dict(env_id="LunarLander-v2", n_sample=400, learning_rate=1e-3)`.
     Any `value_norm` other than None and False then stands for True.

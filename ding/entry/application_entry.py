@@ -1,4 +1,4 @@
-"""Evaluate a trained policy, and collect demonstrations."""
+"""Evaluation of a trained policy, and collection of demonstrations."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ def eval(
 
     Args:
         input_cfg: the path of a config file, or the pair `(main_config, create_config)`, which is not modified.
-        seed: of the package and the envs.
+        seed: the seed of the package and the envs.
         env_setting: `[env_fn, collector env configs, evaluator env configs]` instead of a registered env type; the
-            second is not used.
+            collector env configs are not used.
         model: the network; None for the policy's default.
         state_dict: the state of the policy, a dict with `model`.
         load_path: the checkpoint to load if `state_dict` is None; by default `policy.learn.learner.load_path` of the
             config.
-        replay_path: a folder for videos of the episodes; by default `env.replay_path` of the config. None for no
-            videos.
+        replay_path: a folder for videos of the episodes; None for `env.replay_path` of the config, without which there
+            are no videos.
         strict_config: whether keys that nothing reads raise an error instead of logging a warning.
 
     Raises:
@@ -84,7 +84,7 @@ def evaluate(
     n_episode: int | None = None,
     strict_config: bool = False,
 ) -> EvalRecord:
-    """Like `eval`, but returns the return and the length of each episode.
+    """Evaluate a trained policy like `eval`, but return the return and the length of each episode.
 
     Args:
         n_episode: the number of episodes; None for `env.n_evaluator_episode`. At most that many envs are used.
@@ -139,12 +139,12 @@ def collect_demo_data(
 
     Args:
         input_cfg: the path of a config file, or the pair `(main_config, create_config)`, which is not modified.
-        seed: of the package and the envs.
+        seed: the seed of the package and the envs.
         collect_count: number of samples.
         expert_data_path: the output path, see `ding.utils.data.offline_data_save_type`; None for
             `policy.collect.save_path` of the config.
         env_setting: `[env_fn, collector env configs, evaluator env configs]` instead of a registered env type; the
-            third is not used.
+            evaluator env configs are not used.
         model: the network; None for the policy's default.
         state_dict: the state of the policy, a dict with `model`.
         state_dict_path: the checkpoint to load if `state_dict` is None.
@@ -174,7 +174,7 @@ def collect_episodic_demo_data(
     state_dict: dict[str, Any] | None = None,
     state_dict_path: Path | None = None,
 ) -> None:
-    """Like `collect_demo_data`, but collects `collect_count` episodes, lists of transitions, in the format 'naive'."""
+    """Collect `collect_count` episodes, lists of transitions, in the format 'naive'; see `collect_demo_data`."""
     state = state_dict, state_dict_path
     with ExitStack() as stack:
         cfg, collector = _build_collector(stack, EpisodeSerialCollector, input_cfg, seed, env_setting, model, *state)
@@ -186,7 +186,7 @@ def collect_episodic_demo_data(
 def episode_to_transitions(
     data_path: Path, expert_data_path: Path, nstep: int, trusted: bool = False, gamma: float = 0.99
 ) -> None:
-    """Read episodes, and save their `nstep` transitions as one list.
+    """Read episodes, and save their `nstep`-step transitions as one list.
 
     Args:
         data_path: the file of `collect_episodic_demo_data`.
@@ -204,7 +204,7 @@ def episode_to_transitions_filter(
     trusted: bool = False,
     gamma: float = 0.99,
 ) -> None:
-    """Like `episode_to_transitions`, without episodes whose return is below `min_episode_return`."""
+    """Convert episodes like `episode_to_transitions`, without those whose return is below `min_episode_return`."""
     transitions: list[Any] = []
     episodes = NaiveRLDataset(os.fspath(data_path), trusted)
     for episode in (episodes[index] for index in range(len(episodes))):
@@ -222,7 +222,7 @@ def _compile(
     save_path: str,
     strict_config: bool = False,
 ) -> EasyDict:
-    """Return the compiled config; if the block of `stack` fails, a folder created for it is deleted."""
+    """Return the compiled config; if the block of `stack` fails, the folder created for it is deleted."""
     main, create = read_pair(input_cfg, env_setting)
     complete_model(main, create, env_setting, model)
     folder = stack.enter_context(StartFolder(main.get("exp_name", "default_experiment")))
@@ -260,7 +260,7 @@ def _build_collector(
 
 
 def _read_state(cfg: EasyDict, state_dict: dict[str, Any] | None, path: Any) -> dict[str, Any] | None:
-    """Return the state, or the checkpoint at `path`; writes its data set statistics to the env config."""
+    """Return the state, or the checkpoint at `path`, and write its data set statistics to the env config."""
     if state_dict is None and path:
         state_dict = _read_checkpoint(path)
     set_offline_stats(cfg.env, (state_dict or {}).get(EXTRA, {}).get(OFFLINE_STATS))
@@ -277,7 +277,8 @@ def _read_checkpoint(path: Any) -> dict[str, Any]:
 def load_state(mode: Any, state_dict: dict[str, Any] | None, path: Any, model: Any) -> Any:
     """Load the state, or the checkpoint at `path`, into a policy mode; a trained `model` needs neither.
 
-    Returns the normalization statistics of the training's envs, None if there are none.
+    Returns:
+        The normalization statistics of the training's envs; None if there are none.
 
     Raises:
         ConfigError: state, path and model are all missing.

@@ -33,11 +33,11 @@ def check_evaluation_episodes(cfg: Mapping[str, Any]) -> None:
 
 
 def refuse_unsaved_env(main: Mapping[str, Any]) -> None:
-    """Refuse an env that the folder of a run could not name; in a notebook, where no class has a file, only warn.
+    """Check that the folder of a run can name the env; in a notebook, where no class has a file, only warn.
 
     Raises:
-        ConfigError: the env is, or has, a lambda, a local class, or another object without a name, or is of a script
-            that an installed module hides.
+        ConfigError: the env is, or has, a lambda, a local class, or another object without a name, or belongs to a
+            script that an installed module hides.
     """
     for key, value in unsaved_values({"env": main["env"]}).items():
         if not is_of_notebook(value):
@@ -52,7 +52,7 @@ def refuse_unsaved_env(main: Mapping[str, Any]) -> None:
 
 
 def warn_of_unsaved(main: Mapping[str, Any]) -> None:
-    """Warn of values that the folder of a run cannot hold: whoever uses the run later has to give them anew."""
+    """Warn about values that the folder of a run cannot hold, and that a user of the run has to pass again later."""
     for hidden in _hidden(main):
         one_time_warning(hidden)
     values = unsaved_values(main)
@@ -99,7 +99,7 @@ def check_pipeline(cfg: Mapping[str, Any], has_buffer: bool) -> None:
         has_buffer: whether the pipeline has a replay buffer, like `serial_pipeline`.
 
     Raises:
-        ConfigError: they do not fit, `policy.learn.update_per_collect` is missing, or the buffer is None, or several.
+        ConfigError: they do not fit, `policy.learn.update_per_collect` is missing, or there is no buffer, or several.
     """
     policy = cfg["policy"]
     if has_buffer and policy["other"]["replay_buffer"] is None:
@@ -162,7 +162,7 @@ _OVERRULED = (
 
 
 def warn_of_overruled_settings(user: Mapping[str, Any], compiled: Mapping[str, Any]) -> None:
-    """Warn once of each setting in the `user` config that compiling has overridden."""
+    """Warn once about each setting in the `user` config that compiling has overridden."""
     for path, winner in _OVERRULED:
         own, used = value_at(user, path), value_at(compiled, path)
         if own is not None and own != used:
@@ -190,14 +190,14 @@ def warn_of_unused_priority(cfg: Mapping[str, Any]) -> None:
 def check_model_fits_env(model_cfg: Mapping[str, Any], env: Any, is_foreign: bool = False) -> None:
     """Compare `policy.model.obs_shape` and `action_shape` with the spaces of a launched env manager.
 
-    Compares shapes with box spaces and action counts with discrete spaces; skips what is unknown. An env may have more
-    leading axes (agents, frames) than the model's shape.
+    Shapes are compared with box spaces, and numbers of actions with discrete spaces; what is unknown is skipped. An env
+    may have more leading axes (agents, frames) than the model's shape.
 
     Args:
-        is_foreign: whether the model is of the user's own, and may make of a dict observation what it likes.
+        is_foreign: whether the model is the user's own, which may use a dict observation as it likes.
 
     Raises:
-        ConfigError: they differ; the message names both.
+        ConfigError: a shape differs; the message names both.
     """
     pairs = (
         ("obs_shape", "observation_space", _obs_fits),
@@ -239,10 +239,10 @@ def _check_fits(key: str, shape: Any, space_name: str, space: Any, fits: Any) ->
 
 
 def check_policy_fits_env(policy: Any, env: Any) -> None:
-    """Refuse a policy for discrete actions in an env with real-valued ones, and the reverse.
+    """Check that policy and env agree on whether actions are discrete or real-valued.
 
     Raises:
-        ConfigError: they contradict.
+        ConfigError: they contradict each other.
     """
     space, wants_discrete = getattr(env, "action_space", None), getattr(policy, "has_discrete_actions", None)
     if wants_discrete is None or space is None:

@@ -1,4 +1,4 @@
-"""The command `ding`. A mode imports its modules when it runs."""
+"""The command `ding`; a mode imports its modules when it runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _COUNTS: dict[str, set[str]] = {
 
 
 class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A whole number, which may be written as 1e5."""
+    """The parameter type of whole numbers, which may be written as 1e5."""
 
     name = "number"
 
@@ -59,7 +59,7 @@ class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 class _Ports(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A port, or several separated by commas."""
+    """The parameter type of a port, or of several separated by commas."""
 
     name = "port[,...]"
 
@@ -71,7 +71,7 @@ class _Ports(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 class _Hosts(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A host, or several separated by commas."""
+    """The parameter type of a host, or of several separated by commas."""
 
     name = "host[,...]"
 
@@ -101,9 +101,9 @@ def _show_registries(ctx: click.Context, param: click.Parameter, value: tuple[st
 
 
 class _Ding(click.Group):
-    """Finds modules of the current folder, and prints errors about configs and files in one line.
+    """The group of commands, which find modules of the current folder, and print errors about the input in one line.
 
-    `--traceback` and other errors print the traceback.
+    Other errors, and all errors with `--traceback`, print the traceback.
     """
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -119,7 +119,7 @@ class _Ding(click.Group):
 
 
 def _is_about_input(error: Exception) -> bool:
-    """Return whether the error is about the user's input or disk, not about a program such as an env or a policy."""
+    """Return whether the error is about the user's input or disk, and not about code such as an env or a policy."""
     from ding.utils import import_helper
     from ding.utils.config_helper import ConfigError
 
@@ -131,17 +131,17 @@ def _is_about_input(error: Exception) -> bool:
         # Gymnasium's errors have a base of their own; an env with a missing package raises one as well.
         return type(error).__name__ in _ENV_ERRORS and type(error).__module__ == "gymnasium.error"
     if isinstance(error, ModuleNotFoundError) and _modules(error)[-1] == import_helper.__name__:
-        return True  # an entry of import_names that is not there; errors inside a module are about that program
+        return True  # an entry of import_names that does not exist; errors inside a module are about its code
     return _modules(error)[-1] in _INPUT_MODULES
 
 
 def _modules(error: Exception) -> list[str]:
-    """Return the modules of the calls that led to the error; the module that raised it is the last."""
+    """Return the modules of the calls that led to the error, of which the last raised it."""
     return ["", *(frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))]
 
 
 def _own_module(error: Exception) -> str:
-    """Return the module that raised the error, or the one that called the standard library, which raised it."""
+    """Return the module that raised the error, or the module that called the standard library, which raised it."""
     others = (name for name in reversed(_modules(error)) if name.partition(".")[0] not in sys.stdlib_module_names)
     return next(others, "")
 
@@ -150,7 +150,7 @@ def _own_module(error: Exception) -> str:
 _DISK_ERRORS = frozenset(
     getattr(errno, name) for name in ("EACCES", "EDQUOT", "ENOSPC", "ENOTDIR", "EPERM", "EROFS") if hasattr(errno, name)
 )
-# Errors about the id of an env, or about packages that the env needs; the plain one is about a malformed id.
+# Errors about the id of an env, or about packages that the env needs; the base class is about a malformed id.
 _ENV_ERRORS = (
     "DependencyNotInstalled",
     "DeprecatedEnv",
@@ -272,7 +272,7 @@ def _refuse_options(ctx: click.Context, options: dict[str, Any]) -> None:
 
 
 def _action(options: dict[str, Any]) -> str:
-    """Return the action: a mode, or for `dist` a module or a change of replicas."""
+    """Return the action, which is a mode or, for `dist`, a module or a change of replicas."""
     mode, module = options["mode"], options["module"]
     changes = [change for change in ("add", "delete", "restart") if options[change]]
     if mode is None:

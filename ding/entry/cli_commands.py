@@ -107,7 +107,7 @@ def tune(config: str, env: str | None, search: tuple[str, ...], settings: tuple[
 
 
 def _folder_of(config: str) -> contextlib.AbstractContextManager[None]:
-    """Find the modules beside a config, as a script finds those beside it."""
+    """Let the block find the modules beside a config, as a script finds those beside it."""
     from ding.utils.references import on_path
 
     return on_path(os.path.dirname(os.path.abspath(config)), first=True)
@@ -163,7 +163,7 @@ def export(exp: str, out: str | None, checkpoint: str | None) -> None:
 
 @contextlib.contextmanager
 def _without_screen() -> Iterator[None]:
-    """Let pygame draw in memory where it would look for a missing screen and print an error."""
+    """Let pygame draw in memory within the block if it would look for a missing screen and print an error."""
     if sys.platform != "linux" or {"DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"} & os.environ.keys():
         yield
         return

@@ -88,7 +88,7 @@ def _train_once(how: tuple[Any, ...], path: str, seed: int, exp_name: str | None
 
 
 def _pipeline(options: Options) -> tuple[Callable[..., Any], Callable[[str], Any], dict[str, Any]]:
-    """Return the pipeline, what reads its configs, and its further options."""
+    """Return the pipeline, the function that reads its configs, and its further options."""
     from ding.config.read import read_config, read_config_with_system
 
     if options["mode"] == "parallel":
@@ -204,7 +204,7 @@ def _aggregate(options: Options) -> None:
 
 
 def _serve(launch: Callable[[], DistWorker]) -> None:
-    """Run a worker until its coordinator is gone or a signal ends this process."""
+    """Launch a worker, and wait until its coordinator is gone or a signal ends this process."""
     with guard_training(None), launch() as worker:
         click.echo(f"{worker.name} accepts tasks at port {worker.port}.")
         worker.wait()

@@ -1,6 +1,6 @@
 """The content of the registries, for `ding -q` and `ding list`.
 
-It is read from the sources: importing all that registers something takes seconds, most of them for torch.
+It is read from the sources, as importing all modules that register something takes seconds, mostly for torch.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import click
 import ding
 
 _ROOT = Path(ding.__file__).parent
-# What examples register is known only to runs of their configs.
+# What examples register is known only in runs of their configs.
 _EXAMPLES = _ROOT / "example"
 
 
 def show_registries(names: Sequence[str]) -> None:
-    """Print the aliases in the registries called `names` with file and line; of all registries if `names` is empty.
+    """Print the aliases in the registries `names`, or in all if it is empty, with file and line.
 
     Raises:
         UsageError: a registry is unknown.
@@ -44,7 +44,7 @@ def show_registries(names: Sequence[str]) -> None:
 
 
 def show_recipes() -> None:
-    """Print the recipes: policy, envs, what was measured, and the file."""
+    """Print the recipes, each with policy, envs, measured results, and file."""
     from tabulate import tabulate
 
     from ding.entry.recipes import all_recipes
@@ -61,10 +61,10 @@ def registrations(root: Path, *left_out: Path) -> dict[str, dict[str, tuple[str,
     """Return what the decorators `@SOME_REGISTRY.register("alias")` in the files under `root` register.
 
     Args:
-        left_out: folders that do not count.
+        left_out: folders to leave out.
 
     Returns:
-        `{"SOME_REGISTRY": {alias: (file, line of the decorator)}}`
+        A dict `{"SOME_REGISTRY": {alias: (file, line of the decorator)}}`.
     """
     found: dict[str, dict[str, tuple[str, int]]] = {}
     for path in sorted(root.rglob("*.py")):

@@ -1,4 +1,4 @@
-"""Learning curves: group runs by config, aggregate over seeds, and draw."""
+"""Learning curves, which are grouped by config, aggregated over seeds, and drawn."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Curve:
     """The values of runs that differ only in their seeds.
 
     Attributes:
-        label: the name of the group.
+        label: the name of the group of runs.
         runs: for each run, the x axis [n] and the values [n], such as the mean returns of its evaluations.
-        x: the points of the statistics, [points].
+        x: the x axis of the statistics, [points].
         iqm: the interquartile mean of the runs, [points]; the mean if there are fewer than four runs.
-        low, high: the 95 % bootstrap interval of `iqm`, [points]; equal to it for a single run.
+        low, high: the 95 % bootstrap interval of `iqm`, [points]; equal to `iqm` for a single run.
     """
 
     label: str
@@ -79,7 +79,7 @@ def read_curves(paths: Sequence[Path], axis: Axis = "env_step", metric: str | No
     Args:
         paths: run folders, or folders that contain them at any depth.
         axis: the x axis.
-        metric: what to read of `metrics.jsonl`, as `<worker>/<name>`; None for the mean returns in `eval.jsonl`.
+        metric: the metric in `metrics.jsonl` to read, as `<worker>/<name>`; None for the mean returns in `eval.jsonl`.
 
     Raises:
         FileNotFoundError: a path contains no run, or no run has evaluations.
@@ -118,7 +118,7 @@ def _run_folders(paths: Sequence[Path]) -> list[RunFolder]:
 
 
 def _labels(groups: list[list[RunFolder]]) -> list[str]:
-    """Return the common part of the names of each group's folders, numbered if it is not unique."""
+    """Return for each group the common part of the names of its folders, numbered if it is not unique."""
     names = []
     for group in groups:
         common = os.path.commonprefix([os.path.normpath(folder.path) for folder in group])
@@ -164,7 +164,7 @@ def draw(
 ) -> None:
     """Draw the curves to `path`: `.png`, `.svg`, `.pdf`, or `.html` (a page with the plot and a table).
 
-    `metric` labels the y axis; None for the mean return.
+    `metric` is the label of the y axis; None stands for the mean return.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -224,7 +224,7 @@ def _page(curves: Sequence[Curve], svg: str, axis: Axis, title: str | None, metr
 
 
 def _wording(metric: str | None) -> tuple[str, str]:
-    """Return the name of the values and their format."""
+    """Return the display name of the values, and their format."""
     return ("return", ".1f") if metric is None else (html.escape(metric), ".4g")
 
 

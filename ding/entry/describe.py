@@ -33,7 +33,7 @@ def origins(path: Path) -> dict[str, tuple[Any, str]]:
     """Return the values of a compiled config by dotted path, each with its origin.
 
     The origin is `main_config`, `create_config`, the name of the class whose default it is, or `compile_config` for
-    values derived from others. Writes no files.
+    values derived from others. No files are written.
 
     Args:
         path: a config file; if it has a `system_config`, the values are those of the main section.
@@ -118,7 +118,7 @@ def check_env(name: str) -> Iterator[tuple[str, str | None]]:
             arguments; or the id of a gymnasium env.
 
     Yields:
-        The checked property and the problem, None if there is none.
+        The checked property and the problem; None if there is no problem.
 
     Raises:
         ConfigError: the env does not exist.
@@ -157,7 +157,7 @@ def _make(name: str) -> BaseEnv:
 
 
 def _with_checked_results(env: Any) -> Any:
-    """Return the gymnasium env, with an AssertionError where `reset` or `step` returns something of a wrong form."""
+    """Wrap a gymnasium env, so that a wrong form of what `reset` or `step` returns raises an AssertionError."""
     import gymnasium
 
     class CheckedResults(gymnasium.Wrapper):

@@ -31,11 +31,13 @@ from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings,
 
 _DIST_SETTINGS = Settings(
     {
-        "coordinator_wait_s": Setting(3600.0, number(0), "How long a worker waits for its first coordinator."),
+        "coordinator_wait_s": Setting(3600.0, number(0), "Seconds that a worker waits for its first coordinator."),
         "coordinator_lost_s": Setting(
-            60.0, number(0), "How long a worker waits for another coordinator when it has lost its own."
+            60.0, number(0), "Seconds that a worker waits for another coordinator after the loss of its own."
         ),
-        "mark": Setting(NO_DEFAULT, instance_of(str), "Shows whether folders are shared; set by preparation."),
+        "mark": Setting(
+            NO_DEFAULT, instance_of(str), "Mark by which machines recognise shared folders; set by preparation."
+        ),
     }
 )
 _PATHS = ("path_data", "path_policy")
@@ -96,10 +98,10 @@ class _Ports:
         self._owners: dict[tuple[str, int], str] = {}
 
     def take(self, name: str, host: str, port: int, is_first: bool = False) -> int:
-        """Assign this port, or if `is_first` the first one from it on that is not in use.
+        """Assign this port or, if `is_first`, the first free one from it on.
 
         Raises:
-            ConfigError: another role has it, or it is out of range.
+            ConfigError: another role has the port, or it is out of range.
         """
         while is_first and (host, port) in self._owners:
             port += 1
@@ -117,13 +119,13 @@ def give_ports(system: EasyDict, coordinator_port: int | None, learner_port: Sev
     """Assign a port to each role of a system config, in place, and give the coordinator the addresses of its workers.
 
     A list contains a port for each worker. A single port is for the first worker on a host; further workers on that
-    host get the next ports. The defaults begin with 22273 for the coordinator, 22271 for learners and 22270 for
+    host get the next ports. The default ports begin with 22273 for the coordinator, 22271 for learners and 22270 for
     collectors. A learner with several ranks gets a port for each rank, and an aggregator on the same host, named
     `learner_aggregator<i>`.
 
     Raises:
-        ConfigError: a port is given twice, or there are too few.
-        TypeError: the argument is neither a port nor a list.
+        ConfigError: a port is given twice, or there are too few ports.
+        TypeError: a port argument is neither a port nor a list.
     """
     ports, coordinator = _Ports(), system.coordinator
     lists = {
@@ -170,7 +172,7 @@ def _aggregate(system: EasyDict, name: str, index: int, ports: _Ports) -> None:
 
 
 def _mark(section: Mapping[str, Any]) -> str:
-    """Write a file by which all machines recognise the shared folders; returns its name."""
+    """Write a file by which all machines recognise the shared folders, and return its name."""
     mark = f".ding_{uuid.uuid4().hex}"
     for key in _PATHS:
         os.makedirs(section[key], exist_ok=True)
@@ -183,7 +185,7 @@ def check_shared_folders(cfg: Mapping[str, Any], section: Mapping[str, Any]) -> 
     """Check that the shared folders are the ones for which the config was prepared.
 
     Raises:
-        ConfigError: they are other folders, or missing.
+        ConfigError: the folders are other ones, or missing.
     """
     mark = cfg["system"].get("dist", {}).get("mark")
     for key in _PATHS:

@@ -59,23 +59,25 @@ def dist_prepare_config(
     max_train_iter: int = UNLIMITED,
     max_env_step: int = UNLIMITED,
 ) -> str:
-    """Compile the config file `filename`, with `main_config`, `create_config` and `system_config`, for roles that are
-    started separately. The result is written to `<filename>.pkl`, whose path is returned. The file is not a pickle.
+    """Compile a config file for roles that are started separately, and return the path of the result.
 
-    Call it in the folder that all machines share: the folders for samples and weights lie in it unless `path_data` and
-    `path_policy` of `system_config` are set, and every machine must have them at the same path. On the platform 'local'
-    every role checks that. `system_config.dist` sets how many seconds a worker waits for its first coordinator
+    The file has `main_config`, `create_config` and `system_config`. The result is written to `<filename>.pkl`, which is
+    not a pickle.
+
+    Call this in the folder that all machines share: the folders for samples and weights lie in it unless `path_data`
+    and `path_policy` of `system_config` are set, and every machine must have them at the same path. On the platform
+    'local' every role checks that. `system_config.dist` sets how many seconds a worker waits for its first coordinator
     (`coordinator_wait_s`, 3600), and for another one after its loss (`coordinator_lost_s`, 60).
 
     Args:
         seed: seed of the run, from which each worker's seed is derived.
         platform: 'local' (machines that reach each other at the given hosts) or 'k8s' (see `parallel_transform_k8s`).
-        coordinator_host: address or name at which the coordinator listens and others reach it. None is 127.0.0.1.
+        coordinator_host: address or name at which the coordinator listens and others reach it; None for 127.0.0.1.
         learner_host, collector_host: the same for the workers: one for all of a kind, or a list with one for each.
         coordinator_port: port of the coordinator.
-        learner_port, collector_port: one for all of a kind, where further workers on the same host get the next ports,
-            or a list. The default ports begin with 22270.
-        exp_name: replaces the name in the config.
+        learner_port, collector_port: one port for all workers of a kind, where further workers on the same host get the
+            next ports, or a list. The default ports begin with 22270.
+        exp_name: a name that replaces the one in the config.
         max_train_iter, max_env_step: the budget, see `parallel_pipeline`.
 
     Raises:
@@ -123,16 +125,17 @@ def dist_launch_coordinator(
 
     Args:
         filename: the file that `dist_prepare_config` has written.
-        seed: seed of the package; None is that of the config.
-        coordinator_port: None is the environment variable `COORDINATOR_PORT` if it is a number, else the config.
+        seed: seed of the package; None for the seed of the config.
+        coordinator_port: the port to listen at; None for the environment variable `COORDINATOR_PORT` if it is a number,
+            else for the port of the config.
         disable_flask_log: whether Flask servers of user code log errors only; the servers of ding log no requests.
         enable_total_log: whether the coordinator writes its log.
 
     Raises:
-        ConnectionError: workers could not be reached within two minutes; with their names.
+        ConnectionError: workers could not be reached within two minutes; the message names them.
         ConfigError: the file is invalid, or the shared folders are missing.
-        PermissionError: it would accept connections from other machines without a token.
-        OSError: it cannot listen at the address.
+        PermissionError: the coordinator would accept connections from other machines without a token.
+        OSError: the coordinator cannot listen at the address.
     """
     cfg = read_coordinator_config(filename, seed, coordinator_port, disable_flask_log)
     logging.getLogger("coordinator_logger").disabled = not enable_total_log
@@ -154,16 +157,17 @@ def dist_launch_learner(
 
     Args:
         filename: the file that `dist_prepare_config` has written.
-        seed: seed of the package; None is that of the config.
-        learner_port: its port; None is the environment variable `LEARNER_PORT` if it is a number, else the
-            config. A rank adds its number. The coordinator connects to the address in the config.
+        seed: seed of the package; None for the seed of the config.
+        learner_port: the port to listen at, to which a rank adds its number; None for the environment variable
+            `LEARNER_PORT` if it is a number, else for the port of the config. The coordinator connects to the address
+            in the config.
         name: name of the learner in the config; None for `learner`, or the only one.
         disable_flask_log: whether Flask servers of user code log errors only; the servers of ding log no requests.
 
     Raises:
         ConfigError: there is no such learner, or the shared folders are missing.
-        PermissionError: it would accept connections from other machines without a token.
-        OSError: it cannot listen at the address.
+        PermissionError: the learner would accept connections from other machines without a token.
+        OSError: the learner cannot listen at the address.
     """
     return _launch("learner", filename, seed, learner_port, name, disable_flask_log)
 
@@ -177,8 +181,8 @@ def dist_launch_collector(
 ) -> DistWorker:
     """Start a collector in threads of this process; see `dist_launch_learner`.
 
-    Collectors with the same seed, or with the shared section on Kubernetes, derive different seeds from their name, or
-    from their host and port.
+    Collectors with the same seed, or with the shared section on Kubernetes, derive different seeds from their names, or
+    from their hosts and ports.
     """
     return _launch("collector", filename, seed, collector_port, name, disable_flask_log)
 
@@ -216,17 +220,17 @@ def dist_launch_learner_aggregator(
         filename: the file that `dist_prepare_config` has written; None for learners listed by an operator, which then
             connect at the next port.
         seed: seed of the package.
-        aggregator_host: address for tasks; None is the config, or all addresses without a file.
-        aggregator_port: port for tasks; None is the environment variable `AGGREGATOR_PORT` if it is a number,
-            else the config, or 22272 without a file.
+        aggregator_host: address for tasks; None for that of the config, or without a file for all addresses.
+        aggregator_port: port for tasks; None for the environment variable `AGGREGATOR_PORT` if it is a number, else for
+            the port of the config, or without a file for 22272.
         name: name of the aggregator in the config; None for `learner_aggregator`, or the only one.
         disable_flask_log: whether Flask servers of user code log errors only; the servers of ding log no requests.
 
     Raises:
         ConfigError: there is no such aggregator.
         ConnectionError: its learners could not be reached.
-        PermissionError: it would accept connections from other machines without a token.
-        OSError: it cannot listen at an address.
+        PermissionError: the aggregator would accept connections from other machines without a token.
+        OSError: the aggregator cannot listen at an address.
     """
     from ding.worker.adapter.learner_aggregator import LearnerAggregator
 
@@ -253,14 +257,12 @@ def dist_launch_spawn_learner(
 ) -> None:
     """Start the ranks of a learner on this machine by the command line, and wait until they end.
 
-    The environment selects them: `LOCAL_WORLD_SIZE` (1) ranks, beginning with `START_RANK` (0), of `WORLD_SIZE`.
-
-    Args:
-        see `dist_launch_learner`.
+    The environment selects them: `LOCAL_WORLD_SIZE` (1) ranks, beginning with `START_RANK` (0), of `WORLD_SIZE`. For
+    the arguments see `dist_launch_learner`.
 
     Raises:
         RuntimeError: a rank has failed; the others are ended first.
-        ValueError: a variable is not a number.
+        ValueError: one of these variables is not a number.
     """
     options = ["--disable-flask-log", str(bool(disable_flask_log))]
     for option, value in (("-s", seed), ("-lp", learner_port), ("--module-name", name)):

@@ -25,12 +25,12 @@ from ding.worker.transport.transport import DEFAULT_TRANSPORT, Launch, get_trans
 _CLASS_OF = {"learner": comm_learner_class, "collector": comm_collector_class}
 
 
-# The longest single wait, as a signal just before a wait does not end it.
+# The longest single wait, because a signal just before a wait does not end it.
 _TICK_S = 0.5
 
 
 class Presence:
-    """Whether a worker has a coordinator. Thread-safe.
+    """A record of whether a worker has a coordinator. This class is thread-safe.
 
     Example:
         >>> presence = Presence()
@@ -65,7 +65,7 @@ class Presence:
             self._changed.notify_all()
 
     def wait_until_gone(self, wait_s: float, lost_s: float) -> bool:
-        """Wait until the coordinator has been lost for `lost_s`, or `end`; False if none comes within `wait_s`."""
+        """Wait until the coordinator is lost for `lost_s`, or `end`; return False if none comes within `wait_s`."""
         with self._changed:
             if not self._wait_for(lambda: self._has_come, wait_s):
                 return False
@@ -83,7 +83,7 @@ class Presence:
 
 
 class _Watched:
-    """A mixin for a worker's class that records the presence of its coordinator."""
+    """A mixin for the class of a worker, which records the presence of its coordinator."""
 
     presence: Presence
 
@@ -97,11 +97,11 @@ class _Watched:
 
 
 class DistWorker:
-    """A worker in threads of this process, until `close` or the end of the program.
+    """A worker that runs in threads of this process, until `close` or the end of the program.
 
     Args:
-        name: its name in the config.
-        cls: its class; without `serve` and `deal_with_lost_coordinator`, the loss of the coordinator is not noticed.
+        name: the name of the worker in the config.
+        cls: the class; without `serve` and `deal_with_lost_coordinator`, the loss of the coordinator is not noticed.
         cfg: the config of the worker.
         dist: see `check_dist`.
     """
@@ -124,12 +124,12 @@ class DistWorker:
 
     @property
     def port(self) -> int | None:
-        """The port where it accepts tasks."""
+        """The port at which the worker accepts tasks."""
         port: int | None = getattr(self.worker, "port", None)
         return port
 
     def wait(self) -> None:
-        """Wait until its coordinator is lost and does not return, or `close`.
+        """Wait until the coordinator is lost and does not return, or until `close`.
 
         Raises:
             TimeoutError: no coordinator has connected.
@@ -139,7 +139,7 @@ class DistWorker:
             raise TimeoutError(f"no coordinator has come to {self.name} at port {self.port} within {wait_s:g} s")
 
     def close(self) -> None:
-        """End its task, and accept no further ones. Idempotent."""
+        """End a running task, and accept no more. Further calls do nothing."""
         atexit.unregister(self.close)
         self._presence.end()
         self.worker.close()
@@ -152,7 +152,7 @@ class DistWorker:
 
 
 class DistCoordinator:
-    """A coordinator in threads of this process, until `close` or the end of the program."""
+    """A coordinator that runs in threads of this process, until `close` or the end of the program."""
 
     def __init__(self, cfg: EasyDict) -> None:
         with ExitStack() as stack:
@@ -164,7 +164,7 @@ class DistCoordinator:
         atexit.register(self.close)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the run is over, then end all tasks; returns False if `timeout_s` has passed first.
+        """Wait until the run is over, then end all tasks; return False if `timeout_s` has passed first.
 
         Raises:
             Exception: the failure of the run.
@@ -178,7 +178,7 @@ class DistCoordinator:
         return True
 
     def close(self) -> None:
-        """End all tasks and disconnect the workers. Idempotent."""
+        """End all tasks and disconnect the workers. Further calls do nothing."""
         atexit.unregister(self.close)
         with self._held:
             self._run.close()
@@ -209,12 +209,12 @@ def worker_class(kind: str, section: Mapping[str, Any]) -> type:
 
 
 def seed_at(seed: int, place: str) -> int:
-    """Return a seed for the worker at `place`, below 2^31; at other places it differs with the same `seed`."""
+    """Return a seed, below 2^31, for the worker at `place`; at other places it differs with the same `seed`."""
     return derive_seed(seed, 4, zlib.crc32(place.encode()))
 
 
 def port_from(argument: int | None, variable: str, configured: Any) -> Any:
-    """Return a port: the argument, else that in the environment variable, else the configured one."""
+    """Return a port: the argument, else the number in the environment variable, else the configured port."""
     if argument is not None:
         return argument
     text = os.environ.get(variable, "")

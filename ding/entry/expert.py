@@ -1,4 +1,4 @@
-"""An expert for a serial run, whose samples the policy in training learns from, too."""
+"""An expert for a serial run; the policy in training also learns from its samples."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ Label = Callable[[list[Any]], list[Any]]
 
 
 class Expert:
-    """Collects with the policy of another config into its own buffer.
+    """An expert, which collects with the policy of another config into a buffer of its own.
 
     The expert acts, without epsilon-greedy exploration; the policy in training makes the samples, so that they have the
-    same keys as its own. The expert's weights are read from the checkpoint `policy.collect.model_path` of its config,
-    or if missing, of the config in training; a trained `model` needs no checkpoint.
+    same keys as its own. The expert's weights are read from the checkpoint `policy.collect.model_path` of its config
+    or, if that is missing, of the config in training; a trained `model` needs no checkpoint.
 
     Args:
         input_cfg: the path of the expert's config file, or its pair of configs, which is not modified.
         env_setting: `[env_fn, collector env configs, ...]` instead of the env of its config.
-        label: applied to its samples.
+        label: a function that is applied to its samples.
         whole_episodes: whether to make samples only at the end of an episode, so that n-step samples are complete.
-        seed: of `rng`.
+        seed: the seed of `rng`.
         strict_config: whether keys that nothing reads raise an error instead of logging a warning.
 
     Attributes:
@@ -75,7 +75,7 @@ class Expert:
         """Build the workers, which `stack` closes, and add the expert to the state of the run.
 
         Args:
-            buffer_size: the capacity of the buffer; None for that of the config in training.
+            buffer_size: the capacity of the buffer; None for the capacity in the config in training.
 
         Raises:
             ConfigError: the expert has no weights, or does not fit the env.
@@ -120,17 +120,17 @@ class Expert:
         return {"policy": self._policy, "env": self.env, "collector": self.collector, "buffer": self.buffer}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of all workers, which may share memory with them, and of `rng`."""
+        """Return the states of `rng` and of all workers, which may share memory with them."""
         states, reasons = gather_states(self._parts())
         return {"parts": states, "reasons": reasons, "rng": generator_state(self.rng)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Restore a state; returns the reasons why that is not exact, if any."""
+        """Restore a state, and return the reasons why that is not exact, if any."""
         set_generator_state(self.rng, state["rng"])
         return [*state["reasons"], *restore_states(self._parts(), state["parts"])]
 
     def _mode(self, run: SerialRun, policy: Any) -> Any:
-        """Return the collect mode of the policy in training with the expert's actions."""
+        """Return a collect mode in which the expert acts and the policy in training makes the samples."""
         student, expert = run.policy.collect_mode, policy.collect_mode
         cfg: EasyDict = copy.deepcopy(run.cfg.policy)
         cfg.traj_len_inf = cfg.collect.traj_len_inf = self._whole_episodes
@@ -141,20 +141,20 @@ class Expert:
         return student._replace(forward=expert.forward, reset=expert.reset, get_attribute=get_attribute)
 
     def collect(self, run: SerialRun, n_sample: int | None = None) -> None:
-        """Push `n_sample` samples to the buffer; None for as many as the policy in training collects per round."""
+        """Push `n_sample` samples to the buffer, by default as many as the policy in training collects per round."""
         samples = self.collector.collect(n_sample, run.learner.train_iter, policy_kwargs=self._settings)
         self.buffer.push(self._label(samples), cur_collector_envstep=run.envstep)
 
 
 class ExpertRounds(ReplayRounds):
-    """Draw samples of an expert, too."""
+    """Rounds that also draw samples of an expert."""
 
     def __init__(self, expert: Expert) -> None:
         super().__init__(dynamic_seed=None)
         self.expert = expert
 
     def expert_share(self, batch_size: int) -> int:
-        """Return the number of samples of the expert in the next batch."""
+        """Return the number of the expert's samples in the next batch."""
         raise NotImplementedError
 
     def shares(self, batch_size: int) -> Sequence[tuple[Any, int]]:
@@ -164,12 +164,12 @@ class ExpertRounds(ReplayRounds):
 
 
 def mark(samples: list[Any], key: str, value: int) -> Any:
-    """Set `key` of all samples to the number `value`, in place; returns `samples`."""
+    """Set `key` of all samples to the number `value`, in place, and return `samples`."""
     return with_columns(samples, **{key: Column(Kind.INT, np.full(len(samples), value, np.int64))})
 
 
 def with_reward(samples: list[Any], value: float) -> Any:
-    """Set the reward of all samples to `value`, in place, with the same shape; returns `samples`."""
+    """Set the reward of all samples to `value`, in place and with the same shape, and return `samples`."""
     table = table_of(samples)
     if table is not None:
         rewards = map_node(lambda column: _filled(column, value), table.columns["reward"])

@@ -1,4 +1,4 @@
-"""Export the greedy policy of a run as one network: from observations of the env to actions for it."""
+"""Export of the greedy policy of a run as one network, from observations of the env to actions for it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ding.utils.config_helper import ConfigError
 from ding.utils.file_helper import atomic_write
 from ding.utils.import_helper import missing_package
 
-_TRACED, _CHECKED = 2, 5  # observations: those that are traced, and those that the result is compared on
+_TRACED, _CHECKED = 2, 5  # numbers of observations: for tracing, and for the comparison of the result
 _INPUT, _OUTPUT = "obs", "action"
 
 
 class PolicyNetwork(nn.Module):
-    """The greedy policy of a run.
+    """The greedy policy of a run as a network.
 
-    `forward` takes observations [B, *obs_shape], or a dict of such, as the env shows them. It returns the actions
-    [B, *action_shape] of the env: numbers of the discrete ones, and real-valued ones within the bounds of the env.
+    `forward` takes observations [B, *obs_shape], or a dict of them, as the env shows them. It returns the actions
+    [B, *action_shape] for the env: indices of discrete actions, and real-valued actions within the bounds of the env.
 
     Args:
         policy: a policy with an eval mode.
@@ -35,7 +35,7 @@ class PolicyNetwork(nn.Module):
         is_scaled: whether the actions of the policy, in [-1, 1], are mapped onto the bounds of the space.
 
     Raises:
-        ConfigError: the policy keeps a state from one step to the next, or its actions are no array.
+        ConfigError: the policy keeps a state from one step to the next, or its actions are not an array.
     """
 
     def __init__(self, policy: Any, space: Any, is_scaled: bool) -> None:
@@ -87,7 +87,7 @@ def export_policy(trained: TrainedPolicy, spaces: tuple[Any, Any], is_scaled: bo
 
     Raises:
         ConfigError: the policy keeps a state from one step to the next, draws random numbers, or has actions that are
-            no array.
+            not an array.
         ImportError: the package onnx is not installed.
         ValueError: the suffix of `path` is not supported.
     """
@@ -98,11 +98,11 @@ def export_policy(trained: TrainedPolicy, spaces: tuple[Any, Any], is_scaled: bo
     network = PolicyNetwork(trained.policy, spaces[1], is_scaled).eval().requires_grad_(False)
     example, others = (_batch(spaces[0], size) for size in (_TRACED, _CHECKED))
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # of torch, about Python values: the comparison finds those that matter
+        warnings.simplefilter("ignore")  # warnings of torch about Python values: the comparison finds those that matter
         traced: Any = torch.jit.trace(network, (example,), check_trace=False, strict=False)  # type: ignore[no-untyped-call]
         try:
             is_same = all(torch.equal(traced(others), network(others)) for _ in range(2))
-        except RuntimeError:  # the number of observations is part of what was traced
+        except RuntimeError:  # the number of observations is fixed in what was traced
             is_same = False
         if not is_same:
             raise ConfigError(
@@ -120,7 +120,7 @@ def _batch(space: Any, size: int) -> Any:
 
 
 def _in_float32(obs: Any) -> Any:
-    """Observations of float64 in float32, which the policy was trained with."""
+    """Return the observations with float64 as float32, with which the policy was trained."""
     if isinstance(obs, Mapping):
         return {key: _in_float32(part) for key, part in obs.items()}
     return obs.float() if obs.dtype == torch.float64 else obs

@@ -1,4 +1,4 @@
-"""What a config leaves out of its model: shapes and the kind of actions, as the env states them."""
+"""The completion of a config by what its model needs from the env: shapes, and the kind of actions."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def complete_model(
     env_setting: Sequence[Any] | None = None,
     model: Any = None,
 ) -> None:
-    """Set what the model requires and the main config leaves out, in place: `obs_shape` and `action_shape`.
+    """Set, in place, `obs_shape` and `action_shape` of the model if the main config leaves them out.
 
-    With them goes `policy.action_space` where the policy has that setting, and `scale_ob` of 255 for images of bytes
-    where the model has that argument. Only then an env is made for its spaces.
+    `policy.action_space` is set with them if the policy has that setting, and `scale_ob` to 255 for images of bytes if
+    the model has that argument. An env is made, for its spaces, only if something is left out.
 
     Args:
-        create: the create config, whose section `policy` may also say what the main config does not.
+        create: the create config, whose section `policy` may also have these settings.
         env_setting: see `serial_pipeline`.
-        model: a network of the caller's; then nothing is left out.
+        model: the caller's network; with one, nothing counts as left out.
 
     Raises:
-        ConfigError: a space of the env does not tell the shape.
+        ConfigError: the shape does not follow from the space of the env.
     """
     missing = [] if model is not None else [key for key in _SHAPES if not _given(main, create, f"model.{key}")]
     if not missing:
@@ -74,8 +74,8 @@ def complete_model(
 def model_shape(key: str, space: Any) -> Any:
     """Return the `obs_shape` or `action_shape` of a model for a space.
 
-    A number for vectors and for a choice among actions, a list for images and for several choices, a dict for dicts,
-    of which `observation` counts alone beside an `action_mask`.
+    It is a number for vectors and for a choice among actions, a list for images and for several choices, and a dict for
+    dicts; of a dict with an `action_mask`, only `observation` counts.
 
     Raises:
         ConfigError: the space has no such shape, or its images have their channels last.
@@ -109,7 +109,7 @@ def _has_channels_last(shape: tuple[int, ...]) -> bool:
 
 
 def _shows_bytes(space: Any) -> bool:
-    """Return whether a space has images, all of bytes."""
+    """Return whether a space has images, and all of them consist of bytes."""
     members = getattr(space, "spaces", None)
     parts = members.values() if isinstance(members, Mapping) else [space]
     images = [part for part in parts if isinstance(part, spaces_like(space).Box) and len(part.shape) == 3]
@@ -131,7 +131,7 @@ def _compiled(main: Any, create: Any, env_setting: Sequence[Any] | None) -> Easy
 
 
 def model_parameters(main: Mapping[str, Any], create: Mapping[str, Any]) -> list[str]:
-    """Return the names of the arguments of the model that two configs build."""
+    """Return the names of the arguments of the model that is built from two configs."""
     return list(_parameters(resolve_class("policy", create["policy"]), _compiled(main, create, None)))
 
 
@@ -146,7 +146,7 @@ def _parameters(policy_cls: Any, cfg: EasyDict) -> Mapping[str, inspect.Paramete
 
 
 def _env(stack: ExitStack, cfg: EasyDict, env_setting: Sequence[Any] | None) -> Any:
-    """Return an env manager, not launched, that states the spaces."""
+    """Return an env manager, which is not launched, for its spaces."""
     found: Sequence[Any] = get_vec_env_setting(cfg.env, collect=False) if env_setting is None else env_setting
     env_fn, _, env_cfgs = found
     return closing(stack, create_env_manager(cfg.env.manager, [partial(env_fn, cfg=own) for own in env_cfgs]))

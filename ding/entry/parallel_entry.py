@@ -1,4 +1,4 @@
-"""`parallel_pipeline`: a coordinator in this process, learners and collectors in processes of their own."""
+"""`parallel_pipeline`, with a coordinator in this process, and learners and collectors in their own processes."""
 
 from __future__ import annotations
 
@@ -41,42 +41,41 @@ def parallel_pipeline(
     resume: bool = False,
     strict_config: bool = False,
 ) -> None:
-    """Train with learners and collectors in processes of their own, until solved or out of budget.
+    """Train with learners and collectors in their own processes, until the task is solved or the budget is used up.
 
-    The workers are started by this call and end with it, however it ends: also when this process is killed. The first
-    exception in an env, a policy, a learner or a collector ends the run; the raised error contains its traceback.
-    SIGINT and SIGTERM end the run with status 130.
+    The workers are started by this call and end with it, even if this process is killed. The first exception in an env,
+    a policy, a learner or a collector ends the run; the raised error contains its traceback. SIGINT and SIGTERM end the
+    run with status 130.
 
     With `transport = 'local'` in the system config all roles run in threads of this process, for tests and for
-    debugging. With `transport = 'ray'` workers are actors of Ray, here or on the nodes of a cluster.
+    debugging. With `transport = 'ray'` workers are actors of Ray, on this machine or on the nodes of a cluster.
 
-    The experiment folder gets, beside configs, logs and the learner's checkpoints, `eval.jsonl` (one line per
-    evaluation) and `result.pkl` (the outcome).
+    Besides configs, logs and the learner's checkpoints, `eval.jsonl` (one line per evaluation) and `result.pkl` (the
+    outcome) are written to the experiment folder.
 
     Args:
         input_cfg: path of a config file, or the triple `(main_config, create_config, system_config)`, which is not
             changed.
-        seed: of the package. Each worker gets a seed of its own from it.
+        seed: the seed of the package, from which each worker's seed is derived.
         enable_total_log: whether the coordinator writes its log.
         disable_flask_log: whether the servers of the workers log errors only.
-        max_train_iter: the learner ends exactly here; its last weights are evaluated, then the run ends.
+        max_train_iter: the exact number of iterations, after which the last weights are evaluated and the run ends.
         max_env_step: the run ends as soon as the collectors have reported this number of env steps.
-        max_seconds: the run ends after this time.
-        platform: 'local', or 'ray': `transport = 'ray'` in the system config.
-        address: of the Ray cluster to join, `ray.address` in the system config. Without one, a Ray of the run's own is
-            started on this machine.
-
-        resume: resume from the state that the coordinator has saved under `exp_name` (counters, replay buffers and the
-            commander's state), and from the learner's newest checkpoint and weights. This is not exact: episodes begin
-            anew, and samples after the last save are lost. Without a saved state the run begins anew, and an existing
-            folder is set aside.
+        max_seconds: the run ends after this number of seconds.
+        platform: 'local', or 'ray', which sets `transport = 'ray'` in the system config.
+        address: the address of the Ray cluster to join, `ray.address` in the system config. Without one, a cluster is
+            started for the run on this machine.
+        resume: whether to resume from the state that the coordinator has saved under `exp_name` (counters, replay
+            buffers and the commander's state), and from the learner's newest checkpoint and weights. This is not exact:
+            episodes begin anew, and samples after the last save are lost. Without a saved state the run begins anew,
+            and an existing folder is set aside.
         strict_config: whether keys that nothing reads raise an error instead of logging a warning.
 
     Raises:
         TypeError: `input_cfg` is neither a path nor a triple.
         ConfigError: a value is not allowed, or something is missing.
-        TaskFailed: a worker failed; with the traceback.
-        WorkerDied: the process of a worker has died; with its exit code or signal.
+        TaskFailed: a worker has failed a task; the error has the traceback.
+        WorkerDied: the process of a worker has died; the error has its exit code or signal.
     """
     run_parallel(
         input_cfg,
@@ -99,12 +98,12 @@ def launch_learner(
     """Start a learner in a process of its own.
 
     Args:
-        seed: of the package in that process.
-        config: its section of the system config.
+        seed: the seed of the package in that process.
+        config: the learner's section of the system config.
         filename, name: instead of `config`, a file that `dist_prepare_config` has written, and the section in it.
 
     Returns:
-        the process; an event that is set when the learner accepts tasks; and one that ends it when set.
+        The process, an event that is set when the learner accepts tasks, and an event that ends it when set.
 
     Raises:
         ValueError: neither `config` nor `filename` and `name` are given.
@@ -143,7 +142,7 @@ def launch_coordinator(
     """Run the coordinator in this process until the training is over, then end the workers.
 
     Args:
-        seed: of the package.
+        seed: the seed of the package.
         config: the compiled config.
         filename: instead of `config`, a file that `dist_prepare_config` has written.
         learner_handle, collector_handle: the results of `launch_learner` and `launch_collector`. Other workers are

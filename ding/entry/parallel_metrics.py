@@ -1,4 +1,4 @@
-"""The metrics of a parallel run: a thread of the coordinator's process writes them to the sinks."""
+"""The metrics of a parallel run, which a thread of the coordinator's process writes to the sinks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ding.utils.metric_sinks import RunInfo, create_metric_writer
 from ding.utils.showing import tell_once
 from ding.worker.coordinator.solo_parallel_commander import REPORTED
 
-# Rows wait at most this long.
+# How long rows wait at most.
 _INTERVAL_S = 2.0
 # How long a state of the run and the end of the run wait for a sink, such as a service that does not answer.
 _STATE_TIMEOUT_S, _CLOSE_TIMEOUT_S = 5.0, 60.0
@@ -26,10 +26,11 @@ Row = tuple[str, Mapping[str, Any], "int | None", int]
 
 
 class ParallelMetrics:
-    """Writes evaluations and the learner's averages to the sinks of a run. Thread-safe; only `close` waits for sinks.
+    """The writer of evaluations and the learner's averages to the sinks of a run. It is thread-safe.
 
     The rows have the worker `evaluator` or `learner`. A thread writes them every few seconds, so that a slow service
-    does not delay tasks. Iterations that a restarted learner trains again are not written again.
+    does not delay tasks; only `close` waits for sinks. Iterations that a restarted learner trains again are not written
+    again.
 
     Args:
         main: the compiled main config; `logger` chooses the sinks.
@@ -46,9 +47,9 @@ class ParallelMetrics:
         self._writer = create_metric_writer(folder, RunInfo(main["exp_name"], main), settings, has_tensorboard=False)
         self._changed = threading.Condition()
         self._rows: list[Row] = []
-        self._added = self._written = 0  # rows so far
-        self._last_iter = -1  # of the learner's rows
-        self._state: dict[str, Any] | None = None  # after the last rows that were written
+        self._added = self._written = 0  # numbers of rows so far
+        self._last_iter = -1  # the last iteration of the learner's rows
+        self._state: dict[str, Any] | None = None  # the state after the last rows that were written
         self._is_urgent = self._is_closing = self._is_failed = False
         self._thread = threading.Thread(target=self._work, name="parallel_metrics", daemon=True)
 
@@ -81,7 +82,8 @@ class ParallelMetrics:
     def state_dict(self) -> dict[str, Any]:
         """Return the positions of the sinks and the learner, for `load_state_dict`.
 
-        Waits a few seconds for rows that are not written yet; if a sink takes longer, the state is that before them.
+        It waits a few seconds for rows that are not written yet; if a sink takes longer, the state is the one before
+        these rows.
         """
         with self._changed:
             target = self._added
@@ -91,14 +93,14 @@ class ParallelMetrics:
             return self._state or {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Remove the rows after `state`; returns a message for each missing part. Call it before `start`."""
+        """Remove the rows after `state`, and return a message for each missing part; call it before `start`."""
         if not state:
             return []
         self._state, self._last_iter = dict(state), state["last_iter"]
         return self._writer.load_state_dict(state["writer"])
 
     def close(self) -> None:
-        """Write all rows and close the sinks; waits at most a minute. Idempotent."""
+        """Write all rows and close the sinks, within a minute at most. Further calls do nothing."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
@@ -120,11 +122,11 @@ class ParallelMetrics:
                 self._rows.clear()
                 self._changed.notify_all()
             tell_once("writing the metrics of the run", e)
-            with contextlib.suppress(Exception):  # the first one counts
+            with contextlib.suppress(Exception):  # the first error counts
                 self._writer.close()
 
     def _next_rows(self) -> tuple[list[Row], int, bool]:
-        """Wait for rows, and some time for more; returns them, the learner's position, and whether more may come."""
+        """Wait for rows, and some time for more; return the rows, the learner's position, and whether more may come."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self._rows) or self._is_closing)
             deadline = monotonic() + _INTERVAL_S

@@ -50,10 +50,10 @@ from ding.worker.coordinator.saved_run import config_of
 from ding.worker.transport.stores import EVALUATED
 from ding.worker.transport.transport import Launch, get_transport
 
-# How often the progress is printed and signals are handled: a signal just before a wait does not end it.
+# How often the progress is printed and signals are handled, because a signal just before a wait does not end it.
 _TICK_S = 0.5
-# How often a coordinator writes the state of a run, unless its config says so. On Ray each state includes all samples,
-# which the shards write; elsewhere these are in files anyway.
+# How often a coordinator writes the state of a run, unless its config says otherwise. On Ray each state includes all
+# samples, which the shards write; elsewhere the samples are in files anyway.
 _STATE_INTERVAL_S, _RAY_STATE_INTERVAL_S = 30, 120
 
 
@@ -64,9 +64,9 @@ class ParallelOutcome:
     Attributes:
         cfg: the compiled config: `main`, `system` and `seed`.
         stop: whether an evaluation reached the stop value.
-        reason: why the run has ended; "" if it was closed before, as when its time was over.
-        returns: returns of the episodes of the last evaluation; [] without one.
-        seconds: duration of the run, from the call to the end.
+        reason: why the run has ended; "" if it was closed before its end, for example when its time was over.
+        returns: returns of the episodes of the last evaluation; [] if there was none.
+        seconds: duration of the run in seconds, from the call to the end.
     """
 
     cfg: EasyDict
@@ -118,9 +118,10 @@ def drive(
     """Run the coordinator of a compiled config in this process, then end the workers.
 
     Args:
-        workers: None if they are started elsewhere, and exit when their coordinator is gone.
-        start, deadline: times of the clock `time.monotonic`.
-        begin: how the run starts, with the lock of its folder; None if nobody has looked for a state yet.
+        workers: the supervisor of the workers; None if they are started elsewhere, and exit when their coordinator is
+            gone.
+        start, deadline: times by `time.monotonic`.
+        begin: how the run starts, with the lock of its folder; None if no state was looked for yet.
     """
     with ExitStack() as stack:
         if begin is None or begin.lock is None:
@@ -147,13 +148,13 @@ class ParallelRun:
     """The coordinator of a run, with its output on the terminal, in the experiment's folder and in the sinks.
 
     Args:
-        start: start of the run, a time of the clock `time.monotonic`.
+        start: start of the run, a time by `time.monotonic`.
     """
 
     def __init__(self, cfg: EasyDict, start: float) -> None:
         self._cfg, self._start = cfg, start
         self._returns: list[Any] = []
-        self._evaluated_iter: int | None = None  # of the weights with these returns
+        self._evaluated_iter: int | None = None  # the iteration of the weights with these returns
         self._best = -math.inf
         self._is_late = False
         if cfg.system.coordinator.get("resume"):
@@ -182,7 +183,7 @@ class ParallelRun:
         self.end()
 
     def load(self, state: Mapping[str, Any] | None) -> None:
-        """Resume the run of a state, if there is one; call it before `start`."""
+        """Resume the run of a state, if there is one; call this before `start`."""
         if state is None:
             return
         self.coordinator.load_state_dict(state)
@@ -201,7 +202,7 @@ class ParallelRun:
             self._line.say(f"Status page: {self.coordinator.url}")
 
     def wait(self, deadline: float = math.inf) -> bool:
-        """Wait until the run is over; returns False if the deadline has passed first."""
+        """Wait until the run is over; return False if the deadline has passed first."""
         while not self.coordinator.wait(min(_TICK_S, max(0.0, deadline - monotonic()))):
             if monotonic() >= deadline:
                 return False
@@ -219,7 +220,7 @@ class ParallelRun:
             raise self.coordinator.failure
 
     def close(self) -> None:
-        """End all tasks. Idempotent."""
+        """End all tasks. Further calls do nothing."""
         with ExitStack() as stack:  # a failure or an interrupt loses no rows
             stack.callback(self._line.close)
             stack.callback(self._metrics.close)
@@ -256,21 +257,21 @@ class ParallelRun:
             self._save_best(finished_task.get("train_iter"))
 
     def _take_evaluations(self) -> None:
-        """Take up the last and the best evaluation of a run that resumes."""
+        """Restore the last and the best evaluation of a run that resumes."""
         lines = [line for line in read_evaluations(self._cfg.main.exp_name) if line["returns"]]
         if lines:
             self._returns, self._evaluated_iter = lines[-1]["returns"], _newest(lines[-1]["train_iter"])
             self._best = max(float(np.mean(line["returns"])) for line in lines)
 
     def _save_best(self, train_iter: int | list[int] | None) -> None:
-        """Save the weights that were just evaluated, of this iteration or these of players, as the best checkpoint."""
+        """Save the weights that were just evaluated, of this iteration or these iterations, as the best checkpoint."""
         main = self._cfg.main
         place = main.policy.other.commander
         try:
             version = get_transport(place.transport).policy_store(place.path_policy).read(EVALUATED)
             assert version is not None  # no version is known
             state = {"model": version.state["model"], "last_iter": version.state["iter"]}
-            # A commander of one's own may evaluate twice at a time.
+            # A user's commander may run two evaluations at a time.
             if train_iter is not None and state["last_iter"] not in np.atleast_1d(train_iter):
                 raise ValueError(f"those of iteration {state['last_iter']} have replaced those of {train_iter}")
             save_file(os.path.join(main.exp_name, "ckpt", BEST), state)
@@ -278,7 +279,7 @@ class ParallelRun:
             self.coordinator.error(f"the best checkpoint could not be saved: {e!r}")
 
     def outcome(self) -> ParallelOutcome:
-        """Return the outcome, which is also printed and written to the experiment's folder."""
+        """Return the outcome; it is also printed, and written to the experiment's folder."""
         progress, stop = self.coordinator.progress(), self.coordinator.is_solved
         info = {"eval_episode_return": self._returns}
         main = self._cfg.main
@@ -294,12 +295,12 @@ class ParallelRun:
 
 
 def _newest(train_iter: Any) -> int | None:
-    """Return the iteration of evaluated weights; of several players' weights the latest."""
+    """Return the iteration of evaluated weights; the latest one for several players."""
     return None if train_iter is None else int(np.max(train_iter))
 
 
 def _flat(returns: list[Any]) -> list[Any]:
-    """Some collectors list the returns by env."""
+    """Return the returns as a flat list, as some collectors list them by env."""
     return [value for item in returns for value in (item if isinstance(item, list) else [item])]
 
 
@@ -317,7 +318,7 @@ def _placed(input_cfg: Any, platform: str, address: str | None) -> tuple[Any, An
 
 
 def _prepare(triple: tuple[Any, Any, Any], max_train_iter: int, max_env_step: int, max_seconds: float) -> None:
-    """Complete the configs by what `parallel_pipeline` sets."""
+    """Set in the configs what `parallel_pipeline` sets."""
     main, _, system = triple
     check_limits(positive, max_train_iter=max_train_iter, max_env_step=max_env_step, max_seconds=max_seconds)
     set_limits(main, system, max_train_iter, max_env_step)
@@ -328,7 +329,7 @@ def _prepare(triple: tuple[Any, Any, Any], max_train_iter: int, max_env_step: in
 
 
 def _choose_start(triple: tuple[Any, Any, Any], resume: bool, compiling: Mapping[str, Any]) -> Start:
-    """See `choose_start`; `resume = True` in the section `coordinator` resumes, too."""
+    """Return how the run starts, see `choose_start`; `resume = True` in the section `coordinator` resumes, too."""
     main, create, system = triple
     resume = system["coordinator"].pop("resume", False) or resume
 
@@ -367,7 +368,7 @@ def _check_ranks(cfg: EasyDict, ranks: int) -> None:
 
 
 def _read_triple(input_cfg: Any) -> tuple[Any, Any, Any]:
-    """Deep copies of the three configs, the create config with the policy type that has a command mode."""
+    """Return deep copies of the three configs, the create config with the policy type that has a command mode."""
     triple: Any = input_cfg
     if isinstance(input_cfg, (str, os.PathLike)):
         triple = read_config_with_system(os.fspath(input_cfg))

@@ -1,4 +1,4 @@
-"""The loop of the serial pipelines: read the configs, build the workers, train in rounds."""
+"""The loop of the serial pipelines, which reads the configs, builds the workers, and trains in rounds."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from ding.worker.learner.base_learner import BatchSource
 
 
 class Rounds(BatchSource):
-    """What differs from one pipeline to another: the workers, and where the batches of its rounds come from.
+    """The part that differs from one pipeline to another: the workers, and the source of the batches of its rounds.
 
     Attributes:
         run: the run, after its workers are built.
         options: keyword arguments of `build_run`.
         needs_command_mode: whether the policy must have a command mode.
-        batch: the only batch of a round; a subclass with several overrides `next_batch`.
+        batch: the only batch of a round; a subclass with several batches overrides `next_batch`.
     """
 
     run: SerialRun
@@ -52,13 +52,13 @@ class Rounds(BatchSource):
         """Check the compiled config before anything is built."""
 
     def prepare(self, stack: ExitStack) -> None:
-        """Build what this pipeline needs beside the workers of its run; the stack closes it."""
+        """Build what this pipeline needs besides the workers of its run; `stack` closes it."""
 
     def begin(self) -> None:
-        """Called before the first round of a run that does not resume."""
+        """Prepare the first round of a run; not called if the run resumes."""
 
     def begin_round(self) -> bool:
-        """Evaluate when due, and get the data of a round; returns False if the run is over."""
+        """Evaluate if it is due, and get the data of a round; return False if the run is over."""
         raise NotImplementedError
 
     def next_batch(self) -> Any:
@@ -106,7 +106,7 @@ class CollectRounds(Rounds):
         return True
 
     def take(self, data: Any) -> None:
-        """Take in what was collected."""
+        """Take over the data that were collected in a round."""
         self.batch = data
 
 
@@ -122,7 +122,7 @@ def run_pipeline(
     strict_config: bool = False,
     on_evaluation: Callable[[int, float], bool | None] | None = None,
 ) -> SerialRun:
-    """Train in rounds until solved or out of budget; returns the run with closed workers: its config and outcome.
+    """Train in rounds until the task is solved or the budget is used up, and return the run, with closed workers.
 
     If the start fails, the run's folder is deleted. For `on_evaluation` see `SerialRun`, for the other arguments
     `serial_pipeline`.
@@ -178,7 +178,7 @@ def read_pair(input_cfg: Any, env_setting: Sequence[Any] | None = None) -> tuple
 
 
 def with_command_mode(create: Any) -> Any:
-    """Set the policy type in `create` to a policy with a command mode, in place; returns `create`.
+    """Set the policy type in `create` to a policy with a command mode, in place, and return `create`.
 
     Raises:
         ConfigError: `create` has no policy type.
@@ -202,7 +202,7 @@ def _train(run: SerialRun, rounds: Rounds) -> None:
         run.progress.advance(run.envstep, learner.train_iter)
     states.save(run, "end")
     run.sync_normalization()
-    if run.eval_info is None:  # a resumed run may end before an evaluation was due
+    if run.eval_info is None:  # a resumed run may end before an evaluation is due
         run.evaluate()
     learner.call_hook("after_run")
     run.save_result()

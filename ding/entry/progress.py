@@ -34,7 +34,7 @@ _logger = logging.getLogger("ding.progress")
 
 
 class _Lines(logging.Handler):
-    """Writes to the current `sys.stderr`, above the live line."""
+    """A log handler that writes to the current `sys.stderr`, above the live line."""
 
     def emit(self, record: logging.LogRecord) -> None:
         with only_shows("writing the progress to standard error"):
@@ -63,12 +63,12 @@ def say(text: str) -> None:
 _REFRESH_S = 0.25
 # Seconds between two lines of progress where there is no terminal.
 _LINE_S = 30.0
-# Seconds over which the rates of a serial run are averaged: evaluations interrupt the counts.
+# Seconds over which the rates of a serial run are averaged, as evaluations interrupt the counts.
 _LONG_S = 30.0
 
 
 class _Report:
-    """Prints what is trained, a table for each evaluation, and the outcome.
+    """The printed report of a run: what is trained, a table for each evaluation, and the outcome.
 
     Args:
         enabled: whether to print; False on ranks other than 0.
@@ -86,7 +86,7 @@ class _Report:
             _logger.info("%s", text)
 
     def begin(self, policy: str, env: str, seed: int, exp_name: str) -> None:
-        """Print what is trained and the folder of its files; write a README there."""
+        """Print what is trained and the folder of its files, and write a README there."""
         self._start_s = time.perf_counter()
         if self.enabled:
             _write_readme(exp_name)
@@ -103,7 +103,7 @@ class _Report:
         """Print an evaluation as a table.
 
         Args:
-            train_iter: None for `-`.
+            train_iter: the iteration; None prints `-`.
             mean_length: the mean number of env steps of an episode; None to leave it out.
             train: the averages of the learner by name.
         """
@@ -207,13 +207,13 @@ def _place(exp_name: str) -> str:
 class ProgressLine(_Report):
     """A live line with iterations, env steps, their rate, the last and the best return, and the time left.
 
-    On a terminal the line is updated at most a few times a second, elsewhere one is printed each 30 s; also within a
-    long collection, update phase or evaluation, whose loops beat the `PULSE`.
+    On a terminal the line is updated at most a few times a second, elsewhere a line is printed every 30 s. This also
+    happens within a long collection, update phase or evaluation, whose loops beat the `PULSE`.
 
     Args:
         max_env_step: the budget of env steps.
         enabled: whether to print anything.
-        max_train_iter: the budget of iterations. Without any budget, no time left is shown.
+        max_train_iter: the budget of iterations. The time left is shown only if there is a budget.
     """
 
     def __init__(self, max_env_step: int = UNLIMITED, enabled: bool = True, max_train_iter: int = UNLIMITED) -> None:
@@ -229,7 +229,7 @@ class ProgressLine(_Report):
         self._count: Callable[[], tuple[int, int]] = lambda: self._counts
 
     def watch(self, count: Callable[[], tuple[int, int]]) -> None:
-        """Ask `count` for the env steps and the iterations so far whenever the progress is shown within a round."""
+        """Call `count` for the env steps and the iterations so far whenever the progress is shown within a round."""
         self._count, self._counts = count, count()
         for rate, number in zip(self._rates, self._counts, strict=True):
             rate.at(time.perf_counter(), number)
@@ -246,7 +246,7 @@ class ProgressLine(_Report):
         """Show the progress within a round.
 
         Args:
-            steps: env steps of the rollout that runs, 0 if none does.
+            steps: env steps of the running rollout; 0 if none runs.
         """
         before, self._counts = self._counts, self._count()
         doing = "evaluating" if self._is_evaluating else "collecting"
@@ -255,7 +255,7 @@ class ProgressLine(_Report):
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Show within the block that the run evaluates."""
+        """Show within the `with` block that the run evaluates."""
         self._is_evaluating = True
         try:
             yield
@@ -270,7 +270,7 @@ class ProgressLine(_Report):
         mean_length: float | None = None,
         train: Mapping[str, float] | None = None,
     ) -> None:
-        """Print an evaluation, see `row`."""
+        """Print an evaluation; see `row`."""
         self.row(train_iter, env_steps, mean_return, mean_length, train)
         self._last = mean_return
         if self._bar is not None:
@@ -301,7 +301,7 @@ class ProgressLine(_Report):
         super().finish(*args, **kwargs)
 
     def close(self) -> None:
-        """Show the final counts and end the line. Idempotent."""
+        """Show the final counts and end the line. Further calls do nothing."""
         PULSE.stop(self._beat)
         if self._bar is not None:
             self._show(time.perf_counter())
@@ -311,7 +311,7 @@ class ProgressLine(_Report):
 
 
 def _time_left(limits: Sequence[float], counts: Sequence[int], rates: Sequence[float]) -> list[str]:
-    """Return the time left until the first limit, as an item of a line; [] if no limit is in sight."""
+    """Return the time left until the first limit, as an item of a line; [] if there is no limit in sight."""
     budgets = zip(limits, counts, rates, strict=True)
     left = [(limit - count) / rate for limit, count, rate in budgets if limit < UNLIMITED and rate > 0]
     return [f"{_duration(min(left))} left"] if left else []
@@ -328,7 +328,7 @@ def _duration(seconds: float) -> str:
 
 
 def _is_terminal() -> bool:
-    """Return whether standard error is a terminal; there may be none, or what stands for it may be closed."""
+    """Return whether standard error is a terminal; it may be missing, or be replaced by an object that is closed."""
     try:
         return bool(sys.stderr.isatty())
     except (AttributeError, ValueError):
@@ -347,7 +347,7 @@ def _bar(**kwargs: Any) -> Any:
 class ParallelProgressLine(_Report):
     """A live line with samples and updates per second, the policy lag, the last and best return, and the time left.
 
-    Off a terminal a line is printed each 30 s.
+    Without a terminal, a line is printed every 30 s.
 
     Args:
         max_env_step, max_train_iter: the budgets.
@@ -383,7 +383,7 @@ class ParallelProgressLine(_Report):
             self._bar.set_description_str(text)
 
     def close(self) -> None:
-        """End the line. Idempotent."""
+        """End the line. Further calls do nothing."""
         if self._bar is not None:
             with only_shows("closing the progress line"):
                 self._bar.close()
@@ -401,7 +401,7 @@ class _Rate:
         self._seen: deque[tuple[float, int]] = deque()
 
     def at(self, now_s: float, count: int) -> float:
-        """Add the count at the time `now_s`; returns the rate per second."""
+        """Add the count at the time `now_s`, and return the rate per second."""
         self._seen.append((now_s, count))
         while len(self._seen) > 2 and now_s - self._seen[1][0] > self._memory_s:
             self._seen.popleft()
@@ -413,7 +413,7 @@ def append_evaluation(exp_name: str, seed: int, train_iter: int, envstep: int, e
     """Append one JSON line to `<exp_name>/eval.jsonl`.
 
     Its keys are `train_iter`, `env_step`, `seed`, `returns` and `lengths` of the episodes, and `seconds`. Lengths and
-    seconds come from `evaluator.last_eval`; both are null if the evaluator does not record it.
+    seconds come from `evaluator.last_eval`; both are null if the evaluator does not record that.
     """
     last = evaluator.last_eval
     record = {
@@ -428,7 +428,7 @@ def append_evaluation(exp_name: str, seed: int, train_iter: int, envstep: int, e
 
 
 def append_record(exp_name: str, record: Mapping[str, Any]) -> None:
-    """Append one JSON line to `<exp_name>/eval.jsonl`, see `append_evaluation`."""
+    """Append `record` as one JSON line to `<exp_name>/eval.jsonl`; see `append_evaluation`."""
     path = os.path.join(exp_name, "eval.jsonl")
     with only_shows(f"writing {path}"):
         append_lines(path, [json.dumps(record)])
@@ -463,7 +463,7 @@ def episode_returns(info: Any) -> list[Any]:
 
 
 def mean_return(info: Any) -> float:
-    """Return the mean of `episode_returns`, NaN if there are none."""
+    """Return the mean of `episode_returns`; NaN if there are none."""
     returns = episode_returns(info)
     return float(np.mean(returns)) if returns else math.nan
 
@@ -475,7 +475,7 @@ def _plain(value: Any) -> Any:
 
 
 def check_limits(rule: Rule, **limits: Any) -> None:
-    """Check limits.
+    """Check the limits of a run.
 
     Raises:
         ConfigError: a limit does not satisfy `rule`.
@@ -487,7 +487,7 @@ def check_limits(rule: Rule, **limits: Any) -> None:
 
 
 def set_limits(main: Any, system: Any, max_train_iter: int, max_env_step: int) -> None:
-    """Write the limits into the two configs in place; a lower limit in a config stays."""
+    """Write the limits into the two configs in place; a lower limit in a config is kept."""
     learner = main.setdefault("policy", {}).setdefault("learn", {}).setdefault("learner", {})
     if max_train_iter < UNLIMITED:
         learner["train_iterations"] = int(min(max_train_iter, learner.get("train_iterations", max_train_iter)))

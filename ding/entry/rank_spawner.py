@@ -16,21 +16,21 @@ from time import monotonic
 from ding.torch_utils.training_guard import guard_training
 from ding.utils.child_helper import set_death_signal
 
-# How long a rank may take to end on request, as it may save a checkpoint.
+# How long a rank may take to end on request, in which it may save a checkpoint.
 _END_S = 20.0
 # Variables that would override RANK and WORLD_SIZE.
 _OTHER_PLACES = ("SLURM_LOCALID", "SLURM_NTASKS")
 
 
 def spawn_ranks(options: Sequence[str], command: Sequence[str] = (sys.executable, "-m", "ding.entry.cli")) -> None:
-    """Run `command` with `options` for each rank of this machine, and wait until all have ended.
+    """Run `command` with `options` for each rank of this machine, and wait until all ranks have ended.
 
     The failure of a rank ends the others, and so does a signal that ends this process. If this process is killed, the
     ranks receive SIGTERM, on systems with a parent death signal.
 
     Raises:
         RuntimeError: a rank has failed.
-        ValueError: a variable is not a number.
+        ValueError: an environment variable is not a number.
     """
     count, first = _number_in("LOCAL_WORLD_SIZE", 1), _number_in("START_RANK", 0)
     world_size = _number_in("WORLD_SIZE", first + count)

@@ -44,7 +44,7 @@ class _Worker:
     """A worker over all its restarts: one actor, or one for each rank, which start and end together.
 
     Attributes:
-        number: that of the current actors; 0 if they are known to have ended.
+        number: the number of the current life; 0 if its actors are known to have ended.
         actors: the current actors, by rank.
         places: process and node of each actor that has started, by rank.
     """
@@ -66,7 +66,7 @@ class _Worker:
 
 
 class _Report(NamedTuple):
-    """An actor has started, in a process on a node, or has ended."""
+    """The report that an actor has started, in a process on a node, or has ended."""
 
     worker: str
     number: int
@@ -76,14 +76,14 @@ class _Report(NamedTuple):
 
 
 class ActorBackend(Backend):
-    """Workers in actors of Ray; see `Backend`.
+    """The `Backend` of workers in actors of Ray.
 
-    A worker that starts again waits for capacity of the cluster as long as another one of its kind runs.
+    A worker that starts again waits for capacity of the cluster as long as another worker of its kind runs.
 
     Args:
         system: the compiled system config.
         kinds: the kind of each worker, by name.
-        is_quiet: whether their servers log errors only.
+        is_quiet: whether the servers of the workers log errors only.
     """
 
     waits = True
@@ -156,7 +156,7 @@ class ActorBackend(Backend):
 
     def _event(self, report: _Report) -> Started | Ended | None:
         worker = self._workers[report.worker]
-        if report.number != worker.number:  # of earlier actors
+        if report.number != worker.number:  # a report of earlier actors
             return None
         if report.place is None:
             worker.kill()  # other ranks may still run
@@ -215,8 +215,8 @@ def _make_worker(kind: str, section: Mapping[str, Any], seed: int, folder: str |
     """Make a worker in the process of its actor, and start it.
 
     Args:
-        folder: the working directory of the driver. If possible it becomes that of the actor, so that relative paths of
-            the experiment mean the same.
+        folder: the working directory of the driver. If possible, the actor uses it, too, so that relative paths of the
+            experiment mean the same.
     """
     if folder is not None:
         with contextlib.suppress(OSError):

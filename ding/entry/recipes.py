@@ -16,7 +16,8 @@ from ding.config.read import Config
 from ding.utils.config_helper import ConfigError
 
 FOLDER = Path(__file__).parents[1] / "recipes"
-# What the curves of recipes reach, by recipe and env; `python -m tests.benchmarks.learning --report` writes it.
+# The returns that the curves of recipes reach, by recipe and env, as `python -m tests.benchmarks.learning --report`
+# writes them.
 MEASURED = FOLDER / "measured.json"
 
 
@@ -25,13 +26,13 @@ class Recipe:
     """A config for a policy on a family of envs.
 
     Attributes:
-        name: of its file in `ding/recipes/`, without the suffix.
-        path: of this file.
-        summary: one line.
+        name: the name of its file in `ding/recipes/`, without the suffix.
+        path: the path of this file.
+        summary: a description in one line.
         policy: the registered name of the policy.
-        envs: patterns of ids of envs, such as `CartPole-v*`.
-        env_steps: the budget of its measured curves.
-        measured: what its curves reach, in words, by the id of the env.
+        envs: patterns of env ids, such as `CartPole-v*`.
+        env_steps: the number of env steps of its measured curves.
+        measured: what its curves reach, in words, by env id.
     """
 
     name: str
@@ -45,7 +46,7 @@ class Recipe:
 
     @classmethod
     def read(cls, path: Path) -> Recipe:
-        """Read a file."""
+        """Read a recipe from its file."""
         given = Config.file_to_dict(str(path)).cfg_dict
         pair = EasyDict(given["main_config"]), EasyDict(given["create_config"])
         summary = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n\n")[0]
@@ -60,9 +61,9 @@ class Recipe:
         return copy.deepcopy(self._pair)
 
     def fit(self, policy: str, env_id: str | None) -> int:
-        """Return how well the recipe fits: 0 if not at all, else the more, the more of the id its pattern spells out.
+        """Return how well the recipe fits: 0 if it does not, else a larger number the more of the id the pattern has.
 
-        An id that is the pattern fits best.
+        A pattern that equals the id fits best.
         """
         if policy != self.policy or env_id is None:
             return 0
@@ -80,7 +81,7 @@ def recipe_named(name: str) -> Recipe:
     """Return the recipe of this name.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such recipe.
     """
     known = {path.stem: path for path in sorted(FOLDER.glob("*.py")) if path.stem != "__init__"}
     if name not in known:
@@ -89,7 +90,7 @@ def recipe_named(name: str) -> Recipe:
 
 
 def find_recipe(policy: str, env_id: str | None) -> Recipe | None:
-    """Return the recipe that fits a policy and an env best, or None if none does."""
+    """Return the recipe that fits a policy and an env best, or None if none fits."""
     if env_id is None:
         return None
     best = max(all_recipes(), key=lambda recipe: recipe.fit(policy, env_id))

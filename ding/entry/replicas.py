@@ -1,4 +1,4 @@
-"""Changing the number of replicas of a job on Kubernetes, through the pod of its coordinator."""
+"""Changing the replicas of a job on Kubernetes, through the pod of its coordinator."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def dist_add_replicas(
         kubeconfig: path of the config file of `kubectl`; None for its default.
         replicas: number of workers.
         coordinator_name: the pod of the coordinator.
-        namespace: that of the job.
+        namespace: the namespace of the job.
         cpus, gpus, memory: resources of each worker; 0 and None leave them to the operator.
 
     Returns:
-        the message of the operator.
+        The message of the operator.
 
     Raises:
         AssertionError: the pod or the namespace is missing, or the type is unknown.
         ValueError: a value is not allowed.
-        RuntimeError: `kubectl`, `curl` or the operator has failed; with its message.
+        RuntimeError: `kubectl`, `curl` or the operator has failed; the error has its message.
     """
     _check(replicas_type, coordinator_name, namespace)
     _at_least("replicas", replicas, 1)

@@ -1,4 +1,4 @@
-"""Reads the folder of a run."""
+"""Reading the folder of a run."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class RunFolder:
 
     @property
     def seed(self) -> int | None:
-        """The seed of the run, None if the config has none."""
+        """The seed of the run; None if the config has none."""
         seed: int | None = self.compiled.get("seed")
         return seed
 
     def configs(self) -> tuple[EasyDict, EasyDict]:
-        """Return the pair `(main_config, create_config)` that compiles to the config of the run, for one process."""
+        """Return the pair `(main_config, create_config)` that compiles to the run's config, for a serial pipeline."""
         compiled = copy.deepcopy(self.compiled)
         if self.is_parallel:
             for section, key in _PARALLEL_SECTIONS:
@@ -76,7 +76,7 @@ class RunFolder:
         return outcome
 
     def evaluations(self) -> list[dict[str, Any]]:
-        """Return the lines of `eval.jsonl` in order: `train_iter`, `env_step`, `returns`, ...
+        """Return the lines of `eval.jsonl` in order, as dicts with `train_iter`, `env_step`, `returns` and more.
 
         Raises:
             ConfigError: a line other than the last is damaged; an incomplete last line is skipped.
@@ -111,7 +111,7 @@ class RunFolder:
         """Return the path of a checkpoint.
 
         Args:
-            name: a name with or without suffix, an iteration, or a path; None for the best, else the newest.
+            name: a name with or without suffix, an iteration, or a path; None for the best checkpoint, else the newest.
 
         Raises:
             FileNotFoundError: there is no such checkpoint.
@@ -133,12 +133,12 @@ class RunFolder:
 
 
 def read_evaluations(folder: Path) -> list[dict[str, Any]]:
-    """Return the lines of `eval.jsonl` in a folder, see `RunFolder.evaluations`; [] if missing."""
+    """Return the lines of `eval.jsonl` in a folder, see `RunFolder.evaluations`; [] if the file is missing."""
     return read_records(folder, EVALUATIONS)
 
 
 def read_records(folder: Path, file: str) -> list[dict[str, Any]]:
-    """Return the lines of a JSON lines file in a folder; [] if missing.
+    """Return the lines of a JSON lines file in a folder; [] if the file is missing.
 
     Raises:
         ConfigError: a line other than the last is damaged; an incomplete last line is skipped.

@@ -1,4 +1,4 @@
-"""The state of a serial run: collect it from all workers, save it periodically, and resume from it."""
+"""The state of a serial run: collecting it from all workers, saving it periodically, and resuming from it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _WORKERS = (
 # Parts without a state in the middle of a round.
 _IN_ROUND = ("collector_env", "evaluator_env", "collector", "expert")
 _COUNTERS = ("stop", "best_return", "idle_evaluations", "is_starved", "idle_rounds", "last_push_iter")
-_OF_ENVS = re.compile(r"^envs? [\d, ]+: ")  # how reasons of an env manager begin
+_OF_ENVS = re.compile(r"^envs? [\d, ]+: ")  # the beginning of the reasons of an env manager
 _BEST = "ckpt_best.pth.tar"
 
 
@@ -59,7 +59,7 @@ def run_state_settings(main: Mapping[str, Any]) -> EasyDict | None:
 
 @dataclass(slots=True)
 class Start:
-    """How a run starts.
+    """The way in which a run starts.
 
     Attributes:
         settings: see `run_state_settings`.
@@ -74,7 +74,7 @@ class Start:
     lock: IO[bytes] | None = None
 
     def take_state(self) -> dict[str, Any] | None:
-        """Return the state, and forgets it: it may take as much memory as the run itself."""
+        """Return the state, and forget it here, as it may take as much memory as the run itself."""
         state, self.state = self.state, None
         return state
 
@@ -87,7 +87,7 @@ def choose_start(
     kind: str = "serial",
     flatten: Callable[[Mapping[str, Any]], dict[str, str]] = flat_config,
 ) -> Start:
-    """Look for a state to resume from if `resume` or `policy.learn.resume_training` is set.
+    """Look for a state to resume from if `resume` or `policy.learn.resume_training` is set; return how the run starts.
 
     `resume_training` with a `load_ckpt_before_run` resumes from that checkpoint instead. If there is no state, the
     folder of an earlier run is renamed.
@@ -97,12 +97,12 @@ def choose_start(
         create: the create config.
         compile_both: compiles a main config and `create_cfg` without changing them or writing files.
         kind: 'serial' or 'parallel'; the state of a run of the other kind is refused.
-        flatten: returns what of a compiled config must be equal.
+        flatten: takes a compiled config, and returns the values that must be equal in the state.
 
     Raises:
         StateError: no state in the folder is readable, it is of the other kind, or another process uses the folder.
         ConfigError: the state belongs to another config, the section `run_state` is wrong, or there are several ranks,
-            whose state is not saved.
+            for which no states are saved.
     """
     settings = run_state_settings(main)
     by_key = bool(value_at(main, "policy.learn.resume_training"))
@@ -146,8 +146,8 @@ def _defaults_of(
 ) -> dict[str, str]:
     """Return the defaults of `keys` of a compiled config, as text; keys without a default are left out.
 
-    The state of a run that was saved before a default was added lacks its key. Its value then is the default, as what a
-    key does by default stays as it was.
+    A state that was saved before a key was added lacks that key. Its value then is the default, as a new key by default
+    changes nothing.
     """
     if not keys:
         return {}
@@ -168,7 +168,7 @@ def _defaults_of(
 
 
 def set_aside(exp_name: str) -> str:
-    """Rename the folder of an earlier run; returns the new name, "" if there is no folder."""
+    """Rename the folder of an earlier run, and return the new name; "" if there is no folder."""
     if not os.path.exists(os.path.join(exp_name, "total_config.py")):
         return ""
     aside = f"{exp_name}_{time.strftime('%y%m%d_%H%M%S')}"
@@ -180,7 +180,7 @@ def set_aside(exp_name: str) -> str:
 
 
 class RunStates:
-    """Saves the states of a run and restores the state that it resumes from.
+    """The saved states of a run, and the state from which it resumes.
 
     Args:
         start: how the run starts.
@@ -225,7 +225,7 @@ class RunStates:
     # ---- saving
 
     def checkpoint(self, run: Any) -> None:
-        """Save a state if due, and exit if a signal was received; call it between two rounds.
+        """Save a state if it is due, and exit if a signal was received; call this between two rounds.
 
         Raises:
             SystemExit: a signal was received.
@@ -269,7 +269,7 @@ class RunStates:
 
     @contextlib.contextmanager
     def guard(self, run: Any) -> Iterator[None]:
-        """Save a state if an exception or a signal leaves the block and no state exists.
+        """Save a state if an exception or a signal ends the `with` block and no state exists.
 
         A run that ends in the middle of a round or an evaluation cannot resume exactly: the state has no envs and no
         unfinished episodes, and records that.
@@ -328,7 +328,7 @@ class RunStates:
         """Link the best checkpoint into the state folder; the file itself is never modified, only replaced.
 
         Returns:
-            Its name in the state folder, "" if there is no best checkpoint.
+            Its name in the state folder; "" if there is no best checkpoint.
         """
         if not os.path.exists(self._best_path()):
             return ""
@@ -424,9 +424,9 @@ def gather_states(parts: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def restore_states(parts: Mapping[str, Any], states: Mapping[str, Any]) -> list[str]:
-    """Restore states of `gather_states` into `parts` in order; returns the reasons why that is not exact, if any.
+    """Restore states of `gather_states` into `parts` in order, and return the reasons why that is not exact, if any.
 
-    Each is `<parts>: <cause>`; a cause that several envs of env managers share is told once.
+    Each reason is `<parts>: <cause>`; a cause that several envs of env managers share is returned once.
     """
     names: dict[str, list[str]] = {}
     for name, part in parts.items():
@@ -439,7 +439,7 @@ def restore_states(parts: Mapping[str, Any], states: Mapping[str, Any]) -> list[
 
 
 def _cause(reason: str) -> str:
-    """Return a reason of `restore_states` without the parts that it concerns."""
+    """Return a reason of `restore_states` without the names of its parts."""
     parts, _, cause = reason.partition(": ")
     return cause or parts
 

@@ -1,4 +1,4 @@
-"""What `ding state` shows of the states of a run; it reads no more of them than that."""
+"""The information that `ding state` shows about the states of a run; nothing else in them is read."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ding.utils.state_folder import StateError, StateFolder
 
 
 def show_states(exp_name: str) -> tuple[list[tuple[str, ...]], list[str]]:
-    """Return a row for each state of a run, and notes on the newest state.
+    """Return a row for each state of a run, and notes about the newest state.
 
-    A row has file, time, reason, iteration, env steps, mean return, size, and whether the state is exact.
+    A row has file, time, reason, iteration, env steps, mean return, size, and whether the state is exact, as texts.
 
     Raises:
         StateError: there is no readable state.

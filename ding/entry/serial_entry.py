@@ -1,4 +1,4 @@
-"""`serial_pipeline`: off-policy training in one process."""
+"""`serial_pipeline`, off-policy training in one process."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def serial_pipeline(
 ) -> Policy:
     """Train an off-policy policy in this process and return it.
 
-    The run evaluates, collects, pushes and trains until it is solved or out of budget. The experiment folder contains
-    configs, logs, checkpoints, `eval.jsonl` (a line per evaluation), metrics and `result.pkl` (the outcome). Envs,
-    workers and files are closed however the run ends. SIGINT and SIGTERM save `ckpt_interrupt` and exit with status
-    130; an exception saves `ckpt_exception` and is re-raised.
+    The run evaluates, collects, pushes and trains until the task is solved or the budget is used up. The experiment
+    folder contains configs, logs, checkpoints, `eval.jsonl` (a line per evaluation), metrics and `result.pkl` (the
+    outcome). Envs, workers and files are closed however the run ends. SIGINT and SIGTERM save `ckpt_interrupt` and exit
+    with status 130; an exception saves `ckpt_exception` and is re-raised.
 
     The run saves its complete state to the folder `run_state` every five minutes, on a signal, and at its end. The
-    section `run_state` of the main config configures that: `every_iter` and `every_s` (0 for never), `keep`,
-    `trust_pickle`; False for no states. With `resume`, a run continues from the newest state with the same results, bit
-    for bit on a CPU; a signal therefore takes effect at the end of a round. After an exception the last state stays; if
-    there is none, a state is saved that is not exact.
+    section `run_state` of the main config configures that with `every_iter` and `every_s` (0 for never), `keep` and
+    `trust_pickle`; False means no states. With `resume`, a run continues from the newest state with the same results,
+    bit for bit on a CPU; a signal therefore takes effect at the end of a round. After an exception the last state is
+    kept; if there is none, a state is saved that is not exact.
 
     Inside a `DDPContext` all ranks call this function together, with `policy.multi_gpu`. Each rank collects and trains
     with the amounts in the config (`to_ddp_config` divides them); env steps are counted over all ranks. Only rank 0
@@ -46,8 +46,8 @@ def serial_pipeline(
 
     Args:
         input_cfg: the path of a config file, or the pair `(main_config, create_config)`, which is not modified.
-        seed: of the package, the policy and the envs; the seeds of evaluation envs and other ranks are derived from it.
-            Two runs with the same seed are equal on a CPU.
+        seed: the seed of the package, the policy and the envs, from which the seeds of evaluation envs and other ranks
+            are derived. Two runs with the same seed are equal on a CPU.
         env_setting: `[env_fn, collector env configs, evaluator env configs]` instead of a registered env type.
         model: the network; None for the policy's default.
         max_train_iter: the exact number of iterations after which training stops.
@@ -69,10 +69,10 @@ def serial_pipeline(
 
 
 class ReplayRounds(CollectRounds):
-    """Push what was collected to the replay buffer, and draw `update_per_collect` batches a round."""
+    """Rounds that push the collected data to the replay buffer, and draw `update_per_collect` batches."""
 
-    _left = 0  # batches of this round
-    _shares: Sequence[tuple[Any, int]] = ()  # of the newest batch
+    _left = 0  # number of batches left in this round
+    _shares: Sequence[tuple[Any, int]] = ()  # the shares of the newest batch
 
     def __init__(self, dynamic_seed: bool | None = True) -> None:
         self.options = {"dynamic_seed": dynamic_seed}
@@ -82,7 +82,7 @@ class ReplayRounds(CollectRounds):
         self.begin_batches(self.run.cfg.policy.learn.update_per_collect)
 
     def begin_batches(self, number: int) -> None:
-        """Have `next_batch` return so many batches; fewer if a rank's buffer has too few samples."""
+        """Let `next_batch` return `number` batches; fewer if the buffer of a rank has too few samples."""
         get_attribute = self.run.learner.policy.get_attribute
         self._batch_size, self._has_priority = get_attribute("batch_size"), get_attribute("priority")
         self._left = number
@@ -115,5 +115,5 @@ class ReplayRounds(CollectRounds):
                 start = end
 
 
-# `serial_pipeline` without `dynamic_seed`, which returns the run: its config, outcome and closed workers.
+# `serial_pipeline` without `dynamic_seed`, but it returns the run: its config, outcome and closed workers.
 run_serial = partial(run_pipeline, ReplayRounds)

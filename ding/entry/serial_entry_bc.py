@@ -1,4 +1,4 @@
-"""`serial_pipeline_bc`: behavioural cloning."""
+"""`serial_pipeline_bc`, behavioural cloning."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def serial_pipeline_bc(
     resume: bool = False,
     strict_config: bool = False,
 ) -> tuple[Policy, bool]:
-    """Train a policy on demonstrations by supervised learning; returns it, and whether it stopped early.
+    """Train a policy on demonstrations by supervised learning, and return it, and whether it stopped early.
 
-    Like `serial_pipeline_offline`, but also evaluates within epochs.
+    This works like `serial_pipeline_offline`, but also evaluates within epochs.
 
     Args:
         input_cfg: the path of a config file, or the pair `(main_config, create_config)`, which is not modified.
-        seed: of the package, the policy, the order of the data and the envs.
+        seed: the seed of the package, the policy, the order of the data and the envs.
         data_path: the file of the demonstrations, of the type `policy.collect.data_type` ('naive' by default).
         model: the network; None for the policy's default.
         max_iter: the exact number of iterations after which training stops.
         env_setting: `[env_fn, collector env configs, evaluator env configs]` instead of a registered env type; the
-            second is not used.
+            collector env configs are not used.
         resume, strict_config: see `serial_pipeline`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""`serial_pipeline_dqfd`: deep Q-learning from demonstrations."""
+"""`serial_pipeline_dqfd`, deep Q-learning from demonstrations."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def serial_pipeline_dqfd(
     First the expert collects `policy.learn.expert_replay_buffer_size` samples (by default the capacity of the buffer),
     and the policy trains on `policy.learn.per_train_iter_k` batches of them. Then each sample of a batch comes from the
     expert with probability `policy.collect.pho`, else from the policy itself. Samples of the expert have
-    `is_expert` = 1, the others 0. Otherwise like `serial_pipeline`.
+    `is_expert` = 1, the others 0. Everything else is as in `serial_pipeline`.
 
     Args:
         input_cfg: the path of a config file, or the pair `(main_config, create_config)`, which is not modified.
         expert_cfg: the same for the expert. Its weights are read from the checkpoint `policy.collect.model_path` of its
-            own config, or if missing, of `input_cfg`.
-        seed: of the package, the policy and the envs.
+            own config or, if that is missing, of `input_cfg`.
+        seed: the seed of the package, the policy and the envs.
         env_setting: `[env_fn, collector env configs, evaluator env configs]` instead of a registered env type.
         model: the network; None for the policy's default.
         expert_model: the expert's trained network, which needs no checkpoint.

@@ -1,4 +1,4 @@
-"""`serial_pipeline_offline`: offline training on a data set."""
+"""`serial_pipeline_offline`, offline training on a data set."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def serial_pipeline_offline(
     resume: bool = False,
     strict_config: bool = False,
 ) -> tuple[Policy, bool]:
-    """Train a policy on a data set for `policy.learn.train_epoch` epochs; returns it, and whether it stopped early.
+    """Train a policy on a data set for `policy.learn.train_epoch` epochs, and return it, and whether it stopped early.
 
     `policy.collect.data_type` and `data_path` choose the data set, see `ding.utils.data.create_dataset`. An evaluation
     follows the first epoch that ends at least `eval_freq` iterations after the last one; if there was none, it follows
@@ -45,9 +45,9 @@ def serial_pipeline_offline(
 
     Args:
         input_cfg: the path of a config file, or the pair `(main_config, create_config)`, which is not modified.
-        seed: of the package, the policy, the order of the data and the envs.
+        seed: the seed of the package, the policy, the order of the data and the envs.
         env_setting: `[env_fn, collector env configs, evaluator env configs]` instead of a registered env type; the
-            second is not used.
+            collector env configs are not used.
         model: the network; None for the policy's default.
         max_train_iter: the exact number of iterations after which training stops.
         resume, strict_config: see `serial_pipeline`.
@@ -62,7 +62,7 @@ def serial_pipeline_offline(
 
 
 class EpochRounds(Rounds):
-    """Rounds of one batch of a data set, `policy.learn.train_epoch` times in another order.
+    """Rounds of one batch of a data set, which is read `policy.learn.train_epoch` times, each time in another order.
 
     Args:
         evaluates_within_epochs: whether to evaluate as soon as it is due, not only at the end of an epoch.
@@ -105,12 +105,12 @@ class EpochRounds(Rounds):
         self._batches.trained += 1
 
 
-# `serial_pipeline_offline`, but returns the run: its config, outcome and closed workers.
+# `serial_pipeline_offline`, but it returns the run: its config, outcome and closed workers.
 run_serial_offline = partial(run_pipeline, EpochRounds)
 
 
 def _loader(dataset: Any, batch_size: int, seed: int) -> DataLoader[Any]:
-    """Return a loader of batches as lists of samples, which policies collate."""
+    """Return a loader of batches, which are lists of samples, as policies collate them."""
     if len(dataset) == 0:
         raise ConfigError("the data set of policy.collect.data_path is empty")
     ranks = get_world_size()
@@ -128,7 +128,7 @@ def _as_is(samples: Any) -> Any:
 
 
 class EpochBatches:
-    """The batches of each epoch in order; calls `end_epoch` of the policy.
+    """An iterator over the batches of each epoch in order, which calls `end_epoch` of the policy.
 
     Args:
         number: the number of epochs.
@@ -172,7 +172,7 @@ class EpochBatches:
         return {"epoch": self._epoch, "trained": self.trained, "order": self._order}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue with the first batch that has not been trained on; reads the batches before it again."""
+        """Continue with the first batch that has not been trained on, after reading the batches before it again."""
         self._epoch, self.trained = int(state["epoch"]), int(state["trained"])
         assert self._loader.generator is not None
         self._loader.generator.set_state(state["order"])

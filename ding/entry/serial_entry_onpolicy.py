@@ -1,4 +1,4 @@
-"""`serial_pipeline_onpolicy`: on-policy training in one process."""
+"""`serial_pipeline_onpolicy`, on-policy training in one process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def serial_pipeline_onpolicy(
     resume: bool = False,
     strict_config: bool = False,
 ) -> Policy:
-    """Train an on-policy policy in this process and return it; `serial_pipeline` without a buffer.
+    """Train an on-policy policy in this process and return it, like `serial_pipeline` but without a buffer.
 
     Each round passes the collected data to the policy once. The policy may take several optimizer steps; `train_iter`
     increases by their number. An evaluation precedes the first round that starts at least `eval_freq` iterations after
@@ -31,8 +31,8 @@ def serial_pipeline_onpolicy(
 
     Args:
         input_cfg: the path of a config file, or the pair `(main_config, create_config)`, which is not modified.
-        seed: of the package, the policy and the envs; the seeds of evaluation envs and other ranks are derived from it.
-            Two runs with the same seed are equal on a CPU.
+        seed: the seed of the package, the policy and the envs, from which the seeds of evaluation envs and other ranks
+            are derived. Two runs with the same seed are equal on a CPU.
         env_setting: `[env_fn, collector env configs, evaluator env configs]` instead of a registered env type.
         model: the network; None for the policy's default.
         max_train_iter: the number of iterations after which no new round starts.
@@ -48,10 +48,10 @@ def serial_pipeline_onpolicy(
 
 
 class OnPolicyRounds(CollectRounds):
-    """Train once on what was collected."""
+    """Rounds that train once on the collected data."""
 
     options = {"has_buffer": False}
 
 
-# `serial_pipeline_onpolicy`, but returns the run: its config, outcome and closed workers.
+# `serial_pipeline_onpolicy`, but it returns the run: its config, outcome and closed workers.
 run_serial_onpolicy = partial(run_pipeline, OnPolicyRounds)

@@ -1,4 +1,4 @@
-"""`serial_pipeline_sqil`: soft Q imitation learning."""
+"""`serial_pipeline_sqil`, soft Q imitation learning."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def serial_pipeline_sqil(
     """Train an off-policy policy to imitate an expert (SQIL, https://arxiv.org/abs/1905.11108), and return it.
 
     The expert's steps have the reward 1, the policy's steps 0; the reward of the env only counts in evaluations. Both
-    collect in each round, and each batch consists of equal parts. Otherwise like `serial_pipeline`.
+    collect in each round, and each batch consists of equal parts. Everything else is as in `serial_pipeline`.
 
     Args:
         input_cfg: the path of a config file, or the pair `(main_config, create_config)`, which is not modified.
         expert_cfg: the same for the expert. Its weights are read from the checkpoint `policy.collect.model_path` of its
-            own config, or if missing, of `input_cfg`.
-        seed: of the package, the policy and the envs.
+            own config or, if that is missing, of `input_cfg`.
+        seed: the seed of the package, the policy and the envs.
         env_setting: `[env_fn, collector env configs, evaluator env configs]` instead of a registered env type.
         model: the network; None for the policy's default.
         expert_model: the expert's trained network, which needs no checkpoint.
@@ -46,7 +46,7 @@ def serial_pipeline_sqil(
         resume, strict_config: see `serial_pipeline`.
 
     Raises:
-        ConfigError: a config is inconsistent, the expert has no weights, or `policy.nstep` is above 1: samples of
+        ConfigError: a config is inconsistent, the expert has no weights, or `policy.nstep` is above 1, as samples of
             several steps contain rewards of the env.
     """
     limits = max_train_iter, max_env_step

@@ -1,4 +1,4 @@
-"""The supervisor of the workers of a parallel training: it starts, restarts and ends them, wherever they run."""
+"""The supervisor of the workers of a parallel training, which starts, restarts and ends them, wherever they run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ding.worker.transport.transport import WorkerReleased
 START_S = 120.0
 # How long tasks may take to end when the run is over, apart from writing a checkpoint; then their workers are killed.
 END_S = 8.0
-# A learner has time for so many iterations of average length, but not more than so many seconds.
+# A learner has time for this many iterations of average length, but no more than this many seconds.
 _ITERATIONS, _MAX_END_S = 3, 60.0
 # How often it is then checked whether a checkpoint is still being written.
 _LOOK_S = 1.0
@@ -37,7 +37,7 @@ _logger = logging.getLogger("ding")
 
 
 class Backend(ABC):
-    """What the workers of a run live in: it starts, watches and ends them, and decides nothing.
+    """The place in which the workers of a run live; it starts, watches and ends them, and decides nothing.
 
     Attributes:
         start_s: how long workers may take to start.
@@ -51,7 +51,7 @@ class Backend(ABC):
         self._reports: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def open(self) -> None:  # noqa: B027
-        """Prepare what all workers share, if anything."""
+        """Prepare what the workers share, if anything."""
 
     @abstractmethod
     def start(self, name: str, life: int) -> None:
@@ -62,7 +62,7 @@ class Backend(ABC):
         """Kill a worker; an event reports its end."""
 
     def events(self, timeout_s: float | None) -> Sequence[Started | Ended]:
-        """Wait for events, or for `wake`; returns those that have come. Called by one thread at a time."""
+        """Wait for events, or for `wake`, and return the events that have come; for one thread at a time."""
         try:
             report = self._reports.get(timeout=timeout_s)
         except queue.Empty:
@@ -71,7 +71,7 @@ class Backend(ABC):
         return [] if event is None else [event]
 
     def _event(self, report: Any) -> Started | Ended | None:
-        """Return the event that a report in the queue is about; None for one of an earlier life."""
+        """Return the event of a report in the queue; None if the report is about an earlier life."""
         raise NotImplementedError
 
     def wake(self) -> None:
@@ -79,7 +79,7 @@ class Backend(ABC):
         self._reports.put(None)
 
     def not_started(self, names: Sequence[str]) -> Exception:
-        """Return the error of workers that have not started within `start_s`."""
+        """Return the error that workers have not started within `start_s`."""
         return TimeoutError(f"workers have not started within {self.start_s:g} s: {', '.join(sorted(names))}")
 
     def pids(self) -> dict[str, int]:
@@ -88,9 +88,9 @@ class Backend(ABC):
 
     @abstractmethod
     def close(self) -> list[str]:
-        """End all workers within `CLOSE_S`, or later if they write checkpoints; returns the names of the late ones.
+        """End all workers within `CLOSE_S`, or later if they write checkpoints, and return the names of late ones.
 
-        Idempotent.
+        This method is idempotent.
         """
 
 
@@ -100,10 +100,10 @@ class _Worker:
 
     Attributes:
         is_up: whether it accepts tasks.
-        due: by when it must have started, or have died if it was killed.
+        due: the time by which it must have started, or have died if it was killed.
         killed: why it was killed, until it has died.
         is_given_up: whether its further events are ignored.
-        restarted_at: when it was restarted, as often as is allowed within the window.
+        restarted_at: the times of the last restarts, as many as are allowed within the window.
     """
 
     kind: str
@@ -115,11 +115,12 @@ class _Worker:
 
 
 class Supervisor:
-    """Starts the workers of a run, restarts those that die or hang, and ends them; see `WorkerSupervisor`.
+    """A `WorkerSupervisor` that starts the workers of a run, restarts those that die or hang, and ends them.
 
-    A worker that dies after `max_restarts` restarts within `restart_window_s` ends the run: one that fails immediately
-    after each restart is given up, and a long run survives any number of losses. One thread waits for the events of all
-    workers, without polling. A killed worker must die, and a restarted one must accept tasks, within a deadline.
+    A worker that dies after `max_restarts` restarts within `restart_window_s` ends the run. So a worker that fails
+    immediately after each restart is given up, but a long run survives any number of losses. One thread waits for the
+    events of all workers, without polling. A killed worker must die, and a restarted one must accept tasks, within a
+    deadline.
 
     When the run is over, the tasks have `END_S` to end, and then the workers `CLOSE_S`. Those that hang are killed, and
     the log says so. A learner with slow iterations is waited for longer, and so is one that is writing a checkpoint.
@@ -145,7 +146,7 @@ class Supervisor:
         self._end_due = math.inf  # when tasks must have ended
         self._learner_s = END_S  # how long those of learners may take
         self._learner_due = math.inf
-        self._lost_late: set[str] = set()  # whom the coordinator has lost since the run is over
+        self._lost_late: set[str] = set()  # the workers that the coordinator has lost since the end of the run
         self._joining: list[threading.Thread] = []
         self._thread = threading.Thread(target=self._watch, name="worker_supervisor", daemon=True)
 
@@ -153,8 +154,8 @@ class Supervisor:
         """Start all workers. No thread is started, as a worker could be forked from this process.
 
         Raises:
-            WorkerDied: one could not start; with its traceback.
-            TimeoutError: they take too long.
+            WorkerDied: a worker could not start; the error has its traceback.
+            TimeoutError: the workers take too long.
         """
         self._backend.open()
         for name in self._workers:
@@ -182,7 +183,7 @@ class Supervisor:
             addresses[name] = [name, host, port]
 
     def pids(self) -> dict[str, int]:
-        """Return the process ids of running workers; none of threads. Ranks above 0 are named `<worker>.rank<i>`."""
+        """Return the process ids of running workers, without threads; ranks above 0 are named `<worker>.rank<i>`."""
         return self._backend.pids()
 
     def supervise(self, coordinator: Coordinator) -> None:
@@ -193,10 +194,10 @@ class Supervisor:
         self._thread.start()
 
     def lost(self, kind: str, name: str, error: Exception) -> bool:
-        """Take note of a worker that the coordinator has lost; returns True: it will be restarted, or end the run.
+        """Handle the loss of a worker, and return True, as it will be restarted, or end the run.
 
-        A worker that still runs hangs or was stopped, and is killed, unless the coordinator had released it before:
-        then it has died, and what runs is its successor.
+        A worker that still runs hangs or was stopped, and is killed, unless the coordinator had released it before: it
+        has then died, and the one that runs is its successor.
         """
         with self._lock:
             worker = self._workers.get(name)
@@ -216,9 +217,9 @@ class Supervisor:
         self._backend.kill(name)
 
     def close(self) -> None:
-        """The run is over: stop restarting and connecting workers. Kill those whose tasks do not end.
+        """Stop restarting and connecting workers, as the run is over, and kill those whose tasks do not end.
 
-        Deaths are still reported: no ending task waits for a dead worker.
+        Deaths are still reported, so that no ending task waits for a dead worker.
         """
         with self._lock:
             if not self._is_closed:
@@ -230,12 +231,12 @@ class Supervisor:
         join_all(joining, _JOIN_S)
 
     def _iteration_s(self) -> float:
-        """Return the average length of a learner's iteration, with the waits for data; 0.0 before the first."""
+        """Return the average seconds of a learner's iteration, with the waits for data; 0.0 before the first."""
         iterations = self._run.progress().train_iter if self._thread.ident is not None else 0
         return (monotonic() - self._begin) / iterations if iterations else 0.0
 
     def end(self) -> None:
-        """End the workers. Bounded in time, as far as no checkpoint is being written; idempotent."""
+        """End the workers, in bounded time unless a checkpoint is being written. Further calls do nothing."""
         with self._lock:
             if self._is_ended:
                 return
@@ -294,7 +295,7 @@ class Supervisor:
             self._give_up(name, error)
         if has_died or is_closed:  # otherwise the coordinator has lost it first
             self._run.deal_with_worker_gone(worker.kind, name, error)
-        if is_closed and reason is not None and self._run.system_shutdown_flag:  # otherwise the coordinator tells it
+        if is_closed and reason is not None and self._run.system_shutdown_flag:  # otherwise the coordinator says so
             _logger.error("%s", error)
 
     def _restart(self, name: str) -> bool:
@@ -323,7 +324,7 @@ class Supervisor:
             undead = {name: worker.killed for name, worker in late.items() if worker.killed is not None}
             for name, worker in late.items():
                 worker.due = math.inf
-                if name not in undead and not self._backend.waits:  # otherwise it could start forever
+                if name not in undead and not self._backend.waits:  # otherwise it could be starting forever
                     self._kill(name, TimeoutError(f"it has not started within {self._backend.start_s:g} s"))
         for name, reason in undead.items():
             error = TimeoutError(f"the process of {name} has not ended within {_DEATH_S:g} s of SIGKILL: {reason}")
@@ -335,7 +336,7 @@ class Supervisor:
                 self._run.deal_with_error(self._backend.not_started(list(peers)))
 
     def _end_hanging_tasks(self) -> None:
-        """Kill the workers for whose tasks the coordinator still waits, although the run is over."""
+        """Kill the workers for whose tasks the coordinator still waits after the end of the run."""
         busy = {worker.name for worker in self._run.status().workers if worker.state == "busy"} | self._lost_late
         with self._lock:
             self._end_due = monotonic() + _LOOK_S
@@ -351,7 +352,7 @@ class Supervisor:
 
 
 def join_all(threads: Sequence[threading.Thread], timeout_s: float) -> bool:
-    """Wait until all threads that were started have ended; returns False if `timeout_s` has passed first."""
+    """Wait until all started threads have ended; return False if `timeout_s` has passed first."""
     deadline = monotonic() + timeout_s
     for thread in threads:
         if thread.ident is not None:

@@ -1,4 +1,4 @@
-"""Use a trained policy: act, evaluate, and record videos."""
+"""The use of a trained policy: acting, evaluating, and recording videos."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ding.worker.learner.checkpoint import EXTRA, OFFLINE_STATS
 class TrainedPolicy:
     """A trained policy that acts as in evaluations: greedily, and with the hidden state of a recurrent policy.
 
-    Created by `load_policy`. If you call `make_env`, use it as a context manager or call `close`.
+    `load_policy` creates it. If you call `make_env`, use it as a context manager or call `close`.
     """
 
     def __init__(self, cfg: Any, policy: Any, statistics: Any) -> None:
@@ -50,7 +50,7 @@ class TrainedPolicy:
         return actions[0]
 
     def predict_batch(self, obs: Any) -> list[Any]:
-        """Return the actions for observations of several envs, [B, *obs_shape], or dicts of such; see `predict`."""
+        """Return the actions for observations of several envs, [B, *obs_shape], or dicts of them; see `predict`."""
         first = obs
         while isinstance(first, Mapping):
             first = next(iter(first.values()))
@@ -73,7 +73,7 @@ class TrainedPolicy:
         return env
 
     def close(self) -> None:
-        """Close the envs of `make_env`. Idempotent."""
+        """Close the envs of `make_env`. Further calls do nothing."""
         self._stack.close()
 
     def __enter__(self) -> TrainedPolicy:
@@ -88,9 +88,9 @@ def load_policy(exp: Path, checkpoint: str | None = None, seed: int = 0, env: An
 
     Args:
         exp: the folder of the run.
-        checkpoint: see `RunFolder.checkpoint`; by default the best.
-        seed: of the package.
-        env: instead of that of the run, if the folder could not name it; see `train`.
+        checkpoint: the checkpoint, see `RunFolder.checkpoint`; by default the best.
+        seed: the seed of the package.
+        env: an env instead of the run's, if the folder could not name that; see `train`.
 
     Raises:
         FileNotFoundError: the folder contains no run, or the checkpoint does not exist.
@@ -131,7 +131,7 @@ def evaluate_run(
 
     Args:
         n_episode: the number of episodes; by default as in the run's evaluations.
-        seed: of the envs; by default the seed of the run, which replays the episodes of its evaluations.
+        seed: the seed of the envs; by default the seed of the run, which replays the episodes of its evaluations.
         env: see `load_policy`.
     """
     folder = RunFolder(exp)
@@ -142,7 +142,7 @@ def evaluate_run(
 
 
 def _configs(stack: ExitStack, folder: RunFolder, env: Any) -> tuple[Any, Any]:
-    """Return the configs of the run; the logs of an evaluation are not kept if the folder is read-only."""
+    """Return the configs of the run; if the folder is read-only, the logs of an evaluation are not kept."""
     main, create = pair_of(folder, env)
     if not os.access(main.exp_name, os.W_OK | os.X_OK):
         main.exp_name = stack.enter_context(tempfile.TemporaryDirectory())
@@ -164,7 +164,7 @@ def record(
             are numbered.
 
     Returns:
-        The files and the record of the episodes.
+        The paths of the files, and the record of the episodes.
 
     Raises:
         ValueError: the suffix of `out` is not supported.
@@ -202,13 +202,13 @@ def record_episodes(
     """Evaluate in one env and record each episode; see `evaluate`.
 
     Args:
-        pair: the configs; the number of envs and episodes in the main config is changed.
+        pair: the configs; the numbers of envs and episodes in the main config are changed.
         folder: an empty folder for the videos, `.mp4`.
         how: further arguments of `evaluate`.
 
     Returns:
-        The files of the episodes in order, and the record of the episodes. The env begins another episode, which is
-        in the folder, too.
+        The paths of the files of the episodes in order, and the record of the episodes. The folder also contains a
+        further episode that the env has begun.
     """
     main, create = pair
     main.env.evaluator_env_num = 1  # one env, so that the videos are in order

@@ -1,4 +1,4 @@
-"""`train`: one call that trains a policy on an env, and the training that it returns."""
+"""`train`, one call that trains a policy on an env, and the training that it returns."""
 
 from __future__ import annotations
 
@@ -30,15 +30,14 @@ from ding.utils.config_helper import ConfigError, settings_of
 from ding.worker.collector.interaction_serial_evaluator import EvalRecord, InteractionSerialEvaluator
 from ding.worker.learner.base_learner import BaseLearner
 
-# Where neither the policy nor the caller says: steps of each env on policy before several epochs on them, and before
-# one update; envs.
+# Defaults if neither policy nor caller says otherwise: for on-policy training, steps of each env before several epochs
+# on them, and before one update; number of envs.
 _EPOCHS_STEPS, _UPDATE_STEPS, _ENVS = 128, 8, 8
 _EPSILON = {"type": "exp", "start": 0.95, "end": 0.1, "decay": 10000}  # as DQN's
-_EPISODES, _EVALUATOR_ENVS = 10, 5  # of an evaluation
-_VECTORISED = 16  # from so many envs on, those that have a vectorised form of their own are stepped in it
-# Steps of each env between two updates on policy, in Stable-Baselines3 and CleanRL; off policy, those of a return.
+_EPISODES, _EVALUATOR_ENVS = 10, 5  # numbers of episodes and envs of an evaluation
+_VECTORISED = 16  # from this number of envs on, envs that have a vectorised form of their own are stepped in it
 _STEPS_PER_ENV = ("n_steps", "num_steps", "rollout_length")
-_BATCH_MANAGERS = ("env_pool", "vector_env")  # that make the envs themselves, and scale no actions
+_BATCH_MANAGERS = ("env_pool", "vector_env")  # managers that make the envs themselves, and scale no actions
 
 
 def train(
@@ -62,40 +61,40 @@ def train(
 ) -> Training:
     """Train a policy on an env and return the training, with its policy, folder and learning curve.
 
-    It writes the two configs of `serial_pipeline` and calls the pipeline that the policy needs; shapes come from the
-    env, and what the caller does not say from a recipe, if there is one for the policy and the env: `ding list recipes`
-    lists them. `Training.config` shows the configs, for whoever wants to go on from there.
+    It makes the two configs of `serial_pipeline` and calls the pipeline that the policy needs. Shapes come from the
+    env, and settings that the caller does not give come from a recipe, if there is one for the policy and the env;
+    `ding list recipes` lists them. `Training.config` holds the configs, from which you can continue.
 
     Args:
-        policy: its registered name, such as `dqn`, `ppo` or `sac`; `ding list policy` lists them.
+        policy: the registered name of the policy, such as `dqn`, `ppo` or `sac`; `ding list policy` lists them.
         env: the id of a gymnasium env; a class or function without arguments that makes a `gymnasium.Env`, or its name
-            `module:name`; a pair of it and a dict of its arguments; a spec of gymnasium, or an env that has one, which
-            is made anew. The run's folder refers to a class or function by name, so it must be at the top level of a
-            module or script.
-        env_steps, iterations: when training ends: after that many env steps or iterations.
-        stop_value: training ends when an evaluation reaches this mean return.
-        seed: of everything random in the run.
-        num_envs: envs that collect in parallel; by default the recipe's, else what the policy's `n_sample` allows, 8 at
-            most.
-        env_manager: how they are stepped, such as `subprocess`; by default in this process: in the env's own vectorised
-            form if it has one and there are at least 16.
-        eval_episodes: episodes of an evaluation; by default the recipe's, else 10.
-        recipe: False for the policy's defaults; or the name of a recipe, also one for other envs.
-        parallel: train with processes of their own for learner and collectors; a number is that of the collectors.
-        resume: continue the training in `folder`, if there is one.
-        folder: of the run; by default `<policy>_<env>_seed<seed>`, with a time stamp if it exists.
+            `module:name`; a pair of such a class, function or name and a dict of its arguments; a spec of gymnasium, or
+            an env that has one, from which envs are made. The run's folder refers to a class or function by name, so it
+            must be at the top level of a module or script.
+        env_steps, iterations: the number of env steps or iterations after which training ends.
+        stop_value: the mean return of an evaluation at which training ends.
+        seed: the seed of everything random in the run.
+        num_envs: the number of envs that collect in parallel; by default the recipe's, else as many as the policy's
+            `n_sample` allows, at most 8.
+        env_manager: the env manager that steps the envs, such as `subprocess`. By default they are stepped in this
+            process, in the env's own vectorised form if it has one and there are at least 16 envs.
+        eval_episodes: the number of episodes of an evaluation; by default the recipe's, else 10.
+        recipe: False for the policy's defaults; or the name of a recipe, which may be for other envs.
+        parallel: whether to run learner and collectors in their own processes; an int is the number of collectors.
+        resume: whether to continue the training in `folder`, if there is one.
+        folder: the folder of the run; by default `<policy>_<env>_seed<seed>`, with a time stamp if it exists.
         config: values of the main config by dotted key, such as
             `{"policy.learn.learner.hook.log_show_after_iter": 50}`.
         on_evaluation: called with the env steps and the mean return of each evaluation; if it returns True, the
-            training ends. Not with `parallel`.
-        settings: values by the last part of their key, or by the name that Stable-Baselines3, CleanRL, Tianshou or
-            TorchRL have for them, such as `learning_rate=3e-4`, `batch_size=64`, `gamma=0.98`.
+            training ends. It is not available with `parallel`.
+        settings: values by the last part of their key, or by their name in Stable-Baselines3, CleanRL, Tianshou or
+            TorchRL, such as `learning_rate=3e-4`, `batch_size=64`, `gamma=0.98`.
 
     Raises:
-        ConfigError: nothing ends the training, a setting is unknown or has several meanings, a value is not allowed, or
-            the env is a lambda or a local class, or there is no such recipe for the policy.
+        ConfigError: nothing ends the training, a setting is unknown or ambiguous, a value is not allowed, the env
+            is a lambda or a local class, or there is no such recipe for the policy.
         KeyError: the policy is not registered.
-        TypeError: `env` is none of the above.
+        TypeError: `env` has none of the forms above.
 
     Example:
         >>> training = train("dqn", "CartPole-v1", env_steps=30_000, stop_value=475)  # doctest: +SKIP
@@ -149,9 +148,9 @@ def train_policy(
     """Train a policy on an env, once for each seed; see `train`.
 
     Args:
-        recipe: its name, `none`, or None for the one that fits.
-        settings: `key=value`, with a dotted key or a name.
-        mode: `parallel`, or None.
+        recipe: the name of a recipe, `none`, or None for the recipe that fits.
+        settings: texts `key=value`, with a dotted key or a name.
+        mode: `parallel`, or None for a serial pipeline.
 
     Raises:
         ConfigError: a setting is malformed or unknown, or nothing ends the training.
@@ -182,14 +181,14 @@ class Training:
     """A training that has ended, as `train` returns it, or `Training.load` for the folder of any run.
 
     Args:
-        pair: its two configs.
-        seed: of the run.
-        recipe: the name of the recipe that was taken.
+        pair: the two configs.
+        seed: the seed of the run.
+        recipe: the name of the recipe that was used.
 
     Attributes:
-        config: `(main_config, create_config)`, with which the pipelines train the same.
+        config: `(main_config, create_config)`, with which the pipelines train in the same way.
         folder: the folder of the run.
-        recipe: the name of the recipe that was taken, or None.
+        recipe: the name of the recipe that was used, or None.
     """
 
     def __init__(self, pair: tuple[EasyDict, EasyDict], seed: int, recipe: str | None = None) -> None:
@@ -201,10 +200,10 @@ class Training:
 
     @classmethod
     def load(cls, folder: Path, env: Any = None) -> Training:
-        """Return the training of a folder, also of one that a pipeline or `ding train` has made.
+        """Return the training of a folder, which a pipeline or `ding train` may have made, too.
 
         Args:
-            env: instead of that of the run, if the folder could not name it; see `train`.
+            env: an env instead of the run's, if the folder could not name that; see `train`.
 
         Raises:
             FileNotFoundError: the folder contains no run.
@@ -221,15 +220,15 @@ class Training:
 
     @property
     def result(self) -> dict[str, Any]:
-        """The outcome: `stop` (whether the stop value was reached), `env_step`, `train_iter` and `eval_value`."""
+        """The outcome: a dict of `stop` (the stop value was reached), `env_step`, `train_iter` and `eval_value`."""
         return RunFolder(self.folder).result()
 
     def predict(self, obs: Any) -> Any:
         """Return the greedy action of the best checkpoint, as `env.step` takes it.
 
         Args:
-            obs: an observation of the env, or a batch of them [B, *obs_shape], also in dicts; then the actions [B, ...]
-                are those of envs 0 to B - 1, which a recurrent policy tells apart. See `reset`.
+            obs: an observation of the env, or a batch [B, *obs_shape] of them, also in dicts. The actions [B, ...] of a
+                batch are those of envs 0 to B - 1, between which a recurrent policy distinguishes. See `reset`.
         """
         if self._trained is None:
             self._trained = _Trained.of(self.folder, self.config, self._seed)
@@ -245,48 +244,48 @@ class Training:
         return np.stack([self._trained.adapt(action) for action in actions])
 
     def reset(self) -> None:
-        """Begin new episodes: forget the hidden states of a recurrent policy."""
+        """Begin new episodes, which makes a recurrent policy forget its hidden states."""
         if self._trained is not None:
             self._trained.policy.reset()
 
     def evaluate(
         self, episodes: int | None = None, checkpoint: str | None = None, seed: int | None = None
     ) -> EvalRecord:
-        """Play episodes greedily; return their `returns` and `lengths`.
+        """Play episodes greedily, and return their `returns` and `lengths`.
 
         Args:
-            episodes: how many; by default as many as in the run's evaluations.
-            checkpoint: name, iteration or path; by default the best.
-            seed: of the envs; by default that of the run, which replays the episodes of its evaluations.
+            episodes: the number of episodes; by default as many as in the run's evaluations.
+            checkpoint: the name, iteration or path of a checkpoint; by default the best.
+            seed: the seed of the envs; by default that of the run, which replays the episodes of its evaluations.
         """
         path = RunFolder(self.folder).checkpoint(checkpoint)
         seed = self._seed if seed is None else seed
         return evaluate(self._pair(), seed, load_path=path, n_episode=episodes)
 
     def plot(self, out: Path | None = None) -> str:
-        """Draw the learning curve to a file, `curve.png` in the folder by default; return its path."""
+        """Draw the learning curve to a file, by default `curve.png` in the folder, and return its path."""
         path = os.path.join(self.folder, "curve.png") if out is None else os.fspath(out)
         draw(read_curves([self.folder]), path)
         return path
 
     def record(self, out: Path | None = None, episodes: int = 1, checkpoint: str | None = None) -> list[str]:
-        """Record videos of episodes, `.mp4` or `.gif`, `video.mp4` in the folder by default; return their paths."""
+        """Record videos of episodes, `.mp4` or `.gif`, by default `video.mp4` in the folder, and return their paths."""
         path = RunFolder(self.folder).checkpoint(checkpoint)
         target = os.path.join(self.folder, "video.mp4") if out is None else os.fspath(out)
         return save_videos(self._pair(), target, episodes, path, self._seed)[0]
 
     def export(self, out: Path | None = None, checkpoint: str | None = None) -> str:
-        """Write the greedy policy as a network that needs nothing of this package; return its path.
+        """Write the greedy policy as a network that needs nothing of this package, and return its path.
 
-        It takes a batch of observations as the env shows them, [B, *obs_shape] or a dict of such, and returns the
-        actions [B, ...] that `env.step` takes.
+        The network takes a batch of observations as the env shows them, [B, *obs_shape] or a dict of them, and returns
+        the actions [B, ...] that `env.step` takes.
 
         Args:
             out: the file, `.pt` for TorchScript or `.onnx`; by default `policy.pt` in the folder.
-            checkpoint: name, iteration or path; by default the best.
+            checkpoint: the name, iteration or path of a checkpoint; by default the best.
 
         Raises:
-            ConfigError: the policy keeps a hidden state, draws random numbers, or has actions that are no array.
+            ConfigError: the policy keeps a hidden state, draws random numbers, or has actions that are not an array.
             ImportError: the package onnx is not installed.
             ValueError: the suffix of `out` is not supported.
         """
@@ -302,12 +301,12 @@ class Training:
 
 
 class _Trained(NamedTuple):
-    """A trained policy, and what its env expects and shows.
+    """A trained policy, and the spaces of its env.
 
     Attributes:
         spaces: the observation and the action space of the env.
-        is_scaled: whether the policy's actions, in [-1, 1], are mapped onto the bounds of the env's.
-        envs: how many the policy can tell apart.
+        is_scaled: whether the policy's actions, in [-1, 1], are mapped onto the bounds of the action space.
+        envs: the number of envs between which the policy can distinguish.
     """
 
     policy: TrainedPolicy
@@ -344,7 +343,7 @@ def _shapes(space: Any) -> Any:
 
 
 def _recipe(policy: str, section: Mapping[str, Any], choice: bool | str) -> Recipe | None:
-    """Return the recipe that a caller chooses.
+    """Return the recipe that the caller chooses, or None.
 
     Raises:
         ConfigError: there is no recipe of this name, or it is for another policy.
@@ -394,7 +393,7 @@ def _of_policy(
 def _set_env(
     pair: tuple[EasyDict, EasyDict], env_manager: str | None, episodes: int | None, stop_value: float | None
 ) -> None:
-    """Set what the caller says of how envs are stepped and how the policy is evaluated."""
+    """Set what the caller has chosen about the stepping of envs and the evaluation of the policy."""
     main, create = pair
     is_plain = create.env_manager.type == "base" and not main.env.get("act_scale") and "wrappers" not in main.env
     if env_manager is not None:
@@ -461,7 +460,7 @@ def _known_keys(main: EasyDict, create: EasyDict) -> KnownKeys:
 
 
 def change_by_name(pair: tuple[EasyDict, EasyDict], settings: Mapping[str, Any]) -> None:
-    """Set values of the main config by the name of their key, or that of other libraries; see `train`.
+    """Set values of the main config by the names of their keys, or by names in other libraries; see `train`.
 
     Raises:
         ConfigError: see `train`.
@@ -480,7 +479,7 @@ def change_by_name(pair: tuple[EasyDict, EasyDict], settings: Mapping[str, Any])
 
 
 def _complete(pair: tuple[EasyDict, EasyDict], parallel: bool) -> None:
-    """Set what follows from other values, if it is not given."""
+    """Set the values that follow from others and are not given."""
     main, create = pair
     main.env.setdefault("evaluator_env_num", min(main.env.n_evaluator_episode, _EVALUATOR_ENVS))
     policy_cls = resolve_class("policy", create.policy)
@@ -497,7 +496,7 @@ def _complete(pair: tuple[EasyDict, EasyDict], parallel: bool) -> None:
 
 
 def _run(pair: tuple[EasyDict, EasyDict], parallel: bool | int, how: dict[str, Any]) -> str:
-    """Train; return the folder that the run has taken."""
+    """Train, and return the folder of the run."""
     if not parallel:
         run = pipeline_for(*pair)(copy.deepcopy(pair), **how)
         return str(run.cfg.exp_name)

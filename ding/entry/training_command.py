@@ -1,4 +1,4 @@
-"""`ding train`: read a config file, change values, and call the pipeline that fits."""
+"""The command `ding train`, which reads a config file, changes values, and calls the pipeline that fits."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def train_config(
     """Train with a config file.
 
     Args:
-        settings: `key=value`, changes to the main config.
-        mode: the pipeline, `serial`, `serial_onpolicy`, `serial_offline` or `parallel`; None for the one that the
+        settings: changes to the main config, texts `key=value`.
+        mode: the pipeline, `serial`, `serial_onpolicy`, `serial_offline` or `parallel`; None for the pipeline that the
             config needs.
         resume: whether to resume from the newest state in the folder, if any.
         strict_config: whether keys that nothing reads raise an error instead of logging a warning.
@@ -71,7 +71,7 @@ def pipeline_of(path: str) -> str:
 
 
 def kind_of_pipeline(main: Mapping[str, Any], create: Mapping[str, Any]) -> str:
-    """Return `serial`, `serial_onpolicy` or `serial_offline`: the pipeline that the policy of two configs needs.
+    """Return the pipeline that the policy of two configs needs: `serial`, `serial_onpolicy` or `serial_offline`.
 
     Raises:
         KeyError: the policy is not registered.
@@ -87,7 +87,7 @@ def kind_of_pipeline(main: Mapping[str, Any], create: Mapping[str, Any]) -> str:
 
 
 def pipeline_for(main: Mapping[str, Any], create: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return the function that trains with two configs in this process, and returns the run.
+    """Return the function that trains with two configs in this process and returns the run.
 
     Raises:
         ConfigError: the policy learns from a data set or from an expert.
@@ -109,7 +109,7 @@ _WORDS: dict[str, Any] = {"inf": math.inf, "-inf": -math.inf, "true": True, "fal
 
 
 def change(cfg: Any, setting: str) -> None:
-    """Set one value in place, see `read_setting`.
+    """Set one value in place; see `read_setting`.
 
     Raises:
         ConfigError: the setting is malformed, or a part of its path is not a section.
@@ -120,7 +120,7 @@ def change(cfg: Any, setting: str) -> None:
 def read_setting(setting: str) -> tuple[str, Any]:
     """Return the key and the value of a setting, as in `policy.learn.batch_size=128`.
 
-    The value is a Python literal, `inf`, `-inf`, or `true`, `false`, `null` as in YAML, else a string.
+    The value is a Python literal, `inf`, `-inf`, or `true`, `false` or `null` as in YAML, else a string.
 
     Raises:
         ConfigError: the setting is malformed.
@@ -135,7 +135,7 @@ def read_setting(setting: str) -> tuple[str, Any]:
 
 
 def read_value(text: str) -> Any:
-    """Return the value that a text means, see `read_setting`."""
+    """Return the value that a text stands for; see `read_setting`."""
     try:
         return ast.literal_eval(text.strip())
     except (ValueError, SyntaxError):
@@ -143,10 +143,10 @@ def read_value(text: str) -> Any:
 
 
 def put(cfg: Any, key: str, value: Any, what: str = "") -> None:
-    """Set the value at a dotted key in place; sections that are missing are made.
+    """Set the value at a dotted key in place; missing sections are made.
 
     Args:
-        what: the setting in words, for errors.
+        what: the setting in words, for error messages.
 
     Raises:
         ConfigError: a part of the path is not a section.

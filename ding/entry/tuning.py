@@ -1,4 +1,4 @@
-"""`tune`: search for the settings with the best returns, by Optuna."""
+"""`tune`, the search for the settings with the best returns, by Optuna."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from ding.utils.import_helper import missing_package
 
 SPACE = "search_space"  # in a config file
 _STUDY, _JOURNAL, _CONFIG, _PLOT = "tune", "study.log", "best_config.py", "tuning.png"
-_WARM_UP = 5  # trials that are not pruned
+_WARM_UP = 5  # number of trials that are not pruned
 _FORMS = "a list of choices that JSON can hold, or (low, high) or (low, high, 'log') for numbers"
 
 Report = Callable[[int, float], bool | None]
-# Trains with these values and this seed in a folder, and tells each evaluation; returns the folder and the configs.
+# Trains with these values and this seed in a folder, and reports each evaluation; returns the folder and the configs.
 Train = Callable[[Mapping[str, Any], int, str, Report | None], tuple[str, tuple[Any, Any]]]
 
 
@@ -40,11 +40,11 @@ class Tuning:
     """The outcome of `tune`.
 
     Attributes:
-        folder: of the study; `trial_<number>/seed<seed>` in it are the folders of the trainings.
+        folder: the folder of the study; `trial_<number>/seed<seed>` in it are the folders of the trainings.
         values: the best settings by name.
         mean_return: their mean return in the last evaluation, over the seeds.
-        config: the file of the config with the best settings, for `ding train`.
-        trials: how many trials were finished, those that were pruned included.
+        config: the path of the config file with the best settings, for `ding train`.
+        trials: the number of finished trials, including pruned ones.
     """
 
     folder: str
@@ -67,17 +67,17 @@ def tune(
 ) -> Tuning:
     """Search for the settings of a policy with the best mean return on an env.
 
-    A trial trains with each of the seeds; its value is the mean return of the last evaluations. With values that are
-    worse than the median of the trials before at the same evaluation, the first seed's training ends early. A study
-    continues where it was, also after it was killed, and several processes may share its folder.
+    A trial trains with each of the seeds; its value is the mean return of the last evaluations. The training with the
+    first seed ends early if its returns are worse than the median of earlier trials at the same evaluation. A study
+    continues where it stopped, even if it was killed, and several processes may share its folder.
 
     Args:
         policy, env: see `train`.
-        search: what to try, by the name of a setting or its dotted key: a list of choices, `(low, high)`, or
+        search: the search space, by the name of a setting or its dotted key: a list of choices, `(low, high)`, or
             `(low, high, "log")`; two ints are a range of ints, both ends included.
-        trials: how many, those of before in the folder included.
-        seeds: of each trial.
-        folder: of the study; by default `tune_<policy>`.
+        trials: the number of trials, including earlier ones in the folder.
+        seeds: the seeds of each trial.
+        folder: the folder of the study; by default `tune_<policy>`.
         prune: whether bad trials end early.
         how: further arguments of `train`, such as `env_steps`.
 
@@ -118,10 +118,10 @@ def tune_config(
     """Search for the best values of a config file; see `tune`.
 
     Args:
-        path: of the file.
-        search: see `tune`, by dotted key; what the file's `search_space` has is added.
+        path: the path of the file.
+        search: see `tune`, by dotted key; the entries of the file's `search_space` are added.
         settings: further values of the main config, by dotted key.
-        limits: `max_train_iter`, `max_env_step`.
+        limits: the limits `max_train_iter` and `max_env_step`.
     """
     main, create = map(EasyDict, read_config(path))
     space = {**read_config_directly(path).get(SPACE, {}), **search}
@@ -139,7 +139,7 @@ def tune_config(
 
 
 def read_space(texts: Sequence[str]) -> dict[str, Any]:
-    """Return a search space of texts such as `learning_rate=1e-4:1e-2:log` and `batch_size=32,64,128`.
+    """Return the search space of texts such as `learning_rate=1e-4:1e-2:log` and `batch_size=32,64,128`.
 
     Raises:
         ConfigError: a text is malformed.
@@ -197,9 +197,9 @@ def _search(
 
 
 def _try(optuna: Any, study: Any, run: Train, space: Mapping[str, Any], seeds: Sequence[int], folder: str) -> None:
-    """Train with the values of a new trial, and tell the study what they reach."""
+    """Train with the values of a new trial, and report the result to the study."""
     trial = study.ask()
-    # By its number: a study that continues draws nothing twice, nor do two processes that begin together.
+    # By its number, so that neither a study that continues nor two processes that begin together draw anything twice.
     study.sampler = optuna.samplers.TPESampler(seed=int(seeds[0]) + trial.number)
     values = {name: _suggest(trial, name, spec) for name, spec in space.items()}
     say(f"Trial {trial.number}: {values}")
@@ -219,7 +219,7 @@ def _try(optuna: Any, study: Any, run: Train, space: Mapping[str, Any], seeds: S
             run_folder, pair = run(values, seed, place, report if seed == seeds[0] else None)
         except Exception as e:
             _fail(optuna, study, trial, e)
-            if not isinstance(e, FloatingPointError):  # as of a learning rate that is too high
+            if not isinstance(e, FloatingPointError):  # as a learning rate that is too high causes it
                 raise
             return
         if is_pruned:
@@ -242,10 +242,10 @@ def _fail(optuna: Any, study: Any, trial: Any, reason: object) -> None:
 
 
 def _check_same(study: Any, space: Mapping[str, Any], folder: str) -> None:
-    """Check that the trials of before have drawn from this space, or from other ranges of the same kinds.
+    """Check that earlier trials have drawn from this space, or from other ranges of the same kinds.
 
     Raises:
-        ConfigError: they have not.
+        ConfigError: they have drawn from another space.
     """
     kinds = {name: _choices(spec) if isinstance(spec, list) else _kind(spec) for name, spec in space.items()}
     before = study.user_attrs.get(SPACE, kinds)
@@ -257,7 +257,7 @@ def _check_same(study: Any, space: Mapping[str, Any], folder: str) -> None:
 
 
 def _choices(spec: list[Any]) -> list[Any]:
-    """Return the choices as the file of a study gives them back."""
+    """Return the choices in the form in which the file of a study returns them."""
     choices: list[Any] = json.loads(json.dumps(spec))
     return choices
 
@@ -320,7 +320,7 @@ def _optuna() -> Any:
 
 
 def _draw(trials: Sequence[Any], names: Sequence[str], path: str) -> None:
-    """Draw the value of each trial, and the values by each setting; only with matplotlib."""
+    """Draw the value of each trial, and the values by each setting, if matplotlib is installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

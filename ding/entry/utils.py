@@ -1,4 +1,4 @@
-"""Helpers of the pipelines: random collection, marks on transitions, and an accuracy metric."""
+"""Helpers for the pipelines: random collection, marks on transitions, and an accuracy metric."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def random_collect(
 ) -> None:
     """Fill `replay_buffer` with `policy_cfg.random_collect_size` samples (or episodes) before training.
 
-    A random policy acts, or the policy itself if `policy_cfg.transition_with_policy_data`. The steps count in
+    A random policy acts, or the policy itself if `policy_cfg.transition_with_policy_data` is set. The steps count in
     `collector.envstep`; afterwards the collector uses `policy.collect_mode` again.
 
     Args:
         policy_cfg: the compiled policy section.
-        postprocess_data_fn: applied to the data before they are pushed.
+        postprocess_data_fn: a function that is applied to the data before they are pushed.
 
     Raises:
         ConfigError: `random_collect_size` is not positive.
@@ -57,14 +57,14 @@ def random_collect(
 
 
 def mark_not_expert(ori_data: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Set `is_expert` = 0 in each transition in place; returns the list."""
+    """Set `is_expert` = 0 in each transition in place, and return the list."""
     for item in ori_data:
         item["is_expert"] = 0
     return ori_data
 
 
 def mark_warm_up(ori_data: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Set `warm_up` = True in each transition in place; returns the list."""
+    """Set `warm_up` = True in each transition in place, and return the list."""
     for item in ori_data:
         item["warm_up"] = True
     return ori_data
@@ -99,7 +99,7 @@ class AccMetric(IMetric):
         return {"Acc": sum(item["Acc"] for item in inputs) / len(inputs)}
 
     def gt(self, metric1: dict[str, Any], metric2: dict[str, Any] | float | None) -> bool:
-        """Return whether `metric1` is better than `metric2`, a metric or a number; True if it is None."""
+        """Return whether `metric1` is better than `metric2`, which is a metric, a number, or None (True)."""
         if metric2 is None:
             return True
         other = metric2["Acc"] if isinstance(metric2, dict) else metric2

@@ -38,7 +38,7 @@ def make_workers(system: EasyDict, is_quiet: bool = True) -> Supervisor:
     """Return the workers of a compiled system config, in processes, threads or actors as its transport requires.
 
     Args:
-        is_quiet: whether their servers log errors only.
+        is_quiet: whether the servers of the workers log errors only.
 
     Raises:
         ConfigError: the transport is unknown, or a worker would compute with several threads in a forked process.
@@ -51,10 +51,10 @@ def make_workers(system: EasyDict, is_quiet: bool = True) -> Supervisor:
         if kind == "collector":
             system[name].setdefault("nice", COLLECTOR_NICE)
     if launch is Launch.ACTOR:
-        from ding.entry.ray_workers import ActorBackend  # it needs Ray
+        from ding.entry.ray_workers import ActorBackend  # here: it needs Ray
 
         return Supervisor(system, kinds, ActorBackend(system, kinds, is_quiet))
-    # Passed in memory only: arguments and variables of a process are readable to others, and are inherited.
+    # Passed in memory only, as arguments and variables of a process are readable to others, and are inherited.
     token = draw_run_token()
     for section in (system.coordinator, *(system[name] for name in kinds)):
         section.run_token = token
@@ -80,10 +80,10 @@ def _make_process(name: str, kind: str, system: EasyDict, is_quiet: bool) -> Wor
 
 
 class ProcessBackend(Backend):
-    """Workers in processes; see `Backend`.
+    """The `Backend` of workers in processes.
 
     Args:
-        workers: their processes; `start` starts those that do not run yet.
+        workers: the processes of the workers; `start` starts those that do not run yet.
     """
 
     def __init__(self, workers: Sequence[WorkerProcess]) -> None:
@@ -130,7 +130,7 @@ class ProcessBackend(Backend):
 
 
 class ThreadBackend(Backend):
-    """Workers in threads of this process; see `Backend`. A thread cannot be killed: one that hangs is left alone."""
+    """The `Backend` of workers in threads of this process; a thread that hangs cannot be killed and is left alone."""
 
     def __init__(self, system: EasyDict, kinds: Mapping[str, str]) -> None:
         super().__init__(START_S)
@@ -149,7 +149,7 @@ class ThreadBackend(Backend):
             start()
 
     def _start(self, name: str, life: int) -> None:
-        # The port of an old worker is in use until that has ended.
+        # The port of an old worker is in use until that worker has ended.
         section = EasyDict({**self._system[name], **({"port": 0} if life else {})})
         try:
             worker = CREATE[self._kinds[name]](section)
@@ -188,7 +188,7 @@ class ThreadBackend(Backend):
 
 
 def _closing(name: str, worker: Any) -> threading.Thread:
-    """Close a worker in a thread."""
+    """Close a worker in a thread, and return the thread."""
 
     def close() -> None:
         try:

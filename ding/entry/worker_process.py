@@ -46,19 +46,19 @@ from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
 
 CREATE: dict[str, Callable[[EasyDict], Any]] = {"learner": create_comm_learner, "collector": create_comm_collector}
-# Compute threads where a worker has its machine for itself: a learner uses all cores, collectors share them.
+# Compute threads if a worker has its machine for itself: a learner uses all cores, collectors share them.
 THREADS = {"learner": None, "collector": 1}
 # All collectors wait for a learner that lacks CPU time, so collectors yield to it.
 COLLECTOR_NICE = 10
-# How long a worker may take to close. It gets more time while it writes a checkpoint: there is a look at that every
-# `_LOOK_S` seconds, and it is given up when it has not grown for `_STALL_S`.
+# How long a worker may take to close. It gets more time while it writes a checkpoint, which is looked at every
+# `_LOOK_S` seconds, and given up when it has not grown for `_STALL_S`.
 CLOSE_S = 5.0
 _LOOK_S, _STALL_S = 2.0, 10.0
-# How long a killed process may take to die; it takes longer while it waits for a disk or a driver.
+# How long a killed process may take to die, which is longer while it waits for a disk or a driver.
 KILL_S = 5.0
 # How much longer than its worker the fork server may take to end.
 _SERVER_S = 2.0
-# The size of a datagram; of a longer traceback, only the end is sent.
+# The size of a datagram; only the end of a longer traceback is sent.
 _MAX_BYTES = 1 << 16
 _MAX_TEXT = 10_000
 # The exit code of a fork server that had to kill its worker when it was closed.
@@ -70,7 +70,7 @@ Report = Callable[[int], Any]
 
 
 class WorkerDied(RuntimeError):
-    """The process of a worker has ended unexpectedly.
+    """The error that the process of a worker has ended unexpectedly.
 
     Attributes:
         worker: name of the worker.
@@ -95,7 +95,7 @@ def _how(exitcode: int | None) -> str:
 
 
 class Started(NamedTuple):
-    """A worker accepts tasks, at the host of its section unless another one is given."""
+    """The event that a worker accepts tasks, at the host of its section unless another one is given."""
 
     name: str
     port: int
@@ -103,7 +103,7 @@ class Started(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A worker has ended, or has failed to start; the error is None for one that was abandoned, as it was to be."""
+    """The event that a worker has ended, or has failed to start; the error is None if it was abandoned on purpose."""
 
     name: str
     error: Exception | None
@@ -130,17 +130,17 @@ class WorkerPlan:
 
 
 class WorkerProcess:
-    """Starts the process of a worker, and restarts it if it has died. Uses no threads.
+    """The process of a worker, which can be started, and restarted if it has died, without threads.
 
     Args:
-        start_method: how the fork server starts: 'fork', 'spawn' or 'forkserver'. None: 'fork' if the system
-            has it and this process does not use CUDA, else 'spawn'.
+        start_method: how the fork server starts: 'fork', 'spawn' or 'forkserver'. None stands for 'fork' if the system
+            has it and this process does not use CUDA, else for 'spawn'.
 
     Attributes:
         name: the worker's name.
         start_method: start method of the fork server.
         pid: process id of the worker; None until it has reported.
-        port: the port where it accepts tasks; None until it has reported.
+        port: the port at which it accepts tasks; None until it has reported.
 
     Example:
         >>> def run(config, seed, start_event, close_event, report):
@@ -198,7 +198,7 @@ class WorkerProcess:
 
     @property
     def sources(self) -> list[Any]:
-        """Objects that become readable when there is a message to `read`; for `multiprocessing.connection.wait`."""
+        """The objects for `multiprocessing.connection.wait`, readable when there is a message for `read`."""
         return [] if self._is_over or not self.is_started else [self._channel, self._end.descriptor]
 
     @property
@@ -226,7 +226,7 @@ class WorkerProcess:
         self._server.terminate()
 
     def read(self) -> Started | Ended | None:
-        """Read messages without waiting, up to the first one that tells that the worker has started or ended."""
+        """Read messages without waiting, and return the first event of a start or end of the worker, if any."""
         has_ended = self._end.wait(0)
         while (told := _receive(self._channel)) is not None:
             if "port" in told:
@@ -252,10 +252,10 @@ class WorkerProcess:
         return f"{text}, before {self.name} had started: see its output, which says why if it could not be set up"
 
     def start_again(self) -> None:
-        """Restart the worker after it has died; it reports as at first.
+        """Restart the worker after it has died; it reports as it did after `start`.
 
         Raises:
-            WorkerDied: its fork server has ended, and cannot be replaced.
+            WorkerDied: the fork server has ended, and cannot be replaced.
         """
         self._life += 1
         if self.is_alive():
@@ -271,7 +271,7 @@ class WorkerProcess:
             raise WorkerDied(self.name, None, text=f"{text}; without it {self.name} cannot restart: {e!r}") from e
 
     def kill(self) -> None:
-        """Kill the worker whose `pid` is known, or the one that is starting; `read` reports its death."""
+        """Kill the worker whose `pid` is known, or the one that is starting; `read` then reports its death."""
         self._order({"kill": self.pid})
 
     def _order(self, order: dict[str, Any]) -> None:
@@ -280,9 +280,9 @@ class WorkerProcess:
         _wake_up(self._server)
 
     def close(self) -> bool:
-        """End the worker in order, or by force if it takes too long; returns whether it has ended by itself.
+        """End the worker gracefully, or by force if it takes too long; return whether it has ended by itself.
 
-        Bounded in time, as far as no checkpoint is being written; idempotent.
+        This method is idempotent, and bounded in time unless a checkpoint is being written.
         """
         outcome = None if self._finalizer is None else self._finalizer()
         if outcome is False:
@@ -290,14 +290,14 @@ class WorkerProcess:
         return outcome is not False
 
     def _kill_rest(self) -> None:
-        """Kill the worker's process group, which its fork server could not do because it has ended."""
+        """Kill the worker's process group in place of its fork server, which has ended."""
         if self.pid is not None:
             _signal_group(self.pid, signal.SIGKILL)
 
 
 @contextlib.contextmanager
 def _starting(method: str) -> Iterator[None]:
-    """Start a fork server in this block."""
+    """Prepare the start of a fork server in the `with` block."""
     with without_secrets(), contextlib.ExitStack() as stack:
         if method == "fork":
             # `reset_inherited` undoes what could harm a forked process; the fork server computes nothing.
@@ -310,10 +310,10 @@ def _starting(method: str) -> Iterator[None]:
 
 
 def refuse_in_main_of_worker() -> None:
-    """Raise an error if this code runs because a new interpreter imports the main module, to be that of a worker.
+    """Check that this code does not run because the new interpreter of a worker imports the main module.
 
     Raises:
-        RuntimeError: it does: the module would start the same run once more, and again in each of its workers.
+        RuntimeError: it does; the module would start the same run once more, and again in each of its workers.
     """
     if _MARK in os.environ:
         raise RuntimeError(
@@ -323,7 +323,7 @@ def refuse_in_main_of_worker() -> None:
 
 
 def _finish(server: Any, end: ProcessEnd, channel: socket.socket, close_event: ProcessEvent, plan: WorkerPlan) -> bool:
-    """End the fork server; returns whether its worker has ended by itself."""
+    """End the fork server, and return whether its worker has ended by itself."""
     close_event.set()
     _wake_up(server)
     is_killed = not wait_while_saving(end.wait, plan.close_s + _SERVER_S, plan.config)
@@ -343,11 +343,11 @@ def _release(server: Any, end: ProcessEnd, channel: socket.socket) -> None:
 
 
 def wait_while_saving(wait_for: Callable[[float], bool], limit_s: float, section: Mapping[str, Any]) -> bool:
-    """Wait for the end of a worker, for `limit_s` and while it writes a checkpoint; returns whether it has ended.
+    """Wait for the end of a worker, for `limit_s` and while it writes a checkpoint; return whether it has ended.
 
     Args:
-        wait_for: waits so many seconds for the end; returns whether it has come.
-        section: that of the worker.
+        wait_for: takes a number of seconds, waits for the end, and returns whether it has come.
+        section: the section of the worker.
     """
     while not wait_for(limit_s):
         if not is_saving(section):
@@ -357,7 +357,7 @@ def wait_while_saving(wait_for: Callable[[float], bool], limit_s: float, section
 
 
 def is_saving(section: Mapping[str, Any]) -> bool:
-    """Return whether a checkpoint of the run is being written: its temporary file has grown in the last seconds."""
+    """Return whether a checkpoint is being written, which means that its temporary file has grown recently."""
     for path in glob.iglob(os.path.join(glob.escape(section.get("exp_name") or ""), "ckpt*", ".*.tmp")):
         with contextlib.suppress(OSError):  # it was renamed meanwhile
             if time() - os.stat(path).st_mtime < _STALL_S:
@@ -366,20 +366,20 @@ def is_saving(section: Mapping[str, Any]) -> bool:
 
 
 def _wake_up(server: Any) -> None:
-    """Continue a fork server that was stopped by a signal: it could neither end nor restart its worker."""
+    """Continue a fork server that a signal has stopped, as it could neither end nor restart its worker."""
     with contextlib.suppress(OSError):
         os.kill(server.pid, signal.SIGCONT)
 
 
 def close_all(workers: Iterable[WorkerProcess]) -> list[str]:
-    """Close them at the same time; returns the names of those that had to be killed."""
+    """Close all workers at the same time, and return the names of those that had to be killed."""
     for worker in workers:
         worker.close_event.set()
     return [worker.name for worker in workers if not worker.close()]
 
 
 def default_start_method() -> str:
-    """'fork' if possible, otherwise 'spawn'."""
+    """Return 'fork' if possible, otherwise 'spawn'."""
     import torch
 
     has_fork = "fork" in multiprocessing.get_all_start_methods()
@@ -424,7 +424,7 @@ def _serve_forks(plan: WorkerPlan, ends: _Ends, parent_pid: int, life: int) -> N
 
 
 def _run_once(plan: WorkerPlan, ends: _Ends, parent: int, life: int) -> bool:
-    """Run the worker until it ends; returns False if it was closed."""
+    """Run the worker until it ends, and return False if it was closed."""
     context: Any = multiprocessing.get_context("fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn")
     worker = context.Process(target=_work, args=(plan, ends, life, os.getpid()), name=plan.name)
     worker.start()
@@ -459,7 +459,7 @@ def _run_once(plan: WorkerPlan, ends: _Ends, parent: int, life: int) -> bool:
 
 
 def _end_with(worker_pid: int, signum: int, frame: FrameType | None) -> None:
-    """Signal handler: end this process, and kill the worker with all that it has started."""
+    """Handle a signal: end this process, and kill the worker with all that it has started."""
     with contextlib.suppress(OSError):
         os.kill(worker_pid, signal.SIGKILL)  # it may not have a group yet
     _signal_group(worker_pid, signal.SIGKILL)
@@ -478,7 +478,7 @@ def quiet_flask() -> None:
 
 
 def _work(plan: WorkerPlan, ends: _Ends, life: int, server_pid: int) -> None:
-    """The main function of a worker process."""
+    """Run a worker, as the main function of its process."""
     reset_inherited()
     be_killed_with(server_pid)
     os.setpgid(0, 0)
@@ -512,17 +512,17 @@ def _receive(channel: socket.socket) -> dict[str, Any] | None:
 
 
 def later_seed(seed: int, life: int) -> int:
-    """Return the seed of a worker that was restarted `life` times; initially `seed` itself."""
+    """Return the seed of a worker that was restarted `life` times; it is `seed` itself for 0."""
     return seed if life == 0 else derive_seed(seed, 3, life)
 
 
 def be_worker(section: Mapping[str, Any], seed: int | None, threads: int | None = 1) -> None:
-    """Set up this process for a worker: CPU priority, number of compute threads, seed of the global generators.
+    """Set the CPU priority, the number of compute threads and the seeds of this process for a worker.
 
     Args:
         section: the worker's section of the system config, with `nice`, `torch_threads` and `seed`.
-        seed: replaces that of the section.
-        threads: the number of compute threads unless the section has one; None for all cores.
+        seed: the seed of the global generators, instead of that of the section.
+        threads: the number of compute threads unless the section sets it; None for all cores.
     """
     import torch
 
@@ -546,7 +546,7 @@ def run_worker(
 
     Args:
         create: creates the worker.
-        config: its section of the system config; see `be_worker`.
+        config: the worker's section of the system config; see `be_worker`.
         seed: seed of the global generators.
         start_event: set when the worker accepts tasks.
         report: called with its port when the worker accepts tasks.
@@ -564,6 +564,7 @@ def run_worker(
         worker.close()
 
 
-# The mains of worker processes: called with config, seed, start_event, close_event and report, see `run_worker`.
+# The main functions of worker processes, called with config, seed, start_event, close_event and report, see
+# `run_worker`.
 RUN: dict[str, Callable[..., Any]] = {kind: partial(run_worker, create) for kind, create in CREATE.items()}
 run_learner, run_collector = RUN["learner"], RUN["collector"]

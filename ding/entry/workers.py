@@ -1,4 +1,4 @@
-"""The workers of a serial run: built in order, closed in reverse."""
+"""The workers of a serial run, which are built in order and closed in reverse."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.checkpoint import NORMALIZATION
 from ding.worker.replay_buffer.base_buffer import create_buffer
 
-# Rounds without a new item in the buffer and without training, after which a run fails.
+# Number of rounds without a new item in the buffer and without training after which a run fails.
 MAX_IDLE_ROUNDS = 100
 
 
@@ -42,20 +42,20 @@ class SerialRun:
     """The workers and the progress of a serial run.
 
     Attributes:
-        collector, collector_env, commander: None in offline training.
-        buffer: None in on-policy and offline training.
+        collector, collector_env, commander: the workers that collect; None in offline training.
+        buffer: the replay buffer; None in on-policy and offline training.
         writer: the metric writer; None on ranks other than 0.
-        states: saves the state of the run; None for no states.
+        states: the saver of the state of the run; None for no states.
         stop: whether the newest evaluation reached the stop value.
         eval_info: the result of the newest evaluation; None before the first.
         best_return: the best mean return of the evaluations so far.
         idle_evaluations: the number of evaluations since the best mean return.
-        idle_rounds: consecutive rounds that neither filled the buffer nor trained the policy.
+        idle_rounds: the number of consecutive rounds that neither filled the buffer nor trained the policy.
         last_push_iter: the learner's iteration when the newest round was collected.
         on_evaluation: called with the env steps and the mean return of each evaluation; if it returns True, the
             training ends.
-        is_ended: whether it has returned True.
-        label: applied to collected data before it is pushed.
+        is_ended: whether `on_evaluation` has returned True.
+        label: a function that is applied to collected data before they are pushed.
         further_parts: objects with `state_dict` and `load_state_dict` that a pipeline adds to the state, by name.
     """
 
@@ -97,7 +97,7 @@ class SerialRun:
 
     @property
     def is_decided(self) -> bool:
-        """Whether the evaluations end the training: the stop value is reached, the patience is exhausted, or on demand.
+        """Whether the evaluations end the training, by the stop value, the patience, or `on_evaluation`.
 
         The patience is `policy.eval.evaluator.patience`, a number of evaluations; None for no limit.
         """
@@ -114,7 +114,7 @@ class SerialRun:
             self.collector_env.load_normalization(state)
 
     def _keep_best(self) -> None:
-        """Make sure that only a better checkpoint replaces the best one in the folder."""
+        """Ensure that only a better checkpoint replaces the best one in the folder."""
         best = os.path.join(self.cfg.exp_name, "ckpt", BEST)
         if get_rank() == 0 and os.path.exists(best):
             returns = [line["returns"] for line in RunFolder(self.cfg.exp_name).evaluations() if line["returns"]]
@@ -127,24 +127,24 @@ class SerialRun:
         Each rank has its own statistics; the checkpoint has those of rank 0.
         """
         env = self.collector_env
-        if isinstance(env, BaseEnvManager):  # one of another package has its own way
+        if isinstance(env, BaseEnvManager):  # a manager of another package has its own way
             env.sync_normalization()
             state = env.normalization_state()
             if state:
                 self.learner.ckpt_extra[NORMALIZATION] = state
 
     def collect_randomly(self) -> None:
-        """Push `policy.random_collect_size` (default 0) samples of a random policy to the buffer, if any."""
+        """Push `policy.random_collect_size` (default 0) samples of a random policy to the buffer."""
         if self.buffer is not None and self.cfg.policy.get("random_collect_size", 0) > 0:
             workers = self.policy, self.collector, self.collector_env, self.commander, self.buffer
             random_collect(self.cfg.policy, *workers, self.label)
 
     def evaluate_if_due(self) -> bool:
-        """Evaluate if that is due; returns whether the evaluations end the training."""
+        """Evaluate if it is due, and return whether the evaluations end the training."""
         return bool(self.evaluator.should_eval(self.learner.train_iter)) and self.evaluate()
 
     def evaluate(self) -> bool:
-        """Evaluate and record it; returns `is_decided`."""
+        """Evaluate, record the evaluation, and return `is_decided`."""
         normalize_as_trained(self.evaluator_env, self.learner.ckpt_extra.get(NORMALIZATION))
         train_iter, envstep = self.learner.train_iter, self.envstep
         with self.progress.evaluating():
@@ -185,7 +185,7 @@ class SerialRun:
         if self.label is not None:
             data = self.label(data)
         taken = buffer.push(data, cur_collector_envstep=self.collector.envstep)
-        has_taken = buffer.count() > 0 if taken is None else taken > 0  # buffers of users may return nothing
+        has_taken = buffer.count() > 0 if taken is None else taken > 0  # users' buffers may return None
         self.idle_rounds = 0 if has_taken or train_iter != self.last_push_iter else self.idle_rounds + 1
         self.last_push_iter = train_iter
         items = data if isinstance(data, list) else [data]
@@ -228,7 +228,7 @@ def build_run(
     """Build the workers of a compiled config; `stack` closes them.
 
     Args:
-        states: saves the state of the run; None for no states.
+        states: the saver of the state of the run; None for no states.
         dynamic_seed: whether each episode has a new seed; None for the default of the collector envs.
         collects: whether to build the workers that collect.
         has_buffer: whether to build a replay buffer.
@@ -279,7 +279,7 @@ def _policy_name(cfg: EasyDict) -> str:
 
 
 def env_name(env_cfg: Mapping[str, Any], manager: Any = None) -> str:
-    """Return the display name of the env of a config, which a manager may have a reference to."""
+    """Return the display name of the env of a config; a manager may have a reference to the env."""
     env = getattr(manager, "env_ref", None)
     name = env_cfg.get("env_id") or (env_cfg.get("type", "an env") if env is None else env)
     return shown(name, str)
@@ -295,7 +295,7 @@ def check_fits_env(policy: Policy, env: Any, model: Any) -> None:
     """Check that the policy and the configured model fit a launched env manager.
 
     Raises:
-        ConfigError: they do not fit.
+        ConfigError: they do not fit the env.
     """
     check_policy_fits_env(policy, env)
     if model is None:
@@ -304,7 +304,7 @@ def check_fits_env(policy: Policy, env: Any, model: Any) -> None:
 
 
 def normalize_as_trained(env: Any, state: Any) -> None:
-    """Have the envs of a manager normalize with the fixed statistics `state` of a training, if any."""
+    """Let the envs of a manager normalize with the fixed statistics `state` of a training, if any."""
     if state and isinstance(env, BaseEnvManager) and not env.closed:
         env.load_normalization(state, is_frozen=True)
 
@@ -312,7 +312,10 @@ def normalize_as_trained(env: Any, state: Any) -> None:
 def set_offline_stats(env_cfg: Mapping[str, Any], stats: Mapping[str, Any] | None) -> bool:
     """Write `stats`, the `mean` and `std` of a data set, to `env.norm_obs.offline_stats` if the env uses them.
 
-    Statistics in the config stay if `stats` has none. Returns whether the env uses them.
+    Statistics in the config are kept if `stats` has none.
+
+    Returns:
+        Whether the env uses the statistics.
     """
     norm = env_cfg.get("norm_obs") or {}
     section = norm.get("offline_stats") or {}
@@ -368,7 +371,7 @@ def _build_writer(stack: ExitStack, cfg: EasyDict, axis: str) -> Any:
 
 
 def closing(stack: ExitStack, worker: Any) -> Any:
-    """Have `stack` close `worker` if it has a `close`; returns `worker`."""
+    """Let `stack` close `worker` if it has a `close`, and return `worker`."""
     close = getattr(worker, "close", None)
     if close is not None:
         stack.callback(close)

@@ -20,7 +20,7 @@ main_config, create_config = cartpole_dqn_ddp_config, cartpole_dqn_ddp_create_co
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train in the process group described by the environment (by torchrun), or alone; returns the exit status."""
+    """Train in the process group that the environment (of torchrun) describes, or alone; return the exit status."""
     is_launched = "RANK" in os.environ or "SLURM_LOCALID" in os.environ
     with DDPContext("gloo") if is_launched else DDPContext("gloo", rank=0, world_size=1):
         return run(to_ddp_config(copy.deepcopy(main_config)), create_config, argv)

@@ -53,7 +53,7 @@ system_config = cartpole_dqn_system_config
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train; returns the exit status, see `run`."""
+    """Train, and return the exit status; see `run`."""
     return run(main_config, create_config, system_config, argv)
 
 

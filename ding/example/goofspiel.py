@@ -19,11 +19,11 @@ from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
 from ding.utils.object_state import generator_state, set_generator_state
 from ding.utils.registry_factory import ENV_REGISTRY
 
-VALUE_RANGE = 2.0  # of the return: from -1 to 1
+VALUE_RANGE = 2.0  # range of the return: from -1 to 1
 
 
 class View(NamedTuple):
-    """What a player observes before a round: the cards of both, ascending, and the player's lead."""
+    """The view of a player before a round: the cards of both, in ascending order, and the player's lead."""
 
     own: tuple[int, ...]
     other: tuple[int, ...]
@@ -85,7 +85,7 @@ class Goofspiel:
         return obs
 
     def mask(self, view: View) -> np.ndarray:
-        """[cards] float32, 1 for the cards in the own hand."""
+        """Return an array [cards] of float32, 1 for the cards in the own hand."""
         mask = np.zeros(self.cards, np.float32)
         mask[[card - 1 for card in view.own]] = 1.0
         return mask

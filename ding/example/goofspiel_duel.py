@@ -1,4 +1,4 @@
-"""Goofspiel for two policies, or for one against a player of the env."""
+"""Goofspiel for two policies, or for one policy against a player of the env."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class GoofspielDuelEnv(GoofspielEnv):
     """An env for both players of Goofspiel or, for evaluations, for one player against a built-in opponent.
 
     An action names a card (card - 1); if it is not in the hand, the nearest card is played, the lower of two. For
-    both seats observations are [2, 3 * cards + 1], actions [2] and rewards [2, 1]; for one the first axis is missing.
+    both players observations are [2, 3 * cards + 1], actions [2] and rewards [2, 1]; for one player the first axis is
+    missing.
 
     Args:
-        cfg: as for `GoofspielEnv`; with `eval_opponent` one player is built in: half of its cards equal the prize, a
-        good
-            heuristic, the others are random.
+        cfg: as for `GoofspielEnv`; with `eval_opponent` one player is built in: half of its cards equal the prize,
+            which is a good heuristic, the others are random.
     """
 
     def __init__(self, cfg: Any) -> None:
@@ -44,7 +44,7 @@ class GoofspielDuelEnv(GoofspielEnv):
         return BaseEnvTimestep(obs, timestep.reward, timestep.done, info)
 
     def _answer(self, view: View) -> int:
-        """Return the action of the built-in player: every second time the card equal to the prize."""
+        """Return the action of the built-in player, which is every second time the card that equals the prize."""
         is_plain = self._rng.random() < 0.5
         return int(self._game.prize(view) if is_plain else self._rng.choice(view.other)) - 1
 

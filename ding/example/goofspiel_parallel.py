@@ -60,7 +60,7 @@ main_config, create_config, system_config = goofspiel_config, goofspiel_create_c
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train; returns the exit status, see `run`."""
+    """Train, and return the exit status; see `run`."""
     return run(main_config, create_config, system_config, argv)
 
 

@@ -4,7 +4,7 @@ Run it with `python -m ding.example.goofspiel_selfplay [--seed N] [--cards N]`. 
 `BattleSampleSerialCollector`, and learns from the samples of both. Entropy regularisation pulls it towards a quantal
 response equilibrium (McKelvey and Palfrey, 1995), whose temperature is the entropy weight and falls over the run; the
 result is the average of its strategies over time, as in fictitious play (Heinrich and Silver, arXiv:1603.01121),
-since the newest one circles around the equilibrium. Its exploitability is computed exactly.
+since the newest strategy circles around the equilibrium. Its exploitability is computed exactly.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def policy_config(cards: int) -> EasyDict:
 
 
 class StrategyTable:
-    """Evaluates the strategy of a policy in all views, and averages the results.
+    """The strategies of a policy in all views, and their average.
 
     The k-th evaluation has the weight k², so that the average soon forgets the start.
     """
@@ -70,7 +70,7 @@ class StrategyTable:
         self._readings = 0
 
     def read(self, policy: PPOPolicy) -> Strategy:
-        """Return the current strategy, and includes it in the average."""
+        """Return the current strategy, and include it in the average."""
         with torch.no_grad():
             logit = policy._model(self._obs, mode="compute_actor")["logit"].double()
         chances = torch.softmax(logit.masked_fill(self._obs["action_mask"] == 0, -torch.inf), dim=-1).numpy()
@@ -95,11 +95,11 @@ class UniformPlayer:
         return {env_id: {"action": torch.multinomial(mask.float(), 1)} for env_id, mask in masks.items()}
 
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
-        """There is no state to reset."""
+        """Do nothing: there is no state to reset."""
 
 
 def train(exp_name: str, seed: int, cards: int, collections: int = COLLECTIONS) -> tuple[float, float]:
-    """Train; return the exploitability of the average strategy, and the mean return against a uniform player."""
+    """Train, and return the exploitability of the average strategy and the mean return against a uniform player."""
     set_pkg_seed(seed, use_cuda=False)
     game = Goofspiel(cards)
     policy = PPOPolicy(policy_config(cards), enable_field=["learn", "collect", "eval"])
@@ -152,7 +152,7 @@ def _evaluate(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the example; returns the exit status: 0 if the goal was reached, otherwise 1."""
+    """Run the example, and return the exit status: 0 if the goal was reached, otherwise 1."""
     parser = argparse.ArgumentParser(description="Train PPO against itself at Goofspiel.")
     parser.add_argument("--seed", type=int, default=0, help="of everything random in the run (default 0)")
     parser.add_argument("--cards", type=int, default=3, help="cards of a hand (default %(default)s)")

@@ -1,4 +1,4 @@
-"""Command line of the parallel examples."""
+"""The command line of the parallel examples."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ MAX_SECONDS = 300.0
 
 
 def run(main_config: Any, create_config: Any, system_config: Any, argv: Sequence[str] | None = None) -> int:
-    """Train with `--seed N` (0), for at most `--max-seconds`, on `--platform local` or `ray`; print the outcome.
+    """Train with `--seed N` (0), for at most `--max-seconds`, on `--platform local` or `ray`, and print the outcome.
 
     Returns:
-        the exit status: 0 if the stop value was reached, otherwise 1.
+        The exit status: 0 if the stop value was reached, otherwise 1.
     """
     from ding.entry.parallel_run import run_parallel
 

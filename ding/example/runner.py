@@ -1,4 +1,4 @@
-"""Command line of the serial examples."""
+"""The command line of the serial examples."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def run(
     train: Callable[..., SerialRun] = run_serial,
     max_env_step: int = MAX_ENV_STEP,
 ) -> int:
-    """Train with `--seed N` (0), up to `--max-env-step` env steps; print the outcome and where its files are.
+    """Train with `--seed N` (0) up to `--max-env-step` env steps, and print the outcome and where its files are.
 
     Args:
         train: the pipeline, such as `run_serial`.
         max_env_step: the default budget.
 
     Returns:
-        the exit status: 0 if the stop value was reached, otherwise 1.
+        The exit status: 0 if the stop value was reached, otherwise 1.
     """
     parser = argparse.ArgumentParser(description=f"Train {main_config.exp_name} until its stop value is reached.")
     parser.add_argument("--seed", type=int, default=0, help="of everything random in the run (default 0)")

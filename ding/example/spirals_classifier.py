@@ -1,7 +1,7 @@
 """Supervised learning with the learner and the metric evaluator: a network separates two noisy spirals.
 
-The parts are those of any outside project: a policy with its learn mode and eval mode, a data set behind torch's
-`DataLoader`, and a metric. Run it with `python -m ding.example.spirals_classifier [--seed N]`.
+The parts are those that any project of your own would have: a policy with its learn mode and eval mode, a data set
+behind torch's `DataLoader`, and a metric. Run it with `python -m ding.example.spirals_classifier [--seed N]`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ spirals_classifier_config = EasyDict(
 
 
 def spirals(points: int, seed: int, noise: float = 0.1, turns: float = 1.5) -> TensorDataset:
-    """`points` on two interleaved spirals of radius 1 to 4: (float32 [2], int64 0 or 1) each."""
+    """Return `points` points on two interleaved spirals of radius 1 to 4, each as (float32 [2], int64 0 or 1)."""
     generator = torch.Generator().manual_seed(seed)
     label = torch.arange(points) % 2
     share = torch.rand(points, generator=generator)
@@ -60,7 +60,7 @@ def spirals(points: int, seed: int, noise: float = 0.1, turns: float = 1.5) -> T
 
 
 class ClassifierPolicy(Policy):
-    """Learns from batches (inputs, labels) with the cross-entropy; evaluates batches of inputs to logits."""
+    """A policy that learns from batches (inputs, labels) with the cross-entropy, and evaluates inputs to logits."""
 
     config = {
         "type": "classifier",
@@ -130,7 +130,7 @@ def build_policy(cfg: EasyDict) -> ClassifierPolicy:
 
 
 def train(cfg: EasyDict) -> tuple[bool, dict[str, float], int]:
-    """Train a compiled config; returns whether the stop value was reached, the last metric, and the iterations."""
+    """Train with a compiled config; return whether the stop value was reached, the last metric, and the iterations."""
     set_pkg_seed(cfg.seed, use_cuda=cfg.policy.cuda)
     batch_size, epochs = cfg.policy.learn.batch_size, cfg.policy.learn.train_epoch
     learn_loader = DataLoader(spirals(2048, seed=2 * cfg.seed), batch_size, shuffle=True)
@@ -160,7 +160,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Train with `--seed N` (0), for at most `--epochs N` passes over the data (60).
 
     Returns:
-        the exit status: 0 if the stop value was reached, otherwise 1.
+        The exit status: 0 if the stop value was reached, otherwise 1.
     """
     parser = argparse.ArgumentParser(description="Train a classifier of two spirals until it is accurate enough.")
     parser.add_argument("--seed", type=int, default=0, help="of everything random in the run (default 0)")

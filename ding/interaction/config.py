@@ -1,4 +1,4 @@
-"""Defaults and lower bounds of `Master` and `Slave`. Times are in seconds."""
+"""Defaults and lower bounds of the arguments of `Master` and `Slave`. Times are in seconds."""
 
 GLOBAL_HOST = "0.0.0.0"
 LOCAL_HOST = "127.0.0.1"
@@ -9,7 +9,7 @@ DEFAULT_CHANNEL = 0
 
 DEFAULT_REQUEST_RETRIES = 5
 DEFAULT_REQUEST_RETRY_WAITING = 1.0
-# Until the connection is open, and until the reply begins. Replies wait for the hooks of a peer, never for tasks.
+# Until the connection is open, and until the reply begins; replies wait for the hooks of a peer, never for tasks.
 DEFAULT_REQUEST_TIMEOUT = (5.0, 30.0)
 
 DEFAULT_HEARTBEAT_SPAN = 3.0

@@ -71,7 +71,7 @@ class WorkerLog:
         return only_shows(f"{what} of {self.instance_name}", self._told)
 
     def close(self) -> None:
-        """Flush the TensorBoard writer, and close it unless it is shared. May be called any number of times."""
+        """Flush the TensorBoard writer, and close it unless it is shared. Further calls do nothing."""
         if self.tb is None:
             return
         with self.only_shows():

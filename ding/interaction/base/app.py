@@ -23,7 +23,7 @@ class CommonErrorCode(IntEnum):
 
 
 def envelope(success: bool, data: Any = None, message: str | None = None, code: int | None = None) -> str:
-    """Return the envelope as JSON text. On success `code` is 0, otherwise never."""
+    """Return the envelope as JSON text; `code` is 0 on success and never 0 otherwise."""
     number = CommonErrorCode.SUCCESS if success else (code or CommonErrorCode.COMMON_FAILURE)
     text = message or ("Success." if success else "Failed.")
     return json.dumps({"success": success, "code": int(number), "message": text, "data": data})
@@ -32,7 +32,7 @@ def envelope(success: bool, data: Any = None, message: str | None = None, code: 
 def flask_response(
     success: bool, data: Any = None, message: str | None = None, code: int | None = None
 ) -> flask.Response:
-    """Return a reply with the envelope. Its status is 200; a view returns `(reply, status)` for another one."""
+    """Return a reply with the envelope and the status 200; for another status, a view returns `(reply, status)`."""
     import flask
 
     return flask.Response(envelope(success, data, message, code), mimetype="application/json")
@@ -51,7 +51,7 @@ def failure_response(code: int | None = None, message: str | None = None, data: 
 def get_values_from_response(response: Any) -> tuple[int, bool, int, str, Any]:
     """Return `(status, success, code, message, data)` of a reply of requests or Flask.
 
-    A missing message is `''`, missing data is `{}`. `data` is None if the reply holds null, as that of
+    A missing message is returned as `''`, missing data as `{}`. `data` is None if the reply holds null, as that of
     `success_response()` does.
 
     Raises:
@@ -113,7 +113,7 @@ def responsible(classes: Iterable[type[ResponsibleException]] | None = None) -> 
 
 
 class ProtocolError(ResponsibleException):
-    """A request that breaks the protocol or arrives at a wrong time. The reply has no data."""
+    """The error of a request that breaks the protocol or arrives at a wrong time; the reply has no data."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
         super().__init__(code, message, None, status)
@@ -121,7 +121,7 @@ class ProtocolError(ResponsibleException):
 
 
 class Codes(NamedTuple):
-    """The codes of one kind of server for the checks that both kinds make."""
+    """The codes that one kind of server sends in the checks that both kinds make."""
 
     shutting_down: int
     channel_missing: int

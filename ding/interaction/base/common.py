@@ -1,4 +1,4 @@
-"""Small helpers: tokens, recent ids, an event to wait for in both directions, and bases of services."""
+"""Small helpers: tokens, recent ids, an event to wait for in both directions, and base classes of services."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def default_func(value: Any = None) -> Callable[[Callable[..., Any] | None], Cal
 
 
 def checked_port(port: int) -> int:
-    """Return `port`.
+    """Check `port`, and return it.
 
     Raises:
-        ValueError: it is not an integer in [0, 65535].
+        ValueError: the port is not an integer in [0, 65535].
     """
     try:
         number = operator.index(port)
@@ -61,7 +61,7 @@ def checked_port(port: int) -> int:
 
 
 def number_or(default: float, name: str, value: float | None, minimum: float = 0.0) -> float:
-    """Return `value`, or `default` if it is None or 0; at least `minimum`.
+    """Return `value`, or `default` if it is None or 0; the result is at least `minimum`.
 
     Raises:
         ValueError: the value is negative or not a number.
@@ -76,11 +76,11 @@ class ControllableContext(ABC):
 
     @abstractmethod
     def start(self) -> Any:
-        """Start."""
+        """Start this object."""
 
     @abstractmethod
     def close(self) -> Any:
-        """Close."""
+        """Close this object."""
 
     def __enter__(self: _Self) -> _Self:
         self.start()
@@ -95,14 +95,14 @@ class ControllableService(ControllableContext):
 
     @abstractmethod
     def shutdown(self) -> None:
-        """Ask it to end; return at once."""
+        """Ask the service to end, and return at once."""
 
     @abstractmethod
     def join(self) -> None:
-        """Wait until it has ended."""
+        """Wait until the service has ended."""
 
     def close(self) -> None:
-        """Ask it to end, and wait until it has."""
+        """Ask the service to end, and wait until it has ended."""
         self.shutdown()
         self.join()
 
@@ -111,16 +111,16 @@ _session_number: ContextVar[int | None] = ContextVar("session_number", default=N
 
 
 def session_number() -> int | None:
-    """Return the number of the session that the running task or hook of a slave belongs to; None elsewhere.
+    """Return the number of the session to which the running task or hook of a slave belongs; None elsewhere.
 
-    It is unique in this process.
+    The number is unique in this process.
     """
     return _session_number.get()
 
 
 @contextlib.contextmanager
 def in_session(number: int) -> Iterator[None]:
-    """Make `session_number` return `number` in this thread within the block."""
+    """Make `session_number` return `number` in this thread within the `with` block."""
     token = _session_number.set(number)
     try:
         yield
@@ -129,14 +129,14 @@ def in_session(number: int) -> Iterator[None]:
 
 
 class RecentIds:
-    """The last `limit` ids that were added. Not thread-safe."""
+    """The last `limit` ids that were added. This class is not thread-safe."""
 
     def __init__(self, limit: int = 1024) -> None:
         self._limit = limit
         self._ids: OrderedDict[str, None] = OrderedDict()
 
     def add(self, key: str) -> None:
-        """Add `key`, and drop the oldest one if there are too many."""
+        """Add `key`, and drop the oldest id if there are too many."""
         self._ids[key] = None
         if len(self._ids) > self._limit:
             self._ids.popitem(last=False)
@@ -146,10 +146,10 @@ class RecentIds:
 
 
 class DblEvent:
-    """An event that threads can wait for in both directions: to be opened, and to be closed. Thread-safe.
+    """An event that threads can wait for in both directions: to be opened, and to be closed. This class is thread-safe.
 
     Args:
-        opened: whether it is open at first.
+        opened: whether the event is open at first.
 
     Example:
         >>> event = DblEvent()
@@ -172,19 +172,19 @@ class DblEvent:
         self._set(False)
 
     def is_open(self) -> bool:
-        """Return whether it is open."""
+        """Return whether the event is open."""
         return self._is_open
 
     def is_close(self) -> bool:
-        """Return whether it is closed."""
+        """Return whether the event is closed."""
         return not self._is_open
 
     def wait_for_open(self, timeout: float | None = None) -> None:
-        """Wait until it is open, at most `timeout` seconds; `is_open` returns the outcome."""
+        """Wait until the event is open, at most `timeout` seconds; `is_open` then tells the outcome."""
         self._wait(True, timeout)
 
     def wait_for_close(self, timeout: float | None = None) -> None:
-        """Wait until it is closed, at most `timeout` seconds; `is_close` returns the outcome."""
+        """Wait until the event is closed, at most `timeout` seconds; `is_close` then tells the outcome."""
         self._wait(False, timeout)
 
     def _set(self, is_open: bool) -> None:

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 _Reply = TypeVar("_Reply")
 _Data = Mapping[str, Any] | None
 _Headers = Mapping[str, str] | None
-# (until the connection is open, until the reply begins), in seconds
+# Seconds (until the connection is open, until the reply begins).
 Limits = tuple[float, float]
 # The shortest time that a try gets, however close the deadline is.
 LEAST_TRY_S = 0.05
 
 
 class HttpEngine:
-    """Requests to one server, with JSON objects as bodies. Proxies and `.netrc` of the environment are ignored.
+    """A client of one server, which sends JSON objects. It ignores proxies and `.netrc` of the environment.
 
-    Thread-safe. Subclasses may override `_data_process`, `_base_headers` and `_error_handler`.
+    It is thread-safe. Subclasses may override `_data_process`, `_base_headers` and `_error_handler`.
 
     Args:
         path: the prefix of all paths; its leading `/` is optional.
@@ -67,10 +67,10 @@ class HttpEngine:
         """Send `data` as JSON and return the reply.
 
         Args:
-            retries: how often to retry after a transport error (5 by default, also for 0); status errors are final.
+            retries: how often to retry after a transport error (5 by default, also for 0); status errors are raised.
             retry_waiting: seconds between tries (1.0 by default).
             timeout: seconds (until the connection is open, until the reply begins) of each try; (5, 30) by default.
-            deadline: when to give up, on the clock `time.monotonic`.
+            deadline: when to give up, by `time.monotonic`.
 
         Raises:
             requests.RequestException: a transport error or, with `raise_for_status`, a status >= 400
@@ -154,7 +154,7 @@ class HttpEngine:
 def retry(
     send: Callable[[], _Reply], retries: int, waiting_s: float, deadline: float, closing: threading.Event
 ) -> _Reply:
-    """Return what `send` returns; retry after transport errors until `closing` is set or the deadline is near."""
+    """Return what `send` returns, and retry after transport errors until `closing` is set or the deadline is near."""
     while True:
         try:
             return send()
@@ -176,7 +176,7 @@ def _limited(timeout: Limits, deadline: float) -> Limits | TotalTimeout:
 def may_pass(error: Exception) -> bool:
     """Return whether a request or its reply got lost on the way, so that another try may succeed.
 
-    It does not if the certificate of the server does not verify, or the server does not speak TLS.
+    No other try can succeed if the server's certificate cannot be verified, or the server does not speak TLS.
     """
     import requests
 
@@ -187,8 +187,8 @@ def may_pass(error: Exception) -> bool:
 def _new_session() -> requests.Session:
     """Return a session that ignores proxies and passwords of the environment, and closes its connections.
 
-    An adapter of requests leaves that to the garbage collector, which does not run while a response is referenced, for
-    example by a status error.
+    An adapter of requests leaves closing to the garbage collector, which cannot do it while a response is referenced,
+    for example by a status error.
     """
     import requests
     from requests.adapters import HTTPAdapter
@@ -219,8 +219,8 @@ def get_http_engine_class(
     Args:
         headers: functions that return the values of headers, called for each request; headers given to `request`
             take precedence.
-        data_processor: returns the object to send for the given one.
-        http_error_gene: returns the exception to raise for a status error; transport errors are raised unchanged.
+        data_processor: takes the given object, and returns the object to send.
+        http_error_gene: takes a status error and returns the exception to raise; transport errors are raised unchanged.
 
     Example:
         >>> engine_class = get_http_engine_class(headers={"Token": lambda token: token})("secret")
@@ -249,6 +249,6 @@ def get_http_engine_class(
 
 
 def _rooted(path: str | None) -> str:
-    """Return `path` with one leading `/` and no trailing one; empty for None."""
+    """Return `path` with one leading `/` and no trailing one; `''` for None."""
     stripped = (path or "").strip("/")
     return f"/{stripped}" if stripped else ""

@@ -1,4 +1,4 @@
-"""Addresses: those of this machine, and how they are written."""
+"""The addresses of this machine, and how addresses are written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ELSEWHERE = "203.0.113.1"
 
 
 def get_host_ip() -> str:
-    """Return the address at which other machines reach this one; 127.0.0.1 without a network. Sends nothing."""
+    """Return the address at which other machines reach this one, without sending anything; 127.0.0.1 if offline."""
     source = _source_address(_ELSEWHERE)
     if source is not None:
         return str(source)
@@ -25,7 +25,7 @@ def get_host_ip() -> str:
 def split_http_address(address: str, default_port: int | None = None) -> tuple[str | None, int, bool, str]:
     """Return `(host, port, https, path)` of an HTTP address.
 
-    The port is that in the address, else `default_port`, else 443 for https and 80 otherwise. The path is empty or
+    The port is the one in the address, else `default_port`, else 443 for https and 80 otherwise. The path is empty or
     begins with `/`. The host is None if the address has no scheme.
 
     Raises:
@@ -44,7 +44,7 @@ def split_http_address(address: str, default_port: int | None = None) -> tuple[s
 
 
 def literal(host: str) -> _Address | None:
-    """Return the IP address that `host` spells (with or without the brackets of IPv6); None for a name."""
+    """Return the IP address that the text `host` is (with or without the brackets of IPv6); None for a name."""
     try:
         address = ipaddress.ip_address(host.strip("[]"))
     except ValueError:
@@ -76,7 +76,7 @@ def is_wildcard(host: str) -> bool:
 
 
 def is_own(address: _Address) -> bool:
-    """Return whether `address` belongs to this machine. Sends nothing."""
+    """Return whether `address` belongs to this machine, without sending anything."""
     if address.is_loopback:
         return True
     # A machine talks to its own address from that address.
@@ -84,7 +84,7 @@ def is_own(address: _Address) -> bool:
 
 
 def _source_address(destination: str) -> _Address | None:
-    """Return the address of this machine that packets to `destination` are sent from; None without a route."""
+    """Return the address of this machine from which packets to `destination` are sent; None if there is no route."""
     family = socket.AF_INET6 if ":" in destination else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
@@ -95,5 +95,5 @@ def _source_address(destination: str) -> _Address | None:
 
 
 def url_host(host: str) -> str:
-    """Return `host` as a URL spells it: IPv6 in brackets."""
+    """Return `host` as it is written in a URL: IPv6 addresses in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host

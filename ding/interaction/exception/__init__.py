@@ -1,4 +1,4 @@
-"""What peers and hooks refuse with. Each code of a master or slave has an exception, made from the table of codes."""
+"""The exceptions with which peers and hooks refuse; each code of a master or slave has one."""
 
 from typing import TYPE_CHECKING
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ResponseException(Exception):
-    """A peer refused a request. Its text is the message of the reply.
+    """The error that a peer has refused a request; its text is the message of the reply.
 
     Args:
         error: the status error.
@@ -21,7 +21,7 @@ class ResponseException(Exception):
 
     Raises:
         ValueError: the reply is not JSON.
-        KeyError: it is not an envelope.
+        KeyError: the reply is not an envelope.
     """
 
     def __init__(self, error: requests.HTTPError, values: tuple[int, bool, int, str, Any] | None = None) -> None:
@@ -36,7 +36,7 @@ class ResponseException(Exception):
 
     @property
     def success(self) -> bool:
-        """False."""
+        """Always False."""
         return self._success
 
     @property
@@ -51,12 +51,12 @@ class ResponseException(Exception):
 
     @property
     def data(self) -> Any:
-        """The data of the reply, such as that of a refusal; `{}` if it has none."""
+        """The data of the reply, such as the data of a refusal; `{}` if it has none."""
         return {} if self._data is None else self._data
 
 
 class Code(IntEnum):
-    """A number in a reply, written as `NAME = number, "meaning"`."""
+    """A number in a reply and its meaning, declared as `NAME = number, "meaning"`."""
 
     def __new__(cls, number: int, meaning: str) -> Self:
         member = int.__new__(cls, number)
@@ -103,18 +103,18 @@ class SlaveErrorCode(Code):
 
 
 class MasterResponseException(ResponseException):
-    """A master refused a request; of exactly this class for reasons without a code, such as a wrong token."""
+    """The error that a master refused a request; exactly this class stands for reasons without a code of its own."""
 
 
 class SlaveResponseException(ResponseException):
-    """A slave refused a request; of exactly this class for reasons without a code, such as a wrong token."""
+    """The error that a slave refused a request; exactly this class stands for reasons without a code of its own."""
 
 
 class ErrorTable:
     """The exceptions for the replies of one kind of server.
 
     Args:
-        prefix: the names of the exceptions begin with it; the words of the code's name follow.
+        prefix: the beginning of the names of the exceptions, which the words of the code's name follow.
         codes: the codes of the server.
         general: the base class of the exceptions.
 
@@ -148,9 +148,9 @@ class ErrorTable:
         return self._by_code[ResponseException(error).code](error)
 
     def from_any_error(self, error: requests.HTTPError) -> ResponseException:
-        """Return the exception for any status error: of the general class if no code applies.
+        """Return the exception for any status error; it has the general class if no code applies.
 
-        The reply may come from another program, such as a proxy, that knows no such codes.
+        The reply may come from another program, such as a proxy, which knows no such codes.
         """
         try:
             values = get_values_from_response(error.response)

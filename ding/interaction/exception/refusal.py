@@ -1,4 +1,4 @@
-"""The exceptions that hooks and tasks of a slave raise to refuse or fail."""
+"""The exceptions that hooks and tasks of a slave raise to refuse a request or fail a task."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from ding.interaction.exception.base import SlaveErrorCode
 
 
 class ConnectionRefuse(ResponsibleException):
-    """Raised by `Slave._before_connection`: the master gets `SlaveSlaveConnectionRefused` with `data`."""
+    """The refusal by `Slave._before_connection`; the master gets `SlaveSlaveConnectionRefused` with `data`."""
 
     def __init__(self, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(SlaveErrorCode.SLAVE_CONNECTION_REFUSED, "The connection is refused.", data, 403)
 
 
 class DisconnectionRefuse(ResponsibleException):
-    """Raised by `Slave._before_disconnection`: the master gets `SlaveSlaveDisconnectionRefused` with `data`."""
+    """The refusal by `Slave._before_disconnection`; the master gets `SlaveSlaveDisconnectionRefused` with `data`."""
 
     def __init__(self, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(SlaveErrorCode.SLAVE_DISCONNECTION_REFUSED, "The disconnection is refused.", data, 403)
 
 
 class TaskRefuse(ResponsibleException):
-    """Raised by `Slave._before_task`: the master gets `SlaveTaskRefused` with `data`."""
+    """The refusal by `Slave._before_task`; the master gets `SlaveTaskRefused` with `data`."""
 
     def __init__(self, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(SlaveErrorCode.TASK_REFUSED, "The task is refused.", data, 403)
 
 
 class TaskFail(Exception):
-    """Raised by `Slave._process_task`: the task fails with `result`.
+    """The exception with which `Slave._process_task` fails a task; its result is `result`.
 
     Args:
         result: the result of the failed task at the master.
@@ -50,7 +50,7 @@ class TaskFail(Exception):
 
 
 def failure_of(error: BaseException) -> dict[str, Any]:
-    """Return the result of a task that `error` ended: `message`, `exception` (the name of its type) and `traceback`."""
+    """Return the result of a task that `error` ended: `message`, `exception` (the name of the type) and `traceback`."""
     return {
         "message": str(error) or type(error).__name__,
         "exception": type(error).__name__,

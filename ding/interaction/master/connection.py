@@ -1,4 +1,4 @@
-"""The sessions of a master with its slaves, and a connection to one slave."""
+"""The sessions of a master with its slaves, and the connection to one slave."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class SlaveSession:
-    """One session with a slave, from just before `/connect` is sent until it ends. Thread-safe.
+    """One session with a slave, from just before `/connect` is sent until it ends. This class is thread-safe.
 
-    A connection that connects again begins another session.
+    A connection that is connected again begins another session.
     """
 
     def __init__(self, connection: SlaveConnection) -> None:
@@ -40,14 +40,14 @@ class SlaveSession:
         self._has_ended = False
 
     def add(self, task_id: str, task: Task) -> bool:
-        """Register a task whose result is expected; return false if the session has ended."""
+        """Register a task whose result is expected; return False if the session has ended."""
         with self._lock:
             if not self._has_ended:
                 self._tasks[task_id] = task
             return not self._has_ended
 
     def take(self, task_id: str) -> Task | None:
-        """Remove and return a task whose result has arrived or will never arrive; None if it is not expected."""
+        """Remove and return a task whose result has arrived or will never arrive; None if no such task is expected."""
         with self._lock:
             task = self._tasks.pop(task_id, None)
             if task is not None:
@@ -60,7 +60,7 @@ class SlaveSession:
             return task_id in self._settled
 
     def end(self) -> list[Task] | None:
-        """End the session; return its unfinished tasks, or None if it has ended before."""
+        """End the session, and return its unfinished tasks, or None if it has ended before."""
         with self._lock:
             if self._has_ended:
                 return None
@@ -75,10 +75,10 @@ def _digest_of(token: str) -> bytes:
 
 
 class SlaveTable:
-    """The sessions of a master, by the names of their connections and by their tokens. Thread-safe.
+    """The sessions of a master, by the names of their connections and by their tokens. This class is thread-safe.
 
-    A token is valid before the slave receives it, because the first heartbeat may overtake the slave's reply; a name is
-    taken from the slave's reply on.
+    A token is valid before the slave receives it, because the first heartbeat may overtake the slave's reply; a name
+    is in use as soon as the slave has replied.
     """
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class SlaveTable:
             self.check_is_open()
 
     def end(self, session: SlaveSession, reason: str) -> bool:
-        """Remove a session and fail its tasks; return false if it has ended before."""
+        """Remove a session and fail its tasks; return False if it has ended before."""
         with self._lock:
             if self._active.get(session.connection.name) is session:
                 del self._active[session.connection.name]
@@ -165,7 +165,7 @@ class SlaveTable:
     def matches(self, token: str) -> SlaveSession | None:
         """Return the session whose slave has `token`.
 
-        Tokens are looked up by their digests: the time of a look-up does not show how much of a token is right.
+        Tokens are looked up by their digests, so that the time of a look-up does not show how much of a token is right.
         """
         return self._by_digest.get(_digest_of(token))
 
@@ -191,10 +191,10 @@ class SlaveTable:
 
 
 class MasterHooks:
-    """The hooks of a master. They are looked up at each call, so that overridden and patched ones are called.
+    """The hooks of a master, which are looked up at each call, so that overridden and patched ones are called.
 
     Args:
-        master: has the hooks `_before_`, `_after_` and `_error_` for each request of a connection,
+        master: a master with the hooks `_before_`, `_after_` and `_error_` for each request of a connection,
             `_lost_connection`, and the property `my_address`.
     """
 
@@ -207,7 +207,7 @@ class MasterHooks:
         return str(self._master.my_address)
 
     def before(self, request: _Request, *data: Any) -> Any:
-        """Return the data to send with a request; `{}` for None."""
+        """Return the data to send with a request, `{}` if the hook returns None."""
         found = getattr(self._master, f"_before_{request}")(*data)
         return {} if found is None else found
 
@@ -235,13 +235,13 @@ _TAKE_BACK_TIMEOUT_S = (1.0, 1.0)
 class SlaveConnection(ControllableContext):
     """A connection to the slave at an address, made by `Master.new_connection`. It can be connected repeatedly.
 
-    Leaving its `with` block disconnects, unless the slave was lost.
+    Leaving its `with` block disconnects it, unless the slave was lost.
 
     Args:
-        hooks: of the master.
+        hooks: the hooks of the master.
         table: the sessions of the master.
-        peers: makes the requests.
-        name: of the connection.
+        peers: the object that makes the requests.
+        name: the name of the connection.
         address: host, port, and whether https.
         task_timeout: how long one try to start a task may take.
     """
@@ -263,7 +263,7 @@ class SlaveConnection(ControllableContext):
         self._name = name
         self._address = f"{'https' if https else 'http'}://{url_host(host)}:{port}"
         self._parts = (host, port, https, "")
-        self._turn = threading.RLock()  # serializes connect and disconnect; the hooks of one may call the other
+        self._turn = threading.RLock()  # serializes connect and disconnect; a hook of one may call the other
         self._session: SlaveSession | None = None
         self._last_session: SlaveSession | None = None
         self._loss = ""
@@ -281,7 +281,7 @@ class SlaveConnection(ControllableContext):
 
     @property
     def is_connected(self) -> bool:
-        """Whether the slave is connected, as far as the master knows; false as soon as the slave is lost."""
+        """Whether the slave is connected, as far as the master knows; False as soon as the slave is lost."""
         return self._session is not None
 
     @property
@@ -294,7 +294,7 @@ class SlaveConnection(ControllableContext):
         """Connect, and return what the master's `_after_connect` returns.
 
         Args:
-            timeout_s: the time for all tries together.
+            timeout_s: seconds for all tries together.
 
         Raises:
             KeyError: another connection of this name is active.
@@ -321,7 +321,7 @@ class SlaveConnection(ControllableContext):
                 raise
 
     def start(self) -> Any:
-        """`connect`."""
+        """Connect; see `connect`."""
         return self.connect()
 
     def disconnect(self, timeout_s: float = math.inf) -> Any:
@@ -330,7 +330,7 @@ class SlaveConnection(ControllableContext):
         A slave that was lost is disconnected, too, if it can be reached, so that it can be connected again.
 
         Args:
-            timeout_s: the time for all tries together.
+            timeout_s: seconds for all tries together.
 
         Raises:
             requests.RequestException: the slave was not reached and is lost; `_error_disconnect` of the master may
@@ -352,7 +352,7 @@ class SlaveConnection(ControllableContext):
             return self._hooks.after("disconnect", response)
 
     def close(self) -> Any:
-        """`disconnect`."""
+        """Disconnect; see `disconnect`."""
         return self.disconnect()
 
     def __exit__(self, *exc_info: Any) -> None:
@@ -370,27 +370,27 @@ class SlaveConnection(ControllableContext):
 
         Args:
             data: a JSON object, or None for an empty one.
-            start_timeout_s: the time in which the slave must accept it, for all tries together.
+            start_timeout_s: seconds in which the slave must accept the task, for all tries together.
         """
         return Task(data, partial(self._launch, start_timeout_s))
 
     def give_up(self, reason: str) -> None:
-        """End the session without a request to the slave, for example because its process has ended. Tasks fail."""
+        """End the session and fail its tasks without a request to the slave, for example if its process has ended."""
         session = self._session
         if session is not None:
             self.lose(session, reason)
 
     def watch(self, on_lost: Callable[[str], Any]) -> None:
-        """Call `on_lost` with the reason when the slave is lost; it replaces an earlier callback.
+        """Call `on_lost` with the reason when the slave is lost, instead of an earlier callback.
 
-        It runs in the result thread, or at once in the calling thread if the slave is lost already.
+        It is called in the result thread, or at once in the calling thread if the slave is lost already.
         """
         self._on_lost = on_lost
         if self._session is None and self._loss:
             on_lost(self._loss)
 
     def lose(self, session: SlaveSession, reason: str) -> None:
-        """End a session that does not work any more, and report the slave as lost."""
+        """End a session that no longer works, and report the slave as lost."""
         if self.drop(session, reason):
             _log.warning("%r was lost: %s", self, reason)
             self._table.results.submit(partial(self._hooks.lost, self._name, reason))
@@ -398,7 +398,7 @@ class SlaveConnection(ControllableContext):
                 self._table.results.submit(partial(self._on_lost, reason))
 
     def drop(self, session: SlaveSession, reason: str) -> bool:
-        """End a session, or an attempt to connect, without a request to the slave; return false if it had ended."""
+        """End a session, or an attempt to connect, without a request to the slave; return False if it had ended."""
         has_ended = self._end(session, reason)
         if has_ended:
             self._engine.close()
@@ -417,7 +417,7 @@ class SlaveConnection(ControllableContext):
         except BaseException as error:
             if session is not None and is_expected:
                 if session.take(task_id) is None:
-                    return  # its result has arrived, or it has failed with its session
+                    return  # the result has arrived, or the task has failed with its session
                 if _is_end(error) and not _is_transport_error(error):
                     self.lose(session, f"the slave does not know the master any more: {error}")
             task.mark_start_failed()
@@ -445,7 +445,7 @@ class SlaveConnection(ControllableContext):
     ) -> Reply:
         # The slave recognizes a request that arrives twice by its id; tasks have ids of their own.
         headers = {"Token": token, "Request-Id": str(uuid.uuid4())} if path != "task/new" else {"Token": token}
-        # A slave that misses its disconnection notices by itself.
+        # A slave that misses its disconnection notices it by itself.
         most_retries = _DISCONNECT_RETRIES if path == "disconnect" else math.inf
         return self._engine.request(method, path, body, headers, timeout, deadline, most_retries)
 
@@ -456,7 +456,7 @@ class SlaveConnection(ControllableContext):
         self._table.activate(session)
 
     def _end(self, session: SlaveSession | None, reason: str) -> bool:
-        """End a session and fail its unfinished tasks; return false if it has ended before.
+        """End a session and fail its unfinished tasks; return False if it has ended before.
 
         An empty reason means that the end was requested.
         """
@@ -468,7 +468,7 @@ class SlaveConnection(ControllableContext):
         return has_ended
 
     def _take_back(self, session: SlaveSession) -> None:
-        """End a session that the slave has accepted, but the master or its hook has not."""
+        """End a session that the slave has accepted, but not the master or its hook."""
         self._end(session, "it was taken back")
         try:
             headers = {"Token": session.token}
@@ -487,5 +487,5 @@ def _is_transport_error(error: BaseException) -> bool:
 
 
 def _is_end(error: BaseException) -> bool:
-    """Return whether the error means that the slave is not connected any more, or cannot be reached."""
+    """Return whether the error means that the slave is no longer connected, or cannot be reached."""
     return _is_transport_error(error) or isinstance(error, (SlaveMasterTokenInvalid, SlaveSystemShuttingDown))

@@ -51,32 +51,32 @@ _CODES = Codes(
 
 
 class Master(Role):
-    """Connects to slaves and sends them tasks.
+    """A master, which connects to slaves and sends them tasks.
 
     A slave that is silent for too long is lost: its connection ends and its tasks fail. Subclasses may override the
     hooks, whose names begin with `_before_`, `_after_`, `_error_` and `_lost_`.
 
     Args:
-        host: the address to listen at; None and `auto` mean this machine only (127.0.0.1). Others need a token: see
-            `ding.interaction.server.access`.
-        port: 7235 by default; 0 for any free port, which the property `port` returns after `start`.
+        host: the address to listen at; None and `auto` mean this machine only (127.0.0.1). Other addresses need a
+            token: see `ding.interaction.server.access`.
+        port: the port, 7235 by default; 0 for any free one, which the property `port` returns after `start`.
         heartbeat_tolerance: seconds of silence after which a slave is lost (17.0 by default, at least 0.2).
         heartbeat_check_span: seconds between two checks for silent slaves (1.0 by default, at least 0.1).
         request_retries: how often a request is retried after a transport error (5 by default).
         request_retry_waiting: seconds between tries (1.0 by default).
-        channel: the channel of its slaves (0 by default).
-        my_address: the URL, possibly with a path, at which slaves reach the master. The default has the port and the
+        channel: the channel (0 by default), which must be that of its slaves.
+        my_address: the URL, possibly with a path, at which slaves reach the master. By default it has the port and the
             host, or the address of this machine if the host means all interfaces.
         body_limit: the largest body of a request in bytes (64 MiB by default).
-        allowed_hosts: hosts besides those of this machine and of `my_address` that requests to the master may name:
-            `name`, `name:port` or `.domain`. By default those that the environment variable `DING_HOSTS` lists,
+        allowed_hosts: hosts besides those of this machine and of `my_address` that requests to the master may name, as
+            `name`, `name:port` or `.domain`. The default is the list in the environment variable `DING_HOSTS`,
             separated by commas.
-        run_token: the token of the run, with which both sides sign; None for that of the environment, if it has one.
+        run_token: the token of the run, with which both sides sign; None for the token of the environment, if any.
 
     Raises:
         ValueError: an argument is out of range, or `my_address` is not a plain URL.
 
-    Example: see `ding.interaction.Slave`.
+    See `ding.interaction.Slave` for an example.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class Master(Role):
         self[name].disconnect()
 
     def __routes(self) -> Routes:
-        """Return what the master serves to its slaves."""
+        """Return the routes that the master serves to its slaves."""
         table = self.__table
 
         def session(head: Head) -> SlaveSession:
@@ -194,37 +194,37 @@ class Master(Role):
                 session.connection.lose(session, f"there was no sign of life for {self.__tolerance_s:g} s")
 
     def _before_connect(self) -> Any:
-        """Called before a slave is connected. The value is passed to the slave's `_before_connection`."""
+        """Return a value for the slave's `_before_connection`; called before a slave is connected."""
         return {}
 
     def _after_connect(self, status: int, success: bool, code: int, message: str, data: Any) -> Any:
-        """Called with the reply of the slave. `connect` returns the value. An exception disconnects the slave."""
+        """Return the value for `connect` to return, given the slave's reply; an exception disconnects the slave."""
 
     def _error_connect(self, err: requests.RequestException) -> Any:
-        """Called if the slave cannot be reached. `connect` returns the value if this does not raise."""
+        """Raise an error, or return a value for `connect` to return; called if the slave cannot be reached."""
         raise err
 
     def _before_disconnect(self) -> Any:
-        """Called before a slave is disconnected. The value is passed to the slave's `_before_disconnection`."""
+        """Return a value for the slave's `_before_disconnection`; called before a slave is disconnected."""
         return {}
 
     def _after_disconnect(self, status: int, success: bool, code: int, message: str, data: Any) -> Any:
-        """Called with the reply of the slave. `disconnect` returns the value."""
+        """Return the value for `disconnect` to return, given the slave's reply."""
 
     def _error_disconnect(self, err: requests.RequestException) -> Any:
-        """Called if the slave cannot be reached. `disconnect` returns the value if this does not raise."""
+        """Raise an error, or return a value for `disconnect` to return; called if the slave cannot be reached."""
         raise err
 
     def _before_new_task(self, data: Any) -> Any:
-        """Called with the data of a task that starts. The value is sent to the slave."""
+        """Return the data to send to the slave, given the data of a task that starts."""
         return data
 
     def _after_new_task(self, status: int, success: bool, code: int, message: str, data: Any) -> Any:
-        """Called with the reply of the slave to a new task."""
+        """Handle the reply of the slave to a new task."""
 
     def _error_new_task(self, err: requests.RequestException) -> Any:
-        """Called if the slave of a task that starts cannot be reached."""
+        """Handle that the slave of a task that starts cannot be reached."""
         raise err
 
     def _lost_connection(self, name: str, reason: str) -> None:
-        """Called in the result thread after a slave was lost and its tasks have failed."""
+        """Handle the loss of a slave, after its tasks have failed; called in the result thread."""

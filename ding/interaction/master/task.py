@@ -14,7 +14,7 @@ Callback = Callable[[Any, Any], Any]
 
 @unique
 class TaskResultType(IntEnum):
-    """How a task ended."""
+    """The way in which a task ended."""
 
     COMPLETED = 1
     FAILED = 2
@@ -37,11 +37,11 @@ _ENDS = {TaskResultType.COMPLETED: TaskStatus.COMPLETED, TaskResultType.FAILED: 
 
 
 class Task:
-    """A task for a slave, made by `new_task` of a connection. It fails if the slave is lost, so it always ends.
+    """A task for a slave, made by `new_task` of a connection. It always ends, as it fails if the slave is lost.
 
     Args:
-        data: sent to the slave.
-        launch: sends it to the slave, and calls `mark_started` or `mark_start_failed`.
+        data: the data to send to the slave.
+        launch: sends the task to the slave, and calls `mark_started` or `mark_start_failed`.
     """
 
     def __init__(self, data: Any, launch: Callable[[Task], None]) -> None:
@@ -67,15 +67,16 @@ class Task:
 
     @property
     def result(self) -> Any:
-        """The result from the slave; None until then.
+        """The result from the slave; None until it has arrived.
 
-        For a failed task it is the result of the slave's `TaskFail`, else `message`, `exception` and `traceback`.
+        For a failed task it is the result of the slave's `TaskFail`, or else a dict of `message`, `exception` and
+        `traceback`.
         """
         return self._result
 
     @property
     def is_lost(self) -> bool:
-        """Whether it failed because the connection ended; it is unknown then whether the slave has run it."""
+        """Whether the task failed because the connection ended; whether the slave has run it is then unknown."""
         return self._is_lost
 
     @property
@@ -87,7 +88,7 @@ class Task:
         """Send the task, and return when the slave has accepted it.
 
         Raises:
-            ValueError: it was started before.
+            ValueError: the task was started before.
             requests.RequestException: the slave was not reached; `_error_new_task` of the master may return instead.
             SlaveResponseException: the slave did not accept it.
         """
@@ -103,16 +104,16 @@ class Task:
         return self
 
     def join(self, timeout: float | None = None) -> Task:
-        """Wait for the end of the task and its callbacks, at most `timeout` seconds; `status` is the outcome.
+        """Wait for the end of the task and its callbacks, at most `timeout` seconds; `status` tells the outcome.
 
-        Returns at once before `start`, and after a start that failed.
+        Before `start`, and after a failed start, it returns at once. It returns the task itself.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or self._status in _SETTLED, timeout)
         return self
 
     def on_complete(self, callback: Callback) -> Task:
-        """Call `callback(data, result)` in the master's result thread when the task completes.
+        """Call `callback(data, result)` in the master's result thread when the task completes, and return the task.
 
         Callbacks are called in the order of their registration; one that is registered after the end is not called.
         """
@@ -120,7 +121,7 @@ class Task:
         return self
 
     def on_fail(self, callback: Callback) -> Task:
-        """Call `callback(data, result)` when the task fails; see `on_complete`."""
+        """Call `callback(data, result)` when the task fails, and return the task; see `on_complete`."""
         self._callbacks[TaskResultType.FAILED].append(callback)
         return self
 
@@ -137,7 +138,7 @@ class Task:
         return bool(self._callbacks[kind])
 
     def finish(self, kind: TaskResultType, result: Any, is_lost: bool = False) -> None:
-        """Set the result, run the callbacks, and wake waiting threads. Called once."""
+        """Set the result, run the callbacks, and wake waiting threads; this is called once."""
         with self._changed:
             self._status, self._result, self._is_lost = _ENDS[kind], result, is_lost
         for callback in tuple(self._callbacks[kind]):
@@ -158,7 +159,7 @@ class Task:
 
 
 class ResultThread:
-    """Runs jobs in the order of their submission; after `stop`, at once in the thread that submits them."""
+    """A runner of jobs in the order of their submission; after `stop`, the submitting thread runs them at once."""
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -174,14 +175,14 @@ class ResultThread:
         _run(job)
 
     def stop(self) -> None:
-        """Let `run` return after the jobs that were submitted."""
+        """Let `run` return after the submitted jobs."""
         with self._lock:
             if not self._is_stopped:
                 self._is_stopped = True
                 self._jobs.put(None)
 
     def run(self) -> None:
-        """The body of the thread."""
+        """Run the submitted jobs until `stop`, as the body of the thread."""
         while (job := self._jobs.get()) is not None:
             _run(job)
             del job  # do not keep a finished task alive while waiting for the next result
@@ -190,5 +191,5 @@ class ResultThread:
 def _run(job: Callable[[], None]) -> None:
     try:
         job()
-    except BaseException:  # of any kind: further tasks must still end
+    except BaseException:  # whatever it is, further tasks must still end
         logging.getLogger("ding.interaction").exception("ending a task or a connection has failed")

@@ -1,1 +1,1 @@
-"""What masters and slaves share: access control, the HTTP server and client, start and shutdown."""
+"""The common parts of masters and slaves: access control, the HTTP server and client, start and shutdown."""

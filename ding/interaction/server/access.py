@@ -1,4 +1,4 @@
-"""Who may talk to whom: the token of the run, the names of its machines, and TLS, all from environment variables."""
+"""Access control: the token of the run, the names of its machines, and TLS, all from environment variables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HOW = (
 
 
 class RunToken:
-    """A secret that is compared in constant time and never shown. Masters and slaves sign with it and do not send it.
+    """A secret that is compared in constant time and never shown; masters and slaves sign with it and never send it.
 
     Args:
         secret: the token as text.
@@ -58,9 +58,9 @@ def same_secret(one: str, other: str) -> bool:
 
 
 def draw_run_token() -> RunToken:
-    """Return a token for processes that are started on this machine: that of this process, else a new one.
+    """Return a token for processes that are started on this machine: the token of this process, else a new one.
 
-    A new one keeps other users of the machine from sending requests to these processes; pages do not require it.
+    A new token keeps other users of the machine from sending requests to these processes; pages do not require it.
     """
     return read_run_token() or RunToken(secrets.token_hex(32), guards_pages=False)
 
@@ -86,7 +86,7 @@ def read_run_token() -> RunToken | None:
 
 
 def require_token(host: str, token: RunToken | None) -> None:
-    """Refuse to listen off loopback without a token.
+    """Check that there is a token if a server is to listen off loopback.
 
     Raises:
         PermissionError: `host` is reachable from other machines, and there is no token for them.
@@ -112,7 +112,7 @@ _HOST_HEADER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5})
 
 
 def split_host(text: str) -> tuple[str, int | None] | None:
-    """Return `(host, port)` of `host[:port]`, lower case and without brackets; None for any other text."""
+    """Return `(host, port)` of `host[:port]`, in lower case and without brackets; None for any other text."""
     match = _HOST_HEADER.fullmatch(text)
     if match is None or not match[1].strip("."):
         return None
@@ -140,7 +140,7 @@ class HostList:
             self._entries.append(parts)
 
     def has(self, host: str, port: int) -> bool:
-        """Return whether `host` is listed, for this port or for any."""
+        """Return whether `host` is listed, for this port or for any port."""
         return any(
             (name == host or (name.startswith(".") and host.endswith(name))) and listed_port in (None, port)
             for name, listed_port in self._entries
@@ -150,11 +150,11 @@ class HostList:
 class OwnNames:
     """The hosts that requests to a server may name.
 
-    A web page can resolve its own name to this machine and so make a browser send requests here; but then the name is
-    in the `Host` header. Off loopback, where a token is required, IP addresses are accepted, too.
+    A web page can let its own name resolve to this machine, and so make a browser send requests here; but then that
+    name is in the `Host` header. Off loopback, where a token is required, IP addresses are accepted, too.
 
     Args:
-        bound: the host and port the server listens at.
+        bound: the host and port at which the server listens.
         advertised: the host and port of the address that is sent to peers, if any.
         listed: further hosts.
     """
@@ -215,10 +215,10 @@ def parse_address(address: str) -> tuple[str, int, bool, str]:
 
 
 def may_report_to(host: str, port: int, peer: str, listed: HostList) -> bool:
-    """Return whether a slave may send requests to `host` at the request of the peer at the address `peer`.
+    """Return whether a slave may send requests to `host` if the peer at the address `peer` asks for it.
 
-    A slave reports only to the machine that called it: every address of `host` must be that of the peer or, for a peer
-    on this machine, one of this machine. Others, such as a proxy before the master, must be listed.
+    A slave reports only to the machine that called it: every address of `host` must be the peer's or, for a peer on
+    this machine, an address of this machine. Other hosts, such as a proxy before the master, must be listed.
     """
     if listed.has(host, port):
         return True
@@ -236,7 +236,7 @@ CA_VARIABLE = "DING_TLS_CA"
 
 
 def is_tls_configured() -> bool:
-    """Return whether the servers of this process use TLS, and so its peers, too."""
+    """Return whether the servers of this process, and so its peers, use TLS."""
     return bool(os.environ.get(CERT_VARIABLE) or os.environ.get(KEY_VARIABLE))
 
 
@@ -277,7 +277,7 @@ def check_authorities() -> None:
 def client_context() -> ssl.SSLContext:
     """Return the TLS context of clients, which trusts the authorities in the file that `DING_TLS_CA` names.
 
-    Without the variable it trusts those of the system, or of the file that `SSL_CERT_FILE` names.
+    Without the variable it trusts the authorities of the system, or of the file that `SSL_CERT_FILE` names.
 
     Raises:
         OSError: the file cannot be read, or holds no certificate.

@@ -32,7 +32,7 @@ _PAGE_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-# For a copy of a signed request: it gets the reply to the first one, whatever the server's state is by now.
+# For a copy of a signed request, which gets the reply to the first one, whatever the server's state is by now.
 _COPY = Route(lambda _: None, lambda *_: None)
 _QUICK_COPY = _COPY._replace(is_quick=True)
 _ANSWER = "ding.answer"  # the key in a WSGI environment of the function that answers the request
@@ -40,7 +40,7 @@ _log = logging.getLogger("ding.interaction")
 
 
 class _NoSessions(SessionInterface):
-    """Sessions of browsers: there are none."""
+    """The interface of browser sessions, of which there are none."""
 
     _none = NullSession()
 
@@ -63,18 +63,19 @@ class _Flask(flask.Flask):
 class ProtocolApp:
     """The HTTP side of a master or slave. Every reply except a page has the envelope, errors included.
 
-    A request must pass these checks, in this order: its `Host` is a name of the server, and it has no `Origin` (403: it
-    comes from a web page); if the run has a token, it is signed with the token or, for a page, carries it (401); its
-    body is JSON (415); the server is not shutting down (401). The checks of the route follow. All of them need the head
-    of the request alone: a server calls `admit` first, and reads the body only then. Flask serves what is admitted.
+    A request must pass these checks, in this order: its `Host` is a name of the server, and it has no `Origin` header,
+    which would mean that it comes from a web page (403); if the run has a token, it is signed with the token or, for a
+    page, carries it (401); its body is JSON (415); the server is not shutting down (401). The checks of the route
+    follow. All checks need only the head of the request: a server calls `admit` first, and reads the body only after
+    that. Flask serves what is admitted.
 
     Args:
         codes: the error codes of the server.
-        routes: by path, then by method.
+        routes: the routes by path, then by method.
         body_limit: the largest body of a request in bytes.
         self_token: the token of the server's requests to itself.
-        closing: set when the server shuts down; requests are refused then.
-        shutdown: begins that.
+        closing: set when the server shuts down; requests are then refused.
+        shutdown: begins the shutdown.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class ProtocolApp:
         self._flask.add_url_rule(path, path, _answer, methods=list(methods), provide_automatic_options=False)
 
     def admit(self, head: Head) -> Admission | Answer:
-        """Judge a request by its head. A reply refuses it. Does not raise."""
+        """Check a request by its head, and return its admission, or the reply that refuses it. It never raises."""
         signed = None
         try:
             refusal = self._refusal(head)
@@ -157,8 +158,8 @@ class ProtocolApp:
             return _refuse(error, signed)
 
     def respond(self, admission: Admission, body: bytes) -> Answer:
-        """Return the reply to an admitted request with this body. Does not raise."""
-        if admission.is_copy:  # what is asked for in a copy need not exist any more
+        """Return the reply to an admitted request with this body. It never raises."""
+        if admission.is_copy:  # what a copy asks for need not exist any more
             return admission.answer(body)
         try:
             environ = admission.head.environ(body)
@@ -185,7 +186,7 @@ class ProtocolApp:
         return not self._token.guards_pages or self._token.is_in(head.headers.get("authorization"))
 
     def _unproved(self, head: Head, path: str) -> Answer:
-        """Return the refusal of a request without the token. That of a public page asks for the token, as the page."""
+        """Return the refusal of a request without the token; for a public page, the page itself, which asks for it."""
         page = self._pages.get(path)
         if page is None:
             return unproved()
@@ -228,7 +229,7 @@ class Admission:
     """A request whose head has passed all checks.
 
     Attributes:
-        head: its head.
+        head: the head of the request.
         body_limit: the largest body in bytes.
         is_quick: whether `answer` neither waits nor runs user code.
         is_copy: whether it is a copy of a signed request.
@@ -256,7 +257,7 @@ class Admission:
         self.is_peer = has_token or signed is not None or not route.is_open
 
     def answer(self, body: bytes) -> Answer:
-        """Return the reply to the request with this body. Does not raise."""
+        """Return the reply to the request with this body. It never raises."""
         signed = self._signed
         if signed is not None:
             if not signed.is_body(body):
@@ -280,7 +281,7 @@ class Admission:
 
 
 def _answer() -> Answer:
-    """Return the view of all routes: the handler was found with the head."""
+    """Return the reply of the handler that was found by the head; this is the Flask view of all routes."""
     answer: Callable[[], Answer] = flask.request.environ[_ANSWER]
     return answer()
 

@@ -45,7 +45,7 @@ from ding.interaction.server.signing import (
 _ERRORS = {"master": MASTER_ERRORS, "slave": SLAVE_ERRORS}
 _REPLY_LIMIT = 16 * 2**20  # bytes of a reply, including its head
 _MOST_IDLE = 4  # connections in a pool
-# What OpenSSL calls a reply that is no TLS.
+# What OpenSSL calls a reply that is not TLS.
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE")
 
 
@@ -65,14 +65,14 @@ class _LimitedSocket(socket.socket):
 
 
 class _LimitedTlsSocket(_LimitedSocket, ssl.SSLSocket):
-    """The same over TLS."""
+    """A TLS socket with the same limits."""
 
 
 class Reply(NamedTuple):
     """A reply.
 
     Attributes:
-        headers: by any spelling of their names.
+        headers: the headers, found by any spelling of their names.
     """
 
     status_code: int
@@ -84,17 +84,17 @@ class Reply(NamedTuple):
         """Return the decoded body.
 
         Raises:
-            ValueError: it is not JSON.
+            ValueError: the body is not JSON.
         """
         return json.loads(self.content)
 
 
 class _Signer:
-    """A connection's session with a server that has proved that it knows the token of the run."""
+    """The session of a connection with a server that has proved that it knows the token of the run."""
 
     def __init__(self, name: str, key: SessionKey, prefix: str) -> None:
         self._name, self._key, self._prefix = name, key, prefix
-        self._number = 0  # of the last request
+        self._number = 0  # the number of the last request
 
     def sign(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> dict[str, str]:
         """Return the headers with the signature of the request."""
@@ -204,7 +204,7 @@ class _PeerConnection(HTTPConnection):
 
 
 class _SecurePeerConnection(_PeerConnection, HTTPSConnection):
-    """The same over TLS; the certificate of the server is verified."""
+    """A connection over TLS; the certificate of the server is verified."""
 
     def __init__(self, peer: _Peer, **kwargs: Any) -> None:
         context = client_context()
@@ -213,11 +213,11 @@ class _SecurePeerConnection(_PeerConnection, HTTPSConnection):
 
 
 class _Unproved(Exception):
-    """A reply that is not signed by the server that was connected."""
+    """The error that a reply is not signed by the server to which the connection was opened."""
 
 
 class _Peer:
-    """The server at the other end of a connection, and the exceptions for what it does.
+    """The server at the other end of a connection, and the exceptions for its failures and refusals.
 
     Args:
         address: host, port, whether https, and the prefix of all paths.
@@ -254,7 +254,7 @@ class _Peer:
         return requests.ConnectionError(f"the connection to {self.host} has failed: {error}")
 
     def unproved(self, reply: Reply) -> str:
-        """Return what to say about a reply that may not come from the peer."""
+        """Return the error message for a reply that may not come from the peer."""
         message = f"the server at {self.host} has not proved that it knows the token of the run"
         if reply.status_code < 400:
             return message
@@ -282,14 +282,16 @@ class _Peer:
 
 
 class PeerEngine:
-    """Requests to a master or slave; status errors are raised as the exceptions of the protocol. Thread-safe.
+    """A client of a master or slave, which raises status errors as the exceptions of the protocol.
+
+    This class is thread-safe.
 
     Redirects are not followed, so that no reply moves a request, and the tokens in it, to another server.
 
     Args:
         address: host, port, whether https, and the prefix of all paths.
-        kind: of the server, `master` or `slave`.
-        channel: the channel of the caller, None for requests to itself.
+        kind: the kind of the server, `master` or `slave`.
+        channel: the channel of the caller; None for requests to itself.
         token: the token of the session; a header of the request takes precedence.
         run_token: the token of the run, if it has one.
         retries: how often a request is retried after a transport error.
@@ -332,7 +334,7 @@ class PeerEngine:
 
         Args:
             timeout: seconds (until the connection is open, from then until the reply is complete) of each try.
-            deadline: when to give up, on the clock `time.monotonic`.
+            deadline: when to give up, by `time.monotonic`.
             most_retries: a limit for this request; 0 for one try.
 
         Raises:
@@ -399,7 +401,7 @@ class PeerEngine:
         return connection
 
     def _take(self) -> _PeerConnection | None:
-        """Return an idle connection."""
+        """Return an idle connection, or None."""
         if self._pid != os.getpid():  # a forked child must not write into the connections of its parent
             self._pid = os.getpid()
             _close_all(self._idle)
@@ -427,14 +429,14 @@ def _left_s(deadline: float) -> float:
 
 
 class Peers:
-    """How a master or slave sends requests: to its peers, and to itself.
+    """The factory of the clients with which a master or slave sends requests to its peers, and to itself.
 
     Args:
-        kind: of the peers, `master` or `slave`.
-        channel: of the caller.
+        kind: the kind of the peers, `master` or `slave`.
+        channel: the channel of the caller.
         request_retries: how often a request is retried after a transport error.
         request_retry_waiting: seconds between tries.
-        run_token: the token of the run; None for none, or one that is set later.
+        run_token: the token of the run; None if there is none, or it is set later.
     """
 
     def __init__(
@@ -452,7 +454,7 @@ class Peers:
         self.run_token = run_token
 
     def engine(self, address: tuple[str, int, bool, str], token: str, itself: str | None = None) -> PeerEngine:
-        """Return an engine for requests with `token` to a peer, or of a server of the kind `itself` to itself."""
+        """Return an engine for requests with `token` to a peer, or to this server itself, whose kind is `itself`."""
         return PeerEngine(
             address,
             itself or self._kind,
@@ -465,7 +467,7 @@ class Peers:
 
 
 def _is_envelope(reply: Reply) -> bool:
-    """Return whether a master or slave may have sent the reply, rather than another server."""
+    """Return whether the reply may come from a master or slave, rather than from another server."""
     try:
         get_values_from_response(reply)
     except (ValueError, KeyError):

@@ -1,8 +1,8 @@
 """The HTTP server: Tornado's parser in a thread of its own, with limits on what strangers can hold.
 
-A request is judged by its head, its body is read up to the limit of its route, and only then a thread serves it. Until
-a client has proved that it belongs to the run it is a *stranger*: its connection ends after one reply, or after a few
-seconds, and the oldest ones give way to new ones.
+A request is checked by its head, its body is read up to the limit of its route, and only then a thread serves it. A
+client that has not yet proved that it belongs to the run is a *stranger*: its connection ends after one reply, or after
+a few seconds, and the oldest strangers give way to new ones.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _MOST_THREADS = 8
 # The most connections of strangers from one address, and from all: each process of this machine has all of 127.0.0.0/8.
 _MOST_NEW = 128
 _MOST_NEW_OF_ALL = 512
-_STRANGERS_BYTES = 16 * 2**20  # of unfinished bodies of strangers, together
+_STRANGERS_BYTES = 16 * 2**20  # limit of the unfinished bodies of all strangers together
 _ADMISSION_S = 10.0  # how long a stranger may be connected
 _SILENCE_S = 60.0  # how long a body may be interrupted
 _IDLE_S = 600.0  # how long a connection is kept between two requests
 _SWEEP_S = 1.0
 _MOST_ACCEPTS = 64  # before requests are read again; the kernel turns clients away for a second if too many wait
-_ACCEPT_RETRY_S = 1.0  # without free descriptors
+_ACCEPT_RETRY_S = 1.0  # pause when there are no free descriptors
 # After a refusal, the rest of the body is discarded for a while: a client whose connection is closed while it sends may
 # not see the reply.
 _LINGER_S, _LINGER_BYTES = 2.0, 8 * 2**20
@@ -62,19 +62,19 @@ _log = logging.getLogger("ding.interaction")
 
 
 class HttpServer(HTTPServerConnectionDelegate):
-    """Listens after construction; answers between `start` and `stop`.
+    """An HTTP server, which listens after construction, and answers between `start` and `stop`.
 
     New connections wait while the process has no free descriptors. A forked child closes its copies of the sockets, so
     that a port is free as soon as the process that listened has ended.
 
     Args:
-        port: 0 for any free port; the attribute `port` is the actual one.
-        app: judges and answers the requests.
+        port: the port; 0 for any free one. The attribute `port` is the actual one.
+        app: checks and answers the requests.
         name: the prefix of the names of the threads.
-        tls: serves TLS with the certificate of this context; None for plain HTTP.
+        tls: the TLS context with the certificate of the server; None for plain HTTP.
 
     Raises:
-        OSError: the address cannot be listened at.
+        OSError: the server cannot listen at the address.
     """
 
     def __init__(self, host: str, port: int, app: ProtocolApp, *, name: str, tls: ssl.SSLContext | None = None) -> None:
@@ -90,17 +90,17 @@ class HttpServer(HTTPServerConnectionDelegate):
         self._pending = 0  # admitted requests without a reply
         self._connections: set[_Connection] = set()
         self._strangers: OrderedDict[_Connection, None] = OrderedDict()  # the oldest one first
-        self._by_address: Counter[str] = Counter()  # how many of them
+        self._by_address: Counter[str] = Counter()  # the number of strangers
         self._most_strangers = _most_strangers()
         self._strangers_bytes = 0
         self._warned_at = -_IDLE_S
         self._threads: list[threading.Thread] = []
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._busy = 0  # jobs that wait or run
+        self._busy = 0  # the number of jobs that wait or run
         _servers.add(self)
 
     def start(self) -> None:
-        """Answer requests."""
+        """Begin to answer requests."""
         self._loop = asyncio.SelectorEventLoop()
         thread = threading.Thread(target=self._run, name=f"{self._name}_run_app", daemon=True)
         try:
@@ -111,7 +111,7 @@ class HttpServer(HTTPServerConnectionDelegate):
         self._thread = thread
 
     def stop(self, grace_s: float) -> None:
-        """End after the pending requests, in `grace_s` seconds at the latest; return at once."""
+        """Let the server end after the pending requests, in `grace_s` seconds at the latest, and return at once."""
         with self._stop_lock:
             if self._stop_at is None:
                 self._stop_at = time.monotonic() + grace_s
@@ -121,7 +121,7 @@ class HttpServer(HTTPServerConnectionDelegate):
                 self._loop.call_soon_threadsafe(self._begin_end)
 
     def join(self, deadline: float) -> list[threading.Thread]:
-        """Wait for all threads until `time.monotonic()` is `deadline`; return those that have not ended."""
+        """Wait for all threads until `time.monotonic()` is `deadline`, and return those that have not ended."""
         threads = [t for t in (self._thread, *self._threads) if t is not None and t is not threading.current_thread()]
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -154,11 +154,11 @@ class HttpServer(HTTPServerConnectionDelegate):
         loop.remove_reader(self._socket)
         for connection in list(self._connections):
             connection.close()
-        for _ in range(_CLOSING_ROUNDS):  # of the loop, in which the requests that are being read end
+        for _ in range(_CLOSING_ROUNDS):  # rounds of the loop, in which the requests that are being read end
             await asyncio.sleep(0)
 
     def _begin_end(self) -> None:
-        """End now, or as soon as nothing is pending or the time is over."""
+        """End now, or as soon as nothing is pending or the grace time is over."""
         assert self._loop is not None and self._stop_at is not None
         left_s = self._stop_at - time.monotonic()
         if self._pending == 0 or left_s <= 0:
@@ -172,7 +172,7 @@ class HttpServer(HTTPServerConnectionDelegate):
                 accepted, address = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as error:  # no descriptors
+            except OSError as error:  # there are no free descriptors
                 if time.monotonic() - self._warned_at > _IDLE_S:
                     _log.warning("%s accepts no connections at the moment: %s", self._name, error)
                     self._warned_at = time.monotonic()
@@ -218,11 +218,11 @@ class HttpServer(HTTPServerConnectionDelegate):
     # The connections call the following methods, in the thread of the server.
 
     def is_stranger(self, connection: _Connection) -> bool:
-        """Return whether the client has not proved to belong to the run."""
+        """Return whether the client has not proved that it belongs to the run."""
         return connection in self._strangers
 
     def admitted(self, connection: _Connection) -> None:
-        """Register that a client is no stranger, or is gone."""
+        """Note that a client is no longer a stranger, or is gone."""
         if connection in self._strangers:
             del self._strangers[connection]
             self._by_address[connection.address] -= 1
@@ -236,7 +236,7 @@ class HttpServer(HTTPServerConnectionDelegate):
         self.admitted(connection)
 
     def has_room(self, size: int) -> bool:
-        """Count `size` more bytes, or less, of bodies of strangers; return whether those are not too many."""
+        """Add `size`, which may be negative, to the bytes of strangers' bodies; return whether the limit is kept."""
         self._strangers_bytes += size
         return self._strangers_bytes <= _STRANGERS_BYTES
 
@@ -292,7 +292,7 @@ class _Connection:
         loop.add_reader(accepted, self._begin)
 
     def close(self) -> None:
-        """Close it at once."""
+        """Close the connection at once."""
         if self._stream is None:
             self._loop.remove_reader(self._socket)
             self._socket.close()
@@ -301,7 +301,7 @@ class _Connection:
         self._server.forget(self)
 
     def _begin(self) -> None:
-        """Look at the first byte: it tells whether the client speaks TLS."""
+        """Look at the first byte, which shows whether the client speaks TLS."""
         tls = self._server.tls
         try:
             first = self._socket.recv(1, socket.MSG_PEEK)
@@ -319,7 +319,7 @@ class _Connection:
                 self._socket.send(_OTHER_PROTOCOL[tls is not None])
         except BlockingIOError:
             return
-        except OSError:  # also of the module ssl
+        except OSError:  # errors of the module ssl are such errors, too
             pass
         self.close()
 
@@ -328,11 +328,11 @@ class _Stream(IOStream):
     """A stream that sends every packet at once."""
 
     def set_nodelay(self, value: bool) -> None:
-        """Do nothing: it is set when a client is accepted, not twice for each request."""
+        """Do nothing: the option is set when a client is accepted, not twice for each request."""
 
 
 class _TlsStream(_Stream, SSLIOStream):
-    """The same over TLS."""
+    """A TLS stream that sends every packet at once."""
 
 
 class _Exchange(HTTPMessageDelegate):
@@ -352,13 +352,13 @@ class _Exchange(HTTPMessageDelegate):
         if connection.is_over:
             connection.close()
             return
-        self._http.set_max_body_size(sys.maxsize)  # the limit depends on the request
+        self._http.set_max_body_size(sys.maxsize)  # the limit depends on the request, see below
         fields: dict[str, str] = {}
         head = self._head = Head(start_line.method, start_line.path, fields, connection.address, connection.scheme)
         size = len(head.target)
         for name, value in headers.get_all():
             key = name.lower().replace("_", "-")
-            if key in fields:  # a proxy might read another one of the two than this server
+            if key in fields:  # a proxy might use the other one of the two
                 self._refuse(failure(400, f"Bad Request: the header {key} is repeated."))
                 return
             fields[key] = value
@@ -459,7 +459,7 @@ def _plain_reply(message: str) -> bytes:
     return head.encode() + b"Connection: close\r\n\r\n" + body
 
 
-# What a client is told that does not speak TLS to a server that does, and the other way round.
+# The reply to a client without TLS at a server with TLS, and the other way round.
 _OTHER_PROTOCOL = {
     True: _plain_reply("Bad Request: this server speaks TLS; use https (DING_TLS_CERT is set here)."),
     False: _plain_reply("Bad Request: this server does not speak TLS (DING_TLS_CERT is not set here)."),

@@ -1,4 +1,4 @@
-"""Requests and replies of a server, its routes, and what handlers read from a request."""
+"""Requests and replies of a server, its routes, and functions with which handlers read a request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Head(NamedTuple):
 
     Attributes:
         target: the path and query as they were sent.
-        headers: by their names in lower case.
+        headers: the headers, by their names in lower case.
         peer: the address of the client.
         scheme: `http` or `https`.
     """
@@ -67,7 +67,7 @@ class Head(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A reply, in the form in which views of Flask return one; its `Content-Length` is not among the headers."""
+    """A reply, in the form that views of Flask return; its `Content-Length` is not among the headers."""
 
     body: bytes
     status: int
@@ -78,11 +78,11 @@ class Route(NamedTuple):
     """The handler of a path and method.
 
     Attributes:
-        admit: judges the head of a request before its body is read; `answer` is called with the value.
+        admit: checks the head of a request before its body is read, and returns a value for `answer`.
         answer: called with that value, the head and the body; returns the `data` of the reply, or the reply.
         is_quick: whether `answer` neither waits nor runs user code.
         body_limit: the largest body in bytes; None for the limit of the server.
-        is_open: whether `admit` lets clients pass that have not proved to belong to the run.
+        is_open: whether `admit` also lets clients pass that have not proved that they belong to the run.
     """
 
     admit: Callable[[Head], Any]
@@ -103,13 +103,13 @@ def success(data: Any = None) -> Answer:
 
 
 def failure(status: int, message: str, **headers: str) -> Answer:
-    """Return the reply to a request that failed. Names of `headers` have underscores instead of hyphens."""
+    """Return the reply to a request that failed; names of `headers` have underscores instead of hyphens."""
     further = tuple((name.replace("_", "-"), value) for name, value in headers.items())
     return Answer(envelope(False, message=message).encode(), status, _JSON + further)
 
 
 def check_channel(head: Head, own: int, codes: Codes) -> None:
-    """Refuse a request with a missing or malformed channel (400), or with another one (403)."""
+    """Refuse a request whose channel is missing or malformed (400), or differs from `own` (403)."""
     text = head.headers.get("channel")
     if not text:
         raise ProtocolError(400, codes.channel_missing, "The request has no channel.")

@@ -1,4 +1,4 @@
-"""What masters and slaves have in common: how they bind, serve and end."""
+"""The base of masters and slaves: how they bind, serve and end."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class _State(Enum):
 
 
 class Parts(NamedTuple):
-    """What a kind of role adds to its server.
+    """The parts that a kind of role adds to its server.
 
     Attributes:
         kind: `master` or `slave`.
-        codes: its error codes.
-        routes: its routes.
+        codes: the error codes.
+        routes: the routes.
         threads: functions by the names of the threads that run them; they return soon after the given event is set.
         on_start: called by `start`, before requests are served.
         on_shutdown: wakes the threads; called once, after the event is set, if the role was running.
@@ -66,15 +66,16 @@ class Parts(NamedTuple):
 
 
 class Role(ControllableService):
-    """A server with threads of its own, used once. They do not keep the interpreter alive: `join` it for that.
+    """A server with threads of its own, which can be used once.
 
-    Users subclass masters and slaves and may use any names: attributes begin with two underscores for that reason.
+    The threads do not keep the interpreter alive; call `join` for that. Users subclass masters and slaves and may use
+    any names, which is why attributes begin with two underscores.
 
     Args:
         parts: see `Parts`.
-        peers: makes the requests to other servers.
+        peers: the factory of clients for requests to other servers.
         host: the address to listen at; None and `auto` mean this machine only (127.0.0.1).
-        port: 0 for any free port.
+        port: the port; 0 for any free one.
         body_limit: the largest body of a request in bytes.
         hosts: further hosts that requests may name.
     """
@@ -111,12 +112,12 @@ class Role(ControllableService):
 
     @property
     def host(self) -> str:
-        """The address it listens at."""
+        """The address at which the server listens."""
         return self.__host
 
     @property
     def port(self) -> int:
-        """The port it listens at; before `start`, the requested one."""
+        """The port at which the server listens; before `start`, the requested one."""
         return self.__port
 
     @property
@@ -125,14 +126,14 @@ class Role(ControllableService):
         return self.__peers.channel
 
     def start(self) -> None:
-        """Listen and serve; requests are answered when this returns.
+        """Begin to listen and serve; requests are answered when this returns.
 
         Raises:
-            RuntimeError: it was started or closed before.
-            PermissionError: it would be reachable from other machines without a token, or the token file is not
-                private.
-            ValueError: the configured token is malformed, or TLS is configured by half.
-            OSError: the address cannot be listened at, or a certificate cannot be loaded.
+            RuntimeError: the server was started or closed before.
+            PermissionError: the server would be reachable from other machines without a token, or the token file is
+                not private.
+            ValueError: the configured token is malformed, or only half of TLS is configured.
+            OSError: the server cannot listen at the address, or a certificate cannot be loaded.
         """
         from ding.interaction.server.guard import HttpServer
 
@@ -165,7 +166,7 @@ class Role(ControllableService):
                 raise
 
     def shutdown(self) -> None:
-        """Ask it to end, and return at once. May be called repeatedly, from any thread, and before `start`."""
+        """Ask the server to end, and return at once; callable repeatedly, from any thread, and before `start`."""
         with self.__lock:
             # A forked child has a copy of this object, but none of its threads.
             if self.__state is _State.CLOSED or self.__pid != os.getpid():
@@ -179,7 +180,7 @@ class Role(ControllableService):
             self.__server.stop(GRACE_S)
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until it is asked to end (at most `timeout` seconds), then a bounded time until it has ended.
+        """Wait until the server is asked to end (at most `timeout` seconds), then a bounded time until it has ended.
 
         Threads that are stuck in user code are left behind with a warning; they end as soon as that code returns.
         """
@@ -199,10 +200,10 @@ class Role(ControllableService):
             )
 
     def ping(self) -> bool:
-        """Return whether it answers a request of its own; false if it does not run or the request does not arrive.
+        """Send a request to this server, and return whether it is answered; False if the server does not run.
 
         Raises:
-            ResponseException: it refuses the request.
+            ResponseException: the server refuses the request.
         """
         import requests
 
@@ -222,10 +223,10 @@ class Role(ControllableService):
         return True
 
     def serve_page(self, path: str, page: Page) -> None:
-        """Answer GET requests at `path`, too. They pass the same checks as all requests, see `Page`.
+        """Answer GET requests at `path` with `page`; they pass the same checks as all requests, see `Page`.
 
         Raises:
-            RuntimeError: it was started or closed before.
+            RuntimeError: the server was started or closed before.
             ValueError: the path is malformed, or in use.
         """
         with self.__lock:
@@ -242,7 +243,7 @@ _started: weakref.WeakSet[Peers] = weakref.WeakSet()
 
 
 def _forget_tokens() -> None:
-    """Forget the tokens in a forked child, such as that of an env: its code has no business with other servers."""
+    """Forget the tokens in a forked child, such as an env's process: its code has no business with other servers."""
     for peers in list(_started):
         if peers.run_token is not None:
             peers.run_token.forget()

@@ -12,7 +12,7 @@ reply (its status, its body, and the number of the request). Therefore
   is refused, and so is a request from another session, whose key differs, and
 - a reply cannot be forged or moved to another request.
 
-The address that the client called, and the kind of server that it expects, are part of the proofs: what is meant for
+The address that the client called, and the kind of server that it expects, are part of the proofs, so that a proof for
 one server proves nothing to another. The content is not encrypted.
 """
 
@@ -70,10 +70,10 @@ class SessionKey:
     """The key of a session, on either side.
 
     Args:
-        token: of the run.
-        kind: of the server, `master` or `slave`.
+        token: the token of the run.
+        kind: the kind of the server, `master` or `slave`.
         host: the address that the client called, `host:port`.
-        nonce: of the client.
+        nonce: the nonce of the client.
         answer: the nonce of the server.
     """
 
@@ -98,12 +98,12 @@ def proof_of_client(token: RunToken, kind: str, host: str, nonce: str) -> str:
 
 
 def proof_of_server(token: RunToken, kind: str, host: str, nonce: str, answer: str) -> str:
-    """Return the proof with which a server replies to a client's."""
+    """Return the proof with which a server replies to the proof of a client."""
     return _sign(token.key, "server", kind, host, nonce, answer)
 
 
 class Exchange:
-    """One numbered request of a session and its reply. Thread-safe.
+    """One numbered request of a session and its reply. This class is thread-safe.
 
     The request may arrive more than once; the first arrival that calls `begin` executes it, the others `wait`.
 
@@ -116,10 +116,10 @@ class Exchange:
         self.signature = signature
         self.has_begun = self.is_finished = False
         self._reply: Answer | None = None
-        self._waits: Event | None = None  # set when the copy that waits may go on
+        self._waits: Event | None = None  # set when the copy that waits may continue
 
     def begin(self) -> bool:
-        """Return whether the caller has to execute the request; false for each call but the first."""
+        """Return whether the caller has to execute the request; only the first call returns True."""
         with _exchange_lock:
             is_first, self.has_begun = not self.has_begun, True
             return is_first
@@ -190,13 +190,13 @@ class _Session:
 
 
 class Verifier:
-    """The server's side: begins sessions and verifies the signatures of requests. Not thread-safe.
+    """The server's side, which begins sessions and verifies the signatures of requests. This class is not thread-safe.
 
     Args:
-        token: of the run.
-        kind: `master` or `slave`.
-        limit: the most sessions that are kept; the one that was silent longest is dropped. Sessions without a request
-            are counted separately, so that they displace no others.
+        token: the token of the run.
+        kind: the kind of the server, `master` or `slave`.
+        limit: how many sessions are kept at most; the one that was silent longest is dropped. Sessions without a
+            request are counted separately, so that they displace no others.
     """
 
     def __init__(self, token: RunToken, kind: str, limit: int = 8192) -> None:
@@ -208,9 +208,9 @@ class Verifier:
         self._answers: OrderedDict[tuple[str, str], str] = OrderedDict()  # the server's nonces by host, client's nonce
 
     def begin(self, fields: Mapping[str, str]) -> tuple[str, str] | None:
-        """Return the nonce of the server and its proof; None if the client did not prove that it knows the token.
+        """Begin a session, and return the server's nonce and proof; None if the client's proof is missing or wrong.
 
-        A copy of the request gets the same nonce and begins no other session.
+        A copy of the request gets the same nonce and does not begin another session.
         """
         nonce, host = fields.get("nonce", ""), fields.get("host", "")
         proof = proof_of_client(self._token, self._kind, host, nonce)
@@ -220,7 +220,7 @@ class Verifier:
         return answer, proof_of_server(self._token, self._kind, host, nonce, answer)
 
     def verify(self, method: str, path: str, headers: Mapping[str, str]) -> Signed | None:
-        """Return what was signed; None if the signature is missing or wrong, or the request is too old."""
+        """Return the signed request; None if the signature is missing or wrong, or the request is too old."""
         fields = parse_fields(headers.get("authorization", ""))
         name, number, digest = fields.get("session", ""), fields.get("number", ""), fields.get("body", "")
         session = self._used.get(name) or self._new.get(name)

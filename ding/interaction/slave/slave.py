@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _MOST_BEAT_TIMEOUT_S = 10.0
 _DELIVERY_DEADLINE_S = 30.0  # how long the delivery of a result is retried
-_FIRST_WAIT_S = 0.05  # between the tries; it doubles
+_FIRST_WAIT_S = 0.05  # the first wait between two tries; it doubles each time
 _REPORT_TIMEOUT_S = (5.0, 10.0)
 _LAST_REPORT_TIMEOUT_S = (1.0, 1.0)
 _numbers = itertools.count(1)
@@ -51,14 +51,14 @@ class MasterSession:
 
     Args:
         token: the token that both sides send.
-        address: where the master listens.
-        engine: makes requests to it.
-        request_id: of the request that connected, which may arrive twice.
+        address: the address at which the master listens.
+        engine: the client for requests to the master.
+        request_id: the id of the request that connected, which may arrive twice.
 
     Attributes:
         number: see `session_number`.
         tasks: the ids of the accepted tasks.
-        proved_at: when the last request was sent that the master has acknowledged, on the clock `time.monotonic`.
+        proved_at: when the last request that the master has acknowledged was sent, by `time.monotonic`.
         ended: set when the session has ended.
     """
 
@@ -73,13 +73,13 @@ class MasterSession:
         self.ended = threading.Event()
 
     def send(self, method: str, path: str, body: Any, timeout: Limits, most_retries: float = math.inf) -> None:
-        """Send a request to the master, to which it is a sign of life."""
+        """Send a request to the master, which takes it as a sign of life."""
         began = time.monotonic()
         self.engine.request(method, path, body, timeout=timeout, most_retries=most_retries)
         self.proved_at = began
 
     def end(self) -> None:
-        """End the session; threads that wait to retry a request give up."""
+        """End the session, and let threads that wait to retry a request give up."""
         self.ended.set()
         self.engine.close()
 
@@ -98,7 +98,7 @@ class Order(NamedTuple):
 
 
 class Link:
-    """The current session of a slave, if any, and the task that it runs. Thread-safe.
+    """The current session of a slave, if any, and the task that it runs. This class is thread-safe.
 
     Attributes:
         session: the current session.
@@ -128,7 +128,7 @@ class Link:
             self._changed.notify_all()
 
     def end(self, session: MasterSession) -> bool:
-        """End `session`; return false if it was not the current one."""
+        """End `session`; return False if it was not the current one."""
         with self._changed:
             if self.session is not session:
                 return False
@@ -144,7 +144,7 @@ class Link:
             order.session.tasks.add(order.task_id)
 
     def release(self, order: Order) -> bool:
-        """Free the slave before the result of `order` is reported; return false if another thread reports it."""
+        """Free the slave before the result of `order` is reported; return False if another thread reports it."""
         with self._changed:
             if self.order is not order:
                 return False
@@ -154,7 +154,7 @@ class Link:
             return True
 
     def reported(self) -> None:
-        """End the report that `release` began."""
+        """Note that the report that `release` began has ended."""
         with self._changed:
             self._is_reporting = False
             self._changed.notify_all()
@@ -171,16 +171,16 @@ class Link:
 
 
 class TaskRunner:
-    """Runs tasks, one after the other, and delivers their results.
+    """The runner of tasks, one after the other, which also delivers their results.
 
     A result is delivered when the master has acknowledged it; until then it is sent again while the session lasts.
     After a deadline the session is given up: the master, which would wait for the result for ever, then notices that
     the slave is silent.
 
     Args:
-        link: of the slave.
+        link: the link of the slave.
         process: runs a task and returns its result.
-        longest_wait_s: between two tries to deliver a result.
+        longest_wait_s: the longest wait in seconds between two tries to deliver a result.
         lose: called with a session that has failed and the error.
     """
 
@@ -206,7 +206,7 @@ class TaskRunner:
         self._orders.put(None)
 
     def run(self, closing: threading.Event) -> None:
-        """Run tasks until `stop`; after `closing` is set they fail."""
+        """Run tasks until `stop`, as the body of a thread; after `closing` is set they fail."""
         while (order := self._orders.get()) is not None:
             kind, result = self._run_one(order, closing)
             if self._link.release(order):
@@ -230,7 +230,7 @@ class TaskRunner:
         try:
             try:
                 self._send(order, kind, result)
-            except (TypeError, ValueError, RecursionError) as error:  # of the JSON encoder
+            except (TypeError, ValueError, RecursionError) as error:  # errors of the JSON encoder
                 message = f"the result has no JSON form: {error}"
                 self._send(order, "fail", failure_for(message, type(error).__name__))
             except ResponseException as error:
@@ -240,7 +240,7 @@ class TaskRunner:
                 self._send(order, "fail", failure_for(message, "ResultTooLarge"))
         except MasterTaskDataInvalid as error:
             _log.error("the master does not know the task whose result it gets: %s", error)
-        except Exception as error:  # of any kind: further tasks must still run
+        except Exception as error:  # whatever it is, further tasks must still run
             self._lose(order.session, error)
 
     def _send(self, order: Order, kind: str, result: Any) -> None:
@@ -248,7 +248,7 @@ class TaskRunner:
 
         Raises:
             ResponseException: the master does not accept it.
-            requests.RequestException: it did not arrive in time.
+            requests.RequestException: the result did not arrive in time.
         """
         wait_s, deadline = _FIRST_WAIT_S, time.monotonic() + _DELIVERY_DEADLINE_S
         while not order.session.ended.is_set():
@@ -264,12 +264,12 @@ class TaskRunner:
 
 
 class Heartbeat:
-    """Sends heartbeats while there is a session, and ends the session when the slave is closed.
+    """The sender of heartbeats while there is a session, which also ends the session when the slave is closed.
 
-    There is a heartbeat `span_s` after the last request that the master has acknowledged, which is mostly a result.
+    A heartbeat is sent `span_s` seconds after the last request that the master has acknowledged, often a result.
 
     Args:
-        link: of the slave.
+        link: the link of the slave.
         span_s: the longest time in seconds without a sign of life.
         lose: called with a session that has failed and the error.
     """
@@ -310,13 +310,13 @@ class Heartbeat:
                 continue
             try:
                 self.beat(session)
-            except Exception as error:  # of any kind: a slave without heartbeats must not seem connected
+            except Exception as error:  # whatever it is, a slave without heartbeats must not seem connected
                 if not is_over():
                     self._lose(session, error)
                 return
 
     def _end(self) -> None:
-        """Give a running task a moment to end, else report its failure; then end the session."""
+        """Give a running task a moment to end, or else report its failure; then end the session."""
         link = self._link
         link.wait_for(lambda: link.is_idle, GRACE_S)
         order = link.order
@@ -349,24 +349,24 @@ _CODES = Codes(
 
 
 class Slave(Role):
-    """Waits for one master at a time, and runs its tasks, one at a time, by `_process_task`.
+    """A slave, which waits for one master at a time, and runs its tasks, one at a time, by `_process_task`.
 
     Subclasses implement `_process_task`, and may override `_before_connection`, `_before_disconnection` and
     `_before_task`, which run while the master waits for its reply, and `_lost_connection`.
 
     Args:
-        host: the address to listen at; None and `auto` mean this machine only (127.0.0.1). Others need a token: see
-            `ding.interaction.server.access`.
-        port: 7236 by default; 0 for any free port, which the property `port` returns after `start`.
+        host: the address to listen at; None and `auto` mean this machine only (127.0.0.1). Other addresses need a
+            token: see `ding.interaction.server.access`.
+        port: the port, 7236 by default; 0 for any free one, which the property `port` returns after `start`.
         heartbeat_span: the longest time in seconds without a result or heartbeat (3.0 by default, at least 0.2).
         request_retries: how often a heartbeat is retried after a transport error (5 by default).
         request_retry_waiting: seconds between tries (1.0 by default).
-        channel: the channel of its masters (0 by default).
+        channel: the channel (0 by default), which must be that of its masters.
         body_limit: the largest body of a request in bytes (64 MiB by default).
         allowed_hosts: further hosts, besides this machine and the address of the master, that requests to the slave may
-            name and that it may report to: `name`, `name:port` or `.domain`. By default those that the
-            environment variable `DING_HOSTS` lists, separated by commas.
-        run_token: the token of the run, with which both sides sign; None for that of the environment, if it has one.
+            name and to which it may report, as `name`, `name:port` or `.domain`. The default is the list in the
+            environment variable `DING_HOSTS`, separated by commas.
+        run_token: the token of the run, with which both sides sign; None for the token of the environment, if any.
 
     Example:
         >>> class Adder(Slave):
@@ -396,7 +396,7 @@ class Slave(Role):
 
         self.__peers = Peers("master", channel, request_retries, request_retry_waiting, run_token)
         self.__hosts = HostList(allowed_hosts)
-        self.__turn = threading.Lock()  # one of `/connect`, `/disconnect` and `/task/new` at a time
+        self.__turn = threading.Lock()  # only one of `/connect`, `/disconnect` and `/task/new` runs at a time
         self.__last_disconnection = ("", "")  # token and id of the request
         self.__link = Link()
         self.__runner = TaskRunner(
@@ -420,28 +420,28 @@ class Slave(Role):
     def _process_task(self, task: Any) -> Any:
         """Run a task and return its result, a JSON value; a falsy one reaches the master as `{}`.
 
-        Runs in the task thread. Any exception fails the task: `TaskFail` with its own result, any other with its text
-        as `message`, the name of its type as `exception`, and its `traceback`.
+        It is called in the task thread. Any exception fails the task: `TaskFail` with its own result, any other with
+        its text as `message`, the name of its type as `exception`, and its `traceback`.
         """
 
     def _before_connection(self, data: Any) -> None:
-        """Called with the value of the master's `_before_connect`. `ConnectionRefuse` refuses the connection."""
+        """Accept a connection, or raise `ConnectionRefuse`; `data` is the value of the master's `_before_connect`."""
 
     def _before_disconnection(self, data: Any) -> None:
-        """Called with the value of the master's `_before_disconnect`. `DisconnectionRefuse` refuses to disconnect."""
+        """Accept the disconnection, or raise `DisconnectionRefuse`; `data` is the value of `_before_disconnect`."""
 
     def _before_task(self, data: Any) -> None:
-        """Called with the data of a new task. `TaskRefuse` refuses it."""
+        """Accept a new task with this data, or raise `TaskRefuse`."""
 
     def _lost_connection(self, master_address: str, err: Exception) -> None:
-        """Called after the master was lost. The slave can be connected again by then.
+        """Handle the loss of the master; the slave can be connected again by then.
 
         `err` is a `requests.RequestException` if the master cannot be reached, and a `MasterResponseException` if it
-        does not know this slave any more.
+        no longer knows this slave.
         """
 
     def __routes(self) -> Routes:
-        """Return what the slave serves to its master."""
+        """Return the routes that the slave serves to its master."""
         return {
             "/connect": {"POST": Route(self.__token, self.__connect, body_limit=SMALL_BODY, is_open=True)},
             "/disconnect": {"DELETE": Route(self.__session_to_end, self.__disconnect)},
@@ -459,7 +459,7 @@ class Slave(Role):
         return found
 
     def __session_to_end(self, head: Head) -> MasterSession | None:
-        """Return the session; None if the same request has ended it before."""
+        """Return the session to end; None if the same request has ended it before."""
         last_token, last_id = self.__last_disconnection
         if last_id and request_id(head) == last_id and same_secret(self.__token(head), last_token):
             return None
@@ -521,7 +521,7 @@ class Slave(Role):
         return parts
 
     def __lose(self, session: MasterSession, error: Exception) -> None:
-        """Give up a session that does not work any more."""
+        """Give up a session that no longer works."""
         if not self.__link.end(session):
             return
         log = logging.getLogger("ding.interaction")

@@ -90,7 +90,7 @@ class _Track:
 
 
 class GroupRun:
-    """Runs one task on a fixed group of learners.
+    """A run of one task on a fixed group of learners.
 
     Each batch is split into one part per learner, in order. All learners get the same number of batches, so learners
     that average their gradients stay synchronized. The group reports an info once all learners have reported theirs.
@@ -137,7 +137,7 @@ class GroupRun:
 
     @property
     def _silence_s(self) -> float:
-        """The silence of the slowest learner, for which the others wait."""
+        """Seconds without progress of the slowest learner, for which the others wait."""
         return max((track.silence_s for track in self._tracks if not track.is_done), default=0.0)
 
     @property
@@ -170,7 +170,7 @@ class GroupRun:
         return {**new, "info": new["infos"][-1] if new["infos"] else {}}
 
     def close(self) -> dict[str, Any]:
-        """End the task on all connected learners; returns the remaining infos.
+        """End the task on all connected learners, and return the remaining infos.
 
         Unless a learner has failed, the learners first train on the batches they have, so that none of them waits for
         the gradients of another.
@@ -196,7 +196,7 @@ class GroupRun:
             raise
 
     def _new_infos(self) -> dict[str, Any]:
-        """Return the merged infos that all learners have reported, and the number of batches that all have read.
+        """Return the merged new infos of all learners, and the number of batches that all of them have read.
 
         The last info of one learner is the last of the group: the others cannot continue without that learner.
         """

@@ -35,7 +35,7 @@ _CLOSE_S = 5.0
 
 
 class LearnerAggregatorSlave(WorkerSlave):
-    """Answers a coordinator's tasks by calling functions.
+    """A slave that answers a coordinator's tasks by calling functions.
 
     Args:
         callback_fn: `deal_with_get_resource()`, and `deal_with_learner_start`, `deal_with_get_data`, `deal_with_learn`
@@ -61,7 +61,7 @@ class LearnerAggregatorSlave(WorkerSlave):
 
 
 class LearnerAggregator:
-    """Aggregates learners: a coordinator sees one learner, whose batch size is the sum of theirs.
+    """An aggregator of learners: a coordinator sees one learner, whose batch size is the sum of theirs.
 
     A task runs on the learners that are connected when it starts; learners that join later take part in the next task.
     If a learner fails or is lost, the task fails with its error. With the environment variable
@@ -97,18 +97,20 @@ class LearnerAggregator:
     settings = Settings(
         {
             "learner": Setting({}, instance_of(Mapping), "Addresses of the learners: `{name: (name, host, port)}`."),
-            "transport": Setting(DEFAULT_TRANSPORT, transport_name, "How learners are connected."),
+            "transport": Setting(DEFAULT_TRANSPORT, transport_name, "Transport that connects the learners."),
             "task_timeout": Setting(
-                50.0, number(0), "Seconds for a learner to answer one message; less than the coordinator waits."
+                50.0, number(0), "Seconds for a learner to answer one message, fewer than the coordinator waits."
             ),
             "connect_timeout_s": Setting(60.0, number(0), "Seconds for the learners to connect."),
             "sync_period_s": Setting(
                 3.0, number(0), "Seconds between two requests for the operator's list of learners."
             ),
-            "master.host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Where learners answer."),
-            "master.port": Setting(NO_DEFAULT, integer(0, 65535), "Its port; 0 for a free one."),
-            "slave.host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Where the coordinator sends tasks."),
-            "slave.port": Setting(NO_DEFAULT, integer(0, 65535), "Its port; 0 for a free one."),
+            "master.host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Address at which learners answer."),
+            "master.port": Setting(NO_DEFAULT, integer(0, 65535), "Port of `master.host`; 0 for a free one."),
+            "slave.host": Setting(
+                NO_DEFAULT, instance_of(str, optional=True), "Address to which the coordinator sends tasks."
+            ),
+            "slave.port": Setting(NO_DEFAULT, integer(0, 65535), "Port of `slave.host`; 0 for a free one."),
             "node": Setting(NO_DEFAULT, None, "Kept for compatibility."),
             "partition": Setting(NO_DEFAULT, None, "Kept for compatibility."),
         }
@@ -146,7 +148,7 @@ class LearnerAggregator:
         return self._server.port
 
     def start(self) -> None:
-        """Connect the learners, then accept tasks. Closes the aggregator if that fails.
+        """Connect the learners, then accept tasks; close the aggregator if that fails.
 
         Raises:
             ConnectionError: a learner of the config cannot be reached, or the operator provides none in time.
@@ -164,7 +166,9 @@ class LearnerAggregator:
             raise
 
     def close(self) -> None:
-        """End a running task, disconnect the learners and stop accepting tasks. Bounded in time; idempotent.
+        """End a running task, disconnect the learners and stop accepting tasks, in bounded time.
+
+        Further calls do nothing.
 
         Raises:
             TaskFail: a learner could not end its task.
@@ -235,7 +239,7 @@ class LearnerAggregator:
         return self._slot.require().learn(task)
 
     def deal_with_learner_close(self, task: dict[str, Any]) -> dict[str, Any]:
-        """End the task on all learners. Idempotent; later calls return the same."""
+        """End the task on all learners; later calls do nothing and return the same."""
         return self._slot.end()
 
     def deal_with_lost_coordinator(self) -> None:
@@ -244,5 +248,5 @@ class LearnerAggregator:
 
     @staticmethod
     def merge_info(infos: Sequence[Any]) -> Any:
-        """See `ding.worker.adapter.group_run.merge_info`."""
+        """Merge one info of each learner; see `ding.worker.adapter.group_run.merge_info`."""
         return merge_info(infos)

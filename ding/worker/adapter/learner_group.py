@@ -37,7 +37,7 @@ class LearnerSeat:
         threading.Thread(target=self._work, name=f"aggregator_{name}", daemon=True).start()
 
     def run(self, task: Task, timeout_s: float) -> Future[dict[str, Any]]:
-        """Have the learner run `task`; see `WorkerClient.run`. A learner that does not answer in time is lost."""
+        """Have the learner run `task`; see `WorkerClient.run`. One that does not answer in time counts as lost."""
         future: Future[dict[str, Any]] = Future()
         with self._lock:
             if self.is_lost:
@@ -59,7 +59,7 @@ class LearnerSeat:
                 future.set_result(result)
 
     def close(self) -> None:
-        """Disconnect; running and waiting messages end with `WorkerLost`. Idempotent."""
+        """Disconnect; running and waiting messages end with `WorkerLost`. Further calls do nothing."""
         with self._lock:
             is_lost, self.is_lost = self.is_lost, True
             if not is_lost:
@@ -69,7 +69,7 @@ class LearnerSeat:
 
 
 class LearnerGroup:
-    """The connected learners, which may join and leave at any time. Thread-safe.
+    """The connected learners, which may join and leave at any time. This class is thread-safe.
 
     Args:
         connector: connects to the learners; the caller closes it.
@@ -137,7 +137,7 @@ class LearnerGroup:
         return [name for name in names if name not in connected]
 
     def close(self) -> None:
-        """Disconnect all learners; call it after closing the connector. Idempotent."""
+        """Disconnect all learners; call it after closing the connector. Further calls do nothing."""
         with self._lock:
             self._is_closed = True
             seats = [seat for _, seat in self._seats.values()]
@@ -148,11 +148,11 @@ class LearnerGroup:
 def ask_all(
     calls: Sequence[tuple[LearnerSeat, Task]], timeout_s: float, message: str | None = None, to_the_end: bool = False
 ) -> list[dict[str, Any]]:
-    """Have each learner run its task concurrently; returns the results in order.
+    """Have each learner run its task, all concurrently, and return the results in order.
 
     Args:
         timeout_s: seconds for all learners to answer.
-        message: the message of a failure; None for that of the first failed learner.
+        message: the error message if a learner fails; None for the message of the first learner that failed.
         to_the_end: whether to wait for all learners even if one has failed.
 
     Raises:

@@ -65,7 +65,7 @@ __all__ = [
     "to_tensor_transitions",
 ]
 
-# What parallel training is made of loads when it is first used.
+# The classes of parallel training are imported on first access.
 __getattr__ = lazy_names(
     __name__,
     {

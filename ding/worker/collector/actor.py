@@ -20,21 +20,21 @@ from ding.worker.collector.batch import Batch, PolicyOutput, StackedOutput, by_e
 
 
 class Actor(Protocol):
-    """Chooses the actions of a round."""
+    """The part of a rollout that chooses the actions."""
 
     @property
     def model(self) -> nn.Module | None:
-        """The network that acts, as far as it is known."""
+        """The network that acts; None if it is not known."""
 
     def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PolicyOutput, Sequence[Any]]:
-        """Return `(what the policy returned, see by_env, the actions for the envs of obs in order)`."""
+        """Return the output of the policy (see `by_env`), and the actions for the envs of `obs`, in order."""
 
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
-        """The episodes of these envs, or of all, have ended."""
+        """Handle the end of the episodes of these envs, or of all."""
 
 
 def output_of(policy: Any, obs: Batch, obs_form: tuple[bool, bool], kwargs: Mapping[str, Any]) -> PolicyOutput:
-    """Return what a policy returns for the envs of a batch, stacked for it if its forward is known to stack it.
+    """Return the output of a policy for a batch; if its forward is known to stack observations, pass them stacked.
 
     Args:
         obs_form: the arguments of `Batch.stacked_input`.
@@ -53,11 +53,11 @@ def output_of(policy: Any, obs: Batch, obs_form: tuple[bool, bool], kwargs: Mapp
 
 
 class SoloActor:
-    """One policy (a mode namedtuple, or any object with `forward` and `reset`) acts in every env.
+    """One policy (a mode namedtuple, or any object with `forward` and `reset`) that acts in every env.
 
     Args:
         policy: the policy that acts.
-        float_obs: give it float32 tensors instead of the observations as they are.
+        float_obs: pass float32 tensors to the policy instead of the observations themselves.
         keep_integers: with `float_obs`, convert no integers except bytes.
     """
 
@@ -106,7 +106,7 @@ class StateActor(SoloActor):
         return output, env_actions(output, obs.env_ids)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states, None where they are not made of plain values, and the envs whose episode has ended."""
+        """Return the states (None where they are not made of plain values), and the envs whose episode has ended."""
         return {"states": dict(self.states) if can_pack(self.states) else None, "ended": sorted(self.ended)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:

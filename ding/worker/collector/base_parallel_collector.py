@@ -1,4 +1,4 @@
-"""What collectors in parallel training have in common: a rollout in a thread, until their episodes are played."""
+"""The base of the collectors of parallel training, which run a rollout until the episodes of a task are played."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OWN_MODULES = tuple(f"ding.worker.collector.{name}_parallel_collector" for name 
 
 
 class CollectorMonitor(LoggedModel):
-    """What rounds take: seconds in the policy, in the envs, timesteps, seconds in the envs for each timestep.
+    """Moving averages over rounds: seconds in the policy, seconds in the envs, timesteps, env seconds per timestep.
 
     `monitor.avg[name]()` is the mean over the last rounds.
     """
@@ -50,19 +50,21 @@ class CollectorMonitor(LoggedModel):
             self.register_attribute_value("avg", name, partial(self.mean_of, name))
 
     def record(self, values: Mapping[str, Any]) -> None:
-        """Record the measured values of a round; other names are kept apart."""
+        """Record the measured values of a round. Values under other names are set as plain attributes."""
         for name, value in values.items():
             setattr(self, name, value)
 
     def averages(self) -> dict[str, float]:
-        """Return the mean of each."""
+        """Return the mean of each value over the last rounds, by name."""
         return {name: self.mean_of(name) for name in self._declared}
 
 
 class BaseParallelCollector(Configurable, ABC):
-    """Plays the episodes of one task, in the thread that calls `start`, until they are over or `close` is called.
+    """Base of the collectors of parallel training, which play the episodes of one task.
 
-    A subclass implements the abstract methods and sets `env_manager`, which is launched. Each round goes
+    They play in the thread that calls `start`, until the episodes are over or `close` is called.
+
+    A subclass implements the abstract methods and sets `env_manager`, which is then launched. Each round runs
 
         ready observations -> _policy_inference -> _env_step -> _process_timestep -> _iter_after_hook
 
@@ -186,7 +188,7 @@ class BaseParallelCollector(Configurable, ABC):
         return max(0.0, now - max(since, self._last_stepped[1]))
 
     def progress(self) -> dict[str, Any]:
-        """Return how far the task is, in the keys of an info; empty where that is not counted."""
+        """Return the progress of the task in the keys of an info; an empty dict if it is not counted."""
         return {}
 
     def _play(self) -> None:
@@ -200,15 +202,15 @@ class BaseParallelCollector(Configurable, ABC):
             self._last_round_at = monotonic()
 
     def _listeners(self) -> Sequence[Listener]:
-        """Return what records the rollout besides `_process_timestep`, and before it."""
+        """Return the listeners that record the rollout; they are called before `_process_timestep`."""
         return ()
 
     def _bare_output(self, action: Any) -> Any:
-        """Return the output of a policy for an env whose action is all that `_policy_inference` returned."""
+        """Return the policy's output for an env of which `_policy_inference` returned only the action."""
         return {"action": action}
 
     def _iter_after_hook(self) -> None:
-        """Called after each round; every `print_freq` rounds it logs how long they took, at level DEBUG."""
+        """Handle the end of a round: every `print_freq` rounds, log their durations at level DEBUG."""
         self._monitor.record(self._log_buffer)
         self._monitor.time.step()
         self._log_buffer.clear()
@@ -217,7 +219,10 @@ class BaseParallelCollector(Configurable, ABC):
             self.debug(f"after {self._iter_count} rounds: {self._monitor.averages()}")
 
     def close(self) -> None:
-        """End a running `start` after its present round, and join helper threads. Bounded in time; idempotent."""
+        """End a running `start` after its present round, and join helper threads, in bounded time.
+
+        Further calls do nothing.
+        """
         if self._end_flag:
             return
         self._end_flag = True
@@ -232,16 +237,16 @@ class BaseParallelCollector(Configurable, ABC):
             self.close()
 
     def _read_policy(self, policy: Any) -> None:  # noqa: B027 overriding it is optional
-        """Check what `policy` is set to, and take from it what collecting needs to know."""
+        """Check the new value of `policy`, and read the settings that collecting needs from it."""
 
     def _start_thread(self) -> None:  # noqa: B027 overriding it is optional
         """Start helper threads."""
 
     def _join_thread(self) -> None:  # noqa: B027 overriding it is optional
-        """End and join helper threads; called more than once, and also if none was started."""
+        """End and join helper threads. It may be called more than once, and also if none was started."""
 
     def _reset_policy(self, env_ids: Sequence[int] | None) -> None:  # noqa: B027 overriding it is optional
-        """The episodes of these envs, or of all, have ended or are void; called after `_listeners`."""
+        """Reset the policy for these envs, or for all, as their episodes are over; called after the `_listeners`."""
 
     @abstractmethod
     def get_finish_info(self) -> dict[str, Any]:
@@ -252,23 +257,23 @@ class BaseParallelCollector(Configurable, ABC):
 
     @abstractmethod
     def _policy_inference(self, obs: Any) -> Any:
-        """Actions `{env_id: action}`, arrays or tensors, for the observations `{env_id: float32 tensors}`."""
+        """Return the actions `{env_id: array or tensor}` for the observations `{env_id: float32 tensors}`."""
 
     @abstractmethod
     def _env_step(self, actions: Any) -> Any:
-        """Act in the envs by `{env_id: array}`; return their timesteps `{env_id: timestep}`."""
+        """Step the envs with the actions `{env_id: array}`, and return their timesteps `{env_id: timestep}`."""
 
     @abstractmethod
     def _process_timestep(self, timestep: Any) -> None:
-        """Take the timesteps of a round, `{env_id: timestep of float32 tensors}`."""
+        """Process the timesteps of a round, `{env_id: timestep of float32 tensors}`."""
 
     @abstractmethod
     def _update_policy(self) -> None:
-        """Get the weights before the first round; a wait for them ends when `_join_thread` is called."""
+        """Load the weights before the first round; waiting for them ends when `_join_thread` is called."""
 
 
 class CollectorActor:
-    """The actor of a collector: its `_policy_inference`."""
+    """The actor of a collector, which calls its `_policy_inference`."""
 
     model = None  # a worker has chosen its threads
 
@@ -296,9 +301,9 @@ class CollectorActor:
 
 
 class CollectorRound(Listener, ForeignBlocks):
-    """A round of a collector: its env manager as the rollout sees it, which `_env_step` steps, and the quota.
+    """One round of a collector: the env manager, stepped by `_env_step`, the quota, and the listener of a rollout.
 
-    Keeps what the round brought.
+    It keeps what the envs returned.
     """
 
     def __init__(self, collector: BaseParallelCollector) -> None:
@@ -332,18 +337,18 @@ class CollectorRound(Listener, ForeignBlocks):
         self._steps = steps
 
     def take(self) -> Mapping[int, Any]:
-        """Return the timesteps of the round as float32 tensors; normal ones are our copies."""
+        """Return the timesteps of the round as float32 tensors; those of normal steps are copies."""
         answers, steps = self._answers, self._steps
         self._answers, self._steps = {}, None
         return RoundTimesteps(answers, steps)
 
 
 class RoundTimesteps(Mapping[int, Any]):
-    """`{env_id: timestep of float32 tensors}`, made on access, as most collectors look at none.
+    """A mapping `{env_id: timestep of float32 tensors}`, converted on access, as most collectors need none.
 
     Args:
         returned: what the envs returned.
-        steps: those of them that are normal, which have arrays of ours.
+        steps: the normal ones among them, with arrays that are copies.
     """
 
     def __init__(self, returned: Mapping[int, Any], steps: Steps | None) -> None:

@@ -1,4 +1,4 @@
-"""The interface of serial collectors, their factories, and the helpers outside collectors build on."""
+"""The interface of serial collectors, their factories, and helpers for collectors of other packages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class ISerialCollector(Configurable, ABC):
-    """Gathers data by letting a policy act in the envs of a manager, in this process."""
+    """The interface of collectors that gather data in this process: a policy acts in the envs of a manager."""
 
     @abstractmethod
     def reset_env(self, _env: Any = None) -> None:

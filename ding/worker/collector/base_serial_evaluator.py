@@ -22,12 +22,12 @@ from ding.worker.collector.serial_worker import SerialWorker
 Result = TypeVar("Result")
 SaveCheckpoint = Callable[[str], Any]
 
-# They are no measurements of an evaluation.
+# They are not measured by an evaluation.
 _NOT_IN_TENSORBOARD = ("train_iter", "each_reward")
 
 
 class ISerialEvaluator(Configurable, ABC):
-    """Measures how good a policy is, in this process.
+    """The interface of evaluators, which measure in this process how good a policy is.
 
     Attributes:
         last_eval: the `EvalRecord` of the newest evaluation; None before the first, or if the evaluator keeps none.
@@ -36,7 +36,7 @@ class ISerialEvaluator(Configurable, ABC):
     last_eval: Any = None
 
     def note_best(self, mean_return: float) -> None:  # noqa: B027 overriding it is optional
-        """Save only checkpoints of a better mean return than this one; does nothing by default."""
+        """Save a best checkpoint only for a mean return above this one; the default does nothing."""
 
     @abstractmethod
     def reset_env(self, _env: Any = None) -> None:
@@ -55,12 +55,12 @@ class ISerialEvaluator(Configurable, ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End the envs and the logs."""
+        """Close the envs and the logs."""
         raise NotImplementedError
 
     @abstractmethod
     def should_eval(self, train_iter: int) -> bool:
-        """Return whether an evaluation is due at this iteration; True notes the iteration as evaluated."""
+        """Return whether an evaluation is due at this iteration; if so, note the iteration as evaluated."""
         raise NotImplementedError
 
     @abstractmethod
@@ -91,11 +91,11 @@ def create_serial_evaluator(cfg: EasyDict, **kwargs: Any) -> ISerialEvaluator:
 
 
 class SerialEvaluator(SerialWorker, ISerialEvaluator):
-    """Base of the serial evaluators; a subclass measures, and decides which result is better and which is good enough.
+    """Base of the serial evaluators; a subclass measures, and decides which results are better and which good enough.
 
     Args:
         cfg: config, see `default_config`.
-        env: what to evaluate in.
+        env: the envs, or the data, of the evaluation.
         policy: the eval mode of a policy (for battles a list of them).
         tb_logger: a TensorBoard writer shared with others; without one, one is made.
         exp_name: the experiment's folder, for the logs.
@@ -190,7 +190,7 @@ class SerialEvaluator(SerialWorker, ISerialEvaluator):
         return []
 
     def _from_rank_0(self, evaluate: Callable[[], tuple[bool, Result]]) -> tuple[bool, Result]:
-        """Return what `evaluate` returns on rank 0, which alone calls it; all ranks must come here together."""
+        """Call `evaluate` on rank 0 alone, and return its result on all ranks, which must call this together."""
         shared: list[Any] = [None, None]
         if self._rank == 0:
             shared = list(evaluate())
@@ -221,7 +221,7 @@ class SerialEvaluator(SerialWorker, ISerialEvaluator):
 
 
 class VectorEvalMonitor:
-    """Gives each env a fixed share of the evaluation episodes, so that short episodes are not counted too often.
+    """The bookkeeping of evaluation episodes: each env has a fixed share, so that short episodes do not weigh more.
 
     Env i has a quota of `n_episode // env_num` episodes, the first `n_episode % env_num` envs one more. The first
     episodes of each env count; what it plays beyond its quota is ignored.
@@ -266,26 +266,26 @@ class VectorEvalMonitor:
         return all(self.is_full(env_id) for env_id in self._reward)
 
     def update_info(self, env_id: int, info: Any) -> None:
-        """Note what an episode reported, as plain Python values; ignored beyond the quota."""
+        """Note the info of an episode, as plain Python values; it is ignored beyond the quota."""
         if len(self._info[env_id]) < self._quota[env_id]:
             self._info[env_id].append(as_plain(info))
 
     def update_reward(self, env_id: int, reward: Any) -> None:
-        """Note the return of an episode (a tensor must have one element); ignored beyond the quota."""
+        """Note the return of an episode (a tensor must have one element); it is ignored beyond the quota."""
         if not self.is_full(env_id):
             self._reward[env_id].append(reward.item() if isinstance(reward, torch.Tensor) else reward)
 
     def update_video(self, imgs: Mapping[int, Any]) -> None:
-        """Append an HWC frame to the running episode of each env in `{env_id: frame}`; ignored beyond the quota."""
+        """Append a frame [H, W, C] to the running episode of each env in `{env_id: frame}`, up to its quota."""
         for env_id, img in imgs.items():
             if not self.is_full(env_id):
                 self._video[env_id][len(self._reward[env_id])].append(img)
 
     def get_video(self) -> np.ndarray[Any, Any]:
-        """Clips [N, T, C, H, W] of the worst, the middle and the best episode by return, shorter ones padded.
+        """Return clips [N, T, C, H, W] of the worst, the middle and the best episodes by return.
 
-        N is 1 of one episode, 2 (worst, best) of two, 3 of three, else 4: worst, two in the middle, best. A clip is
-        padded with its last frame.
+        N is 1 for one episode, 2 (worst, best) for two, 3 for three, else 4: worst, two in the middle, best. Shorter
+        clips are padded with their last frame.
 
         Raises:
             ValueError: an episode has no frame.
@@ -304,7 +304,7 @@ class VectorEvalMonitor:
         return video
 
     def get_episode_return(self) -> list[Any]:
-        """Return the returns, all of env 0 first, then those of env 1, ..."""
+        """Return the returns of the episodes: those of env 0 first, then those of env 1, and so on."""
         return [reward for rewards in self._reward.values() for reward in rewards]
 
     def get_latest_reward(self, env_id: int) -> Any:
@@ -312,12 +312,11 @@ class VectorEvalMonitor:
         return self._reward[env_id][-1]
 
     def get_current_episode(self) -> int:
-        """Number of episodes counted so far."""
+        """Return the number of episodes counted so far."""
         return sum(len(rewards) for rewards in self._reward.values())
 
     def get_episode_info(self) -> dict[str, Any] | None:
-        """Lists of the values that the episodes reported, by key, in the order of `get_episode_return`; None if
-        there are none.
+        """Return the values that the episodes reported, `{key: list}`, in the order of `get_episode_return`, or None.
 
         A key that only some episodes reported has a shorter list. A key whose values are all numbers also gets
         `<key>_mean`.
@@ -332,7 +331,7 @@ class VectorEvalMonitor:
 
 
 def as_plain(value: Any) -> Any:
-    """Tensors, arrays and numpy scalars as Python numbers and lists, also within dicts, lists and tuples."""
+    """Convert tensors, arrays and numpy scalars to Python numbers and lists, also within dicts, lists and tuples."""
     if isinstance(value, (torch.Tensor, np.ndarray)):
         return value.tolist()
     if isinstance(value, np.generic):

@@ -39,7 +39,7 @@ class Batch:
 
     @classmethod
     def copied(cls, env_ids: list[int], items: Sequence[Any]) -> Batch:
-        """Copies of `items`, those of the envs `env_ids`."""
+        """Return a batch of copies of `items`, one for each of the envs `env_ids`."""
         return cls(env_ids, stacked(items))
 
     @property
@@ -55,7 +55,10 @@ class Batch:
         return self._rows
 
     def stacked_input(self, as_float: bool = False, keep_integers: bool = False) -> Any:
-        """`stacked` as a policy gets it: unchanged, or as float32 tensors, but for integers that are no bytes."""
+        """Return `stacked` as a policy gets it: unchanged or, with `as_float`, as float32 tensors.
+
+        With `keep_integers`, no integers are converted except bytes.
+        """
         stacked = _stacked(self.node)
         return stacked if stacked is None or not as_float else _converter(keep_integers)(stacked)
 
@@ -69,14 +72,14 @@ class Batch:
         return dict(zip(self.env_ids, rows, strict=True))
 
     def of_envs(self, env_ids: list[int]) -> Batch:
-        """Those of these envs, in this order."""
+        """Return the batch of these envs, in this order."""
         if env_ids == self.env_ids:
             return self
         index = np.array([self.env_ids.index(env_id) for env_id in env_ids], np.int64)
         return Batch(env_ids, map_node(lambda column: column.take(index).compact(), self.node))
 
     def of_player(self, player: int) -> Batch:
-        """Return one player's entries, if each item holds one for each player, by index; the same batch at each call.
+        """Return one player's entries, where each item holds one for each player, by index; each call returns the same.
 
         Raises:
             ValueError: an item holds nothing for this player.
@@ -87,7 +90,7 @@ class Batch:
         return batch
 
     def refuse_nan(self, what: str) -> None:
-        """Check the batch; `what` it is goes into the message.
+        """Check the batch for NaN; `what` names it in the message.
 
         Raises:
             FloatingPointError: an item holds a NaN.
@@ -99,23 +102,23 @@ class Batch:
 
 
 class Output(ABC):
-    """What policies returned in a round, in another form than a dict by env."""
+    """The outputs of policies in a round, in another form than a dict by env."""
 
     @abstractmethod
     def dicts(self) -> dict[int, Any]:
-        """Return what they returned for each env, by env; made anew at each call."""
+        """Return the outputs by env; the dict is made anew at each call."""
 
 
-# What policies returned in a round: a dict by env, or another form of it.
+# The outputs of policies in a round: a dict by env, or another form of it.
 PolicyOutput = Mapping[int, Any] | Output
 
 
 @dataclass(frozen=True)
 class StackedOutput(Output):
-    """What a policy returned for a batch of envs.
+    """The output of a policy for a batch of envs, stacked.
 
     Attributes:
-        columns: entries of the outputs, in tensors [E, ...] or nested dicts and lists of them.
+        columns: the entries of the outputs, as tensors [E, ...] or nested dicts and lists of them.
         env_ids: the envs, in order.
     """
 
@@ -128,7 +131,7 @@ class StackedOutput(Output):
 
 @dataclass(frozen=True)
 class PlayerOutputs(Output):
-    """What the policy of each player returned, which for an env is a list with an entry for each player."""
+    """The outputs of the players' policies; that of an env is a list with an entry for each player."""
 
     players: Sequence[PolicyOutput]
 
@@ -138,7 +141,7 @@ class PlayerOutputs(Output):
 
 
 def by_env(output: PolicyOutput) -> Mapping[int, Any]:
-    """Return what was returned for each env."""
+    """Return the outputs as a mapping by env."""
     return output.dicts() if isinstance(output, Output) else output
 
 
@@ -155,11 +158,11 @@ class Steps:
         env_ids, ids: the envs that stepped, as a list and as an array [E].
         obs, output, next_obs: as given.
         reward: what the envs returned, as columns.
-        dones: the field `done` of the timesteps: an array [E] of bools, or a list of what the envs have as such.
+        dones: the field `done` of the timesteps: an array [E] of bools, or a list of other values that envs use.
         infos: the field `info` of the timesteps.
-        codes: what each info tells of the end of the episode, see `end_code`.
-        ends: an array [E] of bools, whether the episode of each env has ended.
-        any_ends: whether one has.
+        codes: what each info says about the end of the episode, see `end_code`.
+        ends: an array [E] of bools: whether the episode of each env has ended.
+        any_ends: whether any episode has ended.
     """
 
     def __init__(self, step: BlockStep, obs: Batch, output: PolicyOutput, next_obs: Batch) -> None:
@@ -179,7 +182,7 @@ class Steps:
 
         Raises:
             ValueError: an env returned nothing for this player.
-            TypeError: the info of this player is no dict.
+            TypeError: the info of this player is not a dict.
         """
         steps = copy.copy(self)
         steps.obs, steps.output, steps.next_obs = self.obs.of_player(player), output, self.next_obs.of_player(player)
@@ -204,7 +207,7 @@ class Steps:
         return steps
 
     def timesteps(self) -> list[Any]:
-        """Return the timesteps, with arrays of ours; of a player, with its own fields."""
+        """Return the timesteps, with arrays that are copies; those of a player have the player's own fields."""
         player, rows = self._player, zip(self.next_obs.rows, self.rewards.rows, self.infos, strict=True)
         timesteps = self._step.timesteps()
         if player is None:
@@ -226,8 +229,8 @@ class Ended:
 
     Attributes:
         env_ids: their envs.
-        ids, steps, seconds: arrays [P]: their envs, their steps, and their cost: their share of the rounds that they
-            took part in.
+        ids, steps, seconds: arrays [P] of their envs, their numbers of steps, and their shares of the duration of the
+            rounds that they took part in.
     """
 
     __slots__ = ("_rows", "_step", "env_ids", "ids", "seconds", "steps")
@@ -240,7 +243,7 @@ class Ended:
 
     @property
     def lengths(self) -> list[int]:
-        """Their steps."""
+        """Their numbers of steps."""
         lengths: list[int] = self.steps.tolist()
         return lengths
 
@@ -250,7 +253,7 @@ class Ended:
         return [self._step.infos[row] for row in self._rows.tolist()]
 
     def column(self, key: str) -> np.ndarray | None:
-        """Return the entries `key` of the infos [P]; None if infos are no columns, or have no such numbers."""
+        """Return the entries `key` of the infos, an array [P]; None if infos are not columns or lack such numbers."""
         infos = self._step.infos
         values = infos.columns.get(key) if isinstance(infos, InfoColumns) else None
         return values[self._rows] if isinstance(values, np.ndarray) and values.ndim == 1 else None
@@ -260,7 +263,7 @@ _OF_ALL_PLAYERS = (bool, np.generic, int, float, str, type(None))
 
 
 def _field_of_player(field: Any, player: int) -> Any:
-    """Return a field of a timestep, such as `info`, as one player sees it: single values are those of all players."""
+    """Return a field of a timestep, such as `info`, as one player sees it; single values belong to all players."""
     if isinstance(field, _OF_ALL_PLAYERS) or (isinstance(field, np.ndarray) and field.ndim == 0):
         return field
     return entry_of(field, player)
@@ -324,7 +327,7 @@ def _tensor_rows(tensors: Any, count: int) -> list[Any]:
 
 
 def _nan_place(node: Node, path: str = "") -> tuple[int, str] | None:
-    """(row, path within the item) of a NaN; None if there is none."""
+    """Return (row, path within the item) of a NaN; None if there is none."""
     if isinstance(node, Column):
         if node.kind is Kind.OBJECT:
             for row, item in enumerate(node.data):
@@ -344,7 +347,7 @@ def _nan_place(node: Node, path: str = "") -> tuple[int, str] | None:
 
 
 def may_hold_nan(node: Node) -> bool:
-    """Return whether a node has to be searched for NaN: an array of floats that holds one, or anything but an array."""
+    """Return whether a node has to be searched for NaN: any but an array of floats without NaN."""
     if type(node) is not Column or node.kind is not Kind.ARRAY:
         return True
     data = node.data
@@ -362,12 +365,12 @@ def has_nan(array: np.ndarray) -> bool:
 
 
 def as_tensor(value: Any) -> Any:
-    """`to_tensor` without scalars, with a shortcut for tensors."""
+    """Convert arrays to tensors by `to_tensor`, but leave scalars; there is a shortcut for tensors."""
     return value if type(value) is torch.Tensor else to_tensor(value, transform_scalar=False)
 
 
 def tensorised(node: Node) -> Node:
-    """Return each item with tensors for its arrays, as `to_tensor` makes them; float64 becomes float32."""
+    """Return the node with tensors for its arrays, as `to_tensor` makes them; float64 becomes float32."""
     if isinstance(node, dict):
         return {key: tensorised(value) for key, value in node.items()}
     if isinstance(node, Column):
@@ -396,7 +399,7 @@ def is_same(item: Any, other: Any) -> bool:
 
 
 def _float_tensors(item: Any) -> Any:
-    """`item` as tensors of float32, but for integers that are no bytes: a model may look these up in an embedding."""
+    """Return `item` as float32 tensors, except for integers other than bytes, which an embedding may look up."""
     return _map_tensors(to_tensor(item), lambda tensor: tensor if tensor.dtype in WIDE_INTEGERS else tensor.float())
 
 

@@ -15,7 +15,7 @@ from ding.worker.collector.rollout import Listener
 
 @SERIAL_COLLECTOR_REGISTRY.register("episode_1v1")
 class BattleEpisodeSerialCollector(BattleCollector):
-    """Collects `n_episode` whole episodes of two policies that play against each other.
+    """A serial collector of `n_episode` whole episodes of two policies that play against each other.
 
     It differs from `EpisodeSerialCollector` in that observations, rewards and infos of the envs hold one entry for each
     player, and in that an env is given the list of the two actions.
@@ -47,9 +47,9 @@ class BattleEpisodeSerialCollector(BattleCollector):
     def collect(
         self, n_episode: int | None = None, train_iter: int = 0, policy_kwargs: dict[str, Any] | None = None
     ) -> tuple[list[list[Any]], list[list[Any]]]:
-        """Collect episodes; they come in the order in which they end.
+        """Collect episodes, and return them in the order in which they end.
 
-        An exception loses no finished episode: those come with the next call, the unfinished ones are played anew.
+        An exception loses no finished episode: the next call returns them, and the unfinished ones are played anew.
 
         Args:
             n_episode: number of episodes; None for that of policy 0.
@@ -58,7 +58,7 @@ class BattleEpisodeSerialCollector(BattleCollector):
 
         Returns:
             `(data, infos)`, each a list of one list for each policy. A data list has `n_episode` lists of transitions
-            or, with `get_train_sample`, the samples of all episodes; a list of infos the env's last info of each
+            or, with `get_train_sample`, the samples of all episodes; a list of infos has the env's last info of each
             episode.
 
         Raises:
@@ -75,5 +75,5 @@ class BattleEpisodeSerialCollector(BattleCollector):
         return episodes, infos
 
 
-# The name of earlier releases.
+# The name in earlier releases.
 Episode1v1Collector = BattleEpisodeSerialCollector

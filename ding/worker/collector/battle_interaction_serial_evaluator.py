@@ -12,11 +12,11 @@ from ding.worker.collector.players import BattleActor, check_policies
 
 @SERIAL_EVALUATOR_REGISTRY.register("battle_interaction")
 class BattleInteractionSerialEvaluator(EpisodeEvaluator):
-    """Lets two or more policies play in the same envs, a fixed number of episodes in each; policy 0 is judged.
+    """A serial evaluator that lets two or more policies play in the same envs; policy 0 is judged.
 
-    Observations and infos of the envs hold one entry for each player, by index, and an env is given the list of the
-    players' actions. The evaluator owns its env manager: it launches it (on rank 0, which alone evaluates), and closes
-    it with itself.
+    A fixed number of episodes is played in each env. Observations and infos of the envs hold one entry for each player,
+    by index, and an env is given the list of the players' actions. The evaluator owns its env manager: it launches it
+    (on rank 0, which alone evaluates), and closes it in `close`.
 
     Args:
         cfg: config, see `default_config`.
@@ -87,5 +87,5 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
         return self._from_rank_0(evaluate)
 
 
-# The name of earlier releases.
+# The name in earlier releases.
 OnevOneEvaluator = BattleInteractionSerialEvaluator

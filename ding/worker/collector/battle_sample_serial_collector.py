@@ -1,4 +1,4 @@
-"""The serial collector that gathers a number of train samples of each of several players."""
+"""The serial collector that gathers a number of train samples for each of several players."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ding.worker.collector.statistics import STATISTICS
 
 @SERIAL_COLLECTOR_REGISTRY.register("sample_1v1")
 class BattleSampleSerialCollector(BattleCollector):
-    """Collects `n_sample` train samples of each of two or more policies that play in the same envs.
+    """A serial collector of `n_sample` train samples for each of two or more policies that play in the same envs.
 
     It differs from `SampleSerialCollector` in that observations, rewards and infos of the envs hold one entry for each
     player, and in that an env is given the list of the players' actions. A policy whose attribute `collect_data` is
@@ -60,17 +60,17 @@ class BattleSampleSerialCollector(BattleCollector):
     ) -> tuple[list[list[Any]], list[list[Any]]]:
         """Collect train samples until each policy has `n_sample`; a round over the ready envs is always finished.
 
-        An exception (of an env, or of a policy) loses no sample: those made before it come with the next call.
+        An exception (of an env, or of a policy) loses no sample: the next call returns those made before it.
 
         Args:
             n_sample: number of samples of each policy; None for that of policy 0.
             train_iter: iteration of the policies, noted in each transition as `collect_iter`.
-            drop_extra: return `n_sample` samples of each policy, not the few more that there may be.
+            drop_extra: return exactly `n_sample` samples for each policy, without the few more that there may be.
             policy_kwargs: keyword arguments of the forward of every policy.
 
         Returns:
-            `(data, infos)`, each a list of one list for each policy: its samples (none of a policy that only acts), and
-            the env's last info of each episode that ended.
+            `(data, infos)`, each with one list for each policy: its samples (none for a policy that only acts), and the
+            env's last info of each episode that ended.
 
         Raises:
             RuntimeError: there are no policies yet, `n_sample` is given nowhere, or no env is ready any more.

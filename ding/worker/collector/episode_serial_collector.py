@@ -17,10 +17,10 @@ from ding.worker.collector.trajectory import INF, TrajectoryCutter
 
 @SERIAL_COLLECTOR_REGISTRY.register("episode")
 class EpisodeSerialCollector(SerialCollector):
-    """Collects `n_episode` whole episodes a call, as lists of transitions or as the train samples made of them.
+    """A serial collector of `n_episode` whole episodes a call, as lists of transitions or as train samples.
 
-    Exactly so many episodes are played: an env that has ended one plays the next that is missing, or waits. The
-    collector owns its env manager: it launches it, and closes it with itself. On several ranks each collects
+    Exactly that many episodes are played: an env that has ended one plays the next that is missing, or waits. The
+    collector owns its env manager: it launches it, and closes it in `close`. On several ranks each collects
     `n_episode`; the counters are summed over the ranks once a call, so all must call `collect` equally often.
 
     Args:
@@ -85,9 +85,9 @@ class EpisodeSerialCollector(SerialCollector):
     def collect(
         self, n_episode: int | None = None, train_iter: int = 0, policy_kwargs: dict[str, Any] | None = None
     ) -> list[Any]:
-        """Collect episodes; they come in the order in which they end.
+        """Collect episodes, and return them in the order in which they end.
 
-        An exception (of an env, or of the policy) loses no finished episode: those come with the next call, and the
+        An exception (of an env, or of the policy) loses no finished episode: the next call returns them, and the
         unfinished ones are played anew.
 
         Args:

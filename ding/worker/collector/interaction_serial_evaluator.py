@@ -1,4 +1,4 @@
-"""Evaluators that let policies play episodes: their base, and the one of a single policy."""
+"""Evaluators that let policies play episodes: their base, and the evaluator of a single policy."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class EvalRecord:
 
 
 class EpisodeRecorder(Listener):
-    """Fills a `VectorEvalMonitor` with the episodes of an evaluation; as a quota it steps only envs that lack some.
+    """The recorder of an evaluation, which fills a `VectorEvalMonitor`; as a quota it steps envs that lack episodes.
 
     Args:
-        players: number of players with an info each, of which player 0 is judged; None if infos are not by player.
+        players: number of players, each with its own info; player 0 is judged. None if infos are not by player.
         on_episode: called with the env, the return and the number of episodes so far when one has ended.
 
     Attributes:
@@ -112,7 +112,7 @@ def _single(reward: Any) -> Any:
 class EpisodeEvaluator(SerialEvaluator):
     """Base of the evaluators that play a fixed number of episodes in each env of a manager.
 
-    The evaluator owns its env manager: it launches it (on rank 0, which alone evaluates), and closes it with itself.
+    The evaluator owns its env manager: it launches it (on rank 0, which alone evaluates), and closes it in `close`.
     """
 
     settings = Settings(
@@ -124,14 +124,13 @@ class EpisodeEvaluator(SerialEvaluator):
             "max_episode_steps": Setting(
                 NO_DEFAULT,
                 integer(1, optional=True),
-                f"An env that ends no episode for so many steps is an error; {MAX_EPISODE_STEPS} by default, None for "
-                "no limit.",
+                f"Number of steps within which an episode must end; {MAX_EPISODE_STEPS} by default, None for no limit.",
             ),
         },
         SerialEvaluator.settings,
     )
     _saved = (*SerialEvaluator._saved, "max_episode_return")
-    _needs_policy = True  # at construction
+    _needs_policy = True  # whether the constructor needs a policy
 
     def _read_settings(self, cfg: Mapping[str, Any]) -> None:
         super()._read_settings(cfg)
@@ -140,7 +139,7 @@ class EpisodeEvaluator(SerialEvaluator):
         self._max_episode_steps = cfg.get("max_episode_steps", MAX_EPISODE_STEPS)
 
     def reset_env(self, _env: Any = None) -> None:
-        """Take over and launch `_env`, closing the env manager it replaces; with None reset the present one."""
+        """Take over and launch `_env`, and close the env manager it replaces; with None reset the present one."""
         if _env is not None:
             self._replace_env(_env, launch=self._rank == 0)
         elif self._rank == 0:
@@ -173,7 +172,7 @@ class EpisodeEvaluator(SerialEvaluator):
         self.last_eval: EvalRecord | None = None
 
     def note_best(self, mean_return: float) -> None:
-        """Count a return that an earlier run has reached: only a better one is worth a new best checkpoint."""
+        """Note a mean return that an earlier run has reached: only a better one is worth a new best checkpoint."""
         self._max_episode_return = max(self._max_episode_return, mean_return)
 
     def state_dict(self) -> dict[str, Any]:
@@ -207,10 +206,10 @@ class EpisodeEvaluator(SerialEvaluator):
         policy_kwargs: Mapping[str, Any] = {},
         before_act: Callable[[], None] | None = None,
     ) -> None:
-        """Fill `recorder` with episodes that begin now, keep the evaluation as `last_eval`, and log it.
+        """Play episodes from their beginning into `recorder`, keep the evaluation as `last_eval`, and log it.
 
         Raises:
-            RuntimeError: an env ends no episode for `max_episode_steps` steps.
+            RuntimeError: an episode does not end within `max_episode_steps` steps.
         """
         start = perf_counter()
         self._env.reset()
@@ -258,9 +257,9 @@ class EpisodeEvaluator(SerialEvaluator):
 
 @SERIAL_EVALUATOR_REGISTRY.register("interaction")
 class InteractionSerialEvaluator(EpisodeEvaluator):
-    """Lets the eval mode of a policy play a fixed number of episodes in each env of a manager.
+    """A serial evaluator that lets the eval mode of a policy play a fixed number of episodes in each env of a manager.
 
-    The evaluator owns its env manager: it launches it (on rank 0, which alone evaluates), and closes it with itself.
+    The evaluator owns its env manager: it launches it (on rank 0, which alone evaluates), and closes it in `close`.
 
     Args:
         cfg: config, see `default_config`.
@@ -274,9 +273,9 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
     settings = Settings(
         {
             "eval_freq": 1000,
-            "render": Setting({}, None, "When videos are recorded."),
-            "render.render_freq": Setting(-1, number(-1), "Iterations or env steps between two; -1 for none."),
-            "render.mode": Setting("train_iter", one_of("envstep", "train_iter"), "What `render_freq` counts."),
+            "render": Setting({}, None, "Recording of videos."),
+            "render.render_freq": Setting(-1, number(-1), "Iterations or env steps between two videos; -1 for none."),
+            "render.mode": Setting("train_iter", one_of("envstep", "train_iter"), "Unit that `render_freq` counts."),
             "figure_path": Setting(
                 None, None, "Folder of the figures that an env with `enable_save_figure` draws of each episode."
             ),
@@ -355,7 +354,7 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         return stop, info or {}
 
     def _write_video(self, monitor: VectorEvalMonitor, position: int) -> None:
-        assert self._log is not None  # of `_open`
+        assert self._log is not None  # `_open` has set it
         with self._log.only_shows():
             tag = f"{self._instance_name}_{self._render.mode}/"
             self._tb_logger.add_video(tag, monitor.get_video(), position, fps(self._env))

@@ -20,9 +20,9 @@ from ding.worker.collector.trajectory import TrajectoryCutter
 
 
 def joint_actions(outputs: Sequence[PolicyOutput], env_ids: Sequence[int]) -> dict[int, Any]:
-    """`{env_id: the players' actions}`, of what each policy returned: stacked, without axes of length 1.
+    """Return `{env_id: the players' actions}` from the policies' outputs: stacked, without axes of length 1.
 
-    Actions that differ in shape or dtype, or are no arrays, are a list with an entry for each player.
+    Actions that differ in shape or dtype, or that are no arrays, become a list with an entry for each player.
 
     Example:
         >>> left, right = {0: {"action": np.array([1])}}, {0: {"action": np.array([3])}}
@@ -42,9 +42,10 @@ def joint_actions(outputs: Sequence[PolicyOutput], env_ids: Sequence[int]) -> di
 
 
 def left_return(info: Any, env_id: int) -> float:
-    """Return the return of player 0, of the info that ended an episode: that of all players, or one for each, by index.
+    """Return the return of player 0 from the last info of an episode.
 
-    The return in an info of all players may hold an entry for each.
+    The info holds an entry for each player, by index, or is shared by all players; the return in a shared info may
+    again hold an entry for each player.
     """
     if not _are_of_all([info])[0]:
         return float(episode_return(entry_of(info, 0), env_id))
@@ -55,7 +56,7 @@ def left_return(info: Any, env_id: int) -> float:
 
 
 def length_set_once(policy: Any) -> float:
-    """`trajectory_length` of a policy.
+    """Return the `trajectory_length` of a policy.
 
     Raises:
         AssertionError: it gives both n_sample and n_episode, or neither.
@@ -70,14 +71,14 @@ def length_set_once(policy: Any) -> float:
 
 
 def result_of(value: float) -> str:
-    """Return what a return means: `wins`, `draws` or `losses`."""
+    """Return the result that a return stands for: `wins`, `draws` or `losses`."""
     if value == 0:
         return "draws"
     return "wins" if value > 0 else "losses"
 
 
 class SharedInfoCutter(PlayerCutter):
-    """A `PlayerCutter` for envs whose info may be that of all players, instead of holding an entry for each."""
+    """A `PlayerCutter` for envs whose info may be shared by all players, instead of holding an entry for each."""
 
     def on_steps(self, steps: Steps) -> None:
         are_of_all = _are_of_all(steps.infos)
@@ -88,7 +89,7 @@ class SharedInfoCutter(PlayerCutter):
 
 
 def _are_of_all(infos: Sequence[Any]) -> list[bool]:
-    """Return whether infos are those of all players."""
+    """Return for each info whether it is shared by all players."""
     return [isinstance(info, Mapping) and 0 not in info for info in infos]
 
 
@@ -106,18 +107,18 @@ def _list_of(*types: type) -> Rule:
 
 @PARALLEL_COLLECTOR_REGISTRY.register("marine")
 class MarineParallelCollector(TaskCollector):
-    """Lets two policies play against each other and collects samples of those that learn, or evaluates one policy.
+    """A parallel collector that lets two policies play against each other, or evaluates one policy.
 
     See `TaskCollector` for the data that is sent and for when new weights are loaded. When collecting, observations and
-    rewards of the envs hold an entry for each of the two players, by index; `info` and `done` may, or be those of both.
-    An env is given the players' actions stacked and without axes of length 1, as `[2, *action_shape]`. In an evaluation
-    the env plays the other side: observations and rewards are those of the one policy, and so is the action.
+    rewards of the envs hold an entry for each of the two players, by index; `info` and `done` do, too, or are shared by
+    both. An env is given the players' actions stacked and without axes of length 1, as `[2, *action_shape]`. In an
+    evaluation the env plays the other side: observations and rewards are those of the one policy, and so is the action.
 
-    Samples are those of the policies that learn; their metadata hold the `player`, the iterations of all policies as
-    `policy_iter`, and that of their own as `collect_iter`. The pieces of a player hold its own steps of one episode. A
+    Samples are collected for the policies that learn; their metadata hold the `player`, the iterations of all policies
+    as `policy_iter`, and that of their own as `collect_iter`. The pieces of a player hold its steps of one episode. A
     policy that does not learn plays with the weights that its path holds when the task begins.
 
-    The return of an episode is that of player 0, and so is the result: a win if it is positive, a loss if negative.
+    The return and the result of an episode are those of player 0: a positive return is a win, a negative one a loss.
 
     Args:
         cfg: a collector task's `collector_cfg`, as for `ZerglingParallelCollector`; `policy`, `policy_update_path` and
@@ -125,7 +126,7 @@ class MarineParallelCollector(TaskCollector):
             policy that needs none), and whether it learns (all do if there is no such list).
 
     Raises:
-        AssertionError: there is not one policy to evaluate, or not two to collect with.
+        AssertionError: there is not exactly one policy to evaluate, or not exactly two to collect with.
         ConfigError: a value is not allowed, or missing.
         ImportError: the package of the compressor is not installed.
 
@@ -154,7 +155,7 @@ class MarineParallelCollector(TaskCollector):
         {
             "policy": Setting(NO_DEFAULT, _list_of(dict), "Settings of each policy; set by the commander."),
             "policy_update_path": Setting(
-                NO_DEFAULT, _list_of(str, type(None)), "Where the weights of each policy are; set by the commander."
+                NO_DEFAULT, _list_of(str, type(None)), "Path of the weights of each policy; set by the commander."
             ),
             "policy_update_flag": Setting(
                 NO_DEFAULT, _list_of(bool), "Whether each policy learns; set by the commander."
@@ -184,7 +185,7 @@ class MarineParallelCollector(TaskCollector):
 
     def _watched(self) -> dict[Any, bool]:
         watched = super()._watched()
-        watched.pop(None, None)  # of a policy that needs no weights
+        watched.pop(None, None)  # the path of a policy that needs no weights
         return watched
 
     def _cutter(self, player: int, *args: Any, **kwargs: Any) -> TrajectoryCutter:
@@ -198,7 +199,7 @@ class MarineParallelCollector(TaskCollector):
 
     @adapts_batch("_act")
     def _policy_inference(self, obs: Any) -> Any:
-        """Return the players' joint actions; what else their policies returned goes into the samples."""
+        """Return the players' joint actions; the other outputs of their policies go into the samples."""
         views = [obs]
         if not self._eval_flag:
             views = [dict(zip(obs, entries_of(obs.values(), p), strict=True)) for p in range(len(self._policy))]
@@ -217,6 +218,6 @@ class MarineParallelCollector(TaskCollector):
         return PlayerOutputs(outputs), list(joint_actions(outputs, obs.env_ids).values())
 
     def _results(self) -> dict[str, Any]:
-        """Return of player 0 and results, a list of each for each env."""
+        """Return the returns of player 0 and the results, each with a list for each env."""
         returns = self._episodes.returns(self._env_num)
         return {"reward_raw": returns, "game_result": [[result_of(value) for value in of_env] for of_env in returns]}

@@ -16,7 +16,7 @@ from ding.worker.collector.statistics import per
 
 
 class IMetric(ABC):
-    """How good the outputs of a policy are, as a dict of numbers.
+    """The interface of metrics, which say how good the outputs of a policy are, as a dict of numbers.
 
     Example:
         >>> class Accuracy(IMetric):
@@ -49,7 +49,7 @@ class IMetric(ABC):
 
 @SERIAL_EVALUATOR_REGISTRY.register("metric")
 class MetricSerialEvaluator(SerialEvaluator):
-    """Measures the eval mode of a policy with a metric, over a loader of batches `(inputs, label)`.
+    """A serial evaluator that measures a policy with a metric, over a loader of batches `(inputs, label)`.
 
     On several ranks rank 0 measures and broadcasts the result. With `multi_gpu` each rank measures the batches of its
     own loader, and the result is the mean over all batches: that of the ranks' results, weighted by their numbers of
@@ -79,7 +79,7 @@ class MetricSerialEvaluator(SerialEvaluator):
 
     settings = Settings(
         {
-            "stop_value": Setting(NO_DEFAULT, None, "Metric that ends the training; None for no such end."),
+            "stop_value": Setting(NO_DEFAULT, None, "Metric at which the training ends; None for no such end."),
             "multi_gpu": Setting(NO_DEFAULT, boolean, "Whether each rank measures the batches of its own loader."),
         },
         SerialEvaluator.settings,
@@ -105,7 +105,7 @@ class MetricSerialEvaluator(SerialEvaluator):
         """Take over another pair (loader, metric); None changes nothing.
 
         Raises:
-            ValueError: `_env` is no pair.
+            ValueError: `_env` is not a pair.
         """
         if _env is None:
             return
@@ -120,7 +120,7 @@ class MetricSerialEvaluator(SerialEvaluator):
     def eval(  # type: ignore[override]  # there are no episodes to count
         self, save_ckpt_fn: Callable[[str], Any] | None = None, train_iter: int = -1, envstep: int = -1
     ) -> tuple[bool, Any]:
-        """Measure; on several ranks all must call this together.
+        """Measure the policy; on several ranks all must call this together.
 
         Args:
             save_ckpt_fn: called with `ckpt_best.pth.tar` when the result is better than the best so far.
@@ -161,7 +161,7 @@ class MetricSerialEvaluator(SerialEvaluator):
         return problems
 
     def _measure(self) -> tuple[Any, int, float]:
-        """Return the result, the number of batches of this rank, and the seconds they took."""
+        """Return the result, the number of batches of this rank, and how many seconds they took."""
         start = perf_counter()
         self._policy.reset()
         self._logger.info("evaluation begins")

@@ -19,10 +19,10 @@ from ding.worker.collector.trajectory import INF, TrajBuffer, TrajectoryCutter
 
 
 def check_policies(policies: Any, where: str, exactly: int | None = None) -> list[Any]:
-    """Return the policies of the players, as a list.
+    """Check the policies of the players, and return them as a list.
 
     Raises:
-        AssertionError: they are no list or tuple, fewer than two, or not exactly as many as required.
+        AssertionError: they are not a list or tuple, fewer than two, or not exactly as many as required.
     """
     allowed = "at least 2" if exactly is None else f"exactly {exactly}"
     if not isinstance(policies, list | tuple) or hasattr(policies, "_fields"):
@@ -33,7 +33,7 @@ def check_policies(policies: Any, where: str, exactly: int | None = None) -> lis
 
 
 class BattleActor:
-    """A policy for each player; observations and actions hold one entry for each player.
+    """The actor with one policy for each player; observations and actions hold one entry for each player.
 
     Args:
         policies: anything with `forward` and `reset`, in the order of the players.
@@ -46,7 +46,7 @@ class BattleActor:
 
     @property
     def model(self) -> nn.Module | None:
-        """That of the first player."""
+        """The network of the first player."""
         return self._actors[0].model
 
     def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PlayerOutputs, list[list[Any]]]:
@@ -56,16 +56,16 @@ class BattleActor:
         return PlayerOutputs(outputs), [list(of_env) for of_env in zip(*actions, strict=True)]
 
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
-        """The episodes of these envs, or of all, have ended."""
+        """Handle the end of the episodes of these envs, or of all."""
         for actor in self._actors:
             actor.reset(env_ids)
 
 
 class PlayerCutter(TrajectoryCutter):
-    """Cuts the trajectories of one player; an episode ends for all players at once.
+    """A cutter of the trajectories of one player; an episode ends for all players at once.
 
     Args:
-        player: whose entries of observations, rewards, infos and outputs are recorded.
+        player: the player whose entries of observations, rewards, infos and outputs are recorded.
         args, kwargs: as for `TrajectoryCutter`.
     """
 
@@ -78,12 +78,12 @@ class PlayerCutter(TrajectoryCutter):
 
 
 class PlayerInfos(Listener):
-    """Gathers the info of each player at the end of episodes; comes after the cutters of the players.
+    """A listener that gathers the last info of each player in each episode; it comes after the cutters of the players.
 
     Args:
-        players: their number.
-        cutters: those of the players whose trajectories are kept.
-        by_episode: each piece is an episode and makes one sample; players then keep as many of them.
+        players: the number of players.
+        cutters: the cutters of the players whose trajectories are kept.
+        by_episode: whether each piece is an episode and makes one sample; then all players keep equally many.
 
     Attributes:
         steps: env steps recorded since the last `take`, each counted once however many players there are.
@@ -95,11 +95,11 @@ class PlayerInfos(Listener):
         self.steps = 0
 
     def episodes(self) -> int:
-        """Number of finished episodes that are whole for every player and not yet taken."""
+        """Return the number of finished episodes that are whole for every player and not yet taken."""
         return min([len(self._infos[0]), *(len(cutter.pieces) for cutter in self._cutters)])
 
     def take(self, limit: int | None = None) -> tuple[list[list[Any]], int]:
-        """Infos, a list for each player, and the number of steps, since the last call; `limit` as for the cutters."""
+        """Return the infos, a list for each player, and the steps since the last call; `limit` as for the cutters."""
         infos = [of_player[:limit] for of_player in self._infos]
         self._infos = [[] if limit is None else of_player[limit:] for of_player in self._infos]
         steps, self.steps = self.steps, 0
@@ -138,9 +138,9 @@ class PlayerInfos(Listener):
 class BattleCollector(SerialCollector):
     """Base of the collectors of battles; settings such as `n_sample` are those of policy 0 (or the first that has any).
 
-    Observations, rewards and infos of the envs hold one entry for each player, by index; `done` may. An env is given
-    the list of the players' actions. The trajectories of a policy whose attribute `collect_data` is False are not
-    kept; it needs `forward` and `reset` only.
+    Observations, rewards and infos of the envs hold one entry for each player, by index; `done` may do so, too. An env
+    is given the list of the players' actions. The trajectories of a policy whose attribute `collect_data` is False are
+    not kept; it needs `forward` and `reset` only.
     """
 
     _needs_policy = False
@@ -172,7 +172,7 @@ class BattleCollector(SerialCollector):
         return bool(cfg.get("on_policy", False))
 
     def _piece_length(self, collect_cfg: Mapping[str, Any]) -> float:
-        """Transitions of a trajectory piece, by the policy's section `collect`."""
+        """Return the number of transitions of a trajectory piece, by the policy's section `collect`."""
         return INF
 
     def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[Listener]]:
@@ -217,9 +217,9 @@ class BattleCollector(SerialCollector):
             cutter.collect_iter = train_iter
 
     def _take(self, limit: int | None = None) -> tuple[list[list[Any]], list[list[Any]], int]:
-        """Samples and infos, a list of each for each player, and the number of steps, since the last call.
+        """Return samples and infos, a list of each for each player, and the number of steps, all since the last call.
 
-        With a `limit`, the episodes beyond that number stay for the next call.
+        With a `limit`, the episodes beyond that number are kept for the next call.
         """
         samples = {player: cutter.take(limit)[0] for player, cutter in self._cutters.items()}
         return [samples.get(player, []) for player in range(self._policy_num)], *self._infos.take(limit)

@@ -1,4 +1,4 @@
-"""How much a collect gathers: amounts, the length of trajectory pieces, and the quotas of the rollout."""
+"""The amounts that a collect gathers, the length of trajectory pieces, and the quotas of the rollout."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ding.worker.collector.trajectory import INF, TrajectoryCutter
 
 FIXED_ROLLOUT = Setting(  # False where it is not given: default configs are those of DI-engine
     rule=boolean,
-    doc="True: fragments end with the collect, and each step becomes a sample; else an on-policy collect drops "
-    "unfinished fragments.",
+    doc="Whether fragments end with the collect, so that each step becomes a sample; otherwise an on-policy collect "
+    "drops unfinished fragments.",
 )
 
 
@@ -59,7 +59,7 @@ def checked_n_episode(n_episode: int | None, default: int | None, env_num: int) 
 
 
 def piece_length(n_sample: int | None, is_infinite: bool, unroll_len: int, env_num: int) -> float:
-    """Transitions of a trajectory piece: each env's share of the policy's `n_sample`; infinite for whole episodes."""
+    """Return the transitions of a trajectory piece: each env's share of `n_sample`; infinity for whole episodes."""
     if n_sample is None or is_infinite:
         return INF
     return max(unroll_len, math.ceil(n_sample / env_num))
@@ -103,7 +103,7 @@ def warn_short_fragments(cfg: Mapping[str, Any], n_sample: int | None, length: f
 
 
 class SampleQuota:
-    """Step every ready env until each of the cutters has made `n_sample` samples."""
+    """The quota that steps every ready env until each of the cutters has made `n_sample` samples."""
 
     def __init__(self, cutters: Sequence[TrajectoryCutter], n_sample: int) -> None:
         self._cutters = tuple(cutters)
@@ -120,14 +120,14 @@ class SampleQuota:
 
 
 class EpisodeQuota(Listener):
-    """Start exactly as many episodes as are wanted, and step the envs that play them until they end.
+    """The quota that starts exactly as many episodes as requested, and steps the envs that play them until they end.
 
     An env whose episode ends may start another; an env that breaks off plays its episode anew. Of the envs that are
-    ready to start one, those with the lowest ids do.
+    ready to start one, those with the lowest ids are chosen.
 
     Args:
-        finished: the number of episodes gathered and not yet handed out.
-        left: envs that a former quota has left in mid-episode.
+        finished: returns the number of episodes that were gathered and not yet taken.
+        left: envs that an earlier quota has left in mid-episode.
 
     Attributes:
         playing: the envs in mid-episode.
@@ -139,7 +139,7 @@ class EpisodeQuota(Listener):
         self.playing = set(left)
 
     def begin(self, n_episode: int, restart: Callable[[int], None]) -> None:
-        """Request `n_episode` episodes; `restart` those that an exception interrupted, as they may have a gap."""
+        """Request `n_episode` episodes, and `restart` those that an exception interrupted, as they may have a gap."""
         for env_id in sorted(self.playing):
             restart(env_id)
         self.playing.clear()
@@ -172,9 +172,9 @@ class EpisodeQuota(Listener):
 def episode_data(
     cfg: Mapping[str, Any], policy: Any, env_id: int, transitions: list[dict[str, Any]], env: Any = None
 ) -> list[Any]:
-    """Return what an episode adds to the data: the list of its transitions, or the policy's samples of them.
+    """Return the data of an episode: the list of its transitions, or the samples that the policy makes of them.
 
-    `cfg` is read at each episode: `get_train_sample`, and, with an `env` manager, `reward_shaping`.
+    The settings `get_train_sample` and, with an `env` manager, `reward_shaping` are read from `cfg` at each episode.
     """
     if env is not None and cfg.get("reward_shaping", False):
         shaped = env.reward_shaping(env_id, transitions)

@@ -26,35 +26,35 @@ MAX_LOST_ROUNDS = 1000
 
 
 class Quota(Protocol):
-    """How much a rollout gathers."""
+    """The interface of quotas, which decide which envs step and when a rollout ends."""
 
     def is_filled(self) -> bool:
-        """Return whether the rollout may end; asked between rounds."""
+        """Return whether the rollout may end; called between rounds."""
 
     def choose(self, env_ids: list[int]) -> list[int]:
-        """Those of the envs that are ready which step in this round; the very list for all."""
+        """Return those of the ready envs that step in this round; for all of them, the very list `env_ids`."""
 
 
 class Listener:
-    """Records a rollout. Each method does nothing here; override those that are needed."""
+    """The interface of what records a rollout. The methods do nothing here; override those that are needed."""
 
     def on_steps(self, steps: Steps) -> None:
-        """The normal steps of a round."""
+        """Handle the normal steps of a round."""
 
     def on_ends(self, ended: Ended) -> None:
-        """The episodes that ended in a round; called after `on_steps` of all listeners, before the policy is reset."""
+        """Handle the episodes that ended in a round, after every `on_steps` and before the policy is reset."""
 
     def on_abnormal(self, env_id: int) -> None:
-        """The env broke off; its running episode is void and the env has been reset."""
+        """Handle that an env broke off: its running episode is void, and the env has been reset."""
 
     def on_gap(self, env_id: int) -> None:
-        """The env continues, but shows another observation than it returned."""
+        """Handle that an env continues its episode, but shows another observation than it returned."""
 
     def on_restart(self, env_id: int) -> None:
-        """The env was reset by another caller; its running episode ended with its last step, unfinished."""
+        """Handle that another caller has reset an env: its running episode ended with its last step, unfinished."""
 
     def on_interrupt(self) -> None:
-        """An exception ended a round: unfinished data may have a gap."""
+        """Handle that an exception ended a round: unfinished data may have a gap."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state between two rounds, in plain values."""
@@ -66,21 +66,21 @@ class Listener:
 
 
 class ForeignBlocks(DictBlocks):
-    """An env manager of which nothing but the documented interface is known, or of which that is overridden.
+    """An env manager of another class, or with overridden methods, of which only the documented interface is used.
 
-    What other callers do to an env is read off what it shows: if that is not what the env returned last, it has moved.
-    Between two runs of a rollout it has begun another episode then.
+    Calls of others to an env are recognised by what it shows: if that is not the observation that it returned last, it
+    has been moved; between two runs of a rollout, this means that it has begun another episode.
     """
 
     version = math.nan  # equal to nothing that was known before
 
     def __init__(self, env: Any) -> None:
         self._env = env
-        self._numbers = env if isinstance(env, DictBlocks) else None  # of episodes
-        self._returned: dict[int, Any] = {}  # by env in mid-episode
+        self._numbers = env if isinstance(env, DictBlocks) else None  # tells the numbers of episodes
+        self._returned: dict[int, Any] = {}  # the last observations, by env in mid-episode
         self._episodes: IntArray = np.zeros(env.env_num, np.int64)
         self.moves = np.zeros(env.env_num, np.int64)
-        self.is_first_look = True  # of a run
+        self.is_first_look = True  # whether the next look is the first of a run
 
     @property
     def ready_obs(self) -> Mapping[int, Any]:
@@ -96,7 +96,7 @@ class ForeignBlocks(DictBlocks):
         return wait is not None and bool(wait())
 
     def episodes_of(self, env_ids: Sequence[int]) -> IntArray:
-        """As the manager tells them, else as they are seen to begin."""
+        """Return the numbers of the episodes: the manager's, or else those counted here."""
         return self._episodes[list(env_ids)] if self._numbers is None else self._numbers.episodes_of(env_ids)
 
     def ready_block(self, env_ids: Sequence[int] | None = None) -> Ready:
@@ -111,7 +111,7 @@ class ForeignBlocks(DictBlocks):
         return ready._replace(episodes=self.episodes_of(ready.env_ids))
 
     def leave(self) -> None:
-        """Count what other callers did to the envs, which are not stepped here from now on."""
+        """Count the moves of other callers up to now; from now on the envs are not stepped through this object."""
         if self._returned:
             self.ready_block()
             self._returned.clear()
@@ -129,7 +129,7 @@ class ForeignBlocks(DictBlocks):
 
 
 def _part_of(ready: Ready, env_ids: list[int]) -> Ready:
-    """Some of the envs that wait for an action, in this order."""
+    """Return the part of `ready` that belongs to these envs, in this order."""
     place = {env_id: row for row, env_id in enumerate(ready.env_ids)}
     rows = np.array([place[env_id] for env_id in env_ids])
     obs = map_node(lambda column: column.take(rows).compact(), ready.obs)
@@ -142,13 +142,13 @@ def is_in_blocks(env: Any) -> bool:
 
 
 class Rollout:
-    """Steps an env manager with an actor and reports to listeners.
+    """The loop that steps an env manager with an actor and reports to listeners.
 
     Args:
         env: a launched env manager.
-        actor: acts; the attribute `actor` may be set between runs, for another way to call the same policy.
+        actor: chooses the actions; the attribute `actor` may be set between runs, to call the policy in another way.
         listeners: called for each round, in this order.
-        info: where a line of text about abnormal steps goes.
+        info: called with a line of text for each abnormal step.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class Rollout:
         self.actor = actor
         self._threads = fitting_count(actor.model)
         self._listeners = tuple(listeners)
-        # Only those that do something.
+        # Only those that override the method.
         self._of_steps = tuple(each.on_steps for each in listeners if type(each).on_steps is not Listener.on_steps)
         self._of_ends = tuple(each.on_ends for each in listeners if type(each).on_ends is not Listener.on_ends)
 
@@ -204,13 +204,13 @@ class Rollout:
         self.void(env_id)
 
     def void(self, env_id: int) -> None:
-        """The running episode of this env is void."""
+        """Declare the running episode of this env void."""
         for listener in self._listeners:
             listener.on_abnormal(env_id)
         self._forget(env_id)
 
     def under_way(self) -> dict[int, tuple[Any, Any, int, float]]:
-        """`{env_id: (observation acted on last, output of the policy, steps, seconds)}` of the running episodes.
+        """Return `{env_id: (observation acted on last, output of the policy, steps, seconds)}` of the running episodes.
 
         After `load_state_dict` the first two are None until an env is acted on.
         """
@@ -226,7 +226,7 @@ class Rollout:
     def state_dict(self) -> dict[str, Any]:
         """Return the unfinished episodes between two rounds, in plain values, with the states of the listeners.
 
-        What other callers did to the envs since the last round is reported to the listeners first.
+        Moves of other callers since the last round are reported to the listeners first.
         """
         self._choose_blocks()
         if self._blocks.version != self._version:
@@ -245,7 +245,7 @@ class Rollout:
         An episode that does not continue, because its env was reset, ends as if another caller had reset it.
 
         Raises:
-            ValueError: the state is of other listeners, or of another number of envs.
+            ValueError: the state comes from other listeners, or from another number of envs.
         """
         if len(state["listeners"]) != len(self._listeners):
             raise ValueError(f"the state is of {len(state['listeners'])} listeners, not of {len(self._listeners)}")
@@ -279,7 +279,7 @@ class Rollout:
             before_act: called once a round, when the envs are ready.
 
         Raises:
-            RuntimeError: no env is ready that the quota could step.
+            RuntimeError: no env is ready to be stepped for the quota.
             FloatingPointError: an env or the policy returned NaN.
         """
         self._choose_blocks()
@@ -292,7 +292,7 @@ class Rollout:
                     PULSE.beat(self._stepped)
 
     def _choose_blocks(self) -> None:
-        """Step the env manager itself in blocks, unless its documented methods are overridden; which may change."""
+        """Step the env manager itself in blocks unless its documented methods are overridden, which may change."""
         blocks = self._env if is_in_blocks(self._env) else self._foreign
         if blocks is not self._blocks:
             self._foreign.leave()
@@ -300,12 +300,12 @@ class Rollout:
             self._blocks = blocks
 
     def _forget_actions(self) -> None:
-        """Drop the actions without an answer: record none."""
+        """Forget the actions that have no answer yet; their steps are not recorded."""
         self._pending.clear()
         self._stale.clear()
 
     def _interrupt(self) -> None:
-        """The next observations may not follow the last step that was recorded."""
+        """Handle an exception: the next observations may not follow the last step that was recorded."""
         self._ready = self._last = None
         for listener in self._listeners:
             listener.on_interrupt()
@@ -346,9 +346,9 @@ class Rollout:
             self._ready = None  # there are others
 
     def _rows_to_step(self, acting: Ready) -> list[int]:
-        """Return the rows of the envs that still show what the policy acted on; report the others, moved meanwhile.
+        """Return the rows of the envs that still show what the policy acted on; report the others, which were moved.
 
-        If only the documented interface of the env manager is known, nothing tells that they were.
+        If only the documented interface of the env manager is used, this may go unnoticed.
 
         Raises:
             RuntimeError: others have moved all envs in each of `MAX_LOST_ROUNDS` rounds.
@@ -404,7 +404,7 @@ class Rollout:
         self._forget(env_id)
 
     def _wait(self, start: float) -> None:
-        """Wait for envs that have yet to answer or that begin an episode: the quota selects none that is ready."""
+        """Wait for envs that have yet to answer or that begin an episode, as the quota selects none that is ready."""
         self._ready = None
         if self._pending or self._stale:
             if not self._step(None, {}, [], start):
@@ -418,7 +418,7 @@ class Rollout:
             )
 
     def _step(self, obs: Batch | None, output: PolicyOutput, actions: Sequence[Any], start: float) -> bool:
-        """Step these envs and record what has been answered; return whether anything has."""
+        """Step these envs, record the answers that have come, and return whether there were any."""
         try:
             blocks, before = self._blocks, self._version
             step: BlockStep = blocks.step_block(actions, [] if obs is None else obs.env_ids)
@@ -474,7 +474,7 @@ class Rollout:
         self._seconds[ids] = 0.0
 
     def _without_unasked(self, step: BlockStep) -> BlockStep:
-        """Return the steps of envs that the present actor acted on; the others answer an actor that was replaced."""
+        """Return the steps that answer the present actor; drop those that answer an actor that was replaced."""
         asked = [row for row, env_id in enumerate(step.env_ids) if env_id in self._pending]
         if len(asked) == len(step.env_ids):
             return step
@@ -490,7 +490,7 @@ class Rollout:
         return step.of_rows(asked)
 
     def _answered(self, env_ids: list[int]) -> tuple[Batch, PolicyOutput]:
-        """Return the observations and outputs of the envs that answered, from the time when they were acted on."""
+        """Return the observations on which the policy acted in these envs, and its outputs for them."""
         asked = [self._pending.pop(env_id) for env_id in env_ids]
         if not asked:
             return Batch.copied([], [None]), {}
@@ -503,7 +503,7 @@ class Rollout:
         return Batch.copied(env_ids, items), {env_id: outputs[id(output)][env_id] for env_id, (_, output) in sources}
 
     def _without_abnormal(self, step: BlockStep, broken: Sequence[int]) -> BlockStep:
-        """Restart the envs whose step is abnormal; return the steps of the others."""
+        """Restart the envs whose step is abnormal, and return the steps of the others."""
         for row in broken:
             env_id = step.env_ids[row]
             self.restart(env_id)
@@ -513,7 +513,7 @@ class Rollout:
         return step.of_rows([row for row in range(len(step.env_ids)) if row not in broken])
 
     def _forget(self, env_id: int) -> None:
-        """Begin a new episode of this env with its next observation."""
+        """Forget the running episode of this env; its next observation begins another."""
         self._stale.discard(env_id)
         self._pending.pop(env_id, None)
         self._steps[env_id] = 0

@@ -1,4 +1,4 @@
-"""Sends a collector's samples in chunks, each followed by the metadata of its samples."""
+"""The sending of a collector's samples in chunks, each followed by the metadata of its samples."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class SampleSender:
-    """Puts samples into chunks, sends each, and then the metadata of its samples.
+    """A sender that puts samples into chunks, and sends each chunk and then the metadata of its samples.
 
     Args:
-        prefix: of the names of the chunks; no other sender may use it.
+        prefix: prefix of the names of the chunks; no other sender may use it.
         send_stepdata: takes the name and the content of a chunk; its return value, if any, goes into the metadata.
             A function with a true attribute `takes_samples` gets the samples themselves, which it must not change;
             any other gets encoded samples.
         send_metadata: takes the metadata of the samples of a chunk, one dict each; a function with a true attribute
             `takes_table` gets a `Table`.
         compressor: see `encode_chunk`.
-        chunk_size: samples of a chunk, at least; a piece of trajectory is never split.
+        chunk_size: least number of samples of a chunk; a piece of trajectory is never split.
         flush_interval_s: how long a sample may wait for others.
 
     Attributes:
-        sent: how many samples were sent.
+        sent: number of samples sent.
 
     Example:
         >>> chunks, rows = {}, []
@@ -69,13 +69,13 @@ class SampleSender:
         self._compressor = compressor
         self._chunk_size, self._flush_interval_s = chunk_size, flush_interval_s
         self._waiting: list[tuple[Items, Row]] = []  # samples, and the metadata they share
-        self._count = 0  # of samples that wait
+        self._count = 0  # number of samples that wait
         self._oldest_s = 0.0
         self._chunks = 0
         self.sent = 0
 
     def add(self, samples: Items, env_id: int, collect_iter: int, **more: Any) -> None:
-        """`samples` wait now, after those that waited before.
+        """Add `samples` to those that wait to be sent.
 
         Args:
             collect_iter: the iteration of the policy that made them, where a sample does not say so itself.
@@ -89,15 +89,15 @@ class SampleSender:
         self._count += len(samples)
 
     def is_due(self) -> bool:
-        """Return whether there are samples enough for a chunk, or one has waited long enough."""
+        """Return whether there are enough samples for a chunk, or one has waited long enough."""
         if self._count >= self._chunk_size:
             return True
         return self._count > 0 and monotonic() - self._oldest_s >= self._flush_interval_s
 
     def send(self, common: Row) -> None:
-        """Send all samples that wait; `common` goes into the metadata of each.
+        """Send all samples that wait; the entries of `common` go into the metadata of each.
 
-        A sample may say its `priority` (1.0) and its `collect_iter`; None says nothing.
+        A sample may state its `priority` (default 1.0) and its `collect_iter`; None counts as not stated.
 
         Raises:
             TypeError: one of them is neither a number nor None.
@@ -117,7 +117,7 @@ class SampleSender:
         self._send_metadata(metadata if getattr(self._send_metadata, "takes_table", False) else metadata.rows())
 
     def _metadata(self, samples: Items, shared: list[Row], sizes: list[int]) -> Table:
-        """Return the metadata of samples, of which the first `sizes[0]` share `shared[0]`, and so on."""
+        """Return the metadata of samples; the first `sizes[0]` of them share `shared[0]`, and so on."""
         owner = np.repeat(np.arange(len(sizes)), sizes)
         columns = {key: pack([row[key] for row in shared]) for key in shared[0]}
         columns = {key: map_node(lambda column: column.take(owner).compact(), node) for key, node in columns.items()}
@@ -136,7 +136,7 @@ Facts = tuple[IntArray, IntArray, FloatArray]
 
 
 def _facts(samples: Items, iterations: list[Any], owner: IntArray) -> Facts:
-    """Return the iterations, lengths and priorities of samples; `iterations[owner[i]]` where sample i has none."""
+    """Return iterations, lengths and priorities of samples; `iterations[owner[i]]` where sample i has no iteration."""
     table = table_of(samples)
     if table is None:
         return _facts_of_items(rows_of(samples), iterations, owner)
@@ -168,7 +168,7 @@ def _facts_of_items(items: Sequence[Any], iterations: list[Any], owner: IntArray
 
 
 def _number(key: str, said: Any, default: Any) -> float:
-    """Return the number that a sample says under a key, `default` if that is None."""
+    """Return the number that a sample states under a key; `default` if it is None."""
     try:
         first = _first(said)
         return float(_first(default) if first is None else first)
@@ -177,5 +177,5 @@ def _number(key: str, said: Any, default: Any) -> float:
 
 
 def _first(value: Any) -> Any:
-    """Return the number that `value` is, or begins with."""
+    """Return `value` if it is a number, else the first number in it."""
     return value if isinstance(value, (int, float)) else np.ravel(value)[0]

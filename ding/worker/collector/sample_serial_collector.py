@@ -42,12 +42,12 @@ _LOGGED = (
 
 @SERIAL_COLLECTOR_REGISTRY.register("sample")
 class SampleSerialCollector(SerialCollector):
-    """Collects `n_sample` train samples a call: single transitions, or sequences for recurrent policies.
+    """A serial collector of `n_sample` train samples a call: single transitions, or sequences for recurrent policies.
 
-    The collector owns its env manager: it launches it, and closes it with itself. On several ranks each collects
+    The collector owns its env manager: it launches it, and closes it in `close`. On several ranks each collects
     `n_sample`; the counters are summed over the ranks once a call, so all must call `collect` equally often.
 
-    Samples are made of fragments: at most `ceil(n_sample / env_num)` steps of an episode in a row. The next collect
+    Samples are made from fragments: at most `ceil(n_sample / env_num)` steps of an episode in a row. The next collect
     completes those that are unfinished; if the policy is on-policy, they are dropped. With `fixed_rollout` fragments
     end with the collect, and every step becomes a sample.
 
@@ -106,7 +106,7 @@ class SampleSerialCollector(SerialCollector):
     ) -> list[Any]:
         """Collect train samples; a round over the ready envs is always finished.
 
-        An exception (of an env, or of the policy) loses no sample: those made before it come with the next call.
+        An exception (of an env, or of the policy) loses no sample: the next call returns those made before it.
 
         With `fixed_rollout` it collects steps, and `n_sample` is rounded up to a multiple of `env_num`. Each env takes
         `n_sample / env_num` steps, and none is extra, if all envs answer in each round. Steps that an abnormal step
@@ -115,11 +115,11 @@ class SampleSerialCollector(SerialCollector):
         Args:
             n_sample: number of samples; None for the policy's.
             train_iter: iteration of the policy, noted in each transition as `collect_iter`.
-            drop_extra: return `n_sample` samples, not the few more that the last round may have made.
-            random_collect: a random policy acts (it is handed no latent state).
-            record_random_collect: False to leave the finished episodes out of the logs.
+            drop_extra: return exactly `n_sample` samples, without the few more that the last round may have made.
+            random_collect: whether a random policy acts (it is passed no latent state).
+            record_random_collect: False leaves the finished episodes out of the logs.
             policy_kwargs: keyword arguments of the policy's forward, such as `eps`.
-            level_seeds: indexable by env id; noted in each transition as `seed`.
+            level_seeds: seeds, indexed by env id, that are noted in each transition as `seed`.
 
         Raises:
             RuntimeError: `n_sample` is given neither here nor by the policy, or no env is ready any more.

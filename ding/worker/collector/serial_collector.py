@@ -30,7 +30,7 @@ LOGGED_COUNTS = (
 )
 LOGGED_TOTALS = ("total_envstep_count", "total_episode_count", "total_duration")
 
-# Of the states of collectors; another number for each change of what is in them.
+# The version of the states of collectors; it changes with their content.
 _FORMAT = 2
 
 _COUNTS = (
@@ -43,15 +43,15 @@ _COUNTS = (
 
 
 class Recorder(Protocol):
-    """Counts the env steps that were recorded and not yet counted by the collector."""
+    """The interface of a listener that counts env steps which the collector has not counted yet."""
 
     steps: int
 
 
 class SerialCollector(SerialWorker, ISerialCollector):
-    """Base of the serial collectors; a subclass chooses the plugs of the rollout and what `collect` returns.
+    """Base of the serial collectors; a subclass chooses actor and listeners of the rollout, and what `collect` returns.
 
-    The collector owns its env manager: it launches it, and closes it with itself. On several ranks each collects its
+    The collector owns its env manager: it launches it, and closes it in `close`. On several ranks each collects its
     own share; the counters are summed over the ranks once a call, so all must call `collect` equally often.
 
     Args:
@@ -72,7 +72,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
             "collect_print_freq": Setting(100, integer(1), "Number of collections between two reports in the log."),
         }
     )
-    _needs_policy = True  # at construction
+    _needs_policy = True  # whether the constructor needs a policy
     _players: int | None = None  # number of players; None if infos are not by player
     _is_prepared = False
 
@@ -100,7 +100,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
         self._is_live = True
 
     def reset_env(self, _env: Any = None) -> None:
-        """Take over and launch `_env`, closing the env manager it replaces; with None reset the present one.
+        """Take over and launch `_env`, and close the env manager it replaces; with None reset the present one.
 
         Episodes begin anew, and the policy is reset.
         """
@@ -113,7 +113,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
             self._reset_policies()
 
     def reset_policy(self, _policy: Any = None) -> None:
-        """Use `_policy`, dropping unfinished data of the old one, and reset it; with None only reset.
+        """Take over and reset `_policy`, and drop unfinished data of the old one; with None only reset the present one.
 
         Raises:
             AssertionError: no env was ever set.
@@ -157,10 +157,10 @@ class SerialCollector(SerialWorker, ISerialCollector):
         self._end_flag = False
 
     def _prepare(self, begins_episodes: bool) -> None:
-        """Build all that depends on the policy and on the number of envs.
+        """Build everything that depends on the policy and on the number of envs.
 
         Args:
-            begins_episodes: the envs have been reset or replaced; else their episodes continue.
+            begins_episodes: whether the envs have been reset or replaced; otherwise their episodes continue.
         """
         self._read_policy()
         uncounted = self._uncounted_steps() if self._is_prepared else 0
@@ -169,7 +169,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
         elif begins_episodes:
             self._statistics.begin_episodes(self._env_num)
         actor, listeners = self._plugs(begins_episodes or not self._is_prepared)
-        # The statistics come first: an episode that they refuse ends for no listener.
+        # The statistics come first: an episode that they reject ends for no listener.
         listeners = [self._statistics, *listeners]
         if self._recorder is not None:
             self._recorder.steps = uncounted
@@ -181,14 +181,17 @@ class SerialCollector(SerialWorker, ISerialCollector):
 
     @abstractmethod
     def _read_policy(self) -> None:
-        """Take from the policy what collecting depends on."""
+        """Read the settings of the policy that collecting depends on."""
 
     @abstractmethod
     def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[Listener]]:
         """Build the actor and the listeners; the statistics exist already."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Counts, statistics and unfinished data between two collects, in plain values; without envs and policy."""
+        """Return counts, statistics and unfinished data between two collects, in plain values.
+
+        The states of envs and policy are not included.
+        """
         return {
             "format": _FORMAT,
             "rollout": self._rollout.state_dict() if self._is_prepared else None,
@@ -197,15 +200,15 @@ class SerialCollector(SerialWorker, ISerialCollector):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Restore a state of `state_dict` of a like collector; envs and policy are restored before.
+        """Restore a state of `state_dict` of a collector of this kind; envs and policy must be restored before.
 
         An episode whose env does not continue stays unfinished, and the policy is reset for that env.
 
         Returns:
-            Why that is not exact, a sentence for each reason.
+            The reasons why it is not restored exactly, a sentence for each.
 
         Raises:
-            ValueError: the collector has no policy yet, or the state is of a collector of another kind or version.
+            ValueError: the collector has no policy yet, or the state is from a collector of another kind or version.
         """
         if state.get("format") != _FORMAT:
             raise ValueError(
@@ -226,23 +229,23 @@ class SerialCollector(SerialWorker, ISerialCollector):
 
     @abstractmethod
     def _fragments_under_way(self, env_id: int) -> Any:
-        """Return the transitions of this env that have not become samples yet; of several players a dict of them."""
+        """Return the transitions of this env that are not samples yet; for several players, a dict by player."""
 
     @property
     def _traj_buffer(self) -> dict[int, Any]:
-        """`{env_id: TrajBuffer}`, copies; of several players `{env_id: {player: TrajBuffer}}`."""
+        """Copies of unfinished data, `{env_id: TrajBuffer}`; for several players `{env_id: {player: TrajBuffer}}`."""
         return {env_id: self._fragments_under_way(env_id) for env_id in range(self._env_num)}
 
     @property
     def _obs_pool(self) -> CachePool:
-        """What each running episode was acted on with last."""
+        """The observation that the policy acted on last, for each env in mid-episode."""
         pool = CachePool("obs", self._env_num)
         pool.update({env_id: obs for env_id, (obs, _, _, _) in self._rollout.under_way().items()})
         return pool
 
     @property
     def _policy_output_pool(self) -> CachePool:
-        """The policy's output for it."""
+        """The policy's output for the observations of `_obs_pool`."""
         pool = CachePool("policy_output", self._env_num)
         pool.update({env_id: output for env_id, (_, output, _, _) in self._rollout.under_way().items()})
         return pool
@@ -259,7 +262,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
 
     @property
     def _episode_info(self) -> list[dict[str, Any]]:
-        """The latest episodes that have ended since the last output."""
+        """The latest episodes that have ended since the last log output."""
         return self._statistics.latest
 
     def _reset_stat(self, env_id: int) -> None:
@@ -268,7 +271,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
 
     @property
     def envstep(self) -> int:
-        """Env steps so far, over all ranks; those of the others, and of `sample` collectors, count after a collect."""
+        """Env steps so far, over all ranks; those of other ranks, and of `sample` collectors, count after a collect."""
         return self._total_envstep_count + self._uncounted_steps()
 
     @envstep.setter
@@ -279,7 +282,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
         return 0 if self._recorder is None else self._recorder.steps
 
     def _count(self, steps: int, samples: int = 0) -> None:
-        """Add what a collect has gathered to the totals of all ranks."""
+        """Add the steps and samples of a collect to the totals over all ranks."""
         episodes, seconds = self._statistics.take_finished()
         totals = self._sum_over_ranks(samples, steps, episodes, seconds)
         self._total_train_sample_count += int(totals[0])
@@ -288,7 +291,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
         self._total_duration += totals[3]
 
     def _output_log(self, train_iter: int) -> None:
-        """Log the episodes since the last output, when there are some and `collect_print_freq` iterations passed."""
+        """Log the episodes since the last output, if there are some and `collect_print_freq` iterations have passed."""
         statistics = self._statistics
         if self._rank != 0:
             statistics.clear_summary()
@@ -311,6 +314,6 @@ class SerialCollector(SerialWorker, ISerialCollector):
         self._log.scalars(values, train_iter, self._total_envstep_count, iter_only=("total_envstep_count",))
 
     def _log_keys(self) -> Sequence[str]:
-        """Return the logged values, in this order."""
+        """Return the names of the logged values, in order."""
         rewards = [f"{name}_{which}" for name in self._statistics.reward_names for which in STATISTICS]
         return *LOGGED_COUNTS, *rewards, *LOGGED_TOTALS

@@ -1,4 +1,4 @@
-"""Base of serial collectors and evaluators: their env manager, their logs, and their end."""
+"""Base of serial collectors and evaluators: their env manager, their logs, and how they close."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ding.worker.worker_log import WorkerLog
 
 
 class SerialWorker:
-    """Owns an env manager and logs; `close` ends both. A half-built worker closes quietly."""
+    """The owner of an env manager and logs; `close` closes both. A half-built worker closes quietly."""
 
     _end_flag = True
     _env: Any = None
@@ -27,7 +27,7 @@ class SerialWorker:
     _world_size = 1
 
     def _open(self, cfg: Any, tb_logger: Any, exp_name: str, instance_name: str) -> None:
-        """Remember the config and the rank, and open the logs; only rank 0 writes TensorBoard."""
+        """Keep the config and the rank, and open the logs; only rank 0 writes to TensorBoard."""
         self._cfg = cfg
         self._exp_name = exp_name
         self._instance_name = instance_name
@@ -41,7 +41,7 @@ class SerialWorker:
         """Take over `env`, launch it, and close the env manager it replaces.
 
         Raises:
-            TypeError: it returns stacked batches, as the managers for middleware do, and not `{env_id: item}`.
+            TypeError: `env` returns stacked batches, as the managers for middleware do, instead of `{env_id: item}`.
         """
         if isinstance(env, StackedFormat):
             raise TypeError(
@@ -58,13 +58,13 @@ class SerialWorker:
 
     @property
     def _states(self) -> list[Any] | None:
-        """The latent states by env of a policy that is handed its own (Dreamer's contract); None of others."""
+        """The latent states by env of a policy that is passed its own (Dreamer's contract); None for other policies."""
         states = self._actor.states if isinstance(self._actor, StateActor) else {}
         return [states.get(env_id) for env_id in range(self._env_num)] if states else None
 
     @property
     def _resets(self) -> np.ndarray:
-        """Whether the next step of each env begins an episode, an argument of such a policy."""
+        """A bool for each env: whether its next step begins an episode; an argument of such a policy."""
         ended = self._actor.ended if isinstance(self._actor, StateActor) else ()
         return np.array([env_id in ended for env_id in range(self._env_num)])
 
@@ -73,7 +73,7 @@ class SerialWorker:
         return [self._policy]
 
     def _checked_policy(self, policy: Any) -> Any:
-        """Return the policy, checked and in the form that is kept."""
+        """Check the policy, and return it in the form in which it is kept."""
         return policy
 
     def _reset_policies(self) -> None:
@@ -81,14 +81,17 @@ class SerialWorker:
             policy.reset()
 
     def _sum_over_ranks(self, *values: float) -> list[float]:
-        """Each value summed over all ranks, in one reduction; all ranks must call this together."""
+        """Return each value summed over all ranks, in one reduction; all ranks must call this together."""
         if self._world_size == 1:
             return [float(value) for value in values]
         total: list[float] = allreduce_data(torch.tensor(values, dtype=torch.float64), "sum").tolist()
         return total
 
     def close(self) -> None:
-        """Close the env manager; flush the TensorBoard writer, and close it unless it was passed in. Idempotent."""
+        """Close the env manager; flush the TensorBoard writer, and close it unless it was passed in.
+
+        Further calls do nothing.
+        """
         if self._end_flag:
             return
         self._end_flag = True

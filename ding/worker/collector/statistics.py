@@ -20,12 +20,12 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def per(amount: float, of: float) -> float:
-    """`amount / of`; 0.0 if `of` is 0."""
+    """Return `amount / of`; 0.0 if `of` is 0."""
     return amount / of if of else 0.0
 
 
 def reported_return(info: Any, env_id: int) -> Any:
-    """Return the return of the episode that ended with this `info`, as the env reports it.
+    """Return the return that the env reports in `info`, the last info of an episode.
 
     Raises:
         KeyError: the env did not report it.
@@ -40,30 +40,30 @@ def reported_return(info: Any, env_id: int) -> Any:
 
 
 def episode_return(info: Any, env_id: int) -> float:
-    """`reported_return` as a float (the mean of a vector-valued return)."""
+    """Return `reported_return` as a float (the mean of a vector-valued return)."""
     value = reported_return(info, env_id)
     if isinstance(value, float):
         return value
     return float(torch.mean(value.float()) if isinstance(value, torch.Tensor) else np.mean(value))
 
 
-MAX_EPISODE_STEPS = 1_000_000  # of an evaluation, unless the config says otherwise
+MAX_EPISODE_STEPS = 1_000_000  # in an evaluation, unless the config says otherwise
 
 
 class StepLimit(Listener):
-    """Refuses an evaluation in which an env does not end its episodes.
+    """A listener that ends an evaluation if an episode does not end.
 
     Args:
-        limit: steps, abnormal ones included, that an env may take to end an episode; None for any number.
+        limit: number of steps, abnormal ones included, within which an episode must end; None for no limit.
 
     Raises:
-        RuntimeError: an env has taken `limit` steps since its last episode, which has not ended. From `on_steps` and
+        RuntimeError: an env has taken `limit` steps since its last episode ended; raised by `on_steps` and
             `on_abnormal`.
     """
 
     def __init__(self, limit: int | None) -> None:
         self._limit = math.inf if limit is None else limit
-        self._steps: IntArray = np.zeros(0, np.int64)  # by env
+        self._steps: IntArray = np.zeros(0, np.int64)  # steps since the last end of an episode, by env
 
     def on_steps(self, steps: Steps) -> None:
         count = self._counted(steps.ids)
@@ -92,7 +92,7 @@ class StepLimit(Listener):
 # Episodes that are remembered one by one, and rounds with ends that are summed up together.
 _LATEST, _MANY = 100, 256
 
-# In place of the number of an episode: one that does not count.
+# The number of an episode that does not count.
 NO_EPISODE = -1
 
 STATISTICS = ("mean", "std", "max", "min")
@@ -122,21 +122,21 @@ class ReturnSummary:
         self._max, self._min = max(self._max, float(values.max())), min(self._min, float(values.min()))
 
     def scalars(self, name: str) -> dict[str, float]:
-        """`{name_mean, name_std, name_max, name_min}`; the deviation is that of the population."""
+        """Return `{name_mean, name_std, name_max, name_min}`; the standard deviation is that of the population."""
         std = math.sqrt(self._squares / self.count) if self.count else 0.0
         return {f"{name}_mean": self._mean, f"{name}_std": std, f"{name}_max": self._max, f"{name}_min": self._min}
 
 
 class EpisodeStatistics(Listener):
-    """Sums up the finished episodes until they are logged.
+    """A listener that sums up the finished episodes until they are logged.
 
     Args:
-        players: number of players, each with an info of its own; None where the info is that of the only one.
+        players: number of players, each with an info of its own; None if infos are not by player.
 
     Attributes:
         players: as given.
         reward_names: the names of the returns in the summary: `reward`, or `reward0`, `reward1`, ...
-        running: an array [env_num], the number of the episode that each env is in. No two episodes have the same.
+        running: an array [env_num], the number of the running episode of each env; no two episodes have the same.
         finished, seconds: number and total duration of the episodes that ended since the last `take_finished`.
     """
 
@@ -157,7 +157,7 @@ class EpisodeStatistics(Listener):
         self.clear_summary()
 
     def begin_episodes(self, env_num: int) -> None:
-        """All envs begin episodes; those that were under way do not count."""
+        """Begin an episode in each env; those that were under way do not count."""
         self.running: IntArray = np.zeros(env_num, np.int64)
         self._begin(np.arange(env_num))
 
@@ -212,11 +212,11 @@ class EpisodeStatistics(Listener):
             self._samples += int(samples[is_over].sum())
 
     def train_samples(self, env_id: int) -> int:
-        """Return the samples that were made of the running episode of an env."""
+        """Return the number of samples made from the running episode of an env."""
         return int(self._made[self.running[env_id] - self._first])
 
     def take_finished(self) -> tuple[int, float]:
-        """Number and total duration (seconds) of the episodes that ended since the last call."""
+        """Return the number and the total duration (seconds) of the episodes that ended since the last call."""
         taken = self.finished, self.seconds
         self.finished, self.seconds = 0, 0.0
         return taken
@@ -231,7 +231,7 @@ class EpisodeStatistics(Listener):
         self._forget(self.running)
 
     def _forget(self, kept: IntArray) -> None:
-        """Forget the samples of episodes before all of `kept`."""
+        """Forget the samples of the episodes before the first of `kept`."""
         gone = int(kept.min(initial=self._next)) - self._first
         self._first += gone
         self._made, self._is_over = self._made[gone:].copy(), self._is_over[gone:].copy()
@@ -256,7 +256,7 @@ class EpisodeStatistics(Listener):
 
     @property
     def latest(self) -> list[dict[str, Any]]:
-        """The latest of the episodes in the summary: reward (of each player), time, step, train_sample."""
+        """The latest episodes in the summary, each with reward (of each player), time, step and train_sample."""
         self._sum_up()
         if not self._latest:
             return []
@@ -269,12 +269,12 @@ class EpisodeStatistics(Listener):
 
     @property
     def summary_count(self) -> int:
-        """Episodes in the summary."""
+        """The number of episodes in the summary."""
         self._sum_up()
         return self._returns[0].count
 
     def summary(self) -> dict[str, float]:
-        """Return the finished episodes since `clear_summary`: counts, averages, seconds, speeds, returns."""
+        """Return the summary of the episodes since `clear_summary`: counts, averages, seconds, speeds, returns."""
         episodes = self.summary_count
         returns = [summary.scalars(name) for name, summary in zip(self.reward_names, self._returns, strict=True)]
         return {
@@ -292,14 +292,14 @@ class EpisodeStatistics(Listener):
 
 
 class TaskEpisodes(Listener):
-    """Counts steps and episodes, and keeps the returns by env.
+    """A listener that counts steps and episodes, and keeps the returns by env.
 
     Args:
-        return_of: takes the info that ended an episode and the env's id, and returns its return.
+        return_of: takes the last info of an episode and the env's id, and returns the return of the episode.
 
     Attributes:
-        steps: normal steps, those of episodes that were dropped later included.
-        count: episodes that have ended.
+        steps: number of normal steps, including those of episodes that were dropped later.
+        count: number of episodes that have ended.
     """
 
     def __init__(self, return_of: Callable[[Any, int], float] = episode_return) -> None:
@@ -327,7 +327,7 @@ class TaskEpisodes(Listener):
         return [list(self._returns.get(env_id, ())) for env_id in range(env_num)]
 
     def summary(self, duration_s: float, samples: int) -> dict[str, Any]:
-        """Return the counts, averages (0 of nothing) and returns, env by env, of a finish info."""
+        """Return the counts, the averages (0 if there is nothing) and the returns, env by env, for a finish info."""
         returns = [value for env_id in sorted(self._returns) for value in self._returns[env_id]]
         return {
             "real_episode_count": self.count,

@@ -1,4 +1,4 @@
-"""Base of the collectors of tasks: envs, policies and their weights, and the data and reports that they send."""
+"""Base of collectors that run tasks: envs, policies and their weights, and the data and reports that they send."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ding.worker.collector.trajectory import INF, TrajectoryCutter
 from ding.worker.transport.chunk import encode_chunk
 
 State = dict[str, Any]
-# Between two looks for the first weights: there is nothing to do without them.
+# Seconds between two attempts to get the first weights, without which there is nothing to do.
 _FIRST_LOOK_S = 0.05
 
 
@@ -43,7 +43,7 @@ def _compressor_of_samples(value: Any) -> str | None:
 
 
 def trajectory_length(policy: Any) -> float:
-    """Transitions of a piece of trajectory, by the settings of the policy that collects it; infinite for episodes.
+    """Return the transitions of a trajectory piece, by the settings of the policy; infinity for whole episodes.
 
     Raises:
         AssertionError: the policy does not say how much to collect.
@@ -58,10 +58,10 @@ def trajectory_length(policy: Any) -> float:
 
 
 class PolicyWatch:
-    """Looks for weights every `interval_s` seconds.
+    """A thread that fetches newer weights every `interval_s` seconds.
 
     Args:
-        fetch: returns the newest weights, None where they are those it returned last; raises `FileNotFoundError`
+        fetch: returns the newest weights, or None if they are those that it returned last; raises `FileNotFoundError`
             while there are none.
     """
 
@@ -75,7 +75,7 @@ class PolicyWatch:
         self._thread: threading.Thread | None = None
 
     def first(self, timeout_s: float) -> State | None:
-        """Wait for the first weights; None when closed.
+        """Wait for the first weights and return them; None if `close` is called.
 
         Raises:
             TimeoutError: there are none in time.
@@ -95,7 +95,7 @@ class PolicyWatch:
         return None
 
     def start(self) -> None:
-        """Begin to look for newer weights, in a thread."""
+        """Begin to fetch newer weights, in a thread."""
         with self._lock:
             if not self._closed.is_set() and self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="update_policy", daemon=True)
@@ -119,7 +119,7 @@ class PolicyWatch:
         """Return the newest weights that have come since the last call.
 
         Raises:
-            Exception: what went wrong when they were fetched.
+            Exception: `fetch` has raised it.
         """
         with self._lock:
             if self._error is not None:
@@ -128,7 +128,7 @@ class PolicyWatch:
         return state
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """End the wait for the first weights, and the thread. Idempotent."""
+        """End the wait for the first weights, and the thread. Further calls do nothing."""
         self._closed.set()
         with self._lock:
             thread = self._thread
@@ -139,23 +139,25 @@ class PolicyWatch:
 class TaskCollector(BaseParallelCollector):
     """Base of collectors that send samples in chunks (see `SampleSender`) and infos when episodes have ended.
 
-    The info with `collector_done` is the last thing that is sent. New weights are taken up between two rounds; an
-    evaluator keeps those it began with.
+    The info with `collector_done` is the last that is sent. New weights are loaded between two rounds; an evaluation
+    keeps those it began with.
 
-    There is one policy, or, if `_by_player` is true, one for each player: `policy` and the entries of the config about
-    policies are then lists. A subclass defines how the policies act, `_policy_inference`.
+    There is one policy or, if `_by_player` is true, one for each player: `policy` and the entries of the config about
+    policies are then lists. A subclass defines in `_policy_inference` how the policies act.
     """
 
     settings = Settings(
         {
-            "print_freq": Setting(5, integer(1), "Number of rounds between two lines about their times."),
-            "compressor": Setting("lz4", _compressor_of_samples, "How samples are compressed."),
-            "update_policy_second": Setting(3, number(0), "Seconds between two looks for new weights."),
-            "chunk_size": Setting(64, integer(1), "Number of samples at which they are sent."),
+            "print_freq": Setting(5, integer(1), "Number of rounds between two log lines about their duration."),
+            "compressor": Setting("lz4", _compressor_of_samples, "Compressor of the samples."),
+            "update_policy_second": Setting(3, number(0), "Seconds between two checks for new weights."),
+            "chunk_size": Setting(64, integer(1), "Number of waiting samples at which they are sent."),
             "flush_interval_s": Setting(0.2, number(0), "Seconds after which fewer samples are sent, too."),
             "first_policy_timeout_s": Setting(120, number(0), "Seconds to wait for the first weights of a policy."),
             "max_episode_steps": Setting(
-                NO_DEFAULT, integer(1, optional=True), "An env that ends no episode for so many steps is an error."
+                NO_DEFAULT,
+                integer(1, optional=True),
+                "Number of steps within which an episode of an evaluation must end.",
             ),
             "eval_flag": Setting(NO_DEFAULT, boolean, "Whether the task is an evaluation; set by the commander."),
             "exp_name": Setting(NO_DEFAULT, instance_of(str), "Folder of the run; set by the commander."),
@@ -167,14 +169,14 @@ class TaskCollector(BaseParallelCollector):
             "collector_num": Setting(NO_DEFAULT, None, "Number of collectors."),
             "env": Setting(NO_DEFAULT, anything, "Settings of the env; set by the commander."),
             "policy": Setting(NO_DEFAULT, anything, "Settings of the policy; set by the commander."),
-            "policy_update_path": Setting(NO_DEFAULT, anything, "Where the weights are; set by the commander."),
+            "policy_update_path": Setting(NO_DEFAULT, anything, "Path of the weights; set by the commander."),
         }
     )
-    # The return of an episode, of the info of its last step and the env's id.
+    # Returns the return of an episode from the info of its last step and the env's id.
     _return_of: Callable[[Any, int], float] = staticmethod(episode_return)
     _trajectory_length: Callable[[Any], float] = staticmethod(trajectory_length)
     _by_player = False
-    _learning: Sequence[bool] = (True,)  # of each policy, whether it learns
+    _learning: Sequence[bool] = (True,)  # whether each policy learns
 
     def __init__(self, cfg: EasyDict) -> None:
         cfg = EasyDict({**TaskCollector.config, **self.config, **cfg})
@@ -186,7 +188,7 @@ class TaskCollector(BaseParallelCollector):
         self._has_told_end = False
         self._policy_paths = self._of_policies(cfg.get("policy_update_path"))
         self._policy_iters = [0] * len(self._policy_paths)
-        self._cutters: dict[int, TrajectoryCutter] = {}  # of the policies that learn
+        self._cutters: dict[int, TrajectoryCutter] = {}  # the cutters of the policies that learn
         self._watches = {
             path: PolicyWatch(partial(self._fetch, path), cfg.update_policy_second) for path in self._watched()
         }
@@ -200,7 +202,7 @@ class TaskCollector(BaseParallelCollector):
             raise
 
     def _check(self, cfg: EasyDict) -> None:
-        """Refuse a config that is wrong, before anything is made."""
+        """Check the config, before anything is built."""
         check_section(cfg, type(self), required=("eval_flag", "exp_name", "env", "policy"))
         if not cfg.eval_flag:
             encode_chunk([{}], cfg.compressor)  # its package is needed
@@ -216,11 +218,11 @@ class TaskCollector(BaseParallelCollector):
         return manager
 
     def _of_policies(self, value: Any) -> list[Any]:
-        """Return what `value`, such as `policy`, holds for each policy."""
+        """Return a list of what `value`, such as `policy`, holds for each policy."""
         return list(value) if self._by_player else [value]
 
     def _mode_of(self, policy_cfg: EasyDict) -> Any:
-        """Return the mode of a policy for what this collector does."""
+        """Return the mode of a policy that this collector needs, `eval_mode` or `collect_mode`."""
         field = "eval" if self._eval_flag else "collect"
         from ding.policy.base_policy import create_policy  # here: importing the workers loads no policies
 
@@ -233,7 +235,7 @@ class TaskCollector(BaseParallelCollector):
 
     @property
     def env_manager(self) -> Any:
-        """The env manager; setting it launches the new one and closes the one before."""
+        """The env manager; setting it launches the new one and closes the old one."""
         return self._env_manager
 
     @env_manager.setter
@@ -246,7 +248,7 @@ class TaskCollector(BaseParallelCollector):
         self._predefined_episode_count = self._env_num * _env_manager._episode_num
 
     def _watched(self) -> dict[Any, bool]:
-        """Where the weights are, and whether newer ones are looked for while this collector plays."""
+        """Return for each path of weights whether newer weights are fetched from it while this collector plays."""
         watched: dict[Any, bool] = {}
         for path, learns in zip(self._policy_paths, self._learning, strict=True):
             watched[path] = watched.get(path, False) or (learns and not self._eval_flag)
@@ -256,7 +258,7 @@ class TaskCollector(BaseParallelCollector):
         return self.get_policy_update_info(path)
 
     def _load(self, path: Any, state: State) -> None:
-        """Take up the weights of `path`, between two rounds; policies that do not learn take up only their first."""
+        """Load the weights of `path` into its policies, between two rounds; one that does not learn loads them once."""
         is_first = self._start_s is None
         for player, policy in enumerate(self._of_policies(self._policy)):
             if self._policy_paths[player] != path or not (is_first or self._learning[player]):
@@ -298,7 +300,7 @@ class TaskCollector(BaseParallelCollector):
                 self._load(path, state)
 
     def _cutter(self, player: int, *args: Any, **kwargs: Any) -> TrajectoryCutter:
-        """Return the cutter of the trajectories of a policy, of the arguments of a `TrajectoryCutter`."""
+        """Return the cutter of a player's trajectories, built from the arguments of a `TrajectoryCutter`."""
         return TrajectoryCutter(*args, **kwargs)
 
     def _add(self, player: int, env_id: int, samples: list[Any]) -> None:
@@ -364,7 +366,7 @@ class TaskCollector(BaseParallelCollector):
         return 0 if self._sender is None else self._sender.sent
 
     def get_finish_info(self) -> dict[str, Any]:
-        """Counts of episodes and steps; zeros before the first."""
+        """Return the message at the end of the task: counts of episodes and steps, zeros before the first, and more."""
         duration = 0.0 if self._start_s is None else perf_counter() - self._start_s
         learner = self._learning.index(True) if True in self._learning else 0
         info = {
@@ -384,11 +386,14 @@ class TaskCollector(BaseParallelCollector):
         return info
 
     def _results(self) -> dict[str, Any]:
-        """Return the entries of the finish info about episodes besides their summary."""
+        """Return further entries of the finish info about episodes, besides their summary."""
         return {}
 
     def close(self) -> None:
-        """End a running `start` after its present round, and close the envs. Bounded in time; idempotent."""
+        """End a running `start` after its present round, and close the envs, in bounded time.
+
+        Further calls do nothing.
+        """
         if self._end_flag:
             return
         super().close()

@@ -37,14 +37,14 @@ from ding.worker.collector.trajectory_block import NOT_PLAIN, TrajectoryBlock
 
 INF = float("inf")
 
-# A policy that turns this many pieces in a row into no sample at all is taken to be broken.
+# A policy that makes no sample at all from this many pieces in a row is taken to be broken.
 MAX_EMPTY_FLUSHES = 10_000
 
 _OBSERVATIONS = ("obs", "next_obs")
 
 
 class CachePool:
-    """A slot for each env that holds the items cached since its last reset.
+    """A cache with a slot for each env, which holds the items since its last reset.
 
     Example:
         >>> pool = CachePool("obs", 2)
@@ -59,7 +59,7 @@ class CachePool:
         self._pool: list[list[Any] | None] = [None] * env_num
 
     def update(self, data: Mapping[int, Any] | list[Mapping[int, Any]]) -> None:
-        """Cache `{env_id: item}`; of a list of such dicts, the first replaces a slot and later ones append to it."""
+        """Cache `{env_id: item}`; in a list of such dicts, the first replaces a slot and later ones append to it."""
         fresh: dict[int, list[Any]] = {}
         for part in [data] if isinstance(data, Mapping) else data:
             for env_id, item in part.items():
@@ -68,7 +68,7 @@ class CachePool:
             self._pool[env_id] = items
 
     def __getitem__(self, env_id: int) -> Any:
-        """None for an empty slot, the item of a slot with one, else the list of its items."""
+        """Return None for an empty slot, the item of a slot with one item, else the list of its items."""
         items = self._pool[env_id]
         return items[0] if items is not None and len(items) == 1 else items
 
@@ -78,7 +78,7 @@ class CachePool:
 
 
 class TrajBuffer(list[Any]):
-    """A list whose `append` keeps at most `maxlen` items (None or infinite: no bound), dropping from the front.
+    """A list whose `append` drops items from the front to keep at most `maxlen` (no limit if None or infinite).
 
     Example:
         >>> buffer = TrajBuffer(2)
@@ -131,7 +131,7 @@ def _is_alike(a: Any, b: Any) -> bool:
 
 
 class TransitionLists:
-    """The transitions of each env that no piece was taken of, as a policy has put them together.
+    """The transitions of the pieces under way, one for each env, in dicts as a policy has built them.
 
     Args:
         env_num: number of envs.
@@ -145,11 +145,11 @@ class TransitionLists:
         self._chained = chained
         self.lengths: IntArray = np.zeros(env_num, np.int64)
         self._items: list[list[dict[str, Any]]] = [[] for _ in range(env_num)]
-        self._codes: list[list[int]] = [[] for _ in range(env_num)]  # what the infos tell of ends, see `end_code`
-        self._shown: list[Any] = [None] * env_num  # the observation that each env returned last, if it goes on
+        self._codes: list[list[int]] = [[] for _ in range(env_num)]  # what infos say about ends, see `end_code`
+        self._shown: list[Any] = [None] * env_num  # the observation that each env returned last, if it continues
 
     def last_obs(self, env_id: int, obs: Any) -> Any:
-        """Return the object that ended the last transition, if `obs` is what it showed; else `obs`."""
+        """Return the last transition's next observation, as the same object, if the env still shows it; else `obs`."""
         last = self._shown[env_id] if self._chained else None
         return obs if last is None else last
 
@@ -161,7 +161,7 @@ class TransitionLists:
         self.lengths[env_id] += 1
 
     def take(self, env_id: int, has_ended: bool) -> Items:
-        """Return the transitions of the piece under way, which ends; a table where they are alike."""
+        """End the piece under way, and return its transitions, as a table if they have one form."""
         piece = self.peek(env_id)
         self._begin(env_id)
         if has_ended:
@@ -169,14 +169,14 @@ class TransitionLists:
         return piece
 
     def peek(self, env_id: int) -> Items:
-        """Copies of the transitions of the piece under way."""
+        """Return copies of the transitions of the piece under way."""
         if not self._items[env_id]:
             return []
         items = [dict(transition) for transition in self._items[env_id]]
         codes = self._codes[env_id]
         if any(codes) and all("done" in item for item in items):
             _note_end_flags(items, codes)
-        tensors: dict[int, Any] = {}  # of observations, by their id
+        tensors: dict[int, Any] = {}  # the tensors of observations, by their id
         for item in items:
             for key, value in item.items():
                 if key in _OBSERVATIONS:
@@ -197,16 +197,16 @@ class TransitionLists:
         self.lengths[env_id] = 0
 
     def split(self, env_id: int) -> None:
-        """What this env shows next is not the observation that it returned last."""
+        """Note that the next observation of this env is not the one that it returned last."""
         self._shown[env_id] = None
 
     def drop(self, env_id: int) -> None:
-        """Throw the piece under way of this env away."""
+        """Drop the piece under way of this env."""
         self._begin(env_id)
         self._shown[env_id] = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the transitions in plain values; None where they are not."""
+        """Return the transitions in plain values; None if they hold other values."""
         items = [samples_state(items) for items in self._items]
         return {"items": items if can_pack(items) else None, "codes": [list(codes) for codes in self._codes]}
 
@@ -221,27 +221,27 @@ class TransitionLists:
 
 
 class TrajectoryCutter(Listener):
-    """Records each env's trajectory and cuts it into pieces, which the policy turns into train samples.
+    """A listener that records the trajectory of each env, and cuts it into pieces, from which the policy makes samples.
 
-    A piece ends with the episode or when it has `traj_len` transitions. Transitions are columns; the policy is asked
-    for those of each env where its `process_transition` is not declared as plain. A policy whose `get_train_sample` is
-    declared to take several pieces (see `ding.policy.modes`) is given all of a collect at once, when `has` is asked;
-    any other is given each piece when it ends.
+    A piece ends with the episode or when it has `traj_len` transitions. Transitions are kept in columns; if the
+    policy's `process_transition` is not declared as plain, it is called for each env and step. A policy whose
+    `get_train_sample` is declared to take several pieces (see `ding.policy.modes`) is given all pieces of a collect at
+    once, when `has` is called; any other is given each piece when it ends.
 
     Args:
         policy: has `process_transition` and `get_train_sample`.
         env_num: number of envs.
-        traj_len: transitions of a piece; infinite to cut at the end of episodes only.
-        fixed_rollout: a collect also ends the pieces under way, so that each of its steps is in its samples; see `has`.
+        traj_len: number of transitions of a piece; infinity to cut at the end of episodes only.
+        fixed_rollout: whether a collect also ends the pieces under way, so that each step is in its samples; see `has`.
         share_next_obs: see `to_tensor_transitions`.
         with_env_id: pass the env id to `process_transition` as a fourth argument.
-        on_samples: called with `(env_id, samples)` when a piece has become samples, which are kept nowhere then.
-        make_samples: given `(env_id, transitions)`, makes what a piece adds to the data, instead of the policy; a piece
+        on_samples: called with `(env_id, samples)` when samples are made from a piece; they are then not kept here.
+        make_samples: called with `(env_id, transitions)` to make the data of a piece, instead of the policy; each piece
             is then a whole episode.
-        episodes: is told how many samples were made of each episode.
+        episodes: the statistics that count the samples of each episode.
 
     Attributes:
-        pieces: the samples that were not taken yet, piece by piece, or of several pieces at once.
+        pieces: the samples that were not taken yet, piece by piece, or for several pieces at once.
         count: the number of samples in `pieces`.
         steps: the steps recorded since the last `take`.
     """
@@ -273,8 +273,8 @@ class TrajectoryCutter(Listener):
         self._is_by_piece = make_samples is not None or on_samples is not None
         self._episodes = episodes
         self._block = TrajectoryBlock(env_num, share_next_obs)
-        self._lists: TransitionLists | None = None  # in place of the block, once the policy puts transitions together
-        # Of the closed pieces: their envs, and the numbers of their episodes.
+        self._lists: TransitionLists | None = None  # in place of the block, once the policy builds transitions
+        # For the closed pieces: their envs, and the numbers of their episodes.
         self._closed: list[tuple[IntArray, IntArray]] = []
         self._empty_pieces = 0
         self.collect_iter = 0
@@ -284,13 +284,14 @@ class TrajectoryCutter(Listener):
         self.steps = 0
 
     def under_way(self, env_id: int) -> TrajBuffer:
-        """Return the transitions of this env that no piece was cut of yet, copies."""
+        """Return copies of the transitions of this env's piece under way."""
         return TrajBuffer(None, rows_of((self._lists or self._block).peek(env_id)))
 
     def has(self, number: int) -> bool:
-        """Return whether so many samples were made; makes those of pieces that wait if there may be enough of them.
+        """Return whether `number` samples were made; make those of waiting pieces first if they may be enough.
 
-        With `fixed_rollout`, whether so many steps are there; if so, ends the pieces under way and makes all samples.
+        With `fixed_rollout`, return whether there are `number` steps; if so, end the pieces under way and make all
+        samples.
         """
         closed_rows = self._block.closed_rows
         if self._fixed_rollout:
@@ -304,16 +305,16 @@ class TrajectoryCutter(Listener):
         return self.count >= number
 
     def _cut(self, ids: IntArray) -> None:
-        """End the pieces under way of these envs, whose episodes go on, and make the samples of all pieces."""
+        """End the pieces under way of these envs, whose episodes continue, and make the samples of all pieces."""
         if len(ids):
             self._close(ids, np.zeros(len(ids), np.bool_), self._numbers_of(ids))
         if self._closed:
             self._make()
 
     def take(self, limit: int | None = None) -> tuple[list[Any], int]:
-        """Return the samples and the number of steps since the last call; what an exception interrupted is not lost.
+        """Return the samples and the number of steps since the last call; an exception between the calls loses none.
 
-        With a `limit`, pieces beyond that number stay for the next call.
+        With a `limit`, pieces beyond that number are kept for the next call.
         """
         taken, self.pieces = self.pieces[:limit], [] if limit is None else self.pieces[limit:]
         self.count -= sum(map(len, taken))
@@ -321,12 +322,12 @@ class TrajectoryCutter(Listener):
         return listed(whole_of([piece for piece in taken if len(piece)])), steps
 
     def keep(self, number: int) -> None:
-        """Throw away the pieces after the first `number`."""
+        """Drop the pieces after the first `number`."""
         self.count -= sum(map(len, self.pieces[number:]))
         del self.pieces[number:]
 
     def clear(self) -> None:
-        """Throw away the pieces under way."""
+        """Drop the pieces under way."""
         self._block.clear()
         self._lists = None
 
@@ -386,7 +387,7 @@ class TrajectoryCutter(Listener):
             self._split(env_id, is_void=True)
 
     def _split(self, env_id: int, is_void: bool = False) -> None:
-        """The piece under way ends before the next step; is_void: its episode does not count."""
+        """End the piece under way before the next step; with `is_void` its episode does not count."""
         part = self._lists or self._block
         part.split(env_id)
         if self._make_samples is None and part.lengths[env_id]:
@@ -402,7 +403,7 @@ class TrajectoryCutter(Listener):
             self._lists.drop(env_id)
 
     def _plain_columns(self, steps: Steps, output_keys: Sequence[str]) -> dict[str, Node]:
-        """Return what policy and env return of a round besides observations and ends."""
+        """Return the columns of a round, from policy and env, besides observations and end flags."""
         output, env_ids = steps.output, steps.env_ids
         stacked = output.columns if isinstance(output, StackedOutput) and output.env_ids == env_ids else {}
         columns: dict[str, Node] = {key: _as_node(stacked.get(key)) for key in output_keys}
@@ -417,7 +418,7 @@ class TrajectoryCutter(Listener):
         return columns
 
     def _append_dicts(self, steps: Steps, columns: dict[str, Node] | None) -> IntArray:
-        """Record a round as dicts: of `columns`, or as the policy puts them together; return the lengths of pieces."""
+        """Record a round as dicts, made from `columns` or built by the policy; return the lengths of the pieces."""
         if self._lists is None:
             self._to_lists()
         lists: Any = self._lists
@@ -440,7 +441,7 @@ class TrajectoryCutter(Listener):
         return lengths
 
     def _to_lists(self) -> None:
-        """Go on with dicts: the policy has begun to put transitions together, or columns have other keys."""
+        """Continue with dicts: the policy has begun to build transitions, or the keys of the columns have changed."""
         if self._closed:
             self._make()
         lists = TransitionLists(self._env_num, self._share_next_obs)
@@ -451,7 +452,7 @@ class TrajectoryCutter(Listener):
         self._lists = lists
 
     def _ask(self, steps: Steps, obs: list[Any], next_obs: list[Any]) -> list[dict[str, Any]]:
-        """Return the transitions that the policy makes of a round; it may change these observations in place."""
+        """Return the transitions that the policy builds for a round; it may change these observations in place."""
         transitions = []
         output, seeds = by_env(steps.output), self.level_seeds
         for env_id, before, after, timestep in zip(steps.env_ids, obs, next_obs, steps.timesteps(), strict=True):
@@ -503,7 +504,11 @@ class TrajectoryCutter(Listener):
                 self._count(numbers[: len(made)], made)
 
     def _count(self, numbers: IntArray, made: Sequence[int] | IntArray) -> None:
-        """Count the samples that were made of pieces of these episodes."""
+        """Count the samples that were made from pieces of these episodes.
+
+        Raises:
+            RuntimeError: the policy has made no sample from `MAX_EMPTY_FLUSHES` pieces in a row.
+        """
         if not len(made):
             return
         counts = np.asarray(made, np.int64)
@@ -518,7 +523,7 @@ class TrajectoryCutter(Listener):
             )
 
     def _make_of(self, env_id: int, piece: Items) -> int:
-        """Make the samples of one piece; return how many."""
+        """Make the samples of one piece, and return their number."""
         transitions = listed(piece)  # functions of users may look at them, and change them
         if self._make_samples is None:
             samples = self._policy.get_train_sample(transitions)
@@ -555,7 +560,7 @@ def _is_same_column(own: Column, column: Column) -> bool:
 
 
 def _as_node(batch: Any) -> Node:
-    """Return a batch of tensors [E, ...], in dicts and lists, as columns; None where it is something else."""
+    """Return a batch of tensors [E, ...], in dicts and lists, as columns; None if it is something else."""
     if type(batch) is torch.Tensor and batch.dim() > 0 and batch.dtype in SHARED_DTYPES:
         data = batch.numpy(force=True)
         return Column(Kind.TENSOR, data[:, None] if data.ndim == 1 else data)
@@ -568,11 +573,11 @@ def _as_node(batch: Any) -> Node:
     return None
 
 
-# --- transitions that a policy has put together ---
+# --- transitions that a policy has built ---
 
 
 def _note_end_flags(items: Sequence[dict[str, Any]], codes: Sequence[int]) -> None:
-    """Put the reported flags into transitions, and into the others those that follow from `done`."""
+    """Write the reported end flags into the transitions, and into the others the flags that follow from `done`."""
     for item, code in zip(items, codes, strict=True):
         if code & TRUNCATED_TOLD or "truncated" not in item:
             item["truncated"] = bool(code & TRUNCATED)
@@ -583,7 +588,7 @@ def _note_end_flags(items: Sequence[dict[str, Any]], codes: Sequence[int]) -> No
 
 
 def _with_copies(column: Column, copies: dict[int, Any]) -> Column:
-    """Return a column whose objects share no memory with a batch, which would live as long as they do."""
+    """Return a column whose objects are copies: views would keep the memory of a whole batch alive."""
     if column.kind is not Kind.OBJECT:
         return column
     return Column(column.kind, [_copy(value, copies) for value in column.data], column.rows)

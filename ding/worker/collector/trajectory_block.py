@@ -24,19 +24,19 @@ from ding.worker.collector.batch import tensorised
 
 NOT_PLAIN = "the unfinished fragments hold values that are not plain; they are dropped"
 
-# The rows of pieces that were taken are dropped once more than half of all are such rows, and there are so many rows or
-# bytes of observations. Arrays are made with room for as many rows as there were then, and a part more.
+# The rows of pieces that were taken are dropped once they are more than half of all, and there are that many rows or
+# bytes of observations. New arrays have room for as many rows as there were then, and some more.
 _MANY_ROWS, _MANY_BYTES, _SPARE = 2048, 1 << 20, 1.25
 # The numbers of a row: its env, the rows of the observations before and after the step, the piece that it belongs to,
-# what the info tells of the end (see `end_code`), and the iteration of the policy.
+# what the info says about the end (see `end_code`), and the iteration of the policy.
 _ID, _OBS, _NEXT, _PIECE, _CODE, _ITER = range(6)
 
 
 class TrajectoryBlock:
-    """The transitions of each env that no piece was taken of.
+    """The transitions of all envs that were not taken yet, in columns.
 
     A row is a step of an env; rows are in the order of time. The observation that an env returns is also the one that
-    it is acted on with next, and is kept once. Each row belongs to a piece, of which each env has one under way.
+    the policy acts on next, and is kept once. Each row belongs to a piece; each env has one piece under way.
 
     Args:
         env_num: number of envs; their ids are below it.
@@ -45,13 +45,13 @@ class TrajectoryBlock:
     Attributes:
         lengths: an array [env_num], the number of transitions of the pieces under way.
         closed_rows: the number of transitions in pieces that were closed and not taken.
-        keys: what is recorded besides observations and end flags; None while there are no rows.
+        keys: the keys that are recorded besides observations and end flags; None while there are no rows.
     """
 
     def __init__(self, env_num: int, chained: bool = True) -> None:
         self._env_num = env_num
         self._chained = chained
-        self._room = 0  # the rows that there were when pieces were taken last, and those of observations
+        self._room = 0  # the number of rows when pieces were taken last, and that of observations
         self._obs_room = 0
         self._clear()
 
@@ -62,8 +62,8 @@ class TrajectoryBlock:
         self._piece: IntArray = np.arange(self._env_num)  # the piece of each env that is under way
         self._next_piece = self._env_num
         self._closed: list[int] = []  # pieces, in the order in which they were closed
-        self._at: IntArray = np.full(self._env_num, -1)  # the row of what each env shows; -1 if it is not here
-        self._count = 0  # of rows
+        self._at: IntArray = np.full(self._env_num, -1)  # the row of the observation that each env shows; -1 if unknown
+        self._count = 0  # number of rows
         self._numbers: IntArray = np.empty((6, self._room), np.int64)  # by row, with room for further rows
         self._obs = _Store(room=self._obs_room)
         self._columns: dict[str, _Store] = {}
@@ -71,13 +71,13 @@ class TrajectoryBlock:
     def record(
         self, ids: IntArray, obs: Node, next_obs: Node, columns: dict[str, Node], codes: Codes, collect_iter: int
     ) -> None:
-        """Add a transition of each of these envs.
+        """Add a transition for each of these envs.
 
         Args:
             obs: the observations before the step.
-            next_obs: those after it.
-            columns: the rest of the transitions, but for end flags and `collect_iter`; its keys are `keys`.
-            codes: what the infos tell of ends, see `end_code`.
+            next_obs: the observations after it.
+            columns: the rest of the transitions, except end flags and `collect_iter`; its keys are `keys`.
+            codes: what the infos say about the end, see `end_code`.
         """
         count, first, at = len(ids), self._count, self._at[ids]
         if self.keys is None:
@@ -101,10 +101,10 @@ class TrajectoryBlock:
         self.lengths[ids] += 1
 
     def close(self, ids: IntArray, has_ended: np.ndarray) -> None:
-        """The pieces of these envs end with their last step.
+        """End the pieces of these envs with their last step.
 
         Args:
-            has_ended: whether the episode has, so that the env will show another observation than it returned.
+            has_ended: bools, whether the episode has ended, so that the env shows a new observation next.
         """
         self.closed_rows += sum(self.lengths[ids].tolist())
         self._closed += self._piece[ids].tolist()
@@ -117,17 +117,17 @@ class TrajectoryBlock:
         self.lengths[ids] = 0
 
     def split(self, env_id: int) -> None:
-        """What this env shows next is not the observation that it returned last."""
+        """Note that the next observation of this env is not the one that it returned last."""
         self._at[env_id] = -1
 
     def drop(self, env_ids: Sequence[int]) -> None:
-        """Throw the pieces under way of these envs away."""
+        """Drop the pieces under way of these envs."""
         ids = np.array(env_ids, np.int64)
         self._begin_pieces(ids)
         self._at[ids] = -1
 
     def clear(self) -> None:
-        """Throw all pieces under way away, and what an exception has left of a round."""
+        """Drop all pieces under way, and what an exception has left of a round."""
         if self._closed:
             self.drop(range(self._env_num))
             self._renew()
@@ -143,7 +143,7 @@ class TrajectoryBlock:
         return self._table(rows[order.argsort(kind="stable")], lengths)
 
     def drop_closed(self) -> None:
-        """Throw the closed pieces away; what was taken of them stays valid."""
+        """Drop the closed pieces; tables that were taken from them stay valid."""
         self._closed, self.closed_rows = [], 0
         is_large = self._count > _MANY_ROWS or self._obs.nbytes > _MANY_BYTES
         if is_large and self._count > 2 * sum(self.lengths.tolist()):
@@ -151,20 +151,20 @@ class TrajectoryBlock:
             self._renew()
 
     def take_closed(self) -> list[Table]:
-        """Return the transitions of each of the closed pieces; they are here no more."""
+        """Remove the closed pieces, and return the transitions of each."""
         pieces = [self._piece_of(piece) for piece in self._closed]
         self.drop_closed()
         return pieces
 
     def peek(self, env_id: int) -> Table:
-        """Return the transitions of the piece under way of this env, which stay."""
+        """Return the transitions of the piece under way of this env, without removing them."""
         return self._piece_of(self._piece[env_id])
 
     def _piece_of(self, piece: int) -> Table:
         return self._table((self._numbers[_PIECE, : self._count] == piece).nonzero()[0]).compact()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the transitions in plain values; others are left out."""
+        """Return the transitions in plain values; those with other values are left out."""
         self._renew()
         obs = node_state(self._obs.rows)
         columns = {key: node_state(store.rows) for key, store in self._columns.items()}
@@ -186,7 +186,7 @@ class TrajectoryBlock:
         """Restore a state of `state_dict`; return why some transitions are lost, one sentence for each reason.
 
         Raises:
-            ValueError: the state is of another number of envs.
+            ValueError: the state is from another number of envs.
         """
         if len(state["lengths"]) != self._env_num:
             raise ValueError(f"the state is of {len(state['lengths'])} envs, but there are {self._env_num}")
@@ -206,13 +206,13 @@ class TrajectoryBlock:
         return []
 
     def _ranks(self) -> IntArray:
-        """For each piece its place among the closed ones; -1 for others."""
+        """Return for each piece its place among the closed ones; -1 for others."""
         ranks = np.full(self._next_piece, -1)
         ranks[self._closed] = np.arange(len(self._closed))
         return ranks
 
     def _table(self, rows: IntArray, lengths: IntArray | None = None) -> Table:
-        """Return the transitions in these rows; its columns may be views."""
+        """Return a table of the transitions in these rows; its columns may be views."""
         if not len(rows):
             return Table({}, lengths=lengths)
         numbers = self._numbers[:, rows]
@@ -229,7 +229,7 @@ class TrajectoryBlock:
         return Table(columns, chained=self._chained, size=len(rows), lengths=lengths)
 
     def _renew(self) -> None:
-        """Begin new columns with the rows of pieces that are closed or under way."""
+        """Build new columns that hold only the rows of pieces that are closed or under way."""
         ids, pieces = self._numbers[_ID, : self._count], self._numbers[_PIECE, : self._count]
         is_kept = pieces == self._piece[ids]
         if self._closed:
@@ -240,7 +240,7 @@ class TrajectoryBlock:
             return
         numbers = self._numbers[:, rows]
         shown = np.unique(numbers[[_OBS, _NEXT]])
-        place = np.full(self._obs.size + 1, -1)  # the last is for what is not here
+        place = np.full(self._obs.size + 1, -1)  # the last entry is for observations that are not here
         place[shown] = np.arange(len(shown))
         kept = np.unique(np.concatenate([numbers[_PIECE], self._piece]))
         self._piece, self._next_piece = kept.searchsorted(self._piece), len(kept)
@@ -256,10 +256,10 @@ class TrajectoryBlock:
 
 
 class _Store:
-    """Rows of one key as they are in samples, which are appended to; what was appended stays as it is.
+    """The rows of one key, in the form that they have in samples; rows may be appended, but do not change.
 
     Args:
-        room: number of rows that are expected.
+        room: expected number of rows.
 
     Attributes:
         size: number of rows.
@@ -281,7 +281,7 @@ class _Store:
 
     @property
     def nbytes(self) -> int:
-        """The memory of the rows, without that of objects."""
+        """The bytes of the rows, without those of objects."""
         return 0 if self._node is None else self.size * sum(c.itemsize for c in columns_of(self._node))
 
     def append(self, node: Node, count: int) -> None:
@@ -312,7 +312,7 @@ class _Store:
         self._shape = self._node.data.shape[1:] if self._kinds else ()
 
     def take(self, rows: IntArray) -> Node:
-        """These rows, which may be views."""
+        """Return these rows, which may be views."""
         if type(self._node) is Column:
             return Column(self._node.kind, self._node.data, rows, self._node.steps)
         return map_node(lambda column: column.take(rows), self._node)
@@ -323,7 +323,7 @@ class _Store:
 
 
 def _extended(column: Column, more: Column, size: int, room: int) -> Column:
-    """Return a column of `size` rows of `column`, then those of `more`; a new one has room for so many rows."""
+    """Return a column of `size` rows of `column`, then those of `more`; a new column has room for `room` rows."""
     if column.kind is Kind.OBJECT:
         return Column(Kind.OBJECT, [*column.data[:size], *more.data])
     data, rows = column.data, more.data
@@ -344,7 +344,7 @@ def _rows_of(node: Node, rows: IntArray) -> Node:
 
 
 def _end_flags(codes: Codes, done: Node) -> dict[str, Column]:
-    """Return the flags of steps of which some report them; an end without any is terminal."""
+    """Return the end flags of steps of which only some report them; an end that is not reported counts as terminal."""
     truncated = codes & TRUNCATED != 0
     terminated = codes & TERMINATED != 0
     is_untold = codes & TERMINATED_TOLD == 0

@@ -14,12 +14,12 @@ from ding.worker.collector.task_collector import TaskCollector
 
 @PARALLEL_COLLECTOR_REGISTRY.register("zergling")
 class ZerglingParallelCollector(TaskCollector):
-    """Collects samples with one policy in many envs, or evaluates it in them.
+    """A parallel collector that collects samples with one policy in many envs, or evaluates it in them.
 
     See `TaskCollector` for the data that is sent and for when new weights are loaded.
 
     These methods of a round may be overridden: `_policy_inference` and `_env_step`, see `BaseParallelCollector`, and
-    `_process_timestep`, which sends. Samples are made from what `_env_step` returns.
+    `_process_timestep`, which sends the data. Samples are made from what `_env_step` returns.
 
     Args:
         cfg: a collector task's `collector_cfg`: `env`, `policy`, `collect_setting` (keyword arguments of the policy's
@@ -55,7 +55,7 @@ class ZerglingParallelCollector(TaskCollector):
 
     @adapts_batch("_act")
     def _policy_inference(self, obs: Any) -> Any:
-        """Return the policy's actions; what else it returned goes into the samples."""
+        """Return the policy's actions; its other outputs go into the samples."""
         self._policy_output = self._policy.forward(obs, **self._forward_kwargs)
         env_ids = list(obs)
         return dict(zip(env_ids, env_actions(self._policy_output, env_ids), strict=True))

@@ -1,4 +1,4 @@
-"""Commanders of parallel training: they decide which tasks exist, and what follows from a finished one."""
+"""Commanders of parallel training, which create the tasks and decide what follows from a finished one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _EPISODES = ("collector_episode_num", "evaluator_episode_num")
 
 
 class TaskConfigs:
-    """Creates the configs of tasks from the main config of an experiment, which stays unchanged.
+    """A factory of the configs of tasks, made from the main config of an experiment, which stays unchanged.
 
     Args:
         cfg: the compiled main config.
@@ -49,7 +49,7 @@ class TaskConfigs:
         self._env_cfgs = {is_eval: self._env_cfg(is_eval) for is_eval in (False, True)}
 
     def _env_cfg(self, is_eval: bool) -> EasyDict:
-        """Return the env section for one kind of task: its number of episodes goes to the env manager."""
+        """Return the env section for one kind of task, with the number of episodes in the env manager's section."""
         env = copy.deepcopy(self._cfg.env)
         key = _EPISODES[is_eval]
         episodes = env.get(key)
@@ -99,7 +99,9 @@ class TaskConfigs:
 
 
 class BaseCommander(Configurable, ABC):
-    """Decides which tasks a coordinator runs. Only `get_collector_task` is required; the other methods have defaults.
+    """Base of the commanders, which decide which tasks a coordinator runs.
+
+    Only `get_collector_task` is required; the other methods have defaults.
 
     The coordinator calls all methods under one lock, and requests a task when a worker is free.
 
@@ -128,7 +130,7 @@ class BaseCommander(Configurable, ABC):
             "collector_task_space": Setting(1, integer(0), "Maximum number of concurrent collector tasks."),
             "learner_task_space": Setting(1, integer(0), "Maximum number of concurrent learner tasks."),
             "eval_interval": Setting(60, number(0), "Seconds from the start of one evaluation to that of the next."),
-            "transport": Setting(NO_DEFAULT, transport_name, "How workers are connected; set by compilation."),
+            "transport": Setting(NO_DEFAULT, transport_name, "Transport of the run; set by compilation."),
             "path_policy": Setting(NO_DEFAULT, anything, "Folder of the weights; set by compilation."),
             "league": Setting(NO_DEFAULT, anything, "Settings of the league, for `one_vs_one`."),
         }
@@ -160,36 +162,36 @@ class BaseCommander(Configurable, ABC):
         return bool(info.get("learner_done", False))
 
     def finish_collector_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool | None:
-        """Take the result of a collector task; returns True if the whole run may end."""
+        """Process the result of a collector task; return True if the whole run may end."""
         self._collector_task_space.release_space()
         return None
 
     def finish_learner_task(self, task_id: str, finished_task: Mapping[str, Any]) -> str | None:
-        """Take the result of a learner task; returns the id of the buffer to close."""
+        """Process the result of a learner task; return the id of the buffer to close."""
         self._learner_task_space.release_space()
         buffer_id: str | None = finished_task.get("buffer_id")
         return buffer_id
 
     def notify_fail_collector_task(self, task: Mapping[str, Any]) -> None:
-        """A task was not run, or was aborted."""
+        """Handle that a collector task was not run, or was aborted."""
         self._collector_task_space.release_space()
 
     def notify_fail_learner_task(self, task: Mapping[str, Any]) -> None:
-        """A task was not run, or was aborted."""
+        """Handle that a learner task was not run, or was aborted."""
         self._learner_task_space.release_space()
 
     def update_learner_info(self, task_id: str, info: Mapping[str, Any]) -> None:
-        """Take the report of a learner about an iteration."""
+        """Process the report of a learner about an iteration."""
         return
 
     def update_collector_info(self, task_id: str, info: Mapping[str, Any]) -> None:
-        """Take the progress of a running collector task: `cur_episode`, `cur_step` and `cur_sample`."""
+        """Process the progress of a running collector task: `cur_episode`, `cur_step` and `cur_sample`."""
         return
 
     def is_collector_task_useless(self, task_id: str) -> bool:
-        """Return whether more results of a running collector task are useless; then it ends at once, as if done.
+        """Return whether further results of a running collector task are useless; it is then ended as if it were done.
 
-        Called after each of its messages.
+        This is called after each message of the task.
         """
         return False
 
@@ -200,16 +202,17 @@ class BaseCommander(Configurable, ABC):
         return None if space is None else space.max_val
 
     def increase_collector_task_space(self) -> None:
-        """A collector has joined."""
+        """Handle that a collector has joined."""
         self._collector_task_space.increase_space()
 
     def decrease_collector_task_space(self) -> None:
-        """A collector has left."""
+        """Handle that a collector has left."""
         self._collector_task_space.decrease_space()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state from which another commander of this type resumes, in plain values and arrays that do not
-        change afterwards.
+        """Return the state from which another commander of this type resumes.
+
+        It consists of plain values, and of arrays that do not change afterwards.
 
         The default is `{}`: the run of such a commander begins anew, except for the counters.
         """
@@ -229,7 +232,7 @@ class BaseCommander(Configurable, ABC):
 
 @COMMANDER_REGISTRY.register("naive")
 class NaiveCommander(BaseCommander):
-    """Gives one task after another, for tests: it never evaluates and never ends a run.
+    """A commander for tests, which gives one task after another: it never evaluates and never ends a run.
 
     Args:
         cfg: the compiled main config.

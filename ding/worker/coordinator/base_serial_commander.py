@@ -12,7 +12,7 @@ _WORKERS = ("_cfg", "_learner", "_collector", "_evaluator", "_replay_buffer", "_
 
 
 class BaseSerialCommander(Configurable):
-    """Gets the settings of each collection from the policy's command mode.
+    """The commander of a serial pipeline, which gets the settings of each collect from the policy's command mode.
 
     Args:
         cfg: the commander section; no key has an effect here.
@@ -56,7 +56,7 @@ class BaseSerialCommander(Configurable):
         return self._policy.get_setting_collect({**self._learner.learn_info, "envstep": self._collector.envstep})
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the attributes of a subclass; the workers have states of their own."""
+        """Return the attributes that a subclass adds; the workers have states of their own."""
         return attributes_state(self, _WORKERS)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

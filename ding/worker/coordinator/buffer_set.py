@@ -16,12 +16,12 @@ from ding.worker.transport.chunk import DATA_ID, chunks_of
 from ding.worker.transport.ray.shard import push_to, sample_from
 from ding.worker.transport.stores import SampleStore
 
-# The names of our collectors' chunks: this prefix, the rest of the collector's name, a number.
+# The chunk names of our collectors: this prefix, the rest of the collector's name, a number.
 _CHUNK_PREFIX = "env_"
 
 
 class ChunkReferences:
-    """Counts the references to each chunk and deletes it when none is left. Thread-safe.
+    """Reference counts of chunks; a chunk is deleted when no reference is left. This class is thread-safe.
 
     The metadata of a sample names its chunk under `data_id`; samples without this key are ignored.
 
@@ -79,14 +79,14 @@ class ChunkReferences:
 
 
 class BufferSet:
-    """Replay buffers by id, filled with the metadata of samples. Thread-safe.
+    """Replay buffers by id, filled with the metadata of samples. This class is thread-safe.
 
     A chunk of samples is deleted when no stored sample and no batch on its way to a learner needs it. The content of
     the buffers can be saved, and restored in another set (`freeze`, `restore`).
 
     Args:
         exp_name: folder of the experiment, for the logs of the buffers.
-        store: where the chunks lie; None leaves them alone.
+        store: the store of the chunks; None leaves them alone.
         logger: a text logger.
 
     Attributes:
@@ -99,10 +99,10 @@ class BufferSet:
         self._exp_name, self._logger = exp_name, logger
         self._store = store
         self.is_deleting = True
-        self._cfgs: dict[str, Mapping[str, Any]] = {}  # by buffer
-        self._collectors: set[str] = set()  # those whose samples were restored, and lost ones
+        self._cfgs: dict[str, Mapping[str, Any]] = {}  # the configs by buffer
+        self._collectors: set[str] = set()  # collectors of restored samples, and lost ones
         self._references = ChunkReferences(self._delete)
-        self._batches: dict[str, deque[list[str]]] = defaultdict(deque)  # by task: chunks on their way
+        self._batches: dict[str, deque[list[str]]] = defaultdict(deque)  # chunks on their way, by task
         self._opening = threading.Lock()
         # A batch must be counted before another push, or its own draw, drops the samples in it. So the chunks
         # that buffers drop are collected while the lock is held, and released afterwards.
@@ -110,7 +110,7 @@ class BufferSet:
         self._dropped: list[str] = []  # chunks
         self._changed = threading.Condition()
         self._pushes = 0
-        self._missed: dict[str, int] = {}  # by task: `_pushes` when there was no batch for it
+        self._missed: dict[str, int] = {}  # `_pushes` when there was no batch, by task
         self._is_awake = False
         self._has_warned = False
 
@@ -123,8 +123,8 @@ class BufferSet:
         self._open(buffer_id, cfg)
 
     def _open(self, buffer_id: str, cfg: Mapping[str, Any], content: Any = None) -> Any:
-        """Return the buffer, which is created to hold `content` unless it exists."""
-        with self._opening:  # not the lock of the other methods: a buffer may take seconds to start
+        """Return the buffer; create it with `content` unless it exists."""
+        with self._opening:  # not the lock of the other methods, as a buffer may take seconds to start
             buffer = self.buffers.get(buffer_id)
             if buffer is None:
                 buffer = self.buffers[buffer_id] = self._make_buffer(buffer_id, EasyDict(cfg), content)
@@ -142,7 +142,7 @@ class BufferSet:
         self._dropped += chunks_of(samples)
 
     def _release_dropped(self, further: Sequence[str] = ()) -> None:
-        """Release the chunks that the buffers have dropped, and `further` ones; not while the lock is held."""
+        """Release the chunks that the buffers have dropped, and `further` ones; call it without holding the lock."""
         with self._lock:
             dropped, self._dropped = self._dropped, []
         if dropped or further:
@@ -152,7 +152,8 @@ class BufferSet:
         """Push the metadata of samples; columns are not inspected item by item.
 
         Returns:
-            how many the buffer has accepted: all, or none if it limits the rate; None if the buffer is unknown.
+            The number of samples that the buffer has accepted: all, or 0 if it limits the rate; None if the buffer is
+            unknown.
         """
         _add_collect_iter(samples)
         chunks, is_accepted = self._references.add(samples), False
@@ -182,8 +183,9 @@ class BufferSet:
         return batch
 
     def where(self, buffer_id: str) -> dict[str, Any] | None:
-        """Where workers find the samples of a buffer themselves, in plain values; None if the buffer is unknown, or its
-        samples go through `push` and `sample`.
+        """Return, in plain values, where workers find the samples of a buffer themselves.
+
+        None means that the buffer is unknown, or that its samples go through `push` and `sample`.
         """
         return None
 
@@ -191,7 +193,7 @@ class BufferSet:
         """Record the number of items that a learner, which draws its own batches, has found in the buffer."""
 
     def levels(self) -> list[tuple[str, int, int]]:
-        """Return the id, number of items and capacity of each open buffer; 0 for a capacity that it does not tell."""
+        """Return the id, number of items and capacity of each open buffer; 0 stands for an unknown capacity."""
         with self._lock:
             opened = list(self.buffers.items())
         return [(name, int(each.count()), int(getattr(each, "replay_buffer_size", 0))) for name, each in opened]
@@ -202,13 +204,13 @@ class BufferSet:
             return sum(len(batches) for batches in self._batches.values())
 
     def wait_for_push(self, task_id: str, timeout_s: float) -> None:
-        """Wait until there was a push since `sample` had nothing for this task; at most `timeout_s`."""
+        """Wait until samples were pushed since `sample` had no batch for this task, at most `timeout_s` seconds."""
         with self._changed:
             missed = self._missed.get(task_id, self._pushes)
             self._changed.wait_for(lambda: self._is_awake or self._pushes != missed, timeout_s)
 
     def wake(self) -> None:
-        """End all waits, current and later ones."""
+        """End all waits, including later ones."""
         with self._changed:
             self._is_awake = True
             self._changed.notify_all()
@@ -228,7 +230,7 @@ class BufferSet:
         self._references.release(chunks)
 
     def update(self, buffer_id: str, priority_info: Mapping[str, Any]) -> bool:
-        """Set priorities; returns False if the buffer is unknown."""
+        """Set priorities; return False if the buffer is unknown."""
         buffer = self.buffers.get(buffer_id)
         if buffer is None:
             return False
@@ -245,7 +247,7 @@ class BufferSet:
         self._release_dropped()
 
     def close(self) -> None:
-        """Close all buffers and delete all chunks. Idempotent."""
+        """Close all buffers and delete all chunks. Further calls do nothing."""
         self.wake()
         for buffer_id in list(self.buffers):
             self.close_buffer(buffer_id)
@@ -273,7 +275,7 @@ class BufferSet:
         """Open a buffer with saved content, except samples whose chunks no longer exist.
 
         Returns:
-            how many samples it holds, and how many were dropped.
+            The number of samples that it holds, and the number that were dropped.
 
         Raises:
             ConfigError: see `open`.
@@ -297,13 +299,13 @@ class BufferSet:
         return int(buffer.count()), dropped
 
     def delete_unneeded(self) -> int:
-        """Delete unused chunks: those written after the buffers were saved, and unreported ones of lost collectors.
+        """Delete unneeded chunks: those written after the buffers were saved, and unreported ones of lost collectors.
 
-        Other runs may have chunks in a folder outside the experiment's. There, only the chunks of collectors are
-        deleted that are known from restored samples, or from their reports before they were lost.
+        Other runs may have chunks in a folder outside the experiment's. There, a chunk is deleted only if its collector
+        is known from restored samples, or from its reports before it was lost.
 
         Returns:
-            the number of deleted chunks.
+            The number of deleted chunks.
         """
         if self._store is None:
             return 0
@@ -348,7 +350,7 @@ class BufferSet:
 
 
 def _add_collect_iter(samples: list[Any]) -> None:
-    """Add the age of the samples for the buffer; foreign workers send it as `policy_iter` only."""
+    """Add `collect_iter`, from which the buffer knows the age; workers of others send only `policy_iter`."""
     table = table_of(samples)
     if table is not None:
         policy_iter = table.columns.get("policy_iter")

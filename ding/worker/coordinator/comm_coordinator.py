@@ -1,4 +1,4 @@
-"""The connections of a coordinator to its workers, and the messages of the tasks that run on them."""
+"""The connections of a coordinator to its workers, and the messages of the tasks that the workers run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _MAX_BATCHES = 256
 
 
 class TaskRun:
-    """Exchanges the messages of one task with one worker; used by one thread.
+    """The exchange of messages about one task with one worker; used by one thread.
 
     Args:
         side: receives what the worker reports.
@@ -69,7 +69,7 @@ class TaskRun:
     ) -> None:
         self.worker, self.task, self._number = worker, task, number
         self._side, self._timeout_s, self._is_ending = side, timeout_s, is_ending
-        self._demand: dict[str, Any] | None = None  # of a learner, from its last answer
+        self._demand: dict[str, Any] | None = None  # a learner's request, from its last answer
         self._silence_limit_s = silence_limit_s
         # The ids of the task, not those in the worker's replies.
         self.task_id: str = task["task_id"]
@@ -79,7 +79,7 @@ class TaskRun:
         """Have the worker begin the task.
 
         Raises:
-            TaskFailed, WorkerLost: see `WorkerClient.run`; of all methods.
+            TaskFailed, WorkerLost: see `WorkerClient.run`; all methods may raise them.
             TypeError: the task contains a value that JSON cannot hold.
         """
         own: dict[str, Any] = {f"{self.worker.kind}_id": self.worker.worker_id, "resource_info": self.worker.resource}
@@ -94,7 +94,7 @@ class TaskRun:
             ) from e
 
     def run(self) -> bool:
-        """Exchange messages until the task is done (returns True) or the coordinator ends (False).
+        """Exchange messages until the task is done (return True) or the coordinator ends (return False).
 
         Raises:
             TaskStalled: a collector makes no env step, or a learner with data makes no iteration.
@@ -106,9 +106,9 @@ class TaskRun:
         return False
 
     def close(self) -> dict[str, Any]:
-        """Have the worker end the task; returns its report.
+        """Have the worker end the task, and return its report.
 
-        Nobody needs that of a collector when the coordinator ends, so a slow env is not waited for.
+        When the coordinator ends, the report of a collector is not needed, so a slow env is not waited for.
         """
         if self.worker.kind == COLLECTOR and self._is_ending():
             self._timeout_s = min(self._timeout_s, _ABORT_S)
@@ -165,7 +165,11 @@ class TaskRun:
         return self._take_infos(reply)
 
     def _check_silence(self, reply: Mapping[str, Any], what: str) -> None:
-        """By the worker's clock: time in which it was not asked, or was stopped, does not count."""
+        """Check that the task makes progress, by the worker's clock: time in which it was not asked does not count.
+
+        Raises:
+            TaskStalled: the silence is longer than the limit.
+        """
         silence_s, limit_s = float(reply.get("silence_s", 0.0)), self._silence_limit_s
         if limit_s and silence_s > limit_s:
             raise TaskStalled(
@@ -221,18 +225,18 @@ def _collected(reply: Mapping[str, Any]) -> tuple[SampleList, list[Mapping[str, 
 
 
 class CommCoordinator:
-    """Runs tasks on workers, each in a thread of its own.
+    """The coordinator's connections, which run tasks on workers, each in a thread of its own.
 
     Args:
         cfg: the coordinator section: `host`, `port`, `transport`, `task_timeout`, `task_silence_s` (0), `learner` and
-            `collector`, each `{name: [name, host, port]}`; and `operator_server`, see `OperatorWorkers`, empty if there
-            is none.
+            `collector`, each `{name: [name, host, port]}`; and `operator_server`, see `OperatorWorkers`, which is
+            empty if there is none.
         callback_fn: receives all events.
         logger: a text logger.
 
     Attributes:
         workers: connected and lost workers.
-        operator: brings further workers, or None.
+        operator: an operator that brings further workers, or None.
         connector: the coordinator's end of the transport.
 
     Raises:
@@ -264,8 +268,8 @@ class CommCoordinator:
         """Connect all workers of the config at the same time; with an operator, wait for further ones.
 
         Raises:
-            ConnectionError: workers could not be reached in time, with their names; or the operator has not brought
-                enough workers.
+            ConnectionError: workers could not be reached in time (the message names them), or the operator has not
+                brought enough workers.
         """
         self.connector.start()
         attempts = {
@@ -319,7 +323,7 @@ class CommCoordinator:
             self._release(worker, partial(worker.client.drop, reason))
 
     def _release(self, worker: Worker, end: Callable[[], None], only_if_free: bool = False) -> bool:
-        """Mark a worker as lost, and `end` its client; returns False if it already is; see `WorkerTable.leave`."""
+        """Mark a worker as lost, and `end` its client; return False if it is lost already. See `WorkerTable.leave`."""
         if not self.workers.leave(worker, only_if_free):
             return False
         if worker.kind == COLLECTOR:
@@ -333,11 +337,11 @@ class CommCoordinator:
             return list(self._running)
 
     def send_collector_task(self, collector_task: Task) -> bool:
-        """Give the task to a free collector; returns False if there is none. Callbacks report whether it begins."""
+        """Give the task to a free collector; return False if there is none. Callbacks report whether it begins."""
         return self._send(COLLECTOR, collector_task)
 
     def send_learner_task(self, learner_task: Task) -> bool:
-        """Give the task to a free learner; returns False if there is none. Callbacks report whether it begins."""
+        """Give the task to a free learner; return False if there is none. Callbacks report whether it begins."""
         return self._send(LEARNER, learner_task)
 
     def _send(self, kind: str, task: Task) -> bool:
@@ -373,7 +377,7 @@ class CommCoordinator:
                 self._running.discard(run)
 
     def _after_loss(self, worker: Worker, error: WorkerLost) -> WorkerLost:
-        """Release a worker that was lost with its task; returns the error to report."""
+        """Release a worker that was lost with its task, and return the error to report."""
         # A stalled worker still listens: it abandons the task, and may be connected again.
         end = worker.client.close if isinstance(error, TaskStalled) else partial(worker.client.drop, str(error))
         if self._release(worker, end):
@@ -381,10 +385,10 @@ class CommCoordinator:
         return WorkerReleased(f"{worker.kind} {worker.worker_id} was taken away from its task: {error}")
 
     def _run_to_end(self, run: TaskRun) -> bool:
-        """Run the task; errors in it, in the worker or in a callback, are reported to the coordinator.
+        """Run the task, and report errors in it, in the worker or in a callback, to the coordinator.
 
         Returns:
-            whether the worker may have another task.
+            Whether the worker may have another task.
 
         Raises:
             WorkerLost: the worker is lost.
@@ -408,14 +412,14 @@ class CommCoordinator:
         return is_closed
 
     def _report(self, run: TaskRun, error: Exception, is_known: bool = False) -> None:
-        """Report the error of a task, unless `is_known` says that the task has failed before; raise a `WorkerLost`."""
+        """Report the error of a task, unless `is_known` says that it has failed before; re-raise a `WorkerLost`."""
         if isinstance(error, WorkerLost):
             raise error
         if not is_known and not self._ending.is_set():
             self._callback_fn.deal_with_task_error(run.worker.kind, run.task, error)
 
     def _lose_idle(self, worker: Worker, reason: str, only_if_free: bool = True) -> None:
-        """Report a lost worker without a task. If it runs a task, the thread of that task notices the loss itself."""
+        """Report the loss of a worker without a task; the thread of a running task notices the loss itself."""
         if self._ending.is_set() or not self._release(worker, partial(worker.client.drop, reason), only_if_free):
             return
         error = WorkerLost(f"{worker.kind} {worker.worker_id} was lost while it had no task: {reason}")
@@ -424,7 +428,7 @@ class CommCoordinator:
     def close(self, timeout_s: float = 15.0) -> None:
         """End all tasks, disconnect the workers and stop.
 
-        Wait about `timeout_s` for the tasks, then a bounded time for the transport. Idempotent.
+        Wait about `timeout_s` for the tasks, then a bounded time for the transport. Further calls do nothing.
         """
         with self._lock:
             self._ending.set()

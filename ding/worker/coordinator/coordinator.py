@@ -74,10 +74,10 @@ _LOSSES = {
 
 
 class Coordinator(Configurable):
-    """Runs a parallel training in threads of its own, until the commander ends it or an error occurs.
+    """The coordinator of a parallel training, which runs in threads of its own until the commander ends it or it fails.
 
-    Call `start`, `wait` and `close`, and check `failure`. The methods named `deal_with_*` take events of the workers;
-    they may be called from any thread.
+    Call `start`, `wait` and `close`, and check `failure`. The methods named `deal_with_*` handle events of the workers
+    and may be called from any thread.
 
     Args:
         cfg: the compiled parallel config, with `main` and `system`. `system.coordinator` contains the address to listen
@@ -91,7 +91,7 @@ class Coordinator(Configurable):
         KeyError: the type of the commander is unknown.
 
     Attributes:
-        supervisor: brings back lost workers.
+        supervisor: an object that brings back lost workers.
         on_evaluation: if set, called with the result of each evaluation task, before the commander may begin another.
         on_averages: if set, called with averages of the learner, a list of dicts with `train_iter` and `values`.
         parts: objects with `state_dict` and `load_state_dict` that are saved and resumed with the run, by name; set
@@ -101,10 +101,10 @@ class Coordinator(Configurable):
     settings = Settings(
         {
             "collector_task_timeout": Setting(
-                30, number(0), "Seconds a task of a collector waits for a worker, or for its buffer."
+                30, number(0), "Seconds that a collector task may wait for a worker, or for its buffer."
             ),
-            "learner_task_timeout": Setting(600, number(0), "Seconds a task of a learner waits for a worker."),
-            "task_timeout": Setting(60, number(0), "Seconds a worker may take to answer one message."),
+            "learner_task_timeout": Setting(600, number(0), "Seconds that a learner task may wait for a worker."),
+            "task_timeout": Setting(60, number(0), "Seconds that a worker may take to answer one message."),
             "task_silence_s": Setting(
                 60,
                 number(0),
@@ -114,21 +114,21 @@ class Coordinator(Configurable):
                 60, number(0), "Seconds in which a lost worker may return at its old address."
             ),
             "max_restarts": Setting(
-                3, integer(0), "How often `parallel_pipeline` restarts a worker whose process has died."
+                3, integer(0), "Number of times that `parallel_pipeline` restarts a worker whose process has died."
             ),
-            "restart_window_s": Setting(600, number(0), "The seconds within which `max_restarts` counts."),
+            "restart_window_s": Setting(600, number(0), "Seconds within which `max_restarts` counts."),
             "max_env_step": Setting(NO_DEFAULT, number(0), "Number of env steps after which the run ends."),
             "replay_shards": Setting(
-                1, integer(1), "Parts of each replay buffer, if the transport keeps samples in shards."
+                1, integer(1), "Number of shards of each replay buffer, if the transport keeps samples in shards."
             ),
             "state_interval_s": Setting(
-                0, number(0), "Seconds between writes of the state to the folder of the run; 0 for never."
+                0, number(0), "Seconds between two writes of the state to the folder of the run; 0 for never."
             ),
             "resume": Setting(
                 False, boolean, "Whether to resume from the saved state; without one, the run begins anew."
             ),
-            "transport": Setting(NO_DEFAULT, transport_name, "How workers are connected; set by compilation."),
-            "host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Where the coordinator listens."),
+            "transport": Setting(NO_DEFAULT, transport_name, "Transport of the run; set by compilation."),
+            "host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Address at which the coordinator listens."),
             "port": Setting(NO_DEFAULT, integer(0, 65535), "Port of the coordinator; 0 for a free one."),
             "run_token": Setting(NO_DEFAULT, anything, "The secret of the run."),
             "collector": Setting(NO_DEFAULT, instance_of(Mapping), "Addresses of the collectors, by name."),
@@ -177,7 +177,7 @@ class Coordinator(Configurable):
         self.on_evaluation: Callable[[Mapping[str, Any]], Any] | None = None
         self.on_averages: Callable[[list[dict[str, Any]]], Any] | None = None
         self.parts: dict[str, Any] = {}
-        self._storage_errors = 0  # since the last samples
+        self._storage_errors = 0  # the number of errors since the last samples
         for path, page in status_pages(self.status).items():
             self._comm_coordinator.connector.serve_page(path, page)
         self._life = threading.Lock()
@@ -185,7 +185,7 @@ class Coordinator(Configurable):
 
     @property
     def system_shutdown_flag(self) -> bool:
-        """Whether the run is over; never becomes False again."""
+        """Whether the run is over; once True, it stays True."""
         return self._monitor.is_over
 
     @property
@@ -200,7 +200,7 @@ class Coordinator(Configurable):
 
     @property
     def reason(self) -> str:
-        """Why the run has ended; "" until then, and if it has failed."""
+        """The reason why the run has ended; "" while it runs, and if it has failed."""
         return self._monitor.reason
 
     @property
@@ -209,7 +209,7 @@ class Coordinator(Configurable):
         return self._comm_coordinator.connector.url
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the run is over; returns False if `timeout_s` has passed first."""
+        """Wait until the run is over; return False if `timeout_s` has passed first."""
         return self._monitor.wait(timeout_s)
 
     def progress(self) -> Progress:
@@ -222,10 +222,10 @@ class Coordinator(Configurable):
         return read_status(self._cfg.main.exp_name, *parts, self._is_closed)
 
     def start(self) -> None:
-        """Connect the workers, and begin to give them tasks. Closes the coordinator if that fails.
+        """Connect the workers, and begin to give them tasks; close the coordinator if that fails.
 
         Raises:
-            ConnectionError: workers of the config could not be reached; with their names.
+            ConnectionError: workers of the config could not be reached; the message names them.
             StateError: the saved state is damaged or belongs to another run.
             RuntimeError: the coordinator was started or closed before.
         """
@@ -245,7 +245,7 @@ class Coordinator(Configurable):
         self.info("coordinator is started")
 
     def close(self) -> None:
-        """End all tasks, disconnect the workers, close the buffers. Bounded in time; idempotent."""
+        """End all tasks, disconnect the workers and close the buffers, in bounded time. Further calls do nothing."""
         with self._life:
             is_closed, self._is_closed = self._is_closed, True
         if is_closed:
@@ -275,7 +275,7 @@ class Coordinator(Configurable):
         self._logger.error("%s", s)
 
     def warn(self, s: str) -> None:
-        """Log an error that the run survives, or tries to, and tell the user of it."""
+        """Log an error that the run survives, or tries to survive, and tell the user about it."""
         self.error(s)
         if not self._monitor.is_over:
             _user_log.warning("%s: %s", self._cfg.main.exp_name, s)
@@ -283,15 +283,15 @@ class Coordinator(Configurable):
     # The run as a state that another coordinator can resume.
 
     def state_dict(self) -> dict[str, Any]:
-        """See `SavedRun.state_dict`."""
+        """Return the state of the run, see `SavedRun.state_dict`."""
         return self._saved.state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """See `SavedRun.load_state_dict`."""
+        """Resume the run of a `state_dict`, see `SavedRun.load_state_dict`."""
         self._saved.load_state_dict(state_dict)
 
     def resume(self, path: str | None = None) -> None:
-        """See `SavedRun.resume`."""
+        """Resume the run whose state is in a folder, see `SavedRun.resume`."""
         self._saved.resume(path)
 
     # Events of collectors.
@@ -318,7 +318,7 @@ class Coordinator(Configurable):
             self._monitor.take_samples(task_id, pushed, newest)
 
     def deal_with_collector_pushed(self, task_id: str, buffer_id: str, newest: Mapping[str, Any]) -> None:
-        """A collector has pushed samples to the shards of a buffer itself.
+        """Handle that a collector has pushed samples to the shards of a buffer itself.
 
         Args:
             newest: the metadata of the last sample, with the numbers `pushed` and `dropped`.
@@ -339,7 +339,7 @@ class Coordinator(Configurable):
             log(f"{state.dropped} samples for the unknown buffer {buffer_id} are dropped")
 
     def deal_with_collector_judge_finish(self, task_id: str, data: Mapping[str, Any]) -> bool:
-        """Take the progress of a collector; returns whether its task is done."""
+        """Process the progress of a collector; return whether its task is done."""
         if not self._is_known(task_id, "an info"):
             return False
         self._monitor.take_collector_info(task_id, data)
@@ -348,7 +348,7 @@ class Coordinator(Configurable):
             return bool(self._commander.judge_collector_finish(task_id, data))
 
     def deal_with_collector_progress(self, task_id: str, progress: Mapping[str, Any]) -> None:
-        """Take the number of env steps of a collector's task, possibly in the middle of an episode."""
+        """Note the number of env steps of a collector's task, possibly in the middle of an episode."""
         if self._is_known(task_id, "progress"):
             self._monitor.take_collector_info(task_id, progress)
 
@@ -358,7 +358,7 @@ class Coordinator(Configurable):
             return bool(self._commander.is_collector_task_useless(task_id))
 
     def deal_with_collector_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> None:
-        """Take the result of a collector task."""
+        """Process the result of a collector task."""
         if not self._is_known(task_id, "the end"):
             return
         self._monitor.take_collector_end(task_id, finished_task)
@@ -381,26 +381,26 @@ class Coordinator(Configurable):
         """Return a batch for a learner; None while the buffer has none.
 
         Raises:
-            RuntimeError: the task is unknown; applies to all methods about learners.
+            RuntimeError: the task is unknown; all methods about learners may raise this.
         """
         if task_id not in self._task_state:
             raise self._unknown(task_id)
         return self._buffers.sample(task_id, buffer_id, batch_size, cur_learner_iter)
 
     def deal_with_learner_level(self, buffer_id: str, level: int) -> None:
-        """A learner that draws its own batches has found this number of samples in its buffer."""
+        """Note the number of samples that a learner, which draws its own batches, has found in its buffer."""
         self._buffers.note_level(buffer_id, level)
 
     def wait_for_data(self, task_id: str) -> None:
-        """Wait a moment for samples, after there was no batch for a learner of this task."""
+        """Wait a moment for samples, after the buffer had no batch for a learner of this task."""
         self._buffers.wait_for_push(task_id, DATA_WAIT_S)
 
     def deal_with_learner_batches_done(self, task_id: str, count: int) -> None:
-        """The learner has read the oldest `count` batches."""
+        """Release the oldest `count` batches, which the learner has read."""
         self._buffers.trained(task_id, count)
 
     def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Mapping[str, Any]) -> None:
-        """Take a learner's report of an iteration."""
+        """Process a learner's report of an iteration."""
         if task_id not in self._task_state:
             raise self._unknown(task_id)
         if not self._buffers.update(buffer_id, info.get("priority_info") or {}):
@@ -417,7 +417,7 @@ class Coordinator(Configurable):
             self._scheduler.notify()
 
     def _report_losses(self, task_id: str, info: Mapping[str, Any]) -> None:
-        """Report a frequent loss each time its number has doubled, and each lost shard."""
+        """Report losses each time their number has doubled, and each lost shard."""
         state = self._task_state[task_id]
         for kind, text in _LOSSES.items():
             count = int(info.get(kind, 0))
@@ -438,7 +438,7 @@ class Coordinator(Configurable):
             return bool(self._commander.judge_learner_finish(task_id, info))
 
     def deal_with_learner_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> None:
-        """Take the result of a learner task, and close its buffer."""
+        """Process the result of a learner task, and close its buffer."""
         if task_id not in self._task_state:
             raise self._unknown(task_id)
         with self._scheduler.lock:
@@ -451,7 +451,7 @@ class Coordinator(Configurable):
     # Errors.
 
     def deal_with_task_error(self, kind: str, task: Task, error: Exception) -> None:
-        """Take the failure of a task: in the worker (`TaskFailed`), or here in the processing of its messages."""
+        """Handle the failure of a task: in the worker (`TaskFailed`), or here in the processing of its messages."""
         self.error(f"{kind} task {task['task_id']} has failed: {failure_text(error)}")
         if kind == COLLECTOR and self._is_tolerable(error):
             self._scheduler.forget(kind, task)
@@ -459,7 +459,7 @@ class Coordinator(Configurable):
             self._scheduler.fail(kind, task, error)
 
     def _is_tolerable(self, error: Exception) -> bool:
-        """Return whether a collector could not write its samples, and only a few have failed so in a row."""
+        """Return whether the error is a failure to write samples, of which only a few have occurred in a row."""
         if not (isinstance(error, TaskFailed) and error.result.get("exception") == StorageError.__name__):
             return False
         with self._scheduler.lock:
@@ -484,20 +484,20 @@ class Coordinator(Configurable):
     # Workers that join, leave, are lost and return.
 
     def deal_with_worker_free(self, kind: str, worker_id: str) -> None:
-        """A worker is free."""
+        """Handle that a worker is free."""
         self._scheduler.notify()
 
     def deal_with_increase_collector(self) -> None:
-        """A collector has joined, as a replacement or in addition."""
+        """Handle that a collector has joined, as a replacement or in addition."""
         self._scheduler.change_collectors(1)
         self._scheduler.notify()
 
     def deal_with_decrease_collector(self) -> None:
-        """A collector has left. The commander is informed if fewer are left than may run tasks."""
+        """Handle that a collector has left; inform the commander if fewer are left than may run tasks."""
         self._scheduler.change_collectors(-1)
 
     def deal_with_worker_lost(self, kind: str, worker_id: str, task: Task | None, error: WorkerLost) -> None:
-        """A worker is lost, with its task if it had one. If the worker may return, the run continues."""
+        """Handle the loss of a worker, and of its task if it had one; the run continues if the worker may return."""
         if task is None and self._monitor.is_over:
             return
         if isinstance(error, TaskStalled):
@@ -518,7 +518,7 @@ class Coordinator(Configurable):
             self._scheduler.forget(kind, task)
 
     def deal_with_worker_gone(self, kind: str, name: str, error: Exception) -> None:
-        """The process of a worker has died; it will be restarted, or replaced."""
+        """Handle the death of a worker's process, which will be restarted or replaced."""
         tell = self.error if self._comm_coordinator.workers.find(name) is None else self.warn
         tell(f"{kind} {name} is gone: {error}")
         self._comm_coordinator.drop(kind, name, str(error))
@@ -539,7 +539,7 @@ class Coordinator(Configurable):
 
 
 def _check_addresses(own: Mapping[str, Any]) -> None:
-    """Refuse workers that could never be reached.
+    """Check that the workers can be reached.
 
     Raises:
         ConfigError: the port of a worker is 0.

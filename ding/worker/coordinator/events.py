@@ -1,4 +1,4 @@
-"""What the parts of a coordinator say to each other: tasks, and the events of workers. It imports none of the parts."""
+"""The messages between the parts of a coordinator: tasks, and the events of workers; it imports none of the parts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLLECTOR, LEARNER = "collector", "learner"
 
 
 class TaskStalled(WorkerLost):
-    """A worker answers, but its task makes no progress."""
+    """The error of a worker that answers, but whose task makes no progress."""
 
 
 def failure_text(error: BaseException) -> str:
@@ -25,7 +25,7 @@ def failure_text(error: BaseException) -> str:
 
 
 class RunOwner(Protocol):
-    """Tells the user of a run, and ends it after errors."""
+    """The owner of a run, who informs the user and ends the run after errors."""
 
     def info(self, s: str) -> None:
         """Log a line."""
@@ -34,14 +34,14 @@ class RunOwner(Protocol):
         """Log an error."""
 
     def warn(self, s: str) -> None:
-        """Log an error that the run survives, or tries to, and tell the user of it."""
+        """Log an error that the run survives, or tries to survive, and tell the user about it."""
 
     def deal_with_error(self, error: Exception) -> None:
         """End the run because of an error that belongs to no task."""
 
 
 class TaskListener(Protocol):
-    """Receives what workers report of their tasks; see the methods of the same names of `Coordinator`."""
+    """The receiver of the workers' reports about tasks; see the methods of `Coordinator` with the same names."""
 
     def deal_with_collector_send_data(self, task_id: str, buffer_id: str, data_id: str, data: Any) -> None: ...
     def deal_with_collector_pushed(self, task_id: str, buffer_id: str, newest: Mapping[str, Any]) -> None: ...
@@ -61,7 +61,7 @@ class TaskListener(Protocol):
 
 
 class WorkerListener(TaskListener, Protocol):
-    """Receives the events of workers, and of their tasks."""
+    """The receiver of the events of workers, and of their tasks."""
 
     def deal_with_worker_free(self, kind: str, worker_id: str) -> None: ...
     def deal_with_increase_collector(self) -> None: ...
@@ -72,10 +72,10 @@ class WorkerListener(TaskListener, Protocol):
 
 
 class WorkerSupervisor(Protocol):
-    """Brings back lost workers, and has the coordinator connect them again."""
+    """A supervisor that brings back lost workers, and has the coordinator connect them again."""
 
     def lost(self, kind: str, name: str, error: Exception) -> bool:
-        """Take note of a lost worker; returns whether it will be brought back."""
+        """Handle the loss of a worker; return whether it will be brought back."""
 
     def close(self) -> None:
-        """Stop bringing workers back. Idempotent; bounded in time."""
+        """Stop bringing workers back, in bounded time. Further calls do nothing."""

@@ -25,13 +25,15 @@ from ding.worker.coordinator.solo_parallel_commander import Training, TrainingCo
 from ding.worker.transport.stores import PolicyStore
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, get_transport
 
-# An evaluation counts as won when more than this share of its games is.
+# An evaluation counts as won if more than this share of its games is won.
 _EVAL_WIN_RATE = 0.7
 
 
 @COMMANDER_REGISTRY.register("one_vs_one")
 class OneVsOneCommander(TrainingCommander):
-    """Trains one player of a league against itself and earlier versions; evaluates it against the env's opponent.
+    """The commander that trains one player of a league against itself and earlier versions.
+
+    Evaluations are played against the env's opponent.
 
     The run ends with an evaluation whose mean return reaches `env.stop_value`, and in which more than 70 % of the games
     against the hardest opponent are won. See `TrainingCommander`.
@@ -47,7 +49,7 @@ class OneVsOneCommander(TrainingCommander):
     Raises:
         ConfigError: a value in the commander section or the league's is not allowed, or a number of episodes is missing
             in `env`; the league does not have exactly one active player.
-        KeyError: there is no league, or no player, of that type.
+        KeyError: no league, or no player, is registered under that type.
     """
 
     settings = Settings({"collector_task_space": 2}, TrainingCommander.settings)
@@ -58,7 +60,7 @@ class OneVsOneCommander(TrainingCommander):
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self._league = _make_league(EasyDict(cfg).policy.other.commander)
         self._active_player: ActivePlayer = self._league.active_players[0]
-        self._jobs: dict[str, list[str]] = {}  # by collecting task: the players
+        self._jobs: dict[str, list[str]] = {}  # the players by collecting task
         self._steps_before = 0  # iterations of earlier learners
         self._has_begun = False
         super().__init__(cfg)
@@ -105,7 +107,7 @@ class OneVsOneCommander(TrainingCommander):
         return has_won and not gets_harder and super()._reaches_goal(finished_task)
 
     def _train_iter_of(self, finished_task: Mapping[str, Any]) -> int:
-        """Return the iteration of the first player's weights; if missing, that of the learner's newest info."""
+        """Return the iteration of the first player's weights; if it is missing, that of the learner's newest info."""
         train_iter = finished_task.get("train_iter", self._learner_info[-1]["learner_step"])
         return int(train_iter[0] if isinstance(train_iter, (list, tuple)) else train_iter)
 

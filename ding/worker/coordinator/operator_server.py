@@ -21,31 +21,33 @@ if TYPE_CHECKING:
     import requests
 
 _WORKER_TYPES = ("coordinator", "aggregator")
-# Until the connection stands, and until the reply begins; it may have pods made first.
+# Until the connection stands, and until the reply begins; the operator may create pods first.
 TIMEOUT = (5.0, 30.0)
 # Asking for the replicas is tried again after a transport error.
 _RETRIES, RETRY_WAIT_S = 2, 0.2
 _SHOWN = 200  # characters of a reply in an error
-# From a failed request for workers to the next one; and how long `close` waits for threads.
+# Seconds from a failed request for workers to the next one; and how long `close` waits for threads.
 RETRY_S, JOIN_S = 2.0, 2.0
 
 Reply = tuple[bool, int, str, Any]
 
 
 class OperatorServer:
-    """Asks an operator for replicas: collectors and learners, each in a pod of its own. Thread-safe.
+    """A client of an operator, from which it requests collectors and learners, each in a pod.
+
+    This class is thread-safe.
 
     All requests return `(success, code, message, data)`. A request for a change is sent once, as the operator may have
     made it even if its reply is lost.
 
     Args:
-        port: 80 by default, with `https` 443.
+        port: the port; by default 80, or 443 with `https`.
         api_version: prefix of the paths.
         namespace, name: namespace and name of the pod of this process.
 
     Raises:
-        requests.RequestException: the operator cannot be reached, answers with an error status or not in the form that
-            is agreed on; applies to all requests. The message contains method, URL and status.
+        requests.RequestException: the operator cannot be reached, or answers with an error status or in a wrong form;
+            all requests may raise it. The message contains method, URL and status.
 
     Example:
         >>> server = OperatorServer("operator.example.com", 8080, namespace="default", name="job-coordinator")
@@ -162,7 +164,7 @@ def _place(request: Any) -> str:
 
 
 def make_operator_server(cfg: Mapping[str, Any], worker_type: str) -> OperatorServer:
-    """Return the operator given by `cfg` and the environment; see `get_operator_server_kwargs`.
+    """Return a client of the operator that `cfg` or the environment names; see `get_operator_server_kwargs`.
 
     Raises:
         ConfigError: neither gives an address.
@@ -173,7 +175,7 @@ def make_operator_server(cfg: Mapping[str, Any], worker_type: str) -> OperatorSe
 
 
 class WorkerId(NamedTuple):
-    """A worker of an operator; its name, `host:port`, is its address."""
+    """The id of a worker of an operator; its name, `host:port`, is its address."""
 
     kind: str
     name: str
@@ -193,18 +195,18 @@ class _Member:
 
 
 class OperatorSync:
-    """Asks the operator every `period_s` seconds for the list of workers, connects new ones, and disconnects others.
+    """The synchronisation of the connected workers with the operator's list, which it requests periodically.
 
-    Each joins and leaves in a thread of its own, so that one that does not answer delays no other. A worker that could
-    not join, or was lost, is reported to the operator, and tried again as long as it is listed. While the operator
-    fails, the workers stay as they are.
+    New workers are connected, and those that are no longer listed disconnected, each in a thread of its own, so that
+    one that does not answer delays no other. A worker that could not join, or was lost, is reported to the operator,
+    and tried again as long as it is listed. While the operator fails, the workers stay as they are.
 
     Args:
         kinds: the kinds of workers to manage.
         join: connects a worker, called with kind, name, host and port; raises if that fails.
         leave: disconnects a worker that has joined, called with kind and name.
         logger: a text logger.
-        period_s: from one request to the next.
+        period_s: seconds from one request to the next.
         reports_failures: whether failed workers are reported to the operator.
         on_error: called with an error that ends the synchronisation.
     """
@@ -232,10 +234,10 @@ class OperatorSync:
         self._threads = DaemonThreads()
 
     def request_replicas(self, data: Mapping[str, Any], timeout_s: float) -> None:
-        """Request the initial workers; repeated while the operator is not up yet, or fails.
+        """Request the initial workers; repeat the request while the operator is not up yet, or fails.
 
         Raises:
-            ConnectionError: it has not agreed in time, or refuses.
+            ConnectionError: the operator has not agreed in time, or refuses.
         """
         deadline = monotonic() + timeout_s
         while not self._has_agreed(data):
@@ -264,7 +266,7 @@ class OperatorSync:
         """Wait until `has_enough()`, which is checked whenever a worker has joined.
 
         Raises:
-            ConnectionError: it is still False after `timeout_s`, or at `close`.
+            ConnectionError: it still returns False after `timeout_s`, or at `close`.
         """
         with self._changed:
             self._changed.wait_for(lambda: has_enough() or self._is_closing, timeout_s)
@@ -288,7 +290,7 @@ class OperatorSync:
             return worker in self._known
 
     def close(self) -> None:
-        """Stop. Idempotent; bounded in time: a request in progress is not waited for."""
+        """Stop, in bounded time: a request in progress is not waited for. Further calls do nothing."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
@@ -318,7 +320,7 @@ class OperatorSync:
                 self._on_error(e)
 
     def _wait(self, timeout_s: float) -> bool:
-        """Wait; returns whether `close` was called."""
+        """Wait for `timeout_s` seconds, or until `close` is called; return whether it was."""
         with self._changed:
             return self._changed.wait_for(lambda: self._is_closing, timeout_s)
 
@@ -409,7 +411,7 @@ _OPERATOR_SETTINGS = Settings(
         "init_replicas_request": Setting(NO_DEFAULT, instance_of(Mapping), "The request for the initial workers."),
         "collector_target_num": Setting(0, integer(0), "Number of collectors to wait for at the start."),
         "learner_target_num": Setting(0, integer(0), "Number of learners to wait for at the start."),
-        "sync_period_s": Setting(1.0, number(0.01), "Seconds between two looks at the operator's list."),
+        "sync_period_s": Setting(1.0, number(0.01), "Seconds between two requests for the operator's list."),
     }
 )
 
@@ -444,7 +446,7 @@ class OperatorWorkers(OperatorSync):
         """Request workers, and wait until enough of both kinds are connected.
 
         Args:
-            count: returns the number of connected workers of a kind.
+            count: takes a kind, and returns the number of connected workers of it.
             timeout_s: how long the operator may take for each of the two steps.
 
         Raises:
@@ -463,7 +465,7 @@ def _address(name: str) -> tuple[str, int]:
     """Return the address of a worker.
 
     Raises:
-        ValueError: the name is no address.
+        ValueError: the name is not an address.
     """
     try:
         host, port, _, path = split_http_address(f"http://{name}", default_port=0)
@@ -475,6 +477,6 @@ def _address(name: str) -> tuple[str, int]:
 
 
 def _pod(name: str) -> str:
-    """Return the name of a pod: `pod` in `pod.namespace:port`."""
+    """Return the name of a worker's pod, which is `pod` in `pod.namespace:port`."""
     host = name.rpartition(":")[0] or name
     return host.rpartition(".")[0] or host if literal(host) is None else host

@@ -1,4 +1,4 @@
-"""Which workers are free."""
+"""The free workers of a coordinator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _KINDS = ("collector", "learner")
 
 
 class NaiveResourceManager:
-    """Holds the free workers, and assigns one of them at random. Thread-safe.
+    """The set of free workers, of which one is assigned at random. This class is thread-safe.
 
     Example:
         >>> manager = NaiveResourceManager()
@@ -28,11 +28,11 @@ class NaiveResourceManager:
         self._random = random.SystemRandom()
 
     def assign_collector(self, collector_task: dict[str, Any]) -> dict[str, Any] | None:
-        """Take a free collector out: `{'collector_id', 'resource_info'}`; None if none is free."""
+        """Remove a free collector and return `{'collector_id', 'resource_info'}`; None if none is free."""
         return self._assign("collector")
 
     def assign_learner(self, learner_task: dict[str, Any]) -> dict[str, Any] | None:
-        """Take a free learner out: `{'learner_id', 'resource_info'}`; None if none is free."""
+        """Remove a free learner and return `{'learner_id', 'resource_info'}`; None if none is free."""
         return self._assign("learner")
 
     def _assign(self, kind: str) -> dict[str, Any] | None:
@@ -49,7 +49,7 @@ class NaiveResourceManager:
             return worker_id in self._of(name)
 
     def delete(self, name: str, worker_id: str) -> bool:
-        """Remove a free worker; returns False if it is not free."""
+        """Remove a free worker; return False if it is not free."""
         with self._lock:
             return self._of(name).pop(worker_id, _MISSING) is not _MISSING
 
@@ -57,7 +57,7 @@ class NaiveResourceManager:
         """Add a free worker with its resources.
 
         Raises:
-            AssertionError: `name` is neither 'collector' nor 'learner'; applies to all methods that take one.
+            AssertionError: `name` is neither 'collector' nor 'learner'; all methods with `name` may raise this.
         """
         with self._lock:
             self._of(name)[worker_id] = resource_info

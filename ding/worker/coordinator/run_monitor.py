@@ -1,4 +1,4 @@
-"""What is known of a run: its counters and returns, how it ended, its learning curve, errors and rates."""
+"""The monitor of a run: its counters and returns, how it ended, its learning curve, errors and rates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_ERRORS = 20
 _MAX_ERROR_CHARS = 4000
 # Beyond this number of evaluations, every second one between the first and the last is forgotten.
 _MAX_EVALUATIONS = 500
-# What only grows, as it is called in a state.
+# The names, in a state, of the counters, which only grow.
 _COUNTERS = ("samples", "train_iter", "policy_iter")
 
 
@@ -30,8 +30,8 @@ class Evaluation:
     """A point of the learning curve.
 
     Attributes:
-        env_step: env steps of the collectors at its end.
-        train_iter: iteration of the evaluated weights; of several players' weights the latest.
+        env_step: env steps of the collectors at the end of the evaluation.
+        train_iter: iteration of the evaluated weights; the latest one for several players.
         seconds: seconds since the start of the run.
     """
 
@@ -43,17 +43,17 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class ErrorNote:
-    """An error that was logged, `seconds` after the start of the run; a long text lacks its middle."""
+    """An error that was logged, `seconds` after the start of the run; a long text is cut in the middle."""
 
     text: str
     seconds: float
 
 
 class RecentRate:
-    """A mean number per second over the last five seconds. Not thread-safe.
+    """A number of events per second, the mean over the last five seconds. This class is not thread-safe.
 
     Args:
-        start: when counting begins, on the same clock as all other times.
+        start: when counting begins, in seconds on the same clock as all other times.
 
     Example:
         >>> rate = RecentRate(start=0.0)
@@ -63,7 +63,7 @@ class RecentRate:
 
     def __init__(self, start: float) -> None:
         self._start = start
-        self._spans: deque[list[Any]] = deque(maxlen=_SPANS)  # of each its begin and its number
+        self._spans: deque[list[Any]] = deque(maxlen=_SPANS)  # the begin and the number of each
 
     def add(self, now: float, count: int) -> None:
         """Count `count` events at the time `now`."""
@@ -73,13 +73,13 @@ class RecentRate:
             self._spans.append([now, count])
 
     def per_s(self, now: float) -> float:
-        """Return the rate; before five seconds have passed, over the time so far, but at least one second."""
+        """Return the rate; in the first five seconds, it is the rate over the time so far, but at least one second."""
         recent = sum(count for since, count in self._spans if now - since < _WINDOW_S)
         return float(recent / min(_WINDOW_S, max(1.0, now - self._start)))
 
 
 class EnvSteps:
-    """Counts the env steps of running and finished tasks; a task reports its own count repeatedly.
+    """The count of the env steps of running and finished tasks; a task reports its own count repeatedly.
 
     One thread at a time may change it; any may read `total`, the steps of all tasks so far.
 
@@ -98,17 +98,17 @@ class EnvSteps:
         self._running: dict[str, int] = {}
 
     def count_from(self, total: int) -> None:
-        """Raise the total to `total`, if it is lower: the steps of a resumed run."""
+        """Raise the total to `total`, the steps of a resumed run, if it is lower."""
         self.total = max(self.total, int(total))
 
     def report(self, task_id: str, steps: int) -> None:
-        """A running task has made `steps` steps; a smaller number than before is out of date."""
+        """Note that a running task has made `steps` steps; a smaller number than before is out of date."""
         before = self._running.get(task_id, 0)
         self._running[task_id] = max(before, int(steps))
         self.total += self._running[task_id] - before
 
     def end(self, task_id: str, steps: int | None = None) -> None:
-        """A task has ended after `steps` steps; None means its last report."""
+        """Note that a task has ended after `steps` steps; None stands for its last report."""
         before = self._running.pop(task_id, 0)
         self.total += 0 if steps is None else int(steps) - before
 
@@ -121,7 +121,7 @@ class Progress:
         samples: samples pushed into the buffers so far.
         env_steps: env steps of the collectors so far, without those of evaluations.
         train_iter: iterations of the learner.
-        policy_lag: iterations by which the policy of the newest samples is behind the learner.
+        policy_lag: iterations by which the policy that made the newest samples is behind the learner.
         last_return, best_return: mean returns of evaluations; None before the first.
     """
 
@@ -135,10 +135,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What a `RunMonitor` knows of a run.
+    """The report of a `RunMonitor` about a run.
 
     Attributes:
-        started_at: ISO 8601, in UTC.
+        started_at: time of the start, ISO 8601 in UTC.
         seconds: duration, up to the end of the run if it is over.
         is_over: whether the run has ended.
         reason: why it has ended, with the traceback of a failure; None while it runs.
@@ -162,13 +162,15 @@ class RunReport:
 
 
 class RunMonitor:
-    """Sums up the workers' reports, and ends the run at its limits. Thread-safe.
+    """The monitor of a run, which sums up the workers' reports, and ends the run at its limits.
+
+    This class is thread-safe.
 
     The first end counts: neither a later success nor a later failure changes it. The clock stops at the end.
 
     Args:
         max_env_step: the run ends as soon as collectors have made this number of env steps.
-        clock: returns seconds; their zero does not matter.
+        clock: returns the seconds since any fixed time.
         tell: called with the line to log when the run ends at that limit.
 
     Attributes:
@@ -200,7 +202,7 @@ class RunMonitor:
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._samples = self._train_iter = self._stalled_tasks = 0
-        self._policy_iter = 0  # of the newest samples
+        self._policy_iter = 0  # the iteration of the newest samples
         self._best_return: float | None = None
         self._evaluations: list[Evaluation] = []
         self._errors: deque[ErrorNote] = deque(maxlen=_MAX_ERRORS)
@@ -213,11 +215,11 @@ class RunMonitor:
         return self._over.is_set()
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Wait until the run has ended; returns False if `timeout_s` has passed first."""
+        """Wait until the run has ended; return False if `timeout_s` has passed first."""
         return self._over.wait(timeout_s)
 
     def end(self, failure: BaseException | None = None, reason: str = "") -> bool:
-        """End the run; returns False if it has already ended."""
+        """End the run; return False if it has already ended."""
         with self._lock:
             if self._over.is_set():
                 return False
@@ -239,7 +241,7 @@ class RunMonitor:
             )
 
     def report(self, is_closed: bool = False) -> RunReport:
-        """All that is known of the run; `is_closed` tells that it was closed, perhaps before its end."""
+        """Return a report of the run; `is_closed` says that the run was closed, perhaps before its end."""
         with self._lock:
             now, reason = self._now(), self.reason
             if self.failure is not None:
@@ -278,7 +280,7 @@ class RunMonitor:
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume the run of a `state_dict`; no counter decreases. The time since that state does not count."""
+        """Resume the run of a `state_dict`; no counter decreases, and the time since that state does not count."""
         with self._lock:
             for name in _COUNTERS:
                 setattr(self, f"_{name}", max(getattr(self, f"_{name}"), state[name]))
@@ -305,7 +307,7 @@ class RunMonitor:
             self.take_collector_info(task_id, newest)
 
     def take_collector_info(self, task_id: str, info: Mapping[str, Any]) -> None:
-        """Take the progress of a collector."""
+        """Note the progress of a collector."""
         if info.get("cur_step") is None or info.get("eval_flag"):
             return
         with self._lock:
@@ -313,7 +315,7 @@ class RunMonitor:
             self._check_limit()
 
     def take_collector_end(self, task_id: str, finished_task: Mapping[str, Any]) -> None:
-        """Take the result of a collector task."""
+        """Note the result of a collector task."""
         with self._lock:
             if not finished_task.get("eval_flag"):
                 self.env_steps.end(task_id, finished_task.get("step_count"))
@@ -337,7 +339,7 @@ class RunMonitor:
             self.env_steps.end(task_id)
 
     def take_learner_info(self, info: Mapping[str, Any]) -> bool:
-        """Take the report of a learner's iteration; returns whether it is the first one."""
+        """Note the report of a learner's iteration; return whether it is the first one."""
         with self._lock:
             is_first, self._has_learner_info = not self._has_learner_info, True
             before, self._train_iter = self._train_iter, max(self._train_iter, int(info.get("learner_step", 0)) + 1)
@@ -364,5 +366,5 @@ class RunMonitor:
 
 
 def _newest_iter(policy_iter: Any) -> int:
-    """Return the iteration of a policy; the latest of several players' policies; 0 if missing."""
+    """Return the iteration of a policy; the latest one for several players; 0 if it is missing."""
     return 0 if policy_iter is None else int(np.max(policy_iter))

@@ -19,12 +19,12 @@ from ding.worker.coordinator.events import RunOwner
 from ding.worker.coordinator.run_monitor import RunMonitor
 from ding.worker.coordinator.scheduler import COMMANDER_TIMEOUT_S, TaskScheduler
 
-# What a state says of each parallel run.
+# What the state of every parallel run contains.
 _INEXACT = "episodes begin anew, and samples and iterations after the state are lost"
 
 
 def config_of(cfg: Mapping[str, Any]) -> dict[str, str]:
-    """Return what of a compiled parallel config must be equal when the run resumes; see `flat_config`."""
+    """Return the part of a compiled parallel config that must be equal when the run resumes; see `flat_config`."""
     own = {"exp_name": cfg["main"]["exp_name"], "seed": cfg.get("seed")}
     return flat_config(cfg["main"]) | {key: repr(value) for key, value in own.items()}
 
@@ -35,14 +35,14 @@ _BUFFER_CFG = "replay_buffer_cfg"
 
 
 class StateWriter:
-    """Writes a state periodically, in a thread of its own.
+    """A writer that saves a state periodically, in a thread of its own.
 
     Args:
         folder: where the states are written.
         take_state: returns a state and its description, or None to write nothing; it is called with the reason.
-        interval_s: from the end of one write to the beginning of the next; 0 disables writing.
+        interval_s: seconds from the end of one write to the beginning of the next; 0 disables writing.
         logger: a text logger.
-        warn: is called with each problem, a text; with a lasting one once.
+        warn: called with the text of each problem, but only once with a lasting one.
 
     Attributes:
         is_active: whether `start` has started the thread.
@@ -91,7 +91,7 @@ class StateWriter:
         self._logger.debug("%d bytes of state were written in %.3f s", size, monotonic() - begin)
 
     def stop(self, timeout_s: float) -> None:
-        """Stop writing periodically; wait at most `timeout_s` for a write in progress. Idempotent."""
+        """Stop writing periodically; wait at most `timeout_s` for a write in progress. Further calls do nothing."""
         self._closing.set()
         self._threads.join(timeout_s)
 
@@ -103,7 +103,11 @@ class StateWriter:
 
     @contextlib.contextmanager
     def _having_folder(self) -> Iterator[None]:
-        """Hold the right to write; raises TimeoutError, an OSError, if the disk hangs."""
+        """Hold the right to write.
+
+        Raises:
+            TimeoutError: another write does not end, as the disk hangs; it is an `OSError`.
+        """
         if not self._writing.acquire(timeout=FILE_TIMEOUT_S):
             raise TimeoutError(f"the last write has taken more than {FILE_TIMEOUT_S:g} s and continues")
         try:
@@ -113,11 +117,11 @@ class StateWriter:
 
 
 class SavedRun:
-    """Saves what of a run outlives its coordinator's process, and resumes it.
+    """The saved state of a run, with which another coordinator resumes it.
 
-    Saved are the counters of the run, the commander's state, the learner tasks that run, their buffers, and the
-    coordinator's `parts`. Running collector tasks are forgotten. Events after the last save are lost: the chunks of
-    later samples are deleted, and a learner reports its own progress.
+    The state consists of the counters of the run, the commander's state, the learner tasks that run, their buffers,
+    and the coordinator's `parts`. Running collector tasks are forgotten. Events after the last save are lost: the
+    chunks of later samples are deleted, and a learner reports its own progress.
 
     Args:
         cfg: the compiled parallel config.
@@ -143,7 +147,7 @@ class SavedRun:
         main = cfg["main"]
         self._present_buffer_cfg: Mapping[str, Any] = main["policy"].get("other", {}).get("replay_buffer", {})
         learner_cfg = main["policy"].get("learn", {}).get("learner", {})
-        # A run may be resumed with another budget than it was started with.
+        # A run may be resumed with a different budget.
         self._present_budget = {key: learner_cfg[key] for key in ("train_iterations",) if key in learner_cfg}
         self._should_resume = bool(own["resume"])
         self._is_resumed = self._has_begun = self._is_taken_up = False
@@ -154,10 +158,10 @@ class SavedRun:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """All that another coordinator needs to resume the run, in plain values and arrays.
+        """Return all that another coordinator needs to resume the run, in plain values and arrays.
 
-        Neither the buffers nor the commander are blocked for long. The samples in it belong to the buffers and must not
-        be changed.
+        Neither the buffers nor the commander are blocked for long. The samples in the state belong to the buffers and
+        must not be changed.
 
         Raises:
             TimeoutError: the commander hangs.
@@ -214,19 +218,19 @@ class SavedRun:
         """Resume the run whose state is in a folder; call it before `start`.
 
         Args:
-            path: path of the folder; None is `<exp_name>/run_state`.
+            path: path of the folder; None stands for `<exp_name>/run_state`.
 
         Raises:
             FileNotFoundError: there is no state.
-            StateError: it is damaged, that of a serial run, does not fit the config, or is of another version.
-            ConfigError: it is that of a run with another config.
+            StateError: the state is damaged, belongs to a serial run, does not fit the config, or has another version.
+            ConfigError: the state belongs to a run with another config.
             RuntimeError: the coordinator has been started.
         """
         if not self._resume(path or self._path):
             raise FileNotFoundError(errno.ENOENT, "there is no state of a run", path or self._path)
 
     def _resume(self, path: str) -> bool:
-        """Resume the run whose state is in a folder; returns False if there is none."""
+        """Resume the run whose state is in a folder; return False if there is none."""
         state = read_run_state(path, "parallel", self._config)
         if state is None:
             return False
@@ -240,14 +244,14 @@ class SavedRun:
         return True
 
     def begin(self) -> None:
-        """Resume a saved run if there is one and the config says so; save the state periodically after this call."""
+        """Resume a saved run if there is one and the config says so, and begin to save the state periodically."""
         if self._should_resume and not self._is_resumed:
             self._resume(self._path)
         self._has_begun = True
         self._writer.start()
 
     def take_up(self) -> None:
-        """Delete unneeded chunks of a resumed run: the workers are connected, and none has a task."""
+        """Delete unneeded chunks of a resumed run; call it when the workers are connected and none has a task."""
         self._is_taken_up = True
         if self._is_resumed:
             self._buffers.is_deleting = True
@@ -255,8 +259,9 @@ class SavedRun:
             self._owner.info(f"{count} unneeded chunks are deleted")
 
     def end(self) -> None:
-        """Write the last state of an unfinished run, or remove that of a successful one; then delete the samples that
-        no other coordinator needs, also those of lost workers.
+        """Write the last state of an unfinished run, or remove the state of a successful one.
+
+        Then delete the samples that no other coordinator needs, also those of lost workers.
         """
         writer, self._has_begun = self._writer, True
         writer.stop(COMMANDER_TIMEOUT_S)

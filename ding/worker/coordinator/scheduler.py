@@ -1,4 +1,4 @@
-"""The tasks of a run: where they come from, when they are given to workers, and what follows when they fail."""
+"""The scheduler of a run, which gets tasks from the commander, gives them to workers, and handles their failure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ding.worker.transport.tasks import REPLAY
 
 # How long the caller waits for a commander that is busy.
 COMMANDER_TIMEOUT_S = 5.0
-# A commander may go by the clock, so it is asked again after this time without any event.
+# A commander may depend on the time, so it is asked again after this time without any event.
 IDLE_S = 1.0
 _SHOWN = 200  # characters of a task in an error
 
@@ -31,8 +31,8 @@ class TaskState:
 
     Attributes:
         last_chunk: the last chunk that its collector reported.
-        dropped: how many of its samples found no buffer.
-        losses: by kind, how many losses were logged.
+        dropped: number of its samples that found no buffer.
+        losses: number of losses that were logged, by kind.
     """
 
     task_id: str
@@ -42,7 +42,7 @@ class TaskState:
     losses: Counter[str] = field(default_factory=Counter)
 
     def is_news(self, kind: str, count: int, factor: int = 2) -> bool:
-        """Return whether a loss is to be logged: the number of this kind has grown, by `factor` since the last time."""
+        """Return whether a loss is to be logged: the number of this kind has grown by `factor` since the last time."""
         is_news = self.losses[kind] < count >= factor * self.losses[kind]
         if is_news:
             self.losses[kind] = count
@@ -50,19 +50,21 @@ class TaskState:
 
 
 class TaskScheduler:
-    """Takes tasks from the commander and gives them to free workers, in a thread of its own. Thread-safe.
+    """The scheduler that gives the commander's tasks to free workers, in a thread of its own.
+
+    This class is thread-safe.
 
     A task begins as soon as it can; none waits behind another.
 
     Args:
         commander: decides which tasks exist; it is called under `lock`.
         owner: receives errors.
-        timeouts_s: for each kind of task, how long one may wait for a worker or for its buffer.
+        timeouts_s: seconds that a task may wait for a worker or for its buffer, by kind of task.
 
     Attributes:
         running: the tasks that were given to workers, by id.
         finished: the ids of finished tasks.
-        learner_tasks: the learner tasks that run or wait, by id; kept in step with the commander, under `lock`.
+        learner_tasks: the learner tasks that run or wait, by id; consistent with the commander under `lock`.
     """
 
     def __init__(
@@ -81,16 +83,16 @@ class TaskScheduler:
         self._buffers, self._monitor, self._comm, self._owner = buffers, monitor, comm, owner
         self._timeouts_s = timeouts_s
         self._again: deque[Task] = deque()
-        self._spare_collectors = 0  # at the start: collectors beyond the commander's task space
+        self._spare_collectors = 0  # collectors beyond the commander's task space at the start
         self._collectors_since = 0  # change in the number of collectors since the start
-        self._waiting: dict[str, list[tuple[Task, float]]] = {LEARNER: [], COLLECTOR: []}  # tasks, since when
+        self._waiting: dict[str, list[tuple[Task, float]]] = {LEARNER: [], COLLECTOR: []}  # tasks, and since when
         self._changed = threading.Condition()
         self._is_notified = self._is_ending = False
         self._threads = DaemonThreads()
 
     @contextlib.contextmanager
     def locked_commander(self) -> Iterator[BaseCommander]:
-        """Hold the lock.
+        """Hold the lock, and give the commander to the `with` block.
 
         Raises:
             TimeoutError: the commander hangs.
@@ -111,7 +113,7 @@ class TaskScheduler:
                 self._threads.start("coordinator_assign", self._run)
 
     def notify(self) -> None:
-        """Report a change: a worker is free, for example, or a task has ended."""
+        """Report a change, for example that a worker is free, or that a task has ended."""
         with self._changed:
             self._is_notified = True
             self._changed.notify()
@@ -121,7 +123,7 @@ class TaskScheduler:
         return {kind: len(waiting) for kind, waiting in self._waiting.items()}
 
     def end(self) -> None:
-        """Give out no more tasks."""
+        """Stop giving tasks to workers."""
         with self._changed:
             self._is_ending = True
             self._changed.notify()
@@ -200,7 +202,7 @@ class TaskScheduler:
             raise ValueError(f"a {kind} task of {type(self.commander).__name__} {problem}: {str(task)[:_SHOWN]}")
 
     def begin_task(self, kind: str, task: Task) -> bool:
-        """Give the task to a free worker; returns False if there is none, or no buffer for the samples to collect."""
+        """Give the task to a free worker; return False if there is none, or no buffer for the collected samples."""
         collects = kind == COLLECTOR and not task["collector_cfg"]["eval_flag"]
         if collects and task["buffer_id"] not in self._buffers.buffers:
             return False
@@ -220,7 +222,7 @@ class TaskScheduler:
         return is_sent
 
     def drop_task(self, kind: str, task: Task) -> None:
-        """Drop a task that has waited too long. If a training would be lost with it, the run ends."""
+        """Drop a task that has waited too long; end the run if a training would be lost with the task."""
         self._owner.error(f"{kind} task {task['task_id']} could not begin in time and is dropped")
         if task.get("resume"):
             self.fail(kind, task, TimeoutError(f"no {kind} was free in time to resume the task {task['task_id']}"))
@@ -264,7 +266,7 @@ class TaskScheduler:
             self._owner.deal_with_error(e)
 
     def end_training(self, task_id: str, buffer_id: str | None) -> None:
-        """Forget the batches of a learner task that has ended; close its buffer, if one is given."""
+        """Forget the batches of a learner task that has ended, and close its buffer, if one is given."""
         self._buffers.forget_task(task_id)
         if buffer_id is not None:
             self._buffers.close_buffer(buffer_id)
@@ -288,5 +290,5 @@ class TaskScheduler:
                 self.commander.decrease_collector_task_space()
 
     def _places_since(self) -> int:
-        """Return the change in task space since the start; spare collectors come and go without one."""
+        """Return the change in task space since the start; spare collectors do not change it."""
         return max(0, self._collectors_since) + min(0, self._collectors_since + self._spare_collectors)

@@ -14,7 +14,7 @@ from ding.worker.transport.ray.shard import Shard, Split, annealed_by_rank, call
 
 # How long shards may take to start, and to write or read their samples.
 _OPEN_S, _SAVE_S = 120.0, 60.0
-# How many generations of files stay: the last saved state of the coordinator may still name the one before the newest.
+# How many generations of files are kept: the last saved state of the coordinator may still name the second newest.
 _KEPT_GENERATIONS = 2
 
 # Opens the shard `index` of `shards`: (buffer_id, cfg, exp_name, index, shards) -> shard.
@@ -46,14 +46,14 @@ class ShardedBuffer:
         return self.split.capacity
 
     def count(self) -> int:
-        """See `level`."""
+        """Return `level`."""
         return self.level
 
     def update(self, info: Mapping[str, Any]) -> None:
         """Do nothing: learners send priorities to the shards."""
 
     def freeze(self) -> dict[str, Any]:
-        """Have the shards write their samples to files; returns what `load_state_dict` needs.
+        """Have the shards write their samples to files, and return what `load_state_dict` needs.
 
         Samples of a shard that is lost meanwhile, or cannot write, are not saved; this is logged.
         """
@@ -65,17 +65,17 @@ class ShardedBuffer:
         return {"generation": self._generation, "counts": counts}
 
     def load_state_dict(self, content: Mapping[str, Any]) -> None:
-        """Have the shards read the samples that they have saved; `discard` returns how many are lost."""
+        """Have the shards read the samples that they have saved; `discard` then returns how many are lost."""
         self._generation = content["generation"]
         self.level = sum(self._ask_all("load", "the samples in %s are lost: %s"))
         self._lost = sum(content["counts"]) - self.level
 
     def discard(self, is_unwanted: Callable[[Any], bool]) -> int:
-        """Return the number of samples that the last `load_state_dict` has not found; the others stay."""
+        """Return the number of samples that the last `load_state_dict` has not found; all others are kept."""
         return self._lost
 
     def _ask_all(self, method: str, problem: str) -> list[int]:
-        """Have each shard save or load its file; returns the numbers of samples, 0 after an error, which is logged."""
+        """Have each shard save or load its file, and return the numbers of samples; an error is logged and gives 0."""
         paths, counts = self._paths(self._generation), []
         for path, answer in zip(
             paths, call_all(self.shards, method, [(path,) for path in paths], _SAVE_S), strict=True
@@ -89,7 +89,7 @@ class ShardedBuffer:
         return [f"{self._path}.{index}.{generation}" for index in range(len(self.shards))]
 
     def close(self) -> None:
-        """Close the shards. Idempotent."""
+        """Close the shards. Further calls do nothing."""
         while self.shards:
             self._close_shard(self.shards.pop())
 
@@ -101,7 +101,7 @@ class ShardedBufferSet(BufferSet):
         exp_name: folder of the experiment. Shards save their samples to its subfolder `replay`, which their processes
             must be able to write to.
         logger: a text logger.
-        shards: number of shards of each buffer; a restored one has as many as it had.
+        shards: number of shards of each buffer; a restored buffer has as many as before.
         open_shard, close_shard: open and close one shard.
         ranks: number of learner ranks that draw batches in each iteration.
     """
@@ -154,7 +154,7 @@ class ShardedBufferSet(BufferSet):
         self._delete_files("")
 
     def _delete_files(self, prefix: str) -> None:
-        """Delete the files of samples whose names begin with `prefix`, unless they are for another coordinator."""
+        """Delete the sample files whose names begin with `prefix`, unless they are kept for another coordinator."""
         if not self.is_deleting:
             return
         with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""The commanders that train one learner on collected samples: the shared base, and the one for a single policy."""
+"""The commanders that train one learner on collected samples: the shared base, and the commander of one policy."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Training(NamedTuple):
 
 
 class TrainingCommander(BaseCommander):
-    """Trains one learner at a time on collected samples.
+    """Base of the commanders that train one learner at a time on collected samples.
 
     The first collector task is an evaluation, and so is the next one whenever `eval_interval` seconds have passed since
     the last evaluation began, unless it still runs. When the learner has trained all its iterations, its last weights
@@ -88,7 +88,7 @@ class TrainingCommander(BaseCommander):
         self._learner_info: list[dict[str, Any]] = [{"learner_step": 0}]  # the newest report
         self._evaluator_info: list[dict[str, Any]] = []
         self._best_return = -math.inf
-        self._idle_evaluations = 0  # since the best mean return
+        self._idle_evaluations = 0  # number of evaluations since the best mean return
         self._last_eval_time: float | None = None
         self._evaluating: set[str] = set()
         self._last_evaluation: str | None = None  # the task for the final weights
@@ -100,7 +100,7 @@ class TrainingCommander(BaseCommander):
         """Return the config of the collector for a task."""
 
     def _take_collected(self, task_id: str, finished_task: Mapping[str, Any]) -> None:
-        """Take the result of a collecting task."""
+        """Process the result of a collecting task."""
 
     @property
     def envstep(self) -> int:
@@ -146,10 +146,10 @@ class TrainingCommander(BaseCommander):
         return self._task_configs.learner_task(ids.task_id, ids.policy_id, ids.buffer_id)
 
     def finish_collector_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
-        """Take the result of a collector task.
+        """Process the result of a collector task.
 
         Returns:
-            whether the run may end: an evaluation has reached the goal, the patience is exhausted, or the learner is
+            Whether the run may end: an evaluation has reached the goal, the patience is exhausted, or the learner is
             done.
         """
         self._collector_task_space.release_space()
@@ -174,14 +174,14 @@ class TrainingCommander(BaseCommander):
         return self._end_flag
 
     def _compare(self, mean_return: float) -> None:
-        """Count an evaluation for the patience."""
+        """Count the evaluations since the best mean return, for the patience."""
         if mean_return > self._best_return:
             self._best_return, self._idle_evaluations = float(mean_return), 0
         elif not math.isnan(mean_return):
             self._idle_evaluations += 1
 
     def _reaches_goal(self, finished_task: Mapping[str, Any]) -> bool:
-        """Return whether the mean return of an evaluation has reached `env.stop_value`; if so, it is logged."""
+        """Return whether the mean return of an evaluation has reached `env.stop_value`; if so, log it."""
         reward, stop_value = finished_task["reward_mean"], self._stop_value
         if stop_value is None or reward < stop_value:
             return False
@@ -206,11 +206,11 @@ class TrainingCommander(BaseCommander):
         return int(finished_task["train_iter"])
 
     def _further_values(self, finished_task: Mapping[str, Any]) -> Mapping[str, float]:
-        """Further values of a finished task for the logs."""
+        """Return further values of a finished task for the logs."""
         return {}
 
     def finish_learner_task(self, task_id: str, finished_task: Mapping[str, Any]) -> str | None:
-        """Note that the learner is done: only an evaluation of its last weights follows."""
+        """Note that the learner is done, and that only an evaluation of its last weights follows."""
         self._is_trained = True
         return super().finish_learner_task(task_id, finished_task)
 
@@ -237,7 +237,7 @@ class TrainingCommander(BaseCommander):
             self._last_evaluation = None
 
     def update_learner_info(self, task_id: str, info: Mapping[str, Any]) -> None:
-        """Keep the newest report, without the priorities, which are for the buffer."""
+        """Keep the newest report, without the priorities, which belong to the buffer."""
         self._learner_info = [{key: value for key, value in info.items() if key != "priority_info"}]
 
     def state_dict(self) -> dict[str, Any]:
@@ -269,7 +269,7 @@ class TrainingCommander(BaseCommander):
 
 @COMMANDER_REGISTRY.register("solo")
 class SoloCommander(TrainingCommander):
-    """Trains one policy; the run ends with an evaluation that reaches `env.stop_value`. See `TrainingCommander`.
+    """The commander that trains one policy, until an evaluation reaches `env.stop_value`. See `TrainingCommander`.
 
     Args:
         cfg: the compiled main config.

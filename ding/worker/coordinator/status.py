@@ -72,10 +72,12 @@ class RunStatus(RunReport):
 def read_status(
     name: str, monitor: RunMonitor, buffers: BufferSet, comm: CommCoordinator, scheduler: TaskScheduler, is_closed: bool
 ) -> RunStatus:
-    """Read the status of the run `name` from the parts of its coordinator, without long waits. Thread-safe.
+    """Return the status of the run `name`, read from the parts of its coordinator without long waits.
+
+    Any thread may call it.
 
     Args:
-        is_closed: whether the coordinator was closed, whether or not the run was over.
+        is_closed: whether the coordinator was closed, even if the run was not over.
     """
     report, waiting = monitor.report(is_closed), scheduler.waiting_counts()
     return RunStatus(

@@ -14,7 +14,7 @@ from ding.worker.coordinator.events import LEARNER, Task
 from ding.worker.coordinator.resource_manager import NaiveResourceManager
 from ding.worker.transport.transport import WorkerClient, WorkerLost
 
-# Beyond this number of lost workers, the first ones are forgotten: an operator gives each worker a new name.
+# Beyond this number of lost workers, the oldest ones are forgotten: an operator gives each worker a new name.
 _MAX_LOST = 50
 # How long `close` waits for attempts to connect, all together.
 CLOSE_S = 5.0
@@ -42,7 +42,7 @@ class WorkerStatus:
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """A worker, from its connection to its loss; one that returns is another object of the same name.
+    """A worker, from its connection to its loss; a worker that returns is a new object with the same name.
 
     Attributes:
         resource: its answer to the request for its resources.
@@ -69,7 +69,7 @@ class Worker:
 
 
 class WorkerTable:
-    """The workers by name. Thread-safe.
+    """The workers by name. This class is thread-safe.
 
     A worker is free, busy from `take` to `set_free`, or lost. A `NaiveResourceManager` chooses among the free ones.
     """
@@ -90,7 +90,7 @@ class WorkerTable:
             self._free.update(worker.kind, worker.worker_id, worker.resource)
 
     def leave(self, worker: Worker, only_if_free: bool = False) -> bool:
-        """Mark the worker as lost; returns False if it already is, or is not free although it has to be."""
+        """Mark the worker as lost; return False if it already is, or if it is not free and `only_if_free` is set."""
         with self._lock:
             if worker.is_lost or (only_if_free and not self._free.have_assigned(worker.kind, worker.worker_id)):
                 return False
@@ -102,7 +102,7 @@ class WorkerTable:
             return True
 
     def take(self, kind: str, task: Task) -> Worker | None:
-        """Return a free worker for the task, which is busy after this call; None if there is none."""
+        """Return a free worker for the task and mark it as busy; None if there is none."""
         with self._lock:
             assign = self._free.assign_learner if kind == LEARNER else self._free.assign_collector
             chosen = assign(task)
@@ -113,7 +113,7 @@ class WorkerTable:
             return worker
 
     def set_free(self, worker: Worker) -> bool:
-        """Make the worker available for another task; returns False if it is lost."""
+        """Make the worker available for another task; return False if it is lost."""
         with self._lock:
             worker.task_id = None
             if not worker.is_lost:
@@ -150,12 +150,12 @@ class WorkerTable:
 
 
 class ReconnectSupervisor:
-    """Waits for lost workers at their old addresses, where another program may restart them; see `WorkerSupervisor`.
+    """A `WorkerSupervisor` that waits for lost workers at their old addresses, where another program may restart them.
 
     Args:
         join: connects the worker of a kind and name, within a number of seconds; raises `WorkerLost` if it cannot.
-        give_up: called with a worker that has not returned, and the error it was lost with.
-        timeout_s: how long to wait for each worker; 0 disables the wait.
+        give_up: called with a worker that has not returned, and the error of its loss.
+        timeout_s: seconds to wait for each worker; 0 disables the wait.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ __all__ = [
     "register_learner_hook",
 ]
 
-# What parallel training is made of loads when it is first used.
+# The classes of parallel training are imported on first access.
 __getattr__ = lazy_names(
     __name__,
     {

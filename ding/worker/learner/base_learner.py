@@ -1,4 +1,4 @@
-"""The learner: passes data to the policy and calls the hooks."""
+"""The learner, which passes data to the policy and calls the hooks."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ from ding.worker.worker_log import WorkerLog
 __all__ = ["BaseLearner", "BatchSource", "LoadedBatches", "TickMonitor", "create_learner", "get_simple_monitor_type"]
 
 
-# With one value a tick, averages are over the last 11.
+# With one value per tick, averages are over the last 11.
 _MONITOR_EXPIRE_TICKS = 10
 
 
 class BatchSource:
-    """Where a learner gets its batches.
+    """A source of the batches of a learner.
 
     Attributes:
         envstep: env steps that were collected when the newest batch was sampled; a negative number if unknown.
@@ -69,11 +69,11 @@ class BatchSource:
     envstep: int = -1
 
     def next_batch(self) -> Any:
-        """Wait for the next batch; returns None if there are no more."""
+        """Wait for the next batch and return it; None if there are no more."""
         raise NotImplementedError
 
     def after_train(self, learner: BaseLearner) -> None:
-        """Called when the newest batch was trained on, with its priorities in `learner.priority_info`."""
+        """Handle that the newest batch was trained on; its priorities are in `learner.priority_info`."""
 
 
 class LoadedBatches(BatchSource):
@@ -87,7 +87,7 @@ class LoadedBatches(BatchSource):
 
 
 def _field(name: str, doc: str, is_writable: bool = False) -> Any:
-    """Return a property of the attribute `name`, which is read without a Python call."""
+    """Return a property that reads the attribute `name` without a Python call."""
     return property(
         attrgetter(name), (lambda self, value: setattr(self, name, value)) if is_writable else None, doc=doc
     )
@@ -95,16 +95,16 @@ def _field(name: str, doc: str, is_writable: bool = False) -> Any:
 
 @LEARNER_REGISTRY.register("base")
 class BaseLearner(Configurable):
-    """Trains a policy and calls hooks before and after each iteration and the whole run.
+    """A learner, which trains a policy, and calls hooks before and after each iteration and the whole run.
 
-    Serial use: `call_hook('before_run')`, any number of `train(data, envstep)`, `call_hook('after_run')`. Parallel use:
-    set `get_data`, call `setup_dataloader()` and `start()`. The caller may set further attributes on an instance. Only
-    `close` and `stop` may be called from another thread.
+    In serial training, call `call_hook('before_run')`, `train(data, envstep)` for each batch, and
+    `call_hook('after_run')`. In parallel training, set `get_data`, and call `setup_dataloader()` and `start()`. The
+    caller may set further attributes on an instance. Only `close` and `stop` may be called from another thread.
 
     Args:
         cfg: see `settings` for the keys and defaults. With several ranks, `hook.log_reduce_after_iter` is added to it
             if missing.
-        policy: the learn mode of a policy; may also be assigned later.
+        policy: the learn mode of a policy; it may also be assigned later.
         tb_logger: a shared TensorBoard writer, which `close` leaves open; None creates one.
         dist_info: rank and world size; by default from the process group.
 
@@ -199,10 +199,10 @@ class BaseLearner(Configurable):
     _end_flag = True
     _is_stopping = False
     _dataloader: AsyncDataLoader | None = None
-    _data_time: Mapping[str, float] = {}  # of the newest batch
+    _data_time: Mapping[str, float] = {}  # seconds for loading the newest batch
     # Returns the samples of a batch, or functions that load them; set it, or define it in a subclass.
     get_data: Callable[[int], Any] | None = None
-    # Where `start` gets its batches; None for the dataloader.
+    # The source of the batches of `start`; None for the dataloader.
     batch_source: BatchSource | None = None
     # Called with the error if a checkpoint cannot be written; None raises the error.
     on_unsaved: Callable[[OSError], Any] | None = None
@@ -235,13 +235,13 @@ class BaseLearner(Configurable):
         self._last_iter, self._collector_envstep = CountVar(0), 0
         self._priority_info: dict[str, Any] = {}
         self._ckpt_name: str | None = None
-        # Added to each checkpoint if not empty; for the pipeline, not for the policy.
+        # Added to each checkpoint if it is not empty; it is for the pipeline, not for the policy.
         self.ckpt_extra: dict[str, Any] = {}
-        # Batches that another learner trained on in the run that `start` continues.
+        # The number of batches that another learner trained on in the run that `start` continues.
         self.trained_before = 0
         self._learner_done = self._end_flag = False
         self._policy: Any = None
-        self._threads: int | None = None  # of torch for its model, see `fitting_count`
+        self._threads: int | None = None  # the number of torch threads for its model, see `fitting_count`
         self._monitor: TickMonitor | None = None
         if policy is not None:
             self.policy = policy
@@ -256,7 +256,7 @@ class BaseLearner(Configurable):
 
     @property
     def policy(self) -> Any:
-        """The learn mode of a policy, or None. Assigning one creates a new monitor."""
+        """The learn mode of a policy, or None; assigning one creates a new monitor."""
         return self._policy
 
     @policy.setter
@@ -287,7 +287,7 @@ class BaseLearner(Configurable):
 
     @property
     def learn_info(self) -> dict[str, Any]:
-        """`learner_step` (iterations so far), `priority_info`, and `learner_done` (whether `start` has finished)."""
+        """A dict of `learner_step` (iterations so far), `priority_info`, and `learner_done` (`start` has finished)."""
         return {
             "learner_step": self.train_iter,
             "priority_info": self._priority_info,
@@ -299,8 +299,8 @@ class BaseLearner(Configurable):
     ) -> list[dict[str, Any]]:
         """Train on one batch.
 
-        Calls the hooks at `before_iter` once. For each dict that the policy returns, writes its entries to the log
-        buffer, calls the hooks at `after_iter`, and then increments the iteration counter.
+        The hooks at `before_iter` are called once. For each dict that the policy returns, its entries are written to
+        the log buffer, the hooks at `after_iter` are called, and then the iteration counter is incremented.
 
         Args:
             data: input of the policy's `forward`; a list of dicts if the policy returns priorities.
@@ -351,15 +351,15 @@ class BaseLearner(Configurable):
         return results
 
     def train_from(self, source: BatchSource, max_iter: float = inf, max_batches: float = inf) -> bool:
-        """Train on the batches of `source`; returns whether neither `stop` nor `close` has ended that.
+        """Train on the batches of `source`; return False if `stop` or `close` has ended the training.
 
         Args:
-            max_iter: trains while `train_iter` is smaller.
+            max_iter: the training continues while `train_iter` is smaller.
             max_batches: the maximum number of batches.
         """
         while self.train_iter < max_iter and max_batches > 0 and not self._is_stopping:
             batch = source.next_batch()
-            if batch is None or self._is_stopping or self._end_flag:  # closed meanwhile or before the start
+            if batch is None or self._is_stopping or self._end_flag:  # closed meanwhile, or before the start
                 break
             if source.envstep >= 0:
                 self.train(batch, source.envstep)
@@ -371,10 +371,10 @@ class BaseLearner(Configurable):
 
     @auto_checkpoint
     def start(self) -> None:
-        """Train on `train_iterations` batches from the dataloader, or until `close`; for parallel use.
+        """Train on `train_iterations` batches from the dataloader, or until `close`, in parallel training.
 
-        After resuming from a checkpoint, trains on `train_iterations - trained_before` more. Saves a checkpoint if an
-        exception or a signal ends the training.
+        After resuming from a checkpoint, it trains on `train_iterations - trained_before` more batches. It saves a
+        checkpoint if an exception or a signal ends the training.
 
         Raises:
             RuntimeError: `setup_dataloader` has not been called.
@@ -389,7 +389,9 @@ class BaseLearner(Configurable):
         self.call_hook("after_run")
 
     def stop(self) -> None:
-        """End a running `start` or serial run after the current iteration; a later `start` ends at once. Thread-safe.
+        """End a running `start` or serial run after the current iteration; a later `start` ends at once.
+
+        Any thread may call it.
 
         `start` still waits for the batch it has requested, so the provider of the batches must end that wait.
         """
@@ -404,7 +406,7 @@ class BaseLearner(Configurable):
         return data
 
     def setup_dataloader(self) -> None:
-        """Start fetching batches with `self.get_data(batch_size)` in the background; for parallel use.
+        """Start fetching batches with `self.get_data(batch_size)` in the background, in parallel training.
 
         Raises:
             AttributeError: the learner has no `get_data`.
@@ -429,7 +431,7 @@ class BaseLearner(Configurable):
     def close(self) -> None:
         """Stop a running `start` and the dataloader; flush the TensorBoard writer, and close it unless it is shared.
 
-        Idempotent and thread-safe.
+        This method is idempotent and thread-safe.
         """
         if self._end_flag:
             return
@@ -447,7 +449,7 @@ class BaseLearner(Configurable):
             pass
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the counters, the log that is not shown yet, and the state of the hooks.
+        """Return the counters, the log entries that are not shown yet, and the state of the hooks.
 
         The policy and the dataloader are not included.
         """
@@ -509,7 +511,7 @@ class BaseLearner(Configurable):
     def save_checkpoint(self, ckpt_name: str | None = None) -> None:
         """Save a checkpoint now as `ckpt_name`, by default `iteration_<n>.pth.tar`.
 
-        Calls the first `after_run` hook named `save_ckpt_after_run`; creates one if the config has none.
+        The first `after_run` hook named `save_ckpt_after_run` saves it; one is created if the config has none.
 
         Raises:
             AssertionError: the learner has no policy.
@@ -543,5 +545,5 @@ def create_learner(cfg: EasyDict, **kwargs: Any) -> BaseLearner:
 
 
 def _as_is(batch: Any) -> Any:
-    """Return the collate function: policies collate themselves."""
+    """Return the batch unchanged, as a collate function: policies collate batches themselves."""
     return batch

@@ -30,7 +30,7 @@ OFFLINE_STATS = "offline_stats"
 
 
 def checkpoint_folder(engine: Any) -> str:
-    """Return the folder of a learner's checkpoints: `ckpt`, or `ckpt_<instance_name>` unless called `learner`."""
+    """Return a learner's folder of checkpoints: `ckpt`, or `ckpt_<instance_name>` if it is not called `learner`."""
     folder = "ckpt" if engine.instance_name == "learner" else f"ckpt_{engine.instance_name}"
     return os.path.join(".", engine.exp_name, folder)
 
@@ -60,7 +60,7 @@ def checkpoint_state(engine: Any) -> dict[str, Any]:
 
 
 def normalization_of(state: Mapping[str, Any]) -> Any:
-    """Return the normalization statistics of the training's envs from a checkpoint's content; None if missing."""
+    """Return the normalization statistics of the training's envs from a checkpoint; None if there are none."""
     return state.get(EXTRA, {}).get(NORMALIZATION)
 
 
@@ -91,7 +91,7 @@ def plain_state(state: Any, where: str = "state") -> Any:
 def _plain_mapping(state: Mapping[Any, Any], where: str) -> Mapping[Any, Any]:
     items = {plain_state(key, where): plain_state(value, f"{where}[{key!r}]") for key, value in state.items()}
     if type(state) is OrderedDict:
-        # A module's state_dict has format versions in an attribute: return the object itself if nothing changed.
+        # A module's state_dict has format versions in an attribute, so return the object itself if nothing changed.
         is_same = all(new is old for new, old in zip(items.values(), state.values(), strict=True))
         return state if is_same else OrderedDict(items)
     return items

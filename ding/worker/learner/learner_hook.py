@@ -1,4 +1,4 @@
-"""The hooks of a learner: their base classes, the built-in ones, and the table of a learner, built of its config."""
+"""The hooks of a learner: base classes, built-in hooks, and the table of hooks that is built from a config."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 _PER_ITERATION = ("before_iter", "after_iter")
-# For `LogReduceHook`: keys that start so are left out, and how many numbers are sent at least.
+# For `LogReduceHook`: the prefix of keys that are left out, and how many numbers are sent at least.
 _KEPT_PREFIX = "noreduce_"
 _MIN_SIZE = 256
 
@@ -78,7 +78,7 @@ class Hook(ABC):
 
     @property
     def name(self) -> str:
-        """The name by which a learner finds the hook; need not be unique."""
+        """The name by which a learner finds the hook; it need not be unique."""
         return self._name
 
     @property
@@ -149,13 +149,13 @@ class PeriodicHook(LearnerHook):
         self._freq = int(freq)
 
     def __call__(self, engine: Any) -> None:
-        """Call `act` if due."""
+        """Call `act` if it is due."""
         if engine.train_iter % self._freq == 0 or self._position not in _PER_ITERATION:
             self.act(engine)
 
     @abstractmethod
     def act(self, engine: Any) -> None:
-        """Called every `freq` iterations."""
+        """Act on `engine`, the learner; called every `freq` iterations."""
         raise NotImplementedError
 
 
@@ -163,10 +163,11 @@ class PeriodicHook(LearnerHook):
 
 
 class LoadCkptHook(LearnerHook):
-    """Loads `ext_args['load_path']` into the policy and the learner's counters; does nothing if the path is empty.
+    """A hook that loads the checkpoint `ext_args['load_path']` into the policy and the learner's counters.
 
-    Reads checkpoints of DI-engine, too. With `ext_args['trust_pickle']` (default False) it also reads files that
-    contain more than tensors and plain values; loading such a file can run code that it contains.
+    If the path is empty, it does nothing. It reads checkpoints of DI-engine, too. With `ext_args['trust_pickle']`
+    (default False) it also reads files that contain more than tensors and plain values; loading such a file can run
+    code that it contains.
 
     Raises:
         KeyError: `ext_args` has no `load_path`.
@@ -210,7 +211,7 @@ class LoadCkptHook(LearnerHook):
 
 
 class SaveCkptHook(PeriodicHook):
-    """Saves the policy's state with `last_iter` and `last_step` (the collector's env steps) on rank 0.
+    """A hook that saves the policy's state with `last_iter` and `last_step` (the collector's env steps) on rank 0.
 
     The file is `./<exp_name>/ckpt/iteration_<n>.pth.tar`, or `engine.ckpt_name` if set; the folder is
     `ckpt_<instance_name>` unless the learner is called `learner`. The write is atomic, and
@@ -232,7 +233,7 @@ class SaveCkptHook(PeriodicHook):
             raise ConfigError(f"hook {self._name!r}: keep = {self._keep!r} is not allowed; it must be {allowed}")
 
     def act(self, engine: Any) -> None:
-        """Write the file."""
+        """Write the checkpoint."""
         if engine.rank != 0:
             return
         name = engine.ckpt_name or f"iteration_{engine.train_iter}.pth.tar"
@@ -253,25 +254,25 @@ class SaveCkptHook(PeriodicHook):
 
 
 class LogShowHook(PeriodicHook):
-    """Records the scalars of each iteration in the monitor; writes their averages every `freq` iterations.
+    """A hook that records the scalars of each iteration, and writes their averages every `freq` iterations.
 
     The averages of `policy.monitor_vars()` are written to the text log as a table, and to TensorBoard under
     `<instance_name>_iter/<name>_avg` and `<instance_name>_step/<name>_avg`. The newest `[histogram]` and `[scalars]`
-    entries are written to TensorBoard under `<instance_name>/<key>`. Does nothing on a rank that does not monitor.
+    entries are written to TensorBoard under `<instance_name>/<key>`. On a rank that does not monitor, nothing is done.
 
     The learner clears the log buffer before it logs the next iteration, so hooks of any priority see the newest one.
 
-    What cannot be logged, such as a monitored value that is not a number, is told once and ends nothing.
+    A value that cannot be logged, such as a monitored one that is not a number, causes one warning and ends nothing.
     """
 
     def __call__(self, engine: Any) -> None:
-        """Record the scalars, advance the monitor's clock, and write if due."""
+        """Record the scalars, advance the monitor's clock, and write the averages if they are due."""
         if not engine.is_monitor:
             return
         monitor, scalars = engine.monitor, engine.log_buffer["scalar"]
         try:
             monitor.record(scalars)
-        except Exception:  # the others of them are recorded, and that one is told
+        except Exception:  # the other values are recorded, and a warning names this one
             for name, value in scalars.items():
                 with engine.worker_log.only_shows(f"averaging {name}"):
                     monitor.record({name: value})
@@ -299,16 +300,16 @@ class LogShowHook(PeriodicHook):
 
 
 def _by_name(values: Any) -> dict[str, Any]:
-    """Return one named number per curve; numbers of a sequence are named by their index."""
+    """Return the numbers of the curves by name; numbers of a sequence are named by their index."""
     if isinstance(values, Mapping):
         return {str(name): value for name, value in values.items()}
     return {str(index): value for index, value in enumerate(np.asarray(values).ravel().tolist())}
 
 
 class LogReduceHook(LearnerHook):
-    """Replaces every number in the log buffer by its mean over the ranks, with one all-reduce per call.
+    """A hook that replaces every number in the log buffer by its mean over the ranks, with one all-reduce per call.
 
-    Numbers become floats; tuples, arrays and tensors become lists. Values of keys that start with `noreduce_` stay.
+    Numbers become floats; tuples, arrays and tensors become lists. Values of keys that start with `noreduce_` are kept.
 
     Raises:
         TypeError: when called, if a value is neither a number nor a dict, sequence, array or tensor of numbers.
@@ -333,7 +334,7 @@ class LogReduceHook(LearnerHook):
 
 
 def _all_mean(found: list[tuple[str, float]]) -> list[float]:
-    """Return the mean over all ranks of each number in `found`, which has their paths, too; then padding."""
+    """Return the mean over all ranks of each (path, number) in `found`, followed by padding."""
     checksum = zlib.crc32("\n".join(path for path, _ in found).encode())
     values = torch.tensor([checksum, *(value for _, value in found)], dtype=torch.float64)
     # Gloo aborts the process if the sizes of the ranks differ; rounding up makes that rare.
@@ -398,7 +399,7 @@ def find_char(s: str, flag: str, num: int, reverse: bool = False) -> int:
 def _simplified(
     type_name: str, name: str, priority: float, position: str, arg: str | None = None
 ) -> Callable[[Any], LearnerHook]:
-    """Return a function that builds a hook of a value; it looks up the class at each call."""
+    """Return a function that builds a hook from a value; it looks up the class at each call."""
 
     def build(value: Any) -> LearnerHook:
         ext_args = EasyDict() if arg is None else EasyDict({arg: value})
@@ -458,7 +459,7 @@ def build_learner_hook_by_cfg(cfg: Mapping[str, Any]) -> HookTable:
 
 
 def unknown_hooks(cfg: Mapping[str, Any]) -> list[str]:
-    """Return the keys of a `hook` config section that are neither a simplified key nor have a full form."""
+    """Return the keys of a `hook` config section that are not simplified keys and have no full form."""
     return [key for key, value in cfg.items() if not isinstance(value, Mapping) and key not in simplified_hook_mapping]
 
 
@@ -510,7 +511,7 @@ def merge_hooks(hooks1: HookTable, hooks2: HookTable) -> HookTable:
 
 
 def register_learner_hook(name: str, hook_type: type[LearnerHook]) -> None:
-    """Register `hook_type` as the type `name` of hook configs; replaces an existing entry.
+    """Register `hook_type` as the type `name` of hook configs, in place of an existing entry.
 
     Simplified keys use the registered classes: after registering `log_show`, `log_show_after_iter` builds that class.
 

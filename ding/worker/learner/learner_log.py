@@ -1,4 +1,4 @@
-"""What a learner logs: the results of a policy sorted by kind, and running averages of its numbers."""
+"""The log of a learner: the results of a policy sorted by kind, and running averages of its numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LogEntries(NamedTuple):
 
 
 def take_priority_info(results: list[dict[str, Any]], data: Any) -> dict[str, Any]:
-    """Pop the priorities from the last of `results`; return them with the ids of their items, {} if missing."""
+    """Pop the priorities from the last of `results`, and return them with the ids of their items; {} if missing."""
     priority = results[-1].pop("priority", None) if results else None
     if priority is None:
         return {}
@@ -40,10 +40,10 @@ def sort_out(results: dict[str, Any], train_iter: int) -> LogEntries:
     """Sort the `results` of an iteration by key.
 
     A key that contains `[scalars]` or `[histogram]` is popped and logged as that kind, under the text after its last
-    `]`. The other keys stay and are logged as scalars.
+    `]`. The other keys are kept and logged as scalars.
 
     Raises:
-        FloatingPointError: a scalar is or contains NaN; the message names those of the iteration.
+        FloatingPointError: a scalar is or contains NaN; the message names all such scalars of the iteration.
     """
     entries = LogEntries({}, {}, {})
     marked, found = [], []
@@ -90,7 +90,7 @@ def _contains_nan(value: Any) -> bool:
 
 
 class TickMonitor(LoggedModel):
-    """Keeps the recent values of each declared name; `monitor.<name> = number` records one at the current tick.
+    """The recent values of each declared name; `monitor.<name> = number` records a value at the current tick.
 
     `monitor.avg[name]()` is the mean of the values in range, 0 if there are none. `monitor.val[name]()` is the newest
     value; it raises IndexError if there are none. A value counts after the next tick: with `expire` 10 and one value
@@ -129,7 +129,7 @@ _RESERVED = {"avg", "val", "range_values", *(name for name in dir(TickMonitor) i
 
 
 def get_simple_monitor_type(properties: Iterable[str] = ()) -> type[TickMonitor]:
-    """Return `TickMonitor`, or if there are `properties`, a subclass that declares them and `sample_count`, too.
+    """Return `TickMonitor` or, if there are `properties`, a subclass that also declares them and `sample_count`.
 
     Raises:
         ValueError: a property has a reserved name, such as `time` or `avg`.

@@ -22,7 +22,7 @@ from ding.worker.replay_buffer.utils import SampledDataAttrMonitor, ThruputContr
 
 # The keys that `sample` adds. When an item with such keys is pushed, only `priority` is used.
 _METADATA_KEYS = {"replay_unique_id", "replay_buffer_idx", "priority", "staleness", "use", "IS"}
-# The number in the id of an empty slot.
+# Marks an empty slot, in place of the number in an id.
 _NO_ID = -1
 # `collect_iter` of an item without one; its staleness is -1.
 _NO_ITER = np.iinfo(np.int64).min
@@ -34,12 +34,12 @@ def _is_dict(item: Any) -> bool:
 
 
 class Stock(NamedTuple):
-    """What can be drawn from a buffer.
+    """The numbers that describe what can be drawn from a buffer.
 
     Attributes:
         size: Number of items.
         weight: Sum of their weights, priority ** alpha.
-        least_weight: The smallest weight; infinite without items.
+        least_weight: The smallest weight; infinite if there are no items.
         pushed, sampled: Decayed numbers of pushed and sampled items, as the throughput limit counts them.
     """
 
@@ -52,7 +52,9 @@ class Stock(NamedTuple):
 
 @BUFFER_REGISTRY.register("advanced")
 class AdvancedReplayBuffer(ColumnBuffer):
-    """Prioritized replay buffer (arXiv:1511.05952) with limits on use, staleness and throughput. Thread-safe.
+    """Prioritized replay buffer (arXiv:1511.05952) with limits on use, staleness and throughput.
+
+    This class is thread-safe.
 
     Items are dicts. `sample` returns copies with these additional keys:
 
@@ -80,7 +82,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         {
             "type": "advanced",
             "replay_buffer_size": 4096,
-            "max_use": Setting(math.inf, number(1), "How often a sample may be drawn before it is removed."),
+            "max_use": Setting(math.inf, number(1), "Number of draws after which a sample is removed."),
             "max_staleness": Setting(math.inf, number(0), "Age in learner iterations at which a sample is removed."),
             "alpha": Setting(0.6, number(0, 1), "Exponent of the priorities."),
             "beta": Setting(0.4, number(0, 1), "Initial exponent of the importance weights, which grows to 1."),
@@ -92,10 +94,10 @@ class AdvancedReplayBuffer(ColumnBuffer):
                 0, number(0), "Lower limit of the ratio pushed / sampled."
             ),
             "thruput_controller.window_seconds": Setting(
-                30, number(1e-3), "Time after which what was pushed or sampled counts for 1 % in the ratio."
+                30, number(1e-3), "Seconds after which what was pushed or sampled counts for 1 % in the ratio."
             ),
             "thruput_controller.sample_min_limit_ratio": Setting(
-                1, number(1), "Sampling a batch needs at least this many times its size in the buffer."
+                1, number(1), "Least number of samples in the buffer per sample of a batch."
             ),
             "monitor.sampled_data_attr.average_range": Setting(
                 5, number(1e-3), "Number of recent batches that the statistics cover."
@@ -152,7 +154,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
 
     @property
     def max_priority(self) -> float:
-        """The largest priority that `update` has set, at least 1. Items without a priority get it."""
+        """The largest priority that `update` has set, at least 1; items without a priority get it."""
         return self._index.max_priority
 
     @max_priority.setter
@@ -162,7 +164,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
 
     @property
     def beta(self) -> float:
-        """Exponent of the importance weights. Each successful sample moves it towards 1 by a fixed step."""
+        """Exponent of the importance weights; each successful sample moves it towards 1 by a fixed step."""
         return self._beta
 
     @beta.setter
@@ -171,7 +173,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
 
     @property
     def alpha(self) -> float:
-        """Exponent of the priorities. Setting it does not change weights that are already computed."""
+        """Exponent of the priorities; setting it does not change weights that are already computed."""
         return self._index.alpha
 
     @alpha.setter
@@ -221,7 +223,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         return sum(self._insert_part(part, priorities[start : start + size]) for part, start in parts)
 
     def _insert_part(self, items: Items, priorities: FloatArray) -> int:
-        """Store at most `replay_buffer_size` items with their `priorities` [n]. Returns n."""
+        """Store at most `replay_buffer_size` items with their `priorities` [n], and return n."""
         if not isinstance(items, Table) or not _METADATA_KEYS.isdisjoint(items.columns):
             items = _without_metadata(items)
         store, count = self._store, len(priorities)
@@ -239,7 +241,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         return count
 
     def _collect_iters_of(self, items: Items) -> IntArray:
-        """Return the `collect_iter` of each item: the smallest of several, `_NO_ITER` without one."""
+        """Return the `collect_iter` of each item: the smallest one if it has several, `_NO_ITER` if it has none."""
         given = values_of(items, "collect_iter")
         if given is None:
             return np.array([_NO_ITER])
@@ -262,7 +264,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
                 ten newest. Its step is ignored.
 
         Returns:
-            The items. None, after a log line, if there are too few or the limit on pushed / sampled does not allow it.
+            The items. None, after a log line, if there are too few items or the limit on pushed / sampled forbids it.
 
         Raises:
             ValueError: If `size` is negative or above the capacity, or no item in `sample_range` can be sampled.
@@ -291,7 +293,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         return batch
 
     def stock(self, cur_learner_iter: int) -> Stock:
-        """Remove stale items, then return what can be drawn."""
+        """Remove stale items, then return what is left to draw from."""
         with self._lock:
             self._sample_check(1, cur_learner_iter)
             self._store.report_dropped()
@@ -300,7 +302,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
             return Stock(self._store.valid_count, self._index.total, self._index.least_weight, pushed, sampled)
 
     def draw(self, size: int, cur_learner_iter: int, least_weight: float) -> list[Any]:
-        """Draw a part of a batch from one of several buffers that act as one. As `sample`, without any limit.
+        """Draw a part of a batch, as one of several buffers that act as one; like `sample`, but without any limit.
 
         Args:
             size: Number of items; may exceed the capacity.
@@ -349,7 +351,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         """Return the items in `slots` with their metadata and the `added` columns.
 
         Args:
-            columns, records: What the store has gathered of `slots`.
+            columns, records: The columns and records of `slots` in the store.
         """
         added = {
             "replay_unique_id": Column(Kind.OBJECT, UniqueIds(self._instance_name, records["unique_id"])),
@@ -424,7 +426,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         )
 
     def update(self, info: dict[str, Any]) -> None:
-        """Set new priorities of sampled items. Ignores `info` without `priority`.
+        """Set new priorities of sampled items; ignore an `info` without `priority`.
 
         `info` has `replay_unique_id`, `replay_buffer_idx` and `priority`, each a list, array or tensor [n]. Items that
         were overwritten or removed since they were sampled are skipped. 1e-5 is added to each priority.
@@ -495,11 +497,11 @@ class AdvancedReplayBuffer(ColumnBuffer):
         """Replace the contents by a state. If it has only the key `data`, push this list of items instead.
 
         Args:
-            deepcopy: Not used: the buffer always copies the state.
+            deepcopy: Not used, as the buffer always copies the state.
 
         Raises:
             AssertionError: If `data` is missing.
-            ValueError: If the state is of a buffer of another size.
+            ValueError: If the state belongs to a buffer of another size.
         """
         super().load_state_dict(_state_dict)
 
@@ -556,7 +558,7 @@ def to_positive_index(idx: int | None, size: int) -> int | None:
 
 
 def _without_metadata(items: Items) -> Items:
-    """Return `items` without the keys that `sample` adds; copies if an item has one."""
+    """Return `items` without the keys that `sample` adds, as copies if an item has such a key."""
     if isinstance(items, Table):
         return items if items.columns.keys() <= _METADATA_KEYS else items.without(*_METADATA_KEYS)
     if all(item.keys().isdisjoint(_METADATA_KEYS) for item in items):

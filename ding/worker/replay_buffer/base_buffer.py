@@ -1,4 +1,4 @@
-"""Create buffers from their configuration, and their base class: columns under a lock, logs, files, used data."""
+"""The factories of buffers, and their base class: columns under a lock, logs, files, deletion of used data."""
 
 from __future__ import annotations
 
@@ -54,25 +54,29 @@ __all__ = [
     "get_buffer_cls",
 ]
 
-# Keys that the buffers have in common, apart from defaults of their own.
+# The settings that all buffers have; some buffers have other defaults.
 STORAGE_SETTINGS = Settings(
     {
         "replay_buffer_size": Setting(10000, integer(1), "Capacity, in samples."),
-        "deepcopy": Setting(False, boolean, "Return deep copies of samples."),
+        "deepcopy": Setting(False, boolean, "Whether to return deep copies of samples."),
         "enable_track_used_data": Setting(
-            False, boolean, "Delete the file `data_id` of each sample that leaves the buffer."
+            False, boolean, "Whether to delete the file `data_id` of each sample that leaves the buffer."
         ),
         "share_frames": Setting(
             False,
             boolean,
-            "Store frames that successive image observations [C, ...] have in common, as with stacked frames, once.",
+            "Whether to store frames that successive image observations [C, ...] share, as with stacked frames, once.",
         ),
         "storage": Setting(
             "memory",
             one_of("memory", "memmap"),
-            "`memmap` maps the columns to files, which are deleted with the buffer: it may exceed the memory.",
+            "Storage of the columns; `memmap` maps them to files, so that the buffer may exceed the memory.",
         ),
-        "storage_path": Setting(None, instance_of(str, optional=True), "Folder of the files, with `memmap`."),
+        "storage_path": Setting(
+            None,
+            instance_of(str, optional=True),
+            "Folder of the files with `memmap`, which are deleted with the buffer.",
+        ),
     }
 )
 
@@ -104,10 +108,10 @@ def get_buffer_cls(cfg: Mapping[str, Any]) -> type[IBuffer]:
 
 
 def check_prefetching(cfg: Mapping[str, Any]) -> None:
-    """Refuse a buffer that does not fit a learner that prefetches batches, as in parallel training.
+    """Check that a buffer fits a learner that prefetches batches, as in parallel training.
 
     Raises:
-        ConfigError: it accepts priorities only for its newest batch.
+        ConfigError: the buffer accepts priorities only for its newest batch.
     """
     if cfg.get("type") == "deque" and cfg.get("priority"):
         raise ConfigError(
@@ -117,7 +121,7 @@ def check_prefetching(cfg: Mapping[str, Any]) -> None:
 
 
 def create_training_buffer(cfg: Mapping[str, Any], **kwargs: Any) -> Any:
-    """Create and start a buffer for parallel training. Its samples have no files of their own that it could delete.
+    """Create, start and return a buffer for parallel training, whose samples have no files that it could delete.
 
     Raises:
         ConfigError: see `check_prefetching`.
@@ -149,7 +153,7 @@ class ColumnBuffer(StatefulBuffer):
 
     Attributes:
         on_dropped: Called with a list of the items that left the buffer: overwritten, used up, stale or cleared.
-            Called under the buffer's lock, when all counts are right. May be set.
+            It is called under the buffer's lock, when all counts are right, and may be set.
     """
 
     # Name and dtype of the metadata that a subclass keeps for each slot.
@@ -195,7 +199,7 @@ class ColumnBuffer(StatefulBuffer):
         check_section(cfg, cls)
 
     def _begin(self) -> None:
-        """Hook of subclasses, called at the end of the construction."""
+        """Complete the construction, in a subclass; called at the end of the constructor."""
 
     def _storage_folder(self) -> str | None:
         if self._cfg.storage == "memory":
@@ -230,7 +234,7 @@ class ColumnBuffer(StatefulBuffer):
             self._used_data_remover.start()
 
     def close(self) -> None:
-        """Remove all items, delete the files of used items and close the logs. May be called any number of times.
+        """Remove all items, delete the files of used items and close the logs. Further calls do nothing.
 
         A shared `tb_logger` stays open.
         """
@@ -290,7 +294,7 @@ class ColumnBuffer(StatefulBuffer):
             self._periodic_thruput_monitor.load_state_dict(state["thruput"])
 
     def _state_of_list(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Return a state whose `data` is a list of the items by slot, None for an empty one, in columns."""
+        """Convert a state whose `data` is a list of the items by slot, None for an empty one, to columns."""
         data, tail = state["data"], state["tail"]
         slots = [slot for slot, item in enumerate(data) if item is not None]
         filled = len(data) if any(slot >= tail for slot in slots) else tail
@@ -309,7 +313,7 @@ class ColumnBuffer(StatefulBuffer):
         """Push the items of a file that `save_data` wrote.
 
         Raises:
-            ValueError: If it is another kind of file.
+            ValueError: If the file is of another kind.
         """
         items, notes = read_data_file(file_name, "items")
         items = [item for item in items if item is not None]
@@ -318,7 +322,7 @@ class ColumnBuffer(StatefulBuffer):
             self._store.report_dropped()
 
     def _extra_to_save(self) -> dict[str, Any]:
-        """Return what `save_data` writes beside the items."""
+        """Return what `save_data` writes besides the items."""
         return {}
 
     def _insert_saved(self, items: list[Any], notes: dict[str, Any]) -> None:
@@ -328,11 +332,11 @@ class ColumnBuffer(StatefulBuffer):
         return self._store.read(self._store.occupied())
 
     def _insert(self, items: Items) -> int:
-        """Store `items` under the lock. Returns the number of accepted items."""
+        """Store `items`, with the lock held, and return the number of accepted items."""
         raise NotImplementedError
 
     def _prepare(self, data: Items | Any) -> Items:
-        """Return the pushed items as a table if they are alike. Other items are copied if `deepcopy` is on.
+        """Return the pushed items as a table if they have the same form; other items are copied if `deepcopy` is on.
 
         Raises:
             ValueError: If an item is None, which marks an empty slot.
@@ -346,7 +350,7 @@ class ColumnBuffer(StatefulBuffer):
         return copy.deepcopy(items) if self._deepcopy else items
 
     def _write(self, items: Items) -> tuple[Slots, int]:
-        """Write at most `replay_buffer_size` items. Returns their slots and the number of items overwritten."""
+        """Write at most `replay_buffer_size` items, and return their slots and the number of items overwritten."""
         written = self._store.put(items)
         if not self._memory_check.is_done:
             is_mapped = self._storage_folder() is not None
@@ -358,7 +362,7 @@ class ColumnBuffer(StatefulBuffer):
         return rows_of(self._store.read(np.array([slot])))[0]
 
     def _empty_slot(self, slot: int) -> None:
-        """Remove the item in `slot`. Counters do not change."""
+        """Remove the item in `slot`; counters do not change."""
         self._store.empty(np.array([slot]))
 
     def _check_size(self, size: int, can_exceed: bool = False) -> int:
@@ -371,7 +375,7 @@ class ColumnBuffer(StatefulBuffer):
 
 
 class SlotView(Sequence[Any]):
-    """View of the slots of a buffer: None if empty, else a copy of the item with its current metadata.
+    """A view of the slots of a buffer: None if empty, else a copy of the item with its current metadata.
 
     Assigning None empties a slot; no counter changes.
     """

@@ -23,7 +23,7 @@ _SIZE_RULE = number(0)
 
 @BUFFER_REGISTRY.register("naive")
 class NaiveReplayBuffer(ColumnBuffer):
-    """Replay buffer of items of any type, sampled uniformly. Thread-safe.
+    """A replay buffer of items of any type, sampled uniformly. This class is thread-safe.
 
     Dicts are copied into columns, and sampled dicts are new objects: both belong to the caller. Items of other types
     are stored and returned as they are, unless `deepcopy` is on.
@@ -75,7 +75,7 @@ class NaiveReplayBuffer(ColumnBuffer):
     def sample(
         self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
     ) -> list[Any] | None:
-        """Sample `size` items uniformly. Returns None, and logs a line, if there are too few.
+        """Sample `size` items uniformly; if there are too few, log a line and return None.
 
         Args:
             size: Number of items.
@@ -107,7 +107,7 @@ class NaiveReplayBuffer(ColumnBuffer):
         return self._store.valid_count
 
     def _output(self, items: Items) -> list[Any]:
-        """Return sampled items in the form the caller gets them. Called without the lock."""
+        """Return sampled items in the form in which the caller gets them; called without the lock."""
         if isinstance(items, Table):
             return Samples(items)
         return copy.deepcopy(list(items)) if self._deepcopy else list(items)
@@ -158,13 +158,13 @@ class NaiveReplayBuffer(ColumnBuffer):
 
 
 def _function(value: Any) -> str | None:
-    """Rule: a function of the number of env steps."""
+    """Config rule (see `check_config`): return None if `value` is a function, of the number of env steps."""
     return None if callable(value) else "a function that takes the number of env steps and returns a number of items"
 
 
 @BUFFER_REGISTRY.register("elastic")
 class ElasticReplayBuffer(NaiveReplayBuffer):
-    """Naive buffer that samples only from its `cfg.set_buffer_size(envstep)` newest items.
+    """A naive buffer that samples only from its `cfg.set_buffer_size(envstep)` newest items.
 
     The function is called at construction, with env step 0, and by each `update`. Older items stay stored, up to
     `replay_buffer_size`, and can be sampled again when the number grows.
@@ -188,7 +188,9 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
         {
             "type": "elastic",
             "set_buffer_size": Setting(
-                NO_DEFAULT, _function, "Function from env steps to the number of the newest items to sample from."
+                NO_DEFAULT,
+                _function,
+                "Function of the env steps that returns the number of newest items to sample from.",
             ),
         },
         NaiveReplayBuffer.settings,
@@ -251,7 +253,7 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
 
 @BUFFER_REGISTRY.register("sequence")
 class SequenceReplayBuffer(NaiveReplayBuffer):
-    """Replay buffer that samples windows of consecutive transitions of one episode. Thread-safe.
+    """A replay buffer that samples windows of consecutive transitions of one episode. This class is thread-safe.
 
     An episode ends with a transition whose `done` is true, and at the latest after `episode_length` transitions (None:
     no limit). The transitions of an episode must be pushed together and in order.
@@ -281,7 +283,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
     def _begin(self) -> None:
         length = self._cfg.episode_length
         self._episode_length = None if length is None else int(length)
-        self._next_number = self._steps = 0  # of the next transition, and of the current episode so far
+        self._next_number = self._steps = 0  # number of the next transition, and steps of the current episode so far
 
     def sample(  # type: ignore[override]  # the documented signature
         self,
@@ -294,7 +296,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         """Sample `batch` windows.
 
         For each window, an episode is drawn uniformly among those that are long enough, then the window within it.
-        Windows may overlap or repeat. Each belongs to the caller.
+        Windows may overlap or repeat. Each window belongs to the caller.
 
         Args:
             batch: Number of windows.
@@ -339,7 +341,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         return batch, sequence
 
     def _draw_windows(self, batch: int, sequence: int, replace: bool) -> tuple[list[Items] | None, str]:
-        """Return the windows and "", or None and the reason."""
+        """Return the windows and "", or None and the reason why there are none."""
         have, needed = self._store.valid_count, batch * sequence
         if have < needed and not replace:
             return None, f"the buffer holds {have} transitions, needed are {needed}"
@@ -354,7 +356,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         return [self._store.read(slots[start : start + sequence]) for start in first.tolist()], ""
 
     def _episodes(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Return all occupied slots, oldest first, and in these the starts and lengths of the parts of episodes."""
+        """Return all occupied slots, oldest first, and the starts and lengths of the parts of episodes within them."""
         slots = self._store.occupied()
         numbers = self._store.fields["number"][slots]
         starts = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 2) != 1)
@@ -367,10 +369,10 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         return written
 
     def _find_ends(self, done: BoolArray) -> BoolArray:
-        """Return which of the next n >= 1 transitions are the last of an episode, and updates `_steps`."""
+        """Update `_steps`, and return which of the next n >= 1 transitions are the last of an episode."""
         max_length, order = self._episode_length, np.arange(len(done))
         begins = np.where(np.concatenate(([False], done[:-1])), order, -self._steps)
-        lengths = order - np.maximum.accumulate(begins) + 1  # length of each one's episode up to this one
+        lengths = order - np.maximum.accumulate(begins) + 1  # length of its episode up to each transition
         self._steps = 0 if done[-1] else int(lengths[-1])
         if max_length is None:
             return done
@@ -379,7 +381,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         return is_last
 
     def _numbers(self, is_last: BoolArray) -> IntArray:
-        """Return the numbers of the next n >= 1 transitions, those that end an episode marked by `is_last` [n]."""
+        """Return the numbers of the next n >= 1 transitions; `is_last` [n] marks those that end an episode."""
         numbers: IntArray = self._next_number + np.arange(len(is_last)) + is_last.cumsum() - is_last
         self._next_number = int(numbers[-1]) + 1 + bool(is_last[-1])
         return numbers
@@ -391,7 +393,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
 
     def _remove(self, slots: IntArray) -> None:
         removed = int(self._store.fields["number"][slots].max())
-        self._steps = min(self._steps, self._next_number - 1 - removed)  # what is left of the end of the current one
+        self._steps = min(self._steps, self._next_number - 1 - removed)  # what is left of the current episode
         super()._remove(slots)
 
     def clear(self) -> None:
@@ -407,7 +409,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         return {"episode_ends": is_last}
 
     def _insert_saved(self, items: list[Any], notes: dict[str, Any]) -> None:
-        # Items of a file do not continue the current episode, and later items do not continue that of the file.
+        # Items of a file do not continue the current episode, and later items do not continue an episode of the file.
         self._end_current()
         super()._insert_saved(items, notes)
         self._end_current()
@@ -419,7 +421,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         return {**super()._state(is_copied), "next_number": self._next_number, "episode_steps": self._steps}
 
     def _restore(self, state: dict[str, Any]) -> None:
-        """Restore a state. Episode ends that it does not hold are found as in `push`."""
+        """Restore a state; episode ends that it does not hold are found as in `push`."""
         super()._restore(state)
         if "next_number" in state:
             self._next_number, self._steps = state["next_number"], state["episode_steps"]
@@ -433,7 +435,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
 
 @BUFFER_REGISTRY.register("episode")
 class EpisodeReplayBuffer(NaiveReplayBuffer):
-    """Naive buffer whose items are episodes: lists of transitions. Thread-safe.
+    """A naive buffer whose items are episodes: lists of transitions. This class is thread-safe.
 
     `push` takes a list of episodes; push a single one as `push([episode], envstep)`. The transitions of an episode are
     stored in columns. Sampled episodes are new lists, owned by the caller. To sample parts of episodes, override
@@ -468,6 +470,6 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
 
 
 def _packed(episode: Any) -> Any:
-    """Return an episode as a table that owns its memory, if it is a list of dicts with matching fields."""
+    """Return an episode as a table that owns its memory if it is a list of dicts of equal fields, else unchanged."""
     table = Table.of(episode) if isinstance(episode, list) else None
     return episode if table is None else own_table(table)

@@ -56,7 +56,7 @@ def parse_id(name: str, unique_id: object) -> int:
 
 
 class UniqueIds(Sequence[str]):
-    """The ids of sampled items, formatted on access. `update` of the same buffer reads `numbers` directly.
+    """The ids of sampled items, formatted on access; `update` of the same buffer reads `numbers` directly.
 
     Args:
         name: Name of the buffer.
@@ -97,9 +97,10 @@ class UniqueIds(Sequence[str]):
 
 
 class UsedDataRemover:
-    """Deletes the file named by `data_id` of each added item, on a thread that `start` starts and `close` ends.
+    """A remover of the files that `data_id` of the added items names, in a thread that `start` starts and `close` ends.
 
-    Without `start`, files are deleted by `close`. Logs a warning for each file that cannot be deleted. Thread-safe.
+    Without `start`, `close` deletes the files. A warning is logged for each file that cannot be deleted. This class is
+    thread-safe.
     """
 
     def __init__(self) -> None:
@@ -107,13 +108,13 @@ class UsedDataRemover:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread. Does nothing if it is running."""
+        """Start the thread, unless it is running."""
         if self._thread is None:
             self._thread = threading.Thread(target=self.delete_used_data, name="delete_used_data", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """Delete the remaining files and end the thread. May be called any number of times."""
+        """Delete the remaining files and end the thread. Further calls do nothing."""
         self._used_data.put(None)
         if self._thread is None:
             self.delete_used_data()
@@ -145,7 +146,7 @@ class UsedDataRemover:
 
 
 class Verdict(NamedTuple):
-    """Whether a call is allowed, and the reason. True if it is allowed."""
+    """The answer whether a call is allowed, with the reason; it is true if the call is allowed."""
 
     allowed: bool
     reason: str
@@ -158,10 +159,10 @@ _NO_LOWER_LIMIT = Verdict(True, "no lower limit")
 
 
 class ThruputController:
-    """Limits the recent ratio pushed / sampled.
+    """A limit on the recent ratio pushed / sampled.
 
     Both counts decay once a second, so that what happened `window_seconds` ago counts for 1 %. The decay is computed
-    on access; there is no thread. Not thread-safe: the owner calls it under its lock.
+    on access; there is no thread. It is not thread-safe: the owner calls it under its lock.
 
     Args:
         cfg: Has `push_sample_rate_limit.max`, `.min` and `window_seconds`.
@@ -184,7 +185,7 @@ class ThruputController:
         self._pushed = self._sampled = 0.0
 
     def can_push(self, push_size: int) -> Verdict:
-        """Return whether the ratio stays <= max if `push_size` items are pushed. True before the first sample."""
+        """Return whether the ratio stays <= max if `push_size` items are pushed; True before the first sample."""
         if self._max == math.inf:
             return Verdict(True, "no upper limit")
         pushed, sampled = self.history_push_count, self.history_sample_count
@@ -209,7 +210,7 @@ class ThruputController:
 
     @property
     def history_push_count(self) -> float:
-        """Decayed number of pushed items. May be set."""
+        """Decayed number of pushed items; it may be set."""
         self._decay()
         return self._pushed
 
@@ -219,7 +220,7 @@ class ThruputController:
 
     @property
     def history_sample_count(self) -> float:
-        """Decayed number of sampled items. May be set."""
+        """Decayed number of sampled items; it may be set."""
         self._decay()
         return self._sampled
 
@@ -228,7 +229,7 @@ class ThruputController:
         self._sampled = count
 
     def close(self) -> None:
-        """Reset both counts to 0. May be called any number of times."""
+        """Reset both counts to 0. Further calls do nothing."""
         self._pushed = self._sampled = 0.0
 
     def state_dict(self) -> dict[str, float]:
@@ -236,7 +237,7 @@ class ThruputController:
         return {"pushed": self.history_push_count, "sampled": self.history_sample_count}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Replace both counts by those of a state; they do not decay for the time between."""
+        """Replace both counts by those of a state; they do not decay for the time since then."""
         self._decayed_at = self._clock()
         self._pushed, self._sampled = state["pushed"], state["sampled"]
 
@@ -250,18 +251,18 @@ class ThruputController:
 
 
 class PeriodicThruputMonitor:
-    """Logs the numbers of pushed, sampled, removed and stored items once per period of `cfg.seconds`.
+    """A monitor that logs the numbers of pushed, sampled, removed and stored items once per period of `cfg.seconds`.
 
-    There is no thread: the first call of `add` after the end of a period logs it. Not thread-safe: the owner calls it
-    under its lock.
+    There is no thread: the first call of `add` after the end of a period logs it. It is not thread-safe: the owner
+    calls it under its lock.
 
     Args:
         name: Name of the buffer. TensorBoard tags are `<name>_sec/<key>`, with steps 0, 1, 2, ...
         clock: Returns monotonic seconds.
 
     Attributes:
-        push_data_count, sample_data_count, remove_data_count: Numbers of items in this period. May be set.
-        valid_count: Number of stored items. May be set.
+        push_data_count, sample_data_count, remove_data_count: Numbers of items in this period; they may be set.
+        valid_count: Number of stored items; it may be set.
     """
 
     _counts = ("push_data_count", "sample_data_count", "remove_data_count", "valid_count")
@@ -300,7 +301,7 @@ class PeriodicThruputMonitor:
         self._print_index, self._period_end = int(state["index"]), self._clock() + state["left_s"]
 
     def close(self) -> None:
-        """Stop logging. May be called any number of times."""
+        """Stop logging. Further calls do nothing."""
         self._closed = True
 
     def _end_period(self) -> None:
@@ -326,7 +327,7 @@ class TimeSource(Protocol):
 
 
 def _of_newest(attr: str, statistic: str, number: Callable[[Any], Any]) -> Any:
-    """Return a property: a statistic of the newest sample of a `SampledDataAttrMonitor`."""
+    """Return a property that is a statistic of the newest sample of a `SampledDataAttrMonitor`."""
 
     def read(monitor: SampledDataAttrMonitor) -> Any:
         if not monitor._records:
@@ -341,8 +342,8 @@ class SampledDataAttrMonitor:
 
     `record` stores references; statistics are computed on access.
 
-    `use_max`, `use_avg`, `priority_max`, `priority_avg`, `priority_min`, `staleness_max` and `staleness_avg` are of
-    the newest sample. `avg[attr]()`, `max[attr]()` and `min['priority']()` are over all samples of the last `expire`
+    `use_max`, `use_avg`, `priority_max`, `priority_avg`, `priority_min`, `staleness_max` and `staleness_avg` describe
+    the newest sample. `avg[attr]()`, `max[attr]()` and `min['priority']()` describe all samples of the last `expire`
     ticks.
 
     Example:
@@ -361,14 +362,14 @@ class SampledDataAttrMonitor:
 
     def __init__(self, time_: TimeSource, expire: float) -> None:
         self.time, self.expire = time_, expire
-        self._records: deque[tuple[float, Mapping[str, npt.NDArray[Any]]]] = deque()  # times and arrays
+        self._records: deque[tuple[float, Mapping[str, npt.NDArray[Any]]]] = deque()  # times, and arrays by name
         attrs = ("use", "priority", "staleness")
         self.avg: dict[str, Callable[[], float]] = {attr: partial(self._over, attr, "mean", fmean) for attr in attrs}
         self.max: dict[str, Callable[[], float]] = {attr: partial(self._over, attr, "max", max) for attr in attrs}
         self.min: dict[str, Callable[[], float]] = {"priority": partial(self._over, "priority", "min", min)}
 
     def record(self, **values: npt.NDArray[Any]) -> None:
-        """Record the `use`, `priority` and `staleness` of the items of one sample, an array [n] each."""
+        """Record the `use`, `priority` and `staleness` of the items of one sample, each an array [n]."""
         now, records = self.time.time(), self._records
         records.append((now, values))
         while len(records) > 1 and records[0][0] < now - self.expire:

@@ -25,7 +25,7 @@ CHUNK_BYTES = 256 * 2**20
 
 
 def encode_chunk(samples: Items, compressor: str = "lz4") -> bytes:
-    """Return the samples as bytes. Samples in columns are encoded without a loop over samples.
+    """Return the samples as bytes; samples in columns are encoded without a loop over samples.
 
     Args:
         compressor: `lz4`, `zlib`, or `none`, which packs without compression.
@@ -50,8 +50,8 @@ def decode_chunk(data: bytes, compressor: str = "lz4", limit_bytes: int | None =
     Nothing in `data` is executed or imported.
 
     Args:
-        limit_bytes: limit of the size of the samples, both packed and written out in columns; None for 2^30 if they are
-            compressed, and none otherwise.
+        limit_bytes: limit of the size of the samples, both packed and written out in columns; None stands for 2^30 if
+            they are compressed, and for no limit otherwise.
 
     Raises:
         KeyError: the compressor is unknown.
@@ -118,7 +118,7 @@ def unpack_batches(message: Mapping[str, Any]) -> list[list[Any]]:
 
 
 def split(rows: Sequence[Any], sizes: Sequence[int]) -> list[list[Any]]:
-    """Return parts of these sizes, in columns if `rows` are.
+    """Split `rows` into parts of these sizes; the parts are in columns if `rows` are.
 
     Raises:
         ValueError: the number of rows is not the sum of the sizes.
@@ -129,7 +129,7 @@ def split(rows: Sequence[Any], sizes: Sequence[int]) -> list[list[Any]]:
 
 
 def chunks_of(rows: Items) -> list[str]:
-    """Return the chunk of each sample that has one."""
+    """Return the chunks of the samples, without samples that name none."""
     table = table_of(rows)
     if table is not None:
         return node_items(table.columns[DATA_ID]) if DATA_ID in table.columns else []
@@ -165,7 +165,7 @@ def with_meta(sample: Any, meta: Mapping[str, Any]) -> Any:
     """Return a copy of `sample` (a dict, or a list of dicts) with the keys of `meta` added.
 
     Raises:
-        ValueError: `sample` is neither.
+        ValueError: `sample` is neither a dict nor a list of dicts.
     """
     if isinstance(sample, list):
         return [with_meta(step, meta) for step in sample]

@@ -1,4 +1,4 @@
-"""A worker of parallel training: it runs one task of a coordinator at a time, in a thread."""
+"""The workers of parallel training, which run one task of a coordinator at a time, in a thread."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _logger = logging.getLogger("ding")
 
 WORKER_SETTINGS = Settings(
     {
-        "data_wait_s": Setting(1.0, number(0), "How long a request of the coordinator may wait for new data."),
+        "data_wait_s": Setting(1.0, number(0), "Seconds that a request of the coordinator may wait for new data."),
         "data_timeout_s": Setting(
             600.0,
             number(0),
-            "How long the worker may wait for the coordinator to accept or send data, and the coordinator for an item.",
+            "Seconds that the worker may wait for the coordinator to accept or send data, and it for an item.",
         ),
-        "close_timeout_s": Setting(30.0, number(0), "How long the end of a task may take."),
+        "close_timeout_s": Setting(30.0, number(0), "Seconds that the end of a task may take."),
         "path_data": Setting(NO_DEFAULT, instance_of(str), "Folder of the samples."),
         "path_policy": Setting(NO_DEFAULT, instance_of(str), "Folder of the weights."),
-        "policy_bytes": Setting(WEIGHTS_BYTES, integer(1), "Limit of the size of a file of weights."),
-        "host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Where the worker listens."),
+        "policy_bytes": Setting(WEIGHTS_BYTES, integer(1), "Limit in bytes of a file of weights."),
+        "host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Address at which the worker listens."),
         "port": Setting(NO_DEFAULT, integer(0, 65535), "Port of the worker; 0 for a free one."),
         "task_import_names": Setting(NO_DEFAULT, instance_of(list, tuple), "Modules that a task may import."),
         "task_load_paths": Setting(NO_DEFAULT, instance_of(list, tuple), "Files that a task may read."),
@@ -64,11 +64,11 @@ class Run(Protocol):
 
     @property
     def ids(self) -> dict[str, Any]:
-        """The `task_id` and `buffer_id`."""
+        """A dict of `task_id` and `buffer_id`."""
 
 
 class WorkerQueue:
-    """The queue between the threads of a task and the one that answers the coordinator. Thread-safe.
+    """The queue between the threads of a task and the thread that answers the coordinator. This class is thread-safe.
 
     `close`, `fail` and `finish` end all waits. A subclass sets `kind`, the kind of the worker for messages.
     """
@@ -81,7 +81,7 @@ class WorkerQueue:
         self._changed = threading.Condition()
 
     def _has_reports(self) -> bool:
-        """Return whether the coordinator has not taken all reports yet."""
+        """Return whether there are reports that the coordinator has not taken yet."""
         raise NotImplementedError
 
     def finish(self) -> None:
@@ -91,7 +91,7 @@ class WorkerQueue:
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """Report that the thread has failed; all waits raise the first error, also later ones."""
+        """Report that the thread has failed; all waits, also later ones, raise the first error."""
         with self._changed:
             if self._failure is None:
                 self._failure = failure_of(error)  # as text: the error itself would keep its stack frames alive
@@ -103,7 +103,7 @@ class WorkerQueue:
         return self._is_closed
 
     def wait_closed(self, timeout_s: float) -> bool:
-        """Return whether `close` is called within `timeout_s`."""
+        """Wait for `close`; return whether it is called within `timeout_s`."""
         with self._changed:
             return self._changed.wait_for(lambda: self._is_closed, timeout_s)
 
@@ -111,7 +111,7 @@ class WorkerQueue:
         return self._is_closed or self._is_finished or self._failure is not None
 
     def _wait(self, is_there: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait for `is_there` or the end; returns False after the timeout.
+        """Wait until `is_there` returns True, or the end; return False after the timeout.
 
         Raises:
             TaskFail: see `_raise_if_over`.
@@ -121,7 +121,7 @@ class WorkerQueue:
         return has_come
 
     def _raise_if_over(self) -> None:
-        """Raise an error if the coordinator has nothing to expect any more.
+        """Raise an error if there is nothing left for the coordinator to expect.
 
         Raises:
             TaskFail: the thread has failed, the queue was closed, or the thread has ended and all reports were taken.
@@ -144,16 +144,16 @@ R = TypeVar("R", bound=Run)
 
 
 class TaskSlot(Generic[R]):
-    """Starts and ends runs, one at a time. Thread-safe.
+    """A slot for one run at a time, which starts and ends runs. This class is thread-safe.
 
     A run belongs to the session (see `session_number`) in which it started. `abandon` in another session, whose end was
     noticed late, does not end the run; without a session number, any run matches.
 
     Args:
         kind: the kind of run, for messages.
-        end: ends a run, bounded in time, and returns its report; called once for each run.
-        timeout_s: how long a thread waits for another one that starts or ends a run, and a new run for the end of an
-            abandoned one. A run that hangs is left behind then.
+        end: ends a run, in bounded time, and returns its report; called once for each run.
+        timeout_s: how long a thread waits for another one that starts or ends a run, and how long a new run waits for
+            the end of an abandoned one. After that, a run that hangs is left behind.
 
     Attributes:
         run: the current run, if any.
@@ -167,7 +167,7 @@ class TaskSlot(Generic[R]):
         self._abandoned: list[tuple[threading.Thread, float]] = []  # threads and deadlines
         # Guards the following attributes: `abandon` does not wait until a run is made.
         self._session_lock = threading.Lock()
-        self._session: int | None = None  # of the run, or of the run that is being made
+        self._session: int | None = None  # the session of the run, or of the run that is being made
         self._is_abandoned = False  # whether its coordinator has left
         self._last_abandoned: int | None = None  # the session that was abandoned last
         self._report: dict[str, Any] = {}
@@ -221,7 +221,7 @@ class TaskSlot(Generic[R]):
             return dict(self._report)
 
     def abandon(self) -> None:
-        """End the run of this session, whose coordinator has left, in a thread. Another coordinator may connect."""
+        """End the run of this session, whose coordinator has left, in a thread; another coordinator may connect."""
         session = session_number()
         with self._session_lock:
             self._last_abandoned = session
@@ -253,7 +253,7 @@ class TaskSlot(Generic[R]):
             thread.join(max(0.0, deadline - monotonic()))
 
     def close(self) -> None:
-        """End the run, and start no other. Idempotent."""
+        """End the run, and start no other. Further calls do nothing."""
         self._is_closed = True
         try:
             self.end()
@@ -272,10 +272,10 @@ class TaskSlot(Generic[R]):
 
 
 class CommWorker(Generic[R]):
-    """A base class before that of a comm learner or comm collector: it receives the tasks, and runs one at a time.
+    """A mixin for comm learners and comm collectors, which receives tasks and runs one at a time.
 
-    The methods called `deal_with_*` answer the coordinator's tasks, one at a time; `close` and
-    `deal_with_lost_coordinator` may be called from other threads during a task.
+    It is the first base class. The methods called `deal_with_*` answer the coordinator's tasks, one at a time; `close`
+    and `deal_with_lost_coordinator` may be called from other threads during a task.
 
     Args:
         cfg: the section of the worker.
@@ -292,14 +292,14 @@ class CommWorker(Generic[R]):
     kind: str
     transport: str
     settings: Settings
-    # Methods by name, as they are unless a user replaces them: those that pass a call on to the session of the current
-    # task, and those that answer a coordinator that exchanges one batch, or sample, at a time.
+    # The original methods by name, to notice whether a user replaces them: those that pass a call on to the session of
+    # the current task, and those that answer a coordinator that exchanges one batch, or sample, at a time.
     _passing: dict[str, Any]
     _single: dict[str, Any]
 
     def __init__(self, cfg: EasyDict) -> None:
         defaults: dict[str, Any] = {}
-        for base in reversed(type(self).__mro__):  # a subclass may have settings of its own only
+        for base in reversed(type(self).__mro__):  # a subclass may define only its own settings
             defaults |= vars(base)["settings"].config() if "settings" in vars(base) else {}
         cfg = EasyDict({**defaults, **cfg})
         check_section(cfg, type(self), required=WORKER_REQUIRED)
@@ -339,14 +339,14 @@ class CommWorker(Generic[R]):
         raise NotImplementedError
 
     def _end(self, run: R) -> dict[str, Any]:
-        """End a run, bounded in time; return its report."""
+        """End a run, in bounded time, and return its report."""
         raise NotImplementedError
 
     def _of_task(self, name: str, session: Any) -> Any:
-        """Return what a learner or collector calls under `name`: the method of the session of its task.
+        """Return the function that a learner or collector calls as `name`: a method of the session of its task.
 
-        So one that outlives its task cannot affect the next one. A method of this worker that was overridden or patched
-        is called instead.
+        So a learner or collector that outlives its task cannot affect the next one. A method of this worker that was
+        overridden or patched is called instead.
         """
         return getattr(self if self._is_replaced(name, self._passing[name]) else session, name)
 
@@ -362,7 +362,7 @@ class CommWorker(Generic[R]):
         """Wait for the thread of a task to end.
 
         Raises:
-            TimeoutError: it does not.
+            TimeoutError: the thread does not end.
         """
         limit_s = self._cfg.close_timeout_s
         thread.join(limit_s)
@@ -386,7 +386,7 @@ class CommWorker(Generic[R]):
         super().start()  # type: ignore[misc]
 
     def close(self) -> None:
-        """End a running task, and take no more tasks. Bounded in time; idempotent.
+        """End a running task, and take no more tasks, in bounded time. Further calls do nothing.
 
         Raises:
             TimeoutError: the task does not end.
@@ -410,7 +410,7 @@ def _run(work: Callable[[], Any], queue: WorkerQueue) -> None:
     try:
         keep_thread_count()
         work()
-    except BaseException as e:  # of any kind: it is reported to the coordinator
+    except BaseException as e:  # any error is reported to the coordinator
         queue.fail(e)
     else:
         queue.finish()

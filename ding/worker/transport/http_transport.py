@@ -28,7 +28,7 @@ from ding.worker.transport.transport import Serve, Transport
 
 
 class WorkerSlave(Slave):
-    """A slave that runs the tasks of a coordinator by functions.
+    """A slave that runs the tasks of a coordinator by calling functions.
 
     Args:
         callback_fn: `serve`, called with every task, or one function for each kind of task as subclasses define. The
@@ -54,7 +54,7 @@ class WorkerSlave(Slave):
         return dispatch(task, {**resource, **self._handlers()})
 
     def _handlers(self) -> dict[str, Handler]:
-        """Return the handlers of tasks by name, used without `serve`."""
+        """Return the handlers of tasks by name, which are used without `serve`."""
         return {}
 
     def _ids(self, *keys: str) -> dict[str, Any]:
@@ -84,7 +84,7 @@ DISCONNECT_S = 3.0
 
 
 class HttpWorkerClient(WorkerClient):
-    """See `WorkerClient`."""
+    """The `WorkerClient` of a worker over HTTP."""
 
     def __init__(self, master: Master, name: str, host: str, port: int, in_use: set[WorkerClient]) -> None:
         super().__init__(name, in_use)
@@ -101,7 +101,7 @@ class HttpWorkerClient(WorkerClient):
             try:
                 self._connection.connect(deadline - monotonic())
                 return
-            except requests.exceptions.SSLError as e:  # a later try would fail as well
+            except requests.exceptions.SSLError as e:  # a later attempt would fail as well
                 raise WorkerLost(f"worker {self.name} at {self._where} refuses the connection: {e}") from e
             except (requests.ConnectionError, requests.Timeout, SlaveSlaveAlreadyConnected) as e:
                 # The worker has not started yet, or is still connected to a coordinator that has ended.
@@ -153,11 +153,11 @@ class HttpWorkerClient(WorkerClient):
 
 
 class HttpConnector(Connector):
-    """See `Connector`.
+    """The `Connector` of a coordinator over HTTP.
 
     Args:
         host: the address at which the coordinator listens.
-        port: 0 for any free one.
+        port: the port; 0 for any free one.
         run_token: see `Master`.
     """
 
@@ -197,7 +197,7 @@ class HttpConnector(Connector):
 
 @TRANSPORT_REGISTRY.register("flask_fs")
 class HttpTransport(Transport):
-    """Tasks over HTTP; samples and weights are files in folders that all roles share."""
+    """The transport with tasks over HTTP, and samples and weights in files of folders that all roles share."""
 
     name = "flask_fs"
 

@@ -12,7 +12,7 @@ from ding.utils.references import is_reference
 _KEY, _TRUST, _FOLDER = "import_names", "trust_pickle", "exp_name"
 _OWN_PACKAGE = "ding."
 # Gym and gymnasium import `module` for the env id `module:Name-v0`, or `module:Name`. Under these keys any text with a
-# colon is taken for an id, within the section `env` any `module:Name`, and elsewhere only one with a version.
+# colon is taken for an id; within the section `env` any `module:Name` is, and elsewhere only one with a version.
 _ID_KEYS = frozenset(("env_id", "env_name", "id"))
 _ID_SECTION = "env"
 _ID_WITH_VERSION = re.compile(r"([^:/\s]+):[^:\s]*-v\d+")
@@ -22,7 +22,7 @@ _LOAD_KEYS = ("load_path", "load_ckpt_before_run")
 
 
 def check_task(task_info: Mapping[str, Any], worker_cfg: Mapping[str, Any]) -> None:
-    """Refuse a task that requests what the worker's own config does not allow.
+    """Check that a task requests only what the worker's own config allows.
 
     Raises:
         PermissionError: it names modules that are neither in `import_names` nor in `task_import_names`, sets
@@ -40,7 +40,7 @@ def check_task(task_info: Mapping[str, Any], worker_cfg: Mapping[str, Any]) -> N
 
 
 def check_exp_name(cfg: Mapping[str, Any], own: str | None) -> None:
-    """Refuse a folder for logs and checkpoints outside of the folders of this worker.
+    """Check that the folder for logs and checkpoints is inside the folders of this worker.
 
     Allowed are relative paths that stay under the working directory, `own` (the folder of the worker's own config), and
     folders in `own`.
@@ -61,7 +61,7 @@ def check_exp_name(cfg: Mapping[str, Any], own: str | None) -> None:
 
 
 def check_load_paths(task_info: Mapping[str, Any], own: str | None, allowed: Collection[str]) -> None:
-    """Refuse files for a learner to load, unless they are in `allowed` or in a folder that `check_exp_name` allows.
+    """Check that the files for a learner to load are in `allowed`, or in a folder that `check_exp_name` allows.
 
     Raises:
         PermissionError: a file is not allowed.
@@ -86,7 +86,7 @@ def _is_in(path: str, folder: str) -> bool:
 
 
 def check_import_names(task_info: Mapping[str, Any], allowed: Collection[str]) -> None:
-    """Refuse a task that names, anywhere in it, modules that the worker's own config does not.
+    """Check that a task names, anywhere in it, only modules that the worker's own config names.
 
     Importing a module runs its code, so a peer must not choose it.
 
@@ -103,14 +103,14 @@ def check_import_names(task_info: Mapping[str, Any], allowed: Collection[str]) -
 
 
 def _is_own(name: str) -> bool:
-    """Return whether a name is that of a module of this package. References, `module:name`, are never taken so."""
+    """Return whether `name` is the name of a module of this package; references, `module:name`, never are."""
     return name.startswith(_OWN_PACKAGE) and ":" not in name
 
 
 def named_imports(content: Any) -> Iterator[Any]:
     """Yield the modules under `import_names` and those before the colon of env ids, anywhere in `content`.
 
-    What a section `env` names as `module:name`, a class or function to call, is yielded whole, too.
+    A class or function that a section `env` names as `module:name` is yielded whole, too.
     """
     for names in _values(content, _KEY):
         yield from _listed(names)
@@ -140,7 +140,7 @@ def _modules_of_ids(content: Any, key: Any = None, pattern: re.Pattern[str] = _I
 
 
 def _is_module_name(env_id: str) -> bool:
-    """Return whether an env id may be that of a module to import, as PettingZoo's are."""
+    """Return whether an env id may be the name of a module to import, as PettingZoo's ids are."""
     return all(part.isidentifier() for part in env_id.split("."))
 
 

@@ -45,12 +45,12 @@ class _Job(Answer):
 
 
 class LocalWorkerServer:
-    """Runs the tasks of one worker in a thread, one after the other.
+    """The server of one worker, which runs its tasks in a thread, one after the other.
 
     Tasks and results are converted to JSON, so that code for this transport works over HTTP, too.
 
     Args:
-        serve: runs a task.
+        serve: runs a task and returns its result.
         port: identifies the server within the process; 0 for a free number.
         close_timeout_s: how long `close` waits for accepted tasks.
     """
@@ -99,12 +99,15 @@ class LocalWorkerServer:
                 job.succeed(json.dumps(self._serve(json.loads(job.text)) or {}))
             except TaskFail as e:
                 job.fail(TaskFail(result=_as_json(e.result)))
-            except BaseException as e:  # of any kind: the waiting caller receives it
+            except BaseException as e:  # the waiting caller receives any error
                 job.fail(TaskFail(result=failure_of(e)))
             self._current = None
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Accept no more tasks; wait for the accepted ones for a bounded time, then give them up. Idempotent."""
+        """Accept no more tasks; wait for the accepted ones for `timeout_s` seconds, then give them up.
+
+        Further calls do nothing.
+        """
         with _lock:
             if _servers.get(self.port) is not self:
                 return
@@ -116,7 +119,7 @@ class LocalWorkerServer:
                 self._give_up()
 
     def _give_up(self) -> None:
-        """Fail the running task, and drop the tasks after it."""
+        """Let the running task fail, and drop the tasks after it."""
         jobs = [self._current]
         with contextlib.suppress(queue.Empty):
             while True:
@@ -141,7 +144,7 @@ def local_server(port: int) -> LocalWorkerServer | None:
 
 
 class LocalWorkerClient(WorkerClient):
-    """See `WorkerClient`."""
+    """The `WorkerClient` of a worker in this process."""
 
     def __init__(self, name: str, port: int, in_use: set[WorkerClient]) -> None:
         super().__init__(name, in_use)
@@ -181,7 +184,7 @@ class LocalWorkerClient(WorkerClient):
 
 
 class LocalConnector(Connector):
-    """See `Connector`; it does not listen."""
+    """The `Connector` to workers in this process; it does not listen."""
 
     def client(self, name: str, host: str, port: int) -> LocalWorkerClient:
         return LocalWorkerClient(name, port, self._clients)
@@ -189,7 +192,7 @@ class LocalConnector(Connector):
 
 @TRANSPORT_REGISTRY.register("local")
 class LocalTransport(Transport):
-    """Tasks, samples and weights within one process."""
+    """The transport with tasks, samples and weights within one process."""
 
     name = "local"
     launch = Launch.THREAD

@@ -1,4 +1,4 @@
-"""Stores of samples and weights that writers and readers share: in a folder, or in this process."""
+"""Stores of samples and weights, in a folder or in this process, that writers and readers share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MAX_LENGTH = 200
 
 
 def check_plain_name(name: object) -> str:
-    """Return `name` if it is a plain file name.
+    """Check that `name` is a plain file name, and return it.
 
     Raises:
         ValueError: it is not a str, is empty or too long, begins with a dot, or holds a separator or control character.
@@ -67,7 +67,7 @@ _READ_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", 
 
 @contextlib.contextmanager
 def opened_safely(path: str, what: str, limit_bytes: int) -> Iterator[tuple[IO[bytes], os.stat_result]]:
-    """Open a file in a folder that others write to; yield it, and its status.
+    """Open a file in a folder that others write to, and yield it with its status.
 
     Raises:
         ValueError: it is not a regular file, or too large.
@@ -85,7 +85,7 @@ def opened_safely(path: str, what: str, limit_bytes: int) -> Iterator[tuple[IO[b
 
 
 class StorageError(OSError):
-    """A store fails for longer than a writer waits, for example because the disk is full."""
+    """The error that a store fails for longer than a writer waits, for example because the disk is full."""
 
 
 # Temporary errors.
@@ -125,18 +125,18 @@ def write_patiently(write: Callable[[], T], wait: Callable[[float], bool], patie
 
 
 class SampleStore(Protocol):
-    """Blobs by name. Thread-safe, and safe for several processes if they share the store.
+    """A store of blobs by name. It is thread-safe, and safe for several processes if they share the store.
 
     Attributes:
         root: the folder, or the name, of the store.
-        limit_bytes: limit of the data that `read` returns; may be set.
+        limit_bytes: limit of the data that `read` returns; it may be set.
     """
 
     root: str
     limit_bytes: int
 
     def write(self, name: str, data: bytes) -> None:
-        """Store `data` under `name`; readers never see a part of it."""
+        """Store `data` under `name`; readers never see only a part of it."""
 
     def read(self, name: str) -> bytes:
         """Return the data under `name`.
@@ -169,10 +169,10 @@ EVALUATED = "evaluated"
 
 
 class PolicyStore(Protocol):
-    """The newest weights by name.
+    """A store of the newest weights by name.
 
     Attributes:
-        limit_bytes: limit of the size of a file of weights; may be set.
+        limit_bytes: limit of the size of a file of weights; it may be set.
     """
 
     limit_bytes: int
@@ -201,7 +201,7 @@ class PolicyStore(Protocol):
 
 
 class FolderSampleStore:
-    """Samples in files of the folder `root`, which is made with its parents.
+    """The store of samples in files of the folder `root`, which is made with its parents.
 
     Names are plain file names, or paths that begin with `root`; symbolic links are not followed.
 
@@ -240,7 +240,7 @@ class FolderSampleStore:
 
 
 class FolderPolicyStore:
-    """Weights in files of the folder `root`, written by `torch.save` and read without running code.
+    """The store of weights in files of the folder `root`, written by `torch.save` and read without running code.
 
     Damaged weights are an error for a reader that has none yet; a reader that has some skips them and logs a warning.
 
@@ -251,7 +251,7 @@ class FolderPolicyStore:
 
     Attributes:
         damaged_count: the number of skipped versions.
-        limit_bytes: limit of the size of a file; may be set.
+        limit_bytes: limit of the size of a file; it may be set.
 
     Raises:
         OSError: the folder cannot be made or is not writable.
@@ -339,7 +339,7 @@ def iteration_of(state: dict[str, Any]) -> int:
 
 
 class MemorySampleStore:
-    """Samples in this process, shared by all stores with the same `root`."""
+    """The store of samples in this process, shared by all stores with the same `root`."""
 
     def __init__(self, root: str) -> None:
         self.root, self.limit_bytes = root, _MAX_FILE_BYTES
@@ -367,12 +367,12 @@ class MemorySampleStore:
 
 
 class Token(NamedTuple):
-    """Identifies a version of weights.
+    """The id of a version of weights.
 
     Attributes:
         life: a random id of the `Versions` that gave the token.
-        number: counts their versions.
-        iteration: the learner's; -1 if unknown.
+        number: the number of the version among them.
+        iteration: the learner's iteration; -1 if unknown.
     """
 
     life: str
@@ -381,7 +381,7 @@ class Token(NamedTuple):
 
 
 class Versions:
-    """Keeps the newest weights under each name, in whatever form. Thread-safe."""
+    """The newest weights under each name, in whatever form. This class is thread-safe."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -391,7 +391,7 @@ class Versions:
         self._lock = threading.RLock()  # reentrant: see `_lock` of local_transport
 
     def write(self, name: str, data: Any, iteration: int, known: Token | None) -> Token | None:
-        """Replace the version under `name`; None if that one has a later iteration and is not `known`."""
+        """Replace the version under `name` and return its token; None if the old one is later and not `known`."""
         with self._lock:
             last = self._find(name)
             if last is not None and known not in (None, last[0]) and last[0].iteration > iteration:
@@ -399,7 +399,7 @@ class Versions:
             return self._keep(name, data, iteration)
 
     def read(self, name: str, known: Token | None) -> tuple[Token, Any] | None:
-        """Return the newest version and its token; None if `known` is as new.
+        """Return the token of the newest version, and the version; None if `known` is as new.
 
         A version of another life with a later iteration counts as newer.
 
@@ -424,9 +424,9 @@ class Versions:
 
 
 class MemoryPolicyStore:
-    """Weights in this process, shared by all stores with the same `root`; they may have any size.
+    """The store of weights in this process, shared by all stores with the same `root`; weights may have any size.
 
-    Written weights are copied, so that the writer may train on; readers must not change the returned ones.
+    Written weights are copied, so that the writer may continue to train; readers must not change the returned ones.
     """
 
     def __init__(self, root: str) -> None:

@@ -1,4 +1,4 @@
-"""The tasks that a coordinator sends, by name, and their dispatch to methods."""
+"""The names of the tasks that a coordinator sends, and their dispatch to methods."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-# The key of a task that names the shards of the replay buffer with its samples.
+# The key of a task under which it names the shards of the replay buffer with its samples.
 REPLAY = "replay"
 RESOURCE = "resource"
 COLLECTOR_START = "collector_start_task"
@@ -38,15 +38,15 @@ Handler = Callable[[dict[str, Any]], Any]
 
 
 def task_fail(result: Mapping[str, Any]) -> TaskFail:
-    """Return the exception that sends `result`, which has a `message`, to the coordinator."""
+    """Return an exception that sends `result`, which has a `message`, to the coordinator."""
     return TaskFail(result=result, message=result["message"])
 
 
 def dispatch(task: dict[str, Any], handlers: Mapping[str, Handler]) -> Any:
-    """Return the result of the handler for the name of the task.
+    """Call the handler for the name of the task, and return its result.
 
     Raises:
-        TaskFail: the task has no name, or no handler has it.
+        TaskFail: the task has no name, or there is no handler for it.
     """
     handler = handlers.get(task.get("name", ""))
     if handler is None:

@@ -33,7 +33,7 @@ _COMM_REGISTRIES = {"learner": COMM_LEARNER_REGISTRY, "collector": COMM_COLLECTO
 
 
 class Launch(Enum):
-    """Where a worker runs."""
+    """The places where a worker may run."""
 
     PROCESS = "a process of its own"
     THREAD = "a thread of the coordinator's process"
@@ -41,7 +41,7 @@ class Launch(Enum):
 
 
 class Transport(ABC):
-    """Makes the ends of the connections between a coordinator and its workers, and the stores that they share.
+    """A transport, which makes the ends of the connections between coordinator and workers, and their shared stores.
 
     A class is registered in `TRANSPORT_REGISTRY` under its `name`; comm learners and comm collectors refer to it by
     their attribute `transport`.
@@ -69,7 +69,7 @@ class Transport(ABC):
         """Return a worker's end.
 
         Args:
-            serve: runs a task.
+            serve: runs a task and returns its result.
             cfg: the section of the worker: `host`, `port` (0 for any free one), and optionally `close_timeout_s`.
             on_lost: called when the coordinator is lost or disconnects.
         """
@@ -113,7 +113,7 @@ class Transport(ABC):
                 f"coordinator.replay_shards = {cfg['replay_shards']} is not allowed with the transport {self.name!r}, "
                 "which keeps no samples in shards; use the transport 'ray'"
             )
-        from ding.worker.coordinator.buffer_set import BufferSet  # it imports the coordinator's side
+        from ding.worker.coordinator.buffer_set import BufferSet  # here: it imports the coordinator's side
 
         path_data = cfg.get("path_data")
         return BufferSet(exp_name, None if path_data is None else self.sample_store(path_data), logger)
@@ -144,8 +144,8 @@ def get_transport(name: str = DEFAULT_TRANSPORT) -> Transport:
 def choose_transport(system: Mapping[str, Any]) -> Transport:
     """Return the transport of a user's system config.
 
-    It is `transport`, else that of the types of `comm_learner` and `comm_collector`, which must agree. Types of
-    'flask_fs', as in most configs, are replaced if `transport` names another.
+    `transport` names it, or else the types of `comm_learner` and `comm_collector`, which must agree. Types of
+    'flask_fs', as in most configs, are replaced if `transport` names another transport.
 
     Raises:
         ConfigError: the keys contradict each other, or name no transport.
@@ -173,14 +173,14 @@ def _of_type(kind: str, section: Mapping[str, Any]) -> str:
     if type_name in _OWN or type_name in TRANSPORT_REGISTRY:
         return type_name
     import_module(section.get("import_names", []))
-    cls = dict.get(_COMM_REGISTRIES[kind], type_name)  # an unknown type is an error when the worker is made
+    cls = dict.get(_COMM_REGISTRIES[kind], type_name)  # an unknown type raises an error when the worker is made
     return str(getattr(cls, "transport", DEFAULT_TRANSPORT))
 
 
 def connect(
     connector: Connector, name: str, host: str, port: int, timeout_s: float
 ) -> tuple[WorkerClient, dict[str, Any]]:
-    """Return a client to the worker at that address, and its resources.
+    """Connect to the worker at that address, and return its client and its resources.
 
     Raises:
         WorkerLost: the worker did not answer in time, or refuses.
@@ -198,18 +198,18 @@ def connect(
         raise
 
 
-# How long after the limit the own reason of an attempt is awaited.
+# How long after the limit an attempt may still report its own error.
 _GRACE_S = 0.5
 
 
 def connect_all(attempts: Mapping[str, Callable[[], Any]], timeout_s: float) -> None:
-    """Make all attempts at the same time, and wait for them for `timeout_s`.
+    """Make all attempts at the same time, and wait for them at most `timeout_s` seconds.
 
     Args:
-        attempts: by the name of the worker, a function that connects it within `timeout_s` or raises.
+        attempts: functions, by the name of the worker, that connect it within `timeout_s` or raise.
 
     Raises:
-        ConnectionError: attempts have failed; the text names all of them.
+        ConnectionError: attempts have failed; the message names all of them.
     """
     errors = run_all(attempts, timeout_s + _GRACE_S)
     reasons = {name: errors.get(name, "it has not answered") for name in sorted(attempts)}
@@ -219,7 +219,7 @@ def connect_all(attempts: Mapping[str, Callable[[], Any]], timeout_s: float) -> 
 
 
 def run_all(calls: Mapping[str, Callable[[], Any]], timeout_s: float) -> dict[str, Exception | None]:
-    """Run all calls at the same time, in daemon threads; return the errors of those that end in time, by name."""
+    """Run all calls at the same time, in daemon threads, and return the errors of those that end in time, by name."""
     errors: dict[str, Exception | None] = {}
 
     def run(name: str, call: Callable[[], Any]) -> None:
@@ -245,12 +245,12 @@ Serve = Callable[[dict[str, Any]], Any]
 
 
 class TaskFailed(RuntimeError):
-    """A worker has failed a task.
+    """The error that a worker has failed a task.
 
     Attributes:
         worker: the name of the worker.
         task: the name of the task.
-        result: `message`, and after an exception `exception` and `traceback`.
+        result: a dict with `message` and, after an exception, `exception` and `traceback`.
     """
 
     def __init__(self, worker: str, task: str, result: Mapping[str, Any]) -> None:
@@ -259,15 +259,15 @@ class TaskFailed(RuntimeError):
 
 
 class WorkerLost(RuntimeError):
-    """A worker cannot be reached, or did not answer in time; it is unknown whether it ran the task."""
+    """The error that a worker cannot be reached, or did not answer in time; whether it ran the task is unknown."""
 
 
 class WorkerReleased(WorkerLost):
-    """The coordinator had released the worker before the task was lost: another may have replaced it by now."""
+    """The error that the coordinator had released the worker before the task was lost; it may have been replaced."""
 
 
 class Answer(Future[str]):
-    """The answer of a worker to come, as JSON. The first outcome counts: that of the worker, or of one who gives up."""
+    """The future answer of a worker, as JSON; the first outcome counts, from the worker or a caller that gives up."""
 
     def succeed(self, text: str) -> None:
         with contextlib.suppress(InvalidStateError):
@@ -283,7 +283,7 @@ class WorkerClient:
 
     Args:
         name: the name of the worker.
-        in_use: the clients of the connector; holds this one between `connect` and `close`.
+        in_use: the clients of the connector, which include this one between `connect` and `close`.
     """
 
     def __init__(self, name: str, in_use: set[WorkerClient]) -> None:
@@ -309,7 +309,7 @@ class WorkerClient:
         raise NotImplementedError
 
     def watch(self, on_lost: Callable[[str], Any]) -> None:
-        """Call `on_lost` with the reason when the worker is lost, at once if it is lost already; perhaps twice."""
+        """Call `on_lost`, perhaps twice, with the reason when the worker is lost, at once if it is lost already."""
 
     def drop(self, reason: str) -> None:
         """Close the client without a message to the worker, which has ended or hangs; its task raises `WorkerLost`."""
@@ -320,12 +320,12 @@ class WorkerClient:
         return None if self._last_seen is None else max(0.0, monotonic() - self._last_seen)
 
     def close(self) -> None:
-        """Disconnect; a running task raises `WorkerLost`. Idempotent, and bounded in time."""
+        """Disconnect, in bounded time; a running task raises `WorkerLost`. Further calls do nothing."""
         self.drop(f"worker {self.name} was disconnected")
 
 
 class Connector:
-    """The coordinator's side of the transport: it makes the clients of the workers."""
+    """The coordinator's side of a transport, which makes the clients of the workers."""
 
     def __init__(self) -> None:
         self._clients: set[WorkerClient] = set()
@@ -336,7 +336,7 @@ class Connector:
         return None
 
     def serve_page(self, path: str, page: Page) -> None:
-        """Answer GET requests at `path`, if it listens. Called before `start`."""
+        """Answer GET requests at `path` with `page`, if the connector listens; call it before `start`."""
 
     def start(self) -> None:
         """Start to listen, if workers need an address for their answers."""
@@ -346,13 +346,13 @@ class Connector:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Close all clients and stop. Idempotent."""
+        """Close all clients and stop. Further calls do nothing."""
         for client in self._clients.copy():  # copied in one step: closing removes them
             client.close()
 
 
 class WorkerServer(Protocol):
-    """A worker's side of the transport."""
+    """A worker's side of a transport."""
 
     @property
     def port(self) -> int:
@@ -362,7 +362,7 @@ class WorkerServer(Protocol):
         """Start to accept tasks."""
 
     def close(self) -> None:
-        """Accept no more tasks. Idempotent."""
+        """Accept no more tasks. Further calls do nothing."""
 
 
 def describe(result: Mapping[str, Any]) -> str:
@@ -371,5 +371,5 @@ def describe(result: Mapping[str, Any]) -> str:
 
 
 def result_of(answer: Any) -> dict[str, Any]:
-    """Return the answer of a task as a dict."""
+    """Return the answer to a task as a dict."""
     return dict(answer) if isinstance(answer, Mapping) else {"result": answer}

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BaseCommCollector", "FlaskFileSystemCollector", "LocalCollector", "NaiveCollector", "create_comm_collector"]
 
-# What talks over HTTP loads when it is first used.
+# The classes that use HTTP are imported on first access.
 __getattr__ = lazy_names(
     __name__,
     {

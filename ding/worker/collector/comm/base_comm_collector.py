@@ -23,7 +23,9 @@ _OWN = tuple(f"ding.worker.collector.comm.{name}_collector" for name in ("flask_
 
 
 class BaseCommCollector(ABC):
-    """Builds a collector for each task, and passes samples, weights and infos between it and the coordinator.
+    """Base of the collector workers.
+
+    A worker builds a collector for each task, and passes samples, weights and infos between it and the coordinator.
 
     Args:
         cfg: the worker's section of the system config. Tasks may import the modules in `import_names` and
@@ -43,7 +45,7 @@ class BaseCommCollector(ABC):
 
     @abstractmethod
     def send_metadata(self, metadata: Any) -> None:
-        """Send the metadata of samples, or the progress, to the coordinator; collectors call it."""
+        """Send the metadata of samples, or an info, to the coordinator; collectors call it."""
 
     @abstractmethod
     def send_stepdata(self, stepdata: Any) -> Any:
@@ -54,7 +56,7 @@ class BaseCommCollector(ABC):
         self._end_flag = False
 
     def close(self) -> None:
-        """Take no more tasks. Idempotent."""
+        """Take no more tasks. Further calls do nothing."""
         self._end_flag = True
 
     @property

@@ -1,4 +1,4 @@
-"""The collector workers of parallel training: what they are on any transport, and those in one process and on Ray."""
+"""The collector workers of parallel training: their base for any transport, and those in one process and on Ray."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CollectorRun(NamedTuple):
 
 
 class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
-    """Runs the collector of one task at a time in a thread.
+    """A collector worker, which runs the collector of one task at a time in a thread.
 
     Samples and weights go through stores, metadata and infos through a bounded queue. A subclass sets the transport.
     See also `CommWorker`.
@@ -50,7 +50,7 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
                 0.2, number(0), "Least seconds between two messages with samples, or with their number."
             ),
             "push_bytes": Setting(
-                16 * 2**20, integer(1), "Limit of the bytes on their way to the shards of the replay buffer."
+                16 * 2**20, integer(1), "Limit in bytes of the samples on their way to the shards of the replay buffer."
             ),
         },
         WORKER_SETTINGS,
@@ -120,7 +120,7 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
         return CollectorRun(collector, session, thread, ids)
 
     def deal_with_collector_data(self) -> dict[str, Any]:
-        """Wait for the metadata of the next sample, or the next info."""
+        """Return the metadata of the next sample, or the next info; wait until there is one."""
         return self._session.queue.take_one(self._cfg.data_timeout_s)
 
     _single = {"deal_with_collector_data": deal_with_collector_data}
@@ -145,15 +145,15 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
         return report
 
     def get_policy_update_info(self, path: str) -> dict[str, Any] | None:
-        """See `CollectorSession`, of the current task."""
+        """Return the newest weights, by the session of the current task; see `CollectorSession`."""
         return self._session.get_policy_update_info(path)
 
     def send_stepdata(self, path: str, stepdata: Any) -> None:  # type: ignore[override]
-        """See `CollectorSession`, of the current task."""
+        """Store samples by the session of the current task; see `CollectorSession`."""
         self._session.send_stepdata(path, stepdata)
 
     def send_metadata(self, metadata: Any) -> None:
-        """See `CollectorSession`, of the current task."""
+        """Send metadata or an info by the session of the current task; see `CollectorSession`."""
         self._session.send_metadata(metadata)
 
     _passing = {
@@ -163,7 +163,7 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
     }
 
     def close(self) -> None:
-        """See `CommWorker.close`."""
+        """End a running task, and take no more; see `CommWorker.close`."""
         try:
             self._session.close()
         finally:
@@ -172,7 +172,7 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
 
 @COMM_COLLECTOR_REGISTRY.register("local")
 class LocalCollector(CommCollector):
-    """Serves collector tasks to a coordinator in the same process; samples and weights stay in memory.
+    """A collector worker for a coordinator in the same process; samples and weights stay in memory.
 
     Args:
         cfg: `port` (0 for any free number); `path_data` and `path_policy`, which name stores in memory. See also
@@ -195,7 +195,7 @@ class LocalCollector(CommCollector):
 
 @COMM_COLLECTOR_REGISTRY.register("ray")
 class RayCollector(CommCollector):
-    """Serves collector tasks in an actor of Ray, see `WorkerActor`.
+    """A collector worker in an actor of Ray, see `WorkerActor`.
 
     Samples go to the shards of the replay buffer, weights come through the object store.
 

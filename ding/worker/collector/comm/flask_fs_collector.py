@@ -11,7 +11,7 @@ from ding.worker.transport.tasks import COLLECTOR_CLOSE, COLLECTOR_DATA, COLLECT
 
 
 class CollectorSlave(WorkerSlave):
-    """Answers a coordinator's tasks by callback functions.
+    """A slave that answers a coordinator's tasks by callback functions.
 
     Args:
         callback_fn: `deal_with_resource`, `deal_with_collector_start`, `deal_with_collector_data` and
@@ -35,7 +35,7 @@ class CollectorSlave(WorkerSlave):
 
 @COMM_COLLECTOR_REGISTRY.register("flask_fs")
 class FlaskFileSystemCollector(CommCollector):
-    """Serves collector tasks over HTTP; samples and weights are files in the folders `path_data` and `path_policy`.
+    """A collector worker over HTTP; samples and weights are files in the folders `path_data` and `path_policy`.
 
     Args:
         cfg: `host`, `port` (0 for any free port), `path_data`, `path_policy`; with `trust_pickle` weights may hold any

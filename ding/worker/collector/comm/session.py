@@ -29,7 +29,7 @@ _OF_INFO = frozenset(("collector_done", "cur_episode", "cur_sample", "cur_step")
 
 
 class CollectorQueue(WorkerQueue):
-    """A bounded queue of metadata of samples and infos for the coordinator. Thread-safe.
+    """A bounded queue of metadata of samples and infos for the coordinator. This class is thread-safe.
 
     A table has the metadata of several samples; a dict with the key `data_id` that of one, and any other dict is an
     info. An info without `collector_done` may be delayed until the next samples. See also `WorkerQueue`.
@@ -56,7 +56,7 @@ class CollectorQueue(WorkerQueue):
         self._capacity, self._interval_s = capacity, interval_s
         self._due_s = float("-inf")  # when samples may be taken again
         self._entries: deque[Row | Table] = deque()
-        self._count = 0  # of samples and infos in them
+        self._count = 0  # number of samples and infos in them
         self._is_urgent = self._is_last = False
         self._pushed: Row | None = None  # the queued entry that counts samples in the shards
         self._last_taken: Any = None  # the chunk of the sample that `take_one` returned last
@@ -83,7 +83,7 @@ class CollectorQueue(WorkerQueue):
         return True
 
     def add_pushed(self, newest: Row, taken: int, dropped: int) -> None:
-        """Count samples that the shards have stored, or that were dropped since the buffer is closed. Never blocks.
+        """Count samples that the shards have stored, or that were dropped as the buffer is closed, without blocking.
 
         The coordinator gets a single entry for them: `newest`, the metadata of one sample, with the sums as `pushed`
         and `dropped`.
@@ -146,7 +146,7 @@ class CollectorQueue(WorkerQueue):
         return bool(self._entries)
 
     def close(self) -> set[str]:
-        """End all waits, and drop the entries; returns the chunks of which no sample was taken."""
+        """End all waits, drop the entries, and return the chunks of which no sample was taken."""
         with self._changed:
             self._is_closed = True
             chunks = {name for entry in self._entries for name in _chunks_of(entry)}
@@ -165,7 +165,7 @@ def _chunks_of(entry: Row | Table) -> list[str]:
 
 
 def check_metadata(metadata: Row | Sequence[Row]) -> list[Row]:
-    """Return the metadata of samples, or a single info, as a list.
+    """Check the metadata of samples, or a single info, and return them as a list.
 
     Raises:
         AssertionError: keys are missing: `data_id` and `policy_iter` for a sample; `collector_done`, `cur_episode`,
@@ -182,7 +182,7 @@ def check_metadata(metadata: Row | Sequence[Row]) -> list[Row]:
 
 
 class CollectorSession(ABC):
-    """Fetches the weights of one task, and sends its samples and infos, until it is closed.
+    """The session of one task, which fetches weights, and sends samples and infos, until it is closed.
 
     Each task has its own session, so data of an old task cannot reach a new one.
 
@@ -229,15 +229,15 @@ class CollectorSession(ABC):
 
     @abstractmethod
     def report(self, rows: Items) -> dict[str, Any]:
-        """Return what a message to the coordinator says of the samples whose metadata were taken from the queue."""
+        """Return what a message to the coordinator says about the samples whose metadata were taken from the queue."""
 
     @abstractmethod
     def close(self) -> None:
-        """End all waits. Idempotent."""
+        """End all waits. Further calls do nothing."""
 
 
 class FileSession(CollectorSession):
-    """Writes chunks to a store, and sends the metadata to the coordinator.
+    """A session that writes chunks to a store, and sends their metadata to the coordinator.
 
     Args:
         send_timeout_s: how long sending may wait for the coordinator.
@@ -267,7 +267,7 @@ class FileSession(CollectorSession):
             self._delete_unannounced()
 
     def send_metadata(self, metadata: Table | Row | Sequence[Row]) -> None:
-        """Queue the metadata of samples, or an info, for the coordinator; waits while the queue is full."""
+        """Queue the metadata of samples, or an info, for the coordinator; wait while the queue is full."""
         # A table is that of a `SampleSender`, which is complete.
         entries = [metadata] if isinstance(metadata, Table) else check_metadata(metadata)
         if not entries:
@@ -288,7 +288,7 @@ class FileSession(CollectorSession):
             self._samples.delete(self._unannounced.pop())
 
     def close(self) -> None:
-        """End all waits, and delete the samples that the coordinator has not received metadata of."""
+        """End all waits, and delete the samples whose metadata the coordinator has not received."""
         for name in self.queue.close():
             self._samples.delete(name)
 
@@ -307,7 +307,7 @@ class _Chunk(NamedTuple):
     """Samples that wait for a shard, or that were sent to one.
 
     Attributes:
-        samples: with their metadata.
+        samples: the samples with their metadata.
         last: the metadata of the last one.
     """
 
@@ -318,7 +318,7 @@ class _Chunk(NamedTuple):
 
 
 class ShardSession(CollectorSession):
-    """Sends samples to the shards in turn; see `FileSession`.
+    """A session that sends samples to the shards of a replay buffer in turn.
 
     A thread makes one call at a time to each shard; chunks that gather meanwhile are encoded together
     and sent in the next call. Chunks that a lost shard has not acknowledged are sent to the next one. Samples for a
@@ -354,7 +354,7 @@ class ShardSession(CollectorSession):
     def send_stepdata(self, path: str, stepdata: Any) -> None:
         """Keep `stepdata` until its metadata come: the content of a chunk, encoded or as samples, or one sample.
 
-        Those of a table are encoded when they are sent, those of a list at once, as the list may change.
+        The samples of a table are encoded when they are sent, those of a list at once, as the list may change.
         """
         if self.queue.is_closed:
             return
@@ -375,13 +375,13 @@ class ShardSession(CollectorSession):
         return {"pushed": rows_of(rows)[0] if rows else None}
 
     def send_metadata(self, metadata: Table | Row | Sequence[Row]) -> None:
-        """See `CollectorSession`.
+        """Send the metadata of the samples of a chunk, or an info; see `CollectorSession`.
 
         Raises:
             AssertionError: there is no such chunk.
-            Exception: what a shard has raised when it was sent samples before.
+            Exception: an earlier call to a shard has raised it.
         """
-        if isinstance(metadata, Table):  # of a SampleSender: complete, and of one chunk
+        if isinstance(metadata, Table):  # a SampleSender has made it: it is complete, and belongs to one chunk
             self._push(metadata)
             return
         entries = check_metadata(metadata)
@@ -424,11 +424,11 @@ class ShardSession(CollectorSession):
             self._thread.start()
 
     def _wait(self, is_there: Callable[[], bool]) -> None:
-        """Wait for the shards.
+        """Wait for the shards until `is_there` returns True.
 
         Raises:
             TimeoutError: it takes too long.
-            Exception: what a shard has raised.
+            Exception: a call to a shard has raised it.
         """
         with self._changed:
             is_over = self._changed.wait_for(
@@ -456,7 +456,7 @@ class ShardSession(CollectorSession):
             future.add_done_callback(partial(self._take_answer, shard, chunks))
 
     def _next_call(self) -> tuple[int, list[_Chunk]] | None:
-        """Wait for chunks and a shard that can take them; None after `close` or an error."""
+        """Wait for chunks and a shard that can take them, and return both; None after `close` or an error."""
         with self._changed:
             while not (self.queue.is_closed or self._error):
                 waiting = [shard for shard, queue in enumerate(self._queues) if queue and self._is_idle[shard]]
@@ -469,7 +469,7 @@ class ShardSession(CollectorSession):
         return None
 
     def _take_answer(self, shard: int, chunks: list[_Chunk], future: Future[int]) -> None:
-        """Called in any thread."""
+        """Handle the answer of a shard to a call; any thread may call this."""
         error = CancelledError() if future.cancelled() else future.exception()
         with self._changed:
             self._is_idle[shard] = True
@@ -490,7 +490,7 @@ class ShardSession(CollectorSession):
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End all waits; calls under way may still arrive. Idempotent."""
+        """End all waits; calls under way may still arrive. Further calls do nothing."""
         self.queue.close()
         with self._changed:
             self._changed.notify_all()
@@ -503,7 +503,7 @@ def _size_bytes(table: Table) -> int:
 
 
 def _taken(queue: deque[_Chunk]) -> list[_Chunk]:
-    """Return the chunks of the next call, at least one; they leave the queue."""
+    """Remove the chunks of the next call, at least one, from the queue and return them."""
     chunks = [queue.popleft()]
     size_bytes = chunks[0].size_bytes
     while queue and size_bytes + queue[0].size_bytes <= _CALL_BYTES:
@@ -513,7 +513,7 @@ def _taken(queue: deque[_Chunk]) -> list[_Chunk]:
 
 
 def _encoded(chunks: Sequence[_Chunk]) -> Iterator[tuple[bytes, str]]:
-    """Yield the arguments of `ReplayShard.push`; chunks that are alike are encoded together, in the time of one."""
+    """Yield the arguments of `ReplayShard.push`; chunks of one form are encoded together, in the time of one."""
     for compressor, group in groupby(chunks, key=attrgetter("compressor")):
         several = [chunk.samples for chunk in group]
         whole = whole_of(several)
@@ -522,7 +522,7 @@ def _encoded(chunks: Sequence[_Chunk]) -> Iterator[tuple[bytes, str]]:
 
 
 def _of_shard(rows: Table | list[Row]) -> Items:
-    """Metadata as a shard takes them, without those that locate the chunk."""
+    """Return the metadata as a shard takes them, without the entries that locate the chunk."""
     if isinstance(rows, Table):
         return rows.without(*_OF_CHUNK)
     complete = ({"collect_iter": row["policy_iter"], **row} for row in rows)

@@ -1,4 +1,4 @@
-"""A stand-in for a collector, for trials of a coordinator."""
+"""A stand-in for a collector, to try out a coordinator."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _PROGRESS = {"cur_episode": 1, "cur_step": 314, "cur_sample": 314}
 
 
 class NaiveCollector(CollectorSlave):
-    """Sends 19 samples of random numbers, without any env, and reports that it is done.
+    """A collector that sends 19 samples of random numbers, without any env, and reports that it is done.
 
     The n-th sample of a task, from 1, is the file `./<prefix>_<task id>_<n>`, an uncompressed chunk of one sample. A
     20th file is written, but its metadata is not sent.
 
     Args:
-        prefix: of the files.
+        prefix: prefix of the names of the files.
         args, kwargs: as for `Slave`.
     """
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BaseCommLearner", "FlaskFileSystemLearner", "LocalLearner", "NaiveLearner", "create_comm_learner"]
 
-# What talks over HTTP loads when it is first used.
+# The classes that use HTTP are imported on first access.
 __getattr__ = lazy_names(
     __name__,
     {

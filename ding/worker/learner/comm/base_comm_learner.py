@@ -23,7 +23,9 @@ _OWN = tuple(f"ding.worker.learner.comm.{name}_learner" for name in ("flask_fs",
 
 
 class BaseCommLearner(ABC):
-    """Builds a learner for each task, and passes data, weights and infos between it and the coordinator.
+    """Base of the learner workers.
+
+    A worker builds a learner for each task, and passes data, weights and infos between it and the coordinator.
 
     Args:
         cfg: the worker's section of the system config; with `multi_gpu` it joins the process group. Tasks may import
@@ -39,7 +41,7 @@ class BaseCommLearner(ABC):
         self._end_flag = True
 
     def _place(self) -> tuple[int, int]:
-        """Join the process group; returns the rank of this process and the world size."""
+        """Join the process group, and return the rank of this process and the world size."""
         return dist_init()
 
     @abstractmethod
@@ -48,7 +50,7 @@ class BaseCommLearner(ABC):
 
     @abstractmethod
     def get_data(self, batch_size: int) -> list[Any]:
-        """Return the next batch, as samples or functions that load a sample; the dataloader of the learner calls it."""
+        """Return the next batch, as samples or functions that load samples; the dataloader of the learner calls it."""
 
     @abstractmethod
     def send_learn_info(self, learn_info: dict[str, Any]) -> None:
@@ -59,7 +61,7 @@ class BaseCommLearner(ABC):
         self._end_flag = False
 
     def close(self) -> None:
-        """Take no more tasks; leave the process group. Idempotent."""
+        """Take no more tasks, and leave the process group. Further calls do nothing."""
         self._end_flag = True
         if self._multi_gpu:
             self._multi_gpu = False
@@ -68,7 +70,7 @@ class BaseCommLearner(ABC):
     @property
     @abstractmethod
     def hooks4call(self) -> list[LearnerHook]:
-        """Hooks that call `send_policy` and `send_learn_info` of the learner."""
+        """The hooks that call `send_policy` and `send_learn_info` of the learner."""
 
     def _create_learner(self, task_info: Mapping[str, Any]) -> BaseLearner:
         """Return the learner of a task, with its policy and a dataloader that calls `get_data`.

@@ -1,4 +1,4 @@
-"""Reads the batches of a learner task from chunks in a store, and handles chunks that cannot be read."""
+"""Reading the batches of a learner task from chunks in a store, and handling chunks that cannot be read."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.2
 def read_patiently(
     read: Callable[[], T], what: str, timeout_s: float, wait: Callable[[float], bool], since: float | None = None
 ) -> T:
-    """Call `read`, repeatedly while the file is missing or damaged, and return its result.
+    """Return the result of `read`, which is called repeatedly while the file is missing or damaged.
 
     Args:
         what: name of the file for the error.
-        timeout_s: limit of the time.
+        timeout_s: how long to try, in seconds.
         wait: waits for a number of seconds; returns True if the caller should give up.
-        since: beginning of the time, on the clock `time.monotonic`; by default the call.
+        since: when the time begins, by `time.monotonic`; by default, with this call.
 
     Raises:
         FileNotFoundError: the file is still missing.
@@ -66,8 +66,8 @@ def read_patiently(
         wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
 
-# The store is asked which cached chunks still exist when there are this many times as many as there were the last time,
-# and a few more: a deleted chunk has left the buffer, and no batch needs it.
+# When the cached chunks have become this many times as many, and a few more, the store is asked which of them still
+# exist: a deleted chunk has left the buffer, and no batch needs it.
 _GROWTH, _FEW_CHUNKS = 1.5, 8
 # The slots of the smallest column store, and the bytes that they may take if samples are large.
 _LEAST_SLOTS, _LEAST_BYTES = 1024, 64 * 2**20
@@ -77,7 +77,7 @@ _logger = logging.getLogger("ding")
 
 @dataclass(slots=True)
 class _CachedChunk:
-    """A cached chunk: its first slot in the column store and their number, or a list if it does not fit there."""
+    """A cached chunk, in the column store (its first slot, number of slots) or, if it does not fit, in a list."""
 
     samples: list[Any] | None
     span: tuple[int, int]
@@ -85,12 +85,12 @@ class _CachedChunk:
 
 
 class ChunkReader:
-    """Reads samples from a store. Thread-safe.
+    """A reader of samples from a store, with a cache. This class is thread-safe.
 
     Chunks with equal columns share one column store, so that a batch takes one gather for each column.
 
     Args:
-        store: holds the chunks.
+        store: the store of the chunks.
         budget_bytes: the encoded size of the chunks that stay cached after `sample` or `trim`. The least recently used
             ones are dropped first, the newest one never. Chunks that no longer exist are dropped in any case.
             The column store has at most twice as many slots as it had samples to hold.
@@ -103,7 +103,7 @@ class ChunkReader:
         self._store = store
         self._budget_bytes, self._chunk_bytes = budget_bytes, chunk_bytes
         self._chunks: OrderedDict[str, _CachedChunk] = OrderedDict()  # the least recently used first
-        self._limit = float(_FEW_CHUNKS)  # of their number, until the store is asked which of them exist
+        self._limit = float(_FEW_CHUNKS)  # the number of chunks at which the store is asked which of them exist
         self._size_bytes = 0
         self._columns: ColumnStore | None = None
         self._end = 0  # the slot of `_columns` to write next; written slots are not reused
@@ -146,7 +146,7 @@ class ChunkReader:
         return self.read(name, compressor)
 
     def missing(self, names: Iterable[str]) -> list[str]:
-        """Return those of the chunks that are not cached; the others stay cached until the next `trim` at least."""
+        """Return the chunks that are not cached; the others stay cached until the next `trim` at least."""
         chunks = self._chunks
         missing: dict[str, None] = {}
         with self._lock:
@@ -182,8 +182,8 @@ class ChunkReader:
             names: the chunks of the samples.
 
         Returns:
-            None if a sample is not in the column store, or the metadata are not columns of names and integers;
-            `pick_sample` then returns each sample, or raises with the reason.
+            The batch. None if a sample is not in the column store, or the metadata are not columns of names and
+            integers; `pick_sample` then returns each sample, or raises with the reason.
         """
         columns = meta.columns
         if "unroll_split_begin" in columns:
@@ -201,7 +201,7 @@ class ChunkReader:
             return Table({**self._columns.gather(spans[:, 0] + index), **columns}, size=len(meta))
 
     def trim(self) -> None:
-        """Drop the chunks over the budget, and those that no longer exist."""
+        """Drop the chunks above the budget, and those that no longer exist."""
         with self._lock:
             if len(self._chunks) > self._limit:
                 for name in self._chunks.keys() - self._store.names(self._chunks):
@@ -232,7 +232,7 @@ class ChunkReader:
         if table is None:
             return None
         if not any(chunk.samples is None for chunk in self._chunks.values()):
-            self._columns = None  # empty: a new one takes any columns
+            self._columns = None  # it is empty: a new one takes any columns
         if self._columns is not None and not self._columns.accepts(table.columns):
             return None
         if self._columns is None or self._end + len(samples) > self._columns.size:
@@ -270,30 +270,29 @@ def _indices(columns: Mapping[str, Node], size: int) -> IntArray | None:
 
 
 Rows = list[dict[str, Any]]
-# Errors of a file or of its metadata. Any other error is one of this program.
+# Errors of a file or of its metadata; any other error is a fault of this program.
 _BAD_FILE = (OSError, ValueError, KeyError, MemoryError)
 # Least patience for late files, however many were missing before.
 _LEAST_PATIENCE_S = 0.1
 
 
 class ChunkSource(SampleSource):
-    """Reads the batches whose metadata the coordinator sends; see `SampleSource`.
+    """A `SampleSource` that reads the batches whose metadata the coordinator sends.
 
-    The readable samples of incomplete batches are collected until they make up a whole batch.
-
-    So every batch has the requested size, and each readable sample is trained as often as it was drawn. `load` is for
-    use by one thread; other threads may read the counts.
+    The readable samples of incomplete batches are collected until they make up a whole batch. So every batch has the
+    requested size, and each readable sample is trained on as often as it was drawn. Only one thread may call `load`;
+    other threads may read the counts.
 
     Args:
         timeout_s: how long to wait for late files, for each batch. A file that was unreadable once gets no more time,
-            and each batch with a new one halves the time for the next batches, until a late file arrives.
+            and each batch with a new such file halves the time for the next batches, until a late file arrives.
         wait: waits for a number of seconds; returns True if the loader should give up.
         threads: number of threads that read the files of a batch; one file at a time if it is at most 1.
 
     Attributes:
         bad_files: names of the chunks that could not be read, or lacked a sample.
-        error: the error of the last of them.
-        warn: called once for each.
+        error: the error of the last such chunk.
+        warn: called once for each such chunk.
     """
 
     def __init__(self, reader: ChunkReader, timeout_s: float, wait: Callable[[float], bool], threads: int = 0) -> None:
@@ -302,7 +301,7 @@ class ChunkSource(SampleSource):
         self.warn: Callable[[str], Any] = lambda text: None
         self._reader, self._wait = reader, wait
         self._timeout_s = self._patience_s = timeout_s
-        self._has_late = False  # whether one has come that was late
+        self._has_late = False  # whether a late file has come
         self._left_over: list[Any] = []
         self._pool = WorkerPool(threads, "learner_reader") if threads > 1 else None
 
@@ -320,7 +319,7 @@ class ChunkSource(SampleSource):
             rows: metadata of the samples, with `data_id`.
 
         Returns:
-            a batch of the same size, or None if there is none now; and how many of the samples were readable.
+            A batch of the same size, or None if there is none now; and how many of the samples were readable.
 
         Raises:
             ValueError: a sample has no `data_id`.
@@ -351,7 +350,7 @@ class ChunkSource(SampleSource):
         """Have the reader cache the chunks of these rows.
 
         Returns:
-            the errors of those that cannot be read; None if the loader was closed meanwhile.
+            The errors of the chunks that cannot be read, by name; None if the loader was closed meanwhile.
         """
         missing, begin_s = self._reader.missing(names), monotonic()
         compressors = dict(zip(names, _compressors(rows), strict=False)) if missing else {}
@@ -360,7 +359,7 @@ class ChunkSource(SampleSource):
             read = [job() for job in jobs] if self._pool is None else self._pool.run(jobs)
         except CancelledError:
             return None
-        if self._wait(0.0):  # files may be readable although they were not read
+        if self._wait(0.0):  # files that were not read may be readable
             return None
         return {name: error for name, error in zip(missing, read, strict=True) if error is not None}
 
@@ -381,7 +380,7 @@ class ChunkSource(SampleSource):
         return samples
 
     def _read(self, name: str, compressor: str, begin_s: float) -> Exception | None:
-        """Have the reader cache a chunk; returns the error if it cannot."""
+        """Have the reader cache a chunk; return the error if it fails."""
         is_bad = name in self.bad_files
         tries = 0
 
@@ -412,7 +411,7 @@ class ChunkSource(SampleSource):
             self.warn(f"the chunk {name!r} is bad, its samples are skipped: {error}")
 
     def stop(self) -> None:
-        """Release the samples, and end the threads. Idempotent."""
+        """Release the samples, and end the threads. Further calls do nothing."""
         self._left_over.clear()
         self._reader.clear()
         if self._pool is not None:

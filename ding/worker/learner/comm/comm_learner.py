@@ -1,4 +1,4 @@
-"""A learner worker of parallel training: what it is on any transport, and that in one process."""
+"""The learner workers of parallel training: their base for any transport, and the one in the same process."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class LearnerRun(NamedTuple):
 
 
 class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
-    """Runs the learner of one task at a time in a thread.
+    """A learner worker, which runs the learner of one task at a time in a thread.
 
     The next batches are loaded while the learner trains. A subclass sets the transport. A task with `resume` continues
     from the state of its last learner. See also `CommWorker`.
@@ -71,26 +71,28 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
     settings = Settings(
         {
             "prefetch_batches": Setting(64, integer(1), "Maximum number of batches that are loaded in advance."),
-            "prefetch_s": Setting(0.1, number(0), "Time for which they should last: a slow learner requests fewer."),
-            "read_timeout_s": Setting(5.0, number(0), "How long to wait for a file of samples that is late."),
-            "cache_bytes": Setting(256 * 2**20, integer(0), "Size of the cache of sample files."),
+            "prefetch_s": Setting(
+                0.1, number(0), "Seconds for which loaded batches should last; a slow learner requests fewer."
+            ),
+            "read_timeout_s": Setting(5.0, number(0), "Seconds to wait for a late file of samples."),
+            "cache_bytes": Setting(256 * 2**20, integer(0), "Bytes of the cache of sample files."),
             "chunk_bytes": Setting(
-                CHUNK_BYTES, integer(1), "Limit of the size of a file of samples, also when it is decompressed."
+                CHUNK_BYTES, integer(1), "Limit in bytes of a file of samples, also when it is decompressed."
             ),
             "pull_bytes": Setting(
                 64 * 2**20,
                 integer(1),
-                "Limit of the batches that are drawn from the shards of the replay buffer and not trained yet.",
+                "Limit in bytes of batches drawn from the shards of the replay buffer and not trained on yet.",
             ),
-            "send_policy_interval_s": Setting(0.25, number(0), "Least time between two writes of the weights."),
+            "send_policy_interval_s": Setting(0.25, number(0), "Least seconds between two writes of the weights."),
             "checkpoint_interval_s": Setting(
-                30.0, number(0), "Time between checkpoints to resume from if the learner is lost; 0 for none."
+                30.0, number(0), "Seconds between checkpoints to resume from if the learner is lost; 0 for none."
             ),
             "max_bad_batches": Setting(
-                100, integer(1), "So many consecutive batches without a readable sample are an error."
+                100, integer(1), "Number of consecutive batches without a readable sample that is an error."
             ),
             "rank_timeout_s": Setting(
-                300.0, number(0), "Limit for joining the ranks of a learner on Ray, and for each operation of theirs."
+                300.0, number(0), "Seconds for joining the ranks of a learner on Ray, and for each operation of them."
             ),
             "port": Setting(NO_DEFAULT, anything, "Port of the worker, or a list with one for each rank."),
             "multi_gpu": Setting(NO_DEFAULT, boolean, "Whether the learner has several ranks."),
@@ -98,7 +100,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
             "aggregator": Setting(NO_DEFAULT, anything, "Whether the learner belongs to an aggregator."),
             "rank": Setting(NO_DEFAULT, anything, "Rank of this process."),
             "peers": Setting(NO_DEFAULT, anything, "The other ranks."),
-            "rank_host": Setting(NO_DEFAULT, anything, "Where the ranks meet."),
+            "rank_host": Setting(NO_DEFAULT, anything, "Address at which the ranks meet."),
         },
         WORKER_SETTINGS,
     )
@@ -106,7 +108,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
     def __init__(self, cfg: EasyDict) -> None:
         super().__init__(cfg)
         self._session = self._open_session([], {})
-        self._group: Group | None = None  # of the task
+        self._group: Group | None = None  # the ranks of the task
         self._send_policy_freq = 1
 
     def _own_port(self) -> int:
@@ -159,7 +161,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         return self._progress(run)
 
     def _progress(self, run: LearnerRun) -> dict[str, Any]:
-        """Wait until the learner wants batches, or has an info; return how many, and its infos."""
+        """Wait until the learner wants batches, or has an info; return the number of batches, and the infos."""
         queue, source = run.session.queue, run.session.source
         if source.level is None:
             count = queue.wait_for_capacity(self._cfg.data_wait_s)
@@ -226,7 +228,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         return LearnerRun(learner, session, thread, ids, saver, group)
 
     def _join_group(self, task_info: Mapping[str, Any]) -> Group | None:
-        """Return the process group of a task; None without one, or if all tasks of this process use the same."""
+        """Return the process group of a task; None if it has none, or if all tasks of this process use the same."""
         return None
 
     def _equip(self, learner: BaseLearner, task_info: Mapping[str, Any]) -> None:
@@ -247,7 +249,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         learner.on_averages = session.add_averages
 
     def deal_with_get_data(self) -> dict[str, Any]:
-        """Wait until the learner wants a batch; returns `batch_size` and `cur_learner_iter`."""
+        """Wait until the learner wants a batch, and return `batch_size` and `cur_learner_iter`."""
         run = self._slot.require()
         run.session.queue.wait_for_want(self._cfg.data_timeout_s)
         return _demand(run)
@@ -255,7 +257,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
     def deal_with_learner_learn(self, data: Rows) -> dict[str, Any]:
         """Train on one batch, given as metadata, and return the info.
 
-        A batch with unreadable files is not trained, and the info has no priorities.
+        A batch with unreadable files is not trained on, and the info has no priorities.
         """
         run = self._slot.require()
         info = run.session.queue.learn(data, self._cfg.data_timeout_s)
@@ -264,7 +266,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
     _single = {"deal_with_get_data": deal_with_get_data, "deal_with_learner_learn": deal_with_learner_learn}
 
     def deal_with_learner_close(self) -> dict[str, Any]:
-        """End the learner, if one runs, after its final checkpoint; returns the infos that were not taken yet.
+        """End the learner, if one runs, after its final checkpoint, and return the infos that were not taken yet.
 
         Raises:
             TimeoutError: the thread of the learner does not end.
@@ -290,15 +292,15 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         return {**run.ids, "infos": infos, "batches_done": done}
 
     def get_data(self, batch_size: int) -> list[Callable[[], Any]]:
-        """See `LearnerSession`, of the current task."""
+        """Return the next batch, by the session of the current task; see `LearnerSession`."""
         return self._session.get_data(batch_size)
 
     def send_policy(self, state_dict: dict[str, Any]) -> None:
-        """See `LearnerSession`, of the current task."""
+        """Write the weights, by the session of the current task; see `LearnerSession`."""
         self._session.send_policy(state_dict)
 
     def send_learn_info(self, learn_info: dict[str, Any]) -> None:
-        """See `LearnerSession`, of the current task."""
+        """Queue an info, by the session of the current task; see `LearnerSession`."""
         self._session.send_learn_info(learn_info)
 
     _passing = {"get_data": get_data, "send_policy": send_policy, "send_learn_info": send_learn_info}
@@ -335,7 +337,7 @@ def _demand(run: LearnerRun) -> dict[str, Any]:
 
 @COMM_LEARNER_REGISTRY.register("local")
 class LocalLearner(CommLearner):
-    """Serves learner tasks to a coordinator in the same process; samples and weights stay in memory.
+    """A learner worker for a coordinator in the same process; samples and weights stay in memory.
 
     Args:
         cfg: `port` (0 for any free number); `path_data` and `path_policy`, which name stores in memory. See also

@@ -30,7 +30,7 @@ READ_TIMEOUT_S = 5.0
 
 
 class LearnerSlave(WorkerSlave):
-    """Answers a coordinator's tasks by callback functions.
+    """A slave that answers a coordinator's tasks by callback functions.
 
     Args:
         callback_fn: `deal_with_resource`, `deal_with_learner_start`, `deal_with_get_data`, `deal_with_learner_learn`
@@ -62,7 +62,7 @@ class LearnerSlave(WorkerSlave):
 
 @COMM_LEARNER_REGISTRY.register("flask_fs")
 class FlaskFileSystemLearner(CommLearner):
-    """Serves learner tasks over HTTP; samples and weights are files in the folders `path_data` and `path_policy`.
+    """A learner worker over HTTP; samples and weights are files in the folders `path_data` and `path_policy`.
 
     Args:
         cfg: `host`, `port` (an int, to which the rank is added, or a list by rank; 0 for any free port),
@@ -92,7 +92,7 @@ class FlaskFileSystemLearner(CommLearner):
 
     @staticmethod
     def load_data_fn(path: str, meta: Mapping[str, Any], decompressor: Callable[[Any], Any] | None) -> Any:
-        """One sample of the chunk in the file `path`, with `meta` added; waits a few seconds for a late file.
+        """Return one sample of the chunk in the file `path`, with `meta` added; wait a few seconds for a late file.
 
         Args:
             decompressor: decompresses the chunk; None if it is not compressed.
@@ -115,12 +115,12 @@ _BATCHES = 6  # until it is done
 
 
 class NaiveLearner(LearnerSlave):
-    """Takes six batches of two samples, without training, and reports that it is done.
+    """A learner that takes six batches of two samples, without training, and reports that it is done.
 
     With the last batch it creates the file `<prefix>_final_model.pth`.
 
     Args:
-        prefix: of the path of the file.
+        prefix: prefix of the path of the file.
         args, kwargs: as for `Slave`.
     """
 

@@ -38,22 +38,22 @@ if TYPE_CHECKING:
 _MEETING = "meeting"
 # After an error of rank 0, how long to wait for the other ranks, one of which may have caused it.
 _GRACE_S = 20.0
-# The exception that a learner names whose task has ended.
+# The exception named in the result of a learner whose task has ended.
 _CLOSED = "LearnerClosed"
 
 
 @COMM_LEARNER_REGISTRY.register("ray")
 class RayLearner(CommLearner):
-    """Serves learner tasks in an actor of Ray, see `WorkerActor`.
+    """A learner worker in an actor of Ray, see `WorkerActor`.
 
     Batches come from the shards of the replay buffer, weights go through the object store. Each rank of a learner runs
-    in its own actor. The coordinator talks to rank 0, which forwards tasks to the other ranks. All ranks begin, train
-    and end together, each on batches that it draws itself. The reports of rank 0 count; an error or the loss of another
-    rank is one of the whole learner.
+    in its own actor. The coordinator sends tasks to rank 0, which forwards them to the other ranks. All ranks begin,
+    train and end together, each on batches that it draws itself. Only rank 0 reports infos; an error or the loss of any
+    rank counts for the whole learner.
 
     Args:
         cfg: `path_data` and `path_policy`; with `multi_gpu` also `gpu_num`, the number of ranks, `rank`, and for rank 0
-            `peers`, the other ranks as (name, life) of their actors. `rank_host` is the address of this machine for
+            `peers`, the (name, life) of the actors of the other ranks. `rank_host` is the address of this machine for
             the other ranks, by default that of the node. See also `CommLearner`.
     """
 
@@ -91,7 +91,7 @@ class RayLearner(CommLearner):
         return super().serve(task)
 
     def _lead(self, task: dict[str, Any]) -> Any:
-        """Run a task on all ranks at the same time; returns the result of rank 0.
+        """Run a task on all ranks at the same time, and return the result of rank 0.
 
         Raises:
             TaskFail: a rank has failed; the result has its traceback.
@@ -153,7 +153,7 @@ class RayLearner(CommLearner):
             seat.close()
 
     def close(self) -> None:
-        """See `CommLearner.close`. The caller must close the other ranks at the same time."""
+        """Close this rank, see `CommLearner.close`; the caller must close the other ranks at the same time."""
         try:
             super().close()
         finally:
@@ -170,7 +170,7 @@ def _error_of(future: concurrent.futures.Future[Any], limit_s: float) -> BaseExc
 def _cause(errors: Mapping[int, BaseException]) -> Exception | None:
     """Return the error to report, given the errors of the ranks; None if no error counts.
 
-    A rank that fails a request because its task has ended is no error.
+    It is no error if a rank fails a request because its task has ended.
     """
     failures = {rank: dict(e.result) for rank, e in errors.items() if isinstance(e, (TaskFail, TaskFailed))}
     failures = {rank: result for rank, result in failures.items() if rank == 0 or result.get("exception") != _CLOSED}
@@ -191,14 +191,14 @@ def _cause(errors: Mapping[int, BaseException]) -> Exception | None:
 
 # How long a rank waits for its own batch before it tells the other ranks that it has none.
 _ROUND_S = 1.0
-# Limit of the batches agreed on in one operation. More batches mean fewer operations, but ranks stop later.
+# Limit of the batches that are agreed on in one operation. More batches mean fewer operations, but ranks stop later.
 _MOST_BATCHES = 8
 _STOP, _WAIT = -1, 0
 _INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
 def open_store(host: str, world_size: int, timeout_s: float) -> Any:
-    """Return the store at which the ranks of a task meet. Rank 0 opens it, at any free port of `host`.
+    """Open, on rank 0, the store at which the ranks of a task meet, and return it. Its port is any free one of `host`.
 
     The port is closed when the store is garbage collected.
     """
@@ -216,12 +216,12 @@ def open_store(host: str, world_size: int, timeout_s: float) -> Any:
 
 
 def find_store(host: str, port: int, timeout_s: float) -> Any:
-    """Connect another rank to the store that rank 0 has opened."""
+    """Return, on another rank, a client of the store that rank 0 has opened."""
     return dist.TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout_s))  # type: ignore[attr-defined,unused-ignore]
 
 
 class RankGroup:
-    """Joins the process group of a task on construction, which waits for the other ranks.
+    """The process group of a task; the constructor joins it, and waits for the other ranks.
 
     Tensors on a GPU use NCCL if each rank has its own GPU; all others use gloo. `leave` is thread-safe.
 
@@ -255,7 +255,7 @@ class RankGroup:
         return "cpu:gloo,cuda:nccl" if all(devices) and len(set(devices)) == len(devices) else "gloo"
 
     def next_batch(self, queue: LearnerQueue) -> bool:
-        """Wait until every rank has a batch. Returns False on all ranks once the queue of one of them is stopped.
+        """Wait until every rank has a batch; return False on all ranks once the queue of any rank is stopped.
 
         Raises:
             BrokenCollective: another rank has failed or ended.
@@ -291,7 +291,10 @@ class RankGroup:
         learner.ckpt_extra = state["ckpt_extra"]
 
     def leave(self) -> None:
-        """Leave the group; operations of ranks that are still in it raise BrokenCollective. Idempotent."""
+        """Leave the group; operations of ranks that are still in it raise `BrokenCollective`.
+
+        Further calls do nothing.
+        """
         with self._lock:
             store, self._store = self._store, None
             if store is not None and has_group():

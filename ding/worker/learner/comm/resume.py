@@ -1,4 +1,4 @@
-"""Resuming the task of a lost learner: the checkpoints saved for it, and how they are loaded."""
+"""Resuming the task of a lost learner: saving and loading its checkpoints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ding.worker.learner.checkpoint import EXTRA, checkpoint_folder, checkpoint_
 from ding.worker.learner.learner_hook import LoadCkptHook
 from ding.worker.transport.stores import PolicyStore
 
-# Limit of the share of the time spent on saving.
+# Limit of the share of time that is spent on saving.
 _MAX_SHARE = 0.01
 _SUFFIX = ".pth.tar"
 # Hidden files are incomplete; a checkpoint saved after an error would repeat the error.
@@ -27,16 +27,16 @@ _NOT_RESUMED = (".", "ckpt_exception")
 
 
 class ResumeSaver:
-    """Saves a checkpoint every `interval_s` seconds, between two batches, replacing the last one.
+    """A saver that replaces a checkpoint every `interval_s` seconds, between two batches.
 
     The checkpoint has the exact number of iterations; its `ckpt_extra` has the id of the task and the number of batches
-    trained. If saving is slow, checkpoints are saved less often, so that it takes 1 % of the time at most. For use by
-    the training thread.
+    trained on. If saving is slow, checkpoints are saved less often, so that it takes 1 % of the time at most. Only the
+    training thread may use a saver.
 
     Args:
-        learner: its `ckpt_extra` is updated.
-        name: of the policy; the file is `resume_<name>.pth.tar` in the folder of checkpoints.
-        interval_s: time between two checkpoints; 0 for none.
+        learner: the learner, whose `ckpt_extra` is updated.
+        name: name of the policy; the file is `resume_<name>.pth.tar` in the folder of checkpoints.
+        interval_s: seconds between two checkpoints; 0 for none.
     """
 
     def __init__(self, learner: BaseLearner, name: str, interval_s: float) -> None:
@@ -47,7 +47,7 @@ class ResumeSaver:
         self._first: int | None = None  # the iteration at which the task began
 
     def between_batches(self) -> None:
-        """Save a checkpoint if it is due; to be called before each batch."""
+        """Save a checkpoint if it is due; call this before each batch."""
         extra, train_iter = self._learner.ckpt_extra, self._learner.train_iter
         if self._first is None:
             self._first = train_iter - extra["iterations"]
@@ -69,7 +69,7 @@ class ResumeSaver:
         self._due_s = end_s + max(self._interval_s, (end_s - begin_s) / _MAX_SHARE)
 
     def tidy(self) -> None:
-        """At the end of a task, remove the file if there is a newer checkpoint, and files of killed learners."""
+        """Remove the file if there is a newer checkpoint, and files of killed learners, when the task ends."""
         if self._learner.rank != 0:
             return
         folder, name = os.path.split(self._path)
@@ -105,14 +105,14 @@ def resume(learner: BaseLearner, weights: Any, trust_pickle: bool = False) -> No
     """Load the state of the task's last learner into a new one.
 
     The policy's state and the counters come from the newest readable checkpoint of the task. If the collectors have
-    weights of a later iteration, these replace the model, and other entries that are in both: so the iteration number
-    of a version always belongs to the same weights, and no iteration is trained twice. The state of the optimizer and
-    the target network are then slightly older than the model; resetting them would be a larger change. Without a
+    weights of a later iteration, these replace the model, and other entries that are in both, so that an iteration
+    number always belongs to the same weights, and no iteration is trained twice. The state of the optimizer and the
+    target network are then slightly older than the model; resetting them would be a larger change. Without a
     checkpoint, the target network is a copy of the weights. Checkpoints of other tasks are ignored. The initial
     checkpoint of the task (`load_ckpt_before_run`) is loaded first.
 
     Args:
-        learner: with its policy, before `start`; `ckpt_extra` has the id of the task.
+        learner: a learner with its policy, before `start`; its `ckpt_extra` has the id of the task.
         weights: the weights of the collectors, `{'model': ..., 'iter': ...}`, or None.
         trust_pickle: see `read_file`.
     """
@@ -148,10 +148,10 @@ def stored_weights(store: PolicyStore, name: str, logger: logging.Logger) -> dic
 
 
 def load_first_checkpoint(learner: BaseLearner, is_loading: bool = True) -> None:
-    """Call the hooks that load a checkpoint before the run, and remove them: later they would overwrite a newer state.
+    """Call and remove the hooks that load a checkpoint before the run: later they would overwrite a newer state.
 
     Args:
-        is_loading: if False, the hooks are removed without a call.
+        is_loading: False removes the hooks without calling them.
     """
     hooks = learner._hooks["before_run"]
     for hook in [hook for hook in hooks if isinstance(hook, LoadCkptHook)]:
@@ -161,7 +161,7 @@ def load_first_checkpoint(learner: BaseLearner, is_loading: bool = True) -> None
 
 
 def _fits(weights: Any, fresh: Mapping[str, Any]) -> bool:
-    """Return whether these are weights of the policy whose state is `fresh`."""
+    """Return whether these weights fit the policy whose state is `fresh`."""
     if not (isinstance(weights, Mapping) and _is_count(weights.get("iter"))):
         return False
     own, other = fresh["model"], weights.get("model")
@@ -200,7 +200,7 @@ def _read(path: str, task_id: Any, trust_pickle: bool) -> _Checkpoint | None:
 
     Raises:
         ValueError: the file is not a checkpoint.
-        Exception: as `read_file`.
+        Exception: see `read_file`.
     """
     state = read_file(path, trust_pickle=trust_pickle)
     if not (isinstance(state, dict) and "model" in state and _is_count(state.get("last_iter"))):
@@ -214,12 +214,12 @@ def _read(path: str, task_id: Any, trust_pickle: bool) -> _Checkpoint | None:
 
 
 def _replaced(state: dict[str, Any], weights: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the state, with entries of `weights` in place of its own."""
+    """Return the state, in which entries of `weights` replace its own."""
     return state | {key: value for key, value in (weights or {}).items() if key in state}
 
 
 def _begun_with(weights: Mapping[str, Any], fresh: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of a new policy with these weights."""
+    """Return the state of a new policy that begins with these weights."""
     target = fresh.get("target_model")
     if isinstance(target, Mapping) and _shapes(target) == _shapes(weights["model"]):
         fresh = {**fresh, "target_model": weights["model"]}

@@ -1,4 +1,4 @@
-"""The session of a learner task: the queue of its batches, what makes them, and the ways of its weights and infos."""
+"""The session of a learner task: the queue and the source of its batches, and the sending of weights and infos."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _INFO_INTERVAL_S = 0.1
 
 
 class LearnerQueue(WorkerQueue):
-    """A queue of batches for the learner, and one of its infos for the coordinator. Thread-safe.
+    """A queue of batches for the learner, and a queue of its infos for the coordinator. This class is thread-safe.
 
     See also `WorkerQueue`.
 
     Args:
         capacity: limit of the batches that wait to be loaded.
-        ahead_s: time for which the waiting batches should last. If fewer than `capacity` suffice for it, only these are
+        ahead_s: seconds for which the waiting batches should last. If fewer than `capacity` suffice, only that many are
             requested, but at least two: batches that are drawn late have newer samples and newer priorities.
 
     Example:
@@ -69,7 +69,7 @@ class LearnerQueue(WorkerQueue):
         self._moved_at = monotonic()  # when the learner last began or finished a batch, or got one while it was idle
 
     def wait_for_capacity(self, timeout_s: float) -> int:
-        """Wait until half of the capacity is free; returns how many batches to send, 0 after the last info.
+        """Wait until half of the capacity is free, and return how many batches to send; 0 after the last info.
 
         Raises:
             TaskFail: the learner has failed, was closed, or has ended and all its infos were taken.
@@ -79,9 +79,9 @@ class LearnerQueue(WorkerQueue):
             return 0 if self._is_done else self._wanted()
 
     def wait_for_need(self, limit: int) -> int:
-        """As `wait_for_capacity`, with at most `limit` batches in the queue.
+        """Wait like `wait_for_capacity`, but with at most `limit` batches in the queue, and return how many to add.
 
-        Returns 0 if no more batches will be needed: the learner has sent its last info, or has ended.
+        The number is 0 if no more batches will be needed, as the learner has sent its last info, or has ended.
         """
 
         def free() -> tuple[int, int]:
@@ -105,7 +105,7 @@ class LearnerQueue(WorkerQueue):
                 self._infos_s = monotonic()
 
     def wait_for_want(self, timeout_s: float) -> None:
-        """Wait until no batch waits to be loaded, or the learner has sent its last info.
+        """Wait until no batch is left to be loaded, or the learner has sent its last info.
 
         Raises:
             TaskFail: as for `wait_for_capacity`, or batches still wait after `timeout_s`.
@@ -115,7 +115,7 @@ class LearnerQueue(WorkerQueue):
                 raise task_fail(failure_for(f"the learner has wanted no data for {timeout_s:g} s", "TimeoutError"))
 
     def put(self, batches: Sequence[Rows]) -> None:
-        """Add batches. After the last info they are dropped: the coordinator may have sent them before it arrived.
+        """Add batches. After the last info they are dropped, as the coordinator may have sent them before it arrived.
 
         Raises:
             TaskFail: as for `wait_for_capacity`, or they exceed the capacity.
@@ -135,7 +135,7 @@ class LearnerQueue(WorkerQueue):
             self._changed.notify_all()
 
     def learn(self, batch: Rows, timeout_s: float) -> Info | None:
-        """Add one batch, and wait for the next info; None if the batch is dropped instead.
+        """Add one batch, wait for the next info and return it; None if the batch is dropped instead.
 
         Raises:
             TaskFail: as for `put`, or there is no info in time.
@@ -154,7 +154,7 @@ class LearnerQueue(WorkerQueue):
             return self._infos.pop(0) if self._infos else None
 
     def take(self) -> tuple[list[Info], int]:
-        """Return the infos, and the number of batches loaded, since the last call.
+        """Return the infos since the last call, and the number of batches loaded since then.
 
         Raises:
             TaskFail: the learner has failed.
@@ -164,7 +164,7 @@ class LearnerQueue(WorkerQueue):
             return self.rest()
 
     def rest(self) -> tuple[list[Info], int]:
-        """As `take`, without raising for a learner that has failed."""
+        """Return the same as `take`, without raising if the learner has failed."""
         with self._changed:
             taken = self._infos, self._loaded
             self._infos, self._loaded = [], 0
@@ -188,7 +188,7 @@ class LearnerQueue(WorkerQueue):
             return batch
 
     def drop(self) -> None:
-        """Mark the batch that `get` returned last as not to be trained; it still counts as loaded."""
+        """Mark the batch that `get` returned last as one that is not trained on; it still counts as loaded."""
         with self._changed:
             self._given -= 1
             self._dropped += 1
@@ -210,35 +210,35 @@ class LearnerQueue(WorkerQueue):
             self._moved_at = monotonic()
 
     def silence_s(self) -> float:
-        """Seconds without progress of a learner that has a batch to train on; 0 if it has none."""
+        """Return the seconds without progress of a learner that has a batch to train on; 0 if it has none."""
         with self._changed:
             is_idle = self._is_idle() or self._is_done or self._is_over()
             return 0.0 if is_idle else max(0.0, monotonic() - self._moved_at)
 
     def _is_idle(self) -> bool:
-        """Return whether all batches so far were trained."""
+        """Return whether all batches so far were trained on."""
         return self._begun >= self._given and (self._is_resting or not self._begun)
 
     def wait_trained(self, timeout_s: float) -> bool:
-        """Wait until all batches so far were trained, or the learner has ended; returns False after the timeout."""
+        """Wait until all batches so far were trained on, or the learner has ended; return False after the timeout."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: self._is_over() or (self._is_resting and self._begun == self._given), timeout_s
             )
 
     def wait_for_work(self, timeout_s: float) -> bool:
-        """Wait until there is a batch to begin, or the end; returns False after the timeout."""
+        """Wait until there is a batch to begin, or the learner ends; return False after the timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: self._is_closed or self._given > self._begun, timeout_s)
 
     def wait_for_batches(self, timeout_s: float) -> int | None:
-        """Wait for a batch; returns how many there are to begin, None after `stop`."""
+        """Wait for a batch, and return how many there are to begin; None after `stop`."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or self._is_stopping or self._given > self._begun, timeout_s)
             return None if self._is_closed or self._is_stopping else self._given - self._begun
 
     def wait_for_ranks(self) -> None:
-        """Mark that the learner has waited for other ranks, which counts as progress."""
+        """Note that the learner has waited for other ranks, which counts as progress."""
         with self._changed:
             self._moved_at = monotonic()
 
@@ -270,7 +270,7 @@ class LearnerQueue(WorkerQueue):
         return min(self._capacity, max(2, math.ceil(self._ahead_s / max(self._batch_s, 1e-6))))
 
     def _is_time(self) -> bool:
-        """Return whether to request batches."""
+        """Return whether it is time to request batches."""
         return self._wanted() >= (self._target() + 1) // 2
 
     def _wanted(self) -> int:
@@ -280,27 +280,27 @@ class LearnerQueue(WorkerQueue):
         return bool(self._infos)
 
     def _wait(self, is_there: Callable[[], bool], timeout_s: float) -> bool:
-        """See `WorkerQueue._wait`; the last info ends the wait, too."""
+        """Wait as `WorkerQueue._wait` does; the last info ends the wait, too."""
         return super()._wait(lambda: (self._is_done and bool(self._infos)) or is_there(), timeout_s)
 
 
 class SampleSource:
-    """Where the samples of a learner task come from: it makes batches of what is in the queue.
+    """The source of the samples of a learner task, which makes batches of the entries of the queue.
 
     Attributes:
         error: the last error for which samples were left out.
-        level: number of samples in a buffer from which this source draws batches itself; None if the coordinator draws.
+        level: number of samples in the buffer if this source draws batches itself; None if the coordinator draws them.
     """
 
     error: Exception | None = None
     level: int | None = None
 
     def start(self, learner: BaseLearner, queue: LearnerQueue) -> None:
-        """Begin, for this learner."""
+        """Begin to make batches for this learner."""
         raise NotImplementedError
 
     def load(self, entry: list[Any]) -> tuple[list[Any] | None, int]:
-        """Return the batch for an entry of the queue, or None if there is none now; and how many samples could be read.
+        """Return the batch for an entry of the queue, or None if there is none now, and how many samples were readable.
 
         Raises:
             ValueError: the entry is invalid.
@@ -309,38 +309,38 @@ class SampleSource:
 
     @property
     def losses(self) -> dict[str, int]:
-        """Counts of what could not be trained on so far."""
+        """The counts of what could not be trained on so far, by kind."""
         return {}
 
     def take_priorities(self, info: Info) -> Info:
         """Take the priorities in an info, unless the coordinator has the buffer; return the info for the coordinator.
 
         Raises:
-            PriorityError, ValueError: they are not allowed.
+            PriorityError, ValueError: the priorities are not allowed.
         """
         return info
 
     def stop(self) -> None:
-        """End all waits, and release the samples. Idempotent."""
+        """End all waits, and release the samples. Further calls do nothing."""
 
     def close(self) -> None:
-        """Stop, and wait for the threads. Idempotent."""
+        """Stop, and wait for the threads. Further calls do nothing."""
         self.stop()
 
 
-# How long to retry writing the first weights of a task: collectors wait for them.
+# How long to retry writing the first weights of a task, for which collectors wait.
 _FIRST_PATIENCE_S = 60.0
 
 
 class LearnerSession:
-    """Gives a task its batches, and sends its weights and infos; after `close` no weights are written.
+    """The session of one task, which provides batches, and sends weights and infos; after `close` it writes no weights.
 
     Each task has its own session, so data of an old task cannot reach a new one.
 
     Args:
         policy_names: names under which the weights are written.
-        max_bad_batches: so many consecutive batches without a readable sample are an error; with 0 a single unreadable
-            sample is an error.
+        max_bad_batches: number of consecutive batches without a readable sample that is an error; with 0, a single
+            unreadable sample is an error.
     """
 
     def __init__(
@@ -353,9 +353,9 @@ class LearnerSession:
     ) -> None:
         self.source, self.queue = source, queue
         self._policies = policies
-        self._tokens: dict[str, Any] = dict.fromkeys(policy_names)  # of the last version written
+        self._tokens: dict[str, Any] = dict.fromkeys(policy_names)  # the token of the last version written
         self._is_closed = False
-        self._averages: list[dict[str, Any]] = []  # since the last info
+        self._averages: list[dict[str, Any]] = []  # the averages since the last info
         self._max_bad_batches = max_bad_batches
         self._unreadable_in_a_row = 0
         self._counts = {"dropped_batches": 0, "unwritten_weights": 0, "unwritten_checkpoints": 0}
@@ -365,7 +365,7 @@ class LearnerSession:
         self.source.start(learner, self.queue)
 
     def get_data(self, batch_size: int) -> list[Any]:
-        """Return the samples of the next batch; none after `stop`. Batches that cannot be read are skipped.
+        """Return the samples of the next batch, an empty list after `stop`. Batches that cannot be read are skipped.
 
         Raises:
             ValueError: a batch has a wrong size or invalid metadata, or files are damaged.
@@ -398,12 +398,12 @@ class LearnerSession:
         raise (FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError)(reason) from error
 
     def send_policy(self, state_dict: dict[str, Any]) -> bool:
-        """Write the weights `{'model': ..., 'iter': ...}` for the collectors; does nothing after `close`.
+        """Write the weights `{'model': ..., 'iter': ...}` for the collectors; do nothing after `close`.
 
         Weights of a later iteration that another learner has written are kept: the task continues there.
 
         Returns:
-            False if writing has failed for some seconds, on a full disk for instance; this is counted.
+            False if writing has failed for some seconds, for instance on a full disk; such failures are counted.
 
         Raises:
             ValueError: the task names a file outside the folder of the weights.
@@ -426,7 +426,7 @@ class LearnerSession:
         return is_written
 
     def pass_over_checkpoint(self, error: OSError) -> None:
-        """Count a checkpoint that could not be written.
+        """Note that a checkpoint could not be written, and count it.
 
         Raises:
             OSError: the error is not a temporary one, such as a full disk.
@@ -437,11 +437,11 @@ class LearnerSession:
 
     @property
     def losses(self) -> dict[str, int]:
-        """Counts of samples, batches, weights and checkpoints that were lost so far, without zeros."""
+        """The counts of samples, batches, weights and checkpoints that were lost so far, without zeros."""
         return {key: count for key, count in {**self.source.losses, **self._counts}.items() if count}
 
     def add_averages(self, train_iter: int, averages: Mapping[str, Any]) -> None:
-        """Add averages of monitored values to the next info. Called by the thread that sends the infos."""
+        """Add averages of monitored values to the next info. Only the thread that sends the infos may call it."""
         values = {name: float(value) for name, value in averages.items()}
         self._averages.append({"train_iter": train_iter, "values": values})
 
@@ -461,36 +461,39 @@ class LearnerSession:
         self.source.stop()
 
     def close(self) -> None:
-        """Write no more weights: a learner that hangs may resume after another has taken over its task. Idempotent."""
+        """Write no more weights: a learner that hangs may resume after another has taken over its task.
+
+        Further calls do nothing.
+        """
         self.stop()
         self._is_closed = True
         self.source.close()
 
 
 class Group(Protocol):
-    """The ranks of a learner, which train each batch together; see `RankGroup`."""
+    """The ranks of a learner, which train on each batch together; see `RankGroup`."""
 
     @property
     def rank(self) -> int:
         """The rank of this process."""
 
     def next_batch(self, queue: LearnerQueue) -> bool:
-        """Wait until every rank has a batch; returns False on all ranks once one of them has stopped."""
+        """Wait until every rank has a batch; return False on all ranks once any of them has stopped."""
 
     def share(self, learner: BaseLearner, trust_pickle: bool = False) -> None:
         """Copy the state of rank 0 to the learners of the other ranks."""
 
     def leave(self) -> None:
-        """Leave the group. Idempotent."""
+        """Leave the group. Further calls do nothing."""
 
 
 class TaskBatches(LoadedBatches):
-    """The batches of a learner task: the learner's own, with what is done between two of them.
+    """The batches of a learner task: those of the learner's dataloader, with the work between two batches.
 
     Checkpoints that are due are saved, and delayed weights are sent while there is nothing to train on.
 
     Args:
-        group: the ranks that train each batch together.
+        group: the ranks that train on each batch together.
     """
 
     def __init__(
@@ -522,17 +525,17 @@ class TaskBatches(LoadedBatches):
 
 
 # Entries of a policy's state that collectors need besides the model: PPO computes advantages with the scale of the
-# values, SQN acts at its temperature.
+# values, SQN acts with its temperature.
 _FOR_COLLECTORS = ("value_norm", "log_alpha")
 # Delay until the next attempt to write weights, after one has failed.
 _RETRY_S = 5.0
 
 
 class SendPolicyHook(LearnerHook):
-    """Sends the weights, `{'model': ..., 'iter': ...}`, on rank 0.
+    """A hook that sends the weights, `{'model': ..., 'iter': ...}`, on rank 0.
 
     Before and after a run it always sends them. After an iteration it sends them if `send_policy_freq` divides the
-    iteration's number, and at least `send_policy_interval_s` seconds after the last time; otherwise they are delayed
+    iteration's number and `send_policy_interval_s` seconds have passed since the last time; otherwise they are delayed
     until the first later iteration, or until `flush`. Weights that could not be written (`send_policy` returns False)
     are delayed likewise.
 
@@ -540,7 +543,7 @@ class SendPolicyHook(LearnerHook):
         ext_args: may have `send_policy_freq` (1) and `send_policy_interval_s` (0.0).
 
     Raises:
-        ConfigError: `send_policy_freq` is not an integer >= 1, or `send_policy_interval_s` negative.
+        ConfigError: `send_policy_freq` is not an integer >= 1, or `send_policy_interval_s` is negative.
         FloatingPointError: on the call, the weights contain NaN; nothing is sent.
     """
 
@@ -548,7 +551,7 @@ class SendPolicyHook(LearnerHook):
         super().__init__(*args, **kwargs)
         self._freq = _checked(self, ext_args, "send_policy_freq", 1, integer(1))
         self._interval_s = _checked(self, ext_args, "send_policy_interval_s", 0.0, number(0))
-        self._open_s = float("-inf")  # when the next one may be sent
+        self._open_s = float("-inf")  # when the next weights may be sent
         self._is_due = False
 
     def __call__(self, engine: Any) -> None:
@@ -588,7 +591,7 @@ class SendPolicyHook(LearnerHook):
 
 
 class SendLearnInfoHook(LearnerHook):
-    """Sends `learner.learn_info` at each call.
+    """A hook that sends `learner.learn_info` at each call.
 
     Args:
         ext_args: may have `freq` (10), the iterations between two lines in the debug log.

@@ -1,4 +1,4 @@
-"""Draws the batches of a learner task from the shards of a replay buffer, as from one buffer."""
+"""Drawing the batches of a learner task from the shards of a replay buffer, as if from one buffer."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ Facts = dict[str, Any]
 class ShardedReplay:
     """A learner's client of a sharded replay buffer. `update` may be called from another thread.
 
-    Batches have the distribution of one buffer. A uniform draw takes from each shard a number of items that follows the
-    multivariate hypergeometric distribution. A prioritized draw cuts the total weight of all shards into strata, as the
-    buffer does, with importance weights relative to the smallest weight in all shards. A lost shard counts as empty
-    until it is replaced.
+    Batches are distributed as if drawn from one buffer. A uniform draw takes from each shard a number of items that
+    follows the multivariate hypergeometric distribution. A prioritized draw cuts the total weight of all shards into
+    strata, as the buffer does, with importance weights relative to the smallest weight in all shards. A lost shard
+    counts as empty until it is replaced.
 
     Args:
         split: see `split_of`.
@@ -52,7 +52,7 @@ class ShardedReplay:
         self._shards, self._timeout_s = list(shards), timeout_s
         self._rng = new_generator()
         self._known: list[Facts] = [{} for _ in self._shards]  # the last reply of each shard
-        self._waits: dict[int, Future[Any]] = {}  # by shard
+        self._waits: dict[int, Future[Any]] = {}  # the running waits, by shard
         self._closing: Future[None] = Future()
         self._updates: list[dict[str, Any]] = []
         self._max_priority = 1.0
@@ -60,7 +60,7 @@ class ShardedReplay:
         self._left_over: Batch = []  # samples of batches that a lost shard left incomplete
 
     def update(self, info: Mapping[str, Any]) -> None:
-        """Set priorities of sampled items when the next batches are drawn.
+        """Keep priorities of sampled items, which are set when the next batches are drawn.
 
         Args:
             info: see `AdvancedReplayBuffer.update`.
@@ -99,7 +99,7 @@ class ShardedReplay:
         return packed
 
     def batches(self, count: int, batch_size: int, cur_learner_iter: int) -> list[Batch]:
-        """Draw up to `count` batches; none if there are too few samples.
+        """Draw up to `count` batches; the list is empty if there are too few samples.
 
         Raises:
             ValueError: `batch_size` is larger than the buffer.
@@ -134,7 +134,7 @@ class ShardedReplay:
     # ---- the shards
 
     def _ask(self, method: str, arguments: Sequence[tuple[Any, ...] | None]) -> list[Facts | None]:
-        """Call a method of the shards; the result is None for lost shards, and for those whose arguments are None."""
+        """Call a method of the shards and return the results; None for lost shards, and where arguments are None."""
         answers = call_all(self._shards, method, arguments, self._timeout_s)
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, ShardLost):
@@ -153,7 +153,7 @@ class ShardedReplay:
         self.count = sum(0 if reply is None else reply["count"] for reply in facts)
 
     def wait_for_push(self, timeout_s: float) -> bool:
-        """Wait for a push to a shard since the last call of `batches`; returns whether there was one in time."""
+        """Wait for a push to a shard since the last call of `batches`, and return whether there was one in time."""
         for index, shard in enumerate(self._shards):
             if index not in self._waits:
                 self._waits[index] = shard.call("wait", self._known[index].get("pushes", -1), timeout_s)
@@ -164,7 +164,10 @@ class ShardedReplay:
         return any(pushes != self._known[index].get("pushes") for index, pushes in counts.items())
 
     def close(self) -> None:
-        """End this and all later calls of `wait_for_push`. Idempotent; may be called from another thread."""
+        """End running and later calls of `wait_for_push`; it may be called from another thread.
+
+        Further calls do nothing.
+        """
         with self._lock:
             if not self._closing.done():
                 self._closing.set_result(None)
@@ -202,7 +205,7 @@ class ShardedReplay:
         return split(samples, sizes)
 
     def _assembled(self, parts: Sequence[Sequence[Batch]], batch_size: int) -> list[Batch]:
-        """Complete batches. Samples of incomplete ones are kept until they fill a batch."""
+        """Return the complete batches; samples of incomplete ones are kept until they fill a batch."""
         batches = []
         for own in zip(*parts, strict=True):
             batch = listed(whole_of([part for part in own if part]))
@@ -217,7 +220,7 @@ class ShardedReplay:
 
 
 def _stratified(size: int, weights: FloatArray, rng: np.random.Generator) -> IntArray:
-    """Draw one mass from each of `size` equal strata of all weights; returns how many lie in each weight."""
+    """Draw one point from each of `size` equal strata of all weights, and return how many lie in each weight."""
     running = weights.cumsum()
     masses = (np.arange(size) + rng.random(size)) * (running[-1] / size)
     last = int(np.flatnonzero(weights)[-1])  # a mass that is rounded up to the total belongs to the last weight above 0
@@ -227,7 +230,7 @@ def _stratified(size: int, weights: FloatArray, rng: np.random.Generator) -> Int
 
 
 def _for_learner(samples: list[Any], prefix: str) -> list[Any]:
-    """Samples as one buffer gives them; the prefix of their ids says which shard gets their priorities."""
+    """Return the samples as one buffer gives them; the prefix of their ids says which shard gets their priorities."""
     table = table_of(samples)
     if table is not None and STEPS not in table.columns:
         if _ID in table.columns:
@@ -245,19 +248,19 @@ def _owner_of(unique_id: Any) -> tuple[int, str] | None:
     return (int(index), life) if mark and dot and index.isdecimal() else None
 
 
-# Limit of one wait for samples, and the pause after a wait without any: shards may be restarting.
+# Limit of one wait for samples, and the pause after a wait without samples: shards may be restarting.
 _WAIT_S, _PAUSE_S = 1.0, 0.1
 # How long `close` waits for the thread.
 _END_S = 5.0
 
 
 class ShardSource(SampleSource):
-    """Draws batches in a thread while the learner trains; see `SampleSource`.
+    """A `SampleSource` that draws batches in a thread while the learner trains.
 
     Priorities go to the shards instead of the coordinator, before the next batches are drawn.
 
     Args:
-        limit_bytes: limit of the size of batches that are drawn and not trained yet. One batch is always allowed.
+        limit_bytes: limit of the size of batches that were drawn and not trained on yet. One batch is always allowed.
     """
 
     def __init__(self, replay: ShardedReplay, limit_bytes: int) -> None:

@@ -28,7 +28,7 @@ _TOKEN_FILE = "auth_token"
 _FOLDER = re.compile(r"ding_ray_(?P<pid>[0-9]+)_.+")
 # How long processes of a stopped cluster may still write to its folder.
 _REMOVE_S = 5.0
-# How long connecting to the control service may take, and between two attempts.
+# How long connecting to the control service may take, and the pause between two attempts.
 _CONNECT_S, _RETRY_S = 5.0, 1.0
 
 
@@ -122,14 +122,14 @@ class RayCluster:
             self._opened.callback(os.environ.pop, name, None)
 
     def close(self) -> None:
-        """Disconnect, and stop a cluster that `start` has started. Idempotent."""
+        """Disconnect, and stop a cluster that `start` has started. Further calls do nothing."""
         self._opened.close()
 
 
 class HeadWatch:
-    """Warns when the control service of a cluster ends: a minute later, Ray ends this process without an exception.
+    """A thread that warns when a cluster's control service ends: a minute later, Ray ends this process silently.
 
-    A thread keeps a connection to the service, which is closed by the end of it.
+    It keeps a connection to the service, which is closed when the service ends.
 
     Args:
         address: host and port of the service.
@@ -163,12 +163,12 @@ class HeadWatch:
             wait([self._woken], _RETRY_S)
 
     def _wait_for_end(self, connection: socket.socket) -> None:
-        """Wait until the service closes the connection, as it does with one that is not used, too."""
+        """Wait until the service closes the connection, which it also does with a connection that is not used."""
         while wait([connection, self._woken]) == [connection] and connection.recv(4096):
             pass
 
     def close(self) -> None:
-        """Stop watching. Idempotent."""
+        """Stop watching. Further calls do nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -180,12 +180,12 @@ class HeadWatch:
 
 @cache
 def _token() -> str:
-    """Return the token of all clusters that this process starts: Ray reads it once per process."""
+    """Return the token of all clusters that this process starts, as Ray reads it once per process."""
     return secrets.token_hex(32)
 
 
 def _plain(value: Any) -> Any:
-    """`value` with all mappings as plain dicts."""
+    """Return `value` with all mappings as plain dicts."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list) else value
@@ -193,7 +193,7 @@ def _plain(value: Any) -> Any:
 
 @contextlib.contextmanager
 def _keeping_signals() -> Iterator[None]:
-    """Restore the handler of SIGTERM, which Ray replaces."""
+    """Restore the handler of SIGTERM at the end of the block, as Ray replaces it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

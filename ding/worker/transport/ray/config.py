@@ -12,7 +12,7 @@ ROLES = ("learner", "collector", "replay")
 _ROLE_SETTINGS = {
     "num_cpus": Setting(NO_DEFAULT, number(0), "CPUs that an actor of this role requests."),
     "num_gpus": Setting(NO_DEFAULT, number(0), "GPUs that an actor of this role requests."),
-    "memory": Setting(NO_DEFAULT, number(0), "Bytes that an actor of this role requests."),
+    "memory": Setting(NO_DEFAULT, number(0), "Bytes of memory that an actor of this role requests."),
     "resources": Setting(NO_DEFAULT, instance_of(Mapping), "Other resources that it requests: {name: amount}."),
 }
 RAY_SETTINGS = Settings(
@@ -20,11 +20,13 @@ RAY_SETTINGS = Settings(
         "address": Setting(
             None,
             instance_of(str, optional=True),
-            "The cluster to join; None for that of RAY_ADDRESS, or else for a new one on this machine.",
+            "Address of the cluster to join; None for that of RAY_ADDRESS, or else for a new one on this machine.",
         ),
         "num_cpus": Setting(None, integer(1, optional=True), "CPUs of a new cluster; None for what all roles request."),
         "object_store_memory": Setting(
-            None, integer(80 * 2**20, optional=True), "Bytes of its object store; None for Ray's default."
+            None,
+            integer(80 * 2**20, optional=True),
+            "Bytes of the object store of a new cluster; None for Ray's default.",
         ),
         "runtime_env": Setting(
             {}, instance_of(Mapping), "Ray's description of code and packages for the nodes; {} if they have them."
@@ -32,10 +34,10 @@ RAY_SETTINGS = Settings(
         "placement": Setting(
             None,
             one_of(None, "PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"),
-            "The strategy of the placement group of all workers; None for no group.",
+            "Strategy of the placement group of all workers; None for no group.",
         ),
         "start_timeout_s": Setting(
-            120.0, number(0), "How long the workers may take to start, including nodes that an autoscaler adds."
+            120.0, number(0), "Seconds that the workers may take to start, including nodes that an autoscaler adds."
         ),
         "learner.num_cpus": 1,
         "collector.num_cpus": 1,
@@ -58,7 +60,7 @@ def ray_section(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def actor_options(section: Mapping[str, Any], role: str) -> dict[str, Any]:
-    """Ray's options for an actor of a role; `section` is complete."""
+    """Return Ray's options for an actor of a role, from the complete `section`."""
     return {key: value for key, value in section[role].items() if key in _ROLE_SETTINGS}
 
 

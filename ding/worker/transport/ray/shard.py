@@ -29,18 +29,18 @@ from ding.worker.transport.chunk import DATA_INDEX, decode_chunk, encode_chunk, 
 
 # The key under which a sample that is a list of steps is stored, beside its metadata.
 STEPS = "__steps__"
-# Samples that are pushed at once to a buffer that limits the rate: it accepts all of them or none.
+# How many samples are pushed at once to a buffer that limits the rate: it accepts all of them or none.
 _LIMITED_PUSH = 64
 # The header of a file: the format with its version, and the checksum of the rest.
 _HEAD, _MAGIC = struct.Struct("<16sI"), b"ding-replay-v001"
 
 
 class ShardLost(ConnectionError):
-    """The process of a shard has died, and its samples are lost. The next call may reach its replacement."""
+    """The error that a shard's process has died and its samples are lost; the next call may reach its replacement."""
 
 
 class ShardClosed(ConnectionError):
-    """The buffer is closed, and its shards with it."""
+    """The error that the buffer is closed, and its shards with it."""
 
 
 class Shard(Protocol):
@@ -51,18 +51,18 @@ class Shard(Protocol):
         """The name of the shard, for messages."""
 
     def call(self, method: str, *args: Any) -> Future[Any]:
-        """Call a method of `ReplayShard`, without waiting for the result.
+        """Call a method of `ReplayShard`, and return a future of its result.
 
-        The future raises ShardLost, ShardClosed, or what the method raises.
+        The future raises `ShardLost`, `ShardClosed`, or what the method raises.
         """
 
 
 def call_all(
     shards: Sequence[Shard], method: str, arguments: Sequence[tuple[Any, ...] | None], timeout_s: float
 ) -> list[Any]:
-    """Call a method of all shards at the same time; return the results.
+    """Call a method of all shards at the same time, and return the results.
 
-    The exception of a failed call is in the place of its result, and None in that of a shard whose arguments are None.
+    The exception of a failed call takes the place of its result, and None that of a shard whose arguments are None.
 
     Raises:
         TimeoutError: a shard does not answer in time.
@@ -76,7 +76,7 @@ def call_all(
 
 
 class ClosedShard:
-    """A client of a shard that is closed: all calls raise ShardClosed."""
+    """A client of a shard that is closed; all calls raise `ShardClosed`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -88,9 +88,9 @@ class ClosedShard:
 
 
 class ReplayShard:
-    """A replay buffer, or one part of it, which stores samples with their metadata. Thread-safe.
+    """A replay buffer, or one part of it, which stores samples with their metadata. This class is thread-safe.
 
-    Arguments and results are bytes and plain values. Nothing in them is executed.
+    Arguments and results are bytes and plain values; nothing in them is executed.
 
     Args:
         cfg: config of the whole buffer.
@@ -98,7 +98,7 @@ class ReplayShard:
         index, shards: the number of this shard, and how many there are.
 
     Attributes:
-        life: a random id. A shard that replaces a lost one has another.
+        life: a random id; a shard that replaces a lost one has another.
     """
 
     def __init__(self, cfg: Mapping[str, Any], exp_name: str, index: int, shards: int) -> None:
@@ -113,7 +113,7 @@ class ReplayShard:
         self._is_closed = False
 
     def open(self) -> str:
-        """Create the buffer, unless it exists; returns `life`.
+        """Create the buffer, unless it exists, and return `life`.
 
         Raises:
             ConfigError: the config of the buffer is wrong.
@@ -134,10 +134,11 @@ class ReplayShard:
         """Store samples.
 
         Args:
-            chunks: samples with their metadata, see `with_metadata`, encoded by `encode_chunk`; and the compressor.
+            chunks: pairs of samples with their metadata (see `with_metadata`), encoded by `encode_chunk`, and their
+                compressor.
 
         Returns:
-            the number of samples that were stored. A buffer that limits the rate of pushes may refuse some.
+            The number of samples that were stored. A buffer that limits the rate of pushes may refuse some.
 
         Raises:
             ValueError: the bytes are damaged; nothing is stored.
@@ -154,17 +155,17 @@ class ReplayShard:
         return taken
 
     def wait(self, pushes: int, timeout_s: float) -> int:
-        """Wait for more than `pushes` pushes, or for `close`; returns the number of pushes so far."""
+        """Wait for more than `pushes` pushes, or for `close`, and return the number of pushes so far."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or self._pushes > pushes, timeout_s)
             return self._pushes
 
     def plan(self, cur_learner_iter: int, max_priority: float, updates: Sequence[bytes]) -> dict[str, Any]:
-        """Set priorities and remove stale items; returns what there is to draw from.
+        """Set priorities, remove stale items, and return what there is to draw from.
 
         Args:
-            max_priority: the largest priority that was set in any shard. Items that are pushed without one get it.
-            updates: each `pack({'life', 'info'})`. Updates of another life are ignored: their items are lost.
+            max_priority: the largest priority that was set in any shard; items that are pushed without one get it.
+            updates: updates as `pack({'life', 'info'})`. Those of another life are ignored, as their items are lost.
         """
         self.open()
         buffer = self._buffer
@@ -190,7 +191,8 @@ class ReplayShard:
             least_weight: the smallest weight in all shards.
 
         Returns:
-            `life`; the `sizes` that were drawn, smaller if there are too few items; and `samples`, see `encode_chunk`.
+            A dict of `life`, of the `sizes` that were drawn, smaller if there are too few items, and of `samples`, see
+            `encode_chunk`.
         """
         self.open()
         parts = []
@@ -230,7 +232,7 @@ class ReplayShard:
         return {"life": self.life, "sizes": [len(part) for part in parts], "samples": encoded}
 
     def save(self, path: str) -> int:
-        """Write the buffer to a file atomically; returns the number of samples.
+        """Write the buffer to a file atomically, and return the number of samples.
 
         Raises:
             OSError: the file cannot be written.
@@ -248,7 +250,7 @@ class ReplayShard:
         return count
 
     def load(self, path: str) -> int:
-        """Replace the content of the buffer by that of a file that `save` wrote; returns the number of samples.
+        """Replace the content of the buffer by that of a file of `save`, and return the number of samples.
 
         Raises:
             FileNotFoundError: the file does not exist.
@@ -267,7 +269,7 @@ class ReplayShard:
             return int(self._buffer.count())
 
     def close(self) -> None:
-        """Close the buffer and end all waits. Idempotent."""
+        """Close the buffer and end all waits. Further calls do nothing."""
         with self._changed:
             self._is_closed = True
             if self._buffer is not None:
@@ -276,13 +278,13 @@ class ReplayShard:
 
 
 def push_to(buffer: Any, items: list[Any]) -> int:
-    """Push items; return how many were accepted. A buffer that limits the rate accepts all or none."""
+    """Push items, and return how many were accepted; a buffer that limits the rate accepts all or none."""
     taken: int | None = buffer.push(items, -1)
-    return len(items) if taken is None else taken  # buffers of users may return nothing
+    return len(items) if taken is None else taken  # users' buffers may return None
 
 
 def sample_from(buffer: Any, batch_size: int, cur_learner_iter: int) -> list[Any] | None:
-    """Draw a batch; None if the buffer does not have one."""
+    """Draw a batch and return it; None if the buffer does not have one."""
     if isinstance(buffer, DequeBufferWrapper) and buffer.count() < batch_size:
         return None  # it would log a warning each time
     batch: list[Any] | None = buffer.sample(batch_size, cur_learner_iter)
@@ -326,13 +328,13 @@ _KINDS = {AdvancedReplayBuffer: PRIORITIZED, NaiveReplayBuffer: UNIFORM, DequeBu
 
 
 class Split(NamedTuple):
-    """What a learner must know of a buffer to draw from its shards.
+    """The properties of a buffer that a learner must know to draw from its shards.
 
     Attributes:
-        kind: `whole` for a single shard, which draws batches itself; `uniform`, which draws an item at most once for a
-            batch; or `prioritized`.
-        capacity: of all shards together.
-        least_ratio: a batch needs this many times its size in the buffer.
+        kind: `whole` for a single shard, which draws batches itself; `uniform`, where a batch has no item twice; or
+            `prioritized`.
+        capacity: the capacity of all shards together.
+        least_ratio: how many times the size of a batch must be in the buffer.
         least_rate: the smallest pushed / sampled at which batches are drawn.
         beta_step: growth of the exponent of the importance weights per batch.
         has_max_use: whether items are removed after a number of draws.
@@ -381,14 +383,14 @@ def split_of(cfg: Mapping[str, Any], shards: int) -> Split:
 
 
 def limits_pushes(cfg: Mapping[str, Any]) -> bool:
-    """Return whether the buffer of this config refuses pushes above a rate of pushed / sampled."""
+    """Return whether the buffer of this config refuses pushes above a ratio pushed / sampled."""
     merged = EasyDict(deep_merge_dicts(get_buffer_cls(cfg).default_config(), cfg))
     limits = merged.get("thruput_controller")
     return limits is not None and not math.isinf(limits.push_sample_rate_limit.max)
 
 
 def annealed_by_rank(cfg: Mapping[str, Any], ranks: int) -> Mapping[str, Any]:
-    """Return the config of a buffer from which each of `ranks` draws a batch in each iteration.
+    """Return the config of a buffer from which each of `ranks` ranks draws a batch in each iteration.
 
     The exponent of the importance weights reaches 1 after as many iterations as with one rank.
     """
@@ -404,7 +406,7 @@ def _no_split(cfg: EasyDict, shards: int, reason: str) -> ConfigError:
 
 
 def shard_config(cfg: Mapping[str, Any], index: int, shards: int) -> EasyDict:
-    """Return the config of the shard `index`: it has its part of the capacity, and a folder of its own."""
+    """Return the config of the shard `index`, with its part of the capacity and a folder of its own."""
     own = EasyDict(cfg)
     if shards == 1:
         return own

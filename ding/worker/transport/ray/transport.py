@@ -1,4 +1,4 @@
-"""The transport 'ray': workers, shards of replay buffers and the store of weights are actors, with their clients."""
+"""The transport 'ray', where workers, shards of replay buffers and the store of weights are actors."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ from ding.worker.transport.transport import (
 
 @TRANSPORT_REGISTRY.register("ray")
 class RayTransport(Transport):
-    """Tasks are calls of actors, samples are pushed to shards of the replay buffer, weights are in the object store."""
+    """The transport with tasks as calls of actors, samples in shards of the replay buffer, and weights as objects."""
 
     name = "ray"
     launch = Launch.ACTOR
@@ -80,7 +80,7 @@ class RayTransport(Transport):
         return LocalWorkerServer(serve, close_timeout_s=cfg.get("close_timeout_s", 10.0))
 
     def sample_store(self, root: str) -> MemorySampleStore:
-        """Not used for samples in shards."""
+        """Return a store in memory, which is not used for samples in shards."""
         return MemorySampleStore(root)
 
     def policy_store(self, root: str, trust_pickle: bool = False) -> RayPolicyStore:
@@ -108,10 +108,10 @@ _CLOSE_S = 2.0
 
 
 class RayShard:
-    """See `Shard`.
+    """The `Shard` client of an actor.
 
     Args:
-        actor: runs a `ReplayShard`.
+        actor: the handle of an actor that runs a `ReplayShard`.
     """
 
     def __init__(self, name: str, actor: Any) -> None:
@@ -154,16 +154,16 @@ def _first_line(error: BaseException) -> str:
 
 
 def _death(error: ActorDiedError) -> str:
-    """Return what Ray says of a dead actor, without the indented lines of ids. The first line is always the same."""
+    """Return Ray's message about a dead actor, without the indented lines of ids; its first line alone says little."""
     return " ".join(line for line in str(error).splitlines() if line and not line[0].isspace())
 
 
 def shard_opener(prefix: str, options: Mapping[str, Any] | None = None) -> OpenShard:
-    """Return a function that makes shards as actors. Ray restarts an actor that is lost, with an empty shard.
+    """Return a function that makes shards as actors; Ray restarts a lost actor with an empty shard.
 
     Args:
-        prefix: of the names of the actors; must be unique in the namespace.
-        options: of the actors, such as `num_cpus` and `memory`; see `ray.actor.ActorClass.options`.
+        prefix: prefix of the names of the actors; it must be unique in the namespace.
+        options: options of the actors, such as `num_cpus` and `memory`; see `ray.actor.ActorClass.options`.
     """
 
     def open_shard(buffer_id: str, cfg: Mapping[str, Any], exp_name: str, index: int, shards: int) -> Shard:
@@ -202,7 +202,7 @@ _WEIGHTS_S = 30.0
 
 
 class WeightsServer(Versions):
-    """Keeps the newest weights by name, as lists of one reference to bytes in the object store. Thread-safe.
+    """The newest weights by name, each a list of one reference to bytes in the object store. This class is thread-safe.
 
     It also writes them to files in `root`, which a restarted actor, a resumed run and evaluations read.
 
@@ -228,7 +228,7 @@ class WeightsServer(Versions):
         return os.getpid()
 
     def _find(self, name: str) -> tuple[Token, Any] | None:
-        """Return the weights under `name`, read from their file if necessary; those count as older than any others."""
+        """Return the weights under `name`, read from their file if necessary; those of a file count as the oldest."""
         if name not in self._kept:
             path = os.path.join(self.root, name_under(self.root, name))
             with (
@@ -245,7 +245,7 @@ def server_name(root: str) -> str:
 
 
 def start_server(root: str, options: dict[str, Any]) -> Any:
-    """Start the actor for the weights of `root`; returns its handle. The actor ends when the last handle is gone."""
+    """Start the actor for the weights of `root`, and return its handle; it ends when the last handle is gone."""
     actor = ray.remote(WeightsServer).options(
         name=server_name(root),
         num_cpus=0,
@@ -261,8 +261,8 @@ class RayPolicyStore:
     """A client of the actor for the weights of `root`; see `PolicyStore`.
 
     Args:
-        trust_pickle: also read weights with objects other than numbers, strings, containers, arrays and tensors, which
-            may run code.
+        trust_pickle: whether to read also weights with objects other than numbers, strings, containers, arrays and
+            tensors, which may run code.
     """
 
     def __init__(self, root: str, trust_pickle: bool = False) -> None:
@@ -319,7 +319,7 @@ def actor_name(worker: str, life: int) -> str:
 
 
 class WorkerActor:
-    """The actor of a worker. Thread-safe.
+    """The actor of a worker. This class is thread-safe.
 
     Args:
         make: prepares this process, and returns a comm worker that has started.
@@ -331,15 +331,15 @@ class WorkerActor:
         self._server = local_server(self._worker.port)
 
     def place(self) -> dict[str, Any]:
-        """Process and node of the actor, as `pid` and `host`. Also answers as a heartbeat."""
+        """Return the process and the node of the actor, as `pid` and `host`; this also serves as a heartbeat."""
         return {"pid": os.getpid(), "host": str(ray.util.get_node_ip_address())}  # type: ignore[no-untyped-call]
 
     def run(self, task: str, timeout_s: float) -> str:
         """Run a task.
 
         Args:
-            task: as JSON.
-            timeout_s: for how long a caller waits. A while later, this call ends, too.
+            task: the task as JSON.
+            timeout_s: how many seconds a caller waits. A while later, this call ends, too.
 
         Returns:
             JSON with the `result` of the task, with the result it has `failed` with, or the reason why it is `lost`.
@@ -363,7 +363,7 @@ class WorkerActor:
         self._ended.wait()
 
     def close(self) -> None:
-        """End the task, with a final checkpoint, and the worker. Idempotent."""
+        """End the task, with a final checkpoint, and the worker. Further calls do nothing."""
         try:
             self._worker.close()
         finally:
@@ -371,16 +371,16 @@ class WorkerActor:
 
 
 def actor_class() -> Any:
-    """`WorkerActor` as a class of actors."""
+    """Return `WorkerActor` as a class of actors."""
     decorate: Any = ray.remote(max_concurrency=_CONCURRENCY)  # type: ignore[call-overload]
     return decorate(WorkerActor)
 
 
 class RayWorkerClient(WorkerClient):
-    """See `WorkerClient`.
+    """The `WorkerClient` of a worker in an actor.
 
     Args:
-        life: of the worker, see `actor_name`. The actor that replaces a lost one has a client of its own.
+        life: the life of the worker, see `actor_name`. The actor that replaces a lost one has a client of its own.
     """
 
     def __init__(self, name: str, life: int, in_use: set[WorkerClient]) -> None:
@@ -388,7 +388,7 @@ class RayWorkerClient(WorkerClient):
         self._actor_name = actor_name(name, life)
         self._actor: Any = None
         self._lock = threading.Lock()
-        self._answer: Answer | None = None  # of the current task
+        self._answer: Answer | None = None  # to the current task
         self._loss: str | None = None  # the reason, once the worker is lost
         self._on_lost: Callable[[str], Any] | None = None
 
@@ -498,7 +498,7 @@ def _break(answer: Answer, reason: object) -> None:
 
 
 class RayConnector(HttpConnector):
-    """See `Connector`. Only the pages are served over HTTP.
+    """The `Connector` to workers in actors; only the pages are served over HTTP.
 
     Args:
         cfg: `host` and `port` for the pages.
