@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ding.entry.trained import TrainedPolicy
 from ding.envs.common.gym_compat import spaces_like
+from ding.envs.env.gymnasium_spaces import bin_values
 from ding.model.wrapper.hidden_state_wrapper import HiddenStateWrapper
 from ding.utils.config_helper import ConfigError
 from ding.utils.file_helper import atomic_write
@@ -33,12 +34,13 @@ class PolicyNetwork(nn.Module):
         policy: a policy with an eval mode.
         space: the action space of the env.
         is_scaled: whether the actions of the policy, in [-1, 1], are mapped onto the bounds of the space.
+        bins: the number of values that each number of a real-valued action is chosen from, if it is.
 
     Raises:
         ConfigError: the policy keeps a state from one step to the next, or its actions are not an array.
     """
 
-    def __init__(self, policy: Any, space: Any, is_scaled: bool) -> None:
+    def __init__(self, policy: Any, space: Any, is_scaled: bool, bins: int | None = None) -> None:
         super().__init__()
         _refuse_memory(policy)
         spaces = spaces_like(space)
@@ -52,6 +54,9 @@ class PolicyNetwork(nn.Module):
             low, high = torch.from_numpy(space.low), torch.from_numpy(space.high)
             self.factor, self.middle = nn.Buffer((high - low) / 2), nn.Buffer((high + low) / 2)
         self._is_scaled = is_scaled and self._is_real
+        self._is_binned = bins is not None
+        if bins is not None:
+            self.values = nn.Buffer(torch.from_numpy(bin_values(space, bins)).T.contiguous())  # [D, bins]
 
     def forward(self, obs: Any) -> Tensor:
         obs = part = _in_float32(obs)
@@ -60,6 +65,8 @@ class PolicyNetwork(nn.Module):
         action = self._act(obs, list(range(part.shape[0])))["action"]
         if not isinstance(action, Tensor):
             action = torch.stack([head.reshape(-1) for head in action], -1)
+        if self._is_binned:
+            action = self.values.gather(1, action.reshape(-1, len(self.values)).T).T
         action = action.reshape([-1, *self._shape])
         if self._is_scaled:
             return action.clamp(-1, 1) * self.factor + self.middle
@@ -77,13 +84,16 @@ def _refuse_memory(policy: Any) -> None:
         wrapper = getattr(wrapper, "_model", None)
 
 
-def export_policy(trained: TrainedPolicy, spaces: tuple[Any, Any], is_scaled: bool, path: str) -> None:
+def export_policy(
+    trained: TrainedPolicy, spaces: tuple[Any, Any], is_scaled: bool, path: str, bins: int | None = None
+) -> None:
     """Write the greedy policy to a file that needs nothing of this package; see `Training.export`.
 
     The result is compared with the policy on observations that the space samples before it is written.
 
     Args:
         spaces: the observation and the action space of the env.
+        is_scaled, bins: see `PolicyNetwork`.
 
     Raises:
         ConfigError: the policy keeps a state from one step to the next, draws random numbers, or has actions that are
@@ -95,7 +105,7 @@ def export_policy(trained: TrainedPolicy, spaces: tuple[Any, Any], is_scaled: bo
     if write is None:
         raise ValueError(f"{path!r} is not allowed; its suffix must be {' or '.join(_WRITERS)}")
     name = type(trained.policy).__name__
-    network = PolicyNetwork(trained.policy, spaces[1], is_scaled).eval().requires_grad_(False)
+    network = PolicyNetwork(trained.policy, spaces[1], is_scaled, bins).eval().requires_grad_(False)
     example, others = (_batch(spaces[0], size) for size in (_TRACED, _CHECKED))
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # warnings of torch about Python values: the comparison finds those that matter

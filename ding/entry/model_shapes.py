@@ -24,6 +24,7 @@ from ding.utils.registry_factory import MODEL_REGISTRY
 from ding.utils.showing import shown
 
 _SHAPES = {"obs_shape": "observation_space", "action_shape": "action_space"}
+_BRANCHES, _BINS = "num_branches", "action_bins_per_branch"  # of models that have them instead of an action shape
 _KIND = "action_space"  # the key of policies for several kinds of actions
 _SCALE = "scale_ob"  # the argument of models that divide images
 
@@ -37,7 +38,8 @@ def complete_model(
     """Set, in place, `obs_shape` and `action_shape` of the model if the main config leaves them out.
 
     `policy.action_space` is set with them if the policy has that setting, and `scale_ob` to 255 for images of bytes if
-    the model has that argument. An env is made, for its spaces, only if something is left out.
+    the model has that argument. A model with branches is given `num_branches` and `action_bins_per_branch`. An env is
+    made, for its spaces, only if something is left out.
 
     Args:
         create: the create config, whose section `policy` may also have these settings.
@@ -56,7 +58,8 @@ def complete_model(
         parameters = _parameters(policy_cls, cfg)
         required = {name for name, parameter in parameters.items() if parameter.default is parameter.empty}
         missing = [key for key in missing if key in required]
-        if not missing:
+        lacks_branches = _BRANCHES in parameters and not _given(main, create, f"model.{_BRANCHES}")
+        if not missing and not lacks_branches:
             return
         env = _env(stack, cfg, env_setting)
         shapes = {key: model_shape(key, getattr(env, _SHAPES[key])) for key in missing}
@@ -66,6 +69,9 @@ def complete_model(
         is_scaled = _SCALE in parameters and not _given(main, create, f"model.{_SCALE}")
         if is_scaled and "obs_shape" in missing and _shows_bytes(env.observation_space):
             section[_SCALE] = 255.0
+        if lacks_branches:
+            section[_BRANCHES], bins = branches_of(env.action_space)
+            section.setdefault(_BINS, bins)
         has_kinds = _KIND in policy_cls.default_config()
         if has_kinds and "action_shape" in missing and not _given(main, create, _KIND):
             policy[_KIND] = section.get(_KIND) or _kind_of(env.action_space)
@@ -101,6 +107,24 @@ def model_shape(key: str, space: Any) -> Any:
     raise ConfigError(
         f"policy.model.{key} is missing, and the env's {_SHAPES[key]} {shown(space)} does not tell it: set it, or wrap "
         f"the env so that the space is {usable}"
+    )
+
+
+def branches_of(space: Any) -> tuple[int, int]:
+    """Return the number of choices of an action, and of the values of each.
+
+    Raises:
+        ConfigError: the space is no choice among equally many values.
+    """
+    spaces = spaces_like(space)
+    counts = [int(space.n)] if isinstance(space, spaces.Discrete) else []
+    if isinstance(space, spaces.MultiDiscrete):
+        counts = [int(count) for count in space.nvec.reshape(-1)]
+    if len(set(counts)) == 1:
+        return len(counts), counts[0]
+    raise ConfigError(
+        f"policy.model.{_BRANCHES} is missing, and the env's action_space {shown(space)} does not tell it: branches "
+        "need a MultiDiscrete of equal counts, which env.act_bins makes of a bounded Box"
     )
 
 

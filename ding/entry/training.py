@@ -35,6 +35,7 @@ from ding.worker.learner.base_learner import BaseLearner
 _EPOCHS_STEPS, _UPDATE_STEPS, _ENVS = 128, 8, 8
 _EPSILON = {"type": "exp", "start": 0.95, "end": 0.1, "decay": 10000}  # as DQN's
 _EPISODES, _EVALUATOR_ENVS = 10, 5  # numbers of episodes and envs of an evaluation
+_BINS = 11  # number of values of each real-valued action, for policies that choose among values
 _VECTORISED = 16  # from this number of envs on, envs that have a vectorised form of their own are stepped in it
 _STEPS_PER_ENV = ("n_steps", "num_steps", "rollout_length")
 _BATCH_MANAGERS = ("env_pool", "vector_env")  # managers that make the envs themselves, and scale no actions
@@ -293,7 +294,7 @@ class Training:
 
         path = os.path.join(self.folder, "policy.pt") if out is None else os.fspath(out)
         trained = _Trained.of(self.folder, self.config, self._seed, checkpoint=checkpoint)
-        export_policy(trained.policy, trained.spaces, trained.is_scaled, path)
+        export_policy(trained.policy, trained.spaces, trained.is_scaled, path, trained.bins)
         return path
 
     def _pair(self) -> tuple[EasyDict, EasyDict]:
@@ -306,12 +307,14 @@ class _Trained(NamedTuple):
     Attributes:
         spaces: the observation and the action space of the env.
         is_scaled: whether the policy's actions, in [-1, 1], are mapped onto the bounds of the action space.
+        bins: the number of values that each real-valued action is chosen from, or None.
         envs: the number of envs between which the policy can distinguish.
     """
 
     policy: TrainedPolicy
     spaces: tuple[Any, Any]
     is_scaled: bool
+    bins: int | None
     adapt: Callable[[Any], Any]
     envs: int
 
@@ -330,8 +333,9 @@ class _Trained(NamedTuple):
             with policy.make_env() as env:
                 spaces = env.observation_space, env.action_space
         if not is_gymnasium:  # its `step` takes what policies return
-            return cls(policy, spaces, False, lambda action: action, envs)
-        return cls(policy, spaces, is_scaled, action_adapter(spaces[1], is_scaled), envs)
+            return cls(policy, spaces, False, None, lambda action: action, envs)
+        bins = main.env.get("act_bins")
+        return cls(policy, spaces, is_scaled, bins, action_adapter(spaces[1], is_scaled, bins), envs)
 
 
 def _shapes(space: Any) -> Any:
@@ -484,6 +488,10 @@ def _complete(pair: tuple[EasyDict, EasyDict], parallel: bool) -> None:
     main.env.setdefault("evaluator_env_num", min(main.env.n_evaluator_episode, _EVALUATOR_ENVS))
     policy_cls = resolve_class("policy", create.policy)
     known = settings_of(policy_cls)
+    if "model.action_bins_per_branch" in known and _is_bounded(_spaces(main.env)[1]):
+        model = main.policy.setdefault("model", EasyDict())
+        main.env.act_bins = model.setdefault("action_bins_per_branch", main.env.get("act_bins", _BINS))
+        main.env.pop("act_scale", None)
     if not parallel and policy_cls.default_config().on_policy and "collect.gae_lambda" in known:
         main.policy.collect.setdefault("collector", EasyDict()).setdefault("fixed_rollout", True)
     command_cls = resolve_class("policy", with_command_mode(copy.deepcopy(create)).policy)

@@ -8,7 +8,7 @@ from gymnasium import spaces
 from torch import nn
 
 from ding.entry import evaluate_run, load_policy, parallel_pipeline, serial_pipeline, serial_pipeline_onpolicy
-from ding.entry.model_shapes import complete_model, model_shape
+from ding.entry.model_shapes import branches_of, complete_model, model_shape
 from ding.entry.run_folder import RunFolder
 from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import MODEL_REGISTRY
@@ -33,6 +33,7 @@ def pair(policy, env="CartPole-v1", manager="base", **sections):
         ("ppo", "CartPole-v1", {"model": {"obs_shape": 4, "action_shape": 2}, "action_space": "discrete"}),
         ("ppo", "Pendulum-v1", {"model": {"obs_shape": 3, "action_shape": 1}, "action_space": "continuous"}),
         ("pg", "Pendulum-v1", {"model": {"obs_shape": 3, "action_shape": 1}, "action_space": "continuous"}),
+        ("bdq", "Acrobot-v1", {"model": {"obs_shape": 6, "num_branches": 1, "action_bins_per_branch": 3}}),
     ],
 )
 @pytest.mark.parametrize("manager", ["base", "vector_env"])
@@ -171,3 +172,26 @@ def test_parallel_runs(tmp_path, monkeypatch):
     parallel_pipeline((main, create, {"transport": "local"}), max_train_iter=2)
     compiled = RunFolder("run").compiled.policy.model
     assert (compiled.obs_shape, compiled.action_shape) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, (1, 7)),
+        ({"action_bins_per_branch": 5}, (1, 5)),
+        ({"num_branches": 2, "action_bins_per_branch": 3}, (2, 3)),
+    ],
+)
+def test_branches_are_those_of_the_env_unless_they_are_given(given, expected):
+    main, create = pair("bdq", "Pendulum-v1", model=given)
+    main.env.act_bins = 7
+    complete_model(main, create)
+    assert (main.policy.model.num_branches, main.policy.model.action_bins_per_branch) == expected
+
+
+def test_spaces_of_branches():
+    assert branches_of(spaces.Discrete(4)) == (1, 4)
+    assert branches_of(spaces.MultiDiscrete([[3, 3], [3, 3]])) == (4, 3)
+    for wrong in (spaces.MultiDiscrete([3, 4]), spaces.Box(-1, 1, (2,)), spaces.MultiBinary(3)):
+        with pytest.raises(ConfigError, match=r"MultiDiscrete of equal counts, which env\.act_bins makes"):
+            branches_of(wrong)

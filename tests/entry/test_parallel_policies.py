@@ -10,9 +10,8 @@ from easydict import EasyDict
 from ding.entry.parallel_run import run_parallel
 from tests.benchmarks.learning import task_of
 
-# All that learn off-policy, but BDQ, whose task wraps its env in a class that cannot be sent to a worker.
 POLICIES = [
-    "dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "mdqn", "sql", "sqn", "r2d2", "a2c", "ppo", "ppo_offpolicy",
+    "dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "mdqn", "sql", "sqn", "bdq", "r2d2", "a2c", "ppo", "ppo_offpolicy",
     "impala", "acer", "sac", "td3", "ddpg", "d4pg", "discrete_sac",
 ]  # fmt: skip
 ITERATIONS = 20

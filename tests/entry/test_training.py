@@ -47,6 +47,17 @@ class Corridor(gymnasium.Env):
         return self.shown(), float(action), self.steps == 4, False, {}
 
 
+class Branches(Corridor):
+    """Two choices a step, each of three."""
+
+    action_space = spaces.MultiDiscrete([3, 3])
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.steps += 1
+        return self.shown(), float(action.sum()), self.steps == 4, False, {}
+
+
 QUICK = {"eval_episodes": 1, "batch_size": 8, "n_sample": 8}
 
 
@@ -291,6 +302,34 @@ def test_real_valued_actions_are_those_of_the_env_itself():
         assert training.predict(obs) == pytest.approx(2 * policy.predict(obs.astype(np.float32)), abs=1e-6)
 
 
+def test_branches_choose_among_values_of_real_valued_actions():
+    training = train("bdq", "Pendulum-v1", env_steps=64, action_bins_per_branch=5, seed=1, **QUICK)
+    main, create = training.config
+    assert main.env.act_bins == 5 and "act_scale" not in main.env
+    assert main.policy.model == {"action_bins_per_branch": 5, "obs_shape": 3, "num_branches": 1}
+    obs = np.array([1, 0, 0.5], np.float32)
+    with load_policy(training.folder) as policy:
+        assert training.predict(obs).tolist() == [policy.predict(obs).item() - 2.0]  # of -2, -1, 0, 1, 2
+    serial_pipeline((dict(main, exp_name="again"), create), seed=1, max_env_step=64)
+    assert RunFolder("again").evaluations()[-1]["returns"] == RunFolder(training.folder).evaluations()[-1]["returns"]
+    main, _ = train("bdq", "Pendulum-v1", iterations=1, config={"env.act_bins": 3}, **QUICK).config
+    assert main.env.act_bins == main.policy.model.action_bins_per_branch == 3
+    main, _ = train("bdq", "Pendulum-v1", iterations=1, **QUICK).config
+    assert main.env.act_bins == main.policy.model.action_bins_per_branch == 11
+    main, _ = train("dqn", "Pendulum-v1", iterations=1, act_bins=4, **QUICK).config
+    assert main.policy.model.action_shape == [4]
+
+
+@pytest.mark.parametrize(("env", "expected"), [(Branches, (2, 3)), ("CartPole-v1", (1, 2))])
+def test_branches_are_those_of_the_env(env, expected):
+    training = train("bdq", env, iterations=2, **QUICK)
+    model = training.config[0].policy.model
+    assert (model.num_branches, model.action_bins_per_branch) == expected
+    own = env() if isinstance(env, type) else gymnasium.make(env)
+    obs, _ = own.reset(seed=0)
+    assert own.action_space.contains(training.predict(obs))
+
+
 def test_a_policy_that_needs_a_schedule_of_epsilon_has_that_of_dqn():
     main, _ = train("discrete_sac", "CartPole-v1", iterations=1, recipe=False, **QUICK).config
     assert main.policy.other.eps == {"type": "exp", "start": 0.95, "end": 0.1, "decay": 10000}
@@ -485,7 +524,7 @@ def as_tensors(obs):
 EXPORTED = [
     *(("dqn", "CartPole-v1", {}), ("rainbow", "CartPole-v1", {}), ("pg", "CartPole-v1", {})),
     *(("ppo", "Pendulum-v1", {}), ("td3", "Pendulum-v1", {"batch_size": 8, "random_collect_size": 16})),
-    *(("dqn", Choices, QUICK), ("dqn", Doubles, QUICK)),
+    *(("dqn", Choices, QUICK), ("dqn", Doubles, QUICK), ("bdq", "Pendulum-v1", QUICK), ("bdq", Branches, QUICK)),
 ]
 
 

@@ -60,7 +60,7 @@ def made():
 
 def probe(**kwargs):
     """A GymnasiumEnv over a new ProbeEnv, reset."""
-    keys = {key: kwargs.pop(key) for key in ("wrappers", "max_episode_steps", "act_scale") if key in kwargs}
+    keys = {key: kwargs.pop(key) for key in ("wrappers", "max_episode_steps", "act_scale", "act_bins") if key in kwargs}
     env = GymnasiumEnv({"env": lambda: ProbeEnv(**kwargs), **keys})
     env.reset()
     return env
@@ -188,6 +188,26 @@ def test_scaled_actions_are_clipped_and_mapped_onto_the_bounds(made):
     assert np.abs(env.random_action()).max() <= 1
 
 
+def test_act_bins_makes_real_valued_actions_a_choice_among_values(made):
+    space = spaces.Box(np.array([[-1, 0], [2, -4]], np.float32), np.array([[1, 8], [2, 4]], np.float32))
+    env = probe(act_space=space, act_bins=5, act_scale=True)
+    assert env.action_space == spaces.MultiDiscrete([5, 5, 5, 5])
+    env.step(np.array([0, 1, 2, 4]))
+    (received,) = made[-1].actions
+    assert received.dtype == np.float32 and received.tolist() == [[-1, 2], [2, 4]]
+    assert env.action_space.contains(env.random_action())
+    with pytest.raises(ValueError, match=r"outside of the action space MultiDiscrete\(\[5 5 5 5\]\)"):
+        env.step(np.array([0, 1, 2, 5]))
+
+
+@pytest.mark.parametrize(
+    "space", [spaces.Box(-np.inf, np.inf, (1,)), spaces.Discrete(3), spaces.Box(0, 9, (1,), np.int64)]
+)
+def test_act_bins_needs_real_valued_actions_with_bounds(space):
+    with pytest.raises(ValueError, match="act_bins needs a real-valued action space with finite bounds; this one is"):
+        probe(act_space=space, act_bins=5)
+
+
 def test_scaling_needs_finite_bounds(made):
     env = GymnasiumEnv({"env": lambda: ProbeEnv(act_space=spaces.Box(-np.inf, np.inf, (1,))), "act_scale": True})
     with pytest.raises(ValueError, match="finite bounds"):
@@ -295,10 +315,10 @@ def test_each_episode_has_a_seed_of_its_own(made):
     assert made[0].seeds == [*seeds_of(3, 5, range(3)), *seeds_of(4, 0, [0]), *seeds_of(3, 5, [2])]
 
 
-@pytest.mark.parametrize("act_scale", [False, True])
-def test_seeding_decides_random_actions_too(act_scale):
+@pytest.mark.parametrize("own", [{}, {"act_scale": True}, {"act_bins": 99}])
+def test_seeding_decides_random_actions_too(own):
     def draw():
-        env = probe(act_space=spaces.Box(-2, 2, (1,)), act_scale=act_scale)
+        env = probe(act_space=spaces.Box(-2, 2, (1,)), **own)
         env.seed(1)
         env.reset()
         return [float(env.random_action()[0]) for _ in range(5)]
@@ -420,6 +440,7 @@ def test_kwargs_go_to_make():
         ({"env": ProbeEnv, "wrappers": [(1, {})]}, "must be a callable, its name module:name, or a pair"),
         ({"env": ProbeEnv, "max_episode_steps": 0}, "max_episode_steps"),
         ({"env": ProbeEnv, "act_scale": "yes"}, "act_scale"),
+        ({"env": ProbeEnv, "act_bins": 1}, "act_bins"),
     ],
 )
 def test_configs_are_checked_at_construction(cfg, match):

@@ -23,7 +23,8 @@ class GymnasiumEnv(LazyEnv):
 
     The config names it by `env_id` (with `kwargs` for `gymnasium.make`) or gives `env`, an instance or a function
     without arguments. `wrappers` lists wrappers or (wrapper, kwargs), innermost first; `max_episode_steps` sets the
-    step limit; with `act_scale` real-valued actions come in [-1, 1] and are mapped onto the bounds of the action space.
+    step limit; with `act_scale` real-valued actions come in [-1, 1] and are mapped onto the bounds of the action space,
+    with `act_bins` they come as choices among values.
 
     The environment is made at the first `reset`. If a space is read earlier, an environment is made and closed
     for that. `info` has the bools `terminated` and `truncated` at each step, and the float `eval_episode_return` at
@@ -46,7 +47,7 @@ class GymnasiumEnv(LazyEnv):
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self._cfg = cfg
         self._source = GymnasiumSource.from_config(cfg)
-        super().__init__(bool(cfg.get("act_scale", False)))
+        super().__init__(bool(cfg.get("act_scale", False)), cfg.get("act_bins"))
 
     def step(self, action: Any) -> BaseEnvTimestep:
         """Act once; integers come as int or as an integer array with one element, the rest as arrays.

@@ -49,6 +49,12 @@ SETTINGS = Settings(
             NO_DEFAULT, integer(1, optional=True), "Limit of steps after which an episode is truncated."
         ),
         "act_scale": Setting(NO_DEFAULT, boolean, "Map actions in [-1, 1] onto the bounds of the action space."),
+        "act_bins": Setting(
+            NO_DEFAULT,
+            integer(2, optional=True),
+            "Number of values, evenly spaced within the bounds, that each real-valued action is chosen from: the "
+            "action space is a MultiDiscrete.",
+        ),
     }
 )
 Wrapper = tuple[Callable[..., Any], dict[str, Any]]

@@ -103,17 +103,40 @@ def unit_space(space: Any) -> Any:
     return spaces.Box(-1.0, 1.0, space.shape, np.float32) if _is_real_box(space) else space
 
 
-def action_adapter(space: Any, act_scale: bool) -> ActionAdapter:
+def policy_space(space: Any, act_scale: bool, act_bins: int | None) -> Any:
+    """Return the space of what `action_adapter` takes."""
+    if act_bins is not None:
+        values = bin_values(space, act_bins)
+        return spaces_like(space).MultiDiscrete([act_bins] * values.shape[1])
+    return unit_space(space) if act_scale else space
+
+
+def bin_values(space: Any, bins: int) -> np.ndarray:
+    """Return the values that `bins` choices stand for, [bins, D]: evenly spaced in each dimension, bounds included.
+
+    Raises:
+        ValueError: the space is no real-valued Box with finite bounds.
+    """
+    if not (_is_real_box(space) and space.is_bounded()):
+        raise ValueError(f"act_bins needs a real-valued action space with finite bounds; this one is {space}")
+    values: np.ndarray = np.linspace(space.low, space.high, bins).astype(space.dtype)
+    return values.reshape(bins, -1)
+
+
+def action_adapter(space: Any, act_scale: bool, act_bins: int | None = None) -> ActionAdapter:
     """Return a function that turns what policies return into a member of `space`, in the form its environment expects.
 
     Args:
         act_scale: actions for real-valued Boxes come in [-1, 1] and are mapped onto the bounds.
+        act_bins: actions are the numbers of values, one for each dimension of a Box; see `bin_values`.
 
     Raises:
-        ValueError: `act_scale` is set and a Box has no finite bounds. The function itself raises ValueError or
-            TypeError for an action that does not fit.
+        ValueError: `act_scale` or `act_bins` is set and a Box has no finite bounds. The function itself raises
+            ValueError or TypeError for an action that does not fit.
     """
     spaces = spaces_like(space)
+    if act_bins is not None:
+        return _bin_adapter(space, act_bins)
     if isinstance(space, spaces.Discrete):
         return _discrete_adapter(space)
     if isinstance(space, spaces.Box):
@@ -188,6 +211,17 @@ def _box_adapter(space: Any, act_scale: bool) -> ActionAdapter:
     def adapt(action: Any) -> np.ndarray:
         scaled: np.ndarray = affine_transform(_array_of(action, space), min_val=low, max_val=high)
         return scaled
+
+    return adapt
+
+
+def _bin_adapter(space: Any, bins: int) -> ActionAdapter:
+    values = bin_values(space, bins)
+    choices, dimensions = _multi_adapter(policy_space(space, False, bins)), np.arange(values.shape[1])
+
+    def adapt(action: Any) -> np.ndarray:
+        chosen: np.ndarray = values[choices(action), dimensions].reshape(space.shape)
+        return chosen
 
     return adapt
 

@@ -14,8 +14,8 @@ from ding.envs.env.gymnasium_spaces import (
     as_arrays,
     as_observation,
     float32_space,
+    policy_space,
     reward_space_of,
-    unit_space,
 )
 
 
@@ -86,10 +86,12 @@ class LazyEnv(BaseEnv):
 
     Args:
         act_scale: real-valued actions come in [-1, 1] and are mapped onto the bounds of the action space.
+        act_bins: instead, real-valued actions come as choices among so many values of each dimension.
     """
 
-    def __init__(self, act_scale: bool) -> None:
+    def __init__(self, act_scale: bool, act_bins: int | None = None) -> None:
         self._act_scale = act_scale
+        self._act_bins = act_bins
         self._env: Any = None
         self._adapt_action: Any = None
         self._is_begun = False  # whether _env has been reset
@@ -107,7 +109,7 @@ class LazyEnv(BaseEnv):
 
     @property
     def action_space(self) -> Any:
-        """The space of the actions `step` takes: [-1, 1] for real-valued ones with `act_scale`."""
+        """The space of the actions `step` takes: [-1, 1] for real-valued ones with `act_scale`, or choices."""
         return self._read_spaces().action
 
     @property
@@ -140,7 +142,7 @@ class LazyEnv(BaseEnv):
         if seed is not None and not self._is_sampling_seeded:
             # Once: samples of the action space are one stream over all episodes.
             self._env.action_space.seed(seed)
-            if self._act_scale:
+            if self._act_scale or self._act_bins is not None:
                 self.action_space.seed(seed)
             self._is_sampling_seeded = True
         self._seeds.advance()
@@ -193,7 +195,7 @@ class LazyEnv(BaseEnv):
 
     def _attach(self, env: Any) -> None:
         """Cache the parts of `env` that each step needs."""
-        self._adapt_action = action_adapter(env.action_space, self._act_scale)
+        self._adapt_action = action_adapter(env.action_space, self._act_scale, self._act_bins)
 
     def _read_spaces(self) -> _Spaces:
         if self._spaces is None:
@@ -205,7 +207,7 @@ class LazyEnv(BaseEnv):
         return self._spaces
 
     def _spaces_of(self, env: Any) -> _Spaces:
-        action_space = unit_space(env.action_space) if self._act_scale else env.action_space
+        action_space = policy_space(env.action_space, self._act_scale, self._act_bins)
         return _Spaces(float32_space(env.observation_space), action_space, reward_space_of(env))
 
     def _as_observation(self, obs: Any) -> Any:

@@ -20,7 +20,7 @@ from ding.utils.config_helper import ConfigError, Setting, Settings, check_value
 from ding.utils.data.samples import Column, IntArray, Kind, Node, columns_of, map_node, node_rows
 
 # Settings of an env section that make an env other than the one the simulator makes.
-_FOREIGN = ("env", "kwargs", "wrappers", "act_scale", "norm_obs", "env_wrapper")
+_FOREIGN = ("env", "kwargs", "wrappers", "act_scale", "act_bins", "norm_obs", "env_wrapper")
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 

@@ -244,7 +244,8 @@ class VectorEnvManager(BatchEnvManager):
 
 def _vector_of_section(cfg: Mapping[str, Any], env_cfg: Mapping[str, Any], count: int) -> Any:
     """Return the vector env of the `env_id` in the config, or otherwise in the env section."""
-    refuse_foreign(env_cfg, "vector_env", "; use 'subprocess' to have actions scaled", ("act_scale", "env_wrapper"))
+    foreign = ("act_scale", "act_bins", "env_wrapper")
+    refuse_foreign(env_cfg, "vector_env", "; use 'subprocess' to have actions scaled or binned", foreign)
     own_id = {} if cfg["env_id"] is None else {"env_id": cfg["env_id"]}
     source = GymnasiumSource.from_config(
         {**env_cfg, **own_id, "kwargs": {**env_cfg.get("kwargs", {}), **cfg["kwargs"]}}

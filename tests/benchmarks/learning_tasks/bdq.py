@@ -1,29 +1,11 @@
 """BDQ on Pendulum-v1, whose torque is one of 11."""
 
-from typing import Any
-
-import gymnasium
-import numpy as np
-
-
-class BinnedActions(gymnasium.ActionWrapper[Any, Any, Any]):
-    """Each dimension of a continuous action is one of `bins` values, evenly spaced over its range."""
-
-    def __init__(self, env: Any, bins: int = 11) -> None:
-        super().__init__(env)
-        self._values = np.linspace(env.action_space.low, env.action_space.high, bins)  # [bins, D]
-        self.action_space = gymnasium.spaces.MultiDiscrete([bins] * self._values.shape[1])
-
-    def action(self, action: Any) -> Any:
-        return self._values[action, np.arange(self._values.shape[1])].astype(np.float32)
-
-
 main_config = {
     "exp_name": "pendulum_bdq",
     "env": {
         "type": "gymnasium",
         "env_id": "Pendulum-v1",
-        "wrappers": [BinnedActions],
+        "act_bins": 11,
         "collector_env_num": 10,
         "evaluator_env_num": 5,
         "n_evaluator_episode": 5,
