@@ -376,7 +376,8 @@ def _of_policy(
     policy: str, section: dict[str, Any], num_envs: int | None, may_scale: bool
 ) -> tuple[EasyDict, EasyDict]:
     create = EasyDict(env={"type": "gymnasium"}, env_manager={"type": "base"}, policy={"type": policy})
-    defaults = resolve_class("policy", create.policy, "policy").default_config()
+    policy_cls = resolve_class("policy", create.policy, "policy")
+    defaults = policy_cls.default_config()
     n_sample = defaults.get("collect", {}).get("n_sample")
     if num_envs is None:
         num_envs = _ENVS if defaults.on_policy else min(_ENVS, n_sample or 1)
@@ -386,7 +387,7 @@ def _of_policy(
     )
     if is_scaled:
         main.env.act_scale = True
-    if defaults.collect.get("collector", {}).get("get_train_sample"):  # it learns from whole episodes
+    if "collect.n_episode" in settings_of(policy_cls):  # it learns from whole episodes
         create.collector = EasyDict(type="episode", get_train_sample=True)
         main.policy.collect.n_episode = num_envs
     elif not n_sample:

@@ -357,8 +357,9 @@ def test_steps_between_updates_are_those_of_each_env_on_policy():
     assert pair[0].policy.nstep == 3
 
 
-def test_policies_that_learn_from_episodes_are_given_episodes():
-    training = train("pg", "CartPole-v1", iterations=1, num_envs=2, eval_episodes=1)
+@pytest.mark.parametrize("policy", ["pg", "ppo_pg"])
+def test_policies_that_learn_from_episodes_are_given_episodes(policy):
+    training = train(policy, "Pendulum-v1", iterations=1, num_envs=2, eval_episodes=1)
     main, create = training.config
     assert create.collector == {"type": "episode", "get_train_sample": True} and main.policy.collect == {"n_episode": 2}
 
