@@ -1,4 +1,4 @@
-"""Writes the generated pages: the config and API reference, the benchmarks, and the recipes.
+"""Writes the generated pages: the config and API reference, the policies, the benchmarks, and the recipes.
 
     python docs/generate.py            # write the pages from the classes and the stored benchmark results
     python docs/generate.py --check    # list pages that are out of date; the exit status is 1 if there are any
@@ -26,7 +26,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 DOCS = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(DOCS.parent))
+sys.path[:0] = [str(DOCS), str(DOCS.parent)]
+
+import policy_pages  # noqa: E402 its folder must be on the path
 
 from ding.utils.config_helper import NO_DEFAULT, Setting  # noqa: E402 its folder must be on the path
 
@@ -60,6 +62,11 @@ PACKAGES = {
     "Losses and returns": ("ding.rl_utils",),
     "Utilities": ("ding.utils", "ding.torch_utils"),
 }
+# Of policies with a command mode, which say nothing that those without do not.
+COMMAND_MODE_NOTE = (
+    "Each policy has a second class, `...CommandModePolicy`, registered as `<name>_command`: the policy with a command "
+    "mode, which says how to collect, such as with which epsilon. The pipelines take it by themselves."
+)
 
 
 # What the arguments of many models and wrappers mean, where their docstrings leave it to the name.
@@ -232,12 +239,19 @@ def _allowed(rule: Any) -> str:
 
 def api_pages() -> dict[str, str]:
     """Returns a mkdocstrings page for each group of packages, with their public names."""
+    from ding.utils.registry_factory import POLICY_REGISTRY
+
+    found = {cls for alias, cls in POLICY_REGISTRY.items() if alias.endswith("_command")}
+    commands = {f"{cls.__module__}.{cls.__qualname__}" for cls in found}
     pages = {}
     for title, packages in PACKAGES.items():
         lines = [f"# {title}", ""]
         for package in packages:
-            for name in sorted(_exported(importlib.import_module(package))):
+            names = set(_exported(importlib.import_module(package)))
+            for name in sorted(names - commands):
                 lines += [f"::: {name}", ""]
+            if names & commands:
+                lines += [*textwrap.wrap(COMMAND_MODE_NOTE, 120, break_on_hyphens=False), ""]
         pages[f"reference/api/{title.lower().replace(' ', '_')}.md"] = "\n".join(lines).rstrip("\n") + "\n"
     return pages
 
@@ -394,6 +408,7 @@ def pages() -> dict[str, str]:
     """Returns all generated pages by their path in the docs."""
     return {
         "reference/config.md": config_reference(),
+        **policy_pages.pages(TABLE, _row, _by_section),
         "benchmarks.md": benchmarks_page(),
         "guides/recipes.md": recipes_page(),
         **api_pages(),

@@ -135,6 +135,9 @@ def report() -> int:
         _plot(kept, _image(family))
     PAGE.write_text(page())
     learning_report.write()
+    from tests.benchmarks import policy_curves
+
+    policy_curves.write()
     return 0
 
 
@@ -157,36 +160,43 @@ def page() -> str:
         parts += ["| policy | task | stop value | solved | env steps: median / most | budget | iterations | seconds | "]
         parts[-1] += "final return |"
         parts += ["|---|---|---|---|---|---|---|---|---|"]
-        parts += [_row(name, results) for name, results in kept.items()] + [""]
+        parts += [row(name, results) for name, results in kept.items()] + [""]
     return "\n".join(parts + original_configs.section(original_configs.RESULTS))
 
 
 def families() -> Iterator[tuple[str, dict[str, list[dict[str, Any]]]]]:
     """Each family with the results of its members that have any."""
     for family, members in FAMILIES.items():
-        kept = {name: _kept(name) for name in members if (RESULTS / f"{name}.jsonl").exists()}
-        if kept:
-            yield family, kept
+        results = {name: kept(name) for name in members if (RESULTS / f"{name}.jsonl").exists()}
+        if results:
+            yield family, results
 
 
 def _image(family: str) -> Path:
     return RESULTS / f"{family.split()[0].lower()}.svg"
 
 
-def _kept(name: str) -> list[dict[str, Any]]:
+def kept(name: str) -> list[dict[str, Any]]:
+    """The results of a policy, by seed."""
     return [json.loads(line) for line in (RESULTS / f"{name}.jsonl").read_text().splitlines()]
 
 
-def _row(name: str, results: list[dict[str, Any]]) -> str:
-    row, task = summary(name, results), task_of(name)
+def label_of(name: str) -> str:
+    """The name of a policy's task."""
+    task = task_of(name)
+    return getattr(task, "label", None) or str(task.main_config["env"]["env_id"])
+
+
+def row(name: str, results: list[dict[str, Any]]) -> str:
+    """The line of the table."""
+    about, task = summary(name, results), task_of(name)
     env = task.main_config["env"]
-    label = getattr(task, "label", None) or env["env_id"]
     iterations = sorted(result["iterations"] for result in results)[len(results) // 2]
-    steps = f"{row['median_env_steps']:,} / {row['most_env_steps']:,}" if row["most_env_steps"] else "none"
-    solved = f"{row['solved']} of {row['seeds']}"
+    steps = f"{about['median_env_steps']:,} / {about['most_env_steps']:,}" if about["most_env_steps"] else "none"
+    solved = f"{about['solved']} of {about['seeds']}"
     return (
-        f"| `{name}` | {label} | {env['stop_value']} | {solved} | {steps} | {row['budget']:,} | {iterations:,} | "
-        f"{row['median_seconds']} | {row['final_return_iqm']} |"
+        f"| `{name}` | {label_of(name)} | {env['stop_value']} | {solved} | {steps} | {about['budget']:,} | "
+        f"{iterations:,} | {about['median_seconds']} | {about['final_return_iqm']} |"
     )
 
 
@@ -205,17 +215,22 @@ def _plot(kept: dict[str, list[dict[str, Any]]], image: Path) -> None:
     for axis in axes.flat[len(kept) :]:
         axis.set_visible(False)
     for axis, (name, results) in zip(axes.flat, kept.items(), strict=False):
-        offline = all(result["env_steps"] == results[0]["curve"][0][0] for result in results)
-        for result in results:
-            axis.plot([at[1 if offline else 0] for at in result["curve"]], [at[2] for at in result["curve"]], lw=1)
-        axis.axhline(task_of(name).main_config["env"]["stop_value"], color="grey", lw=0.7, ls="--")
+        draw_runs(axis, name, results)
         axis.set_title(name, fontsize=9)
-        axis.set_xlabel("iterations" if offline else "env steps", fontsize=7)
-        axis.tick_params(labelsize=7)
-        axis.locator_params(axis="x", nbins=4)
     figure.tight_layout()
     figure.savefig(image, metadata={"Date": None})
     pyplot.close(figure)
+
+
+def draw_runs(axis: Any, name: str, results: list[dict[str, Any]]) -> None:
+    """Draw the curves of the seeds, and the stop value."""
+    offline = all(result["env_steps"] == results[0]["curve"][0][0] for result in results)
+    for result in results:
+        axis.plot([at[1 if offline else 0] for at in result["curve"]], [at[2] for at in result["curve"]], lw=1)
+    axis.axhline(task_of(name).main_config["env"]["stop_value"], color="grey", lw=0.7, ls="--")
+    axis.set_xlabel("iterations" if offline else "env steps", fontsize=7)
+    axis.tick_params(labelsize=7)
+    axis.locator_params(axis="x", nbins=4)
 
 
 def main() -> int:

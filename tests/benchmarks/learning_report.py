@@ -205,7 +205,7 @@ def page() -> str:
 
 def _section(task: Task, summaries: Mapping[str, Any]) -> list[str]:
     rows = [
-        _row(task, policy, library, summaries.get(f"{task.name}/{policy}", {}))
+        row(task, policy, library, summaries.get(f"{task.name}/{policy}", {}))
         for policy in task.budgets
         for library in (OURS, PEER)
         if library == OURS or policy in task.peers
@@ -219,7 +219,8 @@ def _section(task: Task, summaries: Mapping[str, Any]) -> list[str]:
     return [*lines, "|---|---|---|---|---|---|---|---|---|---|", *rows, ""]
 
 
-def _row(task: Task, policy: str, library: str, summary: Mapping[str, Any]) -> str:
+def row(task: Task, policy: str, library: str, summary: Mapping[str, Any]) -> str:
+    """The line of the table."""
     about, budget = summary.get(library), f"{task.budgets[policy]:,}"
     outcome = verdict(task, summary) if library == OURS else ""
     cells = [f"`{policy}`", LABELS[library]]
@@ -244,19 +245,25 @@ def _plot(task: Task, summaries: Mapping[str, Any]) -> None:
 
     figure, axes = pyplot.subplots(1, len(summaries), figsize=(3.6 * len(summaries), 2.8), squeeze=False)
     for axis, (policy, summary) in zip(axes.flat, summaries.items(), strict=True):
-        for library, color in ((OURS, "C0"), (PEER, "C1")):
-            if library in summary:
-                curve, number = summary[library]["curve"], summary[library]["seeds"]
-                label = f"{LABELS[library]} ({_seeds(number)})"
-                axis.plot(curve["env_steps"], curve["iqm"], color=color, lw=1.4, label=label)
-                axis.fill_between(curve["env_steps"], curve["low"], curve["high"], color=color, alpha=0.2, lw=0)
-        if task.goal is not None:
-            axis.axhline(task.goal, color="grey", lw=0.7, ls="--")
+        draw_summary(axis, task, summary)
         axis.set_title(f"{policy} on {task.env_id}", fontsize=9)
-        axis.set_xlabel("env steps", fontsize=7)
-        axis.tick_params(labelsize=7)
-        axis.locator_params(axis="x", nbins=4)
-        axis.legend(fontsize=7, frameon=False)
     figure.tight_layout()
     figure.savefig(RESULTS / f"{task.name}.svg", metadata={"Date": None})
     pyplot.close(figure)
+
+
+def draw_summary(axis: Any, task: Task, summary: Mapping[str, Any], every: int = 1) -> None:
+    """Draw the curves of both libraries with their intervals, and the goal; of the points only each `every`-th."""
+    for library, color in ((OURS, "C0"), (PEER, "C1")):
+        if library in summary:
+            curve = {name: values[::-every][::-1] for name, values in summary[library]["curve"].items()}
+            number = summary[library]["seeds"]
+            label = f"{LABELS[library]} ({_seeds(number)})"
+            axis.plot(curve["env_steps"], curve["iqm"], color=color, lw=1.4, label=label)
+            axis.fill_between(curve["env_steps"], curve["low"], curve["high"], color=color, alpha=0.2, lw=0)
+    if task.goal is not None:
+        axis.axhline(task.goal, color="grey", lw=0.7, ls="--")
+    axis.set_xlabel("env steps", fontsize=7)
+    axis.tick_params(labelsize=7)
+    axis.locator_params(axis="x", nbins=4)
+    axis.legend(fontsize=7, frameon=False)
