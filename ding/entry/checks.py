@@ -250,9 +250,10 @@ def check_policy_fits_env(policy: Any, env: Any) -> None:
     is_discrete, is_real = hasattr(space, "n") or hasattr(space, "nvec"), _is_box(space)
     if (wants_discrete and is_real) or (not wants_discrete and is_discrete):
         kind = "discrete" if wants_discrete else "real-valued"
+        bins = ", or set env.act_bins (type gymnasium) to split each action into so many values" * bool(wants_discrete)
         raise ConfigError(
             f"{type(policy).__name__} chooses {kind} actions, but the env's action_space is {shown(space)}; choose "
-            "another policy.type or another env"
+            f"another policy.type or another env{bins}"
         )
 
 

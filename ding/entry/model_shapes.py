@@ -18,7 +18,7 @@ from ding.entry.workers import closing
 from ding.envs.common.gym_compat import spaces_like
 from ding.envs.env.base_env import get_vec_env_setting
 from ding.envs.env_manager.base_env_manager import create_env_manager
-from ding.utils.config_helper import ConfigError
+from ding.utils.config_helper import ConfigError, settings_of
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import MODEL_REGISTRY
 from ding.utils.showing import shown
@@ -74,7 +74,9 @@ def complete_model(
             section.setdefault(_BINS, bins)
         has_kinds = _KIND in policy_cls.default_config()
         if has_kinds and "action_shape" in missing and not _given(main, create, _KIND):
-            policy[_KIND] = section.get(_KIND) or _kind_of(env.action_space)
+            kind, rule = section.get(_KIND) or _kind_of(env.action_space), settings_of(policy_cls)[_KIND].rule
+            if rule is None or rule(kind) is None:  # else the policy is compared with the env later
+                policy[_KIND] = kind
 
 
 def model_shape(key: str, space: Any) -> Any:

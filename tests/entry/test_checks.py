@@ -178,8 +178,9 @@ def test_the_kind_of_actions_of_policy_and_env_must_agree(discrete, space, fits)
     if fits:
         check_policy_fits_env(policy, env(action_space=space))
     else:
-        with pytest.raises(ConfigError, match="actions, but the env's action_space is"):
+        with pytest.raises(ConfigError, match="actions, but the env's action_space is") as error:
             check_policy_fits_env(policy, env(action_space=space))
+        assert ("act_bins" in str(error.value)) == discrete
 
 
 def test_a_replay_buffer_of_none_is_refused_where_there_is_one():

@@ -357,6 +357,18 @@ def test_steps_between_updates_are_those_of_each_env_on_policy():
     assert pair[0].policy.nstep == 3
 
 
+@pytest.mark.parametrize("policy", ["ddpg", "td3"])
+def test_policies_without_epsilon_are_given_none_and_nothing_is_warned_of(policy, caplog):
+    main, _ = train(policy, "Pendulum-v1", iterations=1, eval_episodes=1, batch_size=4, random_collect_size=8).config
+    assert "eps" not in main.policy.get("other", {}) and caplog.text == ""
+
+
+@pytest.mark.parametrize("policy", ["ddpg", "td3", "d4pg", "sac"])
+def test_policies_for_real_valued_actions_say_so_where_the_env_has_a_choice(policy):
+    with pytest.raises(ConfigError, match=r"chooses real-valued actions, but the env's action_space is Discrete\(2\)"):
+        train(policy, "CartPole-v1", iterations=1)
+
+
 @pytest.mark.parametrize("policy", ["pg", "ppo_pg"])
 def test_policies_that_learn_from_episodes_are_given_episodes(policy):
     training = train(policy, "Pendulum-v1", iterations=1, num_envs=2, eval_episodes=1)
