@@ -256,7 +256,8 @@ class Training:
         Args:
             episodes: the number of episodes; by default as many as in the run's evaluations.
             checkpoint: the name, iteration or path of a checkpoint; by default the best.
-            seed: the seed of the envs; by default that of the run, which begins with the episodes of its first evaluation.
+            seed: the seed of the envs; by default that of the run, which begins with the episodes of its first
+                evaluation.
         """
         path = RunFolder(self.folder).checkpoint(checkpoint)
         seed = self._seed if seed is None else seed
