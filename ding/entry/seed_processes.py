@@ -24,6 +24,7 @@ from ding.utils.config_helper import ConfigError
 _END_S = 20.0
 # How long the last lines of a training that has ended may take.
 _LAST_LINES_S = 2.0
+_writing = threading.Lock()  # so that lines of two seeds are not mixed
 # Starts the command as its script does: the current folder hides no installed module.
 _COMMAND = (sys.executable, "-c", "import sys; sys.path.remove(''); from ding.entry.cli import cli; cli()")
 
@@ -93,7 +94,8 @@ def _start(command: Sequence[str], seed: int, ended: queue.SimpleQueue[int]) -> 
         assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:
-                click.echo(f"seed {seed} | {line.rstrip()}", err=True)
+                with _writing:
+                    click.echo(f"seed {seed} | {line.rstrip()}", err=True)
         ended.put(seed)
 
     threading.Thread(target=pass_on, name=f"seed_{seed}", daemon=True).start()

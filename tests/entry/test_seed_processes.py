@@ -59,7 +59,9 @@ def test_several_seeds_train_at_the_same_time():
     for seed in range(3):
         run = RunFolder(f"run_seed{seed}")
         assert (run.seed, run.result()["env_step"], run.compiled.policy.learn.batch_size) == (seed, 16, 8)
-        assert f"seed {seed} | Training dqn on CartPole-v1 with seed {seed}. Files: ./run_seed{seed}" in result.output
+        assert (
+            f"seed {seed} | Training dqn on CartPole-v1 with seed {seed}. Files: ./run_seed{seed}" in result.output
+        ), result.output
 
 
 def test_seeds_that_fail_are_named_and_leave_the_others_alone(monkeypatch):
