@@ -390,20 +390,6 @@ def recipes_page() -> str:
     return RECIPES + "\n".join(["| recipe | policy | envs | measured |", "|---|---|---|---|", *rows]) + "\n"
 
 
-def draw_first_picture() -> None:
-    """Draw `images/curve.svg`, the learning curve of DQN, from the results of `tests.benchmarks.learning`."""
-    import matplotlib
-
-    from ding.entry.curves import draw, summarize
-
-    kept = (DOCS / "learning" / "dqn.jsonl").read_text(encoding="utf-8").splitlines()
-    results = [json.loads(line) for line in kept]
-    runs = [([x for x, _, _ in result["curve"]], [y for _, _, y in result["curve"]]) for result in results]
-    os.environ["SOURCE_DATE_EPOCH"] = "0"  # with the salt: equal results, equal bytes
-    with matplotlib.rc_context({"svg.hashsalt": "curve"}):
-        draw([summarize("DQN on CartPole-v1", runs)], DOCS / "images" / "curve.svg")
-
-
 def pages() -> dict[str, str]:
     """Returns all generated pages by their path in the docs."""
     return {
@@ -418,10 +404,6 @@ def pages() -> dict[str, str]:
 def main() -> int:
     if "--measure" in sys.argv:
         measure(sys.argv[sys.argv.index("--measure") + 1 :] or BENCHMARKS)
-    if "--check" not in sys.argv and _is_installed("matplotlib"):
-        draw_first_picture()
-    elif "--check" not in sys.argv:
-        sys.stdout.write("images/curve.svg is not drawn: run `pip install matplotlib` first\n")
     stale = []
     for name, text in pages().items():
         path = DOCS / name

@@ -17,11 +17,26 @@ _EXP = click.Path(exists=True, file_okay=False)
 _CONFIG = click.Path(exists=True, dir_okay=False)
 
 
-@click.command()
+class _SeveralSeeds(click.Command):
+    """A command that takes `--seed 0 1 2` as `--seed 0 --seed 1 --seed 2`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words: list[str] = []
+        for word in args:
+            is_next = word.isdecimal() and len(words) > 1 and words[-2] in ("-s", "--seed")
+            words += ["--seed", word] if is_next else [word]
+        return super().parse_args(ctx, words)
+
+
+@click.command(cls=_SeveralSeeds)
 @click.argument("config", metavar="CONFIG|POLICY")
 @click.argument("env", required=False)
 @click.option(
-    "-s", "--seed", "seeds", type=click.IntRange(0), multiple=True, help="Seed; 0 by default. Several train in turn."
+    "-s", "--seed", "seeds", type=click.IntRange(0), multiple=True,
+    help="Seed; 0 by default. Several, as in --seed 0 1 2, train in turn, each in a folder of its own.",
+)  # fmt: skip
+@click.option(
+    "-j", "--jobs", type=click.IntRange(1), default=1, help="How many seeds train at the same time; 1 by default."
 )
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE",
@@ -40,33 +55,55 @@ _CONFIG = click.Path(exists=True, dir_okay=False)
     "--strict-config/--no-strict-config", default=True,
     help="Whether config keys that nothing reads are errors, as by default, or warnings.",
 )  # fmt: skip
-def train(config: str, env: str | None, seeds: tuple[int, ...], settings: tuple[str, ...], **options: Any) -> None:
+def train(
+    config: str, env: str | None, seeds: tuple[int, ...], jobs: int, settings: tuple[str, ...], **options: Any
+) -> None:
     """Train with a config file, or a policy on an env.
 
     CONFIG is a file; POLICY ENV are names, as in `ding train ppo CartPole-v1 --env-steps 100000`.
     """
-    if env is not None:
-        from ding.entry.training import train_policy
+    if env is None:
+        for name in ("stop_value", "num_envs", "recipe"):
+            if options.pop(name) is not None:
+                raise click.UsageError(f"--{name.replace('_', '-')} needs POLICY ENV; a config has a key for it")
+        if not os.path.isfile(config):
+            raise click.UsageError(
+                f"there is no config file {config!r}; to train a policy, name its env, too: "
+                f"ding train {config} CartPole-v1"
+            )
+    seeds = tuple(dict.fromkeys(seeds)) or (0,)
+    with _folder_of(config) if env is None else contextlib.nullcontext():
+        folders = _folders_of(seeds, config, env, settings, options.pop("exp_name"))
+        if jobs > 1 and len(seeds) > 1:
+            from ding.entry.seed_processes import train_seeds
 
-        train_policy(config, env, seeds or (0,), settings, **options)
-        return
-    for name in ("stop_value", "num_envs", "recipe"):
-        if options.pop(name) is not None:
-            raise click.UsageError(f"--{name.replace('_', '-')} needs POLICY ENV; a config has a key for it")
-    if not os.path.isfile(config):
-        raise click.UsageError(
-            f"there is no config file {config!r}; to train a policy, name its env, too: ding train {config} CartPole-v1"
-        )
-    from ding.entry.training_command import train_config
+            train_seeds([config, *([] if env is None else [env])], settings, options, folders, jobs)
+            return
+        for seed, exp_name in folders.items():
+            if env is None:
+                from ding.entry.training_command import train_config
 
-    if len(seeds) > 1 and options["exp_name"] is not None:
-        raise click.UsageError("--exp-name would be the folder of several seeds")
-    with _folder_of(config):
-        for seed in seeds or (0,):
-            train_config(config, seed, settings, **options)
+                train_config(config, seed, settings, exp_name=exp_name, **options)
+            else:
+                from ding.entry.training import train_policy
+
+                train_policy(config, env, seed, settings, exp_name=exp_name, **options)
 
 
-@click.command()
+def _folders_of(
+    seeds: tuple[int, ...], config: str, env: str | None, settings: tuple[str, ...], exp_name: str | None
+) -> dict[int, str | None]:
+    """Return the folder of each seed, None for that of the config, or of the policy and the env."""
+    if len(seeds) > 1 and exp_name is None and env is None:
+        from ding.entry.training_command import exp_name_of
+
+        exp_name = exp_name_of(config, settings)
+    if len(seeds) == 1 or exp_name is None:
+        return dict.fromkeys(seeds, exp_name)
+    return {seed: f"{exp_name}_seed{seed}" for seed in seeds}
+
+
+@click.command(cls=_SeveralSeeds)
 @click.argument("config", metavar="CONFIG|POLICY")
 @click.argument("env", required=False)
 @click.option(

@@ -102,10 +102,13 @@ def model_shape(key: str, space: Any) -> Any:
         if key == "obs_shape" and _has_channels_last(space.shape):
             raise ConfigError(
                 f"policy.model.obs_shape is missing, and the env shows images with their channels last, {space.shape}; "
-                "encoders take (channels, height, width): wrap the env, as by gymnasium.wrappers.TransformObservation"
+                "encoders take (channels, height, width): wrap the env, as by env.wrappers = "
+                "['ding.envs.env.gymnasium_spaces:channels_first']"
             )
         return int(space.shape[0]) if len(space.shape) == 1 else [int(size) for size in space.shape]
-    usable = "a Box or a Dict of them" if key == "obs_shape" else "a Discrete, a MultiDiscrete or a Box"
+    usable = "a Discrete, a MultiDiscrete or a Box"
+    if key == "obs_shape":
+        usable = "a Box or a Dict of them, as by env.wrappers = ['gymnasium.wrappers:FlattenObservation']"
     raise ConfigError(
         f"policy.model.{key} is missing, and the env's {_SHAPES[key]} {shown(space)} does not tell it: set it, or wrap "
         f"the env so that the space is {usable}"

@@ -121,11 +121,15 @@ def run_pipeline(
     resume: bool = False,
     strict_config: bool = False,
     on_evaluation: Callable[[int, float], bool | None] | None = None,
+    evaluates_end: bool = False,
 ) -> SerialRun:
     """Train in rounds until the task is solved or the budget is used up, and return the run, with closed workers.
 
     If the start fails, the run's folder is deleted. For `on_evaluation` see `SerialRun`, for the other arguments
     `serial_pipeline`.
+
+    Args:
+        evaluates_end: evaluate the last iteration, too, if that was not due.
     """
     refuse_while_importing()
     rounds = make_rounds()
@@ -154,7 +158,7 @@ def run_pipeline(
         rounds.prepare(stack)
         folder.keep()
         with guard_training(run.learner.save_checkpoint, states.interruption), states.guard(run):
-            _train(run, rounds)
+            _train(run, rounds, evaluates_end)
     return run
 
 
@@ -191,7 +195,7 @@ def with_command_mode(create: Any) -> Any:
     return create
 
 
-def _train(run: SerialRun, rounds: Rounds) -> None:
+def _train(run: SerialRun, rounds: Rounds, evaluates_end: bool) -> None:
     learner, states = run.learner, run.states
     learner.call_hook("before_run")
     if states.is_resumed:
@@ -202,7 +206,9 @@ def _train(run: SerialRun, rounds: Rounds) -> None:
         run.progress.advance(run.envstep, learner.train_iter)
     states.save(run, "end")
     run.sync_normalization()
-    if run.eval_info is None:  # a resumed run may end before an evaluation is due
+    # A resumed run may end before an evaluation is due. This evaluation is no part of the saved state, so a run that
+    # goes on with a larger budget has the evaluations of one that had it from the start.
+    if run.eval_info is None or (evaluates_end and run.evaluated_iter != learner.train_iter):
         run.evaluate()
     learner.call_hook("after_run")
     run.save_result()

@@ -37,7 +37,7 @@ _WORKERS = (
 )
 # Parts without a state in the middle of a round.
 _IN_ROUND = ("collector_env", "evaluator_env", "collector", "expert")
-_COUNTERS = ("stop", "best_return", "idle_evaluations", "is_starved", "idle_rounds", "last_push_iter")
+_COUNTERS = ("stop", "best_return", "idle_evaluations", "is_starved", "idle_rounds", "last_push_iter", "evaluated_iter")
 _OF_ENVS = re.compile(r"^envs? [\d, ]+: ")  # the beginning of the reasons of an env manager
 _BEST = "ckpt_best.pth.tar"
 

@@ -131,7 +131,7 @@ def evaluate_run(
 
     Args:
         n_episode: the number of episodes; by default as in the run's evaluations.
-        seed: the seed of the envs; by default the seed of the run, which replays the episodes of its evaluations.
+        seed: the seed of the envs; by default that of the run, which begins with the episodes of its first evaluation.
         env: see `load_policy`.
     """
     folder = RunFolder(exp)

@@ -134,7 +134,7 @@ def train(
 def train_policy(
     policy: str,
     env: str,
-    seeds: Sequence[int],
+    seed: int,
     settings: Sequence[str] = (),
     mode: str | None = None,
     exp_name: str | None = None,
@@ -146,7 +146,7 @@ def train_policy(
     resume: bool = False,
     strict_config: bool = True,
 ) -> None:
-    """Train a policy on an env, once for each seed; see `train`.
+    """Train a policy on an env by the options of the command; see `train`.
 
     Args:
         recipe: the name of a recipe, `none`, or None for the recipe that fits.
@@ -160,22 +160,21 @@ def train_policy(
         raise ConfigError(f"--mode {mode} is not allowed with a policy and an env, which decide it; leave it out")
     given = dict(map(read_setting, settings))
     config = {key: given.pop(key) for key in list(given) if "." in key}
-    for seed in seeds:
-        train(
-            policy,
-            env,
-            env_steps=env_step,
-            iterations=train_iter,
-            stop_value=stop_value,
-            seed=seed,
-            num_envs=num_envs,
-            recipe=recipe != "none" if recipe in (None, "none") else recipe,
-            parallel=mode == "parallel",
-            resume=resume,
-            folder=exp_name if exp_name is None or len(seeds) == 1 else f"{exp_name}_seed{seed}",
-            config=config,
-            **given,
-        )
+    train(
+        policy,
+        env,
+        env_steps=env_step,
+        iterations=train_iter,
+        stop_value=stop_value,
+        seed=seed,
+        num_envs=num_envs,
+        recipe=recipe != "none" if recipe in (None, "none") else recipe,
+        parallel=mode == "parallel",
+        resume=resume,
+        folder=exp_name,
+        config=config,
+        **given,
+    )
 
 
 class Training:
@@ -257,7 +256,8 @@ class Training:
         Args:
             episodes: the number of episodes; by default as many as in the run's evaluations.
             checkpoint: the name, iteration or path of a checkpoint; by default the best.
-            seed: the seed of the envs; by default that of the run, which replays the episodes of its evaluations.
+            seed: the seed of the envs; by default that of the run, which begins with the episodes of its first
+                evaluation.
         """
         path = RunFolder(self.folder).checkpoint(checkpoint)
         seed = self._seed if seed is None else seed
@@ -508,7 +508,7 @@ def _complete(pair: tuple[EasyDict, EasyDict], parallel: bool) -> None:
 def _run(pair: tuple[EasyDict, EasyDict], parallel: bool | int, how: dict[str, Any]) -> str:
     """Train, and return the folder of the run."""
     if not parallel:
-        run = pipeline_for(*pair)(copy.deepcopy(pair), **how)
+        run = pipeline_for(*pair)(copy.deepcopy(pair), **how, evaluates_end=True)
         return str(run.cfg.exp_name)
     from ding.entry.parallel_run import run_parallel
 

@@ -59,6 +59,14 @@ def train_config(
     pipeline(configs, seed=seed, **given, resume=resume, strict_config=strict_config)
 
 
+def exp_name_of(path: str, settings: Sequence[str] = ()) -> str:
+    """Return the folder that a config file and changes to it name, see `train_config`."""
+    main = read_config_directly(path).get("main_config", {})
+    for setting in settings:
+        change(main, setting)
+    return str(main.get("exp_name", "default_experiment"))
+
+
 def pipeline_of(path: str) -> str:
     """Return the name of the pipeline that a config file needs; `parallel` if it has a `system_config`.
 

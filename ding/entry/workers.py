@@ -48,6 +48,7 @@ class SerialRun:
         states: the saver of the state of the run; None for no states.
         stop: whether the newest evaluation reached the stop value.
         eval_info: the result of the newest evaluation; None before the first.
+        evaluated_iter: the learner's iteration at that evaluation.
         best_return: the best mean return of the evaluations so far.
         idle_evaluations: the number of evaluations since the best mean return.
         idle_rounds: the number of consecutive rounds that neither filled the buffer nor trained the policy.
@@ -75,6 +76,7 @@ class SerialRun:
     max_env_step: int
     stop: bool = False
     eval_info: Any = None
+    evaluated_iter: int | None = None
     best_return: float = -math.inf
     idle_evaluations: int = 0
     is_starved: bool = False
@@ -153,7 +155,7 @@ class SerialRun:
             append_evaluation(self.cfg.exp_name, self.cfg.seed, train_iter, envstep, self.evaluator, self.eval_info)
         if self.writer is not None:
             self.writer.flush()
-        reached = mean_return(self.eval_info)
+        self.evaluated_iter, reached = train_iter, mean_return(self.eval_info)
         last = self.evaluator.last_eval
         mean_length = None if last is None or not len(last.lengths) else float(np.mean(last.lengths))
         self.progress.evaluated(reached, train_iter, envstep, mean_length, self._learned())
@@ -210,7 +212,9 @@ class SerialRun:
         if get_rank() == 0:
             cfg, train_iter, reached = self.cfg, self.learner.train_iter, mean_return(self.eval_info)
             write_result(cfg.exp_name, self.stop, self.envstep, train_iter, self.eval_info)
-            self.progress.finish(self.stop, cfg.env.stop_value, train_iter, self.envstep, reached, cfg.exp_name)
+            self.progress.finish(
+                self.stop, cfg.env.stop_value, train_iter, self.envstep, reached, cfg.exp_name, self.evaluated_iter
+            )
 
 
 def build_run(

@@ -38,7 +38,13 @@ ELSEWHERE = re.compile(
     r"ding -m dist|tests.benchmarks|tests.soak"
 )
 # Blocks that need a package which the tests do without.
-OPTIONAL = {"envpool": re.compile("env_pool"), "optuna": re.compile(r"\btune\b")}
+OPTIONAL = {
+    "envpool": re.compile("env_pool"),
+    "optuna": re.compile(r"\btune\b"),
+    "mujoco": re.compile("[Hh]opper"),
+    "ale_py": re.compile("ALE/"),
+    "onnxruntime": re.compile("onnx"),
+}
 DRIVER = """
 import json, os, subprocess, sys
 blocks, names = json.load(open(sys.argv[1])), {"__name__": "__main__"}
@@ -74,8 +80,9 @@ def runnable(page):
     return [
         block
         for block in blocks(page)
-        if (block[0] == "python" and not any(uses.search(block[2]) for uses in missing))
-        or (block[0] == "bash" and not ELSEWHERE.search(block[2]))
+        if block[0] in ("python", "bash")
+        and not any(uses.search(block[2]) for uses in missing)
+        and not (block[0] == "bash" and ELSEWHERE.search(block[2]))
     ]
 
 

@@ -24,6 +24,27 @@ return {
   ids: [...document.querySelectorAll("[id]")].map((node) => node.id),
 };
 """
+# What reaches beyond the column of a page, unless it lies in a box that scrolls.
+_OUTSIDE = """
+const column = document.querySelector(".md-content__inner").getBoundingClientRect();
+const margin = 17;  // the theme lets the frames of tables, and on small screens those of code, reach beyond the text
+const scrolls = (node) => getComputedStyle(node).overflowX !== "visible";
+const outside = [];
+for (const node of document.querySelectorAll(".md-content__inner *")) {
+  const place = node.getBoundingClientRect();
+  if (place.width === 0 || (place.right <= column.right + margin && place.left >= column.left - margin)) continue;
+  let box = node.parentElement;
+  while (!box.classList.contains("md-content__inner") && !scrolls(box)) box = box.parentElement;
+  if (box.classList.contains("md-content__inner")) outside.push(node.tagName + ": " + node.textContent.slice(0, 60));
+}
+const cut = [...document.querySelectorAll(".md-content__inner pre > code")].filter(
+  (code) => code.scrollWidth > code.clientWidth + 1
+);
+return {
+  outside: outside, cut: cut.map((code) => code.textContent.slice(0, 60)),
+  wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+};
+"""
 
 pytestmark = pytest.mark.browser
 
@@ -84,3 +105,27 @@ def test_the_clips_of_the_gallery_play(site, browser, screenshots):
     browser.execute_script("document.querySelectorAll('video').forEach((video) => { video.preload = 'auto'; })")
     screenshots.wait_for(browser, "[...document.querySelectorAll('video')].every((video) => video.duration > 1)")
     assert browser.execute_script("return document.querySelectorAll('video').length") == 2
+
+
+def addresses():
+    """The addresses of all pages, relative to the site."""
+    names = [path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    kept = [name for name in names if not name.endswith("notes")]
+    return sorted("" if name == "index" else f"{name}/" for name in kept)
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_nothing_reaches_beyond_its_column(site, browser, screenshots, width):
+    size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        wrong = {}
+        for page in addresses():
+            browser.get(site + page)
+            screenshots.wait_for(browser, "document.readyState === 'complete'")
+            shown = browser.execute_script(_OUTSIDE)
+            if shown["outside"] or shown["wide"] > 0 or (page == "" and width == 1280 and shown["cut"]):
+                wrong[page] = shown
+        assert wrong == {}
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

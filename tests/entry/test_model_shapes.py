@@ -1,5 +1,7 @@
 """What a config leaves out of its model is read off the env."""
 
+import re
+
 import gymnasium
 import numpy as np
 import pytest
@@ -129,6 +131,26 @@ def test_images_with_their_channels_last_are_named():
     with pytest.raises(ConfigError, match=r"channels last, \(84, 84, 3\); encoders take \(channels, height, width\)"):
         model_shape("obs_shape", spaces.Box(0, 255, (84, 84, 3), np.uint8))
     assert model_shape("obs_shape", spaces.Box(0, 255, (3, 3, 3), np.uint8)) == [3, 3, 3]
+
+
+class Photos(gymnasium.Env):
+    """Shows images with their channels last."""
+
+    observation_space, action_space = spaces.Box(0, 255, (40, 50, 3), np.uint8), spaces.Discrete(2)
+
+
+@pytest.mark.parametrize(
+    ("env", "shape"), [("FrozenLake-v1", 16), ("Blackjack-v1", 32 + 11 + 2), (Photos, [3, 40, 50])]
+)
+def test_the_wrapper_that_a_message_names_gives_the_shape(env, shape):
+    main, create = pair("dqn", env)
+    if isinstance(env, type):
+        main.env.env = main.env.pop("env_id")
+    with pytest.raises(ConfigError) as error:
+        complete_model(main, create)
+    main.env.wrappers = re.findall(r"env\.wrappers = \['([\w.:]+)'\]", str(error.value))
+    complete_model(main, create)
+    assert len(main.env.wrappers) == 1 and main.policy.model.obs_shape == shape
 
 
 def test_runs_keep_what_was_read_off(tmp_path, monkeypatch):

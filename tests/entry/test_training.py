@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -86,7 +87,38 @@ def test_a_policy_is_trained_on_an_env_by_their_names():
     assert len(training.evaluate(3).returns) == 3
     again = dict(main, exp_name="again")
     serial_pipeline((again, create), seed=3, max_env_step=64)
-    assert RunFolder("again").evaluations()[-1]["returns"] == RunFolder(training.folder).evaluations()[-1]["returns"]
+    *due, last = [
+        {key: line[key] for key in ("train_iter", "returns")} for line in RunFolder(training.folder).evaluations()
+    ]
+    found = [{key: line[key] for key in ("train_iter", "returns")} for line in RunFolder("again").evaluations()]
+    assert found == due and last["train_iter"] == training.result["train_iter"] > due[-1]["train_iter"]
+
+
+def test_what_is_returned_has_learned_until_the_end(capsys):
+    short = train("dqn", "CartPole-v1", env_steps=64, folder="short", recipe=False, **QUICK)
+    evaluations = RunFolder("short").evaluations()
+    assert [line["train_iter"] for line in evaluations] == [0, short.result["train_iter"]]
+    assert short.result["eval_value_raw"] == evaluations[-1]["returns"]
+    assert " at iteration " not in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_training_that_goes_on_has_the_evaluations_of_one_that_was_as_long_from_the_start():
+    often = {"config": {"policy.eval.evaluator.eval_freq": 20}, "recipe": False, **QUICK}
+    train("dqn", "CartPole-v1", iterations=30, folder="parts", **often)
+    train("dqn", "CartPole-v1", iterations=60, folder="parts", resume=True, **often)
+    train("dqn", "CartPole-v1", iterations=60, folder="whole", **often)
+    parts, whole = (
+        [(line["train_iter"], line["returns"]) for line in RunFolder(name).evaluations()] for name in ("parts", "whole")
+    )
+    assert parts == whole and len(whole) == 4
+    best = [Path(name, "ckpt", "ckpt_best.pth.tar").read_bytes() for name in ("parts", "whole")]
+    assert best[0] == best[1]
+
+
+def test_a_pipeline_says_which_iteration_its_mean_return_is_of(capsys):
+    main, create = train("dqn", "CartPole-v1", iterations=1, **QUICK).config
+    serial_pipeline((dict(main, exp_name="again"), create), max_train_iter=3)
+    assert "at iteration 0 after" in capsys.readouterr().err.splitlines()[-1]
 
 
 def make_corridor(size=0):
@@ -595,3 +627,24 @@ def test_a_missing_onnx_is_named_with_its_extra(monkeypatch):
     with pytest.raises(ImportError, match=r"needs the package onnx, .* or the extra \[export\] of ding"):
         training.export("policy.onnx")
     assert not os.path.exists("policy.onnx")
+
+
+class Starts(Corridor):
+    """The return tells the episode by its start."""
+
+    def reset(self, *, seed=None, options=None):
+        obs, info = super().reset(seed=seed)
+        self.start = float(self.np_random.random())
+        return obs, info
+
+    def step(self, action):
+        obs, _, *ends = super().step(action)
+        return obs, self.start, *ends
+
+
+def test_each_evaluation_plays_episodes_of_its_own_which_are_those_of_runs_with_equal_seeds():
+    often = {"config": {"policy.eval.evaluator.eval_freq": 3}, "batch_size": 8, "n_sample": 8, "eval_episodes": 3}
+    runs = [train("dqn", Starts, iterations=9, folder=name, **often) for name in ("first", "second")]
+    first, second = ([line["returns"] for line in RunFolder(run.folder).evaluations()] for run in runs)
+    assert first == second and len({start for returns in first for start in returns}) == 12
+    assert runs[0].evaluate(3).returns == first[0]
