@@ -392,7 +392,7 @@ def test_steps_between_updates_are_those_of_each_env_on_policy():
 @pytest.mark.parametrize("policy", ["ddpg", "td3"])
 def test_policies_without_epsilon_are_given_none_and_nothing_is_warned_of(policy, caplog):
     main, _ = train(policy, "Pendulum-v1", iterations=1, eval_episodes=1, batch_size=4, random_collect_size=8).config
-    assert "eps" not in main.policy.get("other", {}) and caplog.text == ""
+    assert "eps" not in main.policy.get("other", {}) and "does not read" not in caplog.text
 
 
 @pytest.mark.parametrize("policy", ["ddpg", "td3", "d4pg", "sac"])
