@@ -119,11 +119,12 @@ class ACERPolicy(SequenceActorPolicy):
         with torch.no_grad():
             average = _log_probs(self._target_model.forward, acted_on)
             all_value = (all_log_prob.exp() * all_q).sum(-1, keepdim=True)
+            # After the end of a trajectory the trace is cut, and the step before bootstraps from the next value. There
+            # ratios may be infinite: the observation is zeros, with another action mask than that of `logit`.
             ratio = (log_prob - batch["logit"].log_softmax(-1)).exp()
-            # After the end of a trajectory the trace is cut, and the step before bootstraps from the next value.
-            trace = ratio * ends.is_valid.unsqueeze(-1)
+            ratio = torch.where(ends.is_valid.unsqueeze(-1) > 0, ratio, 0.0)
             retraces = compute_q_retraces(
-                all_q, all_value, reward, action, ends.bootstraps, trace, learn.discount_factor
+                all_q, all_value, reward, action, ends.bootstraps, ratio, learn.discount_factor
             )[:-1]
 
         weight = ends.is_valid / ends.is_valid.sum()  # of each step in a mean

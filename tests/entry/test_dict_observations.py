@@ -7,6 +7,7 @@ import torch
 from easydict import EasyDict
 from gymnasium import spaces
 
+from ding import train
 from ding.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding.utils.config_helper import ConfigError
 
@@ -127,3 +128,34 @@ def test_dict_observations_may_lie_beside_a_mask():
     policy = serial_pipeline((main, create), seed=0, max_train_iter=4)
     obs = {"observation": {"pos": torch.rand(2), "goal": torch.rand(2)}, "action_mask": torch.tensor([0, 1])}
     assert policy.eval_mode.forward({0: obs})[0]["action"].item() == 1
+
+
+class OneOrTwoLegal(gymnasium.Env):
+    """Other actions are legal after each step; only action 0 is rewarded. Episodes end within the sequences."""
+
+    observation_space = spaces.Dict(
+        {"observation": spaces.Box(-1, 1, (3,)), "action_mask": spaces.Box(0, 1, (4,), np.int8)}
+    )
+    action_space = spaces.Discrete(4)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.observe(), {}
+
+    def observe(self):
+        self.mask = np.zeros(4, np.int8)
+        self.mask[self.np_random.integers(0, 4, 2)] = 1
+        return {"observation": np.ones(3, np.float32), "action_mask": self.mask}
+
+    def step(self, action):
+        assert self.mask[int(action)] == 1
+        self.steps += 1
+        return self.observe(), float(action == 0), False, self.steps >= 7, {}
+
+
+@pytest.mark.parametrize("policy", ["acer", "impala", "r2d2"])
+def test_sequences_that_reach_beyond_an_episode_are_learned_from_with_masks(policy):
+    few = {"batch_size": 4, "unroll_len": 5, "num_envs": 4, "eval_episodes": 4}
+    training = train(policy, OneOrTwoLegal, iterations=8, stop_value=7, **few)  # a loss that is NaN ends a training
+    assert training.result["train_iter"] >= 8 or training.result["eval_value"] >= 7
