@@ -11,11 +11,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ding.entry.cli_commands import COMMANDS
+from ding.entry.cli_commands import COMMANDS, EXPERT_MODES, SERIAL_MODES
 
-SERIAL_MODES = ("serial", "serial_onpolicy", "serial_sqil", "serial_dqfd")
 MODES = (*SERIAL_MODES, "serial_offline", "eval", "parallel", "dist")
-EXPERT_MODES = ("serial_sqil", "serial_dqfd")
 MODULES = ("config", "coordinator", "learner", "collector", "learner_aggregator", "spawn_learner")
 KINDS = ("collector", "learner")
 
@@ -94,7 +92,7 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
 def _show_registries(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> None:
     if not value or ctx.resilient_parsing:
         return
-    from ding.entry.cli_registry import show_registries
+    from ding.entry.cli_commands import show_registries
 
     show_registries(value)
     ctx.exit()

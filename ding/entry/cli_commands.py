@@ -1,16 +1,101 @@
-"""The commands of `ding` for configs, run folders and envs."""
+"""The commands of `ding` for registries, configs, run folders and envs."""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
+import ding
 from ding.utils.showing import shown
+
+# The modes of `ding -m` that train, and those whose policies learn from an expert.
+SERIAL_MODES = ("serial", "serial_onpolicy", "serial_sqil", "serial_dqfd")
+EXPERT_MODES = ("serial_sqil", "serial_dqfd")
+
+_ROOT = Path(ding.__file__).parent
+# What examples register is known only in runs of their configs.
+_EXAMPLES = _ROOT / "example"
+
+
+def show_registries(names: Sequence[str]) -> None:
+    """Print the aliases in the registries `names`, or in all if it is empty, with file and line.
+
+    Raises:
+        UsageError: a registry is unknown.
+    """
+    from tabulate import tabulate
+
+    from ding.utils import registry_factory
+
+    registries = registry_factory.registries
+    unknown = [name for name in names if name not in registries]
+    if unknown:
+        raise click.UsageError(
+            f"[ERROR]: not support registry name {', '.join(unknown)}; there are: {', '.join(registries)}"
+        )
+    variables = {id(value): variable for variable, value in vars(registry_factory).items()}
+    found = registrations(_ROOT, _EXAMPLES)
+    for name in names or registries:
+        places = found.get(variables[id(registries[name])], {})
+        rows = [(alias, f"{file}#{line}") for alias, (file, line) in sorted(places.items())]
+        click.echo(f"Available {name}: {len(rows)}")
+        click.echo(tabulate(rows, headers=("alias", "file#line"), tablefmt="simple"))
+
+
+def show_recipes() -> None:
+    """Print the recipes, each with policy, envs, measured results, and file."""
+    from tabulate import tabulate
+
+    from ding.entry.recipes import all_recipes
+
+    rows = []
+    for recipe in all_recipes():
+        measured = "; ".join(f"{env_id}: {outcome}" for env_id, outcome in recipe.measured.items()) or "not measured"
+        rows.append((recipe.name, recipe.policy, " ".join(recipe.envs), measured))
+    click.echo(f"Available recipes: {len(rows)}, in {_ROOT / 'recipes'}")
+    click.echo(tabulate(rows, headers=("recipe", "policy", "envs", "measured"), tablefmt="simple"))
+
+
+def registrations(root: Path, *left_out: Path) -> dict[str, dict[str, tuple[str, int]]]:
+    """Return what the decorators `@SOME_REGISTRY.register("alias")` in the files under `root` register.
+
+    Args:
+        left_out: folders to leave out.
+
+    Returns:
+        A dict `{"SOME_REGISTRY": {alias: (file, line of the decorator)}}`.
+    """
+    found: dict[str, dict[str, tuple[str, int]]] = {}
+    for path in sorted(root.rglob("*.py")):
+        if any(folder in path.parents for folder in left_out):
+            continue
+        source = path.read_text(encoding="utf-8")
+        if "_REGISTRY.register(" in source:  # parsing takes most of the time
+            for registry, alias, line in _decorators(ast.parse(source)):
+                found.setdefault(registry, {})[alias] = str(path), line
+    return found
+
+
+def _decorators(tree: ast.Module) -> Iterator[tuple[str, str, int]]:
+    """Yield `(registry, alias, line)` for the classes and functions of a module."""
+    for node in tree.body:
+        if not isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            continue
+        for decorator in node.decorator_list:
+            match decorator:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(id=registry), attr="register"),
+                    args=[ast.Constant(value=str(alias)), *_],
+                ):
+                    yield registry, alias, decorator.lineno
+
 
 PIPELINES = ("serial", "serial_onpolicy", "serial_offline", "parallel")
 _EXP = click.Path(exists=True, file_okay=False)
@@ -75,7 +160,7 @@ def train(
     with _folder_of(config) if env is None else contextlib.nullcontext():
         folders = _folders_of(seeds, config, env, settings, options.pop("exp_name"))
         if jobs > 1 and len(seeds) > 1:
-            from ding.entry.seed_processes import train_seeds
+            from ding.entry.training_command import train_seeds
 
             train_seeds([config, *([] if env is None else [env])], settings, options, folders, jobs)
             return
@@ -255,7 +340,7 @@ def list_registries(registry: tuple[str, ...]) -> None:
     REGISTRY is the name of a registry, such as policy, env or buffer; by default all are listed, with file and line.
     `recipes` are the tuned configs that `ding train POLICY ENV` takes.
     """
-    from ding.entry.cli_registry import show_recipes, show_registries
+    from ding.entry.cli_commands import show_recipes, show_registries
 
     registries = tuple(name for name in registry if name != "recipes")
     if len(registries) < len(registry):

@@ -12,7 +12,8 @@ from typing import Any
 
 import click
 
-from ding.entry.cli import EXPERT_MODES, SERIAL_MODES
+from ding.entry.cli_commands import EXPERT_MODES, SERIAL_MODES
+from ding.entry.dist_config import DistWorker
 from ding.entry.dist_entry import (
     dist_add_replicas,
     dist_delete_replicas,
@@ -24,7 +25,6 @@ from ding.entry.dist_entry import (
     dist_restart_replicas,
     read_coordinator_config,
 )
-from ding.entry.dist_roles import DistWorker
 from ding.torch_utils.training_guard import guard_training
 from ding.utils.references import on_path
 

@@ -1,34 +1,243 @@
-"""The roles of a parallel training, started separately on machines that share a folder."""
+"""The roles of a parallel training started separately: on machines that share a folder, and on Kubernetes."""
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import queue
+import shutil
+import signal
 import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
+from time import monotonic
+from typing import Any
+from urllib.parse import urlsplit
 
 from easydict import EasyDict
 
 from ding.config.save import save_packed_config
 from ding.config.utils import AGGREGATOR_PORT, ANY_HOST, Addresses, Several
 from ding.entry.dist_config import (
+    DistCoordinator,
+    DistWorker,
     check_dist,
     check_shared_folders,
     compile_dist_config,
+    port_from,
     read_dist_config,
     section_of,
-)
-from ding.entry.dist_roles import (
-    DistCoordinator,
-    DistWorker,
-    port_from,
     seed_at,
     worker_class,
 )
 from ding.entry.progress import UNLIMITED
-from ding.entry.rank_spawner import spawn_ranks
-from ding.entry.replicas import dist_add_replicas, dist_delete_replicas, dist_restart_replicas
 from ding.entry.worker_process import THREADS, be_worker, quiet_flask
+from ding.torch_utils.training_guard import guard_training
+from ding.utils.child_helper import set_death_signal
 from ding.utils.default_helper import set_pkg_seed
+
+_KINDS = ("collector", "learner")
+_URL_VARIABLE = "KUBERNETES_SERVER_URL"
+_API = "v1alpha1"
+_TIMEOUT_S = 60.0
+
+
+def dist_add_replicas(
+    replicas_type: str,
+    kubeconfig: str | None,
+    replicas: int,
+    coordinator_name: str,
+    namespace: str,
+    cpus: int = 0,
+    gpus: int = 0,
+    memory: str | None = None,
+) -> str:
+    """Have the operator start further workers of a job.
+
+    The request is sent with `kubectl` and, in the coordinator's pod, `curl`; no shell is involved.
+
+    Args:
+        replicas_type: 'collector' or 'learner'.
+        kubeconfig: path of the config file of `kubectl`; None for its default.
+        replicas: number of workers.
+        coordinator_name: the pod of the coordinator.
+        namespace: the namespace of the job.
+        cpus, gpus, memory: resources of each worker; 0 and None leave them to the operator.
+
+    Returns:
+        The message of the operator.
+
+    Raises:
+        AssertionError: the pod or the namespace is missing, or the type is unknown.
+        ValueError: a value is not allowed.
+        RuntimeError: `kubectl`, `curl` or the operator has failed; the error has its message.
+    """
+    _check(replicas_type, coordinator_name, namespace)
+    _at_least("replicas", replicas, 1)
+    needs = {"cpus": cpus, "gpus": gpus, "memory": memory}
+    for name in ("cpus", "gpus"):
+        _at_least(name, needs[name], 0)
+    own = {"replicas": replicas, **{name: need for name, need in needs.items() if need}}
+    return _ask("POST", "replicas", {f"{replicas_type}s": own}, kubeconfig, coordinator_name, namespace)
+
+
+def dist_delete_replicas(
+    replicas_type: str, kubeconfig: str | None, replicas: int, coordinator_name: str, namespace: str
+) -> str:
+    """Have the operator end workers of a job; see `dist_add_replicas`."""
+    _check(replicas_type, coordinator_name, namespace)
+    _at_least("replicas", replicas, 1)
+    own = {f"{replicas_type}s": {"replicas": replicas}}
+    return _ask("DELETE", "replicas", own, kubeconfig, coordinator_name, namespace)
+
+
+def dist_restart_replicas(
+    replicas_type: str, kubeconfig: str | None, coordinator_name: str, namespace: str, restart_pod_name: str
+) -> str:
+    """Have the operator restart workers of a job; see `dist_add_replicas`.
+
+    Args:
+        restart_pod_name: the pods of the workers, separated by commas.
+    """
+    _check(replicas_type, coordinator_name, namespace)
+    if not restart_pod_name:
+        raise AssertionError("a restart needs the name of the pod (--restart-pod-name)")
+    pods = [name.strip() for name in restart_pod_name.split(",")]
+    return _ask("POST", "replicas/failed", {f"{replicas_type}s": pods}, kubeconfig, coordinator_name, namespace)
+
+
+def _check(replicas_type: str, coordinator_name: str, namespace: str) -> None:
+    if replicas_type not in _KINDS:
+        raise AssertionError(f"replicas of the type {replicas_type!r} are not allowed; it must be one of {_KINDS}")
+    if not coordinator_name or not namespace:
+        raise AssertionError(
+            "the name of the coordinator's pod (--coordinator-name) and the namespace (--namespace) must be given; got "
+            f"{coordinator_name!r} and {namespace!r}"
+        )
+
+
+def _at_least(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} = {value!r} is not allowed; it must be an integer of at least {least}")
+
+
+def _ask(
+    method: str, path: str, own: Mapping[str, Any], kubeconfig: str | None, coordinator_name: str, namespace: str
+) -> str:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        raise RuntimeError("kubectl, which sends the request, is not installed or not on the PATH")
+    in_pod = [kubectl, *([f"--kubeconfig={kubeconfig}"] if kubeconfig else []), "exec"]
+    in_pod += [f"--namespace={namespace}", f"pod/{coordinator_name}", "--"]
+    address = _run([*in_pod, "printenv", _URL_VARIABLE]).strip()
+    parts = urlsplit(address if "://" in address else f"http://{address}")
+    if not parts.hostname or parts.username is not None:
+        raise RuntimeError(f"{_URL_VARIABLE} in the pod {coordinator_name} is {address!r}, which is not an address")
+    body = json.dumps({"namespace": namespace, "coordinator": coordinator_name, **own})
+    url = f"http://{parts.netloc}/{_API}/{path}"
+    reply = _run(
+        [*in_pod, "curl", "--silent", "--show-error", "--max-time", "30", "--request", method]
+        + ["--header", "Content-Type: application/json", "--data-raw", body, url]
+    )
+    return _message(reply, url)
+
+
+def _run(command: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"there was no answer within {_TIMEOUT_S:g} s: {list(command)}") from None
+    if done.returncode:
+        raise RuntimeError(f"exit code {done.returncode} of {list(command)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _message(reply: str, url: str) -> str:
+    try:
+        content = json.loads(reply)
+        is_done, message = bool(content["success"]), str(content.get("message") or "")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise RuntimeError(f"the operator at {url} answered in no known form: {reply[:200]!r}") from None
+    if not is_done:
+        raise RuntimeError(f"the operator at {url} refuses: {message}")
+    return message
+
+
+# How long a rank may take to end on request, in which it may save a checkpoint.
+_END_S = 20.0
+# Variables that would override RANK and WORLD_SIZE.
+_OTHER_PLACES = ("SLURM_LOCALID", "SLURM_NTASKS")
+
+
+def spawn_ranks(options: Sequence[str], command: Sequence[str] = (sys.executable, "-m", "ding.entry.cli")) -> None:
+    """Run `command` with `options` for each rank of this machine, and wait until all ranks have ended.
+
+    The failure of a rank ends the others, and so does a signal that ends this process. If this process is killed, the
+    ranks receive SIGTERM, on systems with a parent death signal.
+
+    Raises:
+        RuntimeError: a rank has failed.
+        ValueError: an environment variable is not a number.
+    """
+    count, first = _number_in("LOCAL_WORLD_SIZE", 1), _number_in("START_RANK", 0)
+    world_size = _number_in("WORLD_SIZE", first + count)
+    environment = {name: value for name, value in os.environ.items() if name not in _OTHER_PLACES}
+    ranks: dict[int, subprocess.Popen[bytes]] = {}
+    with ExitStack() as stack:
+        stack.enter_context(guard_training(None))
+        stack.callback(_end, ranks)
+        for local_rank in range(count):
+            places = {"RANK": first + local_rank, "LOCAL_RANK": local_rank, "WORLD_SIZE": world_size}
+            child_environment = {**environment, **{name: str(value) for name, value in places.items()}}
+            ranks[first + local_rank] = subprocess.Popen(
+                [*command, *options],
+                env=child_environment,
+                preexec_fn=partial(set_death_signal, signal.SIGTERM),  # this process has no other thread yet
+            )
+        _wait(ranks)
+
+
+def _number_in(variable: str, default: int) -> int:
+    text = os.environ.get(variable, str(default))
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"the environment variable {variable} = {text!r} is not a number") from None
+
+
+def _wait(ranks: dict[int, subprocess.Popen[bytes]]) -> None:
+    ended: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def watch(rank: int, process: subprocess.Popen[bytes]) -> None:
+        process.wait()
+        ended.put(rank)
+
+    for item in ranks.items():
+        threading.Thread(target=watch, args=item, name=f"rank_{item[0]}", daemon=True).start()
+    for _ in ranks:
+        rank = ended.get()
+        status = ranks[rank].returncode
+        if status:
+            how = f"exit code {status}" if status > 0 else f"signal {-status}"
+            raise RuntimeError(f"rank {rank} has ended with {how}; see its output above")
+
+
+def _end(ranks: dict[int, subprocess.Popen[bytes]]) -> None:
+    for process in ranks.values():
+        process.terminate()
+    deadline = monotonic() + _END_S
+    for process in ranks.values():
+        try:
+            process.wait(max(0.0, deadline - monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
 
 __all__ = [
     "dist_add_replicas",

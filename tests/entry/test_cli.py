@@ -17,7 +17,7 @@ from click.testing import CliRunner
 import ding
 from ding.entry import cli_modes, parallel_entry, parallel_run, serial_entry, serial_entry_onpolicy
 from ding.entry.cli import MODES, cli
-from ding.entry.cli_registry import registrations
+from ding.entry.cli_commands import registrations
 from ding.entry.dist_config import read_dist_config
 from ding.utils import registry_factory
 from ding.utils.state_folder import StateFolder

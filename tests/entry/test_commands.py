@@ -523,7 +523,7 @@ def test_record_writes_one_video_an_episode(exp, tmp_path, suffix):
 
 def test_list_names_all_registries(monkeypatch):
     shown = []
-    monkeypatch.setattr("ding.entry.cli_registry.show_registries", shown.append)
+    monkeypatch.setattr("ding.entry.cli_commands.show_registries", shown.append)
     ding("list")
     ding("list", "policy", "env")
     assert shown == [(), ("policy", "env")]

@@ -10,8 +10,8 @@ import threading
 import pytest
 import torch
 
-from ding.entry import dist_entry, dist_roles
-from ding.entry.dist_config import check_dist
+from ding.entry import dist_config, dist_entry
+from ding.entry.dist_config import DistWorker, Presence, check_dist, port_from, seed_at
 from ding.entry.dist_entry import (
     dist_launch_collector,
     dist_launch_coordinator,
@@ -19,7 +19,6 @@ from ding.entry.dist_entry import (
     dist_launch_learner_aggregator,
     dist_launch_spawn_learner,
 )
-from ding.entry.dist_roles import DistWorker, Presence, port_from, seed_at
 from ding.entry.worker_process import THREADS, be_worker
 from ding.utils.config_helper import ConfigError
 from ding.worker.adapter.learner_aggregator import LearnerAggregator
@@ -158,15 +157,15 @@ def test_a_coordinator_that_comes_back_in_time_keeps_the_worker(monkeypatch):
     presence = Presence()
     script = Script([presence.came, presence.left, presence.came, presence.left])
     presence._changed = script
-    monkeypatch.setattr(dist_roles, "monotonic", lambda: script.now)
+    monkeypatch.setattr(dist_config, "monotonic", lambda: script.now)
     assert presence.wait_until_gone(wait_s=7, lost_s=3)
-    assert script.events == [] and script.now == 4 * dist_roles._TICK_S + 3
+    assert script.events == [] and script.now == 4 * dist_config._TICK_S + 3
 
 
 def test_a_coordinator_that_never_comes_is_waited_for_so_long(monkeypatch):
     presence = Presence()
     script = presence._changed = Script([])
-    monkeypatch.setattr(dist_roles, "monotonic", lambda: script.now)
+    monkeypatch.setattr(dist_config, "monotonic", lambda: script.now)
     assert not presence.wait_until_gone(wait_s=7, lost_s=3)
     assert script.now == 7
 
@@ -213,8 +212,8 @@ def test_a_worker_that_cannot_start_is_closed():
 
 def test_what_a_program_leaves_open_is_closed_at_its_end(monkeypatch):
     at_exit = []
-    monkeypatch.setattr(dist_roles.atexit, "register", at_exit.append)
-    monkeypatch.setattr(dist_roles.atexit, "unregister", at_exit.remove)
+    monkeypatch.setattr(dist_config.atexit, "register", at_exit.append)
+    monkeypatch.setattr(dist_config.atexit, "unregister", at_exit.remove)
     worker = DistWorker("learner0", PlainWorker, {}, check_dist({}))
     [close] = at_exit
     close()

@@ -8,8 +8,8 @@ from multiprocessing.connection import wait
 
 import pytest
 
-from ding.entry import rank_spawner
-from ding.entry.rank_spawner import spawn_ranks
+from ding.entry import dist_entry
+from ding.entry.dist_entry import spawn_ranks
 
 # Each rank says where it is. Then it ends as `ends` says, once the others have opened the pipe `ready`; or waits.
 RANK = """
@@ -83,7 +83,7 @@ def test_a_rank_that_fails_ends_the_others(monkeypatch, status, how):
 
 def test_a_rank_that_does_not_end_is_killed(monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    monkeypatch.setattr(rank_spawner, "_END_S", 0.1)
+    monkeypatch.setattr(dist_entry, "_END_S", 0.1)
     os.mkfifo("ready")
     with pytest.raises(RuntimeError, match="rank 1"):
         spawn_ranks([], command({"1": 3}, before="signal.signal(signal.SIGTERM, signal.SIG_IGN)"))

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from ding.entry import replicas
+from ding.entry import dist_entry
 from ding.entry.dist_entry import dist_add_replicas, dist_delete_replicas, dist_restart_replicas
 
 KUBECTL = """#!{python} -SE
@@ -127,7 +127,7 @@ def test_an_answer_that_does_not_come_has_a_deadline(kubectl, monkeypatch):
     def hang(command, timeout, **kwargs):
         raise subprocess.TimeoutExpired(command, timeout)
 
-    monkeypatch.setattr(replicas.subprocess, "run", hang)
+    monkeypatch.setattr(dist_entry.subprocess, "run", hang)
     with pytest.raises(RuntimeError, match="no answer within 60 s"):
         dist_delete_replicas("collector", None, 1, **JOB)
 

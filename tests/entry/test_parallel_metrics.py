@@ -6,8 +6,7 @@ import threading
 
 import pytest
 
-from ding.entry.parallel_metrics import ParallelMetrics
-from ding.entry.parallel_run import run_parallel
+from ding.entry.parallel_run import ParallelMetrics, run_parallel
 from ding.utils import metric_services, metric_sinks
 from ding.utils.config_helper import ConfigError
 from ding.utils.metric_sinks import METRIC_SINK_REGISTRY, MetricSink
@@ -144,7 +143,7 @@ def test_a_sink_that_does_not_answer_delays_neither_rows_nor_states(make, monkey
         waiting.set()
         gate.wait()
 
-    monkeypatch.setattr("ding.entry.parallel_metrics._STATE_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("ding.entry.parallel_run._STATE_TIMEOUT_S", 0.01)
     metrics = make(gate=wait)
     metrics.start()
     metrics.add_averages(averages(0), env_step=1)

@@ -7,7 +7,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from ding.entry import seed_processes, training_command
+from ding.entry import training_command
 from ding.entry.cli import cli
 from ding.entry.run_folder import RunFolder
 
@@ -66,7 +66,7 @@ def test_several_seeds_train_at_the_same_time():
 
 def test_seeds_that_fail_are_named_and_leave_the_others_alone(monkeypatch):
     script = "import sys; sys.exit('no luck' if sys.argv[-1] == '--seed=1' else 0)"
-    monkeypatch.setattr(seed_processes, "_COMMAND", (sys.executable, "-c", script))
+    monkeypatch.setattr(training_command, "_COMMAND", (sys.executable, "-c", script))
     result = ding("dqn", "CartPole-v1", "--env-step", "16", "--seed", "0", "1", "2", "--jobs", "2")
     assert result.exit_code == 1 and "seed 1 | no luck" in result.output
     assert result.output.splitlines()[-1] == "Error: of the seeds [0, 1, 2], [1] have failed; their output is above"
@@ -74,7 +74,7 @@ def test_seeds_that_fail_are_named_and_leave_the_others_alone(monkeypatch):
 
 def test_the_options_of_a_training_are_handed_on():
     options = {"train_iter": 3, "resume": True, "strict_config": False, "recipe": None, "stop_value": 1.5}
-    assert list(seed_processes._flags(options)) == [
+    assert list(training_command._flags(options)) == [
         "--train-iter=3",
         "--resume",
         "--no-strict-config",

@@ -11,9 +11,7 @@ from types import SimpleNamespace
 import pytest
 from easydict import EasyDict
 
-from ding.entry import worker_pool
-from ding.entry.supervisor import Backend, Supervisor
-from ding.entry.worker_pool import ProcessBackend
+from ding.entry.supervisor import CREATE, Backend, ProcessBackend, Supervisor, ThreadBackend
 from ding.entry.worker_process import Ended, Started, WorkerDied, WorkerPlan, WorkerProcess, later_seed
 from ding.worker.transport.transport import WorkerReleased
 from tests.entry.test_worker_process import serve
@@ -375,9 +373,9 @@ def test_what_a_late_worker_reports_of_an_earlier_life_is_ignored(monkeypatch):
             closed.put(self.section.port)
 
     begun, go_on, closed = threading.Semaphore(0), threading.Semaphore(1), queue.SimpleQueue()
-    monkeypatch.setitem(worker_pool.CREATE, "learner", Worker)
+    monkeypatch.setitem(CREATE, "learner", Worker)
     section = {"port": 3, "path_data": "data", "path_policy": "policy"}
-    backend = worker_pool.ThreadBackend(EasyDict(learner0=section), {"learner0": "learner"})
+    backend = ThreadBackend(EasyDict(learner0=section), {"learner0": "learner"})
     backend.start("learner0", 0)
     assert begun.acquire(timeout=PATIENCE_S) and backend.events(0) == [Started("learner0", 7)]
     backend.kill("learner0")
