@@ -12,8 +12,8 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from easydict import EasyDict
 
-from ding.interaction.base.common import session_number
-from ding.interaction.exception.refusal import failure_for, failure_of
+from ding.interaction.base import session_number
+from ding.interaction.exception.base import failure_for, failure_of
 from ding.torch_utils.thread_count import keep_thread_count
 from ding.utils.config_helper import (
     NO_DEFAULT,
