@@ -23,7 +23,7 @@ from ding.utils.config_helper import (
 from ding.utils.system_helper import find_free_port
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.transport.imports import named_imports, named_load_paths
-from ding.worker.transport.ray.config import ray_section
+from ding.worker.transport.ray.ray_settings import ray_section
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, choose_transport, transport_name
 
 __all__ = [

@@ -154,7 +154,7 @@ def _prepare(options: Options) -> None:
 def _commands(system: Mapping[str, Any], path: str) -> Iterator[str]:
     """Yield the command for each machine."""
     from ding.config.utils import workers_of
-    from ding.interaction.base.network import is_loopback
+    from ding.interaction.http_client import is_loopback
 
     places = [("coordinator", "", system["coordinator"])]
     for kind in ("learner", "learner_aggregator", "collector"):

@@ -31,8 +31,8 @@ from ding.entry.worker_process import (
 )
 from ding.utils.default_helper import derive_seed
 from ding.worker.transport.ray.cluster import RayCluster
-from ding.worker.transport.ray.config import actor_options, bundle
-from ding.worker.transport.ray.transport import actor_class, actor_name, start_server, when_done
+from ding.worker.transport.ray.ray_settings import actor_options, bundle
+from ding.worker.transport.ray.ray_transport import actor_class, actor_name, start_server, when_done
 
 # Numbers of the lives of workers, unique over all runs of this process.
 _lives = itertools.count(1)

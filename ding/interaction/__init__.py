@@ -1,7 +1,7 @@
 """Tasks between processes over HTTP: a `Master` sends them, a `Slave` runs them."""
 
-from ding.interaction.exception.refusal import ConnectionRefuse, DisconnectionRefuse, TaskFail, TaskRefuse
+from ding.interaction.exception.base import ConnectionRefuse, DisconnectionRefuse, TaskFail, TaskRefuse
 from ding.interaction.master.master import Master
-from ding.interaction.slave.slave import Slave
+from ding.interaction.slave import Slave
 
 __all__ = ["ConnectionRefuse", "DisconnectionRefuse", "Master", "Slave", "TaskFail", "TaskRefuse"]

@@ -51,7 +51,7 @@ from ding.utils.registry_factory import (
 )
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.collector.comm.comm_collector import CommCollector, RayCollector
-from ding.worker.collector.sample_sender import SampleSender
+from ding.worker.collector.task_collector import SampleSender
 from ding.worker.coordinator.comm_coordinator import TaskRun
 from ding.worker.coordinator.events import COLLECTOR, LEARNER
 from ding.worker.coordinator.worker_table import Worker
@@ -299,13 +299,13 @@ class ActorTransport(LocalTransport):
     name = "bench_ray"
 
     def shards(self, where: Any) -> list[Any]:
-        from ding.worker.transport.ray.transport import find_shards
+        from ding.worker.transport.ray.ray_transport import find_shards
 
         return list(find_shards(where))
 
     def replay(self, exp_name: str, cfg: Any, logger: Any) -> Any:
-        from ding.worker.coordinator.sharded_buffers import ShardedBufferSet
-        from ding.worker.transport.ray.transport import close_shard, shard_opener
+        from ding.worker.coordinator.buffer_set import ShardedBufferSet
+        from ding.worker.transport.ray.ray_transport import close_shard, shard_opener
 
         opener = shard_opener(f"bench{os.getpid()}")
         return ShardedBufferSet(exp_name, logger, cfg["replay_shards"], opener, close_shard)
@@ -461,7 +461,7 @@ def cluster(transports: list[str]) -> Iterator[None]:
         yield
         return
     from ding.worker.transport.ray.cluster import RayCluster
-    from ding.worker.transport.ray.config import ray_section
+    from ding.worker.transport.ray.ray_settings import ray_section
 
     own = RayCluster(ray_section({"address": "local", "object_store_memory": 200 * 2**20}), num_cpus=8)
     own.start()

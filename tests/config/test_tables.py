@@ -20,7 +20,7 @@ from ding.worker.collector.comm.comm_collector import CommCollector
 from ding.worker.coordinator.base_serial_commander import BaseSerialCommander
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.learner.comm.comm_learner import CommLearner
-from ding.worker.transport.ray.config import RAY_SETTINGS
+from ding.worker.transport.ray.ray_settings import RAY_SETTINGS
 
 KINDS = (
     *("learner", "serial_collector", "parallel_collector", "serial_evaluator", "buffer", "env_manager", "commander"),

@@ -20,7 +20,7 @@ from ding.entry.parallel_run import run_parallel
 from ding.entry.worker_process import WorkerDied
 from ding.utils.config_helper import ConfigError
 from ding.worker.transport.ray.cluster import RayCluster
-from ding.worker.transport.ray.config import ray_section
+from ding.worker.transport.ray.ray_settings import ray_section
 from tests.entry.faults import DEADLINE_S, long_episodes, newest_state, observing
 from tests.entry.parallel_fakes import triple
 

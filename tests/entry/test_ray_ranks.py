@@ -14,7 +14,7 @@ import ding.example.cartpole_dqn_parallel as cartpole
 from ding.entry.parallel_run import run_parallel
 from ding.utils.config_helper import ConfigError
 from ding.worker.transport.ray.cluster import RayCluster
-from ding.worker.transport.ray.config import ray_section
+from ding.worker.transport.ray.ray_settings import ray_section
 from tests.entry.faults import DEADLINE_S, long_episodes, observing
 from tests.entry.parallel_fakes import triple
 

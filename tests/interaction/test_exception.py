@@ -13,9 +13,8 @@ from ding.interaction.exception import (
     get_master_exception_by_error,
     get_slave_exception_by_error,
 )
-from ding.interaction.exception.base import MASTER_ERRORS, SLAVE_ERRORS
+from ding.interaction.exception.base import MASTER_ERRORS, SLAVE_ERRORS, failure_for, failure_of
 from ding.interaction.exception.master import get_master_exception_class_by_error_code
-from ding.interaction.exception.refusal import failure_for, failure_of
 from ding.interaction.exception.slave import get_slave_exception_class_by_error_code
 
 SIDES = pytest.mark.parametrize(

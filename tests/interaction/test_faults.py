@@ -11,6 +11,7 @@ import time
 import pytest
 import requests
 
+from ding.interaction import slave as slave_module
 from ding.interaction.exception import (
     MasterResponseException,
     MasterSlaveTokenInvalid,
@@ -18,7 +19,6 @@ from ding.interaction.exception import (
     SlaveSystemShuttingDown,
 )
 from ding.interaction.master.task import TaskStatus
-from ding.interaction.slave import slave as slave_module
 from tests.interaction.fakes import DEADLINE_S, Adder, Gated, Proxy, Watcher, free_port, pair, raw
 
 ADD = {"a": 2, "b": 3}
@@ -326,7 +326,7 @@ def test_results_for_a_master_that_is_gone_are_dropped_and_the_slave_goes_on():
 
 
 def test_a_slave_that_cannot_deliver_a_result_falls_silent_so_that_its_master_notices(monkeypatch):
-    monkeypatch.setattr("ding.interaction.slave.slave._DELIVERY_DEADLINE_S", 0.5)
+    monkeypatch.setattr("ding.interaction.slave._DELIVERY_DEADLINE_S", 0.5)
     with through(slave_side=True, slave=Adder(heartbeat_span=DEADLINE_S), **SOON) as (master, slave, connection, proxy):
         connection.connect()
         proxy.rule("/slave/task", "lose")

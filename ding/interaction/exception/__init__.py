@@ -5,14 +5,17 @@ from typing import TYPE_CHECKING
 from ding.interaction.exception.base import (
     MASTER_ERRORS,
     SLAVE_ERRORS,
+    ConnectionRefuse,
+    DisconnectionRefuse,
     MasterErrorCode,
     MasterResponseException,
     ResponseException,
     SlaveErrorCode,
     SlaveResponseException,
+    TaskFail,
+    TaskRefuse,
 )
 from ding.interaction.exception.master import get_master_exception_by_error
-from ding.interaction.exception.refusal import ConnectionRefuse, DisconnectionRefuse, TaskFail, TaskRefuse
 from ding.interaction.exception.slave import get_slave_exception_by_error
 
 __all__ = [

@@ -12,15 +12,24 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from ding.interaction.base.app import ProtocolError, get_values_from_response
-from ding.interaction.base.common import ControllableContext, RecentIds, random_token
-from ding.interaction.base.network import url_host
-from ding.interaction.exception.base import MasterErrorCode, SlaveMasterTokenInvalid, SlaveSystemShuttingDown
-from ding.interaction.exception.refusal import failure_for
+from ding.interaction.base import (
+    ControllableContext,
+    ProtocolError,
+    RecentIds,
+    get_values_from_response,
+    random_token,
+)
+from ding.interaction.exception.base import (
+    MasterErrorCode,
+    SlaveMasterTokenInvalid,
+    SlaveSystemShuttingDown,
+    failure_for,
+)
+from ding.interaction.http_client import url_host
 from ding.interaction.master.task import ResultThread, Task, TaskResultType
 
 if TYPE_CHECKING:
-    from ding.interaction.base.engine import Limits
+    from ding.interaction.http_client import Limits
     from ding.interaction.server.client import PeerEngine, Peers, Reply
 
 

@@ -8,9 +8,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ding.interaction.base.app import Codes, ProtocolError
-from ding.interaction.base.common import checked_port, number_or
-from ding.interaction.base.network import get_host_ip, is_wildcard, url_host
+from ding.interaction.base import Codes, ProtocolError, checked_port, number_or
 from ding.interaction.config import (
     DEFAULT_HEARTBEAT_CHECK_SPAN,
     DEFAULT_HEARTBEAT_TOLERANCE,
@@ -22,6 +20,7 @@ from ding.interaction.config import (
     MIN_HEARTBEAT_TOLERANCE,
 )
 from ding.interaction.exception.base import MasterErrorCode
+from ding.interaction.http_client import get_host_ip, is_wildcard, url_host
 from ding.interaction.master.connection import MasterHooks, SlaveConnection, SlaveSession, SlaveTable
 from ding.interaction.master.task import TaskResultType
 from ding.interaction.server.access import HostList, RunToken, is_tls_configured, parse_address

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterable
 from typing import NoReturn
 
-from ding.interaction.base.network import is_loopback, is_own, literal, resolve, split_http_address
+from ding.interaction.http_client import is_loopback, is_own, literal, resolve, split_http_address
 
 TOKEN_VARIABLE = "DING_TOKEN"
 TOKEN_FILE_VARIABLE = "DING_TOKEN_FILE"

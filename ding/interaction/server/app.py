@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import flask
 from flask.sessions import NullSession, SessionInterface
 
-from ding.interaction.base.app import Codes, ProtocolError, ResponsibleException
+from ding.interaction.base import Codes, ProtocolError, ResponsibleException
 from ding.interaction.server.access import OwnNames, RunToken, same_secret
 from ding.interaction.server.messages import Answer, Head, Route, Routes, failure, header_token, success
 from ding.interaction.server.signing import SCHEME, SESSION_PATH, Signed, Verifier, parse_fields

@@ -19,10 +19,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import requests
 
-from ding.interaction.base.app import envelope, get_values_from_response
-from ding.interaction.base.common import number_or
-from ding.interaction.base.engine import LEAST_TRY_S, Limits, retry
-from ding.interaction.base.network import url_host
+from ding.interaction.base import envelope, get_values_from_response, number_or
 from ding.interaction.config import (
     DEFAULT_CHANNEL,
     DEFAULT_REQUEST_RETRIES,
@@ -30,6 +27,7 @@ from ding.interaction.config import (
     DEFAULT_REQUEST_TIMEOUT,
 )
 from ding.interaction.exception.base import MASTER_ERRORS, SLAVE_ERRORS
+from ding.interaction.http_client import LEAST_TRY_S, Limits, retry, url_host
 from ding.interaction.server.access import RunToken, client_context, same_secret
 from ding.interaction.server.signing import (
     REPLY_HEADER,

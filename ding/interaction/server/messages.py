@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from ding.interaction.base.app import Codes, ProtocolError, envelope
+from ding.interaction.base import Codes, ProtocolError, envelope
 
 # The largest body of a request that is admitted before the client has proved to be a peer.
 SMALL_BODY = 1024 * 1024

@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ding.interaction.base.app import Codes
-from ding.interaction.base.common import ControllableService, checked_port, number_or, random_token
-from ding.interaction.base.network import is_wildcard, url_host
+from ding.interaction.base import Codes, ControllableService, checked_port, number_or, random_token
 from ding.interaction.config import DEFAULT_BODY_LIMIT, LOCAL_HOST
+from ding.interaction.http_client import is_wildcard, url_host
 from ding.interaction.server.access import (
     HostList,
     OwnNames,

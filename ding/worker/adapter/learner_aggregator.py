@@ -12,22 +12,21 @@ from easydict import EasyDict
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, check_section, instance_of, integer, number
 from ding.utils.k8s_helper import exist_operator_server
 from ding.utils.log_helper import build_logger
-from ding.worker.adapter.group_run import GroupRun, merge_info
-from ding.worker.adapter.learner_group import LearnerGroup
+from ding.worker.adapter.learner_group import GroupRun, LearnerGroup, merge_info
 from ding.worker.coordinator.operator_server import OperatorSync, make_operator_server
-from ding.worker.transport.comm_worker import TaskSlot
+from ding.worker.transport.comm_worker import TaskSlot, dispatch, task_fail
 from ding.worker.transport.http_transport import WorkerSlave
-from ding.worker.transport.tasks import (
+from ding.worker.transport.transport import (
+    DEFAULT_TRANSPORT,
     LEARNER_CLOSE,
     LEARNER_GET_DATA,
     LEARNER_LEARN,
     LEARNER_START,
     RESOURCE,
     Handler,
-    dispatch,
-    task_fail,
+    get_transport,
+    transport_name,
 )
-from ding.worker.transport.transport import DEFAULT_TRANSPORT, get_transport, transport_name
 
 # Seconds for a lost learner to reconnect when a task starts.
 REJOIN_S = 5.0
@@ -248,5 +247,5 @@ class LearnerAggregator:
 
     @staticmethod
     def merge_info(infos: Sequence[Any]) -> Any:
-        """Merge one info of each learner; see `ding.worker.adapter.group_run.merge_info`."""
+        """Merge one info of each learner; see `ding.worker.adapter.learner_group.merge_info`."""
         return merge_info(infos)

@@ -1,16 +1,27 @@
-"""The interface of serial collectors, their factories, and helpers for collectors of other packages."""
+"""The interface and the base of serial collectors, their factories, and what evaluators share with them."""
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
+import numpy as np
+import torch
 from easydict import EasyDict
 
-from ding.utils.config_helper import Configurable
+from ding.envs.env_manager.block import StackedFormat
+from ding.utils.config_helper import Configurable, Setting, Settings, boolean, check_section, integer
 from ding.utils.import_helper import import_module
+from ding.utils.pytorch_ddp_dist_helper import allreduce_data, get_rank, get_world_size
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
+from ding.utils.showing import shown
+from ding.worker.collector.actor import Actor, StateActor
+from ding.worker.collector.rollout import Listener, Rollout
+from ding.worker.collector.statistics import STATISTICS, EpisodeStatistics
 from ding.worker.collector.trajectory import INF, CachePool, TrajBuffer, to_tensor_transitions
+from ding.worker.worker_log import WorkerLog
 
 __all__ = [
     "INF",
@@ -77,3 +88,401 @@ def get_serial_collector_cls(cfg: EasyDict) -> type[ISerialCollector]:
         raise AssertionError(f"the collector config needs a 'type', one of {sorted(SERIAL_COLLECTOR_REGISTRY)}: {cfg}")
     collector_cls: type[ISerialCollector] = SERIAL_COLLECTOR_REGISTRY.get(cfg.type)
     return collector_cls
+
+
+class SerialWorker:
+    """The owner of an env manager and logs; `close` closes both. A half-built worker closes quietly."""
+
+    _needs_policy = True  # whether the constructor needs a policy
+    _end_flag = True
+    _env: Any = None
+    _env_num = 0
+    _policy: Any = None
+    _log: WorkerLog | None = None
+    _actor: Any = None
+    _rank = 0
+    _world_size = 1
+
+    def _open(self, cfg: Any, tb_logger: Any, exp_name: str, instance_name: str) -> None:
+        """Keep the config and the rank, and open the logs; only rank 0 writes to TensorBoard."""
+        self._cfg = cfg
+        self._exp_name = exp_name
+        self._instance_name = instance_name
+        self._rank, self._world_size = get_rank(), get_world_size()
+        self._log = WorkerLog(exp_name, instance_name, tb_logger, is_monitor=self._rank == 0)
+        self._logger = self._log.text
+        self._tb_logger = self._log.tb
+        self._end_flag = False
+
+    def _replace_env(self, env: Any, launch: bool = True) -> None:
+        """Take over `env`, launch it, and close the env manager it replaces.
+
+        Raises:
+            TypeError: `env` returns stacked batches, as the managers for middleware do, instead of `{env_id: item}`.
+        """
+        if isinstance(env, StackedFormat):
+            raise TypeError(
+                f"{type(self).__name__} needs an env manager that returns observations and timesteps by env; "
+                f"{type(env).__name__} stacks them: set env_manager.type to 'base' or 'subprocess', without '_v2'"
+            )
+        if launch:
+            env.launch()
+        if self._env is not None and self._env is not env:
+            self._env.close()
+        self._env = env
+        self._env_num = env.env_num
+        self._end_flag = False
+
+    def _check_complete(self, _policy: Any, _env: Any) -> None:
+        """Raise an AttributeError if there is no env, or no policy, after these were given."""
+        if self._env is None or (self._policy is None and self._needs_policy):
+            raise AttributeError(
+                f"{type(self).__name__} needs an env manager and a policy, got {shown(_env, str)} and "
+                f"{shown(_policy, str)}"
+            )
+
+    @property
+    def _states(self) -> list[Any] | None:
+        """The latent states by env of a policy that is passed its own (Dreamer's contract); None for other policies."""
+        states = self._actor.states if isinstance(self._actor, StateActor) else {}
+        return [states.get(env_id) for env_id in range(self._env_num)] if states else None
+
+    @property
+    def _resets(self) -> np.ndarray:
+        """A bool for each env: whether its next step begins an episode; an argument of such a policy."""
+        ended = self._actor.ended if isinstance(self._actor, StateActor) else ()
+        return np.array([env_id in ended for env_id in range(self._env_num)])
+
+    def _acting_policies(self) -> list[Any]:
+        """Return the policies that act, one for each player."""
+        return [self._policy]
+
+    def _checked_policy(self, policy: Any) -> Any:
+        """Check the policy, and return it in the form in which it is kept."""
+        return policy
+
+    def _reset_policies(self) -> None:
+        for policy in self._acting_policies():
+            policy.reset()
+
+    def _sum_over_ranks(self, *values: float) -> list[float]:
+        """Return each value summed over all ranks, in one reduction; all ranks must call this together."""
+        if self._world_size == 1:
+            return [float(value) for value in values]
+        total: list[float] = allreduce_data(torch.tensor(values, dtype=torch.float64), "sum").tolist()
+        return total
+
+    def close(self) -> None:
+        """Close the env manager; flush the TensorBoard writer, and close it unless it was passed in.
+
+        Further calls do nothing.
+        """
+        if self._end_flag:
+            return
+        self._end_flag = True
+        if self._env is not None:
+            self._env.close()
+        if self._log is not None:
+            self._log.close()
+
+    def __del__(self) -> None:
+        # At interpreter exit the attributes may be gone already, and there is no caller to raise an error to.
+        with contextlib.suppress(Exception):
+            self.close()
+
+
+_ENV_FIRST = "set an env first (reset_env): the length of trajectory pieces depends on the number of envs"
+_REQUIRED = ("deepcopy_obs", "transform_obs", "collect_print_freq")
+
+LOGGED_COUNTS = (
+    "episode_count",
+    "envstep_count",
+    "avg_envstep_per_episode",
+    "avg_envstep_per_sec",
+    "avg_episode_per_sec",
+    "collect_time",
+)
+LOGGED_TOTALS = ("total_envstep_count", "total_episode_count", "total_duration")
+
+# The version of the states of collectors; it changes with their content.
+_FORMAT = 2
+
+_COUNTS = (
+    "_total_envstep_count",
+    "_total_episode_count",
+    "_total_train_sample_count",
+    "_total_duration",
+    "_last_train_iter",
+)
+
+
+class Recorder(Protocol):
+    """The interface of a listener that counts env steps which the collector has not counted yet."""
+
+    steps: int
+
+
+class SerialCollector(SerialWorker, ISerialCollector):
+    """Base of the serial collectors; a subclass chooses actor and listeners of the rollout, and what `collect` returns.
+
+    The collector owns its env manager: it launches it, and closes it in `close`. On several ranks each collects its
+    own share; the counters are summed over the ranks once a call, so all must call `collect` equally often.
+
+    Args:
+        cfg: config, see `default_config`.
+        env: an env manager that is not launched yet.
+        policy: the collect mode of a policy (for battles a list of them).
+        tb_logger: a TensorBoard writer shared with others; without one, one is made.
+        exp_name: the experiment's folder, for the logs.
+        instance_name: name in the logs and tags.
+    """
+
+    settings = Settings(
+        {
+            "deepcopy_obs": Setting(
+                False, boolean, "Kept for compatibility: observations are always copied, and only once."
+            ),
+            "transform_obs": Setting(False, boolean, "Kept for compatibility."),
+            "collect_print_freq": Setting(100, integer(1), "Number of collections between two reports in the log."),
+        }
+    )
+    _players: int | None = None  # number of players; None if infos are not by player
+    _is_prepared = False
+
+    _rollout: Rollout
+    _statistics: EpisodeStatistics
+    _recorder: Recorder | None = None  # where steps count at once
+    _total_envstep_count = 0
+
+    def __init__(
+        self,
+        cfg: EasyDict,
+        env: Any = None,
+        policy: Any = None,
+        tb_logger: Any = None,
+        exp_name: str = "default_experiment",
+        instance_name: str = "collector",
+    ) -> None:
+        check_section(cfg, type(self), required=_REQUIRED)
+        self._deepcopy_obs = cfg.deepcopy_obs
+        self._transform_obs = cfg.transform_obs
+        self._collect_print_freq = cfg.collect_print_freq
+        self._is_live = False
+        self._open(cfg, tb_logger, exp_name, instance_name)
+        self.reset(policy, env)
+        self._is_live = True
+
+    def reset_env(self, _env: Any = None) -> None:
+        """Take over and launch `_env`, and close the env manager it replaces; with None reset the present one.
+
+        Episodes begin anew, and the policy is reset.
+        """
+        if _env is None:
+            self._env.reset()
+        else:
+            self._replace_env(_env)
+        if self._policy is not None:
+            self._prepare(begins_episodes=True)
+            self._reset_policies()
+
+    def reset_policy(self, _policy: Any = None) -> None:
+        """Take over and reset `_policy`, and drop unfinished data of the old one; with None only reset the present one.
+
+        Raises:
+            AssertionError: no env was ever set.
+        """
+        if self._env is None:
+            raise AssertionError(_ENV_FIRST)
+        if _policy is not None:
+            self._policy = self._checked_policy(_policy)
+            self._prepare(begins_episodes=False)
+        self._reset_policies()
+
+    def reset(self, _policy: Any = None, _env: Any = None) -> None:
+        """Use the given policy and env, reset those that are not given, and zero all counters, `envstep` too.
+
+        Raises:
+            AssertionError: a policy is given, but no env was ever set.
+            AttributeError: env or policy is missing.
+        """
+        if _env is not None:
+            self._replace_env(_env)
+        elif self._is_live:
+            self._env.reset()
+        if self._env is None and _policy is not None:
+            raise AssertionError(_ENV_FIRST)
+        if _policy is not None:
+            self._policy = self._checked_policy(_policy)
+        self._check_complete(_policy, _env)
+        self._is_prepared = False
+        if self._policy is not None:
+            self._prepare(begins_episodes=True)
+            self._reset_policies()
+        self._total_envstep_count = 0
+        self._total_episode_count = 0
+        self._total_train_sample_count = 0
+        self._total_duration = 0.0
+        self._last_train_iter = 0
+        self._end_flag = False
+
+    def _prepare(self, begins_episodes: bool) -> None:
+        """Build everything that depends on the policy and on the number of envs.
+
+        Args:
+            begins_episodes: whether the envs have been reset or replaced; otherwise their episodes continue.
+        """
+        self._read_policy()
+        uncounted = self._uncounted_steps() if self._is_prepared else 0
+        if not self._is_prepared or self._statistics.players != self._players:
+            self._statistics = EpisodeStatistics(self._players, self._env_num)
+        elif begins_episodes:
+            self._statistics.begin_episodes(self._env_num)
+        actor, listeners = self._plugs(begins_episodes or not self._is_prepared)
+        # The statistics come first: an episode that they reject ends for no listener.
+        listeners = [self._statistics, *listeners]
+        if self._recorder is not None:
+            self._recorder.steps = uncounted
+        if self._is_prepared and not begins_episodes:
+            self._rollout.replace(actor, listeners)
+            return
+        self._is_prepared = True
+        self._rollout = Rollout(self._env, actor, listeners, info=self._logger.info)
+
+    @abstractmethod
+    def _read_policy(self) -> None:
+        """Read the settings of the policy that collecting depends on."""
+
+    @abstractmethod
+    def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[Listener]]:
+        """Build the actor and the listeners; the statistics exist already."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return counts, statistics and unfinished data between two collects, in plain values.
+
+        The states of envs and policy are not included.
+        """
+        return {
+            "format": _FORMAT,
+            "rollout": self._rollout.state_dict() if self._is_prepared else None,
+            "actor": self._actor.state_dict() if isinstance(self._actor, StateActor) else None,
+            "counts": {name: getattr(self, name) for name in _COUNTS},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        """Restore a state of `state_dict` of a collector of this kind; envs and policy must be restored before.
+
+        An episode whose env does not continue stays unfinished, and the policy is reset for that env.
+
+        Returns:
+            The reasons why it is not restored exactly, a sentence for each.
+
+        Raises:
+            ValueError: the collector has no policy yet, or the state is from a collector of another kind or version.
+        """
+        if state.get("format") != _FORMAT:
+            raise ValueError(
+                f"the state of {type(self).__name__} is of another version of this package, and cannot be loaded"
+            )
+        problems: list[str] = []
+        if state["rollout"] is not None:
+            if not self._is_prepared:
+                raise ValueError(f"{type(self).__name__} has no policy yet: give it one with reset_policy first")
+            if isinstance(self._actor, StateActor) and state["actor"] is not None:
+                problems += self._actor.load_state_dict(state["actor"])
+            problems += self._rollout.load_state_dict(state["rollout"])
+        for name in _COUNTS:
+            setattr(self, name, state["counts"][name])
+        return problems
+
+    # --- unfinished data, under the names of DI-engine ---
+
+    @abstractmethod
+    def _fragments_under_way(self, env_id: int) -> Any:
+        """Return the transitions of this env that are not samples yet; for several players, a dict by player."""
+
+    @property
+    def _traj_buffer(self) -> dict[int, Any]:
+        """Copies of unfinished data, `{env_id: TrajBuffer}`; for several players `{env_id: {player: TrajBuffer}}`."""
+        return {env_id: self._fragments_under_way(env_id) for env_id in range(self._env_num)}
+
+    @property
+    def _obs_pool(self) -> CachePool:
+        """The observation that the policy acted on last, for each env in mid-episode."""
+        pool = CachePool("obs", self._env_num)
+        pool.update({env_id: obs for env_id, (obs, _, _, _) in self._rollout.under_way().items()})
+        return pool
+
+    @property
+    def _policy_output_pool(self) -> CachePool:
+        """The policy's output for the observations of `_obs_pool`."""
+        pool = CachePool("policy_output", self._env_num)
+        pool.update({env_id: output for env_id, (_, output, _, _) in self._rollout.under_way().items()})
+        return pool
+
+    @property
+    def _env_info(self) -> dict[int, dict[str, Any]]:
+        """Seconds, steps and train samples of the running episode of each env."""
+        running = self._rollout.under_way()
+        infos = {}
+        for env_id in range(self._env_num):
+            _, _, steps, seconds = running.get(env_id, (None, None, 0, 0.0))
+            infos[env_id] = {"time": seconds, "step": steps, "train_sample": self._statistics.train_samples(env_id)}
+        return infos
+
+    @property
+    def _episode_info(self) -> list[dict[str, Any]]:
+        """The latest episodes that have ended since the last log output."""
+        return self._statistics.latest
+
+    def _reset_stat(self, env_id: int) -> None:
+        """Drop the unfinished data of this env."""
+        self._rollout.void(env_id)
+
+    @property
+    def envstep(self) -> int:
+        """Env steps so far, over all ranks; those of other ranks, and of `sample` collectors, count after a collect."""
+        return self._total_envstep_count + self._uncounted_steps()
+
+    @envstep.setter
+    def envstep(self, value: int) -> None:
+        self._total_envstep_count = value - self._uncounted_steps()
+
+    def _uncounted_steps(self) -> int:
+        return 0 if self._recorder is None else self._recorder.steps
+
+    def _count(self, steps: int, samples: int = 0) -> None:
+        """Add the steps and samples of a collect to the totals over all ranks."""
+        episodes, seconds = self._statistics.take_finished()
+        totals = self._sum_over_ranks(samples, steps, episodes, seconds)
+        self._total_train_sample_count += int(totals[0])
+        self._total_envstep_count += int(totals[1])
+        self._total_episode_count += int(totals[2])
+        self._total_duration += totals[3]
+
+    def _output_log(self, train_iter: int) -> None:
+        """Log the episodes since the last output, if there are some and `collect_print_freq` iterations have passed."""
+        statistics = self._statistics
+        if self._rank != 0:
+            statistics.clear_summary()
+            return
+        is_due = train_iter - self._last_train_iter >= self._collect_print_freq
+        if not is_due or not statistics.summary_count:
+            return
+        self._last_train_iter = train_iter
+        known = {
+            **statistics.summary(),
+            "total_envstep_count": self._total_envstep_count,
+            "total_train_sample_count": self._total_train_sample_count,
+            "total_episode_count": self._total_episode_count,
+            "total_duration": self._total_duration,
+        }
+        values = {key: known[key] for key in self._log_keys()}
+        statistics.clear_summary()
+        self._logger.info("collect end:\n%s", "\n".join(f"{key}: {value}" for key, value in values.items()))
+        assert self._log is not None
+        self._log.scalars(values, train_iter, self._total_envstep_count, iter_only=("total_envstep_count",))
+
+    def _log_keys(self) -> Sequence[str]:
+        """Return the names of the logged values, in order."""
+        rewards = [f"{name}_{which}" for name in self._statistics.reward_names for which in STATISTICS]
+        return *LOGGED_COUNTS, *rewards, *LOGGED_TOTALS

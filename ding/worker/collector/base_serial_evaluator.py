@@ -17,7 +17,7 @@ from ding.utils.import_helper import import_module
 from ding.utils.pytorch_ddp_dist_helper import broadcast_object_list
 from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY
 from ding.utils.time_helper import EasyTimer
-from ding.worker.collector.serial_worker import SerialWorker
+from ding.worker.collector.base_serial_collector import SerialWorker
 
 Result = TypeVar("Result")
 SaveCheckpoint = Callable[[str], Any]

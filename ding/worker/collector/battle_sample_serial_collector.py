@@ -8,16 +8,9 @@ from typing import Any
 from ding.utils.config_helper import Settings
 from ding.utils.data.samples import part_of
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
+from ding.worker.collector.base_serial_collector import LOGGED_COUNTS, LOGGED_TOTALS, SerialCollector
 from ding.worker.collector.players import BattleCollector
-from ding.worker.collector.quota import (
-    FIXED_ROLLOUT,
-    SampleQuota,
-    checked_n_sample,
-    piece_length,
-    takes_fixed_rollouts,
-    warn_short_fragments,
-)
-from ding.worker.collector.serial_collector import LOGGED_COUNTS, LOGGED_TOTALS, SerialCollector
+from ding.worker.collector.quota import FIXED_ROLLOUT, SampleQuota, checked_n_sample, fragment_settings
 from ding.worker.collector.statistics import STATISTICS
 
 
@@ -46,9 +39,8 @@ class BattleSampleSerialCollector(BattleCollector):
                 f"no policy of {type(self).__name__} collects data: collect_data is False for all {self._policy_num}"
             )
         self._traj_len_inf = collect_cfg.get("traj_len_inf", self._policy_cfg.get("traj_len_inf", False))
-        length = piece_length(self._default_n_sample, self._traj_len_inf, self._unroll_len, self._env_num)
-        warn_short_fragments(self._policy_cfg, self._default_n_sample, length, self._env_num)
-        self._fixed_rollout = takes_fixed_rollouts(self._cfg, self._traj_len_inf, self._unroll_len)
+        sizes = self._default_n_sample, self._traj_len_inf, self._unroll_len, self._env_num
+        length, self._fixed_rollout = fragment_settings(self._cfg, self._policy_cfg, *sizes)
         return length
 
     def collect(

@@ -9,9 +9,9 @@ from typing import Any
 from ding.utils.config_helper import Setting, Settings, boolean
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.actor import Actor, SoloActor
+from ding.worker.collector.base_serial_collector import SerialCollector
 from ding.worker.collector.quota import EpisodeQuota, checked_n_episode, episode_data
 from ding.worker.collector.rollout import Listener
-from ding.worker.collector.serial_collector import SerialCollector
 from ding.worker.collector.trajectory import INF, TrajectoryCutter
 
 

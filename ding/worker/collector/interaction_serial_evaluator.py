@@ -18,7 +18,6 @@ from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, integer, num
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY
 from ding.utils.render_helper import fps
-from ding.utils.showing import shown
 from ding.worker.collector.actor import Actor, SoloActor, StateActor
 from ding.worker.collector.base_serial_evaluator import SaveCheckpoint, SerialEvaluator, VectorEvalMonitor, as_plain
 from ding.worker.collector.batch import Ended, entry_of
@@ -130,7 +129,6 @@ class EpisodeEvaluator(SerialEvaluator):
         SerialEvaluator.settings,
     )
     _saved = (*SerialEvaluator._saved, "max_episode_return")
-    _needs_policy = True  # whether the constructor needs a policy
 
     def _read_settings(self, cfg: Mapping[str, Any]) -> None:
         super()._read_settings(cfg)
@@ -163,11 +161,7 @@ class EpisodeEvaluator(SerialEvaluator):
             AttributeError: env or policy is missing.
         """
         super().reset(_policy, _env)
-        if self._env is None or (self._policy is None and self._needs_policy):
-            raise AttributeError(
-                f"{type(self).__name__} needs an env manager and a policy, got {shown(_env, str)} and "
-                f"{shown(_policy, str)}"
-            )
+        self._check_complete(_policy, _env)
         self._max_episode_return = -math.inf
         self.last_eval: EvalRecord | None = None
 

@@ -58,34 +58,6 @@ def checked_n_episode(n_episode: int | None, default: int | None, env_num: int) 
     return n_episode
 
 
-def piece_length(n_sample: int | None, is_infinite: bool, unroll_len: int, env_num: int) -> float:
-    """Return the transitions of a trajectory piece: each env's share of `n_sample`; infinity for whole episodes."""
-    if n_sample is None or is_infinite:
-        return INF
-    return max(unroll_len, math.ceil(n_sample / env_num))
-
-
-def takes_fixed_rollouts(cfg: Mapping[str, Any], is_infinite: bool, unroll_len: int) -> bool:
-    """Return the setting `fixed_rollout` of a collector that gathers samples of a policy.
-
-    Raises:
-        ConfigError: it is True, but the policy's fragments cannot be cut at any step.
-    """
-    if not cfg.get("fixed_rollout", False):
-        return False
-    if is_infinite:
-        raise ConfigError(
-            "collector.fixed_rollout = True contradicts policy.traj_len_inf = True: the first ends all fragments with "
-            "the collect, the second only with their episodes; set one of them to False"
-        )
-    if unroll_len > 1:
-        raise ConfigError(
-            f"collector.fixed_rollout = True is not allowed with unroll_len = {unroll_len}: sequences would overlap or "
-            "be padded wherever a fragment is cut; set unroll_len to 1 or fixed_rollout to False"
-        )
-    return True
-
-
 def warn_short_fragments(cfg: Mapping[str, Any], n_sample: int | None, length: float, env_num: int) -> None:
     """Warn, once in a process for each text, that fragments of `length` steps are too short for n-step returns.
 
@@ -100,6 +72,38 @@ def warn_short_fragments(cfg: Mapping[str, Any], n_sample: int | None, length: f
             f"give fragments of {length:g} step(s), and no return spans more; set policy.collect.n_sample to "
             f"{nstep * env_num} or more (several times that is better), or policy.nstep to {length:g}"
         )
+
+
+def fragment_settings(
+    cfg: Mapping[str, Any],
+    policy_cfg: Mapping[str, Any],
+    n_sample: int | None,
+    is_infinite: bool,
+    unroll_len: int,
+    env_num: int,
+) -> tuple[float, bool]:
+    """Return the transitions of a trajectory piece, and the setting `fixed_rollout` of a collector of samples.
+
+    A piece has each env's share of `n_sample` transitions; infinitely many mean whole episodes.
+
+    Raises:
+        ConfigError: `fixed_rollout` is True, but the policy's fragments cannot be cut at any step.
+    """
+    length = INF if n_sample is None or is_infinite else max(unroll_len, math.ceil(n_sample / env_num))
+    warn_short_fragments(policy_cfg, n_sample, length, env_num)
+    if not cfg.get("fixed_rollout", False):
+        return length, False
+    if is_infinite:
+        raise ConfigError(
+            "collector.fixed_rollout = True contradicts policy.traj_len_inf = True: the first ends all fragments with "
+            "the collect, the second only with their episodes; set one of them to False"
+        )
+    if unroll_len > 1:
+        raise ConfigError(
+            f"collector.fixed_rollout = True is not allowed with unroll_len = {unroll_len}: sequences would overlap or "
+            "be padded wherever a fragment is cut; set unroll_len to 1 or fixed_rollout to False"
+        )
+    return length, True
 
 
 class SampleQuota:

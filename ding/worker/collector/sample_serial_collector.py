@@ -9,16 +9,9 @@ from ding.utils.config_helper import Settings
 from ding.utils.data.samples import part_of
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.actor import Actor, SoloActor, StateActor
-from ding.worker.collector.quota import (
-    FIXED_ROLLOUT,
-    SampleQuota,
-    checked_n_sample,
-    piece_length,
-    takes_fixed_rollouts,
-    warn_short_fragments,
-)
+from ding.worker.collector.base_serial_collector import SerialCollector
+from ding.worker.collector.quota import FIXED_ROLLOUT, SampleQuota, checked_n_sample, fragment_settings
 from ding.worker.collector.rollout import Listener
-from ding.worker.collector.serial_collector import SerialCollector
 from ding.worker.collector.trajectory import INF, TrajectoryCutter
 
 _LOGGED = (
@@ -70,9 +63,8 @@ class SampleSerialCollector(SerialCollector):
         self._traj_len_inf = collect_cfg.get("traj_len_inf", self._policy_cfg.traj_len_inf)
         self._unroll_len = policy.get_attribute("unroll_len")
         self._on_policy = policy.get_attribute("on_policy")
-        self._traj_len = piece_length(self._default_n_sample, self._traj_len_inf, self._unroll_len, self._env_num)
-        warn_short_fragments(self._policy_cfg, self._default_n_sample, self._traj_len, self._env_num)
-        self._fixed_rollout = takes_fixed_rollouts(self._cfg, self._traj_len_inf, self._unroll_len)
+        sizes = self._default_n_sample, self._traj_len_inf, self._unroll_len, self._env_num
+        self._traj_len, self._fixed_rollout = fragment_settings(self._cfg, self._policy_cfg, *sizes)
 
     def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[Listener]]:
         from ding.policy.modes import takes_env_id, takes_state  # here: importing the workers loads no policies

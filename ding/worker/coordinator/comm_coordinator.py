@@ -20,17 +20,15 @@ from ding.worker.coordinator.events import (
 from ding.worker.coordinator.operator_server import OperatorWorkers
 from ding.worker.coordinator.worker_table import Worker, WorkerTable
 from ding.worker.transport.chunk import chunks_of, from_text, pack_batches
-from ding.worker.transport.tasks import (
+from ding.worker.transport.transport import (
     COLLECTOR_CLOSE,
     COLLECTOR_DATA,
     COLLECTOR_START,
+    DEFAULT_TRANSPORT,
     LEARNER_CLOSE,
     LEARNER_GET_DATA,
     LEARNER_LEARN,
     LEARNER_START,
-)
-from ding.worker.transport.transport import (
-    DEFAULT_TRANSPORT,
     WorkerLost,
     WorkerReleased,
     connect,

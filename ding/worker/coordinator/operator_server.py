@@ -9,9 +9,8 @@ from enum import Enum, auto
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from ding.interaction.base.app import get_values_from_response
-from ding.interaction.base.engine import HttpEngine
-from ding.interaction.base.network import literal, split_http_address
+from ding.interaction.base import get_values_from_response
+from ding.interaction.http_client import HttpEngine, literal, split_http_address
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, check_config, instance_of, integer, number
 from ding.utils.k8s_helper import get_operator_server_kwargs
 from ding.utils.thread_helper import DaemonThreads

@@ -16,7 +16,7 @@ from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
 from ding.worker.coordinator.events import COLLECTOR, LEARNER, RunOwner, Task
 from ding.worker.coordinator.run_monitor import RunMonitor
-from ding.worker.transport.tasks import REPLAY
+from ding.worker.transport.transport import REPLAY
 
 # How long the caller waits for a commander that is busy.
 COMMANDER_TIMEOUT_S = 5.0

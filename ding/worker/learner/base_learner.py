@@ -30,6 +30,7 @@ from ding.utils.config_helper import (
     warn_of_unknown,
 )
 from ding.utils.data.dataloader import AsyncDataLoader
+from ding.utils.data.samples import table_of
 from ding.utils.import_helper import import_module
 from ding.utils.object_state import attributes_state, load_attributes_state
 from ding.utils.pulse import PULSE
@@ -43,14 +44,13 @@ from ding.worker.learner.learner_hook import (
     hook_mapping,
     unknown_hooks,
 )
-from ding.worker.learner.learner_log import (
+from ding.worker.worker_log import (
     LogEntries,
     TickMonitor,
+    WorkerLog,
     get_simple_monitor_type,
     sort_out,
-    take_priority_info,
 )
-from ding.worker.worker_log import WorkerLog
 
 __all__ = ["BaseLearner", "BatchSource", "LoadedBatches", "TickMonitor", "create_learner", "get_simple_monitor_type"]
 
@@ -332,7 +332,7 @@ class BaseLearner(Configurable):
         results = [output] if isinstance(output, dict) else output
         if not isinstance(results, list):
             raise TypeError(f"policy.forward must return a dict or a list of dicts, not a {type(output).__name__}")
-        self._priority_info = take_priority_info(results, data)
+        self._priority_info = _take_priority_info(results, data)
         if envstep >= 0:
             self._collector_envstep = envstep
         entries = list(map(sort_out, results, count(self.train_iter)))  # before a hook can save ruined parameters
@@ -547,3 +547,18 @@ def create_learner(cfg: EasyDict, **kwargs: Any) -> BaseLearner:
 def _as_is(batch: Any) -> Any:
     """Return the batch unchanged, as a collate function: policies collate batches themselves."""
     return batch
+
+
+def _take_priority_info(results: list[dict[str, Any]], data: Any) -> dict[str, Any]:
+    """Pop the priorities from the last of `results`, and return them with the ids of their items; {} if missing."""
+    priority = results[-1].pop("priority", None) if results else None
+    if priority is None:
+        return {}
+    table = table_of(data)
+    info = {"priority": priority}
+    for key in ("replay_buffer_idx", "replay_unique_id"):
+        if table is None:
+            info[key] = [item.get(key) for item in data]
+        else:
+            info[key] = table.columns[key].values() if key in table.columns else [None] * len(data)
+    return info

@@ -56,6 +56,7 @@ __all__ = [
 ]
 
 _PER_ITERATION = ("before_iter", "after_iter")
+_FREQ_NOTE = ", the number of iterations from one call to the next. To switch the hook off, leave it out of the config."
 # For `LogReduceHook`: the prefix of keys that are left out, and how many numbers are sent at least.
 _KEPT_PREFIX = "noreduce_"
 _MIN_SIZE = 256
@@ -127,6 +128,14 @@ class LearnerHook(Hook):
         """The position at which the learner calls the hook."""
         return self._position
 
+    def _ext_arg(self, ext_args: Mapping[str, Any] | None, key: str, default: Any, rule: Rule, note: str = "") -> Any:
+        """Return the value of a key in `ext_args`; raise a ConfigError if the rule does not allow it."""
+        value = default if ext_args is None else ext_args.get(key, default)
+        allowed = rule(value)
+        if allowed is not None:
+            raise ConfigError(f"hook {self._name!r}: {key} = {value!r} is not allowed; it must be {allowed}{note}")
+        return value
+
 
 class PeriodicHook(LearnerHook):
     """A hook that acts every `ext_args['freq']` iterations (default 1), beginning with iteration 0.
@@ -139,14 +148,7 @@ class PeriodicHook(LearnerHook):
 
     def __init__(self, *args: Any, ext_args: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        freq = 1 if ext_args is None else ext_args.get("freq", 1)
-        allowed = integer(minimum=1)(freq)
-        if allowed is not None:
-            raise ConfigError(
-                f"hook {self._name!r}: freq = {freq!r} is not allowed; it must be {allowed}, the number of iterations "
-                "from one call to the next. To switch the hook off, leave it out of the config."
-            )
-        self._freq = int(freq)
+        self._freq = int(self._ext_arg(ext_args, "freq", 1, integer(1), _FREQ_NOTE))
 
     def __call__(self, engine: Any) -> None:
         """Call `act` if it is due."""
@@ -227,10 +229,7 @@ class SaveCkptHook(PeriodicHook):
 
     def __init__(self, *args: Any, ext_args: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, ext_args=ext_args, **kwargs)
-        self._keep = (ext_args or {}).get("keep")
-        allowed = integer(minimum=1, optional=True)(self._keep)
-        if allowed is not None:
-            raise ConfigError(f"hook {self._name!r}: keep = {self._keep!r} is not allowed; it must be {allowed}")
+        self._keep = self._ext_arg(ext_args, "keep", None, integer(1, optional=True))
 
     def act(self, engine: Any) -> None:
         """Write the checkpoint."""

@@ -12,8 +12,8 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from easydict import EasyDict
 
-from ding.interaction.base.common import session_number
-from ding.interaction.exception.refusal import failure_for, failure_of
+from ding.interaction.base import session_number
+from ding.interaction.exception.base import TaskFail, failure_for, failure_of
 from ding.torch_utils.thread_count import keep_thread_count
 from ding.utils.config_helper import (
     NO_DEFAULT,
@@ -27,8 +27,7 @@ from ding.utils.config_helper import (
     number,
 )
 from ding.worker.transport.stores import WEIGHTS_BYTES
-from ding.worker.transport.tasks import RESOURCE, Handler, dispatch, task_fail
-from ding.worker.transport.transport import WorkerServer, get_transport
+from ding.worker.transport.transport import RESOURCE, Handler, WorkerServer, get_transport
 
 _logger = logging.getLogger("ding")
 
@@ -57,6 +56,23 @@ WORKER_SETTINGS = Settings(
     }
 )
 WORKER_REQUIRED = ("path_data", "path_policy")
+
+
+def task_fail(result: Mapping[str, Any]) -> TaskFail:
+    """Return an exception that sends `result`, which has a `message`, to the coordinator."""
+    return TaskFail(result=result, message=result["message"])
+
+
+def dispatch(task: dict[str, Any], handlers: Mapping[str, Handler]) -> Any:
+    """Call the handler for the name of the task, and return its result.
+
+    Raises:
+        TaskFail: the task has no name, or there is no handler for it.
+    """
+    handler = handlers.get(task.get("name", ""))
+    if handler is None:
+        raise TaskFail(result={"message": "task name error"}, message=f"task name {task.get('name')!r} error")
+    return handler(task)
 
 
 class Run(Protocol):

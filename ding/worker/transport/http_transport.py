@@ -4,27 +4,43 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from ding.interaction import Master
+from ding.interaction import Master, Slave
 from ding.interaction.exception import SlaveResponseException, SlaveSlaveAlreadyConnected
 from ding.interaction.master.task import TaskStatus
 from ding.interaction.server.access import is_tls_configured
-from ding.worker.transport.transport import Connector, Task, TaskFailed, WorkerClient, WorkerLost, run_all
+from ding.utils.registry_factory import TRANSPORT_REGISTRY
+from ding.worker.transport.comm_worker import dispatch
+from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
+from ding.worker.transport.transport import (
+    RESOURCE,
+    Connector,
+    Handler,
+    Serve,
+    Task,
+    TaskFailed,
+    Transport,
+    WorkerClient,
+    WorkerLost,
+    run_all,
+)
 
 if TYPE_CHECKING:
     from ding.interaction.server.access import RunToken
     from ding.utils.page import Page
 
-from collections.abc import Callable
+_logger = logging.getLogger("ding")
 
-from ding.interaction import Slave
-from ding.utils.registry_factory import TRANSPORT_REGISTRY
-from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
-from ding.worker.transport.tasks import RESOURCE, Handler, dispatch
-from ding.worker.transport.transport import Serve, Transport
+# The exception in the result of a task whose slave was closed.
+_CLOSED = "SlaveClosed"
+# How long a worker may send no heartbeat; it sends one every three seconds.
+TOLERANCE_S = 15.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0
+# How long disconnecting may take; a worker that hangs notices later that its master has ended.
+DISCONNECT_S = 3.0
 
 
 class WorkerSlave(Slave):
@@ -70,17 +86,6 @@ class WorkerSlave(Slave):
         on_lost = self._callback_fn.get("deal_with_lost_coordinator")
         if on_lost is not None:
             on_lost()
-
-
-_logger = logging.getLogger("ding")
-
-# The exception in the result of a task whose slave was closed.
-_CLOSED = "SlaveClosed"
-# How long a worker may send no heartbeat; it sends one every three seconds.
-TOLERANCE_S = 15.0
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0
-# How long disconnecting may take; a worker that hangs notices later that its master has ended.
-DISCONNECT_S = 3.0
 
 
 class HttpWorkerClient(WorkerClient):

@@ -1,4 +1,4 @@
-"""The transports, which carry tasks, samples and weights between the roles of parallel training."""
+"""The transports, which carry tasks, samples and weights between the roles of parallel training, and the tasks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULT_TRANSPORT = "flask_fs"
 _OWN = {
     "flask_fs": "ding.worker.transport.http_transport",
     "local": "ding.worker.transport.local_transport",
-    "ray": "ding.worker.transport.ray.transport",
+    "ray": "ding.worker.transport.ray.ray_transport",
 }
 _ALIASES = {"http": "flask_fs"}
 _COMM_REGISTRIES = {"learner": COMM_LEARNER_REGISTRY, "collector": COMM_COLLECTOR_REGISTRY}
@@ -186,8 +186,6 @@ def connect(
         WorkerLost: the worker did not answer in time, or refuses.
         TaskFailed: the worker failed to report its resources.
     """
-    from ding.worker.transport.tasks import RESOURCE  # here: it imports ding.interaction
-
     deadline = monotonic() + timeout_s
     client = connector.client(name, host, port)
     try:
@@ -373,3 +371,33 @@ def describe(result: Mapping[str, Any]) -> str:
 def result_of(answer: Any) -> dict[str, Any]:
     """Return the answer to a task as a dict."""
     return dict(answer) if isinstance(answer, Mapping) else {"result": answer}
+
+
+_PLAIN = frozenset((str, int, float, bool, type(None)))
+
+
+def plain(value: Any) -> Any:
+    """Return `value` with plain numbers, lists and dicts instead of arrays, tensors, tuples and other mappings."""
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        if _PLAIN.issuperset(map(type, value)):
+            return list(value)
+        return [plain(item) for item in value]
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+# The key of a task under which it names the shards of the replay buffer with its samples.
+REPLAY = "replay"
+RESOURCE = "resource"
+COLLECTOR_START = "collector_start_task"
+COLLECTOR_DATA = "collector_data_task"
+COLLECTOR_CLOSE = "collector_close_task"
+LEARNER_START = "learner_start_task"
+LEARNER_GET_DATA = "learner_get_data_task"
+LEARNER_LEARN = "learner_learn_task"
+LEARNER_CLOSE = "learner_close_task"
+
+Handler = Callable[[dict[str, Any]], Any]

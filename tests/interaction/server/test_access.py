@@ -9,8 +9,8 @@ import pytest
 import requests
 
 from ding.interaction import Master, Slave
-from ding.interaction.base.network import get_host_ip
 from ding.interaction.exception import SlaveResponseException
+from ding.interaction.http_client import get_host_ip
 from ding.interaction.server.access import draw_run_token
 from ding.interaction.server.signing import SCHEME
 from tests.interaction.fakes import DEADLINE_S, QUICK, Adder, Proxy, Signer, Watcher, outcome, pair, raw

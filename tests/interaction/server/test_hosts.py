@@ -101,7 +101,7 @@ def test_a_slave_answers_to_where_it_was_called_from(host, peer, allowed):
 
 
 def test_every_address_of_a_name_must_be_that_of_the_caller(monkeypatch):
-    from ding.interaction.base.network import literal
+    from ding.interaction.http_client import literal
 
     both = [literal("198.51.100.1"), literal("198.51.100.2")]
     monkeypatch.setattr("ding.interaction.server.access.resolve", lambda host: both)

@@ -13,7 +13,7 @@ import requests
 from ding.interaction import TaskRefuse
 from ding.interaction.exception import MasterSelfTokenInvalid, SlaveSelfTokenInvalid
 from ding.interaction.server import guard
-from ding.interaction.slave.slave import Order
+from ding.interaction.slave import Order
 from tests.interaction.fakes import (
     DEADLINE_S,
     Adder,
@@ -269,7 +269,7 @@ def test_a_request_that_does_not_end_does_not_keep_the_server(caplog, monkeypatc
 
 
 def test_a_task_that_does_not_end_does_not_keep_the_slave(caplog, monkeypatch):
-    monkeypatch.setattr("ding.interaction.slave.slave.GRACE_S", 0.1)
+    monkeypatch.setattr("ding.interaction.slave.GRACE_S", 0.1)
     monkeypatch.setattr("ding.interaction.server.role._JOIN_S", 0.4)
     slave = Gated()
     with pair(slave) as (_, _, connection):

@@ -207,8 +207,8 @@ def test_wrong_config_is_refused_at_construction(bad):
 
 def test_other_ranks_neither_launch_envs_nor_write_and_are_told_the_result(monkeypatch):
     told = [True, [[{"result": "wins"}], [{"result": "losses"}]]]
-    monkeypatch.setattr("ding.worker.collector.serial_worker.get_rank", lambda: 1)
-    monkeypatch.setattr("ding.worker.collector.serial_worker.get_world_size", lambda: 2)
+    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_rank", lambda: 1)
+    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_world_size", lambda: 2)
     monkeypatch.setattr(
         "ding.worker.collector.base_serial_evaluator.broadcast_object_list",
         lambda objects, src: objects.__setitem__(slice(None), told),

@@ -7,13 +7,13 @@ import torch
 import torch.distributed as dist
 from torch import multiprocessing as mp
 
+from ding.worker.collector.base_serial_collector import SerialWorker
 from ding.worker.collector.battle_episode_serial_collector import BattleEpisodeSerialCollector
 from ding.worker.collector.battle_interaction_serial_evaluator import BattleInteractionSerialEvaluator
 from ding.worker.collector.battle_sample_serial_collector import BattleSampleSerialCollector
 from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
 from ding.worker.collector.metric_serial_evaluator import MetricSerialEvaluator
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
-from ding.worker.collector.serial_worker import SerialWorker
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
 from tests.worker.collector.battles import BattleManager, Player
 from tests.worker.collector.test_metric_serial_evaluator import HALF, RIGHT, Accuracy, Doubling
@@ -41,9 +41,9 @@ def as_rank(monkeypatch, rank, size=2):
         calls.append((tensor.dtype, tensor.tolist()[:3], op))
         return tensor * size
 
-    monkeypatch.setattr("ding.worker.collector.serial_worker.get_rank", lambda: rank)
-    monkeypatch.setattr("ding.worker.collector.serial_worker.get_world_size", lambda: size)
-    monkeypatch.setattr("ding.worker.collector.serial_worker.allreduce_data", allreduce_data)
+    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_rank", lambda: rank)
+    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_world_size", lambda: size)
+    monkeypatch.setattr("ding.worker.collector.base_serial_collector.allreduce_data", allreduce_data)
     return calls
 
 

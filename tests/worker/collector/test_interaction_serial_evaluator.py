@@ -264,7 +264,7 @@ def test_logged_values():
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_resetting_the_env_alone_is_done_where_it_runs(monkeypatch, rank):
-    monkeypatch.setattr("ding.worker.collector.serial_worker.get_rank", lambda: rank)
+    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_rank", lambda: rank)
     evaluator, env, policy = build()
     evaluator.reset_env()
     assert env.calls == ["launch", ("reset", None)][: 2 * (rank == 0)] and evaluator.env is env
@@ -366,8 +366,8 @@ def test_a_nan_observation_stops_the_evaluation_with_the_env_id():
 def test_other_ranks_neither_launch_envs_nor_write_and_are_told_the_result(monkeypatch):
     told = [True, {"eval_episode_return": [5.0]}]
     module = "ding.worker.collector.base_serial_evaluator"
-    monkeypatch.setattr("ding.worker.collector.serial_worker.get_rank", lambda: 1)
-    monkeypatch.setattr("ding.worker.collector.serial_worker.get_world_size", lambda: 2)
+    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_rank", lambda: 1)
+    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_world_size", lambda: 2)
     monkeypatch.setattr(f"{module}.broadcast_object_list", lambda objects, src: objects.__setitem__(slice(None), told))
     tb = FakeWriter()
     evaluator, env, _ = build(tb=tb)
@@ -377,15 +377,15 @@ def test_other_ranks_neither_launch_envs_nor_write_and_are_told_the_result(monke
 
 def test_rank_0_tells_the_others_its_result(monkeypatch):
     sent = []
-    monkeypatch.setattr("ding.worker.collector.serial_worker.get_rank", lambda: 0)
+    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_rank", lambda: 0)
     monkeypatch.setattr(
         "ding.worker.collector.base_serial_evaluator.broadcast_object_list",
         lambda objects, src: sent.append((objects, src)),
     )
-    monkeypatch.setattr("ding.worker.collector.serial_worker.get_world_size", lambda: 1)
+    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_world_size", lambda: 1)
     build()[0].eval(train_iter=1)
     assert sent == []
-    monkeypatch.setattr("ding.worker.collector.serial_worker.get_world_size", lambda: 2)
+    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_world_size", lambda: 2)
     told = build(cfg={"stop_value": 3.0})[0].eval(train_iter=1)
     assert told == (True, {"eval_episode_return": [2.0, 2.0, 4.0, 4.0], "eval_episode_return_mean": 3.0})
     assert sent == [(list(told), 0)]
@@ -393,7 +393,7 @@ def test_rank_0_tells_the_others_its_result(monkeypatch):
 
 @pytest.mark.parametrize(("rank", "calls"), [(0, ["launch", ("reset", None)]), (1, [])])
 def test_reset_env_without_an_env_resets_the_present_one_where_it_is_launched(monkeypatch, rank, calls):
-    monkeypatch.setattr("ding.worker.collector.serial_worker.get_rank", lambda: rank)
+    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_rank", lambda: rank)
     evaluator, env, _ = build()
     evaluator.reset_env()
     assert env.calls == calls and evaluator.env is env

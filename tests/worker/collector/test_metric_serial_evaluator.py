@@ -173,9 +173,9 @@ def as_rank(monkeypatch, rank, told=None, sums=None):
         return tensor + torch.tensor(sums, dtype=torch.float64)
 
     sent, reduced = [], []
-    monkeypatch.setattr("ding.worker.collector.serial_worker.get_rank", lambda: rank)
-    monkeypatch.setattr("ding.worker.collector.serial_worker.get_world_size", lambda: 2)
-    monkeypatch.setattr("ding.worker.collector.serial_worker.allreduce_data", allreduce_data)
+    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_rank", lambda: rank)
+    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_world_size", lambda: 2)
+    monkeypatch.setattr("ding.worker.collector.base_serial_collector.allreduce_data", allreduce_data)
     monkeypatch.setattr("ding.worker.collector.base_serial_evaluator.broadcast_object_list", broadcast_object_list)
     return sent, reduced
 

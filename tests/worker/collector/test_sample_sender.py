@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ding.utils.data.samples import Column, Kind, Samples, Table, rows_of
-from ding.worker.collector.sample_sender import SampleSender
+from ding.worker.collector.task_collector import SampleSender
 
 
 class Sink:

@@ -142,8 +142,8 @@ def test_the_counters_of_all_ranks_are_summed_in_one_reduction(monkeypatch, own_
         calls.append((tensor.tolist()[:3], op))
         return tensor * 2
 
-    monkeypatch.setattr("ding.worker.collector.serial_worker.get_world_size", lambda: 2)
-    monkeypatch.setattr("ding.worker.collector.serial_worker.allreduce_data", allreduce_data)
+    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_world_size", lambda: 2)
+    monkeypatch.setattr("ding.worker.collector.base_serial_collector.allreduce_data", allreduce_data)
     collector = SampleSerialCollector(
         SampleSerialCollector.default_config(), FakeManager([2, 2]), ScriptedPolicy(), FakeWriter(), "exp"
     )

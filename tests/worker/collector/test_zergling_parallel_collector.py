@@ -131,7 +131,7 @@ def test_one_info_is_sent_for_all_episodes_that_end_in_a_round(sent):
 
 
 def test_samples_in_columns_are_sent_as_those_in_lists_and_not_looked_at():
-    from ding.worker.collector.sample_sender import SampleSender
+    from ding.worker.collector.task_collector import SampleSender
 
     def packed(items):
         return Samples(Table.of(items))
@@ -159,11 +159,11 @@ def test_a_sample_waits_no_longer_than_the_flush_interval(sent):
 
 
 def test_the_interval_counts_from_the_oldest_sample_that_waits(monkeypatch):
-    from ding.worker.collector import sample_sender
+    from ding.worker.collector import task_collector
 
     clock = [100.0]
-    monkeypatch.setattr(sample_sender, "monotonic", lambda: clock[0])
-    sender = sample_sender.SampleSender("c", lambda *a: None, lambda rows: None, "none", 64, 0.2)
+    monkeypatch.setattr(task_collector, "monotonic", lambda: clock[0])
+    sender = task_collector.SampleSender("c", lambda *a: None, lambda rows: None, "none", 64, 0.2)
     assert not sender.is_due()
     sender.add([], 0, 0)
     clock[0] = 101.0

@@ -15,7 +15,6 @@ ORDER = [
     "run_monitor",
     "resource_manager",
     "worker_table",
-    "sharded_buffers",
     "operator_server",
     "base_serial_commander",
     "base_parallel_commander",

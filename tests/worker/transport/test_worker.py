@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 from easydict import EasyDict
 
-from ding.interaction.base.common import in_session
+from ding.interaction.base import in_session
 from ding.utils.config_helper import Settings
 from ding.worker.collector.comm import LocalCollector
 from ding.worker.learner.comm import LocalLearner

@@ -7,7 +7,7 @@ from typing import Any
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
 from ding.worker.collector.comm.comm_collector import CommCollector
 from ding.worker.transport.http_transport import WorkerSlave
-from ding.worker.transport.tasks import COLLECTOR_CLOSE, COLLECTOR_DATA, COLLECTOR_START, Handler
+from ding.worker.transport.transport import COLLECTOR_CLOSE, COLLECTOR_DATA, COLLECTOR_START, Handler
 
 
 class CollectorSlave(WorkerSlave):

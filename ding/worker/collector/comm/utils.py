@@ -10,7 +10,7 @@ import torch
 from ding.utils.file_helper import atomic_write
 from ding.worker.collector.comm.flask_fs_collector import CollectorSlave
 from ding.worker.transport.chunk import encode_chunk
-from ding.worker.transport.tasks import COLLECTOR_DATA, Handler
+from ding.worker.transport.transport import COLLECTOR_DATA, Handler
 
 _SAMPLES = 20  # until it is done
 _PROGRESS = {"cur_episode": 1, "cur_step": 314, "cur_sample": 314}

@@ -31,7 +31,7 @@ from ding.utils.data.samples import (
 )
 from ding.utils.segment_tree import IntArray
 from ding.worker.learner.base_learner import BaseLearner
-from ding.worker.learner.comm.session import LearnerQueue, SampleSource
+from ding.worker.learner.comm.learner_session import LearnerQueue, SampleSource
 from ding.worker.transport.chunk import CHUNK_BYTES, DATA_ID, DATA_INDEX, chunks_of, decode_chunk, pick_sample
 from ding.worker.transport.stores import SampleStore
 

@@ -14,8 +14,7 @@ from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.base_comm_learner import BaseCommLearner
 from ding.worker.learner.comm.chunk_source import ChunkReader, ChunkSource, Rows
-from ding.worker.learner.comm.resume import ResumeSaver, resume, stored_weights
-from ding.worker.learner.comm.session import (
+from ding.worker.learner.comm.learner_session import (
     Group,
     LearnerQueue,
     LearnerSession,
@@ -24,13 +23,14 @@ from ding.worker.learner.comm.session import (
     SendPolicyHook,
     TaskBatches,
 )
+from ding.worker.learner.comm.resume import ResumeSaver, resume, stored_weights
 from ding.worker.learner.comm.shard_source import ShardedReplay, ShardSource
 from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.chunk import CHUNK_BYTES, unpack_batches
 from ding.worker.transport.comm_worker import WORKER_SETTINGS, CommWorker, worker_thread
 from ding.worker.transport.ray.shard import Split
 from ding.worker.transport.stores import name_under
-from ding.worker.transport.tasks import (
+from ding.worker.transport.transport import (
     LEARNER_CLOSE,
     LEARNER_GET_DATA,
     LEARNER_LEARN,

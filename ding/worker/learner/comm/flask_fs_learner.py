@@ -11,17 +11,11 @@ from ding.utils.msgpack_helper import unpack
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
 from ding.worker.learner.comm.chunk_source import read_patiently
 from ding.worker.learner.comm.comm_learner import CommLearner
-from ding.worker.learner.comm.session import SendLearnInfoHook, SendPolicyHook
+from ding.worker.learner.comm.learner_session import SendLearnInfoHook, SendPolicyHook
 from ding.worker.transport.chunk import pick_sample, samples_of
+from ding.worker.transport.comm_worker import task_fail
 from ding.worker.transport.http_transport import WorkerSlave
-from ding.worker.transport.tasks import (
-    LEARNER_CLOSE,
-    LEARNER_GET_DATA,
-    LEARNER_LEARN,
-    LEARNER_START,
-    Handler,
-    task_fail,
-)
+from ding.worker.transport.transport import LEARNER_CLOSE, LEARNER_GET_DATA, LEARNER_LEARN, LEARNER_START, Handler
 
 __all__ = ["FlaskFileSystemLearner", "LearnerSlave", "SendLearnInfoHook", "SendPolicyHook"]
 

@@ -21,15 +21,10 @@ from ding.utils.file_helper import file_content
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.comm_learner import CommLearner
+from ding.worker.learner.comm.learner_session import LearnerQueue
 from ding.worker.learner.comm.resume import load_first_checkpoint
-from ding.worker.learner.comm.session import LearnerQueue
-from ding.worker.transport.tasks import (
-    LEARNER_CLOSE,
-    LEARNER_GET_DATA,
-    LEARNER_START,
-    task_fail,
-)
-from ding.worker.transport.transport import TaskFailed, WorkerLost
+from ding.worker.transport.comm_worker import task_fail
+from ding.worker.transport.transport import LEARNER_CLOSE, LEARNER_GET_DATA, LEARNER_START, TaskFailed, WorkerLost
 
 if TYPE_CHECKING:
     from ding.worker.adapter.learner_group import LearnerSeat
@@ -126,7 +121,7 @@ class RayLearner(CommLearner):
         if self._peers:
             return
         from ding.worker.adapter.learner_group import LearnerSeat
-        from ding.worker.transport.ray.transport import RayWorkerClient
+        from ding.worker.transport.ray.ray_transport import RayWorkerClient
 
         seats = []
         for name, life in self._cfg.peers:

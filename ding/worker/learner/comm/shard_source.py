@@ -18,7 +18,7 @@ from ding.utils.data.samples import Column, Kind, listed, node_items, replaced, 
 from ding.utils.msgpack_helper import pack
 from ding.utils.segment_tree import FloatArray, IntArray
 from ding.worker.learner.base_learner import BaseLearner
-from ding.worker.learner.comm.session import Info, LearnerQueue, SampleSource
+from ding.worker.learner.comm.learner_session import Info, LearnerQueue, SampleSource
 from ding.worker.transport.chunk import decode_chunk, split, with_meta
 from ding.worker.transport.ray.shard import PRIORITIZED, STEPS, UNIFORM, WHOLE, Shard, ShardLost, Split, call_all
 

@@ -4,7 +4,7 @@ import pytest
 
 from ding.interaction import TaskFail
 from ding.utils.data.samples import Table
-from ding.worker.collector.comm.session import CollectorQueue
+from ding.worker.collector.comm.collector_session import CollectorQueue
 from tests.worker.collector.parallel_fakes import DEADLINE_S, in_thread
 
 
@@ -56,7 +56,7 @@ def test_other_infos_come_when_the_wait_is_over():
 
 def test_samples_that_come_soon_after_others_were_taken_are_taken_together(monkeypatch):
     now_s = [100.0]
-    monkeypatch.setattr("ding.worker.collector.comm.session.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("ding.worker.collector.comm.collector_session.monotonic", lambda: now_s[0])
     queue = CollectorQueue(10, interval_s=1000)
     queue.put([row(1)], 0)
     assert queue.take(0) == ([row(1)], [])  # the first at once

@@ -9,8 +9,8 @@ import pytest
     [
         "zergling_parallel_collector",
         "marine_parallel_collector",
-        "sample_sender",
-        "comm.session",
+        "task_collector",
+        "comm.collector_session",
         "comm.comm_collector",
         "comm.flask_fs_collector",
     ],

@@ -6,9 +6,9 @@ from concurrent.futures import Future
 import pytest
 
 from ding.utils.data.samples import Samples, Table
-from ding.worker.collector.comm import session as collector_session
-from ding.worker.collector.comm.session import CollectorQueue, ShardSession
-from ding.worker.collector.sample_sender import SampleSender
+from ding.worker.collector.comm import collector_session as collector_session
+from ding.worker.collector.comm.collector_session import CollectorQueue, ShardSession
+from ding.worker.collector.task_collector import SampleSender
 from ding.worker.transport.chunk import decode_chunk
 from ding.worker.transport.ray.shard import ShardClosed, ShardLost
 from ding.worker.transport.stores import MemoryPolicyStore, forget_memory_stores

@@ -9,10 +9,10 @@ import torch
 from easydict import EasyDict
 
 from ding.utils.collectives import BrokenCollective, has_group
+from ding.worker.learner.comm.learner_session import LearnerQueue
 from ding.worker.learner.comm.ray_learner import RankGroup, find_store, open_store
-from ding.worker.learner.comm.session import LearnerQueue
 from ding.worker.transport.stores import MemoryPolicyStore
-from ding.worker.transport.tasks import REPLAY
+from ding.worker.transport.transport import REPLAY
 from tests.worker.learner.comm.test_dqn_learner import policy_cfg
 from tests.worker.learner.comm.workers import task_info
 from tests.worker.transport.ray.doubles import SHARDS, ShardedLearner, with_split

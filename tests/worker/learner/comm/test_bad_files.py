@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from ding.worker.learner.comm import base_comm_learner
-from ding.worker.learner.comm.session import LearnerQueue
+from ding.worker.learner.comm.learner_session import LearnerQueue
 from tests.worker.learner.comm.test_learner_queue import in_thread, waiting
 from tests.worker.learner.comm.workers import DEADLINE_S, POLICIES, entry
 

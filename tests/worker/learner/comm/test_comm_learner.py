@@ -12,7 +12,7 @@ import torch
 
 from ding.utils.config_helper import ConfigError
 from ding.worker.learner import learner_hook
-from ding.worker.learner.comm import session
+from ding.worker.learner.comm import learner_session
 from ding.worker.learner.comm.comm_learner import CommLearner
 from ding.worker.transport import stores
 from ding.worker.transport.chunk import pack_batches
@@ -324,7 +324,7 @@ def full(*args, **kwargs):
 
 def test_a_full_disk_ends_no_training_and_is_counted(site, monkeypatch):
     monkeypatch.setattr(stores, "WRITE_PATIENCE_S", 0.0)
-    monkeypatch.setattr(session, "_RETRY_S", 1000)
+    monkeypatch.setattr(learner_session, "_RETRY_S", 1000)
     written = recording(site, monkeypatch)
     _, driver = site.pair(send_policy_interval_s=0)
     hook = {"save_ckpt_after_iter": 2, "save_ckpt_after_run": True}
@@ -344,7 +344,7 @@ def test_a_full_disk_ends_no_training_and_is_counted(site, monkeypatch):
 
 
 def test_the_first_weights_of_a_task_are_tried_longer_and_must_be_written(site, monkeypatch):
-    monkeypatch.setattr(session, "_FIRST_PATIENCE_S", 0.1)
+    monkeypatch.setattr(learner_session, "_FIRST_PATIENCE_S", 0.1)
     monkeypatch.setattr(stores, "WRITE_PATIENCE_S", 0.0)
     _, driver = site.pair()
     with monkeypatch.context() as patch:

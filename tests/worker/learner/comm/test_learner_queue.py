@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from ding.interaction import TaskFail
-from ding.worker.learner.comm.session import LearnerQueue
+from ding.worker.learner.comm.learner_session import LearnerQueue
 
 DEADLINE_S = 20
 A, B, C = [{"data_id": "a"}], [{"data_id": "b"}], [{"data_id": "c"}]
@@ -93,7 +93,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now_s = 100.0
-        monkeypatch.setattr("ding.worker.learner.comm.session.monotonic", lambda: self.now_s)
+        monkeypatch.setattr("ding.worker.learner.comm.learner_session.monotonic", lambda: self.now_s)
 
     def train(self, queue, count, batch_s):
         """The learner takes `count` batches, and so long for each."""

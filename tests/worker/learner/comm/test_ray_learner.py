@@ -7,11 +7,18 @@ import pytest
 from easydict import EasyDict
 
 from ding.interaction.exception import TaskFail
-from ding.interaction.exception.refusal import failure_of
+from ding.interaction.exception.base import failure_of
 from ding.utils.collectives import BrokenCollective
 from ding.worker.learner.comm.ray_learner import RayLearner
-from ding.worker.transport.tasks import LEARNER_CLOSE, LEARNER_GET_DATA, LEARNER_START, RESOURCE, task_fail
-from ding.worker.transport.transport import TaskFailed, WorkerLost
+from ding.worker.transport.comm_worker import task_fail
+from ding.worker.transport.transport import (
+    LEARNER_CLOSE,
+    LEARNER_GET_DATA,
+    LEARNER_START,
+    RESOURCE,
+    TaskFailed,
+    WorkerLost,
+)
 from tests.worker.learner.comm.workers import DEADLINE_S
 
 

@@ -8,7 +8,7 @@ from easydict import EasyDict
 
 from ding.data.priority_index import PriorityError
 from ding.interaction.exception import TaskFail
-from ding.worker.learner.comm.session import LearnerQueue, LearnerSession
+from ding.worker.learner.comm.learner_session import LearnerQueue, LearnerSession
 from ding.worker.learner.comm.shard_source import ShardSource
 from ding.worker.transport.stores import MemoryPolicyStore, forget_memory_stores
 from tests.worker.transport.ray.doubles import make_replay, make_shards, push

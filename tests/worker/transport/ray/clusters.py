@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ding.worker.transport.local_transport import LocalWorkerServer
 from ding.worker.transport.ray.cluster import RayCluster
-from ding.worker.transport.ray.config import ray_section
+from ding.worker.transport.ray.ray_settings import ray_section
 from ding.worker.transport.transport import WorkerLost
 
 PATIENCE_S = 120.0

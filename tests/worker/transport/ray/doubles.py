@@ -11,7 +11,7 @@ import numpy as np
 
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY, TRANSPORT_REGISTRY
 from ding.worker.collector.comm.comm_collector import CommCollector
-from ding.worker.coordinator.sharded_buffers import ShardedBufferSet
+from ding.worker.coordinator.buffer_set import ShardedBufferSet
 from ding.worker.learner.comm.comm_learner import CommLearner
 from ding.worker.learner.comm.shard_source import ShardedReplay
 from ding.worker.transport.chunk import encode_chunk

@@ -14,12 +14,12 @@ import numpy as np
 import ray
 
 from ding.utils.data.samples import Column, Kind, Samples, Table
-from ding.worker.collector.comm.session import CollectorQueue, ShardSession
-from ding.worker.collector.sample_sender import SampleSender
-from ding.worker.coordinator.sharded_buffers import ShardedBufferSet
+from ding.worker.collector.comm.collector_session import CollectorQueue, ShardSession
+from ding.worker.collector.task_collector import SampleSender
+from ding.worker.coordinator.buffer_set import ShardedBufferSet
 from ding.worker.learner.comm.shard_source import ShardedReplay
+from ding.worker.transport.ray.ray_transport import close_shard, find_shards, shard_opener
 from ding.worker.transport.ray.shard import Split
-from ding.worker.transport.ray.transport import close_shard, find_shards, shard_opener
 from ding.worker.transport.stores import MemoryPolicyStore
 
 STORE_BYTES = 80 * 2**20  # the least that Ray takes

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ding.utils.config_helper import ConfigError
-from ding.worker.collector.comm.session import CollectorQueue, ShardSession
-from ding.worker.coordinator.sharded_buffers import ShardedBufferSet
+from ding.worker.collector.comm.collector_session import CollectorQueue, ShardSession
+from ding.worker.coordinator.buffer_set import ShardedBufferSet
 from ding.worker.learner.comm.shard_source import ShardedReplay
 from ding.worker.transport.ray.shard import ClosedShard, ShardClosed, ShardLost, Split
 from ding.worker.transport.stores import MemoryPolicyStore
@@ -24,7 +24,7 @@ CFG = {"type": "advanced", "replay_buffer_size": 64, "alpha": 1.0}
 
 @pytest.fixture
 def buffers(ray_cluster):
-    from ding.worker.transport.ray.transport import close_shard, shard_opener
+    from ding.worker.transport.ray.ray_transport import close_shard, shard_opener
 
     prefix = f"test{os.getpid()}_{monotonic()}"
     buffers = ShardedBufferSet("exp", logging.getLogger("test_actors"), 2, shard_opener(prefix), close_shard)
@@ -40,7 +40,7 @@ def shards(buffers):
 
 
 def found(buffers, buffer_id="b"):
-    from ding.worker.transport.ray.transport import find_shards
+    from ding.worker.transport.ray.ray_transport import find_shards
 
     return find_shards(buffers.where(buffer_id))
 
@@ -102,13 +102,13 @@ def test_shards_of_a_closed_buffer_are_closed(buffers, shards):
     buffers.close_buffer("b")
     with pytest.raises(ShardClosed):
         push(shards[0], [1])
-    from ding.worker.transport.ray.transport import find_shards
+    from ding.worker.transport.ray.ray_transport import find_shards
 
     assert [type(shard) for shard in find_shards(where)] == [ClosedShard] * 2
 
 
 def test_a_shard_that_never_starts_says_why(ray_cluster):
-    from ding.worker.transport.ray.transport import shard_opener
+    from ding.worker.transport.ray.ray_transport import shard_opener
 
     shard = shard_opener(f"test{os.getpid()}_{monotonic()}", {"num_cpus": 1000})("b", CFG, "exp", 0, 1)
     answer = shard.call("open")

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from ding.utils.config_helper import ConfigError
-from ding.worker.coordinator.sharded_buffers import ShardedBufferSet
+from ding.worker.coordinator.buffer_set import ShardedBufferSet
 from ding.worker.learner.comm.shard_source import ShardedReplay
 from ding.worker.transport.ray.shard import Split
 from ding.worker.transport.transport import get_transport

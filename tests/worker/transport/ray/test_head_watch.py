@@ -88,7 +88,7 @@ def test_a_watch_of_a_service_that_lives_says_nothing_and_ends(watch, told):
 LOSE = """
     import psutil, signal, threading
     from ding.worker.transport.ray.cluster import RayCluster
-    from ding.worker.transport.ray.config import ray_section
+    from ding.worker.transport.ray.ray_settings import ray_section
 
     RayCluster(ray_section({}), num_cpus=1).start()
     [head] = [child for child in psutil.Process().children() if child.name() == "gcs_server"]

@@ -8,7 +8,7 @@ import pytest
 import ray
 import torch
 
-from ding.worker.transport.ray.transport import RayPolicyStore, server_name, start_server
+from ding.worker.transport.ray.ray_transport import RayPolicyStore, server_name, start_server
 from ding.worker.transport.stores import FolderPolicyStore
 from tests.worker.transport.ray.clusters import PATIENCE_S
 

@@ -12,7 +12,7 @@ from time import monotonic
 import pytest
 import ray
 
-from ding.worker.transport.ray.transport import RayConnector, actor_class, actor_name
+from ding.worker.transport.ray.ray_transport import RayConnector, actor_class, actor_name
 from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.transport.ray.clusters import PATIENCE_S, Echo
 
@@ -154,8 +154,8 @@ def test_the_loss_of_an_idle_worker_is_told_to_who_watches_last_and_again_to_who
 @pytest.mark.slow
 def test_a_worker_that_is_stopped_shows_no_sign_of_life_and_is_lost(own_site, monkeypatch):
     site = own_site
-    monkeypatch.setattr("ding.worker.transport.ray.transport._ASK_S", 0.1)
-    monkeypatch.setattr("ding.worker.transport.ray.transport._TOLERANCE_S", 0.5)
+    monkeypatch.setattr("ding.worker.transport.ray.ray_transport._ASK_S", 0.1)
+    monkeypatch.setattr("ding.worker.transport.ray.ray_transport._TOLERANCE_S", 0.5)
     ends = site.run_in_thread("hang")
     wait_for(site.folder / "hangs")
     threading.Event().wait(1.0)  # answers keep it alive, however long the task takes

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ding.interaction.base import get_host_ip, network, split_http_address
-from ding.interaction.base.network import is_loopback, is_own, is_wildcard, literal, resolve, url_host
+from ding.interaction import http_client
+from ding.interaction.base import get_host_ip, split_http_address
+from ding.interaction.http_client import is_loopback, is_own, is_wildcard, literal, resolve, url_host
 
 
 def test_the_address_of_this_machine_reaches_a_server_on_it():
@@ -25,8 +26,8 @@ class NoWay(socket.socket):
 
 
 def test_without_a_route_the_name_of_the_machine_tells_its_address(monkeypatch):
-    monkeypatch.setattr(network.socket, "socket", NoWay)
-    monkeypatch.setattr(network.socket, "gethostbyname", lambda name: "198.51.100.7")
+    monkeypatch.setattr(http_client.socket, "socket", NoWay)
+    monkeypatch.setattr(http_client.socket, "gethostbyname", lambda name: "198.51.100.7")
     assert get_host_ip() == "198.51.100.7"
 
 
@@ -34,8 +35,8 @@ def test_without_any_network_the_address_is_loopback(monkeypatch):
     def fail(name):
         raise OSError("no name service")
 
-    monkeypatch.setattr(network.socket, "socket", NoWay)
-    monkeypatch.setattr(network.socket, "gethostbyname", fail)
+    monkeypatch.setattr(http_client.socket, "socket", NoWay)
+    monkeypatch.setattr(http_client.socket, "gethostbyname", fail)
     assert get_host_ip() == "127.0.0.1"
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding.worker.collector.comm.session import CollectorQueue, FileSession
+from ding.worker.collector.comm.collector_session import CollectorQueue, FileSession
 from ding.worker.transport.chunk import decode_chunk, encode_chunk
 from ding.worker.transport.stores import (
     FolderPolicyStore,

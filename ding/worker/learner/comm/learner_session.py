@@ -9,16 +9,16 @@ from functools import partial
 from time import monotonic
 from typing import Any, Protocol
 
-from ding.interaction.exception.refusal import failure_for
+from ding.interaction.exception.base import failure_for
 from ding.torch_utils.training_guard import refuse_nan
-from ding.utils.config_helper import ConfigError, Rule, integer, number
+from ding.utils.config_helper import integer, number
 from ding.worker.learner.base_learner import BaseLearner, LoadedBatches
 from ding.worker.learner.checkpoint import plain_state
 from ding.worker.learner.comm.resume import ResumeSaver
 from ding.worker.learner.learner_hook import LearnerHook
-from ding.worker.transport.comm_worker import WorkerQueue
+from ding.worker.transport.comm_worker import WorkerQueue, task_fail
 from ding.worker.transport.stores import PolicyStore, StorageError, may_pass, write_patiently
-from ding.worker.transport.tasks import plain, task_fail
+from ding.worker.transport.transport import plain
 
 Info = dict[str, Any]
 Rows = list[dict[str, Any]]
@@ -549,8 +549,8 @@ class SendPolicyHook(LearnerHook):
 
     def __init__(self, *args: Any, ext_args: Mapping[str, Any] = {}, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._freq = _checked(self, ext_args, "send_policy_freq", 1, integer(1))
-        self._interval_s = _checked(self, ext_args, "send_policy_interval_s", 0.0, number(0))
+        self._freq = self._ext_arg(ext_args, "send_policy_freq", 1, integer(1))
+        self._interval_s = self._ext_arg(ext_args, "send_policy_interval_s", 0.0, number(0))
         self._open_s = float("-inf")  # when the next weights may be sent
         self._is_due = False
 
@@ -602,18 +602,10 @@ class SendLearnInfoHook(LearnerHook):
 
     def __init__(self, *args: Any, ext_args: Mapping[str, Any] = {}, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._freq = _checked(self, ext_args, "freq", 10, integer(1))
+        self._freq = self._ext_arg(ext_args, "freq", 10, integer(1))
 
     def __call__(self, engine: Any) -> None:
         """Send the info."""
         engine.send_learn_info(engine.learn_info)
         if engine.last_iter.val % self._freq == 0:
             engine.debug(f"{engine.instance_name} sent its info of iteration {engine.last_iter.val}")
-
-
-def _checked(hook: LearnerHook, ext_args: Mapping[str, Any], key: str, default: Any, rule: Rule) -> Any:
-    value = ext_args.get(key, default)
-    allowed = rule(value)
-    if allowed is not None:
-        raise ConfigError(f"hook {hook.name!r}: {key} = {value!r} is not allowed; it must be {allowed}")
-    return value

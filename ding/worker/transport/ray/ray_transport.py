@@ -35,10 +35,10 @@ import torch
 from ding.interaction.exception import TaskFail
 from ding.utils.file_helper import atomic_write
 from ding.utils.registry_factory import TRANSPORT_REGISTRY
-from ding.worker.coordinator.sharded_buffers import OpenShard, ShardedBufferSet
+from ding.worker.coordinator.buffer_set import OpenShard, ShardedBufferSet
 from ding.worker.transport.http_transport import HttpConnector
 from ding.worker.transport.local_transport import LocalWorkerServer, local_server
-from ding.worker.transport.ray.config import actor_options, ray_section
+from ding.worker.transport.ray.ray_settings import actor_options, ray_section
 from ding.worker.transport.ray.shard import ClosedShard, ReplayShard, Shard, ShardClosed, ShardLost
 from ding.worker.transport.stores import (
     WEIGHTS_BYTES,

@@ -12,12 +12,20 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ding.interaction.base.app import Codes, ProtocolError
-from ding.interaction.base.common import RecentIds, in_session, number_or
-from ding.interaction.base.engine import may_pass
+from ding.interaction.base import Codes, ProtocolError, RecentIds, in_session, number_or
 from ding.interaction.config import DEFAULT_HEARTBEAT_SPAN, DEFAULT_SLAVE_PORT, MIN_HEARTBEAT_SPAN
-from ding.interaction.exception.base import MasterTaskDataInvalid, ResponseException, SlaveErrorCode
-from ding.interaction.exception.refusal import TaskFail, failure_for, failure_of
+from ding.interaction.exception.base import ConnectionRefuse as ConnectionRefuse
+from ding.interaction.exception.base import DisconnectionRefuse as DisconnectionRefuse
+from ding.interaction.exception.base import (
+    MasterTaskDataInvalid,
+    ResponseException,
+    SlaveErrorCode,
+    TaskFail,
+    failure_for,
+    failure_of,
+)
+from ding.interaction.exception.base import TaskRefuse as TaskRefuse
+from ding.interaction.http_client import may_pass
 from ding.interaction.server.access import HostList, RunToken, may_report_to, parse_address, same_secret
 from ding.interaction.server.messages import (
     SMALL_BODY,
@@ -34,7 +42,7 @@ from ding.interaction.server.messages import (
 from ding.interaction.server.role import GRACE_S, Parts, Role
 
 if TYPE_CHECKING:
-    from ding.interaction.base.engine import Limits
+    from ding.interaction.http_client import Limits
     from ding.interaction.server.client import PeerEngine
 
 _MOST_BEAT_TIMEOUT_S = 10.0

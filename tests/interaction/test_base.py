@@ -6,11 +6,11 @@ import pytest
 from ding.interaction.base import (
     ControllableContext,
     ControllableService,
+    RecentIds,
     default_func,
     random_token,
     translate_dict_func,
 )
-from ding.interaction.base.common import RecentIds
 
 
 @pytest.mark.parametrize(("length", "expected"), [(None, 64), (0, 64), (1, 1), (100, 100)])

@@ -10,7 +10,7 @@ from easydict import EasyDict
 
 from ding.config import compile_config_parallel
 from ding.utils.config_helper import ConfigError
-from ding.worker.transport.ray.config import actor_options, bundle, ray_section
+from ding.worker.transport.ray.ray_settings import actor_options, bundle, ray_section
 from ding.worker.transport.transport import Launch, get_transport
 from tests.entry.parallel_fakes import triple
 
