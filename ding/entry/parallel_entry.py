@@ -9,9 +9,8 @@ from typing import Any
 from easydict import EasyDict
 
 from ding.config.read import read_packed_config
-from ding.entry.parallel_run import drive, run_parallel
+from ding.entry.parallel_run import adopt_workers, drive, run_parallel
 from ding.entry.progress import UNLIMITED
-from ding.entry.supervisor import adopt_workers
 from ding.entry.worker_process import RUN, WorkerPlan, WorkerProcess, run_collector, run_learner
 from ding.interaction.server.access import read_run_token
 from ding.utils.child_helper import ProcessEvent

@@ -21,6 +21,7 @@ from easydict import EasyDict
 from ding.config.config import compile_config_parallel
 from ding.config.experiment import StartFolder
 from ding.config.read import read_config_with_system
+from ding.config.utils import workers_of
 from ding.entry.model_shapes import complete_model
 from ding.entry.pipeline import with_command_mode
 from ding.entry.progress import (
@@ -34,9 +35,18 @@ from ding.entry.progress import (
 )
 from ding.entry.run_folder import BEST, read_evaluations
 from ding.entry.run_state import Start, choose_start
-from ding.entry.supervisor import Supervisor, make_workers
-from ding.entry.worker_process import refuse_in_main_of_worker
+from ding.entry.supervisor import ProcessBackend, Supervisor, ThreadBackend
+from ding.entry.worker_process import (
+    CLOSE_S,
+    COLLECTOR_NICE,
+    CREATE,
+    RUN,
+    WorkerPlan,
+    WorkerProcess,
+    refuse_in_main_of_worker,
+)
 from ding.entry.workers import env_name
+from ding.interaction.server.access import draw_run_token
 from ding.policy.settings import positive
 from ding.torch_utils.training_guard import guard_training
 from ding.utils.config_helper import ConfigError
@@ -423,6 +433,51 @@ class ParallelRun:
             stop, main.env.stop_value, *totals, mean_return(info), main.exp_name, evaluated_iter=self._evaluated_iter
         )
         return ParallelOutcome(self._cfg, stop, reason, progress, self._returns, monotonic() - self._start)
+
+
+def make_workers(system: EasyDict, is_quiet: bool = True) -> Supervisor:
+    """Return the workers of a compiled system config, in processes, threads or actors as its transport requires.
+
+    Args:
+        is_quiet: whether the servers of the workers log errors only.
+
+    Raises:
+        ConfigError: the transport is unknown, or a worker would compute with several threads in a forked process.
+    """
+    kinds = {name: kind for kind in CREATE for name in workers_of(system, kind)}
+    launch = get_transport(system.coordinator.transport).launch
+    if launch is Launch.THREAD:
+        return Supervisor(system, kinds, ThreadBackend(system, kinds))
+    for name, kind in kinds.items():
+        if kind == "collector":
+            system[name].setdefault("nice", COLLECTOR_NICE)
+    if launch is Launch.ACTOR:
+        from ding.entry.ray_workers import ActorBackend  # here: it needs Ray
+
+        return Supervisor(system, kinds, ActorBackend(system, kinds, is_quiet))
+    # Passed in memory only, as arguments and variables of a process are readable to others, and are inherited.
+    token = draw_run_token()
+    for section in (system.coordinator, *(system[name] for name in kinds)):
+        section.run_token = token
+    return adopt_workers(system, [_make_process(name, kind, system, is_quiet) for name, kind in kinds.items()])
+
+
+def adopt_workers(system: EasyDict, workers: Sequence[WorkerProcess]) -> Supervisor:
+    """Return the supervisor of workers in processes, which may have been started before."""
+    kinds = {name: kind for kind in CREATE for name in workers_of(system, kind)}
+    return Supervisor(system, {worker.name: kinds[worker.name] for worker in workers}, ProcessBackend(workers))
+
+
+def _make_process(name: str, kind: str, system: EasyDict, is_quiet: bool) -> WorkerProcess:
+    section = system[name]
+    plan = WorkerPlan(name, RUN[kind], section, section.get("seed", 0), is_quiet, CLOSE_S)
+    worker = WorkerProcess(plan, system.get("start_method"))
+    if section.get("torch_threads", 1) > 1 and worker.start_method == "fork":
+        raise ConfigError(
+            f"{name}.torch_threads = {section.torch_threads} is not allowed in a forked process, which could wait for "
+            "threads of its parent forever; set system_config.start_method = 'spawn'"
+        )
+    return worker
 
 
 def _newest(train_iter: Any) -> int | None:

@@ -18,27 +18,21 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.config.utils import workers_of
 from ding.entry.worker_process import (
     CLOSE_S,
-    COLLECTOR_NICE,
     CREATE,
     KILL_S,
-    RUN,
     Ended,
     Started,
     WorkerDied,
-    WorkerPlan,
     WorkerProcess,
     close_all,
     is_saving,
     wait_while_saving,
 )
-from ding.interaction.server.access import draw_run_token
-from ding.utils.config_helper import ConfigError
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.transport.stores import forget_memory_stores
-from ding.worker.transport.transport import Launch, WorkerReleased, get_transport
+from ding.worker.transport.transport import WorkerReleased
 
 # How long the workers may take to start, with all imports.
 START_S = 120.0
@@ -378,51 +372,6 @@ def join_all(threads: Sequence[threading.Thread], timeout_s: float) -> bool:
         if thread.ident is not None:
             thread.join(max(0.0, deadline - monotonic()))
     return not any(thread.is_alive() for thread in threads)
-
-
-def make_workers(system: EasyDict, is_quiet: bool = True) -> Supervisor:
-    """Return the workers of a compiled system config, in processes, threads or actors as its transport requires.
-
-    Args:
-        is_quiet: whether the servers of the workers log errors only.
-
-    Raises:
-        ConfigError: the transport is unknown, or a worker would compute with several threads in a forked process.
-    """
-    kinds = {name: kind for kind in CREATE for name in workers_of(system, kind)}
-    launch = get_transport(system.coordinator.transport).launch
-    if launch is Launch.THREAD:
-        return Supervisor(system, kinds, ThreadBackend(system, kinds))
-    for name, kind in kinds.items():
-        if kind == "collector":
-            system[name].setdefault("nice", COLLECTOR_NICE)
-    if launch is Launch.ACTOR:
-        from ding.entry.ray_workers import ActorBackend  # here: it needs Ray
-
-        return Supervisor(system, kinds, ActorBackend(system, kinds, is_quiet))
-    # Passed in memory only, as arguments and variables of a process are readable to others, and are inherited.
-    token = draw_run_token()
-    for section in (system.coordinator, *(system[name] for name in kinds)):
-        section.run_token = token
-    return adopt_workers(system, [_make_process(name, kind, system, is_quiet) for name, kind in kinds.items()])
-
-
-def adopt_workers(system: EasyDict, workers: Sequence[WorkerProcess]) -> Supervisor:
-    """Return the supervisor of workers in processes, which may have been started before."""
-    kinds = {name: kind for kind in CREATE for name in workers_of(system, kind)}
-    return Supervisor(system, {worker.name: kinds[worker.name] for worker in workers}, ProcessBackend(workers))
-
-
-def _make_process(name: str, kind: str, system: EasyDict, is_quiet: bool) -> WorkerProcess:
-    section = system[name]
-    plan = WorkerPlan(name, RUN[kind], section, section.get("seed", 0), is_quiet, CLOSE_S)
-    worker = WorkerProcess(plan, system.get("start_method"))
-    if section.get("torch_threads", 1) > 1 and worker.start_method == "fork":
-        raise ConfigError(
-            f"{name}.torch_threads = {section.torch_threads} is not allowed in a forked process, which could wait for "
-            "threads of its parent forever; set system_config.start_method = 'spawn'"
-        )
-    return worker
 
 
 class ProcessBackend(Backend):

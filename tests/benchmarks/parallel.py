@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 
 import ding.worker.transport.http_transport as http_transport
 from ding.config import compile_config_parallel
+from ding.entry.parallel_run import make_workers
 from ding.entry.pipeline import with_command_mode
-from ding.entry.supervisor import Supervisor, make_workers
+from ding.entry.supervisor import Supervisor
 from ding.example.cartpole_dqn_parallel import create_config, main_config, system_config
 from ding.worker import Coordinator
 from tests.benchmarks.report import Report

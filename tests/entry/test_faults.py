@@ -18,7 +18,7 @@ import psutil
 import pytest
 import torch
 
-from ding.entry import supervisor
+from ding.entry import parallel_run
 from ding.entry.parallel_run import ParallelOutcome
 from ding.entry.worker_process import WorkerDied
 from ding.worker.transport.stores import EVALUATED
@@ -217,7 +217,7 @@ def test_mistreated_messages_change_neither_counts_nor_the_end(make_proxy, fault
     monkeypatch.chdir(tmp_path)
     books, network = Books(monkeypatch), Network(make_proxy, 300, monkeypatch)
     if not is_signed:
-        monkeypatch.setattr(supervisor, "draw_run_token", lambda: None)
+        monkeypatch.setattr(parallel_run, "draw_run_token", lambda: None)
 
     def reach_through(cfg):
         for kind in ("learner", "collector"):

@@ -23,12 +23,11 @@ import torch
 
 from ding.config.config import compile_config_parallel
 from ding.config.save import save_packed_config
-from ding.entry import parallel_entry, parallel_pipeline, parallel_run, serial_pipeline, supervisor
+from ding.entry import parallel_entry, parallel_pipeline, parallel_run, serial_pipeline
 from ding.entry.parallel_entry import launch_collector, launch_coordinator, launch_learner
-from ding.entry.parallel_run import ParallelRun, run_parallel
+from ding.entry.parallel_run import ParallelRun, make_workers, run_parallel
 from ding.entry.pipeline import with_command_mode
 from ding.entry.saved_states import show_states
-from ding.entry.supervisor import make_workers
 from ding.entry.worker_process import WorkerDied, WorkerProcess
 from ding.utils.config_helper import ConfigError
 from ding.utils.state_folder import StateError, StateFolder
@@ -300,7 +299,7 @@ def test_an_evaluation_that_hangs_again_and_again_ends_the_run_with_the_reason()
 
 def test_an_env_that_hangs_does_not_hold_up_the_end(monkeypatch):
     monkeypatch.setattr(comm_coordinator, "_ABORT_S", 0.1)
-    monkeypatch.setattr(supervisor, "CLOSE_S", 0.1)
+    monkeypatch.setattr(parallel_run, "CLOSE_S", 0.1)
     closing_s, close = [], parallel_run.ParallelRun.close
 
     def wait(run, deadline):
@@ -389,7 +388,7 @@ def test_a_main_module_that_trains_whenever_it_is_imported_does_not_train_again_
 def test_a_worker_that_takes_too_long_to_start_is_named(monkeypatch):
     monkeypatch.setattr("ding.entry.supervisor.START_S", 0.0)
     for kind in ("learner", "collector"):
-        monkeypatch.setitem(supervisor.RUN, kind, lambda config, seed, start, close, report: close.wait())
+        monkeypatch.setitem(parallel_run.RUN, kind, lambda config, seed, start, close, report: close.wait())
     with pytest.raises(TimeoutError, match="have not started within 0 s: collector0, collector1, learner0"):
         parallel_pipeline(triple(), seed=0)
 
