@@ -170,7 +170,7 @@ _INPUT_MODULES = (
     "ding.entry.tuning",
     "ding.envs.env.gymnasium_source",
     "ding.utils.references",
-    "ding.utils.run_states",
+    "ding.utils.state_folder",
     "ding.utils.state_folder",
     "ding.worker.coordinator.saved_run",
 )

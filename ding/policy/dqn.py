@@ -17,12 +17,12 @@ from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import default_preprocess_learn, linear_lr_scheduler, set_noise_mode
-from ding.policy.modes import accepts_pieces
 from ding.policy.settings import setting
 from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
 from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
 from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean, number, one_of
 from ding.utils.data.samples import Items
 from ding.utils.default_helper import one_time_warning

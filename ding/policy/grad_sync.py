@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ding.utils.collectives import await_work, begin_sum, copy_from_rank, has_group, sum_over_ranks
+from ding.utils.pytorch_ddp_dist_helper import await_work, begin_sum, copy_from_rank, has_group, sum_over_ranks
 
 
 class GradientSynchronizer:

@@ -9,13 +9,13 @@ import torch
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.actor_critic import ACTION_KINDS, StochasticPolicy
 from ding.policy.common_utils import is_end, stack_column
-from ding.policy.modes import accepts_pieces
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.settings import COMPATIBLE
 from ding.rl_utils.adder import get_train_sample
 from ding.rl_utils.gae import gae, gae_data
 from ding.rl_utils.returns import weighted_mean
 from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, boolean, one_of
 from ding.utils.data.samples import Items, column_of, last_rows, with_columns
 from ding.utils.registry_factory import POLICY_REGISTRY

@@ -11,13 +11,13 @@ from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.actor_critic import ACTION_KINDS, ActorCriticPolicy
 from ding.policy.common_utils import default_preprocess_learn, stack_column
-from ding.policy.modes import accepts_pieces
 from ding.policy.ppo import initialise_actor_critic, normalised
 from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
 from ding.rl_utils.ppo import clipped_surrogate, ppo_value_data, ppo_value_error
 from ding.rl_utils.returns import nstep_return, nstep_return_data, weighted_mean
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import Setting, Settings, boolean, one_of
 from ding.utils.data.samples import Items, column_of, with_columns
 from ding.utils.registry_factory import POLICY_REGISTRY

@@ -14,13 +14,13 @@ from ding.model.wrapper.model_wrappers import model_wrap
 from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import flag_column
-from ding.policy.modes import accepts_pieces
 from ding.policy.sequence_data import collate_sequences, map_tensors
 from ding.rl_utils.adder import append_null_steps, get_nstep_return_data, get_train_sample
 from ding.rl_utils.returns import bootstrap_mask
 from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error, q_nstep_td_error_with_rescale
 from ding.torch_utils.network.rnn import LSTM
 from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean, integer, number
 from ding.utils.data.samples import END_FLAGS, Items, items_at, last_rows, replaced, table_of
 from ding.utils.default_helper import one_time_warning

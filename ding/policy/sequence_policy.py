@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from ding.policy.actor_critic import StochasticPolicy
-from ding.policy.modes import accepts_pieces
 from ding.policy.sequence_data import collate_sequences
 from ding.rl_utils.adder import append_null_steps, get_train_sample
 from ding.torch_utils.data_helper import to_device
+from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, number
 from ding.utils.data.samples import END_FLAGS, Items
 

@@ -10,8 +10,7 @@ from ding.model import model_wrap
 from ding.policy import BatchPolicy
 from ding.policy.command_mode_policy_instance import EpsCommandModePolicy
 from ding.policy.dqn import DQNPolicy
-from ding.policy.modes import plain_output_keys
-from ding.utils.batch_methods import batch_method
+from ding.utils.batch_methods import batch_method, plain_output_keys
 from ding.utils.data.collate_fn import default_collate, default_decollate, split_output
 from tests.fakes import FakeManager, Timestep
 from tests.policy.samples import make_config
