@@ -168,7 +168,7 @@ _INPUT_MODULES = (
     "ding.entry.saved_states",
     "ding.entry.trained",
     "ding.entry.tuning",
-    "ding.envs.env.gymnasium_source",
+    "ding.envs.env.gymnasium_env",
     "ding.utils.references",
     "ding.utils.state_folder",
     "ding.utils.state_folder",

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ding.utils.import_helper import lazy_names
-
-if TYPE_CHECKING:
-    from ding.league.rating import LeagueMetricEnv, PlayerRating
-
-__all__ = ["LeagueMetricEnv", "PlayerRating", "get_elo", "get_elo_array"]
 
 __getattr__ = lazy_names(__name__, dict.fromkeys(("LeagueMetricEnv", "PlayerRating"), "ding.league.rating"))
 
