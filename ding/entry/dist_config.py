@@ -16,8 +16,8 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.config.checks import value_at
 from ding.config.config import compile_config_parallel
+from ding.config.main_settings import value_at
 from ding.config.read import read_config_with_system, read_packed_config
 from ding.config.save import save_config_py
 from ding.config.utils import (

@@ -18,8 +18,7 @@ from typing import IO, Any
 import numpy as np
 from easydict import EasyDict
 
-from ding.config.checks import value_at
-from ding.config.main_settings import MAIN_SETTINGS
+from ding.config.main_settings import MAIN_SETTINGS, value_at
 from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.torch_utils.training_guard import Interruption, refuse_nan
 from ding.utils.config_helper import ConfigError, check_values
