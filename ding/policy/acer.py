@@ -14,8 +14,7 @@ from ding.model.wrapper.sample_wrappers import mask_logits
 from ding.policy.sequence_data import forward_steps, map_tensors, sequence_ends, with_last_observation
 from ding.policy.sequence_policy import SequenceActorPolicy
 from ding.policy.settings import COMPATIBLE, positive
-from ding.rl_utils.acer import acer_policy_error, acer_trust_region_update, acer_value_error
-from ding.rl_utils.retrace import compute_q_retraces
+from ding.rl_utils.acer import acer_policy_error, acer_trust_region_update, acer_value_error, compute_q_retraces
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import Setting, Settings, anything, boolean, integer
 from ding.utils.default_helper import one_time_warning
