@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from ding.model.wrapper.model_wrappers import model_wrap
-from ding.model.wrapper.sample_wrappers import mask_logits
+from ding.model.wrapper.model_wrappers import mask_logits, model_wrap
 from ding.policy.actor_critic import ACTION_KINDS, ActorCriticPolicy
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.ppo import INIT_GAINS, initialise_by_gains, normalised

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ding.model.wrapper.model_wrappers import model_wrap
-from ding.model.wrapper.sample_wrappers import mask_logits
+from ding.model.wrapper.model_wrappers import mask_logits, model_wrap
 from ding.policy.sequence_data import forward_steps, map_tensors, sequence_ends, with_last_observation
 from ding.policy.sequence_policy import SequenceActorPolicy
 from ding.policy.settings import COMPATIBLE, positive
@@ -70,7 +69,7 @@ class ACERPolicy(SequenceActorPolicy):
     )
 
     def default_model(self) -> tuple[str, list[str]]:
-        return "acer", ["ding.model.template.acer"]
+        return "acer", ["ding.model.template.vac"]
 
     def _monitor_vars_learn(self) -> list[str]:
         return ["actor_loss", "bc_loss", "policy_loss", "critic_loss", "entropy_loss", "kl_div"]

@@ -12,7 +12,7 @@ import torch
 from easydict import EasyDict
 from torch import nn
 
-from ding.model.common.utils import create_model
+from ding.model.common.model_factory import create_model
 from ding.policy import modes
 from ding.policy.settings import GLOSSARY, check_settings, setting
 from ding.policy.steps import PolicySteps, act_by_env

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ding.model.wrapper.model_wrappers import model_wrap
-from ding.model.wrapper.sample_wrappers import mask_logits
+from ding.model.wrapper.model_wrappers import mask_logits, model_wrap
 from ding.policy.q_actor_critic import q_values, smaller
 from ding.policy.sac import SoftActorCriticPolicy
 from ding.rl_utils.td import q_v_1step_td_data, q_v_1step_td_error

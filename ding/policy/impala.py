@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from ding.model.wrapper.model_wrappers import model_wrap
-from ding.model.wrapper.sample_wrappers import mask_logits
+from ding.model.wrapper.model_wrappers import mask_logits, model_wrap
 from ding.policy.sequence_data import (
     forward_steps,
     map_tensors,

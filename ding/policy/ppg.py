@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ding.model.wrapper.model_wrappers import model_wrap
-from ding.model.wrapper.sample_wrappers import mask_logits
+from ding.model.wrapper.model_wrappers import mask_logits, model_wrap
 from ding.policy.actor_critic import ActorCriticPolicy
 from ding.policy.common_utils import default_preprocess_learn, is_end
 from ding.policy.on_policy_data import narrow, take

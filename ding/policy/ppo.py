@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from ding.model.common.head import DiscreteHead, RegressionHead, ReparameterizationHead
 from ding.model.template.mavac import MAVAC
-from ding.model.wrapper.model_wrappers import model_wrap
-from ding.model.wrapper.sample_wrappers import mask_logits
+from ding.model.wrapper.model_wrappers import mask_logits, model_wrap
 from ding.policy.actor_critic import ACTION_KINDS, ActionKind, ActorCriticPolicy
 from ding.policy.common_utils import linear_lr_scheduler
 from ding.policy.env_forward import model_input

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ding.model.wrapper.model_wrappers import model_wrap
-from ding.model.wrapper.sample_wrappers import mask_logits
+from ding.model.wrapper.model_wrappers import mask_logits, model_wrap
 from ding.policy.actor_critic import ACTION_KINDS, ActorCriticPolicy
 from ding.policy.common_utils import default_preprocess_learn, stack_column
 from ding.policy.ppo import initialise_actor_critic, normalised

@@ -10,8 +10,7 @@ import torch
 from easydict import EasyDict
 from torch import Tensor, nn
 
-from ding.model.wrapper.model_wrappers import model_wrap
-from ding.model.wrapper.sample_wrappers import mask_logits
+from ding.model.wrapper.model_wrappers import mask_logits, model_wrap
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import flag_column
 from ding.policy.sequence_data import collate_sequences, map_tensors

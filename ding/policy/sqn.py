@@ -73,7 +73,7 @@ class SQNPolicy(BatchPolicy):
     _optional_parts: ClassVar[tuple[str, ...]] = ("log_alpha",)
 
     def default_model(self) -> tuple[str, list[str]]:
-        return "sqn", ["ding.model.template.sqn"]
+        return "sqn", ["ding.model.template.q_learning"]
 
     def _monitor_vars_learn(self) -> list[str]:
         return ["alpha_loss", "alpha", "entropy", "q_loss", "q_value"]
