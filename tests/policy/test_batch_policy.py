@@ -113,7 +113,7 @@ def test_a_policy_on_batches_acts_with_its_models_and_makes_plain_transitions_by
 
 
 def test_the_command_mode_of_a_policy_on_batches_knows_that_it_takes_epsilon():
-    from ding.policy.policy_factory import _with_command_mode
+    from ding.policy.command_mode_policy_instance import _with_command_mode
 
     class Own(DQNPolicy):
         def _act_collect(self, obs, env_ids):
