@@ -11,7 +11,6 @@ import torch
 from easydict import EasyDict
 from torch import Tensor, nn
 
-from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import batch_observations, drop_column, flag_column, is_end, stack_column
 from ding.policy.settings import setting
@@ -127,12 +126,10 @@ class StochasticPolicy(BatchPolicy):
         super()._set_up_model(model, learns)
 
     def _init_collect(self) -> None:
-        self._collect_model = model_wrap(self._model, wrapper_name=self._kind.collect_wrapper)
-        self._collect_model.reset()
+        self._collect_model = self._wrapped(self._kind.collect_wrapper)
 
     def _init_eval(self) -> None:
-        self._eval_model = model_wrap(self._model, wrapper_name=self._kind.eval_wrapper)
-        self._eval_model.reset()
+        self._eval_model = self._wrapped(self._kind.eval_wrapper)
 
 
 class ActorCriticPolicy(StochasticPolicy):

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ding.model.wrapper.model_wrappers import mask_logits, model_wrap
+from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.actor_critic import ActorCriticPolicy
 from ding.policy.common_utils import default_preprocess_learn, is_end
 from ding.policy.on_policy_data import narrow, take
@@ -90,8 +90,7 @@ class PPGOffPolicy(ActorCriticPolicy):
         model: Any = self._model
         self._optimizer_ac = Adam(model.actor_critic.parameters(), lr=self._cfg.learn.learning_rate)
         self._optimizer_aux_critic = Adam(model.aux_critic.parameters(), lr=self._cfg.learn.learning_rate)
-        self._learn_model = model_wrap(self._model, wrapper_name="base")
-        self._learn_model.reset()
+        self._learn_model = self._wrapped("base")
         self._train_iteration = 0
         self._aux_memories: list[dict[str, Any]] = []  # batches for the auxiliary phase
 

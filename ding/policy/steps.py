@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -12,10 +13,12 @@ import torch.distributed as dist
 from easydict import EasyDict
 from torch import Tensor, nn
 
-from ding.policy.env_forward import acting_input, model_input, stack_observations
+from ding.model.wrapper.model_wrappers import IModelWrapper, model_wrap
+from ding.policy.common_utils import acting_input, model_input, stack_observations
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.mixed_precision import MixedPrecision
 from ding.torch_utils.thread_count import flushed_denormals
+from ding.utils.config_helper import ConfigError
 from ding.utils.data.collate_fn import split_output
 from ding.utils.pytorch_ddp_dist_helper import await_work, begin_sum, copy_from_rank, has_group, sum_over_ranks
 
@@ -162,6 +165,7 @@ class PolicySteps:
     _cfg: EasyDict
     _model: nn.Module
     _cuda: bool
+    _priority: bool
     _device: str
     _modes: dict[tuple[nn.Module, ...], ModuleMode]
     _mixed_precision: MixedPrecision | None = None
@@ -193,6 +197,30 @@ class PolicySteps:
     def sync_gradients(self, model: Any) -> None:
         """Average the gradients of `model`, a module or an iterable of tensors, over all ranks (`multi_gpu` only)."""
         self._synchronizer.sync(model)
+
+    def _init_importance_weights(self) -> None:
+        """Set whether losses are weighted by the buffer's `priority_IS`.
+
+        Raises:
+            ConfigError: there would be weights, but no priorities.
+        """
+        self._priority_IS_weight = self._cfg.priority_IS_weight
+        if self._priority_IS_weight and not self._priority:
+            raise ConfigError(f"{type(self).__name__}: priority_IS_weight = True is not allowed with priority = False")
+
+    def _init_target(self, update_type: str, **update_kwargs: Any) -> None:
+        """Copy the model as the target network, which follows it; see `TargetNetworkWrapper`."""
+        self._target_net = copy.deepcopy(self._model)
+        self._target_model: Any = model_wrap(
+            self._target_net, wrapper_name="target", update_type=update_type, update_kwargs=update_kwargs
+        )
+        self._target_model.reset()
+
+    def _wrapped(self, wrapper_name: str) -> IModelWrapper:
+        """Return the model in a wrapper, which is reset."""
+        wrapper = model_wrap(self._model, wrapper_name=wrapper_name)
+        wrapper.reset()
+        return wrapper
 
     def _backward_and_step(
         self,
