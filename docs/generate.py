@@ -263,9 +263,17 @@ def _exported(package: Any) -> Iterator[str]:
         value = getattr(package, name)
         if (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__.startswith("ding."):
             path = f"{value.__module__}.{value.__qualname__}"
-            if path not in told:
+            if path not in told and _is_written(value):
                 yield path
             told.add(path)
+
+
+def _is_written(value: Any) -> bool:
+    """Returns whether the source has a class or function, which is then documented by it: a class may be derived."""
+    try:
+        return bool(inspect.getsource(value))
+    except OSError:
+        return False
 
 
 BENCHMARKS = (

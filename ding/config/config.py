@@ -10,9 +10,15 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.config.checks import check_import_names, check_keys, check_sections, check_seed, check_values
 from ding.config.experiment import StartFolder, claim_experiment, save_project_state
-from ding.config.main_settings import MAIN_SETTINGS
+from ding.config.main_settings import (
+    MAIN_SETTINGS,
+    check_import_names,
+    check_keys,
+    check_sections,
+    check_seed,
+    check_values,
+)
 from ding.config.names import KnownKeys, UnknownKey, report_unknown, unknown_entries
 from ding.config.read import Config, read_config, read_config_directly, read_config_with_system, read_config_yaml
 from ding.config.resolve import ENTRIES, ConfigClasses, complete_create_config, resolve_class, resolve_classes

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from ding.config.checks import check_import_names
+from ding.config.main_settings import check_import_names
 from ding.utils.config_helper import ConfigError, check_values, instance_of
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import registries

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ding.config.checks import value_at
+from ding.config.main_settings import value_at
 from ding.config.save import named_modules, unsaved_values
 from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
 from ding.utils.config_helper import ConfigError

@@ -168,9 +168,9 @@ _INPUT_MODULES = (
     "ding.entry.saved_states",
     "ding.entry.trained",
     "ding.entry.tuning",
-    "ding.envs.env.gymnasium_source",
+    "ding.envs.env.gymnasium_env",
     "ding.utils.references",
-    "ding.utils.run_states",
+    "ding.utils.state_folder",
     "ding.utils.state_folder",
     "ding.worker.coordinator.saved_run",
 )

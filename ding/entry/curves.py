@@ -15,7 +15,7 @@ from ding.entry.run_folder import Path, RunFolder
 from ding.utils.config_helper import ConfigError
 from ding.utils.file_helper import atomic_write
 from ding.utils.import_helper import missing_package
-from ding.utils.run_states import plain_tree
+from ding.utils.state_folder import plain_tree
 
 Axis = Literal["env_step", "train_iter"]
 AXES: dict[str, str] = {"env_step": "env steps", "train_iter": "training iterations"}

@@ -20,8 +20,8 @@ from ding.entry.run_folder import Path
 from ding.envs.env import env_implementation_check as checks
 from ding.envs.env.base_env import BaseEnv
 from ding.utils.config_helper import ConfigError
-from ding.utils.run_states import plain_tree
 from ding.utils.showing import shown
+from ding.utils.state_folder import plain_tree
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.coordinator.base_serial_commander import BaseSerialCommander
 from ding.worker.learner.base_learner import BaseLearner

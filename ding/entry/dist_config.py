@@ -16,8 +16,8 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.config.checks import value_at
 from ding.config.config import compile_config_parallel
+from ding.config.main_settings import value_at
 from ding.config.read import read_config_with_system, read_packed_config
 from ding.config.save import save_config_py
 from ding.config.utils import (
@@ -36,7 +36,7 @@ from ding.entry.progress import UNLIMITED, check_limits, set_limits
 from ding.policy.settings import positive
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, check_config, instance_of, number
 from ding.utils.default_helper import derive_seed
-from ding.utils.run_states import hold_run
+from ding.utils.state_folder import hold_run
 from ding.worker.collector.comm.base_comm_collector import comm_collector_class
 from ding.worker.learner.comm.base_comm_learner import comm_learner_class
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, Launch, get_transport

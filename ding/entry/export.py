@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ding.entry.trained import TrainedPolicy
 from ding.envs.common.gym_compat import spaces_like
 from ding.envs.env.gymnasium_spaces import bin_values
-from ding.model.wrapper.hidden_state_wrapper import HiddenStateWrapper
+from ding.model.wrapper.model_wrappers import HiddenStateWrapper
 from ding.utils.config_helper import ConfigError
 from ding.utils.file_helper import atomic_write
 from ding.utils.import_helper import missing_package

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from easydict import EasyDict
 
-from ding.config.checks import value_at
 from ding.config.config import compile_config
+from ding.config.main_settings import value_at
 from ding.config.resolve import resolve_class
 from ding.entry.workers import closing
 from ding.envs.common.gym_compat import spaces_like

@@ -54,8 +54,8 @@ from ding.utils.default_helper import set_pkg_seed
 from ding.utils.file_helper import save_file
 from ding.utils.metric_sinks import RunInfo, check_logger, create_metric_writer
 from ding.utils.references import refuse_while_importing
-from ding.utils.run_states import hold_run
 from ding.utils.showing import tell_once
+from ding.utils.state_folder import hold_run
 from ding.worker.coordinator.coordinator import Coordinator, Progress
 from ding.worker.coordinator.saved_run import config_of
 from ding.worker.coordinator.solo_parallel_commander import REPORTED

@@ -20,8 +20,7 @@ import numpy as np
 from ding.utils.config_helper import ConfigError, Rule
 from ding.utils.file_helper import atomic_write
 from ding.utils.metric_sinks import append_lines
-from ding.utils.pulse import PULSE
-from ding.utils.showing import only_shows
+from ding.utils.showing import PULSE, only_shows
 
 if TYPE_CHECKING:
     from ding.worker.coordinator.run_monitor import Progress

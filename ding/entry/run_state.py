@@ -18,16 +18,22 @@ from typing import IO, Any
 import numpy as np
 from easydict import EasyDict
 
-from ding.config.checks import value_at
-from ding.config.main_settings import MAIN_SETTINGS
+from ding.config.main_settings import MAIN_SETTINGS, value_at
 from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.torch_utils.training_guard import Interruption, refuse_nan
 from ding.utils.config_helper import ConfigError, check_values
 from ding.utils.file_helper import sweep_temporary
 from ding.utils.object_state import global_generators_state, load_global_generators_state
 from ding.utils.pytorch_ddp_dist_helper import get_world_size
-from ding.utils.run_states import FOLDER, describe_state, flat_config, hold_run, read_run_state
-from ding.utils.state_folder import StateError, StateFolder
+from ding.utils.state_folder import (
+    FOLDER,
+    StateError,
+    StateFolder,
+    describe_state,
+    flat_config,
+    hold_run,
+    read_run_state,
+)
 from ding.worker.collector.base_serial_evaluator import as_plain
 
 _SETTINGS = MAIN_SETTINGS.section("run_state")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from ding.utils.run_states import FOLDER
-from ding.utils.state_folder import StateError, StateFolder
+from ding.utils.state_folder import FOLDER, StateError, StateFolder
 
 
 def show_states(exp_name: str) -> tuple[list[tuple[str, ...]], list[str]]:

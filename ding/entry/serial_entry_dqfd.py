@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ding.config.checks import value_at
+from ding.config.main_settings import value_at
 from ding.entry.expert import Expert, ExpertRounds, mark
 from ding.entry.pipeline import run_pipeline
 from ding.entry.progress import UNLIMITED

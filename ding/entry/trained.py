@@ -17,7 +17,7 @@ from ding.entry.application_entry import evaluate, load_state
 from ding.entry.pipeline import with_command_mode
 from ding.entry.run_folder import Path, RunFolder
 from ding.entry.workers import build_evaluator_env, build_policy, normalize_as_trained, set_offline_stats
-from ding.envs.env.gymnasium_source import env_section_of
+from ding.envs.env.gymnasium_env import env_section_of
 from ding.utils.file_helper import read_file
 from ding.worker.collector.actor import SoloActor
 from ding.worker.collector.batch import Batch

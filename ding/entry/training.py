@@ -24,7 +24,7 @@ from ding.entry.run_folder import Path, RunFolder
 from ding.entry.trained import TrainedPolicy, load_trained, pair_of, save_videos
 from ding.entry.training_command import pipeline_for, put, read_setting
 from ding.envs.common.gym_compat import spaces_like
-from ding.envs.env.gymnasium_source import GymnasiumSource, env_section_of
+from ding.envs.env.gymnasium_env import GymnasiumSource, env_section_of
 from ding.envs.env.gymnasium_spaces import action_adapter, as_observation
 from ding.utils.config_helper import ConfigError, settings_of
 from ding.worker.collector.interaction_serial_evaluator import EvalRecord, InteractionSerialEvaluator

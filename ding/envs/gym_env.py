@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ding.envs.env.ding_env_wrapper import DingEnvWrapper
-from ding.envs.env.env_source import make_env
+from ding.envs.env.ding_env_wrapper import DingEnvWrapper, make_env
 
 
 def env(cfg: Mapping[str, Any], seed_api: bool = True, caller: str = "collector", **kwargs: Any) -> DingEnvWrapper:

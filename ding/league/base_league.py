@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from easydict import EasyDict
 
-from ding.league.checkpoints import copy_checkpoint
 from ding.league.league_config import (
     LEAGUE_SETTINGS,
     active_player_specs,
@@ -21,16 +21,17 @@ from ding.league.league_config import (
     pretrained_path,
     pretrained_player_specs,
 )
-from ding.league.league_state import league_state, restore_league
 from ding.league.player import ActivePlayer, HistoricalPlayer, Player, create_player
 from ding.league.shared_payoff import create_payoff, flat_results
 from ding.utils.config_helper import Configurable
+from ding.utils.file_helper import atomic_write
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import LEAGUE_REGISTRY
 from ding.utils.system_helper import get_task_uid
 
 if TYPE_CHECKING:
     from ding.league.rating import LeagueMetricEnv
+
 
 _logger = logging.getLogger("ding")
 
@@ -223,7 +224,21 @@ class BaseLeague(Configurable, ABC):
     def state_dict(self) -> dict[str, Any]:
         """Return the players, their records and ratings, in plain values and arrays, without the weights."""
         with self._lock:
-            return league_state(self)
+            historical = [
+                {
+                    "player_id": player.player_id,
+                    "parent_id": player.parent_id,
+                    "category": player.category,
+                    "checkpoint": os.path.basename(player.checkpoint_path),
+                    **player.state_dict(),
+                }
+                for player in self.historical_players
+            ]
+            return {
+                "active_players": {player.player_id: player.state_dict() for player in self.active_players},
+                "historical_players": historical,
+                "payoff": self.payoff.state_dict(),
+            }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Restore a `state_dict`. The weights of its players must be in `path_policy`.
@@ -232,8 +247,30 @@ class BaseLeague(Configurable, ABC):
             KeyError: its active players differ.
         """
         with self._lock:
-            for player in restore_league(self, state_dict):
+            active, states = {player.player_id: player for player in self.active_players}, state_dict["active_players"]
+            if active.keys() != states.keys():
+                raise KeyError(
+                    f"the state has the active players {', '.join(states)}, the league {', '.join(active)}; create the "
+                    "league with the config of the state"
+                )
+            for player_id, own in active.items():
+                own.load_state_dict(states[player_id], self.create_rating)
+            known = {player.player_id: player for player in self.historical_players}
+            added = []
+            for state in state_dict["historical_players"]:
+                player = known.get(state["player_id"])
+                if player is None:
+                    player = self._historical_player(active[state["parent_id"]], state)
+                    added.append(player)
+                player.load_state_dict(state, self.create_rating)
+            self.payoff.load_state_dict(state_dict["payoff"])
+            for player in added:
                 self._add_historical(player)
+
+    def _historical_player(self, parent: ActivePlayer, state: Mapping[str, Any]) -> HistoricalPlayer:
+        path = os.path.join(self.path_policy, state["checkpoint"])
+        about = state["category"], self.payoff, path, state["player_id"], state["total_agent_step"], None
+        return HistoricalPlayer(parent._cfg, *about, parent_id=parent.player_id)
 
     def player_rank(self, string: bool = False) -> dict[str, float] | str:
         """Return the rating of each player as a number, `PlayerRating.exposure`.
@@ -250,6 +287,28 @@ class BaseLeague(Configurable, ABC):
 
         rows = sorted(rank.items(), key=lambda row: -row[1])
         return tabulate(rows, headers=["player_id", "rating"], tablefmt="pipe")
+
+
+def copy_checkpoint(source: str, target: str, follow_links: bool = False) -> None:
+    """Copy a file of weights atomically, creating the folder of `target`.
+
+    Args:
+        source: path of the file.
+        target: path of the copy.
+        follow_links: whether `source` may be a symbolic link. It must be false for folders that other users can write
+            to, because they could choose the file that is copied.
+
+    Raises:
+        FileNotFoundError: `source` does not exist.
+        OSError: it is a symbolic link and `follow_links` is false, or the copy cannot be written.
+    """
+    flags = os.O_RDONLY | (0 if follow_links else getattr(os, "O_NOFOLLOW", 0))
+    try:
+        descriptor = os.open(source, flags)
+    except FileNotFoundError as e:
+        raise FileNotFoundError(e.errno, "no weights to copy; check that a learner has written them", source) from e
+    with open(descriptor, "rb") as content, atomic_write(target) as copy:
+        shutil.copyfileobj(content, copy)
 
 
 def _find(players: list[Any], player_id: Any) -> Any:

@@ -1,16 +1,15 @@
-"""The players of a league: active ones, which are trained, and their snapshots, the historical ones."""
+"""The players of a league: active ones, which are trained, and historical ones, their snapshots; matchmaking."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ding.data.buffer_interface import generator_state, new_generator, set_generator_state
-from ding.league.algorithm import pfsp
 from ding.utils.config_helper import (
     NO_DEFAULT,
     ConfigError,
@@ -24,12 +23,24 @@ from ding.utils.config_helper import (
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import PLAYER_REGISTRY
 
-if TYPE_CHECKING:
-    from ding.league.shared_payoff import BattleSharedPayoff
-
 _SUFFIX = ".pth"
 # Arguments of `create_rating`, and the corresponding attributes of a rating.
 _ATTRIBUTES = (("mu", "mu"), ("sigma", "sigma"), ("elo_init", "elo"))
+_WEIGHTINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "squared": lambda rates: (1 - rates) ** 2,  # prefers opponents that are hard to beat
+    "variance": lambda rates: rates * (1 - rates),  # prefers opponents of the same strength
+}
+
+
+class Payoff(Protocol):
+    """The records of all players; see `BattleSharedPayoff`."""
+
+    @property
+    def players(self) -> list[Player]:
+        """All players."""
+
+    def __getitem__(self, players: tuple[Player, Player | Sequence[Player]]) -> np.ndarray:
+        """Return the win rates of a player against others."""
 
 
 class Player:
@@ -54,7 +65,7 @@ class Player:
         self,
         cfg: Any,
         category: str,
-        init_payoff: BattleSharedPayoff,
+        init_payoff: Payoff,
         checkpoint_path: str,
         player_id: str,
         total_agent_step: int,
@@ -75,7 +86,7 @@ class Player:
         return self._category
 
     @property
-    def payoff(self) -> BattleSharedPayoff:
+    def payoff(self) -> Payoff:
         """The records of all players."""
         return self._payoff
 
@@ -303,6 +314,39 @@ class NaiveSpPlayer(ActivePlayer):
 
 def _is_historical(player: Player) -> bool:
     return isinstance(player, HistoricalPlayer)
+
+
+def pfsp(win_rates: np.ndarray, weighting: str) -> np.ndarray:
+    """Return the probability [opponents] of each opponent by prioritized fictitious self-play.
+
+    See Vinyals et al., "Grandmaster level in StarCraft II using multi-agent reinforcement learning" (2019), Methods.
+
+    Args:
+        win_rates: [opponents], the win rates x in [0, 1] against each opponent.
+        weighting: 'squared' for weights (1 - x)^2, 'variance' for x (1 - x). If all weights are 0, the probabilities
+            are equal.
+
+    Raises:
+        KeyError: `weighting` has another value.
+        ValueError: `win_rates` is empty, not one-dimensional, or has values outside [0, 1].
+
+    Example:
+        >>> pfsp(np.array([0.0, 0.5, 1.0]), "squared").tolist()
+        [0.8, 0.2, 0.0]
+    """
+    if weighting not in _WEIGHTINGS:
+        raise KeyError(f"weighting = {weighting!r} is not allowed; it must be one of {', '.join(_WEIGHTINGS)}")
+    rates = np.asarray(win_rates, dtype=np.float64)
+    if rates.ndim != 1 or not len(rates) or not np.all((rates >= 0) & (rates <= 1)):
+        raise ValueError(f"win_rates = {win_rates!r} is not allowed; it must be a vector of numbers in [0, 1]")
+    weights = _WEIGHTINGS[weighting](rates)
+    total = weights.sum()
+    return weights / total if total > 0 else uniform(rates)
+
+
+def uniform(win_rates: np.ndarray) -> np.ndarray:
+    """Return the same probability for each opponent."""
+    return np.full(len(win_rates), 1 / len(win_rates))
 
 
 def rating_settings(rating: Any) -> dict[str, Any] | None:

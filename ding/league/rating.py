@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ding.league.elo import get_elo
+from ding.league.metric import get_elo
 from ding.utils.import_helper import missing_package
 
 try:

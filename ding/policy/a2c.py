@@ -7,13 +7,12 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from ding.model.wrapper.model_wrappers import model_wrap
-from ding.model.wrapper.sample_wrappers import mask_logits
+from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.actor_critic import ACTION_KINDS, ActorCriticPolicy
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.ppo import INIT_GAINS, initialise_by_gains, normalised
 from ding.policy.settings import COMPATIBLE
-from ding.rl_utils.a2c import a2c_data, a2c_terms_error
+from ding.rl_utils.ppo import a2c_data, a2c_terms_error
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import Setting, Settings, anything, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -71,8 +70,7 @@ class A2CPolicy(ActorCriticPolicy):
         learn = self._cfg.learn
         betas = learn.betas[0], learn.betas[1]
         self._optimizer = Adam(self._model.parameters(), lr=learn.learning_rate, betas=betas, eps=learn.eps)
-        self._learn_model = model_wrap(self._model, wrapper_name="base")
-        self._learn_model.reset()
+        self._learn_model = self._wrapped("base")
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
         """Learn from the samples of a collection, and return the values to log of the last minibatch."""

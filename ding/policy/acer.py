@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from ding.model.wrapper.model_wrappers import model_wrap
-from ding.model.wrapper.sample_wrappers import mask_logits
-from ding.policy.sequence_data import forward_steps, map_tensors, sequence_ends, with_last_observation
-from ding.policy.sequence_policy import SequenceActorPolicy
+from ding.model.wrapper.model_wrappers import mask_logits
+from ding.policy.sequence_policy import (
+    SequenceActorPolicy,
+    forward_steps,
+    map_tensors,
+    sequence_ends,
+    with_last_observation,
+)
 from ding.policy.settings import COMPATIBLE, positive
-from ding.rl_utils.acer import acer_policy_error, acer_trust_region_update, acer_value_error
-from ding.rl_utils.retrace import compute_q_retraces
+from ding.rl_utils.acer import acer_policy_error, acer_trust_region_update, acer_value_error, compute_q_retraces
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import Setting, Settings, anything, boolean, integer
 from ding.utils.default_helper import one_time_warning
@@ -71,7 +73,7 @@ class ACERPolicy(SequenceActorPolicy):
     )
 
     def default_model(self) -> tuple[str, list[str]]:
-        return "acer", ["ding.model.template.acer"]
+        return "acer", ["ding.model.template.vac"]
 
     def _monitor_vars_learn(self) -> list[str]:
         return ["actor_loss", "bc_loss", "policy_loss", "critic_loss", "entropy_loss", "kl_div"]
@@ -88,16 +90,8 @@ class ACERPolicy(SequenceActorPolicy):
         clipping = {"grad_clip_type": learn.grad_clip_type, "clip_value": learn.clip_value}
         self._optimizer_actor = Adam(model.actor.parameters(), lr=learn.learning_rate_actor, **clipping)
         self._optimizer_critic = Adam(model.critic.parameters(), lr=learn.learning_rate_critic, **clipping)
-        self._target_net = copy.deepcopy(self._model)
-        self._target_model = model_wrap(
-            self._target_net,
-            wrapper_name="target",
-            update_type="momentum",
-            update_kwargs={"theta": learn.target_theta},
-        )
-        self._learn_model = model_wrap(self._model, wrapper_name="base")
-        self._learn_model.reset()
-        self._target_model.reset()
+        self._init_target("momentum", theta=learn.target_theta)
+        self._learn_model = self._wrapped("base")
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
         """Take one step of critic and actor on B sequences, and return the values to log and the priorities.

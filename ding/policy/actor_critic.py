@@ -11,16 +11,15 @@ import torch
 from easydict import EasyDict
 from torch import Tensor, nn
 
-from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import batch_observations, drop_column, flag_column, is_end, stack_column
-from ding.policy.modes import accepts_pieces
 from ding.policy.settings import setting
 from ding.rl_utils.adder import get_train_sample
 from ding.rl_utils.gae import gae, gae_data
 from ding.rl_utils.log_prob import ActionTerms, categorical_terms, gaussian_terms
 from ding.rl_utils.returns import bootstrap_mask
 from ding.torch_utils.data_helper import to_device
+from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, one_of
 from ding.utils.data.samples import END_FLAGS, Items, column_of, last_rows, with_columns
 from ding.utils.pytorch_ddp_dist_helper import allreduce_data
@@ -127,12 +126,10 @@ class StochasticPolicy(BatchPolicy):
         super()._set_up_model(model, learns)
 
     def _init_collect(self) -> None:
-        self._collect_model = model_wrap(self._model, wrapper_name=self._kind.collect_wrapper)
-        self._collect_model.reset()
+        self._collect_model = self._wrapped(self._kind.collect_wrapper)
 
     def _init_eval(self) -> None:
-        self._eval_model = model_wrap(self._model, wrapper_name=self._kind.eval_wrapper)
-        self._eval_model.reset()
+        self._eval_model = self._wrapped(self._kind.eval_wrapper)
 
 
 class ActorCriticPolicy(StochasticPolicy):

@@ -12,14 +12,13 @@ import torch
 from easydict import EasyDict
 from torch import nn
 
-from ding.model.common.utils import create_model
+from ding.model.common.model_factory import create_model
 from ding.policy import modes
-from ding.policy.modes import accepts_pieces, plain_transition
 from ding.policy.settings import GLOSSARY, check_settings, setting
 from ding.policy.steps import PolicySteps, act_by_env
 from ding.rl_utils.adder import get_train_sample
 from ding.torch_utils.mixed_precision import AUTOCAST_TYPES, MixedPrecision, compile_model, compile_option
-from ding.utils.batch_methods import adapts_batch
+from ding.utils.batch_methods import accepts_pieces, adapts_batch, plain_transition
 from ding.utils.config_helper import ConfigError, Configurable, Setting, Settings, boolean, integer, one_of, settings_of
 from ding.utils.data.samples import Items
 from ding.utils.default_helper import deep_merge_dicts, one_time_warning

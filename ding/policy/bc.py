@@ -91,8 +91,7 @@ class BehaviourCloningPolicy(BatchPolicy):
         self._schedule = None
         if learn.lr_decay:
             self._schedule = torch.optim.lr_scheduler.LambdaLR(self._optimizer, lambda epoch: _share(epoch, learn))
-        self._learn_model = model_wrap(self._model, wrapper_name="base")
-        self._learn_model.reset()
+        self._learn_model = self._wrapped("base")
 
     def end_epoch(self) -> None:
         """Advance the learning rate schedule at the end of an epoch."""

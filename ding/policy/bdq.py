@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ding.policy.dqn import DQNPolicy, TDError
-from ding.policy.modes import accepts_pieces
 from ding.rl_utils.td import bdq_nstep_td_error, q_nstep_td_data
+from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import Setting, Settings, integer
 from ding.utils.data.samples import Column, Items, Kind, like, node_items, pack, rows_of, table_of
 from ding.utils.registry_factory import POLICY_REGISTRY

@@ -1,45 +1,27 @@
-"""The policies with a command mode, registered as `<name>_command`."""
+"""Policies with a command mode, registered as `<name>_command`.
+
+Those without a class statement here are derived: `DQNCommandModePolicy` is `DQNPolicy` with a command mode.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
+from functools import lru_cache
+from types import new_class
 from typing import Any, ClassVar
 
-from ding.policy.a2c import A2CPolicy
-from ding.policy.acer import ACERPolicy
-from ding.policy.base_policy import CommandModePolicy
+from ding.policy.base_policy import CommandModePolicy, Policy
 from ding.policy.bc import BehaviourCloningPolicy
-from ding.policy.bdq import BDQPolicy
-from ding.policy.c51 import C51Policy
-from ding.policy.cql import CQLPolicy
-from ding.policy.d4pg import D4PGPolicy
 from ding.policy.ddpg import DDPGPolicy
-from ding.policy.discrete_cql import DiscreteCQLPolicy
 from ding.policy.discrete_sac import DiscreteSACPolicy
-from ding.policy.dqfd import DQFDPolicy
-from ding.policy.dqn import DQNPolicy
-from ding.policy.fqf import FQFPolicy
-from ding.policy.impala import IMPALAPolicy
-from ding.policy.iql import IQLPolicy
-from ding.policy.iqn import IQNPolicy
-from ding.policy.mdqn import MDQNPolicy
-from ding.policy.pg import PGPolicy
-from ding.policy.ppg import PPGOffPolicy
-from ding.policy.ppo import PPOPolicy
-from ding.policy.ppo_offpolicy import PPOOffPolicy
-from ding.policy.ppo_pg import PPOPGPolicy
-from ding.policy.qrdqn import QRDQNPolicy
-from ding.policy.r2d2 import R2D2Policy
-from ding.policy.rainbow import RainbowDQNPolicy
-from ding.policy.sac import SACPolicy
 from ding.policy.settings import positive
-from ding.policy.sql import SQLPolicy
-from ding.policy.sqn import SQNPolicy
-from ding.policy.td3 import TD3Policy
-from ding.policy.td3_bc import TD3BCPolicy
 from ding.rl_utils.exploration import get_epsilon_greedy_fn
-from ding.utils.config_helper import ConfigError, Setting, Settings, number, one_of
+from ding.utils.batch_methods import batch_method_name
+from ding.utils.config_helper import ConfigError, Setting, Settings, is_of_package, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
+
+_COMMAND = "_command"
 
 
 class EpsCommandModePolicy(CommandModePolicy):
@@ -90,103 +72,6 @@ class DummyCommandModePolicy(CommandModePolicy):
         return {}
 
 
-@POLICY_REGISTRY.register("dqn_command")
-class DQNCommandModePolicy(DQNPolicy, EpsCommandModePolicy):
-    """`DQNPolicy` with an epsilon schedule.
-
-    Example:
-        >>> cfg = DQNCommandModePolicy.default_config()
-        >>> policy = DQNCommandModePolicy(cfg, enable_field=["command"])
-        >>> policy.command_mode.get_setting_collect({"envstep": 0})
-        {'eps': 0.95}
-    """
-
-
-@POLICY_REGISTRY.register("c51_command")
-class C51CommandModePolicy(C51Policy, EpsCommandModePolicy):
-    """`C51Policy` with an epsilon schedule."""
-
-
-@POLICY_REGISTRY.register("rainbow_command")
-class RainbowDQNCommandModePolicy(RainbowDQNPolicy, EpsCommandModePolicy):
-    """`RainbowDQNPolicy` with an epsilon schedule."""
-
-
-@POLICY_REGISTRY.register("qrdqn_command")
-class QRDQNCommandModePolicy(QRDQNPolicy, EpsCommandModePolicy):
-    """`QRDQNPolicy` with an epsilon schedule."""
-
-
-@POLICY_REGISTRY.register("iqn_command")
-class IQNCommandModePolicy(IQNPolicy, EpsCommandModePolicy):
-    """`IQNPolicy` with an epsilon schedule."""
-
-
-@POLICY_REGISTRY.register("mdqn_command")
-class MDQNCommandModePolicy(MDQNPolicy, EpsCommandModePolicy):
-    """`MDQNPolicy` with an epsilon schedule."""
-
-
-@POLICY_REGISTRY.register("sql_command")
-class SQLCommandModePolicy(SQLPolicy, EpsCommandModePolicy):
-    """`SQLPolicy` with an epsilon schedule."""
-
-
-@POLICY_REGISTRY.register("bdq_command")
-class BDQCommandModePolicy(BDQPolicy, EpsCommandModePolicy):
-    """`BDQPolicy` with an epsilon schedule."""
-
-
-@POLICY_REGISTRY.register("fqf_command")
-class FQFCommandModePolicy(FQFPolicy, EpsCommandModePolicy):
-    """`FQFPolicy` with an epsilon schedule."""
-
-
-@POLICY_REGISTRY.register("sqn_command")
-class SQNCommandModePolicy(SQNPolicy, DummyCommandModePolicy):
-    """`SQNPolicy` with a command mode, which sets nothing."""
-
-
-@POLICY_REGISTRY.register("ppo_command")
-class PPOCommandModePolicy(PPOPolicy, DummyCommandModePolicy):
-    """`PPOPolicy` with a command mode, which sets nothing."""
-
-
-@POLICY_REGISTRY.register("r2d2_command")
-class R2D2CommandModePolicy(R2D2Policy, EpsCommandModePolicy):
-    """`R2D2Policy` with an epsilon schedule."""
-
-
-@POLICY_REGISTRY.register("sac_command")
-class SACCommandModePolicy(SACPolicy, DummyCommandModePolicy):
-    """`SACPolicy` with a command mode, which sets nothing."""
-
-
-@POLICY_REGISTRY.register("impala_command")
-class IMPALACommandModePolicy(IMPALAPolicy, DummyCommandModePolicy):
-    """`IMPALAPolicy` with a command mode, which sets nothing."""
-
-
-@POLICY_REGISTRY.register("a2c_command")
-class A2CCommandModePolicy(A2CPolicy, DummyCommandModePolicy):
-    """`A2CPolicy` with a command mode, which sets nothing."""
-
-
-@POLICY_REGISTRY.register("pg_command")
-class PGCommandModePolicy(PGPolicy, DummyCommandModePolicy):
-    """`PGPolicy` with a command mode, which sets nothing."""
-
-
-@POLICY_REGISTRY.register("ppo_pg_command")
-class PPOPGCommandModePolicy(PPOPGPolicy, DummyCommandModePolicy):
-    """`PPOPGPolicy` with a command mode, which sets nothing."""
-
-
-@POLICY_REGISTRY.register("ppo_offpolicy_command")
-class PPOOffCommandModePolicy(PPOOffPolicy, DummyCommandModePolicy):
-    """`PPOOffPolicy` with a command mode, which sets nothing."""
-
-
 @POLICY_REGISTRY.register("ddpg_command")
 class DDPGCommandModePolicy(DDPGPolicy, EpsCommandModePolicy):
     """`DDPGPolicy` with an epsilon schedule for the types of hybrid actions; no settings otherwise."""
@@ -199,19 +84,9 @@ class DDPGCommandModePolicy(DDPGPolicy, EpsCommandModePolicy):
         return super()._get_setting_collect(command_info) if self._is_hybrid else {}
 
 
-@POLICY_REGISTRY.register("td3_command")
-class TD3CommandModePolicy(TD3Policy, DummyCommandModePolicy):
-    """`TD3Policy` with a command mode, which sets nothing."""
-
-
 @POLICY_REGISTRY.register("discrete_sac_command")
 class DiscreteSACCommandModePolicy(DiscreteSACPolicy, EpsCommandModePolicy):
     """`DiscreteSACPolicy` with an epsilon schedule, whose settings `other.eps` have no defaults."""
-
-
-@POLICY_REGISTRY.register("d4pg_command")
-class D4PGCommandModePolicy(D4PGPolicy, DummyCommandModePolicy):
-    """`D4PGPolicy` with a command mode, which sets nothing."""
 
 
 @POLICY_REGISTRY.register("bc_command")
@@ -234,39 +109,58 @@ def _scheduled(schedule: Any, step: int) -> float:
     return get_epsilon_greedy_fn(schedule["start"], schedule["end"], schedule["decay"], schedule["type"])(step)
 
 
-@POLICY_REGISTRY.register("dqfd_command")
-class DQFDCommandModePolicy(DQFDPolicy, EpsCommandModePolicy):
-    """`DQFDPolicy` with an epsilon schedule."""
+def derive_command_policy(name: str) -> type | None:
+    """Derive the class of `<x>_command` if only the policy `<x>` is registered: that policy with a command mode.
+
+    Epsilon follows `other.eps` if the policy's `_forward_collect` or `_act_collect` takes `eps` and its default config
+    has that section; otherwise the modes get no settings. A policy that has a command mode is returned unchanged.
+    The result is None for other names.
+
+    Raises:
+        KeyError: `<x>` is not registered.
+
+    Example:
+        >>> policy_cls = derive_command_policy("dqn_command")
+        >>> policy = policy_cls(policy_cls.default_config(), enable_field=["command"])
+        >>> policy.command_mode.get_setting_collect({"envstep": 0})
+        {'eps': 0.95}
+    """
+    if not name.endswith(_COMMAND):
+        return None
+    return _with_command_mode(POLICY_REGISTRY.get(name.removesuffix(_COMMAND)))
 
 
-@POLICY_REGISTRY.register("acer_command")
-class ACERCommandModePolicy(ACERPolicy, DummyCommandModePolicy):
-    """`ACERPolicy` with a command mode, which sets nothing."""
+@lru_cache
+def _with_command_mode(policy: type) -> type | None:
+    if hasattr(policy, "_init_command"):
+        return policy
+    if not issubclass(policy, Policy):
+        return None
+    batch_name = batch_method_name(policy._forward_collect)
+    act = policy._forward_collect if batch_name is None else getattr(policy, batch_name)
+    takes_eps = "eps" in inspect.signature(act).parameters
+    explores = takes_eps and "eps" in policy.default_config().get("other", {})
+    mode = EpsCommandModePolicy if explores else DummyCommandModePolicy
+    module = __name__ if is_of_package(policy) else policy.__module__
+    doc = f"`{policy.__name__}` with {'an epsilon schedule' if explores else 'a command mode, which sets nothing'}."
+    name = f"{policy.__name__.removesuffix('Policy')}CommandModePolicy"
+    members = {"__module__": module, "__doc__": doc}
+    return new_class(name, (policy, mode), exec_body=lambda namespace: namespace.update(members))
 
 
-ACERCommandModePolisy = ACERCommandModePolicy  # the name that DI-engine gave it
+POLICY_REGISTRY.derive = derive_command_policy
 
 
-@POLICY_REGISTRY.register("cql_command")
-class CQLCommandModePolicy(CQLPolicy, DummyCommandModePolicy):
-    """`CQLPolicy` with a command mode, which sets nothing."""
+def add_command_modes() -> list[str]:
+    """Register each policy of this package with a command mode, too, and return the names of these classes.
 
-
-@POLICY_REGISTRY.register("discrete_cql_command")
-class DiscreteCQLCommandModePolicy(DiscreteCQLPolicy, EpsCommandModePolicy):
-    """`DiscreteCQLPolicy` with an epsilon schedule."""
-
-
-@POLICY_REGISTRY.register("iql_command")
-class IQLCommandModePolicy(IQLPolicy, DummyCommandModePolicy):
-    """`IQLPolicy` with a command mode, which sets nothing."""
-
-
-@POLICY_REGISTRY.register("td3_bc_command")
-class TD3BCCommandModePolicy(TD3BCPolicy, DummyCommandModePolicy):
-    """`TD3BCPolicy` with a command mode, which sets nothing."""
-
-
-@POLICY_REGISTRY.register("ppg_offpolicy_command")
-class PPGOffCommandModePolicy(PPGOffPolicy, DummyCommandModePolicy):
-    """`PPGOffPolicy` with a command mode, which sets nothing."""
+    Each class is an attribute of this module, by which pickles find it.
+    """
+    own = {name: policy for name, policy in POLICY_REGISTRY.items() if is_of_package(policy)}
+    for name in own:
+        if not name.endswith(_COMMAND) and f"{name}{_COMMAND}" not in own:
+            POLICY_REGISTRY.register(f"{name}{_COMMAND}", derive_command_policy(f"{name}{_COMMAND}"))
+    classes = {policy.__name__: policy for name, policy in POLICY_REGISTRY.items() if name.endswith(_COMMAND)}
+    classes["ACERCommandModePolisy"] = classes["ACERCommandModePolicy"]  # the name that DI-engine gave it
+    globals().update(classes)
+    return [*classes]

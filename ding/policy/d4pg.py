@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ding.policy.ddpg import DDPGPolicy
-from ding.policy.modes import accepts_pieces
 from ding.rl_utils.adder import get_nstep_return_data
 from ding.rl_utils.distributional import dist_nstep_td_data, dist_nstep_td_error
+from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import Setting, Settings, one_of
 from ding.utils.data.samples import Items
 from ding.utils.registry_factory import POLICY_REGISTRY

@@ -207,5 +207,4 @@ class DDPGPolicy(QActorCriticPolicy):
 
     def _init_eval(self) -> None:
         wrapper = "hybrid_argmax_sample" if self._is_hybrid else "base"
-        self._eval_model = model_wrap(self._model, wrapper_name=wrapper)
-        self._eval_model.reset()
+        self._eval_model = self._wrapped(wrapper)

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ding.model.wrapper.model_wrappers import model_wrap
-from ding.model.wrapper.sample_wrappers import mask_logits
+from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.q_actor_critic import q_values, smaller
 from ding.policy.sac import SoftActorCriticPolicy
 from ding.rl_utils.td import q_v_1step_td_data, q_v_1step_td_error
@@ -91,13 +90,11 @@ class DiscreteSACPolicy(SoftActorCriticPolicy):
     # --- collect and eval ---
 
     def _init_collect(self) -> None:
-        self._collect_model = model_wrap(self._model, wrapper_name="eps_greedy_multinomial_sample")
-        self._collect_model.reset()
+        self._collect_model = self._wrapped("eps_greedy_multinomial_sample")
 
     def _act_collect(self, obs: Any, env_ids: list[int], eps: float = 0.0) -> dict[str, Any]:
         """Sample `action` [1] per env, uniformly with probability `eps`, and return it with `logit` [N]."""
         return self._forward_batch(self._collect_model, obs, eps=eps, **self._collect_kwargs)
 
     def _init_eval(self) -> None:
-        self._eval_model = model_wrap(self._model, wrapper_name="argmax_sample")
-        self._eval_model.reset()
+        self._eval_model = self._wrapped("argmax_sample")

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from ding.policy.common_utils import flag_column, linear_lr_scheduler
 from ding.policy.dqn import DQNPolicy
-from ding.policy.modes import accepts_pieces
 from ding.policy.settings import positive
-from ding.rl_utils.dqfd import dqfd_nstep_td_data, dqfd_nstep_td_error
 from ding.rl_utils.returns import bootstrap_mask
+from ding.rl_utils.td import dqfd_nstep_td_data, dqfd_nstep_td_error
 from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import ConfigError, Setting, Settings, integer, number
 from ding.utils.data.samples import END_FLAGS, Column, Items, Kind, like, rows_of, table_of
 from ding.utils.registry_factory import POLICY_REGISTRY

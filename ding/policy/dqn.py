@@ -5,7 +5,6 @@ Related policies, such as C51, override `_head_error`, the loss of one head.
 
 from __future__ import annotations
 
-import copy
 from functools import partial
 from typing import Any, ClassVar
 
@@ -13,17 +12,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ding.model.wrapper.model_wrappers import model_wrap
-from ding.model.wrapper.sample_wrappers import mask_logits
+from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import default_preprocess_learn, linear_lr_scheduler, set_noise_mode
-from ding.policy.modes import accepts_pieces
 from ding.policy.settings import setting
 from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
 from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean, number, one_of
+from ding.utils.batch_methods import accepts_pieces
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, boolean, number, one_of
 from ding.utils.data.samples import Items
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -100,22 +98,15 @@ class DQNPolicy(BatchPolicy):
     # --- learn ---
 
     def _init_learn(self) -> None:
-        self._priority_IS_weight = self._cfg.priority_IS_weight
-        if self._priority_IS_weight and not self._priority:
-            raise ConfigError(f"{type(self).__name__}: priority_IS_weight = True is not allowed with priority = False")
+        self._init_importance_weights()
         self._gamma = self._cfg.discount_factor
         self._nstep = int(self._cfg.nstep)
         self._learn_keys = frozenset(_LEARN_KEYS + (_WEIGHT_KEYS if self._priority_IS_weight else ()))
         self._criterion = _CRITERIA[self._cfg.learn.get("criterion", "mse")]
         self._init_optimizers()
         update_type, update_kwargs = self._target_update()
-        self._target_net = copy.deepcopy(self._model)
-        self._target_model = model_wrap(
-            self._target_net, wrapper_name="target", update_type=update_type, update_kwargs=update_kwargs
-        )
-        self._learn_model = model_wrap(self._model, wrapper_name="argmax_sample")
-        self._learn_model.reset()
-        self._target_model.reset()
+        self._init_target(update_type, **update_kwargs)
+        self._learn_model = self._wrapped("argmax_sample")
 
     def _init_optimizers(self) -> None:
         learn = self._cfg.learn
@@ -247,8 +238,7 @@ class DQNPolicy(BatchPolicy):
     def _init_collect(self) -> None:
         self._gamma = self._cfg.discount_factor
         self._nstep = int(self._cfg.nstep)
-        self._collect_model = model_wrap(self._model, wrapper_name="eps_greedy_sample")
-        self._collect_model.reset()
+        self._collect_model = self._wrapped("eps_greedy_sample")
 
     def _act_collect(  # type: ignore[override]
         self, obs: Any, env_ids: list[int], eps: float
@@ -266,8 +256,7 @@ class DQNPolicy(BatchPolicy):
     # --- eval ---
 
     def _init_eval(self) -> None:
-        self._eval_model = model_wrap(self._model, wrapper_name="argmax_sample")
-        self._eval_model.reset()
+        self._eval_model = self._wrapped("argmax_sample")
 
     def _act_eval(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
         """Act greedily; the output is as in `_act_collect`."""

@@ -7,15 +7,14 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from ding.model.wrapper.model_wrappers import model_wrap
-from ding.model.wrapper.sample_wrappers import mask_logits
-from ding.policy.sequence_data import (
+from ding.model.wrapper.model_wrappers import mask_logits
+from ding.policy.sequence_policy import (
+    SequenceActorPolicy,
     forward_steps,
     map_tensors,
     sequence_ends,
     with_last_observation,
 )
-from ding.policy.sequence_policy import SequenceActorPolicy
 from ding.policy.settings import positive
 from ding.rl_utils.vtrace import vtrace_losses, vtrace_targets
 from ding.torch_utils.optimizer_helper import Adam, RMSprop
@@ -80,8 +79,7 @@ class IMPALAPolicy(SequenceActorPolicy):
             grad_clip_type=learn.grad_clip_type,
             clip_value=learn.clip_value,
         )
-        self._learn_model = model_wrap(self._model, wrapper_name="base")
-        self._learn_model.reset()
+        self._learn_model = self._wrapped("base")
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
         """Take one step on B sequences, and return the values to log and the priorities."""

@@ -68,7 +68,7 @@ class IQLPolicy(QActorCriticPolicy):
     def default_model(self) -> tuple[str, list[str]]:
         if self._cfg.multi_agent:
             raise ConfigError("policy.multi_agent = True needs a model of your own: set policy.model.type or pass one")
-        return "continuous_qvac", ["ding.model.template.qvac"]
+        return "continuous_qvac", ["ding.model.template.qac"]
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
         if learns:  # before rank 0 broadcasts its parameters

@@ -6,16 +6,15 @@ from typing import Any, ClassVar
 
 import torch
 
-from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.actor_critic import ACTION_KINDS, StochasticPolicy
 from ding.policy.common_utils import is_end, stack_column
-from ding.policy.modes import accepts_pieces
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.settings import COMPATIBLE
 from ding.rl_utils.adder import get_train_sample
 from ding.rl_utils.gae import gae, gae_data
 from ding.rl_utils.returns import weighted_mean
 from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, boolean, one_of
 from ding.utils.data.samples import Items, column_of, last_rows, with_columns
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -104,8 +103,7 @@ class PGPolicy(EpisodePolicy):
 
     def _init_learn(self) -> None:
         self._optimizer = Adam(self._model.parameters(), lr=self._cfg.learn.learning_rate)
-        self._learn_model = model_wrap(self._model, wrapper_name="base")
-        self._learn_model.reset()
+        self._learn_model = self._wrapped("base")
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Learn from the samples of whole episodes, and return the values to log of each optimizer step."""
@@ -130,5 +128,4 @@ class PGPolicy(EpisodePolicy):
     def _init_eval(self) -> None:
         kind = ACTION_KINDS[self._cfg.action_space]
         wrapper = kind.eval_wrapper if self._cfg.deterministic_eval else kind.collect_wrapper
-        self._eval_model = model_wrap(self._model, wrapper_name=wrapper)
-        self._eval_model.reset()
+        self._eval_model = self._wrapped(wrapper)

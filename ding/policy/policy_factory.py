@@ -1,58 +1,15 @@
-"""Policies derived from others: random ones, for filling a buffer before training, and ones with a command mode."""
+"""Random policies, for filling a buffer before training."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
-from functools import lru_cache
-from types import new_class
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ding.policy.base_policy import Policy
-from ding.policy.command_mode_policy_instance import DummyCommandModePolicy, EpsCommandModePolicy
 from ding.policy.modes import random_collect_function
-from ding.utils.batch_methods import batch_method_name
-from ding.utils.registry_factory import POLICY_REGISTRY
-
-_COMMAND = "_command"
-
-
-def derive_command_policy(name: str) -> type | None:
-    """Derive the class of `<x>_command` if only the policy `<x>` is registered: that policy with a command mode.
-
-    Epsilon follows `other.eps` if the policy's `_forward_collect` or `_act_collect` takes `eps` and its default config
-    has that section; otherwise the modes get no settings. A policy that has a command mode is returned unchanged.
-    The result is None for other names.
-
-    Raises:
-        KeyError: `<x>` is not registered.
-    """
-    if not name.endswith(_COMMAND):
-        return None
-    return _with_command_mode(POLICY_REGISTRY.get(name.removesuffix(_COMMAND)))
-
-
-@lru_cache
-def _with_command_mode(policy: type) -> type | None:
-    if hasattr(policy, "_init_command"):
-        return policy
-    if not issubclass(policy, Policy):
-        return None
-    batch_name = batch_method_name(policy._forward_collect)
-    act = policy._forward_collect if batch_name is None else getattr(policy, batch_name)
-    takes_eps = "eps" in inspect.signature(act).parameters
-    explores = takes_eps and "eps" in policy.default_config().get("other", {})
-    mode = EpsCommandModePolicy if explores else DummyCommandModePolicy
-    names = {"__module__": policy.__module__, "__doc__": f"`{policy.__name__}` with a command mode."}
-    name = f"{policy.__name__.removesuffix('Policy')}CommandModePolicy"
-    return new_class(name, (policy, mode), exec_body=lambda namespace: namespace.update(names))
-
-
-POLICY_REGISTRY.derive = derive_command_policy
 
 
 class PolicyFactory:

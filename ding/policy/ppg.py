@@ -9,11 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ding.model.wrapper.model_wrappers import model_wrap
-from ding.model.wrapper.sample_wrappers import mask_logits
+from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.actor_critic import ActorCriticPolicy
 from ding.policy.common_utils import default_preprocess_learn, is_end
-from ding.policy.modes import accepts_pieces
 from ding.policy.on_policy_data import narrow, take
 from ding.policy.ppo import normalised
 from ding.rl_utils.adder import get_gae_with_default_last_value
@@ -27,6 +25,7 @@ from ding.rl_utils.ppo import (
 )
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import Setting, Settings, integer, number, one_of
 from ding.utils.data.samples import Column, Items, Kind, last_rows, with_columns
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -91,8 +90,7 @@ class PPGOffPolicy(ActorCriticPolicy):
         model: Any = self._model
         self._optimizer_ac = Adam(model.actor_critic.parameters(), lr=self._cfg.learn.learning_rate)
         self._optimizer_aux_critic = Adam(model.aux_critic.parameters(), lr=self._cfg.learn.learning_rate)
-        self._learn_model = model_wrap(self._model, wrapper_name="base")
-        self._learn_model.reset()
+        self._learn_model = self._wrapped("base")
         self._train_iteration = 0
         self._aux_memories: list[dict[str, Any]] = []  # batches for the auxiliary phase
 

@@ -16,11 +16,9 @@ from torch import Tensor, nn
 
 from ding.model.common.head import DiscreteHead, RegressionHead, ReparameterizationHead
 from ding.model.template.mavac import MAVAC
-from ding.model.wrapper.model_wrappers import model_wrap
-from ding.model.wrapper.sample_wrappers import mask_logits
+from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.actor_critic import ACTION_KINDS, ActionKind, ActorCriticPolicy
-from ding.policy.common_utils import linear_lr_scheduler
-from ding.policy.env_forward import model_input
+from ding.policy.common_utils import linear_lr_scheduler, model_input
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.settings import COMPATIBLE
 from ding.rl_utils.ppo import (
@@ -163,8 +161,7 @@ class PPOPolicy(ActorCriticPolicy):
         if isinstance(self._model, MAVAC):
             self._optimizer.accept_order(_original_order(self._model))
         self._lr_scheduler = linear_lr_scheduler(self._optimizer, learn.lr_scheduler)
-        self._learn_model = model_wrap(self._model, wrapper_name="base")
-        self._learn_model.reset()
+        self._learn_model = self._wrapped("base")
         self._pretrained_model: nn.Module | None = None
         if learn.pretrained_model_path is not None:
             state = read_file(learn.pretrained_model_path)

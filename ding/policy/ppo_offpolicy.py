@@ -7,17 +7,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ding.model.wrapper.model_wrappers import model_wrap
-from ding.model.wrapper.sample_wrappers import mask_logits
+from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.actor_critic import ACTION_KINDS, ActorCriticPolicy
 from ding.policy.common_utils import default_preprocess_learn, stack_column
-from ding.policy.modes import accepts_pieces
 from ding.policy.ppo import initialise_actor_critic, normalised
 from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
 from ding.rl_utils.ppo import clipped_surrogate, ppo_value_data, ppo_value_error
 from ding.rl_utils.returns import nstep_return, nstep_return_data, weighted_mean
-from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import Setting, Settings, boolean, one_of
 from ding.utils.data.samples import Items, column_of, with_columns
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -89,8 +87,7 @@ class PPOOffPolicy(ActorCriticPolicy):
             grad_clip_type=learn.grad_clip_type,
             clip_value=learn.grad_clip_value,
         )
-        self._learn_model = model_wrap(self._model, wrapper_name="base")
-        self._learn_model.reset()
+        self._learn_model = self._wrapped("base")
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
         """Take one optimizer step, and return the values to log."""
@@ -128,7 +125,7 @@ class PPOOffPolicy(ActorCriticPolicy):
             ignore_done=self._cfg.learn.ignore_done,
             keys=_KEYS | _NSTEP_KEYS if self._nstep_return else _KEYS,
         )
-        return to_device(batch, self._device) if self._cuda else batch
+        return self._on_model(batch)
 
     def _value_loss(self, value: Tensor, batch: dict[str, Any]) -> Tensor:
         """Return the loss of predictions [B] in units of the value scale, after an update of the scale."""

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.pg import EpisodePolicy
 from ding.policy.ppo import initialise_actor_critic
@@ -73,8 +72,7 @@ class PPOPGPolicy(EpisodePolicy):
             grad_clip_type=learn.grad_clip_type,
             clip_value=learn.grad_clip_value,
         )
-        self._learn_model = model_wrap(self._model, wrapper_name="base")
-        self._learn_model.reset()
+        self._learn_model = self._wrapped("base")
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Learn from the samples of whole episodes, and return the values to log of each optimizer step."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -10,7 +9,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import default_preprocess_learn
 from ding.rl_utils.td import v_1step_td_data, v_1step_td_error
@@ -69,22 +67,15 @@ class QActorCriticPolicy(BatchPolicy):
 
     def _init_learn(self) -> None:
         learn = self._cfg.learn
-        self._priority_IS_weight = self._cfg.priority_IS_weight
-        if self._priority_IS_weight and not self._priority:
-            raise ConfigError(f"{type(self).__name__}: priority_IS_weight = True is not allowed with priority = False")
+        self._init_importance_weights()
         self._gamma = learn.discount_factor
         self._batch_keys = frozenset(self.learn_keys + (("IS", "priority_IS") if self._priority_IS_weight else ()))
         # Created once: a model of another structure needs a new policy.
         self._actor_parameters, self._critic_parameters = (
             list(part.parameters()) for part in (self._part("actor"), self._part("critic"))
         )
-        self._target_net = copy.deepcopy(self._model)
-        self._target_model = model_wrap(
-            self._target_net, wrapper_name="target", update_type="momentum", update_kwargs={"theta": learn.target_theta}
-        )
-        self._learn_model = model_wrap(self._model, wrapper_name="base")
-        self._learn_model.reset()
-        self._target_model.reset()
+        self._init_target("momentum", theta=learn.target_theta)
+        self._learn_model = self._wrapped("base")
 
     def _part(self, name: str) -> Any:
         part = getattr(self._model, name, None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -10,17 +9,16 @@ import torch
 from easydict import EasyDict
 from torch import Tensor, nn
 
-from ding.model.wrapper.model_wrappers import model_wrap
-from ding.model.wrapper.sample_wrappers import mask_logits
+from ding.model.wrapper.model_wrappers import mask_logits, model_wrap
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import flag_column
-from ding.policy.modes import accepts_pieces
-from ding.policy.sequence_data import collate_sequences, map_tensors
+from ding.policy.sequence_policy import collate_sequences, map_tensors
 from ding.rl_utils.adder import append_null_steps, get_nstep_return_data, get_train_sample
 from ding.rl_utils.returns import bootstrap_mask
 from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error, q_nstep_td_error_with_rescale
 from ding.torch_utils.network.rnn import LSTM
 from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean, integer, number
 from ding.utils.data.samples import END_FLAGS, Items, items_at, last_rows, replaced, table_of
 from ding.utils.default_helper import one_time_warning
@@ -119,23 +117,16 @@ class R2D2Policy(BatchPolicy):
 
     def _init_learn(self) -> None:
         learn = self._cfg.learn
-        self._priority_IS_weight = self._cfg.priority_IS_weight
-        if self._priority_IS_weight and not self._priority:
-            raise ConfigError(f"{type(self).__name__}: priority_IS_weight = True is not allowed with priority = False")
+        self._init_importance_weights()
         self._learn_keys = _LEARN_KEYS + (_WEIGHT_KEYS if self._priority_IS_weight else ())
         self._optimizer = Adam(self._model.parameters(), lr=learn.learning_rate)
         self._optimizer.accept_order(_earlier_order(self._model))
         freq = learn.target_update_freq
-        self._target_net = copy.deepcopy(self._model)
-        self._target_model = model_wrap(
-            self._target_net,
-            wrapper_name="target",
-            update_type="momentum" if freq is None else "assign",
-            update_kwargs={"theta": learn.target_update_theta} if freq is None else {"freq": freq},
-        )
-        self._learn_model = model_wrap(self._model, wrapper_name="argmax_sample")
-        self._learn_model.reset()
-        self._target_model.reset()
+        if freq is None:
+            self._init_target("momentum", theta=learn.target_update_theta)
+        else:
+            self._init_target("assign", freq=freq)
+        self._learn_model = self._wrapped("argmax_sample")
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
         """Take one step on B sequences; `priority` has one value per sequence, the other entries are logged."""

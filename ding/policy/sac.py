@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ding.model.common.head import ReparameterizationHead
-from ding.model.wrapper.model_wrappers import model_wrap
-from ding.model.wrapper.sample_wrappers import DeterministicSampleWrapper, ReparamSampleWrapper
+from ding.model.wrapper.model_wrappers import DeterministicSampleWrapper, ReparamSampleWrapper, model_wrap
 from ding.policy.q_actor_critic import QActorCriticPolicy, q_values, smaller
 from ding.rl_utils.log_prob import squashed_gaussian_sample
 from ding.torch_utils.optimizer_helper import Adam

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.dqn import DQNPolicy, TDError, legal_logit
 from ding.policy.settings import positive
 from ding.rl_utils.td import q_nstep_sql_td_error, q_nstep_td_data
@@ -59,8 +58,7 @@ class SQLPolicy(DQNPolicy):
 
     def _init_collect(self) -> None:
         super()._init_collect()
-        self._collect_model = model_wrap(self._model, wrapper_name="eps_greedy_multinomial_sample")
-        self._collect_model.reset()
+        self._collect_model = self._wrapped("eps_greedy_multinomial_sample")
 
     @property
     def _collect_kwargs(self) -> dict[str, Any]:  # type: ignore[override]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.dqn import legal_logit, to_numbers
@@ -17,7 +15,7 @@ from ding.policy.settings import COMPATIBLE, positive
 from ding.rl_utils.returns import weighted_mean
 from ding.rl_utils.td import q_v_1step_td_data, q_v_1step_td_error
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, number
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, number
 from ding.utils.registry_factory import POLICY_REGISTRY
 from ding.utils.state_loading import load_parts, with_target
 
@@ -73,7 +71,7 @@ class SQNPolicy(BatchPolicy):
     _optional_parts: ClassVar[tuple[str, ...]] = ("log_alpha",)
 
     def default_model(self) -> tuple[str, list[str]]:
-        return "sqn", ["ding.model.template.sqn"]
+        return "sqn", ["ding.model.template.q_learning"]
 
     def _monitor_vars_learn(self) -> list[str]:
         return ["alpha_loss", "alpha", "entropy", "q_loss", "q_value"]
@@ -82,20 +80,13 @@ class SQNPolicy(BatchPolicy):
 
     def _init_learn(self) -> None:
         learn = self._cfg.learn
-        self._priority_IS_weight = self._cfg.priority_IS_weight
-        if self._priority_IS_weight and not self._priority:
-            raise ConfigError(f"{type(self).__name__}: priority_IS_weight = True is not allowed with priority = False")
+        self._init_importance_weights()
         self._gamma, self._target_entropy = learn.discount_factor, learn.target_entropy
         self._log_alpha = torch.tensor([math.log(learn.alpha)], device=self._device, requires_grad=True)
         self._optimizer_q = Adam(self._model.parameters(), lr=learn.learning_rate_q)
         self._optimizer_alpha = Adam([self._log_alpha], lr=learn.learning_rate_alpha)
-        self._target_net = copy.deepcopy(self._model)
-        self._target_model = model_wrap(
-            self._target_net, "target", update_type="momentum", update_kwargs={"theta": learn.target_theta}
-        )
-        self._learn_model = model_wrap(self._model, wrapper_name="base")
-        self._learn_model.reset()
-        self._target_model.reset()
+        self._init_target("momentum", theta=learn.target_theta)
+        self._learn_model = self._wrapped("base")
 
     def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
         """Take one step of both networks and one of alpha; `priority` is the mean squared error of each sample."""
@@ -165,8 +156,7 @@ class SQNPolicy(BatchPolicy):
     def _init_collect(self) -> None:
         if not hasattr(self, "_log_alpha"):  # a policy that also learns acts with the learned temperature
             self._log_alpha = torch.tensor([math.log(self._cfg.learn.alpha)], device=self._device)
-        self._collect_model = model_wrap(self._model, wrapper_name="multinomial_sample")
-        self._collect_model.reset()
+        self._collect_model = self._wrapped("multinomial_sample")
 
     @property
     def _collect_kwargs(self) -> dict[str, Any]:  # type: ignore[override]
@@ -183,5 +173,4 @@ class SQNPolicy(BatchPolicy):
     # --- eval ---
 
     def _init_eval(self) -> None:
-        self._eval_model = model_wrap(self._model, wrapper_name="argmax_sample")
-        self._eval_model.reset()
+        self._eval_model = self._wrapped("argmax_sample")

@@ -1,26 +1,162 @@
-"""Shared parts of all policies: attribute access, optimizer steps, batched forwards."""
+"""Shared parts of all policies: attribute access, optimizer steps on all ranks, batched forwards."""
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from easydict import EasyDict
 from torch import Tensor, nn
 
-from ding.policy.env_forward import acting_input, model_input, stack_observations
-from ding.policy.grad_sync import GradientSynchronizer
+from ding.model.wrapper.model_wrappers import IModelWrapper, model_wrap
+from ding.policy.common_utils import acting_input, model_input, stack_observations
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.mixed_precision import MixedPrecision
-from ding.torch_utils.module_mode import ModuleMode
 from ding.torch_utils.thread_count import flushed_denormals
+from ding.utils.config_helper import ConfigError
 from ding.utils.data.collate_fn import split_output
+from ding.utils.pytorch_ddp_dist_helper import await_work, begin_sum, copy_from_rank, has_group, sum_over_ranks
 
 # The norm of gradients that are not clipped: a new tensor for each step would take 0.4 % of an update.
 _NO_NORM = torch.zeros(())
+
+
+class GradientSynchronizer:
+    """Averaging of the gradients of one model over all ranks, on any backend, CPU included.
+
+    Construction copies rank 0's parameters and buffers to the others. With `bp_update_sync`, `sync` averages in one
+    collective call per dtype, over the ranks that have a gradient for the parameter. Without it, each gradient is
+    reduced as soon as backward has computed it, and `sync` waits for all of them: all ranks must then have gradients
+    for the same parameters, each from one backward pass.
+
+    Raises:
+        RuntimeError: this process is not in a process group.
+    """
+
+    def __init__(self, model: nn.Module, bp_update_sync: bool = True) -> None:
+        if not has_group():
+            raise RuntimeError(
+                "multi_gpu = True needs a process group: run the training inside `with DDPContext():` and start it "
+                "with torchrun, or set policy.multi_gpu = False"
+            )
+        self.bp_update_sync = bp_update_sync
+        self._pending: list[tuple[str, Any]] = []
+        self._sent: dict[int, Tensor] = {}  # the parameters that backward sends, by id
+        for tensor in model.state_dict().values():
+            if isinstance(tensor, Tensor):
+                copy_from_rank(tensor, 0)
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+            if not bp_update_sync and parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(self._send)  # type: ignore[no-untyped-call]
+                self._sent[id(parameter)] = parameter
+
+    def _send(self, parameter: Tensor) -> None:
+        assert parameter.grad is not None
+        parameter.grad.div_(dist.get_world_size())
+        self._pending.append(begin_sum("the all_reduce of a gradient", parameter.grad))
+
+    def sync(self, parameters: nn.Module | Iterable[Tensor]) -> None:
+        """Average the gradients of these parameters, or of a module, over all ranks.
+
+        Call it between backward and the optimizer's step.
+        """
+        if isinstance(parameters, nn.Module):
+            parameters = parameters.parameters()
+        groups: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+        for parameter in parameters:
+            if parameter.requires_grad and id(parameter) not in self._sent:
+                groups.setdefault((parameter.dtype, parameter.device), []).append(parameter)
+        while self._pending:
+            await_work(*self._pending.pop(0))
+        if self._sent and torch.cuda.is_available():
+            torch.cuda.synchronize()
+        for group in groups.values():
+            _average(group)
+
+
+def _average(parameters: list[Tensor]) -> None:
+    """All-reduce one flat bucket: the gradients, then for each parameter a flag whether this rank has its gradient."""
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+    has_gradient = gradients[0].new_tensor([0.0 if p.grad is None else 1.0 for p in parameters])
+    bucket = torch.cat([gradient.flatten() for gradient in gradients] + [has_gradient])
+    sum_over_ranks(bucket)
+    counts = bucket[-len(parameters) :].tolist()
+    start = 0
+    for parameter, count in zip(parameters, counts, strict=True):
+        end = start + parameter.numel()
+        if count > 0.5:  # otherwise no rank has one: leave None, as a single process would
+            averaged = (bucket[start:end] / count).view_as(parameter)
+            if parameter.grad is None:
+                parameter.grad = averaged
+            else:
+                parameter.grad.copy_(averaged)
+        start = end
+
+
+class ModuleMode:
+    """Switch of modules between training and evaluation mode, at 2 % of the cost of `module.train(mode)`.
+
+    The submodules are listed once, and again after one was added, removed or replaced. If a submodule overrides
+    `train`, `train` of all modules is called. A deep copy belongs to the copied modules.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(1, 1))
+        >>> ModuleMode(net).set(False)
+        >>> net.training, net[0].training
+        (False, False)
+    """
+
+    def __init__(self, *modules: nn.Module) -> None:
+        self.modules = modules
+        self._list_parts()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ModuleMode, self.modules
+
+    def _list_parts(self) -> None:
+        parts = [part for module in self.modules for part in module.modules()]
+        self._children = [part._modules for part in parts]
+        self._expected = [dict(children) for children in self._children]
+        self._classes = [type(part) for part in parts]
+        # Setting `training` in `__dict__` avoids the slow `nn.Module.__setattr__`.
+        self._entries = [part.__dict__ for part in parts]
+        self._parameters = [part._parameters for part in parts if part._parameters]
+
+    def set(self, training: bool) -> None:
+        """Set all submodules to training or evaluation mode, unless the modules are in that mode.
+
+        After a change of submodules the mode is always set, because new ones may be in the other mode.
+        """
+        if self._children != self._expected:
+            self._list_parts()
+        else:
+            for module in self.modules:
+                if module.training is not training:
+                    break
+            else:
+                return
+        for cls, entry in zip(self._classes, self._entries, strict=True):
+            if cls.train is not nn.Module.train or "train" in entry:
+                for module in self.modules:
+                    module.train(training)
+                return
+        for entry in self._entries:
+            entry["training"] = training
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the first floating-point parameter, float32 if there is none; as of the last `set`."""
+        for parameters in self._parameters:
+            for parameter in parameters.values():
+                if parameter is not None and parameter.is_floating_point():
+                    return parameter.dtype
+        return torch.float32
 
 
 class PolicySteps:
@@ -29,6 +165,7 @@ class PolicySteps:
     _cfg: EasyDict
     _model: nn.Module
     _cuda: bool
+    _priority: bool
     _device: str
     _modes: dict[tuple[nn.Module, ...], ModuleMode]
     _mixed_precision: MixedPrecision | None = None
@@ -60,6 +197,30 @@ class PolicySteps:
     def sync_gradients(self, model: Any) -> None:
         """Average the gradients of `model`, a module or an iterable of tensors, over all ranks (`multi_gpu` only)."""
         self._synchronizer.sync(model)
+
+    def _init_importance_weights(self) -> None:
+        """Set whether losses are weighted by the buffer's `priority_IS`.
+
+        Raises:
+            ConfigError: there would be weights, but no priorities.
+        """
+        self._priority_IS_weight = self._cfg.priority_IS_weight
+        if self._priority_IS_weight and not self._priority:
+            raise ConfigError(f"{type(self).__name__}: priority_IS_weight = True is not allowed with priority = False")
+
+    def _init_target(self, update_type: str, **update_kwargs: Any) -> None:
+        """Copy the model as the target network, which follows it; see `TargetNetworkWrapper`."""
+        self._target_net = copy.deepcopy(self._model)
+        self._target_model: Any = model_wrap(
+            self._target_net, wrapper_name="target", update_type=update_type, update_kwargs=update_kwargs
+        )
+        self._target_model.reset()
+
+    def _wrapped(self, wrapper_name: str) -> IModelWrapper:
+        """Return the model in a wrapper, which is reset."""
+        wrapper = model_wrap(self._model, wrapper_name=wrapper_name)
+        wrapper.reset()
+        return wrapper
 
     def _backward_and_step(
         self,

@@ -1,22 +1,13 @@
 """Reinforcement learning mathematics: TD errors, advantages, trajectory adders, exploration."""
 
-from ding.rl_utils.a2c import (
-    a2c_data,
-    a2c_error,
-    a2c_error_continuous,
-)
-from ding.rl_utils.acer import acer_policy_error, acer_trust_region_update, acer_value_error
+from ding.rl_utils.acer import acer_policy_error, acer_trust_region_update, acer_value_error, compute_q_retraces
 from ding.rl_utils.adder import (
     get_gae,
     get_gae_with_default_last_value,
     get_nstep_return_data,
     get_train_sample,
 )
-from ding.rl_utils.beta_function import beta_function_map
-from ding.rl_utils.dqfd import (
-    dqfd_nstep_td_data,
-    dqfd_nstep_td_error,
-)
+from ding.rl_utils.distributional import beta_function_map
 from ding.rl_utils.exploration import (
     create_noise_generator,
     get_epsilon_greedy_fn,
@@ -27,6 +18,9 @@ from ding.rl_utils.gae import (
     gae_data,
 )
 from ding.rl_utils.ppo import (
+    a2c_data,
+    a2c_error,
+    a2c_error_continuous,
     ppg_data,
     ppg_joint_error,
     ppg_joint_loss,
@@ -43,7 +37,6 @@ from ding.rl_utils.ppo import (
     ppo_value_data,
     ppo_value_error,
 )
-from ding.rl_utils.retrace import compute_q_retraces
 from ding.rl_utils.returns import (
     NStepColumns,
     bootstrap_mask,
@@ -59,6 +52,8 @@ from ding.rl_utils.td import (
     dist_1step_td_error,
     dist_nstep_td_data,
     dist_nstep_td_error,
+    dqfd_nstep_td_data,
+    dqfd_nstep_td_error,
     evaluate_quantile_at_action,
     fqf_calculate_fraction_loss,
     fqf_nstep_td_data,

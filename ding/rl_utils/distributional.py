@@ -8,7 +8,7 @@ quantile fractions. Every target is detached.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -271,3 +271,41 @@ def fqf_calculate_fraction_loss(q_tau_i: Tensor, q_value: Tensor, quantiles: Ten
         gradient = torch.where(at_fraction > below, from_below, -from_below)
         gradient += torch.where(at_fraction < above, from_above, -from_above)
     return (gradient * quantiles[:, 1:-1]).sum(1).mean()
+
+
+# --- risk distortions of the fractions at which a quantile network acts, https://arxiv.org/abs/1806.06923 ---
+
+
+def uniform(x: Tensor) -> Tensor:
+    """Return the fractions unchanged, which is neutral to risk."""
+    return x
+
+
+def cpw(x: Tensor, eta: float = 0.71) -> Tensor:
+    """Return the weighting of cumulative prospect theory, which overweights both ends."""
+    return x**eta / (x**eta + (1 - x) ** eta) ** (1 / eta)
+
+
+def CVaR(x: Tensor, eta: float = 0.71) -> Tensor:
+    """Return the fractions of the conditional value at risk: the lowest share `eta`."""
+    return x * eta
+
+
+def Pow(x: Tensor, eta: float = 0.0) -> Tensor:
+    """Return a power of the fractions: risk-averse for a negative `eta`, risk-seeking for a positive one.
+
+    Example:
+        >>> import torch
+        >>> Pow(torch.tensor([0.5]), 1.0), Pow(torch.tensor([0.5]), -1.0)
+        (tensor([0.7071]), tensor([0.2929]))
+    """
+    exponent = 1 / (1 + abs(eta))
+    return x**exponent if eta >= 0 else 1 - (1 - x) ** exponent
+
+
+beta_function_map: dict[str, Callable[[Tensor], Tensor]] = {
+    "uniform": uniform,
+    "CPW": cpw,
+    "CVaR": CVaR,
+    "Pow": Pow,
+}

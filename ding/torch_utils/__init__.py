@@ -25,7 +25,6 @@ from ding.torch_utils.data_helper import (
     unsqueeze,
     zeros_like,
 )
-from ding.torch_utils.dataparallel import DataParallel
 from ding.torch_utils.network import (
     MLP,
     Flatten,
@@ -47,6 +46,7 @@ from ding.torch_utils.network import (
     resnet18,
     sequential_pack,
 )
+from ding.torch_utils.network.nn_module import DataParallel
 from ding.torch_utils.nn_test_helper import is_differentiable
 from ding.torch_utils.optimizer_helper import (
     Adam,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from easydict import EasyDict
 
-from ding.torch_utils.cuda_fetcher import CudaFetcher
 from ding.torch_utils.nested_tensor import (
     get_null_data,
     get_tensor_data,
@@ -23,6 +22,7 @@ from ding.torch_utils.nested_tensor import (
     zeros_like,
 )
 from ding.utils.data.collate_fn import ByType, is_namedtuple, is_treetensor
+from ding.utils.data.dataloader import Prefetcher, StreamCopier
 
 __all__ = [
     "CudaFetcher",
@@ -266,3 +266,58 @@ class LogDict(dict[Any, Any]):
 def build_log_buffer() -> LogDict:
     """Return a new `LogDict`."""
     return LogDict()
+
+
+class CudaFetcher:
+    """Prefetcher that moves batches from an iterator to a device, in a background thread and on its own CUDA stream.
+
+    `run` starts the thread, `next(fetcher)` or `fetcher.next()` returns the next batch, `close` ends the thread.
+    Exceptions of the source, including StopIteration, are raised by `next`; after `close`, it returns None.
+
+    Args:
+        source: the iterator of batches.
+        device: the target device, such as 'cuda'.
+        queue_size: the number of batches to prefetch.
+        sleep: ignored; for compatibility.
+
+    Example:
+        >>> import torch
+        >>> fetcher = CudaFetcher(iter([{"x": torch.zeros(2)}]), "cpu")
+        >>> fetcher.run()
+        >>> next(fetcher)
+        {'x': tensor([0., 0.])}
+        >>> fetcher.close()
+    """
+
+    def __init__(self, source: Iterator[Any], device: str, queue_size: int = 4, sleep: float = 0.1) -> None:
+        self._source = source
+        self._queue_size = queue_size
+        self._copier = StreamCopier(str(device), to_device)
+        self._prefetcher: Prefetcher | None = None
+
+    def run(self) -> None:
+        """Start fetching; a second call does nothing."""
+        if self._prefetcher is None:
+            source, copier = self._source, self._copier
+            self._prefetcher = Prefetcher(lambda: copier.move(next(source)), self._queue_size, "cuda_fetcher")
+
+    def close(self) -> None:
+        """Stop fetching and wait for the thread; a second call does nothing."""
+        if self._prefetcher is not None:
+            self._prefetcher.close()
+
+    def __iter__(self) -> CudaFetcher:
+        return self
+
+    def __next__(self) -> Any:
+        if self._prefetcher is None:
+            raise RuntimeError("the fetcher is not running; call run() before next()")
+        return self._copier.hand_over(self._prefetcher.get())
+
+    def next(self) -> Any:
+        """Return the next batch on the device; see the class.
+
+        Raises:
+            RuntimeError: `run` has not been called.
+        """
+        return self.__next__()

@@ -1,16 +1,62 @@
-"""Declaration of methods on items by env that adapt a method on stacked batches, which may be called instead."""
+"""Declarations that a method of a policy may be replaced by one on whole batches.
+
+A declaration holds for that function only: a function that wraps or overrides it is called as documented.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from types import MethodType
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# The name of the method on batches, by function.
+# Declarations of `plain_transition` by function: keys, or the policy attribute that lists them.
+_PLAIN: WeakKeyDictionary[Callable[..., Any], tuple[str, ...] | str] = WeakKeyDictionary()
+# Declarations of `adapts_batch` by function: the name of the method on batches.
 _ADAPTS: WeakKeyDictionary[Callable[..., Any], str] = WeakKeyDictionary()
+# Functions declared by `accepts_pieces`.
+_ACCEPTS_PIECES: WeakSet[Callable[..., Any]] = WeakSet()
+
+
+def plain_transition(*output_keys: str, attribute: str | None = None) -> Callable[[F], F]:
+    """Declare that a `_process_transition` only collects `obs, next_obs, reward, done` and `output_keys`.
+
+    `output_keys` are entries of what the policy returned for the env; if they depend on settings, `attribute` is
+    the name of the policy's attribute that lists them. A collector may then build transitions from whole batches
+    without calling the function for each env. The declaration holds for this function only: a function that wraps or
+    overrides it is called for each env.
+    """
+
+    def declare(process_transition: F) -> F:
+        _PLAIN[process_transition] = output_keys if attribute is None else attribute
+        return process_transition
+
+    return declare
+
+
+def plain_output_keys(process_transition: Any) -> tuple[str, ...] | None:
+    """Return the `output_keys` of a method whose function is declared as plain; None for any other callable."""
+    keys = _PLAIN.get(process_transition.__func__) if type(process_transition) is MethodType else None
+    return tuple(getattr(process_transition.__self__, keys)) if isinstance(keys, str) else keys
+
+
+def accepts_pieces(get_train_sample: F) -> F:
+    """Declare that a `_get_train_sample` takes several pieces of trajectories at once.
+
+    Given a `Table` with `lengths`, it returns a `Table` that is the concatenation of what it returns for each piece
+    alone; its `lengths` are the numbers of samples made of each piece, which may be zero. Given a list, it returns a
+    list. All bits are equal, except that a network may round differently for batches of different sizes. The
+    declaration holds for this function only: a function that wraps or overrides it is called for each piece.
+    """
+    _ACCEPTS_PIECES.add(get_train_sample)
+    return get_train_sample
+
+
+def takes_pieces(get_train_sample: Any) -> bool:
+    """Return whether the function of a method is declared by `accepts_pieces`; False for any other callable."""
+    return type(get_train_sample) is MethodType and get_train_sample.__func__ in _ACCEPTS_PIECES
 
 
 def adapts_batch(name: str) -> Callable[[F], F]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import logging
 import operator
 import random
 import threading
 from abc import ABCMeta
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -25,6 +23,7 @@ from ding.utils.dict_helper import (
     remove_illegal_item,
 )
 from ding.utils.import_helper import lazy_names
+from ding.utils.showing import one_time_warning
 
 if TYPE_CHECKING:
     from ding.utils.running_stats import RunningMeanStd, get_shape0, split_data_generator
@@ -65,12 +64,6 @@ SequenceType = TypeVar("SequenceType", list[Any], tuple[Any, ...], NamedTuple, S
 """A list, a tuple or a named tuple; the same type throughout a signature."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-@lru_cache(maxsize=1024)
-def one_time_warning(warning_msg: str) -> None:
-    """Log a warning, once per process for each text."""
-    logging.getLogger("ding").warning(warning_msg)
 
 
 def squeeze(data: Any) -> Any:

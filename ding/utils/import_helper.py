@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
+from ding.utils.showing import one_time_warning
+
 
 def import_module(modules: str | Iterable[str] | None, where: str = "import_names") -> None:
     """Import each dotted name, to run its registrations; a string is a single name.
@@ -83,8 +85,6 @@ def missing_package(what: str, packages: str, extra: str = "") -> ImportError:
 
 
 def _try_import(name: str, purpose: str) -> ModuleType | None:
-    from ding.utils.default_helper import one_time_warning
-
     try:
         return importlib.import_module(name)
     except ImportError:

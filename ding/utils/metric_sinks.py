@@ -1,10 +1,11 @@
-"""The sinks of a run's scalars: TensorBoard, files in the run folder, and services."""
+"""The sinks of a run's scalars: TensorBoard, files in the run folder, and the trackers W&B and MLflow."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
 import functools
+import importlib
 import io
 import json
 import logging
@@ -14,14 +15,25 @@ import os
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ding.utils.config_helper import ConfigError, Rule, check_values, edit_distance, instance_of
+from ding.utils.config_helper import (
+    NO_DEFAULT,
+    ConfigError,
+    Rule,
+    Setting,
+    Settings,
+    check_config,
+    check_values,
+    edit_distance,
+    instance_of,
+)
 from ding.utils.file_helper import atomic_write
+from ding.utils.import_helper import missing_package
 from ding.utils.log_writer_helper import DistributedWriter
 from ding.utils.registry import Registry
-from ding.utils.showing import only_shows, tell_once
+from ding.utils.showing import only_shows, shown, tell_once
 
 # Sinks get records in batches of this size, after this many seconds at the latest.
 _BATCH = 256
@@ -382,7 +394,6 @@ def add_by_axis(
 
 def known_sinks() -> list[str]:
     """Return the names of all sinks."""
-    _load_services()
     return sorted({_TENSORBOARD, *METRIC_SINK_REGISTRY})
 
 
@@ -433,10 +444,6 @@ def create_metric_writer(
         name: METRIC_SINK_REGISTRY.get(name)(run, settings.get(name, {})) for name in names if name != _TENSORBOARD
     }
     return MetricWriter(logdir, sinks, has_tensorboard=has_tensorboard and _TENSORBOARD in names)
-
-
-def _load_services() -> None:
-    from ding.utils import metric_services  # noqa: F401 registers them
 
 
 def _plain(value: Any) -> float:
@@ -492,3 +499,187 @@ def append_lines(path: str, lines: Sequence[str]) -> None:
 def _replace(path: str, lines: Sequence[str]) -> None:
     with atomic_write(path) as file:
         file.writelines(f"{line}\n".encode() for line in lines)
+
+
+# The largest number of metrics and parameters in a request of MLflow, and of characters in a value.
+_MLFLOW_METRICS = 1000
+_MLFLOW_PARAMETERS = 100
+_MLFLOW_VALUE = 500
+_MLFLOW_SETTINGS = Settings(
+    {
+        "tracking_uri": Setting(NO_DEFAULT, instance_of(str, optional=True), "Server or folder of the runs."),
+        "experiment_name": Setting("ding", instance_of(str), "Experiment of the run."),
+        "run_name": Setting(NO_DEFAULT, instance_of(str), "Name of the run; that of its folder by default."),
+        "tags": Setting(NO_DEFAULT, instance_of(Mapping), "Tags of the run."),
+    }
+)
+_SUFFIXES = {"train_iter": "_iter", "env_step": "_step"}
+
+
+@METRIC_SINK_REGISTRY.register("wandb")
+class WandbSink(MetricSink):
+    """Sink that logs `<worker>/<name>` and the axes to a run of Weights & Biases, which starts with the first record.
+
+    A resumed run continues the same W&B run. Records that it logs again have the same step, so that W&B ignores them.
+
+    Args:
+        settings: keyword arguments of `wandb.init`, such as `project`, `entity`, `group`, `tags` and `mode`. `name` is
+            the folder's name, `project` is `ding` and `dir` the folder unless given.
+
+    Raises:
+        ImportError: wandb is not installed.
+    """
+
+    def __init__(self, run: RunInfo, settings: Mapping[str, Any]) -> None:
+        self._wandb = _package("wandb")
+        self._info = run
+        self._settings = {"project": "ding", "name": _name(run), "dir": run.folder, **settings}
+        self._run: Any = None
+        self._run_id: str | None = None
+        self._count = 0
+        self._workers: set[str] = set()
+
+    def write(self, records: Sequence[MetricRecord]) -> None:
+        run = self._open()
+        for record in records:
+            if record.worker not in self._workers:
+                self._workers.add(record.worker)
+                axis = self._info.axis if self._info.axis in record.axes else next(iter(record.axes), None)
+                run.define_metric(f"{record.worker}/*", step_metric=axis)
+            values = {f"{record.worker}/{name}": value for name, value in record.values.items()}
+            run.log({**values, **record.axes}, step=self._count)
+            self._count += 1
+
+    def _open(self) -> Any:
+        if self._run is None:
+            again = {} if self._run_id is None else {"id": self._run_id, "resume": "allow"}
+            config = json.loads(json.dumps(self._info.config, default=_text))
+            try:
+                self._run = self._wandb.init(config=config, **self._settings, **again)
+            except self._wandb.errors.CommError as e:
+                raise OSError(f"W&B: {e}") from e
+            self._run_id = self._run.id
+        return self._run
+
+    def close(self) -> None:
+        if self._run is not None:
+            self._run.finish()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"run_id": self._run_id, "count": self._count}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        self._run_id, self._count = state["run_id"], state["count"]
+        return []
+
+
+@METRIC_SINK_REGISTRY.register("mlflow")
+class MlflowSink(MetricSink):
+    """Sink that logs `<worker>_iter/<name>` and `<worker>_step/<name>` to an MLflow run, started by the first record.
+
+    Like TensorBoard, MLflow has one integer axis per metric. The config is logged as parameters. A resumed run
+    continues the same MLflow run and does not log recorded values again.
+
+    Args:
+        settings: `tracking_uri` (default: the environment variable `MLFLOW_TRACKING_URI`), `experiment_name`
+            (`ding`), `run_name` (the folder's name) and `tags`.
+
+    Raises:
+        ImportError: mlflow is not installed.
+        ConfigError: a setting is of the wrong type.
+    """
+
+    def __init__(self, run: RunInfo, settings: Mapping[str, Any]) -> None:
+        self._mlflow = _package("mlflow")
+        self._info = run
+        check_config(settings, "the section logger.mlflow", _MLFLOW_SETTINGS.rules())
+        self._settings = {**_MLFLOW_SETTINGS.config(), "run_name": _name(run), **settings}
+        self._client: Any = None
+        self._run_id: str | None = None
+        self._last_steps: dict[str, int] = {}  # of metrics that may already be recorded
+        self._may_repeat = False
+
+    def write(self, records: Sequence[MetricRecord]) -> None:
+        try:
+            client = self._open()
+            metrics = [metric for record in records for metric in self._metrics(record)]
+            for first in range(0, len(metrics), _MLFLOW_METRICS):
+                client.log_batch(self._run_id, metrics=metrics[first : first + _MLFLOW_METRICS])
+        except self._mlflow.exceptions.MlflowException as e:
+            self._may_repeat = True
+            self._last_steps.clear()
+            raise OSError(f"MLflow: {e}") from e
+
+    def _metrics(self, record: MetricRecord) -> list[Any]:
+        metric, now_ms = self._mlflow.entities.Metric, int(time.time() * 1000)
+        found = []
+        for axis, step in record.axes.items():
+            for name, value in record.values.items():
+                key = re.sub(r"[^\w\-. /]", "_", f"{record.worker}{_SUFFIXES.get(axis, '')}/{name}")
+                if math.isfinite(value) and not self._is_there(key, step):
+                    found.append(metric(key, float(value), now_ms, int(step)))
+        return found
+
+    def _is_there(self, key: str, step: int) -> bool:
+        if not self._may_repeat:
+            return False
+        if key not in self._last_steps:
+            history = self._client.get_metric_history(self._run_id, key)
+            self._last_steps[key] = max((metric.step for metric in history), default=-1)
+        return step <= self._last_steps[key]
+
+    def _open(self) -> Any:
+        if self._client is None:
+            client = self._mlflow.MlflowClient(tracking_uri=self._settings.get("tracking_uri"))
+            if self._run_id is None:
+                self._run_id = self._begin(client)
+            else:
+                client.update_run(self._run_id, status="RUNNING")
+            self._client = client
+        return self._client
+
+    def _begin(self, client: Any) -> str:
+        settings, param = self._settings, self._mlflow.entities.Param
+        name, tags = settings["experiment_name"], {key: str(tag) for key, tag in settings.get("tags", {}).items()}
+        experiment = client.get_experiment_by_name(name)
+        found = client.create_experiment(name) if experiment is None else experiment.experiment_id
+        run_id: str = client.create_run(found, run_name=settings["run_name"], tags=tags).info.run_id
+        leaves = [param(key, _text(value)[:_MLFLOW_VALUE]) for key, value in _leaves(self._info.config)]
+        for first in range(0, len(leaves), _MLFLOW_PARAMETERS):
+            client.log_batch(run_id, params=leaves[first : first + _MLFLOW_PARAMETERS])
+        return run_id
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.set_terminated(self._run_id)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"run_id": self._run_id}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        self._run_id = state["run_id"]
+        self._may_repeat = self._run_id is not None
+        return []
+
+
+def _package(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as e:
+        raise missing_package(f"logger.sinks = {name!r}", name) from e
+
+
+def _text(value: Any) -> str:
+    return shown(value, str)
+
+
+def _name(run: RunInfo) -> str:
+    return os.path.basename(os.path.normpath(run.folder))
+
+
+def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import math
 import struct
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from easydict import EasyDict
 
-from ding.utils.tensor_check import is_tensor
-
 if TYPE_CHECKING:
+    from typing import TypeGuard
+
     import torch
+
+
+def is_tensor(value: Any) -> TypeGuard[torch.Tensor]:
+    """Return whether `value` is a tensor, which it cannot be before torch is imported."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
 
 _NUMPY_KINDS = "biufcSUmM"
 _INTEGERS = frozenset(("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))))

@@ -62,7 +62,7 @@ def test_battle_collector_and_evaluator_have_their_earlier_names():
 @pytest.mark.parametrize("keyword", ["action_space", "actor_head_type"])
 def test_the_earlier_qac_is_today_s_of_real_valued_actions(keyword):
     from ding.model import QAC, ContinuousQAC
-    from ding.model.common.utils import create_model
+    from ding.model.common.model_factory import create_model
 
     torch.manual_seed(0)
     model = create_model({"type": "qac", "obs_shape": 3, "action_shape": 2, keyword: "regression"})

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from ding.config import compile_config, compile_config_parallel
-from ding.config.names import KnownKeys
-from ding.config.synonyms import SYNONYMS, keys_meant_by
+from ding.config.names import SYNONYMS, KnownKeys, keys_meant_by
 from ding.config.utils import (
     parallel_test_create_config,
     parallel_test_main_config,

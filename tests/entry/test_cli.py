@@ -504,9 +504,7 @@ def test_only_platforms_that_are_there_are_offered():
     assert result.exit_code == 2 and "'slurm' is not one of 'local', 'k8s', 'ray'" in result.output
 
 
-HOLD = (
-    "import sys; from ding.utils.run_states import hold_run; held = hold_run('exp'); print('held', flush=True); input()"
-)
+HOLD = "from ding.utils.state_folder import hold_run; held = hold_run('exp'); print('held', flush=True); input()"
 
 
 @pytest.mark.parametrize("mode", ["parallel", "serial"])

@@ -24,7 +24,7 @@ from ding.entry.run_folder import RunFolder
 from ding.entry.trained import evaluate_run, load_policy
 from ding.example import cartpole_dqn
 from ding.utils.config_helper import ConfigError
-from ding.utils.run_states import plain_tree
+from ding.utils.state_folder import plain_tree
 
 CONFIG = cartpole_dqn.__file__
 

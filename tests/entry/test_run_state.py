@@ -22,8 +22,7 @@ from ding.entry.serial_entry_offline import EpochBatches
 from ding.policy.dqn import DQNPolicy
 from ding.utils.config_helper import ConfigError
 from ding.utils.log_writer_helper import DistributedWriter
-from ding.utils.run_states import flat_config
-from ding.utils.state_folder import StateError, StateFolder
+from ding.utils.state_folder import StateError, StateFolder, flat_config
 from tests.entry.fakes import TinyEnv, pair, setting
 from tests.entry.killed_runs import metrics, play
 from tests.same_state import through_bytes

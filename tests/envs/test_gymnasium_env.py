@@ -13,7 +13,7 @@ from easydict import EasyDict
 from gymnasium import spaces
 
 from ding.envs import GymnasiumEnv
-from ding.envs.env.gymnasium_source import resolve_id
+from ding.envs.env.gymnasium_env import resolve_id
 from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import ENV_REGISTRY
 

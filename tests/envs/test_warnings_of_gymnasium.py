@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
-from ding.envs.env import gymnasium_source
-from ding.envs.env.gymnasium_source import GymnasiumSource, without_warnings
+from ding.envs.env import gymnasium_env
+from ding.envs.env.gymnasium_env import GymnasiumSource, without_warnings
 
 
 class Wide(gymnasium.Env):
@@ -30,7 +30,7 @@ def warned(make):
 
 @pytest.fixture
 def none_made(monkeypatch):
-    monkeypatch.setattr(gymnasium_source, "_made", set())
+    monkeypatch.setattr(gymnasium_env, "_made", set())
 
 
 def test_the_first_env_of_a_kind_warns_and_the_others_do_not(none_made):
@@ -73,7 +73,7 @@ def test_an_env_that_cannot_be_made_leaves_the_level_as_it_was(none_made):
     def refuse():
         raise OSError("no screen")
 
-    gymnasium_source._made.add(GymnasiumSource.from_config({"env": refuse}).name)
+    gymnasium_env._made.add(GymnasiumSource.from_config({"env": refuse}).name)
     with pytest.raises(OSError, match="no screen"):
         GymnasiumSource.from_config({"env": refuse}).make()
     assert gymnasium.logger.min_level == gymnasium.logger.WARN

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ding.league.algorithm import pfsp, uniform
+from ding.league.player import pfsp, uniform
 
 
 @pytest.mark.parametrize(

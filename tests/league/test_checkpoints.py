@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from ding.league.checkpoints import copy_checkpoint
+from ding.league.base_league import copy_checkpoint
 from tests.league.fakes import read, write
 
 

@@ -10,8 +10,7 @@ from ding.model import model_wrap
 from ding.policy import BatchPolicy
 from ding.policy.command_mode_policy_instance import EpsCommandModePolicy
 from ding.policy.dqn import DQNPolicy
-from ding.policy.modes import plain_output_keys
-from ding.utils.batch_methods import batch_method
+from ding.utils.batch_methods import batch_method, plain_output_keys
 from ding.utils.data.collate_fn import default_collate, default_decollate, split_output
 from tests.fakes import FakeManager, Timestep
 from tests.policy.samples import make_config
@@ -114,7 +113,7 @@ def test_a_policy_on_batches_acts_with_its_models_and_makes_plain_transitions_by
 
 
 def test_the_command_mode_of_a_policy_on_batches_knows_that_it_takes_epsilon():
-    from ding.policy.policy_factory import _with_command_mode
+    from ding.policy.command_mode_policy_instance import _with_command_mode
 
     class Own(DQNPolicy):
         def _act_collect(self, obs, env_ids):

@@ -9,9 +9,9 @@ import torch
 from ding.policy import DDPGCommandModePolicy, TD3CommandModePolicy
 from ding.policy.d4pg import D4PGPolicy
 from ding.policy.ddpg import DDPGPolicy
-from ding.policy.modes import plain_output_keys
 from ding.policy.sac import SACPolicy
 from ding.policy.td3 import TD3Policy
+from ding.utils.batch_methods import plain_output_keys
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples, Table
 from tests.policy.continuous_samples import assert_states_equal, columns, make_batch, make_config, parameters

@@ -641,7 +641,7 @@ def test_the_same_seed_makes_the_same_training():
 def test_observations_travel_to_the_device_as_they_are_and_become_floats_there(monkeypatch):
     policy = make_policy("collect")
     moved = []
-    for module in ("env_forward", "steps"):
+    for module in ("common_utils", "steps"):
         monkeypatch.setattr(
             f"ding.policy.{module}.to_device", lambda item, device: moved.append((device, item)) or item
         )

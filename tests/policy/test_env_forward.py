@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding.policy.env_forward import acting_input, model_input, stack_observations
+from ding.policy.common_utils import acting_input, model_input, stack_observations
 
 
 def test_a_plain_dict_is_collated_in_its_order():

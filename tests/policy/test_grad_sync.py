@@ -10,7 +10,7 @@ from torch import nn
 
 from ding.policy import steps
 from ding.policy.dqn import DQNPolicy
-from ding.policy.grad_sync import GradientSynchronizer
+from ding.policy.steps import GradientSynchronizer
 from tests.policy.learning import watch_syncs
 from tests.policy.samples import make_batch, make_config
 

@@ -10,8 +10,8 @@ from easydict import EasyDict
 
 from ding.entry import serial_pipeline
 from ding.policy import IMPALACommandModePolicy, IMPALAPolicy, create_policy
-from ding.policy.modes import plain_output_keys
 from ding.rl_utils import vtrace_data, vtrace_error_continuous_action, vtrace_error_discrete_action
+from ding.utils.batch_methods import plain_output_keys
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.plain_columns import from_plain, to_plain
 from ding.utils.data.samples import Samples, Table, listed, whole_of

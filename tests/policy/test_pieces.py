@@ -24,7 +24,7 @@ from ding.policy import (
     TD3Policy,
 )
 from ding.policy.dqn import DQNPolicy
-from ding.policy.modes import accepts_pieces, takes_pieces
+from ding.utils.batch_methods import accepts_pieces, takes_pieces
 from ding.utils.data.samples import Table
 from ding.utils.registry_factory import POLICY_REGISTRY
 from tests.policy import on_policy_samples, test_bc, test_discrete_sac, test_dqfd, test_impala, test_ppg, test_r2d2

@@ -11,9 +11,8 @@ from easydict import EasyDict
 from ding.entry import serial_pipeline
 from ding.model import DRQN
 from ding.policy import R2D2CommandModePolicy, R2D2Policy, create_policy
-from ding.policy.modes import plain_output_keys
 from ding.rl_utils import value_inv_transform, value_transform
-from ding.utils.batch_methods import batch_method
+from ding.utils.batch_methods import batch_method, plain_output_keys
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.collate_fn import timestep_collate
 from ding.utils.data.plain_columns import from_plain, to_plain

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.distributions import Normal
 
-from ding.policy.modes import plain_output_keys
 from ding.policy.sac import SACPolicy, Temperature
+from ding.utils.batch_methods import plain_output_keys
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples, Table
 from tests.policy.continuous_samples import assert_states_equal, columns, make_batch, make_config, parameters

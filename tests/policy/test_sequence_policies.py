@@ -10,7 +10,7 @@ from easydict import EasyDict
 
 from ding.config import compile_config
 from ding.envs.env_manager.base_env_manager import BaseEnvManager
-from ding.policy import create_policy, grad_sync
+from ding.policy import create_policy, steps
 from ding.utils.data.plain_columns import from_plain, to_plain
 from ding.utils.data.samples import Samples
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
@@ -89,8 +89,8 @@ def test_the_gradients_of_every_step_are_averaged_over_the_ranks(name, bp_update
     alone = make_policy(name, "learn")
     policy = make_policy(name, "learn", multi_gpu=True, bp_update_sync=bp_update_sync)
     syncs, sent = watch_syncs(monkeypatch), []
-    begin_sum = grad_sync.begin_sum
-    monkeypatch.setattr(grad_sync, "begin_sum", lambda what, x: (sent.append(x), begin_sum(what, x))[1])
+    begin_sum = steps.begin_sum
+    monkeypatch.setattr(steps, "begin_sum", lambda what, x: (sent.append(x), begin_sum(what, x))[1])
     for _ in range(2):
         assert policy.learn_mode.forward(data) == alone.learn_mode.forward(data)
     parameters = {id(parameter) for parameter in policy._model.parameters()}

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.distributions import Categorical, Independent, Normal
 
-from ding.rl_utils.a2c import a2c_data, a2c_error, a2c_error_continuous, a2c_loss, a2c_terms_error
 from ding.rl_utils.log_prob import ActionTerms
+from ding.rl_utils.ppo import a2c_data, a2c_error, a2c_error_continuous, a2c_loss, a2c_terms_error
 
 
 def check(loss, dist, data):

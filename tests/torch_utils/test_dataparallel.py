@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from ding.torch_utils.dataparallel import DataParallel
+from ding.torch_utils.network.nn_module import DataParallel
 
 
 class Net(nn.Linear):

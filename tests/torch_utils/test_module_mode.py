@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from ding.torch_utils.module_mode import ModuleMode
+from ding.policy.steps import ModuleMode
 
 
 def modes(module):

@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ding.utils import collectives
-from ding.utils.collectives import (
+from ding.utils import pytorch_ddp_dist_helper
+from ding.utils.pytorch_ddp_dist_helper import (
     await_work,
     begin_sum,
     comm_device,
@@ -52,7 +52,7 @@ def test_each_broken_operation_is_named_and_explained(monkeypatch, name, operati
         raise RuntimeError(CLOSED)
 
     monkeypatch.setattr(dist, name, break_off)
-    monkeypatch.setattr(collectives, "comm_device", lambda device: torch.device("cpu"))
+    monkeypatch.setattr(pytorch_ddp_dist_helper, "comm_device", lambda device: torch.device("cpu"))
     with pytest.raises(RuntimeError, match=f"{name} broke: Connection closed.*{LEFT}"):
         operation(torch.ones(1))
 
@@ -82,7 +82,7 @@ def test_what_the_backend_cannot_reach_is_copied_there_and_back(monkeypatch):
         seen.append(x)
         x.mul_(2)
 
-    monkeypatch.setattr(collectives, "comm_device", lambda device: torch.device("cpu"))
+    monkeypatch.setattr(pytorch_ddp_dist_helper, "comm_device", lambda device: torch.device("cpu"))
     plain = torch.ones(3)
     on_comm_device(double, plain)
     assert seen[0] is plain

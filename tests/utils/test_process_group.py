@@ -9,9 +9,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ding.utils import process_group
+from ding.utils import pytorch_ddp_dist_helper
 from ding.utils import pytorch_ddp_dist_helper as ddp
-from ding.utils.collectives import pending, sum_over_ranks
+from ding.utils.pytorch_ddp_dist_helper import pending, sum_over_ranks
 
 
 def test_slurm_names_come_before_those_of_torchrun(clean_environment):
@@ -148,7 +148,7 @@ def at_exit(monkeypatch):
     """What is registered for the end of the process, as if the process had not joined a group yet."""
     registered = []
     monkeypatch.setattr(atexit, "register", registered.append)
-    process_group._leave_with_the_process.cache_clear()
+    pytorch_ddp_dist_helper._leave_with_the_process.cache_clear()
     return registered
 
 

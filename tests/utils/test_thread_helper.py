@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from ding.utils.thread_helper import DaemonThreads
+from ding.utils.system_helper import DaemonThreads
 
 PATIENCE_S = 20.0
 

@@ -1,20 +1,70 @@
-"""Any gymnasium environment, behind the conventions of this package."""
+"""Any gymnasium environment behind the conventions of this package: by id, from an instance, or from a function."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import importlib
+import importlib.util
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ding.envs.env.base_env import BaseEnvTimestep
-from ding.envs.env.gymnasium_source import SETTINGS, GymnasiumSource, video_prefix
 from ding.envs.env.gymnasium_spaces import as_observation, one_float
-from ding.envs.env.lazy_env import LazyEnv
-from ding.utils.config_helper import Settings
+from ding.envs.env.lazy_env import LazyEnv, record_video, video_prefix
+from ding.utils.config_helper import (
+    NO_DEFAULT,
+    ConfigError,
+    Setting,
+    Settings,
+    anything,
+    boolean,
+    check_values,
+    instance_of,
+    integer,
+)
+from ding.utils.import_helper import import_module
+from ding.utils.references import is_reference, resolve_reference
 from ding.utils.registry_factory import ENV_REGISTRY
+from ding.utils.showing import shown
 
 _FLOAT32 = np.dtype(np.float32)
+SETTINGS = Settings(
+    {
+        "env_id": Setting(NO_DEFAULT, instance_of(str, optional=True), "Id of the env in gymnasium."),
+        "env": Setting(
+            NO_DEFAULT,
+            anything,
+            "Instead of `env_id`: an env; a class or function that makes one, or its name `module:name`; or a pair of "
+            "it and its arguments.",
+        ),
+        "kwargs": Setting(NO_DEFAULT, instance_of(dict), "Further arguments of `gymnasium.make`."),
+        "wrappers": Setting(
+            NO_DEFAULT,
+            instance_of(list, tuple),
+            "Wrappers, also as 'module:name', or pairs of one and its arguments, innermost first.",
+        ),
+        "max_episode_steps": Setting(
+            NO_DEFAULT, integer(1, optional=True), "Limit of steps after which an episode is truncated."
+        ),
+        "act_scale": Setting(NO_DEFAULT, boolean, "Map actions in [-1, 1] onto the bounds of the action space."),
+        "act_bins": Setting(
+            NO_DEFAULT,
+            integer(2, optional=True),
+            "Number of values, evenly spaced within the bounds, that each real-valued action is chosen from: the "
+            "action space is a MultiDiscrete.",
+        ),
+    }
+)
+Wrapper = tuple[Callable[..., Any], dict[str, Any]]
+# Names of the envs that were made: gymnasium warns of an old version, or of bounds that lose precision, for each env
+# of a run, but once is enough.
+_made: set[str] = set()
 
 
 @ENV_REGISTRY.register("gymnasium")
@@ -100,3 +150,297 @@ class GymnasiumEnv(LazyEnv):
     def _discard(self, env: Any) -> None:
         if not self._source.is_instance:
             env.close()
+
+
+class _Muted:
+    """Counter of blocks without warnings of gymnasium. (`warnings.catch_warnings` would let each one show again.)"""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = self._level = 0
+
+    def add(self, number: int) -> None:
+        """Note that a block begins (1) or ends (-1)."""
+        from gymnasium import logger
+
+        with self._lock:
+            if self._count == 0:
+                self._level = logger.min_level
+            self._count += number
+            logger.min_level = max(self._level, logger.ERROR) if self._count else self._level
+
+
+_muted = _Muted()
+
+
+@contextlib.contextmanager
+def without_warnings() -> Iterator[None]:
+    """Suppress the warnings of gymnasium in this block, but not its errors."""
+    _muted.add(1)
+    try:
+        yield
+    finally:
+        _muted.add(-1)
+
+
+@dataclass(frozen=True)
+class GymnasiumSource:
+    """The definition of an env; `make` may be called any number of times.
+
+    Attributes:
+        env_id: an id that gymnasium knows, or None.
+        env: an instance or a function without arguments, or None.
+        kwargs: further keyword arguments for `gymnasium.make`.
+        wrappers: (wrapper, its keyword arguments), the innermost first.
+        max_episode_steps: the number of steps after which episodes are truncated; None keeps the env's own limit.
+    """
+
+    env_id: str | None
+    env: Any
+    kwargs: dict[str, Any]
+    wrappers: tuple[Wrapper, ...]
+    max_episode_steps: int | None
+
+    @classmethod
+    def from_config(cls, cfg: Mapping[str, Any]) -> GymnasiumSource:
+        """Read the keys of `SETTINGS`; an env section may hold any others.
+
+        Raises:
+            ConfigError: a value is not allowed, or not exactly one of `env_id` and `env` is given.
+        """
+        cfg = cfg if cfg is not None else {}
+        check_values(cfg, "env (type gymnasium)", SETTINGS.rules())
+        env_id, env = cfg.get("env_id"), cfg.get("env")
+        if (env_id is None) == (env is None):
+            raise ConfigError(
+                f"env (type gymnasium): give one of env_id and env; env_id = {env_id!r}, env = {shown(env)}"
+            )
+        kwargs = dict(cfg.get("kwargs", {}))
+        if env is not None and kwargs:
+            raise ConfigError(f"env (type gymnasium): kwargs = {kwargs!r} are for env_id and have no meaning with env")
+        if isinstance(env, str) or (isinstance(env, (list, tuple)) and len(env) == 2):
+            env = factory_of(env)
+        wrappers = (*(_read_wrapper(entry) for entry in cfg.get("wrappers", ())), *_normalization(cfg))
+        return cls(env_id, env, kwargs, wrappers, cfg.get("max_episode_steps"))
+
+    @property
+    def name(self) -> str:
+        """The id, as configured or as the env states it, else the class or function."""
+        if self.env_id is not None:
+            return self.env_id
+        spec = getattr(self.env, "spec", None)
+        return str(getattr(spec, "id", None) or _name_of(self.env))
+
+    @property
+    def is_instance(self) -> bool:
+        """Whether each `make` wraps the same env."""
+        return self.env is not None and not _is_factory(self.env)
+
+    def make(self, video_folder: str | None = None, video_prefix: str = "rl-video") -> Any:
+        """Return a wrapped env; with `video_folder` it records each episode there.
+
+        Raises:
+            TypeError: `env` is, or returns, something other than a gymnasium env.
+            ValueError: a video is requested, but the env was not made for `rgb_array` rendering.
+        """
+        with contextlib.nullcontext() if self.name not in _made else without_warnings():
+            env = self._make_raw(record=video_folder is not None)
+        _made.add(self.name)
+        try:
+            for wrapper, kwargs in self.wrappers:
+                env = wrapper(env, **kwargs)
+            return env if video_folder is None else record_video(env, video_folder, video_prefix)
+        except Exception:
+            if not self.is_instance:
+                env.close()
+            raise
+
+    def _make_raw(self, record: bool) -> Any:
+        import gymnasium
+
+        if self.env_id is not None:
+            limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
+            kwargs = {"disable_env_checker": True, **limit, **self.kwargs}
+            return make_by_id(self.env_id, **({**kwargs, "render_mode": "rgb_array"} if record else kwargs))
+        env = self.env() if _is_factory(self.env) else self.env
+        if not isinstance(env, gymnasium.Env):
+            raise TypeError(f"env (type gymnasium): {shown(self.env)} gave {shown(env)}, which is not a gymnasium.Env")
+        if self.max_episode_steps is not None:
+            return gymnasium.wrappers.TimeLimit(env, self.max_episode_steps)
+        return env
+
+
+def env_section_of(env: Any) -> dict[str, Any]:
+    """Return the keys of an env section of type `gymnasium` that define the env.
+
+    Args:
+        env: an id of gymnasium; a class or function that makes an env, or its name `module:name`; a pair of it and its
+            arguments; a spec of gymnasium, or an env that has one.
+
+    Raises:
+        ConfigError: a pair contains something else.
+        TypeError: `env` does not say how it is made.
+    """
+    import gymnasium
+
+    if isinstance(env, str):
+        return {"env": env} if _names_a_class(env) else {"env_id": env}
+    if isinstance(env, (list, tuple)) and len(env) == 2:
+        factory_of(env)
+        return {"env": env}
+    spec = env if isinstance(env, gymnasium.envs.registration.EnvSpec) else getattr(env, "spec", None)
+    if isinstance(spec, gymnasium.envs.registration.EnvSpec) and not isinstance(env, type):
+        return _section_of_spec(spec)
+    if callable(env) and not hasattr(env, "step") or isinstance(env, type):
+        return {"env": env}
+    raise TypeError(
+        f"env = {shown(env)} cannot be made again for each of the envs: give an id of gymnasium, or a class or "
+        "function without arguments that makes one"
+    )
+
+
+def _names_a_class(env: str) -> bool:
+    """Return whether a text is `module:name` of a class or function, and not `module:id`."""
+    import gymnasium
+
+    if not is_reference(env):
+        return False
+    module, _, name = env.partition(":")
+    import_module(module, "env")
+    return name not in gymnasium.registry
+
+
+def _section_of_spec(spec: Any) -> dict[str, Any]:
+    import gymnasium
+
+    if spec.id not in gymnasium.registry or any(wrapper.kwargs is None for wrapper in spec.additional_wrappers):
+        return {"env": partial(gymnasium.make, spec)}  # which says what it lacks
+    kwargs = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
+    limit = spec.max_episode_steps
+    limits = {} if limit in (None, gymnasium.spec(spec.id).max_episode_steps) else {"max_episode_steps": limit}
+    wrappers = [(wrapper.entry_point, dict(wrapper.kwargs)) for wrapper in spec.additional_wrappers]
+    more = {"kwargs": kwargs, "wrappers": wrappers}
+    return {"env_id": spec.id, **{key: value for key, value in more.items() if value}, **limits}
+
+
+# What makes ids with a namespace known: a module, and its function if importing it is not enough.
+_REGISTRATIONS = {"MinAtar": ("minatar.gym", "register_envs"), "ALE": ("ale_py", None)}
+
+
+def register_namespace(env_id: str) -> None:
+    """Make the ids of a namespace of `_REGISTRATIONS` known to gymnasium.
+
+    Raises:
+        ImportError: the package is not installed.
+    """
+    import gymnasium
+
+    namespace, slash, _ = env_id.partition("/")
+    if not slash or namespace not in _REGISTRATIONS or env_id in gymnasium.registry:
+        return
+    module, function = _REGISTRATIONS[namespace]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            imported = importlib.import_module(module)
+    except ModuleNotFoundError as e:
+        package = module.partition(".")[0].replace("_", "-")
+        raise ImportError(f"the env {env_id!r} needs a package that is not installed: pip install {package}") from e
+    if function is not None:
+        getattr(imported, function)()
+
+
+def resolve_id(env_id: str) -> tuple[str, int | None]:
+    """Return `(id to make, step limit to give it or None)`.
+
+    A `-v0` id becomes the `-v1` one if gymnasium has dropped v0, or if both differ in the step limit only: then the
+    limit of v0 is kept. If they differ in more, the id stays as it is.
+    """
+    import gymnasium
+
+    register_namespace(env_id)
+    if not env_id.endswith("-v0"):
+        return env_id, None
+    newer = gymnasium.registry.get(env_id[:-1] + "1")
+    old = gymnasium.registry.get(env_id)
+    if newer is None:
+        return env_id, None
+    if old is None:
+        return newer.id, None
+    if (old.entry_point, old.kwargs) != (newer.entry_point, newer.kwargs):
+        return env_id, None
+    return newer.id, old.max_episode_steps
+
+
+def make_by_id(env_id: str, **kwargs: Any) -> Any:
+    """Return the environment `env_id`, or its successor with its step limit, as `resolve_id` says."""
+    import gymnasium
+
+    current_id, limit = resolve_id(env_id)
+    return gymnasium.make(current_id, **{**({} if limit is None else {"max_episode_steps": limit}), **kwargs})
+
+
+def _name_of(env: Any) -> str:
+    """Return the name of a class or function, or of the one a partial calls, or of the class of another object."""
+    while isinstance(env, partial) and not hasattr(env, "__name__"):
+        env = env.func
+    return str(getattr(env, "__name__", None) or type(env).__name__)
+
+
+def _is_factory(env: Any) -> bool:
+    return isinstance(env, type) or (callable(env) and not hasattr(env, "step"))
+
+
+def _normalization(cfg: Mapping[str, Any]) -> list[Wrapper]:
+    """Return a list of the wrapper that normalizes observations like a data set's; empty unless `norm_obs` is set."""
+    norm = cfg.get("norm_obs") or {}
+    stats = norm.get("offline_stats") or {}
+    if not (norm.get("use_norm") and stats.get("use_offline_stats")):
+        return []
+    if "mean" not in stats or "std" not in stats:
+        raise ConfigError(
+            "env (type gymnasium): norm_obs.offline_stats lacks mean and std; serial_pipeline_offline writes them there"
+        )
+    return [(_scale_observations, {"mean": np.asarray(stats["mean"]), "std": np.asarray(stats["std"])})]
+
+
+def _scale_observations(env: Any, mean: np.ndarray, std: np.ndarray) -> Any:
+    from gymnasium.spaces import Box
+    from gymnasium.wrappers import TransformObservation
+
+    space = Box(-np.inf, np.inf, env.observation_space.shape, np.float32)
+    return TransformObservation(env, lambda obs: ((obs - mean) / std).astype(np.float32), space)
+
+
+def factory_of(env: Any) -> Callable[[], Any]:
+    """Return the function that makes an env: `env`, or what `module:name` names, or one of a pair with its arguments.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    make, kwargs = _read_callable(env, "env")
+    if not kwargs:
+        return make
+    factory = partial(make, **kwargs)
+    factory.__name__ = _name_of(make)  # type: ignore[attr-defined]
+    return factory
+
+
+def _read_wrapper(entry: Any) -> Wrapper:
+    return _read_callable(entry, "wrappers")
+
+
+def _read_callable(entry: Any, key: str) -> Wrapper:
+    """Return a class or function and its keyword arguments, given as itself, as `module:name`, or in a pair."""
+    make, kwargs = entry if isinstance(entry, (list, tuple)) and len(entry) == 2 else (entry, {})
+    if isinstance(make, str):
+        make = resolve_reference(make, f"env.{key}")
+    elif isinstance(make, (list, tuple)) and len(make) == 2:  # how a partial in a pair is saved
+        make, inner = _read_callable(make, key)
+        kwargs = {**inner, **kwargs} if isinstance(kwargs, dict) else kwargs
+    if callable(make) and isinstance(kwargs, dict):
+        return make, dict(kwargs)
+    raise ConfigError(
+        f"env (type gymnasium): {key} has {shown(entry)}; it must be a callable, its name module:name, or a pair "
+        "(callable or name, dict of kwargs)"
+    )

@@ -1,14 +1,16 @@
-"""Base of the envs that make the underlying environment at their first reset."""
+"""Base of the envs that make the underlying environment at their first reset, and their videos."""
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import warnings
 from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ding.envs.env.base_env import BaseEnv
-from ding.envs.env.gymnasium_source import require_video
 from ding.envs.env.gymnasium_spaces import (
     action_adapter,
     as_arrays,
@@ -17,6 +19,8 @@ from ding.envs.env.gymnasium_spaces import (
     policy_space,
     reward_space_of,
 )
+from ding.utils.import_helper import missing_package
+from ding.utils.showing import shown
 
 
 class _Spaces(NamedTuple):
@@ -229,3 +233,39 @@ class LazyEnv(BaseEnv):
     @abstractmethod
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
         """Reset the open environment, and return its observation."""
+
+
+def require_video() -> None:
+    """Raise ImportError if the package that encodes videos is missing, naming all missing packages.
+
+    One of them may be pygame, which draws many envs such as CartPole.
+    """
+    try:
+        import moviepy  # noqa: F401
+    except ImportError as e:
+        more = " pygame" if importlib.util.find_spec("pygame") is None else ""
+        raise missing_package("recording videos", f"moviepy{more}", "video") from e
+
+
+def video_prefix(env: Any) -> str:
+    """Return the prefix of the file names of the videos of `env`."""
+    # The process id keeps the files of forked workers apart, whose objects have the same id.
+    return f"rl-video-{os.getpid()}-{id(env)}"
+
+
+def record_video(env: Any, folder: str, prefix: str) -> Any:
+    """Return the gymnasium env `env`, each episode of which is recorded in its own file.
+
+    Raises:
+        ValueError: it was not made for `rgb_array` rendering.
+    """
+    from gymnasium.wrappers import RecordVideo
+
+    if env.render_mode != "rgb_array":
+        raise ValueError(
+            f"a video needs an env made with render_mode='rgb_array'; {shown(env, str)} has {env.render_mode!r}"
+        )
+    with warnings.catch_warnings():
+        # The folder may be there, from another env; names begin with a prefix of their own, so nothing is overwritten.
+        warnings.filterwarnings("ignore", message=".*Overwriting existing videos")
+        return RecordVideo(env, folder, episode_trigger=lambda episode: True, name_prefix=prefix, disable_logger=True)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ding.envs.env.base_env import BaseEnvTimestep
-from ding.envs.env.gymnasium_source import factory_of
+from ding.envs.env.gymnasium_env import factory_of
 from ding.envs.env.gymnasium_spaces import one_float
 from ding.envs.env.lazy_env import LazyEnv
 from ding.utils.config_helper import (

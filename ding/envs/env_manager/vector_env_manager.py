@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ding.envs.env.gymnasium_source import GymnasiumSource, resolve_id
+from ding.envs.env.gymnasium_env import GymnasiumSource, resolve_id
 from ding.envs.env.gymnasium_spaces import as_observation
 from ding.envs.env_manager.base_env_manager import RESET, RUN
 from ding.envs.env_manager.batch_env_manager import BatchEnvManager, copied_rows, put_rows, refuse_foreign

@@ -1,23 +1,26 @@
 """Wrappers around environments, by class and, through `ENV_WRAPPER_REGISTRY`, by name."""
 
-from ding.envs.env_wrappers.action_wrappers import (
+from ding.envs.env_wrappers.base_wrapper import EnvWrapper, GymToGymnasiumWrapper, ObservationWrapper
+from ding.envs.env_wrappers.env_wrappers import (
     ActionRepeatWrapper,
+    AllinObsWrapper,
+    ClipRewardWrapper,
+    DelayRewardWrapper,
+    EpisodicLifeWrapper,
+    EvalEpisodeReturnEnv,
+    EvalEpisodeReturnWrapper,
+    FinalEvalRewardEnv,
+    FireResetWrapper,
+    FlatObsWrapper,
+    FrameStackWrapper,
     GymHybridDictActionWrapper,
     MaxAndSkipWrapper,
-)
-from ding.envs.env_wrappers.base_wrapper import EnvWrapper, GymToGymnasiumWrapper, ObservationWrapper
-from ding.envs.env_wrappers.dict_wrappers import AllinObsWrapper, FlatObsWrapper, ObsPlusPrevActRewWrapper
-from ding.envs.env_wrappers.episode_wrappers import (
-    EpisodicLifeWrapper,
-    FireResetWrapper,
     NoopResetWrapper,
-    TimeLimitWrapper,
-)
-from ding.envs.env_wrappers.frame_wrappers import (
-    FrameStackWrapper,
+    ObsPlusPrevActRewWrapper,
     ObsTransposeWrapper,
     RamWrapper,
     ScaledFloatFrameWrapper,
+    TimeLimitWrapper,
     TransposeWrapper,
     WarpFrameWrapper,
 )
@@ -26,13 +29,6 @@ from ding.envs.env_wrappers.normalize_wrappers import (
     RewardNormWrapper,
     RunningMeanStd,
     StaticObsNormWrapper,
-)
-from ding.envs.env_wrappers.reward_wrappers import (
-    ClipRewardWrapper,
-    DelayRewardWrapper,
-    EvalEpisodeReturnEnv,
-    EvalEpisodeReturnWrapper,
-    FinalEvalRewardEnv,
 )
 from ding.envs.env_wrappers.wrapper_factory import create_env_wrapper, update_shape
 

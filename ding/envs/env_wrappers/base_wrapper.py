@@ -199,11 +199,9 @@ def as_four_values(env: Any) -> Any:
     """
     if isinstance(env, (EnvWrapper, BaseEnv)):
         return env
-    if not is_gymnasium_env(env):
-        return GymAdapter(env)
-    from ding.envs.env_wrappers.bilingual import BilingualEnv
-
-    return env.env if isinstance(env, BilingualEnv) else GymToGymnasiumWrapper(env)
+    if getattr(type(env), "is_bilingual", False):
+        return env.env
+    return GymToGymnasiumWrapper(env) if is_gymnasium_env(env) else GymAdapter(env)
 
 
 def four_values(obs: Any, reward: Any, terminated: Any, truncated: Any, info: Mapping[str, Any]) -> Any:

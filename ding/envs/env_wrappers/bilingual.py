@@ -19,6 +19,8 @@ class BilingualEnv(gymnasium.Env):
         env: the env for wrappers that expect four values.
     """
 
+    is_bilingual = True  # for `as_four_values`, which does not import gymnasium
+
     def __init__(self, env: Any) -> None:
         self.env = as_four_values(env)
         self._five = env if is_gymnasium_env(env) else None

@@ -18,7 +18,7 @@ from ding.model.common.head import (
     head_cls_map,
     independent_normal_dist,
 )
-from ding.model.common.utils import create_model
+from ding.model.common.model_factory import create_model
 
 __all__ = [
     "BranchingHead",

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ding.model.common.head import head_branch, head_cls_map
-from ding.rl_utils.beta_function import beta_function_map, uniform
+from ding.rl_utils.distributional import beta_function_map, uniform
 from ding.torch_utils.network.activation import Activation, as_activation
 from ding.utils.config_helper import ConfigError
 
@@ -156,7 +156,7 @@ class QuantileHead(nn.Module):
 
     Args:
         quantile_embedding_size: the number of cosines in the embedding of a fraction.
-        beta_function_type: the risk distortion, a key of `ding.rl_utils.beta_function.beta_function_map`.
+        beta_function_type: the risk distortion, a key of `ding.rl_utils.distributional.beta_function_map`.
 
     Raises:
         KeyError: `beta_function_type` is unknown.

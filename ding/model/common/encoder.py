@@ -13,7 +13,7 @@ from torch import nn
 
 from ding.torch_utils.network.activation import Activation, as_activation
 from ding.torch_utils.network.normalization import ChannelLayerNorm
-from ding.torch_utils.network.res_block import ResBlock, ResFCBlock
+from ding.torch_utils.network.resnet import ResBlock, ResFCBlock
 from ding.utils.default_helper import squeeze
 
 # A number (or [number]) for vectors, (C, H, W) for images, a mapping of names to shapes for dict observations.

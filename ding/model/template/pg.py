@@ -12,7 +12,7 @@ from ding.model.common.encoder import ObsShape, build_encoder
 from ding.model.common.head import independent_normal_dist
 from ding.model.common.inputs import as_obs_shape, observations_of
 from ding.model.template.vac import ActorHeads
-from ding.model.wrapper.sample_wrappers import mask_logits
+from ding.model.wrapper.model_wrappers import mask_logits
 from ding.torch_utils.network.activation import Activation, as_activation
 from ding.utils.registry_factory import MODEL_REGISTRY
 

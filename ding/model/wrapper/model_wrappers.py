@@ -1,30 +1,583 @@
-"""The registered wrappers, and wrapping by name."""
+"""Wrappers of models: they sample actions, keep recurrent states, or follow an online network as a target network."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import NoneType
 from typing import Any
 
-from torch import nn
+import numpy as np
+import torch
+from torch import Tensor, nn
 
-from ding.model.wrapper.base_wrapper import BaseModelWrapper, IModelWrapper
-from ding.model.wrapper.hidden_state_wrapper import HiddenStateWrapper
-from ding.model.wrapper.sample_wrappers import (
-    ActionNoiseWrapper,
-    ArgmaxSampleWrapper,
-    DeterministicSampleWrapper,
-    EpsGreedyMultinomialSampleWrapper,
-    EpsGreedySampleWrapper,
-    HybridArgmaxSampleWrapper,
-    HybridDeterministicArgmaxSampleWrapper,
-    HybridEpsGreedyMultinomialSampleWrapper,
-    HybridEpsGreedySampleWrapper,
-    HybridReparamMultinomialSampleWrapper,
-    MultinomialSampleWrapper,
-    ReparamSampleWrapper,
-)
-from ding.model.wrapper.target_wrapper import TargetNetworkWrapper
+from ding.rl_utils.exploration import create_noise_generator
+from ding.torch_utils.nested_tensor import get_tensor_data, zeros_like
+from ding.utils.config_helper import ConfigError, integer, number
 
-__all__ = ["model_wrap", "register_wrapper", "wrapper_name_map"]
+# Subtracted from the logits of illegal actions: larger than any value, but finite to avoid NaN.
+_ILLEGAL = 1e8
+
+
+class IModelWrapper:
+    """A wrapper around a model (or another wrapper) that changes its `forward` or adds state.
+
+    A wrapper is neither an `nn.Module` nor callable: use `forward` and `reset`. All other attributes
+    (`state_dict`, `parameters`, attributes of the model, ...) are looked up in the wrapped object.
+    """
+
+    def __init__(self, model: nn.Module | IModelWrapper) -> None:
+        self._model: Any = model
+
+    def __getattr__(self, key: str) -> Any:
+        # Copying and unpickling look up dunder names, and other names before `_model` is set.
+        if key == "_model" or (key.startswith("__") and key.endswith("__")):
+            raise AttributeError(f"{type(self).__name__} has no attribute {key!r}")
+        return getattr(self._model, key)
+
+    def unwrap(self) -> Any:
+        """Return the model inside all wrappers."""
+        model = self._model
+        while isinstance(model, IModelWrapper):
+            model = model._model
+        return model
+
+    def train(self, mode: bool = True) -> IModelWrapper:
+        """Set the model to training mode, if it is not already."""
+        model = self.unwrap()
+        if getattr(model, "training", None) is not mode:
+            model.train(mode)
+        return self
+
+    def eval(self) -> IModelWrapper:
+        """Set the model to evaluation mode, if it is not already."""
+        return self.train(False)
+
+    def info(self, attr_name: str) -> str:
+        """Return the class names, outermost first, of the wrappers and the model with the attribute `attr_name`."""
+        chain: list[Any] = [self]
+        while isinstance(chain[-1], IModelWrapper):
+            chain.append(chain[-1]._model)
+        return " ".join(type(part).__name__ for part in chain if attr_name in dir(part))
+
+    def reset(self, data_id: list[int] | None = None, **kwargs: Any) -> None:
+        """Reset the state of the ids in `data_id` (None: all); other arguments are passed to inner wrappers."""
+        if hasattr(self._model, "reset"):
+            self._model.reset(data_id=data_id, **kwargs)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Forward through the wrapped object. A module is called, so that its hooks run."""
+        model = self._model
+        return model(*args, **kwargs) if isinstance(model, nn.Module) else model.forward(*args, **kwargs)
+
+
+class BaseModelWrapper(IModelWrapper):
+    """The innermost wrapper: forwards everything, and ignores `reset` if the model has none."""
+
+
+class _LogitSampleWrapper(IModelWrapper):
+    """Wrapper that chooses an action from each `logit` [*B, N] of the output; for a list, it is a list of actions.
+
+    If the output has an `action_mask` (of the logits' shape, 1 for legal, 0 for illegal), 1e8 is subtracted IN PLACE
+    from the logits of illegal actions, so they are never chosen; the returned `logit` includes this.
+
+    Raises:
+        ValueError: the mask does not fit the logits, or a sampling wrapper finds a row without a legal action.
+        TypeError: the model output is not a dict.
+    """
+
+    def _sample(self, output: Any, choose: Callable[..., Tensor], *args: Any) -> dict[str, Any]:
+        """Set `output['action']` to `choose(logit, mask, *args)` for each head."""
+        if not isinstance(output, dict):
+            raise TypeError(f"{type(self).__name__} needs a model output dict, not {type(output).__name__}")
+        logit, mask = output["logit"], output.get("action_mask")
+        if mask is not None:
+            mask_logits(output)
+        if isinstance(logit, Tensor):
+            output["action"] = choose(logit, mask, *args)
+        else:
+            masks = [None] * len(logit) if mask is None else mask
+            output["action"] = [choose(*head, *args) for head in zip(logit, masks, strict=True)]
+        return output
+
+
+def mask_logits(output: Mapping[str, Any]) -> None:
+    """Subtract 1e8 IN PLACE from the logits of illegal actions, if the model output has an `action_mask`.
+
+    Raises:
+        ValueError: the mask does not fit the logits.
+    """
+    logit, mask = output["logit"], output.get("action_mask")
+    if mask is None:
+        return
+    if isinstance(logit, Tensor):
+        _apply_mask(logit, mask)
+        return
+    if len(mask) != len(logit):
+        raise ValueError(f"{len(mask)} action masks do not fit {len(logit)} logits; each head needs its own")
+    for head_logit, head_mask in zip(logit, mask, strict=True):
+        _apply_mask(head_logit, head_mask)
+
+
+def _apply_mask(logit: Tensor, mask: Tensor) -> None:
+    if mask.shape != logit.shape:
+        raise ValueError(f"action_mask of shape {tuple(mask.shape)} does not fit logit of shape {tuple(logit.shape)}")
+    logit.sub_((mask == 0).to(logit.dtype) * _ILLEGAL)
+
+
+def _check_mask(mask: Tensor) -> None:
+    stuck = (mask == 0).all(-1)
+    if stuck.any():
+        row = stuck.nonzero()[0].tolist()
+        raise ValueError(f"action_mask leaves no legal action in row {row}; the env must allow at least one")
+
+
+def _multinomial(logit: Tensor, mask: Tensor | None, alpha: float) -> Tensor:
+    if mask is not None:
+        _check_mask(mask)
+    prob = torch.softmax(logit.detach() / alpha, -1)
+    return torch.multinomial(prob.reshape(-1, prob.shape[-1]), 1).view(prob.shape[:-1])
+
+
+def _uniform(logit: Tensor, mask: Tensor | None) -> Tensor:
+    """Sample a legal action uniformly."""
+    shape, num = logit.shape[:-1], logit.shape[-1]
+    if mask is None:
+        return torch.randint(num, shape, device=logit.device)
+    legal = (mask != 0).to(torch.float32).reshape(-1, num)
+    return torch.multinomial(legal, 1).view(shape)
+
+
+def _explore(greedy: Tensor, logit: Tensor, mask: Tensor | None, eps: float | Tensor) -> Tensor:
+    """Replace each entry of `greedy` [*B], independently with probability `eps`, by a uniform legal action."""
+    if mask is not None:
+        _check_mask(mask)
+    if isinstance(eps, Tensor):
+        eps = eps.to(greedy.device).view(-1, *[1] * (greedy.ndim - 1))
+    elif eps <= 0:
+        return greedy
+    elif mask is None and greedy.is_cpu and greedy.dim() == 1:  # a tenth of the time of three torch operations
+        coins = np.random.random(len(greedy))
+        explores = (coins < eps).nonzero()[0]
+        if len(explores):
+            # A coin is uniform in [0, eps), so it also selects the action; rounding cannot reach the number of them.
+            greedy.numpy()[explores] = coins[explores] / eps * logit.shape[-1]
+        return greedy
+    coin = torch.rand(greedy.shape, device=greedy.device)
+    return torch.where(coin < eps, _uniform(logit, mask), greedy)
+
+
+def _eps_greedy(logit: Tensor, mask: Tensor | None, eps: float | Tensor) -> Tensor:
+    """Return the index [*B] of the largest logit, or, with probability `eps`, of a uniform legal one."""
+    if mask is None and logit.is_cpu and logit.dim() == 2 and logit.dtype is torch.float32:
+        # Same result as torch: with cold caches, one torch operation per round costs several times more.
+        greedy = torch.from_numpy(logit.numpy(force=True).argmax(-1))
+    else:
+        greedy = logit.argmax(-1)
+    return _explore(greedy, logit, mask, eps)
+
+
+def _argmax(logit: Tensor, mask: Tensor | None) -> Tensor:
+    return logit.argmax(-1)
+
+
+def _eps_multinomial(logit: Tensor, mask: Tensor | None, alpha: float, eps: float | Tensor) -> Tensor:
+    return _explore(_multinomial(logit, mask, alpha), logit, mask, eps)
+
+
+def _eps_of_rows(eps: Mapping[int, float], data_id: Any, output: Any) -> Tensor:
+    """Select the value of each row from one value per env, by `data_id` if given, otherwise by position."""
+    logit = output["logit"]
+    batch_size = len(logit if isinstance(logit, Tensor) else logit[0])
+    ids = range(batch_size) if data_id is None else data_id
+    return torch.tensor([float(eps[env_id]) for env_id in ids])
+
+
+class ArgmaxSampleWrapper(_LogitSampleWrapper):
+    """Wrapper whose `action` [B] is the index of the largest logit.
+
+    Rows without a legal action are allowed: a learner also evaluates terminal observations.
+    """
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return self._sample(super().forward(*args, **kwargs), _argmax)
+
+
+class MultinomialSampleWrapper(_LogitSampleWrapper):
+    """Wrapper whose `action` [B] is sampled from softmax(logit / alpha)."""
+
+    def forward(self, *args: Any, alpha: float = 1.0, **kwargs: Any) -> dict[str, Any]:
+        return self._sample(super().forward(*args, **kwargs), _multinomial, alpha)
+
+
+class EpsGreedySampleWrapper(_LogitSampleWrapper):
+    """Wrapper whose `action` [B] is uniformly random with probability `eps`, otherwise the index of the largest logit.
+
+    Each row (env) and each head explores independently. `eps` is a number, or a dict with a number per env.
+    """
+
+    def forward(self, *args: Any, eps: float | Mapping[int, float], **kwargs: Any) -> dict[str, Any]:
+        output = super().forward(*args, **kwargs)
+        rows = _eps_of_rows(eps, kwargs.get("data_id"), output) if isinstance(eps, Mapping) else eps
+        return self._sample(output, _eps_greedy, rows)
+
+
+class EpsGreedyMultinomialSampleWrapper(_LogitSampleWrapper):
+    """`EpsGreedySampleWrapper` with a sample from softmax(logit / alpha) instead of the largest logit."""
+
+    def forward(
+        self, *args: Any, eps: float | Mapping[int, float], alpha: float = 1.0, **kwargs: Any
+    ) -> dict[str, Any]:
+        output = super().forward(*args, **kwargs)
+        rows = _eps_of_rows(eps, kwargs.get("data_id"), output) if isinstance(eps, Mapping) else eps
+        return self._sample(output, _eps_multinomial, alpha, rows)
+
+
+def _gaussian(output: Any, name: str) -> tuple[Tensor, Tensor]:
+    if not isinstance(output, dict) or "logit" not in output:
+        raise TypeError(f"{name} needs a model output dict with 'logit', not {type(output).__name__}")
+    logit = output["logit"]
+    return (logit["mu"], logit["sigma"]) if isinstance(logit, Mapping) else (logit[0], logit[1])
+
+
+class ReparamSampleWrapper(IModelWrapper):
+    """Wrapper whose `action` is sampled from Normal(mu, sigma), where `logit` is `{'mu', 'sigma'}` or the pair."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        output: dict[str, Any] = super().forward(*args, **kwargs)
+        mu, sigma = _gaussian(output, type(self).__name__)
+        with torch.no_grad():
+            output["action"] = torch.normal(mu, sigma)
+        return output
+
+
+class DeterministicSampleWrapper(IModelWrapper):
+    """Wrapper whose `action` is mu, where `logit` is `{'mu', 'sigma'}` or the pair."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        output: dict[str, Any] = super().forward(*args, **kwargs)
+        output["action"], _ = _gaussian(output, type(self).__name__)
+        return output
+
+
+def _with_args(output: dict[str, Any]) -> dict[str, Any]:
+    """Convert the `action` of `output`, an action type, into a hybrid action."""
+    output["action"] = {"action_type": output["action"], "action_args": output["action_args"]}
+    return output
+
+
+class HybridArgmaxSampleWrapper(ArgmaxSampleWrapper):
+    """Wrapper whose hybrid `action` has the type of the largest `logit` [B, N], and the `action_args` [B, A]."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return _with_args(super().forward(*args, **kwargs))
+
+
+class HybridEpsGreedySampleWrapper(EpsGreedySampleWrapper):
+    """`HybridArgmaxSampleWrapper` with a uniformly random type with probability `eps`."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return _with_args(super().forward(*args, **kwargs))
+
+
+class HybridEpsGreedyMultinomialSampleWrapper(EpsGreedyMultinomialSampleWrapper):
+    """`HybridEpsGreedySampleWrapper` with a sample from softmax(logit) instead of the largest logit."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return _with_args(super().forward(*args, **kwargs))
+
+
+class HybridReparamMultinomialSampleWrapper(IModelWrapper):
+    """Wrapper that samples a hybrid `action`: the type [B] from softmax, its arguments [B, A] from Normal(mu, sigma).
+
+    `logit` is `{'action_type': [B, N], 'action_args': {'mu', 'sigma'}}`.
+    """
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        output: dict[str, Any] = super().forward(*args, **kwargs)
+        mu, sigma = _gaussian({"logit": output["logit"]["action_args"]}, type(self).__name__)
+        with torch.no_grad():
+            action_type = _multinomial(output["logit"]["action_type"], None, 1.0)
+            output["action"] = {"action_type": action_type, "action_args": torch.normal(mu, sigma)}
+        return output
+
+
+class HybridDeterministicArgmaxSampleWrapper(IModelWrapper):
+    """Wrapper whose hybrid `action` is the most likely one: the type with the largest logit, and the mean arguments."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        output: dict[str, Any] = super().forward(*args, **kwargs)
+        mu, _ = _gaussian({"logit": output["logit"]["action_args"]}, type(self).__name__)
+        output["action"] = {"action_type": output["logit"]["action_type"].argmax(-1), "action_args": mu}
+        return output
+
+
+def _check_range(name: str, bounds: Mapping[str, float] | None) -> None:
+    if bounds is not None and not ("min" in bounds and "max" in bounds and bounds["min"] <= bounds["max"]):
+        raise ConfigError(
+            f"{name} = {dict(bounds)} is not allowed; it must be {{'min', 'max'}}, min not above max, or None"
+        )
+
+
+class ActionNoiseWrapper(IModelWrapper):
+    """Wrapper that adds noise to the continuous `action` of the output (for a hybrid action, to `action_args`).
+
+    Args:
+        noise_type, noise_kwargs: see `ding.rl_utils.exploration.create_noise_generator`.
+        noise_range: `{'min', 'max'}` to which the noise is clamped, None for no limit.
+        action_range: `{'min', 'max'}` to which the noisy action is clamped, None for no limit.
+
+    `forward` takes `sigma`, the standard deviation of the noise from then on.
+
+    Raises:
+        ConfigError: a range lacks `min` or `max`, or has a `min` above `max`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | IModelWrapper,
+        noise_type: str = "gauss",
+        noise_kwargs: Mapping[str, Any] = {},
+        noise_range: Mapping[str, float] | None = None,
+        action_range: Mapping[str, float] | None = {"min": -1, "max": 1},
+    ) -> None:
+        super().__init__(model)
+        _check_range("noise_range", noise_range)
+        _check_range("action_range", action_range)
+        self.noise_generator: Any = create_noise_generator(noise_type, noise_kwargs)
+        self.noise_range = noise_range
+        self.action_range = action_range
+
+    def forward(self, *args: Any, sigma: float | None = None, **kwargs: Any) -> dict[str, Any]:
+        if sigma is not None:
+            self.noise_generator.sigma = sigma
+        output: dict[str, Any] = super().forward(*args, **kwargs)
+        key = "action" if "action" in output else "action_args"
+        if key not in output:
+            raise KeyError(f"action_noise needs 'action' or 'action_args' in the model output, not only {list(output)}")
+        output[key] = self.add_noise(output[key])
+        return output
+
+    def add_noise(self, action: Tensor) -> Tensor:
+        """Return `action` plus noise, clamped; `action` itself stays unchanged."""
+        noise = self.noise_generator(action.shape, action.device)
+        if self.noise_range is not None:
+            noise = noise.clamp(self.noise_range["min"], self.noise_range["max"])
+        action = action + noise
+        return action if self.action_range is None else action.clamp(self.action_range["min"], self.action_range["max"])
+
+
+def _no_state() -> None:
+    return None
+
+
+def _is_dict_of_tensors(state: Any) -> bool:
+    return type(state) is dict and all(isinstance(part, Tensor) for part in state.values())
+
+
+class HiddenStateWrapper(IModelWrapper):
+    """Wrapper that stores one recurrent state per id: it is passed as `prev_state`, and updated by `next_state`.
+
+    Args:
+        state_num: the number of ids, which are 0 .. state_num - 1.
+        save_prev_state: whether the output gets `prev_state`, a list of detached copies of the input states
+            (zeros if there was none), in the place of `next_state`.
+        init_fn: creates the initial state of an id.
+        stack_prev_state: whether these copies become one dict of stacked tensors, if the states are dicts of tensors.
+
+    Example:
+        >>> class Counter(nn.Module):
+        ...     def forward(self, data):
+        ...         return {"next_state": [(state or 0) + 1 for state in data["prev_state"]]}
+        >>> model = HiddenStateWrapper(Counter(), state_num=2)
+        >>> _ = model.forward({}), model.forward({}, data_id=[1])
+        >>> model._state
+        {0: 1, 1: 2}
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | IModelWrapper,
+        state_num: int,
+        save_prev_state: bool = False,
+        init_fn: Callable[[], Any] = _no_state,
+        stack_prev_state: bool = False,
+    ) -> None:
+        super().__init__(model)
+        self._state_num = state_num
+        self._save_prev_state = save_prev_state
+        self._init_fn = init_fn
+        self._stack_prev_state = stack_prev_state
+        self._state: dict[int, Any] = {index: init_fn() for index in range(state_num)}
+
+    def forward(
+        self, data: dict[str, Any], data_id: list[int] | None = None, valid_id: list[int] | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        """Forward `data` with the states of `data_id` (None: all ids).
+
+        Only the states of `valid_id` (None: of `data_id`) are updated.
+
+        Raises:
+            KeyError: an id is not in 0 .. state_num - 1.
+            AssertionError: the model returns a different number of states than it received, or `valid_id` is not in
+                `data_id`.
+        """
+        ids = list(self._state) if data_id is None else list(data_id)
+        self._check_ids(ids)
+        before = [self._state[index] for index in ids]
+        output: dict[str, Any] = super().forward({**data, "prev_state": before}, **kwargs)
+        after = output.pop("next_state", None)
+        if after is None:
+            return output
+        if len(after) != len(ids):
+            raise AssertionError(f"the model returned {len(after)} next states for the {len(ids)} ids {ids}")
+        self._keep(ids, after, valid_id)
+        if self._save_prev_state:
+            output["prev_state"] = self._copies(before, zeros_like(after[0]))
+        return output
+
+    def _check_ids(self, ids: list[int]) -> None:
+        if not self._state.keys() >= set(ids):
+            unknown = next(index for index in ids if index not in self._state)
+            raise KeyError(f"id {unknown} has no hidden state; state_num = {self._state_num} allows ids below that")
+
+    def _copies(self, states: list[Any], zeros: Any) -> Any:
+        """Copy the states, with `zeros` for None; see `stack_prev_state`."""
+        are_dicts = {type(state) for state in states} <= {dict, NoneType}
+        if self._stack_prev_state and are_dicts and _is_dict_of_tensors(zeros):
+            columns = {key: [zero if state is None else state[key] for state in states] for key, zero in zeros.items()}
+            return {key: torch.stack(column).detach() for key, column in columns.items()}
+        return [zeros if state is None else get_tensor_data(state) for state in states]
+
+    def _keep(self, ids: list[int], states: Any, valid_id: list[int] | None) -> None:
+        after = dict(zip(ids, states, strict=True))
+        if valid_id is not None:
+            if not after.keys() >= set(valid_id):
+                raise AssertionError(f"valid_id {valid_id} must be among data_id {ids}")
+            after = {index: after[index] for index in valid_id}
+        self._state.update(after)
+
+    def reset(self, data_id: list[int] | None = None, state: list[Any] | None = None, **kwargs: Any) -> None:
+        """Set the states of the ids in `data_id` (None: all) to `state`, or to initial ones.
+
+        Raises:
+            AssertionError: `state` and the ids differ in length.
+            KeyError: an id is not in 0 .. state_num - 1.
+        """
+        ids = list(self._state) if data_id is None else list(data_id)
+        states = [self._init_fn() for _ in ids] if state is None else list(state)
+        if len(states) != len(ids):
+            raise AssertionError(f"{len(states)} states do not fit the {len(ids)} ids {ids}")
+        self._check_ids(ids)
+        self._state.update(zip(ids, states, strict=True))
+        super().reset(data_id=data_id, **kwargs)
+
+
+def _share(value: Any) -> str | None:
+    """Return None if `value` is a rate that moves the target, else what is expected."""
+    return "a number above 0, and 1 at most" if number(0, 1)(value) is not None or value == 0 else None
+
+
+class TargetNetworkWrapper(IModelWrapper):
+    """A model whose weights follow those of an online model.
+
+    Args:
+        update_type: 'assign' copies the online weights at every `freq`-th update; 'momentum' moves the parameters at
+            each update to (1 - theta) * own + theta * online, and copies the buffers.
+        update_kwargs: `{'freq': n}` or `{'theta': t}`.
+
+    The weights are changed in place.
+
+    Raises:
+        ConfigError: `update_type` is unknown, or `freq` or `theta` is missing or out of range.
+
+    Example:
+        >>> online, target = nn.Linear(1, 1), nn.Linear(1, 1)
+        >>> wrapper = TargetNetworkWrapper(target, "assign", {"freq": 2})
+        >>> wrapper.update(online)
+        >>> bool(target.bias == online.bias)
+        False
+        >>> wrapper.update(online)
+        >>> bool(target.bias == online.bias)
+        True
+    """
+
+    def __init__(self, model: nn.Module | IModelWrapper, update_type: str, update_kwargs: Mapping[str, Any]) -> None:
+        super().__init__(model)
+        rules = {"assign": ("freq", integer(1)), "momentum": ("theta", _share)}
+        if update_type not in rules:
+            raise ConfigError(f"target update_type {update_type!r} is unknown; allowed: {', '.join(rules)}")
+        key, rule = rules[update_type]
+        allowed = rule(update_kwargs.get(key))
+        if allowed is not None:
+            raise ConfigError(
+                f"target update of type {update_type!r}: {key} = {update_kwargs.get(key)!r}; it must be {allowed}"
+            )
+        self._update_type = update_type
+        self._update_kwargs = update_kwargs
+        self._update_count = 0
+
+    @property
+    def update_count(self) -> int:
+        """Number of updates counted by 'assign'; `reset` sets it."""
+        return self._update_count
+
+    def reset(self, data_id: list[int] | None = None, target_update_count: int | None = None, **kwargs: Any) -> None:
+        """Set the counter of the updates to `target_update_count`, unless that is None."""
+        if target_update_count is not None:
+            self._update_count = target_update_count
+        super().reset(data_id=data_id, **kwargs)
+
+    def update(self, state_dict: Mapping[str, Any] | nn.Module | IModelWrapper, direct: bool = False) -> None:
+        """Count one update to the online weights; with `direct`, load them now and restart the counter.
+
+        Args:
+            state_dict: the weights, or a model, whose weights are read only when they are due.
+
+        Raises:
+            RuntimeError: loading finds missing, unexpected or misshaped entries.
+            KeyError: a parameter is missing in a momentum update.
+        """
+        is_copied = direct or self._update_type == "assign"
+        if is_copied:
+            self._update_count = 0 if direct else self._update_count + 1
+            if not direct and self._update_count % self._update_kwargs["freq"]:
+                return
+        weights = state_dict
+        if not isinstance(weights, Mapping):
+            module: nn.Module = weights.unwrap() if isinstance(weights, IModelWrapper) else weights
+            weights = module.state_dict() if is_copied else _weights_of(module)
+        if is_copied:
+            self.unwrap().load_state_dict(weights, strict=True)
+        else:
+            self._follow(weights)
+
+    @torch.no_grad()
+    def _follow(self, online: Mapping[str, Tensor]) -> None:
+        """Move the own parameters towards those in `online`, and copy its buffers."""
+        theta = self._update_kwargs["theta"]
+        module: nn.Module = self.unwrap()
+        for name, own in module.named_parameters():
+            if name not in online:
+                raise KeyError(
+                    f"target update: the online model has no weight {name!r}; what is changed later, such as by "
+                    "spectral_norm, must be changed in both models"
+                )
+            goal = online[name]
+            if goal.shape != own.shape:
+                raise RuntimeError(
+                    f"target update: the online weight {name!r} of shape {tuple(goal.shape)} does not fit a target "
+                    f"weight of shape {tuple(own.shape)}; both models must be built alike"
+                )
+            is_alike = goal.dtype is own.dtype and goal.device == own.device
+            own.lerp_(goal if is_alike else goal.to(own), theta)
+        for name, buffer in module.named_buffers():
+            if name in online:
+                buffer.copy_(online[name])
+
+
+def _weights_of(module: nn.Module) -> dict[str, Tensor]:
+    return {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
+
 
 wrapper_name_map: dict[str, type[IModelWrapper]] = {
     "base": BaseModelWrapper,

@@ -1,10 +1,11 @@
 """Network blocks."""
 
 from ding.torch_utils.network.activation import build_activation
-from ding.torch_utils.network.gtrxl import GRUGatingUnit, GTrXL
+from ding.torch_utils.network.gtrxl import GRUGatingUnit, GTrXL, Transformer
 from ding.torch_utils.network.nn_module import (
     MLP,
     Flatten,
+    ScatterConnection,
     conv2d_block,
     fc_block,
     noise_block,
@@ -13,11 +14,8 @@ from ding.torch_utils.network.nn_module import (
 )
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
 from ding.torch_utils.network.normalization import build_normalization
-from ding.torch_utils.network.res_block import ResBlock, ResFCBlock
-from ding.torch_utils.network.resnet import ResNet, resnet18
+from ding.torch_utils.network.resnet import ResBlock, ResFCBlock, ResNet, resnet18
 from ding.torch_utils.network.rnn import get_lstm
-from ding.torch_utils.network.scatter_connection import ScatterConnection
-from ding.torch_utils.network.transformer import Transformer
 
 __all__ = [
     "Flatten",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from ding.torch_utils.network.activation import Activation, as_activation
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
@@ -208,3 +209,85 @@ def one_hot(val: torch.Tensor, num: int, num_first: bool = False) -> torch.Tenso
         raise RuntimeError(f"one_hot: values in [{val.min()}, {val.max()}] do not fit into num = {num}")
     encoded = F.one_hot(val.long(), num).float()
     return encoded.movedim(-1, 0) if num_first else encoded
+
+
+class ScatterConnection(nn.Module):
+    """Layer that scatters the features of M entities onto a map of H x W cells; cells without an entity are zero.
+
+    If several entities share a cell, 'add' sums them, and 'cover' keeps the last one.
+
+    Raises:
+        AssertionError: `scatter_type` is unknown.
+
+    Example:
+        >>> scatter = ScatterConnection("add")
+        >>> scatter(torch.ones(1, 2, 1), (2, 2), torch.tensor([[[0, 1], [0, 1]]]))
+        tensor([[[[0., 2.],
+                  [0., 0.]]]])
+    """
+
+    def __init__(self, scatter_type: str) -> None:
+        super().__init__()
+        if scatter_type not in ("add", "cover"):
+            raise AssertionError(f"scatter_type {scatter_type!r} is unknown; allowed: add, cover")
+        self.scatter_type = scatter_type
+
+    def forward(self, x: Tensor, spatial_size: tuple[int, int], location: Tensor) -> Tensor:
+        """Return the map [B, N, H, W] of features `x` [B, M, N]; `location` is [B, M, 2] int64, (row, column).
+
+        Raises:
+            ValueError: a location is outside of `spatial_size`, (H, W).
+        """
+        return self.xy_forward(x, spatial_size, location[..., 1], location[..., 0])
+
+    def xy_forward(self, x: Tensor, spatial_size: tuple[int, int], coord_x: Tensor, coord_y: Tensor) -> Tensor:
+        """Return the map like `forward`, with separate columns `coord_x` and rows `coord_y`, [B, M] int64 each.
+
+        Raises:
+            ValueError: a location is outside of `spatial_size`, (H, W).
+        """
+        height, width = spatial_size
+        for name, coordinate, size in (("row", coord_y, height), ("column", coord_x, width)):
+            if coordinate.numel() and not 0 <= int(coordinate.min()) <= int(coordinate.max()) < size:
+                low, high = int(coordinate.min()), int(coordinate.max())
+                raise ValueError(f"{name}s from {low} to {high} are outside of the map; they must be in [0, {size})")
+        cell = coord_y.long() * width + coord_x.long()  # [B, M]
+        scatter = _add if self.scatter_type == "add" else _cover
+        flat = scatter(x, cell, height * width)
+        return flat.movedim(-1, 1).reshape(x.shape[0], x.shape[2], height, width)
+
+
+def _add(x: Tensor, cell: Tensor, cells: int) -> Tensor:
+    """Return the sum [B, cells, N] of the entities of each cell."""
+    empty = x.new_zeros(x.shape[0], cells, x.shape[2])
+    return empty.scatter_add(1, cell.unsqueeze(-1).expand_as(x), x)
+
+
+def _cover(x: Tensor, cell: Tensor, cells: int) -> Tensor:
+    """Return the last entity of each cell [B, cells, N]; with a plain scatter, any entity of a cell could win."""
+    order = torch.arange(1, x.shape[1] + 1, device=x.device).expand_as(cell)
+    last = torch.zeros(x.shape[0], cells, dtype=torch.int64, device=x.device).scatter_reduce(1, cell, order, "amax")
+    padded = torch.cat([x.new_zeros(x.shape[0], 1, x.shape[2]), x], dim=1)  # entity 0: nobody
+    return padded.gather(1, last.unsqueeze(-1).expand(-1, -1, x.shape[2]))
+
+
+class DataParallel(nn.DataParallel[nn.Module]):
+    """torch's `DataParallel` with access to the attributes and methods of the model.
+
+    A batch is split along its first axis into one part for each GPU; without a GPU, the model runs unchanged. Names in
+    the state dict start with `module.`.
+
+    Example:
+        >>> model = DataParallel(nn.Linear(4, 2))
+        >>> model.out_features
+        2
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            # `module` is missing while the object is created or copied.
+            if name == "module" or name.startswith("__"):
+                raise
+            return getattr(self.module, name)

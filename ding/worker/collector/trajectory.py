@@ -11,6 +11,7 @@ import torch
 
 from ding.envs.env_manager.block import TERMINATED, TERMINATED_TOLD, TRUNCATED, TRUNCATED_TOLD, end_code
 from ding.torch_utils.data_helper import to_tensor
+from ding.utils.batch_methods import plain_output_keys, takes_pieces
 from ding.utils.data.plain_columns import samples_of_state, samples_state
 from ding.utils.data.samples import (
     SHARED_DTYPES,
@@ -225,7 +226,7 @@ class TrajectoryCutter(Listener):
 
     A piece ends with the episode or when it has `traj_len` transitions. Transitions are kept in columns; if the
     policy's `process_transition` is not declared as plain, it is called for each env and step. A policy whose
-    `get_train_sample` is declared to take several pieces (see `ding.policy.modes`) is given all pieces of a collect at
+    `get_train_sample` is declared to take several pieces (see `batch_methods.py`) is given all pieces of a collect at
     once, when `has` is called; any other is given each piece when it ends.
 
     Args:
@@ -259,9 +260,6 @@ class TrajectoryCutter(Listener):
         make_samples: Callable[[int, list[dict[str, Any]]], list[Any]] | None = None,
         episodes: EpisodeStatistics | None = None,
     ) -> None:
-        from ding.policy.modes import plain_output_keys, takes_pieces  # here: importing the workers loads no policies
-
-        self._plain_output_keys, self._takes_pieces = plain_output_keys, takes_pieces
         self._policy = policy
         self._env_num = env_num
         self._traj_len = traj_len
@@ -359,7 +357,7 @@ class TrajectoryCutter(Listener):
 
     def on_steps(self, steps: Steps) -> None:
         ids, block = steps.ids, self._block
-        output_keys = self._plain_output_keys(self._policy.process_transition)
+        output_keys = plain_output_keys(self._policy.process_transition)
         columns = None if output_keys is None else self._plain_columns(steps, output_keys)
         if columns is None or self._lists is not None or (block.keys is not None and [*columns] != block.keys):
             lengths = self._append_dicts(steps, columns)
@@ -482,7 +480,7 @@ class TrajectoryCutter(Listener):
 
     def _may_wait(self) -> bool:
         """Return whether the policy is given all pieces of a collect at once."""
-        return not self._is_by_piece and self._takes_pieces(self._policy.get_train_sample)
+        return not self._is_by_piece and takes_pieces(self._policy.get_train_sample)
 
     def _make(self) -> None:
         """Make the samples of the closed pieces."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from ding.utils.thread_helper import DaemonThreads
+from ding.utils.system_helper import DaemonThreads
 from ding.worker.coordinator.events import (
     COLLECTOR,
     LEARNER,

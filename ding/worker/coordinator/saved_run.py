@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from time import monotonic
 from typing import Any
 
-from ding.utils.run_states import FOLDER, describe_state, flat_config, read_run_state
-from ding.utils.state_folder import StateError, StateFolder
-from ding.utils.thread_helper import DaemonThreads
+from ding.utils.state_folder import FOLDER, StateError, StateFolder, describe_state, flat_config, read_run_state
+from ding.utils.system_helper import DaemonThreads
 from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.events import RunOwner
 from ding.worker.coordinator.run_monitor import RunMonitor

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from ding.utils.thread_helper import DaemonThreads
+from ding.utils.system_helper import DaemonThreads
 from ding.worker.coordinator.base_parallel_commander import BaseCommander
 from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.comm_coordinator import CommCoordinator

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Literal
 
-from ding.utils.thread_helper import DaemonThreads
+from ding.utils.system_helper import DaemonThreads
 from ding.worker.coordinator.events import LEARNER, Task
 from ding.worker.coordinator.resource_manager import NaiveResourceManager
 from ding.worker.transport.transport import WorkerClient, WorkerLost

@@ -23,7 +23,7 @@ from ding.envs import (
     SyncSubprocessEnvManager,
 )
 from ding.envs.env_wrappers.base_wrapper import EnvWrapper
-from ding.envs.env_wrappers.episode_wrappers import EpisodicLifeWrapper, TimeLimitWrapper
+from ding.envs.env_wrappers.env_wrappers import EpisodicLifeWrapper, TimeLimitWrapper
 from tests.envs.env_manager.scripted_env import Make, ScriptedEnv, be_abnormal
 from tests.envs.toys import Toy
 from tests.envs.usual_env import (

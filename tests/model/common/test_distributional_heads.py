@@ -14,7 +14,7 @@ from ding.model.common.distributional_heads import (
     RainbowHead,
 )
 from ding.model.common.head import head_cls_map
-from ding.rl_utils.beta_function import beta_function_map
+from ding.rl_utils.distributional import beta_function_map
 from ding.torch_utils.network.noise_layer import NoiseLinearLayer
 
 

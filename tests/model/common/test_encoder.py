@@ -10,7 +10,7 @@ from ding.model.common.encoder import ConvEncoder, DictEncoder, FCEncoder, IMPAL
 from ding.model.template.pg import PG
 from ding.model.template.q_learning import C51DQN, DQN, DRQN
 from ding.model.template.vac import VAC
-from ding.torch_utils.network.res_block import ResBlock, ResFCBlock
+from ding.torch_utils.network.resnet import ResBlock, ResFCBlock
 
 
 def test_fc_encoder_is_a_chain_of_linear_layers_and_activations():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from ding.torch_utils.network.res_block import ResBlock, ResFCBlock
+from ding.torch_utils.network.resnet import ResBlock, ResFCBlock
 
 
 @pytest.mark.parametrize(("res_type", "convs", "size"), [("basic", 2, 6), ("bottleneck", 3, 6), ("downsample", 3, 3)])

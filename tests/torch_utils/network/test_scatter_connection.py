@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ding.torch_utils.network.scatter_connection import ScatterConnection
+from ding.torch_utils.network.nn_module import ScatterConnection
 
 
 def naive_map(x, size, location, scatter_type):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from ding.torch_utils.network.transformer import Attention, Transformer, TransformerLayer
+from ding.torch_utils.network.gtrxl import Attention, Transformer, TransformerLayer
 
 
 def torchs_layer(layer, width, heads, hidden):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding.policy.modes import plain_transition
+from ding.utils.batch_methods import plain_transition
 from ding.utils.default_helper import one_time_warning
 from ding.worker.collector.base_serial_collector import INF, create_serial_collector
 from ding.worker.collector.battle_sample_serial_collector import BattleSampleSerialCollector

@@ -11,11 +11,11 @@ from gymnasium import spaces
 from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
 from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.policy.a2c import A2CPolicy
-from ding.policy.modes import plain_transition
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.pg import PGPolicy
 from ding.policy.ppo import PPOPolicy
 from ding.policy.ppo_offpolicy import PPOOffPolicy
+from ding.utils.batch_methods import plain_transition
 from ding.utils.config_helper import ConfigError
 from ding.worker.collector.battle_sample_serial_collector import BattleSampleSerialCollector
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector

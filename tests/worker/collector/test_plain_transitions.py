@@ -9,7 +9,7 @@ import torch
 from easydict import EasyDict
 
 from ding.policy.dqn import DQNPolicy
-from ding.policy.modes import plain_transition
+from ding.utils.batch_methods import plain_transition
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import CountedManager, FakeManager, FakeWriter, ScriptedPolicy
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding.policy.modes import plain_transition
+from ding.utils.batch_methods import plain_transition
 from ding.worker.collector import rollout
 from ding.worker.collector.actor import SoloActor
 from ding.worker.collector.base_serial_evaluator import VectorEvalMonitor

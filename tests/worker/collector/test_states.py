@@ -16,7 +16,7 @@ from ding.config.config import compile_config
 from ding.entry.pipeline import read_pair, with_command_mode
 from ding.envs import BaseEnvManager, SyncSubprocessEnvManager, get_vec_env_setting
 from ding.policy.base_policy import create_policy
-from ding.policy.modes import plain_transition
+from ding.utils.batch_methods import plain_transition
 from ding.utils.data.samples import pack, rows_of
 from ding.utils.object_state import global_generators_state, load_global_generators_state
 from ding.worker.collector.base_serial_collector import create_serial_collector

@@ -16,8 +16,14 @@ import torch
 import torch.distributed as dist
 
 from ding.interaction.exception import TaskFail
-from ding.utils.collectives import BrokenCollective, comm_device, copy_from_rank, has_group, smallest_over_ranks
 from ding.utils.file_helper import file_content
+from ding.utils.pytorch_ddp_dist_helper import (
+    BrokenCollective,
+    comm_device,
+    copy_from_rank,
+    has_group,
+    smallest_over_ranks,
+)
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.comm_learner import CommLearner

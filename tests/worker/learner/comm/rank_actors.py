@@ -8,7 +8,7 @@ from time import monotonic
 import torch
 from easydict import EasyDict
 
-from ding.utils.collectives import BrokenCollective, has_group
+from ding.utils.pytorch_ddp_dist_helper import BrokenCollective, has_group
 from ding.worker.learner.comm.learner_session import LearnerQueue
 from ding.worker.learner.comm.ray_learner import RankGroup, find_store, open_store
 from ding.worker.transport.stores import MemoryPolicyStore

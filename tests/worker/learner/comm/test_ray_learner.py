@@ -8,7 +8,7 @@ from easydict import EasyDict
 
 from ding.interaction.exception import TaskFail
 from ding.interaction.exception.base import failure_of
-from ding.utils.collectives import BrokenCollective
+from ding.utils.pytorch_ddp_dist_helper import BrokenCollective
 from ding.worker.learner.comm.ray_learner import RayLearner
 from ding.worker.transport.comm_worker import task_fail
 from ding.worker.transport.transport import (

@@ -1,4 +1,4 @@
-"""Clocks, recent values on a clock, and models that log named values."""
+"""Logged values with their recent history, on a clock of ticks or seconds."""
 
 from __future__ import annotations
 
@@ -14,6 +14,19 @@ from itertools import pairwise
 from typing import Any, Generic, TypeVar, cast
 
 from ding.utils.lock_helper import LockContext, LockContextType
+
+__all__ = [
+    "BaseTime",
+    "LoggedModel",
+    "LoggedValue",
+    "NaturalTime",
+    "RangedData",
+    "TickTime",
+    "TimeMode",
+    "TimeProxy",
+    "TimeRangedData",
+]
+
 
 _T = TypeVar("_T")
 
