@@ -66,6 +66,8 @@ def show_recipes() -> None:
 def registrations(root: Path, *left_out: Path) -> dict[str, dict[str, tuple[str, int]]]:
     """Return what the decorators `@SOME_REGISTRY.register("alias")` in the files under `root` register.
 
+    Each policy is there with its command mode, too, as `<alias>_command`.
+
     Args:
         left_out: folders to leave out.
 
@@ -80,6 +82,10 @@ def registrations(root: Path, *left_out: Path) -> dict[str, dict[str, tuple[str,
         if "_REGISTRY.register(" in source:  # parsing takes most of the time
             for registry, alias, line in _decorators(ast.parse(source)):
                 found.setdefault(registry, {})[alias] = str(path), line
+    policies = found.get("POLICY_REGISTRY", {})
+    for alias, place in [*policies.items()]:
+        if not alias.endswith("_command"):  # derived if it has no class of its own
+            policies.setdefault(f"{alias}_command", place)
     return found
 
 
