@@ -86,13 +86,8 @@ def runnable(page):
     ]
 
 
-# Two of the policies' pages, for all of them take minutes.
-QUICK = ("policies/index.md", "policies/dqn.md")
-
-
-@pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=() if page in QUICK else pytest.mark.slow) for page in PAGES if runnable(page)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if runnable(page)])
 def test_the_blocks_of_a_page_run_one_after_the_other(page, tmp_path):
     todo = [("bash", None, BEFORE[page])] if page in BEFORE else []
     todo += [("python", None, NAMES[page])] if page in NAMES else []

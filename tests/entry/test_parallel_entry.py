@@ -218,6 +218,7 @@ def test_folders_may_be_nested_and_a_second_run_takes_another():
     assert result("a/b/exp")["stop"] is result(second.cfg.main.exp_name)["stop"] is True
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_do_not_clash():
     code = """
         from ding.entry.parallel_run import ParallelRun, run_parallel

@@ -205,6 +205,7 @@ def test_the_sinks_close_when_the_run_fails():
     assert records()[0]["worker"] in ("evaluator", "learner")
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_without_a_sink_that_raises():
     main, create, system = configs("local")
     main.logger["seen_by_test"] = {"fails": True}

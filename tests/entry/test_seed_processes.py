@@ -52,6 +52,7 @@ def test_each_of_several_seeds_has_a_folder_of_its_own(monkeypatch, words, folde
     assert trained == folders and list(trained) == list(folders)
 
 
+@pytest.mark.slow
 def test_several_seeds_train_at_the_same_time():
     words = ["dqn", "CartPole-v1", "--env-step", "16", "--exp-name", "run", "--no-strict-config", *QUICK]
     result = ding(*words, "--seed", "0", "1", "2", "--jobs", "2")

@@ -228,7 +228,7 @@ def run_python(*arguments):
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300)
 
 
-@pytest.mark.parametrize("parallel", [False, 1])
+@pytest.mark.parametrize("parallel", [pytest.param(False, marks=pytest.mark.slow), 1])
 def test_a_run_of_a_script_is_evaluated_from_another_folder(tmp_path, monkeypatch, parallel):
     (tmp_path / "script.py").write_text(SCRIPT.format(guard=GUARD, parallel=parallel))
     (tmp_path / "beside.py").write_text(BESIDE)
@@ -240,6 +240,7 @@ def test_a_run_of_a_script_is_evaluated_from_another_folder(tmp_path, monkeypatc
     assert "mean return 3.0" in evaluated.stdout, evaluated.stderr
 
 
+@pytest.mark.slow
 def test_a_run_of_a_package_names_its_main_module(tmp_path, monkeypatch):
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg" / "__init__.py").touch()
@@ -275,6 +276,7 @@ def test_a_script_that_trains_when_it_is_imported_is_told_what_to_do(tmp_path):
     assert "put its training under if __name__ == '__main__':" in evaluated.stderr
 
 
+@pytest.mark.slow
 def test_a_script_that_an_installed_module_hides_is_to_be_renamed(tmp_path):
     (tmp_path / "test.py").write_text(SCRIPT.format(guard=GUARD, parallel=False))
     (tmp_path / "beside.py").write_text(BESIDE)
@@ -300,6 +302,7 @@ create_config = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), 
 """
 
 
+@pytest.mark.slow
 def test_the_command_finds_modules_beside_the_config_and_those_of_the_current_folder(tmp_path, monkeypatch):
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "own.py").write_text(CONFIG)
