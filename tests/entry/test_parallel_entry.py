@@ -367,6 +367,7 @@ def test_a_worker_that_cannot_start_says_why():
         parallel_pipeline((main, create, system), seed=0, max_seconds=DEADLINE_S)
 
 
+@pytest.mark.slow
 def test_a_main_module_that_trains_whenever_it_is_imported_does_not_train_again_in_each_worker():
     Path("main.py").write_text(
         "from ding.entry import parallel_pipeline\n"

@@ -267,6 +267,7 @@ def test_a_module_of_this_name_from_another_folder_is_told(tmp_path, monkeypatch
     assert f"'clashing_envs' in {tmp_path}/second, but this process takes it from {tmp_path}/first" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_script_that_trains_when_it_is_imported_is_told_what_to_do(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT.format(guard="if True:", parallel=False))
     (tmp_path / "beside.py").write_text(BESIDE)
