@@ -138,11 +138,16 @@ def _has_channels_last(shape: tuple[int, ...]) -> bool:
 
 
 def _shows_bytes(space: Any) -> bool:
-    """Return whether a space has images, and all of them consist of bytes."""
+    """Return whether a space has images, also within dicts, and all of them are of bytes."""
+    dtypes = [part.dtype for part in _parts(space) if isinstance(part, spaces_like(part).Box) and len(part.shape) == 3]
+    return bool(dtypes) and all(dtype == np.uint8 for dtype in dtypes)
+
+
+def _parts(space: Any) -> list[Any]:
     members = getattr(space, "spaces", None)
-    parts = members.values() if isinstance(members, Mapping) else [space]
-    images = [part for part in parts if isinstance(part, spaces_like(space).Box) and len(part.shape) == 3]
-    return bool(images) and all(part.dtype == np.uint8 for part in images)
+    if not isinstance(members, Mapping):
+        return [space]
+    return [part for member in members.values() for part in _parts(member)]
 
 
 def _kind_of(space: Any) -> str:

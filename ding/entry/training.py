@@ -497,8 +497,8 @@ def _complete(pair: tuple[EasyDict, EasyDict], parallel: bool) -> None:
         main.policy.collect.setdefault("collector", EasyDict()).setdefault("fixed_rollout", True)
     command_cls = resolve_class("policy", with_command_mode(copy.deepcopy(create)).policy)
     other = {**command_cls.default_config().get("other", {}), **main.policy.get("other", {})}
-    explores = command_cls.has_discrete_actions is True  # DDPG has epsilon for hybrid actions only
-    if explores and "other.eps.type" in settings_of(command_cls) and "eps" not in other:
+    may_explore = command_cls.has_discrete_actions in (True, None)  # else for hybrid actions only, as DDPG
+    if may_explore and "other.eps.type" in settings_of(command_cls) and "eps" not in other:
         put(main, "policy.other.eps", EasyDict(_EPSILON))
     for mode, kind in (("collect", "collector"), ("eval", "evaluator")):
         if f"{mode}.env_num" in known:  # the policy keeps a state for each

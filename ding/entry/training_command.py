@@ -101,9 +101,15 @@ def _start(command: Sequence[str], seed: int, ended: queue.SimpleQueue[int]) -> 
             for line in process.stdout:
                 with _writing:
                     click.echo(f"seed {seed} | {line.rstrip()}", err=True)
+
+    def wait() -> None:
+        process.wait()
+        lines.join(_LAST_LINES_S)  # what a training has started may still hold its output
         ended.put(seed)
 
-    threading.Thread(target=pass_on, name=f"seed_{seed}", daemon=True).start()
+    lines = threading.Thread(target=pass_on, name=f"seed_{seed}", daemon=True)
+    lines.start()
+    threading.Thread(target=wait, name=f"seed_{seed}_end", daemon=True).start()
     return process
 
 
@@ -118,8 +124,8 @@ def _end(running: Mapping[int, subprocess.Popen[str]], ended: queue.SimpleQueue[
             process.kill()
             process.wait()
     for _ in running:
-        with contextlib.suppress(queue.Empty):  # what a training has started may still hold its output
-            ended.get(timeout=_LAST_LINES_S)
+        with contextlib.suppress(queue.Empty):
+            ended.get(timeout=2 * _LAST_LINES_S)
 
 
 # Policies that learn from demonstrations of an expert, with their pipelines, and those that learn only from a data set.

@@ -57,7 +57,7 @@ def _draw(name: str, path: Path) -> None:
             learning.draw_runs(axis, task, learning.kept(task))
             axis.set_title(learning.label_of(task), fontsize=9)
         for axis, (task, summary) in zip(axes.flat[len(tasks) :], at_scale, strict=True):
-            learning_report.draw_summary(axis, task, summary, every=2)
+            learning_report.draw_summary(axis, task, summary, every=3 * len(at_scale))
             axis.set_title(f"{task.env_id}, with the recipe", fontsize=9)
         for axis in axes.flat:
             axis.spines[["top", "right"]].set_visible(False)

@@ -40,7 +40,7 @@ def test_a_page_has_paper_example_and_curves_and_is_in_the_nav(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_curves_are_small_drawings_with_text(name):
     drawing = (policy_curves.FOLDER / f"{name}.svg").read_bytes()
-    assert len(drawing) <= 40_000 and b"<text" in drawing and b"<dc:date>" not in drawing
+    assert len(drawing) <= 25_000 and b"<text" in drawing and b"<dc:date>" not in drawing
 
 
 def test_the_hand_written_part_fits_on_a_screen_but_for_examples():

@@ -79,6 +79,8 @@ VECTOR = spaces.Box(0, 255, (3,), np.uint8)
     [
         (BYTES, {}, 255.0),
         (spaces.Dict(image=BYTES, vector=VECTOR), {}, 255.0),
+        (spaces.Dict(eyes=spaces.Dict(left=BYTES, right=BYTES), vector=VECTOR), {}, 255.0),
+        (spaces.Dict(eyes=spaces.Dict(left=BYTES, right=FLOATS)), {}, None),
         (BYTES, {"scale_ob": 1.0}, 1.0),
         (BYTES, {"obs_shape": [1, 40, 40]}, None),
         (FLOATS, {}, None),

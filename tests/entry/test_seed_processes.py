@@ -1,8 +1,10 @@
 """`ding train` with several seeds: in turn, and in processes of their own by `--jobs`."""
 
+import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from click.testing import CliRunner
@@ -71,6 +73,18 @@ def test_seeds_that_fail_are_named_and_leave_the_others_alone(monkeypatch):
     result = ding("dqn", "CartPole-v1", "--env-step", "16", "--seed", "0", "1", "2", "--jobs", "2")
     assert result.exit_code == 1 and "seed 1 | no luck" in result.output
     assert result.output.splitlines()[-1] == "Error: of the seeds [0, 1, 2], [1] have failed; their output is above"
+
+
+def test_what_a_training_has_left_running_does_not_hold_up_the_end(monkeypatch):
+    script = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid, flush=True)"
+    monkeypatch.setattr(training_command, "_COMMAND", (sys.executable, "-c", script))
+    monkeypatch.setattr(training_command, "_LAST_LINES_S", 0.1)
+    begin = time.monotonic()
+    result = ding("dqn", "CartPole-v1", "--env-step", "16", "--seed", "0", "1", "--jobs", "1")
+    for line in result.output.splitlines():
+        if line.startswith("seed "):
+            os.kill(int(line.rpartition(" ")[2]), signal.SIGKILL)
+    assert result.exit_code == 0 and result.output.count("seed ") == 2 and time.monotonic() - begin < 50
 
 
 def test_the_options_of_a_training_are_handed_on():

@@ -51,6 +51,22 @@ def test_what_an_env_warns_of_itself_is_always_shown(none_made):
     assert len(warned(source.make)) == 3 and warned(source.make) == ["mind the gap"]
 
 
+class Untold(gymnasium.Env):
+    """Nothing but what an env needs may be asked of it."""
+
+    observation_space = action_space = Discrete(2)
+
+    @property
+    def spec(self):
+        raise RuntimeError("no spec yet")
+
+
+def test_an_env_that_cannot_say_what_it_is_is_made(none_made):
+    env = Untold()
+    assert GymnasiumSource.from_config({"env": env}).make() is env
+    assert gymnasium_env._made == set()
+
+
 def test_blocks_of_several_threads_leave_the_level_as_it_was():
     inside, first_ended = threading.Event(), threading.Event()
 
@@ -73,7 +89,7 @@ def test_an_env_that_cannot_be_made_leaves_the_level_as_it_was(none_made):
     def refuse():
         raise OSError("no screen")
 
-    gymnasium_env._made.add(GymnasiumSource.from_config({"env": refuse}).name)
+    gymnasium_env._made.add(refuse.__qualname__)
     with pytest.raises(OSError, match="no screen"):
         GymnasiumSource.from_config({"env": refuse}).make()
     assert gymnasium.logger.min_level == gymnasium.logger.WARN

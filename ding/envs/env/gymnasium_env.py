@@ -243,9 +243,13 @@ class GymnasiumSource:
             TypeError: `env` is, or returns, something other than a gymnasium env.
             ValueError: a video is requested, but the env was not made for `rgb_array` rendering.
         """
-        with contextlib.nullcontext() if self.name not in _made else without_warnings():
+        kind = self.env_id
+        if kind is None and not self.is_instance:
+            kind = getattr(self.env, "__qualname__", None)
+        with without_warnings() if kind in _made else contextlib.nullcontext():
             env = self._make_raw(record=video_folder is not None)
-        _made.add(self.name)
+        if kind is not None:
+            _made.add(kind)
         try:
             for wrapper, kwargs in self.wrappers:
                 env = wrapper(env, **kwargs)
