@@ -1,4 +1,4 @@
-"""Writes the generated pages: the config and API reference, the policies, the benchmarks, and the recipes.
+"""Writes the generated pages: references, policies, benchmarks, recipes, and differences from DI-engine.
 
     python docs/generate.py            # write the pages from the classes and the stored benchmark results
     python docs/generate.py --check    # list pages that are out of date; the exit status is 1 if there are any
@@ -28,6 +28,7 @@ from typing import Any
 DOCS = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS), str(DOCS.parent)]
 
+import differences  # noqa: E402 its folder must be on the path
 import policy_pages  # noqa: E402 its folder must be on the path
 
 from ding.utils.config_helper import NO_DEFAULT, Setting  # noqa: E402 its folder must be on the path
@@ -403,6 +404,7 @@ def pages() -> dict[str, str]:
     return {
         "reference/config.md": config_reference(),
         **policy_pages.pages(TABLE, _row, _by_section),
+        "differences.md": differences.page(),
         "benchmarks.md": benchmarks_page(),
         "guides/recipes.md": recipes_page(),
         **api_pages(),

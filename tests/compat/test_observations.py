@@ -108,6 +108,10 @@ def train(kind, policy, obs_shape, model=None):
     return PIPELINES[policy]((main, create), seed=0, model=model, max_train_iter=2)
 
 
+@pytest.mark.differs(
+    "integer observations reach a model as integers in collecting, as floats in evaluation, and as either in learning",
+    "as integers always; bytes, which are images, always as floats",
+)
 @pytest.mark.parametrize("policy", PIPELINES)
 @pytest.mark.parametrize(
     ("kind", "expected"),
@@ -128,6 +132,7 @@ def test_integers_stay_integers_when_acting_evaluating_and_learning(kind, expect
     assert all(seen == expected for seen in model.seen)
 
 
+@pytest.mark.differs("observations that are numbers fail in a model with `obs_shape=1`", "they are its only feature")
 @pytest.mark.parametrize("policy", PIPELINES)
 @pytest.mark.parametrize("kind", ["number", "scalar", "array"])
 def test_models_of_the_package_take_numbers_where_the_shape_is_one(kind, policy):
@@ -140,6 +145,10 @@ def test_models_of_the_package_take_integers_and_images_of_bytes(policy):
     assert train("image", policy, [1, 36, 36]).learn_mode.state_dict()["model"]
 
 
+@pytest.mark.differs(
+    "tuple observations fail in a model template, which reads their `shape`",
+    "an error says what the env may return instead",
+)
 @pytest.mark.parametrize("policy", PIPELINES)
 def test_models_of_the_package_name_tuples_and_what_to_do(policy):
     with pytest.raises(TypeError, match=r"not as a tuple of 2 parts; let the env return an array, or a dict with pol"):

@@ -78,6 +78,10 @@ def test_three_steps_from_a_state_of_the_original_are_those_of_the_original(name
             assert changes[part] == pytest.approx([size, projection], rel=0, abs=tolerance), (key, part)
 
 
+@pytest.mark.differs(
+    "a state of SQN or IQL has no target network: one that is resumed goes on with a random one",
+    "it begins as the online network, where a state has none",
+)
 @pytest.mark.parametrize("name", ["iql", "sqn"])
 def test_a_state_without_a_target_network_starts_it_as_the_online_one(name):
     policy = loaded(name, make_state(ORIGINAL[name]["layout"]))

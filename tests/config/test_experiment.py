@@ -38,6 +38,7 @@ def test_without_renewal_the_folder_is_used_again():
     assert os.listdir() == ["x"]
 
 
+@pytest.mark.differs("runs started in the same second share a folder", "each gets its own")
 def test_runs_that_start_together_get_different_folders(fixed_time):
     with ThreadPoolExecutor(16) as pool:
         names = list(pool.map(claim_experiment, ["x"] * 64))
@@ -59,6 +60,7 @@ def test_a_read_only_folder_is_refused(monkeypatch):
         claim_experiment("x", renew=False)
 
 
+@pytest.mark.differs("only rank 0 knows a renewed experiment name", "all ranks get it")
 def test_other_ranks_take_the_name_of_rank_0(monkeypatch):
     def broadcast(answer, src):
         answer[0] = "from_rank_0"

@@ -43,6 +43,7 @@ def test_literal_trees_come_back_equal(tree):
     assert repr(read_back(tree)) == repr(tree) or read_back(tree) == tree
 
 
+@pytest.mark.differs("some infinities and NaN are written as bare names", "always `float('inf')`, `float('nan')`")
 @pytest.mark.parametrize("value", [math.inf, -math.inf, [1, math.inf], (math.inf,), {"a": {"b": -math.inf}}])
 def test_infinities_come_back_wherever_they_stand(value):
     assert read_back(value) == value
@@ -52,6 +53,7 @@ def test_nan_comes_back():
     assert math.isnan(read_back({"a": [math.nan]})["a"][0])
 
 
+@pytest.mark.differs("strings that hold `inf,` are corrupted", "strings come back exactly")
 def test_strings_that_look_like_infinities_and_quotes_stay_strings():
     tree = {"text": 'inf, nan, it\'s "x" \\ \n', "list": ["inf,", "nan"]}
     assert read_back(tree) == tree
@@ -76,6 +78,10 @@ def test_an_array_becomes_lists_with_a_comment():
     assert not is_literal({"scale": np.zeros(2)})
 
 
+@pytest.mark.differs(
+    "classes or functions in a config make saving fail",
+    "they are saved as their repr, with a comment",
+)
 @pytest.mark.parametrize(
     "value", [lambda x: x, nn.Sequential(nn.Tanh(), nn.Linear(1, 1)), range(3), partial(max, 1), object()]
 )

@@ -139,6 +139,10 @@ def warned(caplog) -> bool:
     return any("will not fit into memory" in record.message for record in caplog.records)
 
 
+@pytest.mark.differs(
+    "a buffer that outgrows the memory ends the process, hours later",
+    "the first push estimates the full size, warns and names a capacity that fits",
+)
 @pytest.mark.parametrize("name", BUFFERS)
 def test_every_buffer_warns_at_its_first_push(name, monkeypatch, caplog, tmp_path):
     monkeypatch.chdir(tmp_path)

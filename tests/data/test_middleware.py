@@ -66,6 +66,7 @@ def test_a_record_leaves_after_max_use_samples():
         buffer.sample(1)
 
 
+@pytest.mark.differs("`max_use` of the deque buffer is exceeded after deletes", "it holds")
 def test_no_record_is_used_more_than_max_use_times_while_others_come_in():
     buffer = DequeBuffer(10)
     buffer.use(use_time_check(buffer, max_use=2))
@@ -212,6 +213,7 @@ def test_draws_follow_priority_and_carry_importance_weights():
     assert "priority_IS" not in buffer[0].data and "priority_IS" not in buffer[0].meta
 
 
+@pytest.mark.differs("deleting from a prioritized deque buffer fails without importance weights", "works")
 def test_without_importance_weights_stored_records_are_handed_out():
     buffer, _ = per_buffer(4, 2, IS_weight=False)
     records = buffer.sample(2)
@@ -245,6 +247,7 @@ def test_wrong_updates_and_samples_are_refused():
         per_buffer(2)[0].sample(1)
 
 
+@pytest.mark.differs("priority slots of the deque buffer drift after a delete", "they follow the records")
 def test_delete_frees_slots_and_eviction_reuses_the_right_one():
     buffer, per = per_buffer(4, 4)
     buffer.delete([buffer[1].index, buffer[2].index, "unknown"])
@@ -265,6 +268,7 @@ def test_clear_forgets_all_slots():
     assert buffer.sample(1)[0].data["n"] == 9
 
 
+@pytest.mark.differs("priorities of the deque buffer are lost by saving and loading", "kept")
 def test_priorities_survive_save_and_load(tmp_path):
     buffer, per = per_buffer(4)
     for priority in (1e-3, 9.0, 1e-3):
@@ -309,6 +313,7 @@ def test_an_inner_middleware_may_keep_a_record_out():
     assert {r.data["n"] for _ in range(20) for r in buffer.sample(2)} == {1, 2} and len(per.buffer_idx) == 2
 
 
+@pytest.mark.differs("the priority middleware's state cannot be taken", "it restores")
 def test_a_state_restores_beta_priorities_and_draws():
     buffer, per = per_buffer(4, 4, IS_weight_anneal_train_iter=10)
     buffer.update(buffer[1].index, None, {"priority": 6.0})

@@ -1,34 +1,45 @@
-"""The table "Differences from DI-engine" is held against the suite: each row names a test, and the test exists."""
+"""The page "Differences from DI-engine" is made of marks of tests."""
 
 import pathlib
-import re
+import sys
+
+import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "differences.md"
+sys.path.insert(0, str(ROOT / "docs"))
+import differences  # noqa: E402
 
 
-def rows():
-    lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return [row for row in cells if not row[0].startswith(("DI-engine", "---")) and set(row[0]) != {"-"}]
-
-
-def names_in(path):
-    return set(re.findall(r"^ *def (\w+)\(", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE))
-
-
-def test_the_table_has_rows_of_three_cells():
-    assert len(rows()) > 50
-    assert [row for row in rows() if len(row) != 3 or not all(row)] == []
-
-
-def test_each_row_names_a_test_that_exists():
-    tests = [row[2].strip("`").partition("::") for row in rows()]
-    known = {path: names_in(path) for path in {path for path, _, _ in tests}}
-    unknown = [(path, name) for path, _, name in tests if not name.startswith("test_") or name not in known[path]]
-    assert unknown == []
-
-
-def test_no_row_is_there_twice():
-    seen = [row[0] for row in rows()]
+def test_each_section_has_rows_and_no_row_is_there_twice():
+    rows = differences.by_section()
+    assert [section for section, found in rows.items() if not found] == []
+    seen = [original for found in rows.values() for original, _, _ in found]
+    assert len(seen) > 800
     assert sorted(seen) == sorted(set(seen))
+
+
+def test_no_cell_breaks_its_row():
+    cells = [cell for found in differences.by_section().values() for row in found for cell in row]
+    assert [cell for cell in cells if "|" in cell or "\n" in cell or cell != cell.strip()] == []
+
+
+@pytest.mark.parametrize(
+    "path, section",
+    [
+        ("worker/collector/test_rollout.py", "Collectors"),
+        ("worker/collector/test_battle_interaction_serial_evaluator.py", "Evaluators"),
+        ("worker/collector/comm/test_comm_collector.py", "Parallel training"),
+        ("entry/test_serial_entry.py", "Configuration and `serial_pipeline`"),
+        ("test_import_weight.py", "Configuration and `serial_pipeline`"),
+    ],
+)
+def test_the_section_follows_from_the_file(path, section):
+    assert differences.section_of(path) == section
+
+
+@pytest.mark.parametrize("mark", ['("one text")', '("one", "")', '("one", name)', '("one", "two", section="x")'])
+def test_a_mark_that_is_no_pair_of_texts_is_refused(tmp_path, mark):
+    file = tmp_path / "test_it.py"
+    file.write_text(f"import pytest\n\n@pytest.mark.differs{mark}\ndef test_it(): ...\n")
+    with pytest.raises(ValueError, match="test_it.py:3: .*takes two texts"):
+        list(differences.marks_of(file))

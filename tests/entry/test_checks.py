@@ -86,6 +86,11 @@ def test_real_spaces_of_cartpole_fit():
     made.close()
 
 
+@pytest.mark.differs(
+    "settings that another one overrules (`seed`, `policy.eval.evaluator.stop_value` and `n_episode`, "
+    "`policy.collect.unroll_len`) have silently no effect",
+    "one warning names both and the value that counts",
+)
 def test_settings_that_others_overrule_are_warned_of_once(caplog):
     one_time_warning.cache_clear()
     evaluator = {"stop_value": 195, "n_episode": 8}
@@ -114,6 +119,10 @@ def cfg_of_buffer(has_priority, **buffer):
     return EasyDict(policy={"priority": has_priority, "other": {"replay_buffer": buffer}})
 
 
+@pytest.mark.differs(
+    "`policy.priority` with a buffer that draws uniformly silently has no effect",
+    "one warning says so",
+)
 @pytest.mark.parametrize(
     ("has_priority", "buffer", "text"),
     [

@@ -82,6 +82,7 @@ def test_the_help_names_all_modes():
         assert f"[{'|'.join(MODES)}]" in run(option)
 
 
+@pytest.mark.differs("`ding --help` imports torch and everything else", "it imports nothing that training needs")
 def test_it_answers_without_loading_what_training_needs():
     program = "import sys; from ding.entry.cli import cli; print({'torch', 'numpy'} & {*sys.modules})"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -134,6 +135,10 @@ finally:
     assert done.stdout.endswith("\nFalse\n"), done.stdout + done.stderr
 
 
+@pytest.mark.differs(
+    "`ding -q` needs `DIENGINEREGTRACE=ON`",
+    "it needs no variable, and lists all that the package registers",
+)
 def test_registries_are_listed_with_files_and_lines():
     lines = run("-q", "comm_learner").splitlines()
     assert lines[0] == "Available comm_learner: 3"
@@ -203,6 +208,8 @@ def test_a_mode_that_is_not_offered_is_an_error_that_lists_those_there_are():
     assert f"'serial_gail' is not one of {', '.join(map(repr, MODES))}" in message
 
 
+@pytest.mark.differs("`ding` with several seeds and without `-c` is a TypeError", "it asks for `-c`")
+@pytest.mark.differs("`ding` ignores options that have no effect in a mode", "they are refused")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -239,6 +246,7 @@ def test_a_role_takes_one_port(monkeypatch):
 # Training.
 
 
+@pytest.mark.differs("`ding -m parallel` reads the config as a pair and fails", "it reads the triple")
 @pytest.mark.parametrize(
     ("mode", "module", "configs"),
     [("serial", serial_entry, 2), ("serial_onpolicy", serial_entry_onpolicy, 2), ("parallel", parallel_entry, 3)],
@@ -290,6 +298,10 @@ def test_several_seeds_train_one_after_the_other_in_folders_of_their_own(monkeyp
     assert os.getcwd() == str(tmp_path)
 
 
+@pytest.mark.differs(
+    "after an exception with several seeds the working directory is that of the seed",
+    "it is the one of before",
+)
 def test_an_exception_passes_through_with_its_traceback_and_leads_back(monkeypatch, tmp_path):
     monkeypatch.setattr(serial_entry, "serial_pipeline", Call(ZeroDivisionError("the env has broken")))
     result = ding_command("-m", "serial", "-c", write_config(), "-s", 4, "-s", 7)
@@ -316,6 +328,10 @@ def test_a_training_may_be_profiled(monkeypatch, tmp_path):
 # Roles on several machines.
 
 
+@pytest.mark.differs(
+    "every `ding -m dist` command fails while it reads the config",
+    "each reads what it needs: the config, the prepared file, or nothing",
+)
 def test_a_prepared_config_is_told_with_what_to_run_where(tmp_path):
     options = ["-cdh", "10.0.0.1", "-lh", "10.0.0.2", "-clh", "10.0.0.2,10.0.0.3", "-clp", "6000,6001", "-s", 3]
     output = run("-m", "dist", "-M", "config", "-c", write_config(), "--train-iter", 50, *options)
@@ -477,6 +493,10 @@ def test_offline_training_is_limited_by_iterations_only(monkeypatch):
     )
 
 
+@pytest.mark.differs(
+    "the modes serial_sqil, serial_dqfd and serial_offline of the command fail or ask on the terminal for each seed",
+    "they work, and `--expert-config` may be given",
+)
 @pytest.mark.parametrize("mode", ["sqil", "dqfd"])
 def test_the_config_of_an_expert_is_given_or_asked_for(mode, monkeypatch):
     pipeline = Call()

@@ -179,6 +179,10 @@ def test_a_documented_option_before_a_command_is_refused():
 # A folder of a training.
 
 
+@pytest.mark.differs(
+    "`total_config.py` of an experiment cannot be trained again",
+    "it is read as the config that it was compiled from",
+)
 def test_a_total_config_trains_again(exp):
     main, create = read_config(str(exp / "total_config.py"))
     main.exp_name = "again"

@@ -75,6 +75,10 @@ def test_a_checkpoint_has_the_statistics_of_all_that_was_collected(policy_type, 
     assert moments["mean"][1].item() == pytest.approx(2 * moments["mean"][0].item(), rel=1e-3)
 
 
+@pytest.mark.differs(
+    "each env normalizes by statistics of its own, those of the evaluator begin from nothing, and none are saved",
+    "the collector envs share theirs, evaluations use them frozen, checkpoints keep them",
+)
 def test_evaluations_use_the_statistics_of_collecting_and_add_nothing(monkeypatch):
     given, load = [], BaseEnvManager.load_normalization
 

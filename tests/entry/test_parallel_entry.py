@@ -118,6 +118,7 @@ def test_a_run_ends_when_its_patience_is_exhausted(comm, caplog):
     assert StateFolder("exp/run_state").read() is None  # as after a run that is solved
 
 
+@pytest.mark.differs("a run ends only at the stop value", "also at `max_train_iter`, `max_env_step` and `max_seconds`")
 @pytest.mark.parametrize("comm", ["flask_fs", "local"])
 def test_the_learner_ends_at_max_train_iter_and_its_last_weights_are_evaluated(comm):
     outcome = run_parallel(triple(comm), seed=0, max_train_iter=30, max_seconds=DEADLINE_S)
@@ -127,6 +128,10 @@ def test_the_learner_ends_at_max_train_iter_and_its_last_weights_are_evaluated(c
     assert checkpoint["last_iter"] == 30
 
 
+@pytest.mark.differs(
+    "parallel runs keep no best checkpoint",
+    "`ckpt_best.pth.tar` has the very weights of the best evaluation",
+)
 @pytest.mark.parametrize("comm", ["flask_fs", "local"])
 def test_the_weights_of_the_best_evaluation_are_kept(comm):
     run_parallel(triple(comm), seed=0, max_train_iter=30, max_seconds=DEADLINE_S)
@@ -218,6 +223,11 @@ def test_folders_may_be_nested_and_a_second_run_takes_another():
     assert result("a/b/exp")["stop"] is result(second.cfg.main.exp_name)["stop"] is True
 
 
+@pytest.mark.differs(
+    "`parallel_pipeline` picks ports when it compiles its config and binds them later, when another process may have "
+    "taken them",
+    "its workers listen on free ports and report them",
+)
 @pytest.mark.slow
 def test_two_runs_at_once_do_not_clash():
     code = """
@@ -254,6 +264,10 @@ def test_a_full_disk_of_the_evaluation_record_does_not_end_the_run(monkeypatch):
 # What ends a run too early.
 
 
+@pytest.mark.differs(
+    "an exception in an env, a policy or the learner ends a thread, and the run waits forever",
+    "`parallel_pipeline` raises it with the worker's traceback",
+)
 @pytest.mark.parametrize("comm", ["flask_fs", "local"])
 @pytest.mark.parametrize(
     ("changes", "text"),
@@ -269,6 +283,7 @@ def test_an_exception_in_a_worker_ends_the_run_with_its_traceback(comm, changes,
         parallel_pipeline(triple(comm, **changes), seed=0, max_seconds=DEADLINE_S)
 
 
+@pytest.mark.differs("a worker that dies hangs the run", "it is started again, three times at most")
 @pytest.mark.parametrize("mode", ["collect", "learn"])
 def test_a_worker_that_is_killed_is_started_again_and_the_run_goes_on(mode):
     configs = triple(policy__fail_in=mode, policy__fail_how="kill", policy__fail_once=os.path.abspath("failed"))
@@ -320,6 +335,10 @@ def test_an_env_that_hangs_does_not_hold_up_the_end(monkeypatch):
     assert closing_s[0] < 15  # as long as any other task may take to end
 
 
+@pytest.mark.differs(
+    "a learner or an env that hangs at the end of a run is waited for without a limit",
+    "its worker is killed after 8 s and named; a checkpoint that is being written is waited for",
+)
 @pytest.mark.parametrize("comm", ["flask_fs", "local"])
 def test_a_learner_that_hangs_does_not_hold_up_the_end_and_is_named(comm, monkeypatch, caplog):
     monkeypatch.setattr("ding.entry.supervisor.END_S", 1.0)
@@ -360,6 +379,10 @@ def test_a_fork_server_that_is_killed_is_replaced_and_the_run_goes_on(monkeypatc
     assert "exp: learner learner0 is gone: the fork server of learner0 was ended by SIGKILL" in caplog.messages
 
 
+@pytest.mark.differs(
+    "a worker that dies before it has started hangs the parent",
+    "its traceback, or its signal, is raised",
+)
 def test_a_worker_that_cannot_start_says_why():
     main, create, system = triple()
     create.comm_collector.import_names = ["no_such_module_anywhere"]
@@ -367,6 +390,10 @@ def test_a_worker_that_cannot_start_says_why():
         parallel_pipeline((main, create, system), seed=0, max_seconds=DEADLINE_S)
 
 
+@pytest.mark.differs(
+    "a spawned worker imports a main module that trains without a guard, and trains again",
+    "it is refused, and told what to do",
+)
 @pytest.mark.slow
 def test_a_main_module_that_trains_whenever_it_is_imported_does_not_train_again_in_each_worker():
     Path("main.py").write_text(
@@ -395,6 +422,10 @@ def test_a_worker_that_takes_too_long_to_start_is_named(monkeypatch):
         parallel_pipeline(triple(), seed=0)
 
 
+@pytest.mark.differs(
+    "servers listen at all interfaces, and obey the first caller",
+    "at 127.0.0.1; elsewhere a token is required",
+)
 def test_servers_for_other_machines_need_a_token(monkeypatch):
     for name in ("DING_TOKEN", "DING_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
@@ -404,6 +435,10 @@ def test_servers_for_other_machines_need_a_token(monkeypatch):
         parallel_pipeline((main, create, system), seed=0, max_seconds=DEADLINE_S)
 
 
+@pytest.mark.differs(
+    "workers of a run obey any user of the machine",
+    "each run draws a token, which no argument, variable or file shows",
+)
 def test_a_run_draws_a_token_that_others_of_this_machine_do_not_find(monkeypatch):
     for name in ("DING_TOKEN", "DING_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
@@ -491,6 +526,12 @@ def test_several_threads_in_a_forked_process_are_refused():
         parallel_pipeline((main, create, system), seed=0)
 
 
+@pytest.mark.differs(
+    "folders of samples and weights are made one level deep, each by one worker, and errors are ignored: in a fresh "
+    "folder no sample can be written, and the run waits forever",
+    "`parallel_pipeline` makes them, with parents, before anything starts, and so does each worker; what goes wrong "
+    "is raised",
+)
 def test_a_folder_that_cannot_be_made_is_refused_before_anything_starts(monkeypatch):
     Path("file").write_text("")
     monkeypatch.setattr(parallel_run, "make_workers", None)  # would fail otherwise
@@ -553,6 +594,10 @@ def test_a_signal_ends_everything_with_status_130(signum):
     assert not any(map(exists, pids))
 
 
+@pytest.mark.differs(
+    "an interrupted parallel run restarts",
+    "`--resume` continues with its counters, buffers and newest weights, and says that this is not exact",
+)
 @pytest.mark.slow
 def test_a_run_that_was_interrupted_goes_on_in_its_folder_with_its_counters(caplog):
     run, _ = endless_run()
@@ -646,6 +691,10 @@ def serial_pair():
     return main, {key: value for key, value in create.items() if key in ("env", "env_manager", "policy")}
 
 
+@pytest.mark.differs(
+    "two parallel runs in one folder mix their results and delete each other's samples",
+    "the second is refused, as are two serial runs",
+)
 def test_a_folder_in_which_another_run_trains_is_refused():
     first, _ = endless_run()
     main, create, _ = triple()
@@ -665,6 +714,7 @@ def test_a_folder_in_which_another_run_trains_is_refused():
     assert os.stat("exp/total_config.py").st_mtime_ns == config
 
 
+@pytest.mark.differs("workers outlive a parent that is killed", "they end with it")
 def test_workers_die_with_the_process_that_started_them():
     run, pids = endless_run()
     watched = [os.pidfd_open(pid) for pid in pids]
@@ -728,6 +778,10 @@ def test_a_crew_that_is_not_started_closes():
     workers.end()
 
 
+@pytest.mark.differs(
+    "`launch_coordinator` without handles is a `TypeError`",
+    "workers are then those at the addresses in the config",
+)
 def test_a_coordinator_finds_workers_that_were_started_at_the_addresses_of_the_config():
     cfg = compiled(env__stop_value=1)
     with contextlib.ExitStack() as stack:
@@ -755,6 +809,10 @@ def hanging():
     HangingEnv.go_on.clear()
 
 
+@pytest.mark.differs(
+    "a worker in a thread of the coordinator's process that hangs hangs the run",
+    "it is left to itself, and another takes its place, `max_restarts` times",
+)
 def test_a_worker_in_a_thread_that_hangs_is_left_to_itself_and_another_takes_its_place(hanging, caplog):
     outcome = run_parallel(hanging(2), seed=0, enable_total_log=True, max_seconds=DEADLINE_S)
     assert outcome.stop and outcome.progress.best_return == 7.5

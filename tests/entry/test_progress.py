@@ -57,6 +57,7 @@ def test_an_evaluator_without_records_leaves_lengths_null(tmp_path):
     ]
 
 
+@pytest.mark.differs("`result.pkl` holds numpy types", "plain Python types")
 def test_the_result_holds_plain_python_types(tmp_path):
     info = {"eval_episode_return": [np.float32(1.0), np.float64(2.0)]}
     write_result(str(tmp_path), np.bool_(True), np.int64(10), 5, info)

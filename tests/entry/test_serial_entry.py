@@ -87,6 +87,7 @@ def test_a_run_leaves_config_logs_checkpoints_evaluations_and_result():
     assert set(weights(policy)) == set(torch.load("exp/ckpt/iteration_12.pth.tar", weights_only=True)["model"])
 
 
+@pytest.mark.differs("`max_train_iter` is overshot", "exact")
 @pytest.mark.parametrize("limit", [1, 4, 7])
 def test_training_stops_exactly_at_max_train_iter(limit):
     run = run_serial(pair(), env_setting=setting(), max_train_iter=limit)
@@ -247,6 +248,10 @@ def test_random_collect_fills_the_buffer_first(monkeypatch):
     assert random_collect.__module__ == "ding.entry.utils"
 
 
+@pytest.mark.differs(
+    "a run that resumes from a checkpoint forgets the best return, and replaces the best checkpoint by a worse one",
+    "only by a better one",
+)
 def test_a_run_that_goes_on_from_a_checkpoint_replaces_the_best_one_by_a_better_one_only():
     run_serial(pair(), env_setting=setting(evaluator={"length": 20}), max_train_iter=7)
     best = pathlib.Path("exp/ckpt/ckpt_best.pth.tar").read_bytes()
@@ -274,6 +279,7 @@ def test_that_the_buffer_is_filled_first_is_told_once(capsys):
     assert run.learner.train_iter == 2
 
 
+@pytest.mark.differs("evaluation and collector envs share seeds", "evaluation has its own")
 def test_evaluation_envs_have_static_seeds_of_their_own():
     run_serial(pair(), seed=5, env_setting=setting(), max_train_iter=1)
     collector = [env.seeds[0] for env in envs("collector")]
@@ -308,6 +314,7 @@ def test_a_resumed_run_goes_on_in_the_same_folder():
     assert [line["train_iter"] for line in evaluations()] == [0, 6]
 
 
+@pytest.mark.differs("a resumed run without an evaluation crashes at its end", "it evaluates once")
 def test_a_resumed_run_without_a_due_evaluation_evaluates_at_the_end():
     serial_pipeline(pair(), env_setting=setting(), max_train_iter=6)
     resumed = pair(
@@ -319,6 +326,7 @@ def test_a_resumed_run_without_a_due_evaluation_evaluates_at_the_end():
     assert not math.isnan(result()["eval_value"])
 
 
+@pytest.mark.differs("envs and writer are left to destructors", "closed however the run ends")
 def test_everything_is_closed_after_a_run():
     threads, files = set(threading.enumerate()), open_files()
     run = run_serial(pair(), env_setting=setting(), max_train_iter=3)
@@ -395,6 +403,10 @@ def test_a_failure_while_building_closes_what_was_built():
     assert os.listdir() == []
 
 
+@pytest.mark.differs(
+    "a start that fails, by a wrong config say, leaves its folder behind, and the next run gets another name",
+    "it leaves no folder",
+)
 def test_a_failed_start_leaves_no_folder_but_what_was_there_before():
     os.makedirs("old/exp")
     open("old/exp/result", "w").close()
@@ -418,6 +430,10 @@ def test_a_run_that_fails_after_its_start_keeps_its_folder():
     assert os.listdir() == ["exp"] and "ckpt_exception.pth.tar" in os.listdir("exp/ckpt")
 
 
+@pytest.mark.differs(
+    "a model that does not fit the env fails inside torch",
+    "refused before training, both sides named",
+)
 def test_a_model_that_does_not_fit_the_env_is_refused_before_training():
     main, create = pair()
     main.policy.model.action_shape = 3

@@ -73,6 +73,7 @@ def test_each_epoch_goes_through_the_data_once_in_another_order():
     assert sorted(first) == sorted(second) == list(range(10)) and first != second
 
 
+@pytest.mark.differs("`serial_pipeline_offline` ignores `env_setting`", "it plays in these envs")
 def test_only_evaluator_envs_are_made():
     serial_pipeline_offline(config(), env_setting=[TinyEnv, None, setting()[2]])
     assert {env.role for env in TinyEnv.made} == {"evaluator"}
@@ -82,6 +83,7 @@ def test_only_evaluator_envs_are_made():
     serial_pipeline_offline((main, create), max_train_iter=1)
 
 
+@pytest.mark.differs("the order of the data does not depend on the seed alone", "equal seeds give equal runs")
 def test_equal_seeds_give_equal_runs():
     def once(seed):
         SEEN.clear()
@@ -95,6 +97,7 @@ def test_equal_seeds_give_equal_runs():
     assert all(torch.equal(model[key], same_model[key]) for key in model)
 
 
+@pytest.mark.differs("offline training leaves no result", "`eval.jsonl` and `result.pkl` as of `serial_pipeline`")
 @pytest.mark.parametrize("limit", [1, 3, 5])
 def test_offline_training_stops_exactly_at_max_train_iter(limit):
     policy, stop = serial_pipeline_offline(config(), env_setting=setting(), max_train_iter=limit)
@@ -138,6 +141,10 @@ def test_training_on_data_ends_at_the_stop_value(pipeline):
         assert pickle.load(file)["stop"] is True
 
 
+@pytest.mark.differs(
+    "offline training that ends before an evaluation was due fails with an unbound variable",
+    "it evaluates at its end",
+)
 def test_a_run_without_an_evaluation_is_evaluated_at_its_end():
     policy, stop = serial_pipeline_offline(
         config(eval={"evaluator": {"eval_freq": 1000}}), env_setting=setting(), max_train_iter=2
@@ -145,6 +152,7 @@ def test_a_run_without_an_evaluation_is_evaluated_at_its_end():
     assert evaluations() == [2]
 
 
+@pytest.mark.differs("`serial_pipeline_bc` fails for a config path", "it reads the file")
 def test_a_config_file_is_enough(tmp_path):
     main, create = config()
     path = tmp_path / "my_config.py"
@@ -191,6 +199,10 @@ def test_a_policy_may_ask_for_the_statistics_of_the_data(monkeypatch):
     assert told == ["facts"]
 
 
+@pytest.mark.differs(
+    "statistics of a data set reach envs that read `norm_obs` only, and `eval` does not have them",
+    "also those of the type `gymnasium`; checkpoints have them, and `eval` takes them from there",
+)
 def test_observations_are_scaled_alike_in_the_data_and_in_the_env(monkeypatch):
     data = [{**row, "obs": torch.full((4,), 2.0 + index % 2)} for index, row in enumerate(demonstrations())]
     npz_save([{**row, "next_obs": row["obs"]} for row in data], "demos")

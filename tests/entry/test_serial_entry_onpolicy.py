@@ -206,6 +206,7 @@ def test_collector_envs_choose_themselves_whether_episodes_have_new_seeds():
     assert seeds["evaluator"][1] is False
 
 
+@pytest.mark.differs("every rank writes the result of an on-policy run", "rank 0 does")
 def test_only_rank_0_writes_the_result(monkeypatch):
     monkeypatch.setattr("ding.entry.workers.get_rank", lambda: 1)
     run_serial_onpolicy(pair(), env_setting=setting(), max_train_iter=1)
@@ -253,6 +254,10 @@ def test_a_model_that_does_not_fit_the_env_is_refused_before_training():
         serial_pipeline_onpolicy((main, create), env_setting=setting())
 
 
+@pytest.mark.differs(
+    "an on-policy policy in `serial_pipeline` fails for a missing attribute",
+    "the error names `serial_pipeline_onpolicy`",
+)
 def test_the_off_policy_pipeline_names_the_other_one():
     main, create = pair()
     main.policy.other = EasyDict(replay_buffer={"replay_buffer_size": 64})
@@ -265,6 +270,10 @@ def test_the_off_policy_pipeline_names_the_other_one():
     assert TinyEnv.made == []
 
 
+@pytest.mark.differs(
+    "a policy in the wrong serial pipeline fails after envs, evaluation and a round of collecting",
+    "a config error before envs are made names the other pipeline",
+)
 def test_the_on_policy_pipeline_names_the_other_one():
     with pytest.raises(ConfigError, match="policy.on_policy = False: .* 'dqn' .*; call serial_pipeline, or set"):
         serial_pipeline_onpolicy(fakes.pair(), env_setting=setting())

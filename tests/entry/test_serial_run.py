@@ -170,6 +170,10 @@ def test_a_seed_of_numpy_is_the_int_that_it_is():
         assert json.loads(f.readline())["seed"] == 3
 
 
+@pytest.mark.differs(
+    "a model without `obs_shape` is a `TypeError` of its constructor",
+    "the shape is that of the env; where its space does not tell it, the config key is named",
+)
 @pytest.mark.parametrize("key", ["obs_shape", "action_shape"])
 def test_a_missing_shape_is_that_of_the_env(key):
     main, create = pair()
@@ -178,6 +182,10 @@ def test_a_missing_shape_is_that_of_the_env(key):
     assert run.cfg.policy.model[key] == shape
 
 
+@pytest.mark.differs(
+    "a registered policy `x` cannot be trained online before a class is registered as `x_command`",
+    "one is derived where there is none",
+)
 def test_a_policy_of_ones_own_is_trained_without_a_command_twin():
     class MyPolicy(DQNPolicy):
         config = {**DQNPolicy.config, "type": "my_dqn", "my_key": 3}

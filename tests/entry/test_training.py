@@ -228,6 +228,10 @@ def run_python(*arguments):
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.differs(
+    "a class or function in a config is saved as its repr, so the folder of the run says nothing of what it was",
+    "as `module:name`, with the folder of its module",
+)
 @pytest.mark.parametrize("parallel", [pytest.param(False, marks=pytest.mark.slow), 1])
 def test_a_run_of_a_script_is_evaluated_from_another_folder(tmp_path, monkeypatch, parallel):
     (tmp_path / "script.py").write_text(SCRIPT.format(guard=GUARD, parallel=parallel))
@@ -478,6 +482,10 @@ def test_rates_of_all_networks_are_set_by_one_name():
     assert (pair[0].policy.learn.learning_rate_policy, pair[0].policy.learn.learning_rate_q) == (0.1, 0.2)
 
 
+@pytest.mark.differs(
+    "a policy with several replay buffers (PPG) in `serial_pipeline` ends in `KeyError: 'type'`",
+    "a `ConfigError` says that the pipeline has one buffer, and what to do",
+)
 def test_what_cannot_be_trained_is_refused():
     with pytest.raises(ConfigError, match="nothing ends the training: give env_steps, iterations or stop_value"):
         train("dqn", "CartPole-v1")

@@ -129,6 +129,10 @@ class Machines(Roles):
         return process.returncode, output
 
 
+@pytest.mark.differs(
+    "roles on several machines talk to any process that reaches them",
+    "off loopback each needs the token of the run",
+)
 @pytest.mark.slow
 @pytest.mark.parametrize("make_hosts", [two_namespaces, two_loopback_addresses])
 def test_cartpole_is_trained_across_two_hosts_with_a_token_and_not_without(tmp_path, make_hosts):

@@ -102,6 +102,10 @@ def test_a_worker_tells_when_it_takes_tasks_and_ends_when_it_is_told_to(make, me
     os.close(descriptor)
 
 
+@pytest.mark.differs(
+    "all workers are seeded alike, and their envs not at all",
+    "each has a seed of its own, another one when it is started again",
+)
 def test_a_worker_that_is_killed_is_started_again_with_other_seeds(make):
     worker = make(seed=4)
     wait_until_up([worker], DEADLINE_S)
@@ -131,6 +135,10 @@ def test_a_worker_that_is_stopped_ends_in_order_when_it_is_closed(make, stopped,
     assert (tmp_path / "note").exists() and monotonic() - begin < worker_process.CLOSE_S
 
 
+@pytest.mark.differs(
+    "the end is found out by a look every 3 s, and joins of threads and processes have no limit",
+    "the waiting process is woken; processes that do not end are killed",
+)
 def test_a_worker_that_does_not_end_is_killed_after_the_seconds_of_its_plan(make):
     worker = make(fail_to_end, close_s=0.1)
     wait_until_up([worker], DEADLINE_S)
@@ -233,6 +241,10 @@ def leave_something(config, seed, start_event, close_event, report):
     close_event.wait()
 
 
+@pytest.mark.differs(
+    "what a worker has started, an env's simulator for instance, outlives a worker that is killed",
+    "it ends with the worker",
+)
 @pytest.mark.parametrize("how", ["kill", "close", "terminate", "kill fork server", "stop fork server"])
 def test_what_a_worker_has_started_ends_with_it(how, make, monkeypatch):
     worker = make(leave_something)

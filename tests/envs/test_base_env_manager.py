@@ -89,6 +89,10 @@ def test_import_names_may_bring_the_manager(tmp_path, monkeypatch):
         ENV_MANAGER_REGISTRY.pop("outside", None)
 
 
+@pytest.mark.differs(
+    "an `EasyDict()` or partial manager config fails with AttributeError",
+    "filled from the defaults and checked",
+)
 def test_an_empty_or_partial_config_is_filled_from_the_defaults():
     manager = BaseEnvManager([lambda: CountingEnv({})])
     manager.launch()
@@ -191,6 +195,10 @@ def test_an_episode_that_ends_returns_its_last_observation_and_begins_the_next()
     assert lists(manager.ready_obs) == {0: [1, 0]}
 
 
+@pytest.mark.differs(
+    "an auto reset may overwrite the terminal observation of an env that reuses its array",
+    "the terminal timestep is a copy",
+)
 def test_the_last_observation_survives_an_env_that_reuses_its_array():
     manager = Pool({"length": 2, "reuse": True}).manager
     manager.launch()
@@ -301,6 +309,10 @@ def test_a_closed_manager_says_so():
             call()
 
 
+@pytest.mark.differs(
+    "stepping an unknown env id leaves a spurious state entry",
+    "an error names it before any env is stepped",
+)
 def test_unknown_env_ids_are_named_before_any_env_is_touched():
     pool = Pool({}, {})
     pool.manager.launch()
@@ -484,6 +496,7 @@ def test_a_failing_seed_surfaces_from_launch():
     assert manager.closed
 
 
+@pytest.mark.differs("float timeouts fail, and integer ones fire a second late", "any number of seconds, exact")
 def test_a_step_that_takes_too_long_is_broken_off():
     manager = Pool({"on_step": Hanging(0)}, step_timeout=0.05).manager
     manager.launch()
@@ -528,6 +541,7 @@ def test_plain_envs_are_told_seed_plus_id_once_at_their_next_reset():
     assert [env.seeds[1:] for env in pool.envs] == [[(7,)], [(4, False)]]
 
 
+@pytest.mark.differs("a relaunched manager is unseeded", "seeds are remembered")
 def test_seeds_are_remembered_over_close_and_launch():
     pool = Pool({}, {})
     pool.manager.seed(10)
@@ -537,6 +551,7 @@ def test_seeds_are_remembered_over_close_and_launch():
     assert [env.seeds for env in pool.envs] == [[(10,)], [(11,)]] * 2
 
 
+@pytest.mark.differs("a list given to `manager.seed` is kept and overwritten with None", "copied")
 def test_the_list_of_seeds_stays_the_callers():
     seeds = [1, 2]
     pool = Pool({}, {})
@@ -610,6 +625,10 @@ def test_a_launch_goes_on_where_the_seeded_episodes_stand():
     assert starts == whole[:2]
 
 
+@pytest.mark.differs(
+    "`dynamic_seed=False` starts every episode of an env identically",
+    "each episode has its own seed; the sequence repeats",
+)
 def test_static_seeds_do_not_repeat_an_episode():
     manager = BaseEnvManager([lambda: GymnasiumEnv({"env_id": "CartPole-v1"})], {})
     manager.seed(4, dynamic_seed=False)
@@ -623,6 +642,7 @@ def test_static_seeds_do_not_repeat_an_episode():
     manager.close()
 
 
+@pytest.mark.differs("an env recreated after a failed reset is unseeded", "seeded, and continues its episode sequence")
 def test_an_env_made_anew_goes_on_with_its_episodes():
     made = []
 
@@ -717,6 +737,7 @@ def test_attributes_nobody_has_and_methods_out_of_reach():
     assert "render" in manager.method_name_list
 
 
+@pytest.mark.differs("copying or pickling a manager recurses without end", "works")
 def test_a_manager_can_be_copied_and_pickled():
     manager = BaseEnvManager([CountingEnvFactory()], {})
     for twin in (copy.copy(manager), copy.deepcopy(manager), pickle.loads(pickle.dumps(manager))):

@@ -69,6 +69,10 @@ def test_other_dtypes_of_spaces_are_named(space, match):
         check_space_dtype(walk(observation_space=space))
 
 
+@pytest.mark.differs(
+    "the env checks import the package's tests, and refuse images of uint8",
+    "`DemoEnv` is part of the package; uint8 passes",
+)
 @pytest.mark.parametrize("space", [spaces.Box(0, 255, (1,), np.uint8), spaces.MultiBinary(2), None])
 def test_images_and_spaces_without_dtype_pass(space):
     check_space_dtype(walk(observation_space=space))
@@ -94,6 +98,7 @@ def test_data_in_its_space_passes(data, space):
     assert check_array_space(data, space, "data") is True
 
 
+@pytest.mark.differs("the check of a Discrete space accepts n", "the bound is strict")
 @pytest.mark.parametrize(
     ("data", "space", "match"),
     [
@@ -203,6 +208,10 @@ def test_an_env_that_writes_into_its_last_observation_is_found():
         check_all(Reusing({}))
 
 
+@pytest.mark.differs(
+    "the env checks compare identities, so views of one buffer pass, and hang on an env without end",
+    "shared memory is found, a limit stops the check",
+)
 @pytest.mark.parametrize(
     ("one", "other", "match"),
     [

@@ -62,6 +62,10 @@ def test_envs_belong_to_the_library_of_their_class(gym):
     assert (is_gym_env(Toy()), is_gymnasium_env(Toy())) == (False, True)
 
 
+@pytest.mark.differs(
+    "an env of gym or gymnasium that nothing adapts fails with an AttributeError in the manager",
+    "an error says what to do",
+)
 def test_an_env_of_gym_that_nothing_adapts_is_refused_with_what_to_do(gym):
     with pytest.raises(TypeError, match="which is no BaseEnv: .*reward_space.* put it into a Ding"):
         BaseEnvManager([lambda: gym.make("OnlyOld-v3")], {})

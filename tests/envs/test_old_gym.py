@@ -157,6 +157,10 @@ def test_an_id_that_neither_library_has_is_gymnasiums_error(gym):
         DingEnvWrapper(cfg={"env_id": "NoSuchEnv-v1"}).reset()
 
 
+@pytest.mark.differs(
+    "gym 0.25 is imported, and numpy 2 excluded, whatever is used",
+    "gym is imported only where it is needed",
+)
 def test_gym_is_not_imported_where_it_is_not_needed():
     program = (
         "import sys\nfrom ding.envs import DingEnvWrapper, FrameStackWrapper\nimport ding.worker, ding.entry\n"

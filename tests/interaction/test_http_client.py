@@ -144,6 +144,10 @@ def test_a_server_that_does_not_answer_runs_into_the_timeout(server):
         engine.close()
 
 
+@pytest.mark.differs(
+    "requests have no timeout",
+    "5 s until the connection stands and 30 s until the reply begins, where nothing else is said",
+)
 def test_a_request_without_a_timeout_of_its_own_has_the_default_one(server, monkeypatch):
     timeouts, send = [], HTTPAdapter.send
 

@@ -38,6 +38,7 @@ def test_documented_names_can_be_imported(module):
     assert set(getattr(found, "__all__", [])) <= set(vars(found))
 
 
+@pytest.mark.differs("`import ding.interaction.base as b` binds an inner module", "it binds the package")
 def test_submodules_are_not_hidden_by_what_packages_export():
     for info in pkgutil.walk_packages(ding.interaction.__path__, "ding.interaction."):
         importlib.import_module(info.name)

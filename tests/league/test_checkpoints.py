@@ -15,6 +15,7 @@ def test_a_copy_has_its_folder_made_and_replaces_what_was_there():
     assert read("a/b/target") == "new" and os.listdir("a/b") == ["target"]
 
 
+@pytest.mark.differs("a snapshot is copied in place: collectors may read half of it", "it appears whole")
 def test_a_copy_that_breaks_off_leaves_the_target_as_it_was(monkeypatch):
     def copy_half(source, target):
         target.write(source.read(2))

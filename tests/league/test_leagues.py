@@ -55,6 +55,7 @@ def test_the_defaults_are_documented_ones_and_a_fresh_copy():
     assert OneVsOneLeague.config["payoff"]["decay"] == 0.99
 
 
+@pytest.mark.differs("a league's folder is made one level deep", "with its parents")
 def test_a_new_league_has_its_players_their_paths_and_an_empty_record():
     made = league(path_policy="some/folder")
     assert os.path.isdir("some/folder") and made.path_policy == "some/folder"
@@ -80,6 +81,7 @@ def test_there_are_as_many_players_of_each_type_for_each_category_as_the_config_
     assert made.get_player_by_id("own_player_blue_1").category == "blue"
 
 
+@pytest.mark.differs("`active_players` of a config are added to the default ones", "they replace them")
 def test_active_players_replace_the_default_ones_and_other_sections_are_merged():
     cfg = {"active_players": {"own_player": 1}, "own_player": SETTINGS, "payoff": {"decay": 0.5}}
     made = league(import_names=["tests.league.own_player"], **cfg)
@@ -143,6 +145,10 @@ def test_players_begin_with_pretrained_weights():
     assert not os.path.islink(made.active_players[0].checkpoint_path) and made.historical_players == []
 
 
+@pytest.mark.differs(
+    "a pretrained opponent is read from a path outside the folder of weights",
+    "it is copied into that folder",
+)
 def test_pretrained_weights_may_be_an_opponent_of_the_only_type():
     write("weights", "pretrained")
     made = league(use_pretrain_init_historical=True, pretrain_checkpoint_path={"default": "weights"})
@@ -241,6 +247,10 @@ def test_a_snapshot_keeps_the_weights_of_its_time(own):
     assert sorted(os.listdir("policy")) == [f"{HOME}_ckpt.pth", f"{HOME}_ckpt_20.pth"]
 
 
+@pytest.mark.differs(
+    "two snapshots of the same iteration are two players of one name with one record",
+    "the second replaces the weights",
+)
 def test_a_second_snapshot_of_the_same_iteration_replaces_the_weights(own):
     own.judge_snapshot(HOME, force=True)
     write(own.active_players[0].checkpoint_path, "newer")
@@ -256,6 +266,7 @@ def test_a_snapshot_needs_weights():
     assert made.historical_players == [] and made.payoff.players == made.active_players
 
 
+@pytest.mark.differs("a symbolic link in the folder of weights has any file copied as a snapshot", "it is refused")
 def test_a_link_in_the_folder_of_weights_is_not_followed(own):
     write("secret", "content")
     path = own.active_players[0].checkpoint_path
@@ -310,6 +321,7 @@ def test_won_evaluations_get_harder_until_the_hardest():
     assert made.update_active_player({"player_id": name, "eval_win": True}) is False
 
 
+@pytest.mark.differs("errors in the news and results for a league are printed", "logged")
 def test_news_of_an_unknown_player_are_logged_and_ignored(own, caplog, capsys):
     with caplog.at_level(logging.ERROR, logger="ding"):
         assert own.update_active_player({"player_id": "nobody", "train_iteration": 3}) is None

@@ -185,6 +185,10 @@ def test_pfsp_is_mostly_against_those_that_are_hard_to_beat(of):
     assert found["easy"] == pytest.approx(200, abs=50)  # both are always beaten
 
 
+@pytest.mark.differs(
+    "branch probabilities below 1 in sum leave a player without an opponent from time to time",
+    "the sum must be 1",
+)
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

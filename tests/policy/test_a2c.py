@@ -79,6 +79,10 @@ def test_a_pass_of_minibatches_is_that_of_the_twin(space, settings, weighted):
     assert torch.allclose(parameters_of(policy), theirs, atol=1e-5)
 
 
+@pytest.mark.differs(
+    "A2C gives up the last transition of an unfinished piece, and treats a time limit as a terminal state",
+    "the piece bootstraps from the value of what follows",
+)
 @pytest.mark.parametrize(
     ("end", "bootstraps"), [({}, True), (TERMINATED, False), (TRUNCATED, True), ({"done": True}, False)]
 )

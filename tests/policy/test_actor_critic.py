@@ -84,6 +84,10 @@ def test_continuous_actions_are_drawn_around_their_mean():
     assert torch.allclose(output["action"].std(0), sigma, rtol=0.05)
 
 
+@pytest.mark.differs(
+    "evaluating PPO with hybrid actions draws them at random",
+    "takes the likeliest type with the mean of its arguments",
+)
 def test_evaluation_takes_the_likeliest_action():
     out = make_policy("eval").eval_mode.forward(OBS)[0]
     assert out["action"].item() == out["logit"].argmax().item()
@@ -135,6 +139,10 @@ def value_of(policy, obs):
         return policy._model(obs[None], mode="compute_critic")["value"].item()
 
 
+@pytest.mark.differs(
+    "generalized advantages treat a time limit as a terminal state",
+    "they bootstrap from the value of what follows",
+)
 @pytest.mark.parametrize(
     ("end", "bootstraps"),
     [
@@ -302,6 +310,10 @@ def test_state_dicts_have_the_documented_keys():
     assert list(plain.collect_mode.state_dict()) == ["model"]
 
 
+@pytest.mark.differs(
+    "a checkpoint of PPO loses the value scale and the learning-rate schedule",
+    "it has `value_norm` and `lr_scheduler`; states without them load",
+)
 def test_a_resumed_policy_goes_on_bit_for_bit(tmp_path):
     settings = {"learn__lr_scheduler": {"epoch_num": 4, "min_lr_lambda": 0.1}}
     policy, resumed = make_policy(**settings), make_policy(seed=9, **settings)
@@ -326,6 +338,10 @@ def test_a_state_without_the_newer_keys_loads():
     assert scale_of(policy.learn_mode) == pytest.approx(1.0, rel=1e-6)
 
 
+@pytest.mark.differs(
+    "a collecting process never learns the value scale of the learner",
+    "it is part of the collect state, optional to load",
+)
 def test_a_collecting_process_takes_weights_and_scale_from_the_learner():
     learner, collector = make_policy("learn", "collect"), make_policy("collect", seed=4)
     learner.learn_mode.forward(make_pieces(learner))
@@ -335,6 +351,7 @@ def test_a_collecting_process_takes_weights_and_scale_from_the_learner():
     make_policy("eval").eval_mode.load_state_dict(learner.learn_mode.state_dict())
 
 
+@pytest.mark.differs("PPO that only collects fails: its value scale is made where it learns", "every mode has it")
 @pytest.mark.parametrize("field", ["learn", "collect", "eval"])
 @pytest.mark.parametrize("space", ["discrete", "continuous", "hybrid"])
 def test_each_mode_works_alone(field, space):
@@ -367,6 +384,10 @@ def test_a_discrete_model_begins_orthogonal_with_gain_1():
     assert all(is_orthogonal(layer.weight, 1) and layer.bias.eq(0).all() for layer in linears(model))
 
 
+@pytest.mark.differs(
+    "the initialisation of continuous PPO shrinks every actor layer, a shared encoder too, to nothing",
+    "only the last layer of the policy",
+)
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize("space", ["continuous", "hybrid"])
 def test_only_the_last_layer_of_a_gaussian_policy_begins_small(share, space):
@@ -425,6 +446,10 @@ def test_gains_hold_for_convolutions_and_each_head_of_several():
     assert [layer.out_features for layer in small] == [2, 3]
 
 
+@pytest.mark.differs(
+    "each rank initialises PPO's parameters after they were made equal",
+    "before rank 0 hands them out",
+)
 def test_the_initial_parameters_are_those_that_rank_0_hands_out(monkeypatch, tmp_path):
     handed_out = []
     monkeypatch.setattr(
@@ -520,6 +545,10 @@ def test_wrong_settings_are_refused_at_construction(settings, message):
         make_policy(**settings)
 
 
+@pytest.mark.differs(
+    "`policy.action_space` without the same `model.action_space` fails inside the loss",
+    "the model follows the policy, contradictions are refused",
+)
 def test_the_model_follows_the_action_space_of_the_policy():
     policy = make_policy(space="continuous")
     assert policy.cfg.model.action_space == policy._model.action_space == "continuous"

@@ -77,6 +77,10 @@ def test_mode_tuples_have_the_documented_fields():
     assert isinstance(policy.command_mode, CommandModePolicy.command_function)
 
 
+@pytest.mark.differs(
+    "modes are set up in an order that changes with the hash seed",
+    "always learn, collect, eval, command",
+)
 def test_fields_are_set_up_in_one_order_whatever_asks_for_them():
     cfg = OrderedPolicy.default_config()
     fields = ["learn", "collect", "eval", "command"]
@@ -211,6 +215,7 @@ def test_policies_are_found_by_their_registered_names():
     assert policy.cfg is cfg
 
 
+@pytest.mark.differs("an error inside a policy's constructor is reported as an unknown type", "it passes through")
 def test_an_error_inside_a_constructor_is_not_taken_for_an_unknown_type():
     @POLICY_REGISTRY.register("broken_for_test")
     class Broken:
@@ -226,6 +231,7 @@ def test_an_error_inside_a_constructor_is_not_taken_for_an_unknown_type():
         POLICY_REGISTRY.pop("broken_for_test")
 
 
+@pytest.mark.differs("wrong policy settings surface late", "an error at construction")
 @pytest.mark.parametrize(
     ("key", "value"),
     [

@@ -111,6 +111,10 @@ def test_saturated_actions_may_be_left_out():
     assert loss_of(saturated, torch.zeros(10, 1)) == pytest.approx(0.99 * 0.9)
 
 
+@pytest.mark.differs(
+    "behaviour cloning logs `sync_time`, by itself",
+    "averaging gradients over ranks is part of `backward_time`",
+)
 def test_output_and_monitored_variables_are_the_documented_ones():
     output = make_policy("learn").learn_mode.forward(demonstrations())
     assert set(output) == {"cur_lr", "total_loss", "forward_time", "backward_time"}
@@ -215,6 +219,10 @@ def test_noise_is_added_to_real_valued_actions_on_demand():
     assert torch.equal(noisy.collect_mode.forward(OBS, sigma=0.0)[0]["action"], clean)
 
 
+@pytest.mark.differs(
+    "the command mode of behaviour cloning needs `other.eps`, which its example config lacks",
+    "without it epsilon is 0",
+)
 def test_schedules_are_those_of_the_config():
     def settings(info, **more):
         policy = make_policy("command", cls=BehaviourCloningCommandModePolicy, **more)

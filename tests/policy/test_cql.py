@@ -115,6 +115,10 @@ def test_one_critic_and_columns_will_do():
     assert learn(one, data) == learn(other, Samples(Table.of(data)))
 
 
+@pytest.mark.differs(
+    "the temperature and the Lagrange multiplier of CQL are not saved",
+    "they are, with their optimizers",
+)
 @pytest.mark.parametrize("with_lagrange", [False, True])
 def test_a_state_goes_on_to_the_bit(with_lagrange):
     first, second = (make_policy("learn", learn__with_lagrange=with_lagrange) for _ in range(2))

@@ -43,6 +43,7 @@ def other_rank(monkeypatch, lone_group):
     return calls
 
 
+@pytest.mark.differs("one all-reduce pair for each parameter", "one flat bucket for each dtype")
 def test_gradients_are_averaged_over_the_ranks_that_have_them_in_one_call(other_rank):
     model = Pair()
     synchronizer = GradientSynchronizer(model)
@@ -63,6 +64,10 @@ def test_tensors_that_are_no_part_of_the_model_are_averaged_too(other_rank):
     assert other_rank == [9]
 
 
+@pytest.mark.differs(
+    "only the gradients of a module can be averaged, not those of a temperature beside it",
+    "those of the optimizer's parameters, whatever they belong to",
+)
 def test_an_optimizer_step_averages_the_parameters_of_its_optimizer(lone_group, monkeypatch):
     policy = DQNPolicy(make_config(multi_gpu=True), enable_field=["learn"])
     log_alpha = torch.zeros(1, requires_grad=True)
@@ -71,6 +76,10 @@ def test_an_optimizer_step_averages_the_parameters_of_its_optimizer(lone_group, 
     assert synced == [[log_alpha]] and log_alpha.item() == pytest.approx(-0.2)
 
 
+@pytest.mark.differs(
+    "PPO, A2C, SAC, DDPG, TD3, R2D2 and Rainbow never average gradients, so replicas drift apart",
+    "every optimizer step goes through the shared one, which does",
+)
 def test_no_policy_takes_a_step_of_its_own():
     folder = pathlib.Path(steps.__file__).parent
     taken = {
@@ -82,6 +91,10 @@ def test_no_policy_takes_a_step_of_its_own():
     assert taken == {"steps.py"}
 
 
+@pytest.mark.differs(
+    "`multi_gpu` without a process group is an error of torch",
+    "the error says how to start the ranks",
+)
 def test_without_a_group_a_policy_of_several_ranks_is_refused():
     with pytest.raises(RuntimeError, match="multi_gpu = True needs a process group: run the training inside"):
         DQNPolicy(make_config(multi_gpu=True), enable_field=["learn"])
@@ -122,6 +135,7 @@ def test_gradients_that_backward_does_not_send_are_averaged_in_sync(other_rank):
     assert model.a.grad.tolist() == [2.0, 2.0] and other_rank == [9]
 
 
+@pytest.mark.differs("training on several ranks needs CUDA", "works on CPU with gloo")
 @pytest.mark.parametrize("bp_update_sync", [True, False])
 def test_a_policy_of_one_rank_learns_as_one_without_ranks(lone_group, bp_update_sync):
     torch.manual_seed(0)
@@ -136,6 +150,7 @@ def test_a_policy_of_one_rank_learns_as_one_without_ranks(lone_group, bp_update_
     assert results[0] == pytest.approx(results[1])
 
 
+@pytest.mark.differs("each policy must remember to synchronise gradients", "the shared optimizer step does it")
 def test_every_learner_step_synchronises(lone_group, monkeypatch):
     policy = DQNPolicy(make_config(multi_gpu=True), enable_field=["learn"])
     synced = watch_syncs(monkeypatch)

@@ -26,6 +26,18 @@ def make_policy(*fields, **settings):
     return IQLPolicy(make_config(IQLPolicy, **settings), enable_field=list(fields) or None)
 
 
+@pytest.mark.differs(
+    "`learn.beta` of IQL is the inverse of the paper's: actions are weighted by exp(advantage / beta), at most 20",
+    "the same; `learn.inverse_temperature` is the paper's, with weights of at most 100",
+)
+@pytest.mark.differs(
+    "IQL scales the tanh of its actions, and clips the gradient of its actor",
+    "actions and gradients are those of the paper, actions in (-1, 1) as in SAC",
+)
+@pytest.mark.differs(
+    "IQL logs its losses under names of its own, and its priority has another shape",
+    "names are as in SAC, with `value_loss`, `value` and `advantage_weight`; a priority is a number for each sample",
+)
 @pytest.mark.parametrize(
     ("tau", "settings", "factor", "limit"),
     [
@@ -146,6 +158,10 @@ def test_the_mean_is_taken_and_explored_around():
     assert drawn.abs().max() <= 1 and drawn.std() > 0.1
 
 
+@pytest.mark.differs(
+    "the settings of IQL name a temperature and conservative terms, which it does not have",
+    "it has none of them",
+)
 def test_settings_are_checked_and_none_is_without_effect():
     assert not {"alpha", "auto_alpha", "num_actions", "min_q_weight"} & set(IQLPolicy.default_config().learn)
     for settings in ({"learn__tau": 1.5}, {"learn__beta": 0}, {"model__action_space": "regression"}):

@@ -107,6 +107,11 @@ class LinearModel(nn.Module):
         return {"logit": self.layer(obs)}
 
 
+@pytest.mark.differs(
+    "a registered model of your own gets the default arguments of the policy's model, such as "
+    "`encoder_hidden_size_list`, and a TypeError if it does not take them",
+    "only those that it takes; the arguments that your config has, all of them",
+)
 @patch.dict(MODEL_REGISTRY, {"linear_for_test": LinearModel})
 def test_a_model_of_ones_own_need_not_take_the_default_arguments_of_the_policys_model():
     cfg = DQNPolicy.default_config()
@@ -150,6 +155,10 @@ def test_an_act_of_the_subclass_is_never_called_for_the_envs(cls):
     assert list(policy.eval_mode.forward({0: torch.zeros(4), 2: torch.zeros(4)})) == [0, 2]
 
 
+@pytest.mark.differs(
+    "a policy that does not set `_unroll_len` and `_priority` cannot be collected with or trained",
+    "they follow `collect.unroll_len` and `priority` of its config",
+)
 def test_attributes_that_workers_ask_for_have_defaults():
     cfg = OwnPolicy.default_config()
     cfg.model.update(obs_shape=4, action_shape=2)
@@ -166,6 +175,10 @@ def test_settings_behind_these_attributes_are_checked_for_every_policy(key, valu
         OwnPolicy(make_config(**{key: value}))
 
 
+@pytest.mark.differs(
+    "a policy whose config lacks `multi_gpu`, `cuda` or `on_policy` fails with AttributeError",
+    "they have their defaults",
+)
 def test_settings_of_the_base_that_are_missing_have_their_defaults():
     cfg = make_config()
     for key in ("on_policy", "cuda", "multi_gpu", "bp_update_sync", "traj_len_inf"):
@@ -188,6 +201,7 @@ def test_help_says_which_methods_to_write(cls):
     assert [name for name in sorted(cls.__abstractmethods__) if name not in told] == []
 
 
+@pytest.mark.differs("`cuda=True` without a GPU runs on the CPU silently", "a warning says so, and what to set")
 def test_a_gpu_that_is_missing_is_told_of_and_the_policy_runs_on_the_cpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     warned = []

@@ -46,6 +46,7 @@ def learn(policy, data):
 # --- modes ---
 
 
+@pytest.mark.differs("A2C and off-policy PPO fail in a process that only learns", "each mode works alone")
 @each_policy
 @pytest.mark.parametrize("field", ["learn", "collect", "eval"])
 @pytest.mark.parametrize("space", SPACES)
@@ -93,6 +94,10 @@ def test_the_model_follows_the_action_space(name):
     assert policy._model.action_space == "continuous" and policy.has_discrete_actions is False
 
 
+@pytest.mark.differs(
+    "PG and PPO without a critic do not know `action_mask`",
+    "illegal actions are ruled out, in learning too",
+)
 @each_policy
 def test_illegal_actions_are_never_taken_nor_learned(name):
     policy, mask = make(name), torch.tensor([1, 0, 1])
@@ -135,6 +140,7 @@ def test_dict_observations_may_be_learned_from(name):
 # --- state ---
 
 
+@pytest.mark.differs("a checkpoint of off-policy PPO loses the value scale", "it has `value_norm`")
 @each_policy
 @pytest.mark.parametrize("space", ["discrete", "continuous"])
 def test_a_resumed_policy_goes_on_bit_for_bit(name, space, tmp_path):
@@ -178,6 +184,10 @@ def test_columns_make_the_samples_and_teach_what_dicts_do(name, space):
     assert results[0] == results[1]
 
 
+@pytest.mark.differs(
+    "A2C, PG and both further kinds of PPO train replicas that drift apart",
+    "each step averages the gradients",
+)
 @each_policy
 def test_every_step_averages_the_gradients_of_all_ranks(name, monkeypatch):
     monkeypatch.setattr("ding.policy.steps.GradientSynchronizer", lambda model, sync: None)

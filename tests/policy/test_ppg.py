@@ -166,6 +166,10 @@ def test_the_value_phase_spares_the_actor_and_the_policy_phase_the_critic():
     assert not torch.equal(parameters_of(policy._model.aux_critic), before[1])
 
 
+@pytest.mark.differs(
+    "the state of PPG lacks what its next auxiliary phase is to learn from, and when that is",
+    "it has both; states without them load",
+)
 def test_the_state_of_learning_comes_back_in_mid_phase():
     policy, other = make_policy("learn", seed=0), make_policy("learn", seed=1)
     data = {"policy": make_samples(5), "value": make_samples(5, 1)}

@@ -258,6 +258,7 @@ def test_whole_numbers_may_be_floats():
     assert len(steps) == 6 and type(steps[0]["cur_lr"]) is float
 
 
+@pytest.mark.differs("a PPO minibatch of one sample makes the loss NaN", "a single advantage is not normalised")
 def test_fewer_samples_than_a_minibatch_are_one_batch_and_one_sample_is_no_nan():
     policy = make_policy(learn__epoch_per_collect=1)
     data = make_pieces(policy)
@@ -429,6 +430,10 @@ def test_values_and_pretrained_policies_are_asked_for_in_parts(tmp_path, monkeyp
         assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-5)
 
 
+@pytest.mark.differs(
+    "without `recompute_adv` the returns drift from epoch to epoch with the value scale",
+    "they are computed once",
+)
 def test_returns_do_not_drift_over_the_epochs_without_recomputing():
     policy = make_policy(recompute_adv=False, learn__epoch_per_collect=3, learn__learning_rate=1e-12)
     data = make_pieces(policy)
@@ -449,6 +454,7 @@ def test_agents_with_values_of_their_own_learn():
     assert len(steps) == 6 and not any(math.isnan(v) for step in steps for v in step.values())
 
 
+@pytest.mark.differs("PPO on several ranks trains replicas that drift apart", "each step averages the gradients")
 def test_every_step_averages_the_gradients_of_all_ranks(monkeypatch):
     monkeypatch.setattr("ding.policy.steps.GradientSynchronizer", lambda model, sync: None)
     policy, synchronised = make_policy(multi_gpu=True), []
@@ -487,6 +493,7 @@ def test_images_are_converted_batch_by_batch():
     assert len(policy.learn_mode.forward(data)) == 6
 
 
+@pytest.mark.differs("PPO moves its data to the GPU transition by transition", "as whole batches")
 def test_what_is_on_another_device_comes_back(monkeypatch):
     moved = []
 

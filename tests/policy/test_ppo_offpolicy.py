@@ -103,6 +103,11 @@ SETTINGS = {
 }
 
 
+@pytest.mark.differs("off-policy PPO fails with hybrid actions", "the losses of the parts are added")
+@pytest.mark.differs(
+    "off-policy PPO with `nstep_return` ignores `value_norm` when it learns",
+    "returns are divided by their deviation there, too",
+)
 @pytest.mark.parametrize(
     ("space", "settings"), [*((space, "default") for space in SPACES), *(("discrete", name) for name in SETTINGS)]
 )
@@ -122,6 +127,11 @@ def test_steps_are_those_of_the_twin(space, settings):
     assert torch.allclose(parameters_of(policy), parameters, atol=1e-3)
 
 
+@pytest.mark.differs(
+    "off-policy PPO with `value_norm` reads the values of old samples in units of the present scale: returns grow "
+    "with the scale, and the scale with them, 20,000 for episodes of returns below 30",
+    "samples keep their `return` in units of the reward",
+)
 def test_returns_keep_the_scale_of_their_collection():
     policy = make()
     data = make_pieces(policy)

@@ -93,6 +93,11 @@ def q_step_by_step(model, sample, burnin):
     return values
 
 
+@pytest.mark.differs("R2D2 fails with `burnin_step=0` and with `nstep=1`", "both work")
+@pytest.mark.differs(
+    "R2D2 only learns from batches of `learn.batch_size`, and lists `priority` among the numbers to log",
+    "any size works, and numbers are logged",
+)
 @pytest.mark.parametrize("rescale", [True, False])
 @pytest.mark.parametrize(("nstep", "burnin"), [(1, 0), (1, 2), (3, 0), (2, 2)])
 def test_a_learning_step_is_recurrent_double_dqn_within_the_sequence(nstep, burnin, rescale):
@@ -144,6 +149,10 @@ def test_a_learning_step_is_recurrent_double_dqn_within_the_sequence(nstep, burn
     assert torch.allclose(parameters_of(policy), expected, atol=1e-6)
 
 
+@pytest.mark.differs(
+    "R2D2 ignores `learn.target_update_freq`",
+    "if set, the target network is copied after that many iterations",
+)
 def test_the_target_network_follows_and_is_copied_where_a_frequency_is_set():
     policy = make_policy("learn", learn__target_update_theta=0.25, learn__learning_rate=0.1, priority_IS_weight=False)
     before = list(target_of(policy).parameters())
@@ -165,6 +174,10 @@ def losses_of(policy, samples):
     return output["total_loss"], output["priority"]
 
 
+@pytest.mark.differs(
+    "R2D2 learns that null steps, which fill up a short episode, are worth 0",
+    "samples mark `null` steps, and they are masked out of the loss",
+)
 def test_what_null_steps_hold_is_not_learnt():
     policy = make_policy("learn", priority_IS_weight=False)
     data = make_sequences(policy, 2, {"done": True}, length=5)
@@ -177,6 +190,11 @@ def test_what_null_steps_hold_is_not_learnt():
     assert losses_of(policy, changed) == expected
 
 
+@pytest.mark.differs(
+    "R2D2 never learns from the last `nstep` steps of an episode that fills its sequence, so that it misses a "
+    "terminal reward",
+    "an episode that is over gets `nstep` null steps",
+)
 def test_the_last_steps_of_an_episode_learn_their_terminal_reward():
     policy = make_policy("learn", "collect", priority_IS_weight=False, burnin_step=0, learn_unroll_len=7)
     data = make_sequences(policy, 1, {"done": True, "reward": torch.tensor([100.0])})
@@ -187,6 +205,10 @@ def test_the_last_steps_of_an_episode_learn_their_terminal_reward():
     assert with_end > 50 > without_end
 
 
+@pytest.mark.differs(
+    "R2D2 bootstraps the last steps before a time limit from null steps, or treats the limit as the end",
+    "steps without an observation to bootstrap from are left out",
+)
 @pytest.mark.parametrize("flags", [{"truncated": True}, {"terminated": False, "truncated": True}])
 def test_steps_that_a_time_limit_leaves_without_a_target_are_not_learnt(flags):
     policy = make_policy("learn", "collect", priority_IS_weight=False, burnin_step=0, learn_unroll_len=7)
@@ -201,6 +223,7 @@ def test_steps_that_a_time_limit_leaves_without_a_target_are_not_learnt(flags):
     assert losses_of(policy, [changed])[1][0] > 50
 
 
+@pytest.mark.differs("R2D2 fails with `ignore_done`", "it works")
 def test_ignoring_done_learns_only_from_steps_with_a_value_to_bootstrap_from():
     policy = make_policy("learn", "collect", priority_IS_weight=False, burnin_step=0, learn__ignore_done=True)
     (sample,) = make_sequences(policy, 1, {"done": True}, length=3)
@@ -220,6 +243,10 @@ def test_a_batch_without_a_step_to_learn_from_is_told(caplog):
     assert torch.equal(parameters_of(policy), before)
 
 
+@pytest.mark.differs(
+    "R2D2 always starts sequences in their stored states",
+    "`learn.zero_start_state=True` starts them in zeros",
+)
 def test_sequences_start_in_their_stored_state_or_in_zeros():
     data = make_sequences(make_policy("learn"), 2, IS=1.0)
     zeros = copy.deepcopy(data)
@@ -461,6 +488,7 @@ def test_a_train_sample_is_a_piece_of_the_documented_length():
 # --- settings ---
 
 
+@pytest.mark.differs("R2D2 without `collect.env_num` or `eval.env_num` is a TypeError", "an error names the setting")
 @pytest.mark.parametrize(
     ("fields", "settings", "message"),
     [

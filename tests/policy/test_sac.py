@@ -105,6 +105,11 @@ def test_learning_steps_are_those_of_soft_actor_critic(auto_alpha):
     assert torch.allclose(parameters(target_of(policy)).double(), parameters(oracle.target), atol=1e-5)
 
 
+@pytest.mark.differs("SAC returns loss tensors that hold on to their graphs", "floats")
+@pytest.mark.differs(
+    "the monitored names of SAC lack a comma, and name values that do not exist",
+    "they are those of the output",
+)
 def test_output_has_exactly_the_documented_keys_as_floats():
     policy = make_policy("learn")
     output = policy.learn_mode.forward(make_batch(8))
@@ -134,6 +139,7 @@ def test_importance_weights_scale_the_loss_of_each_critic_but_not_the_priority()
     assert output["critic_loss"] != pytest.approx(learn(make_policy("learn"), data)["critic_loss"])
 
 
+@pytest.mark.differs("an actor's update computes gradients of the critic's parameters, too", "only those of its own")
 def test_the_actors_step_leaves_no_gradient_in_the_critic():
     policy = make_policy("learn")
     data = make_batch(8)
@@ -254,6 +260,7 @@ def test_the_loss_of_the_temperature_is_that_of_the_paper():
     assert Temperature({**settings, "log_space": False}, -2.0).loss(log_prob).item() == pytest.approx(-0.5 * (-3.0))
 
 
+@pytest.mark.differs("SAC with `log_space=False` crashes once alpha has become 0", "alpha stays at 0 or above")
 def test_a_temperature_that_is_learned_itself_does_not_fall_below_zero():
     policy = make_policy("learn", learn__log_space=False, learn__alpha=0.001, learn__learning_rate_alpha=0.1)
     for _ in range(3):
@@ -318,6 +325,10 @@ def test_transitions_hold_the_logit_where_it_is_asked_for(keeps):
 # --- state ---
 
 
+@pytest.mark.differs(
+    "a checkpoint of SAC loses its temperature",
+    "it has `log_alpha`, or `alpha` without `log_space`; states without them load",
+)
 @pytest.mark.parametrize("settings", [{}, {"learn__log_space": False}, {"learn__auto_alpha": False}])
 def test_a_resumed_policy_goes_on_bit_for_bit(settings):
     policy, other = make_policy("learn", **settings), make_policy("learn", seed=7, **settings)

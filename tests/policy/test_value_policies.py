@@ -75,6 +75,10 @@ def test_a_policy_and_its_command_mode_are_registered_and_exported(name):
     assert setting == ({} if name == "sqn" else {"eps": cls.default_config().other.eps.start})
 
 
+@pytest.mark.differs(
+    "Rainbow, QR-DQN and IQN monitor `q_value` and `target_q_value`, which they never return",
+    "they return them",
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_learning_tells_the_documented_values(name):
     policy = make_policy(name, "learn", **plain(name))
@@ -95,6 +99,10 @@ def test_the_loss_falls(name):
     assert losses[-1] < 0.9 * losses[0]
 
 
+@pytest.mark.differs(
+    "C51, QR-DQN, IQN, FQF, SQL, SQN and discrete CQL ignore importance weights",
+    "the loss of each sample is weighted",
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_importance_weights_of_each_sample_scale_the_loss_and_not_the_priority(name):
     data, weights = make_batch(8), [0.25 * (i + 1) for i in range(8)]
@@ -169,6 +177,7 @@ def test_samples_of_n_steps_are_learnt_with_their_own_discount(name):
     assert own[:2] == pytest.approx(other[:2]) and own[2:] != pytest.approx(other[2:], rel=1e-6)
 
 
+@pytest.mark.differs("the temperature and the target network of `sqn` are not saved", "they are part of the state")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_learner_state_restores_training_exactly(name):
     often = {"learn__target_update_freq": 3, **plain(name)}

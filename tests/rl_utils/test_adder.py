@@ -49,6 +49,10 @@ def test_nstep_rows_look_n_steps_ahead_and_stop_at_the_last():
     assert [s["obs"].item() for s in samples] == [0, 1, 2, 3]
 
 
+@pytest.mark.differs(
+    "n-step returns and advantages need rewards in tensors: a number is a TypeError",
+    "numbers count, too",
+)
 @pytest.mark.parametrize("number", [float, np.float64, np.float32, int, np.asarray])
 @pytest.mark.parametrize("in_columns", [False, True])
 def test_rewards_that_are_numbers_count_as_those_in_tensors(number, in_columns):
@@ -68,6 +72,10 @@ def test_advantages_of_rewards_that_are_numbers_are_those_of_rewards_in_tensors(
     )
 
 
+@pytest.mark.differs(
+    "tail rows of an unfinished n-step piece bootstrap with gamma one power short",
+    "gamma to the number of rewards summed",
+)
 def test_a_tail_row_discounts_its_value_by_the_steps_it_sums():
     samples = get_nstep_return_data(make_trajectory(4), 3, gamma=0.9)
     assert [s["value_gamma"] for s in samples] == pytest.approx([0.9**3, 0.9**3, 0.9**2, 0.9])
@@ -79,6 +87,7 @@ def test_a_piece_no_longer_than_n_steps_has_only_tail_rows():
     assert [s["value_gamma"] for s in samples] == pytest.approx([0.9**2, 0.9])
 
 
+@pytest.mark.differs("n-step processing changes the caller's transitions", "gives new dicts, leaves the input alone")
 def test_nstep_rows_do_not_change_the_trajectory():
     data = make_trajectory(4)
     before = copy.deepcopy(data)
@@ -88,6 +97,7 @@ def test_nstep_rows_do_not_change_the_trajectory():
     assert all(torch.equal(d["reward"], b["reward"]) for d, b in zip(data, before, strict=True))
 
 
+@pytest.mark.differs("n-step rows know only `done`", "they also take `terminated` and `truncated` from their last step")
 def test_nstep_rows_take_how_the_episode_ended_from_their_last_step():
     data = make_trajectory(3, last_done=True, terminated=False, truncated=False)
     data[-1]["truncated"] = True
@@ -188,6 +198,7 @@ def test_an_nstep_sample_has_the_flags_that_its_last_step_tells_and_no_others(fl
     assert [{key: s[key] for key in ("terminated", "truncated") if key in s} for s in samples] == [{}, {}, flags, flags]
 
 
+@pytest.mark.differs("n-step returns reach beyond an episode that ends within a piece", "they end with it")
 def test_an_nstep_sample_does_not_reach_beyond_an_end_within_the_piece():
     data = make_trajectory(4)
     data[1]["done"] = torch.tensor([True])
@@ -327,6 +338,10 @@ def test_a_row_without_a_reward_is_named_where_there_must_be_one(finished):
             get_gae(data, torch.zeros(1), 0.9, 0.8)
 
 
+@pytest.mark.differs(
+    "a null step of `get_train_sample` has the values of the first of the steps that are left over",
+    "it goes on from the last of them",
+)
 def test_a_null_step_goes_on_from_the_last_step():
     steps = [{**t, "logit": torch.tensor([float(i)])} for i, t in enumerate(make_trajectory(5))]
     padded = get_train_sample(steps, 3, "null_padding")[-1]
@@ -334,6 +349,10 @@ def test_a_null_step_goes_on_from_the_last_step():
     assert padded["done"] == [False, False, True]
 
 
+@pytest.mark.differs(
+    "the default last value of GAE is zero where a time limit ended the episode",
+    "the last transition is given up and lends its value, as for an unfinished piece",
+)
 @pytest.mark.parametrize(
     ("done", "flags", "goes_on"),
     [

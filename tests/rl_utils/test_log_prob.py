@@ -109,6 +109,10 @@ def test_squashed_samples_are_drawn_where_no_noise_is_given():
     assert torch.equal(drawn.action, squashed_gaussian_sample((mu, sigma), torch.randn(4, 3)).action)
 
 
+@pytest.mark.differs(
+    "the log-probability of a squashed action adds 1e-6 inside a logarithm: it is wrong near the bounds, and bounded",
+    "it is exact, where the action rounds to the bound too",
+)
 @pytest.mark.parametrize("u", [0.0, 3.0, -8.0, 15.0, -40.0])
 def test_the_log_probability_is_exact_where_the_action_rounds_to_the_bound(u):
     mu = torch.full((1, 1), u, requires_grad=True)

@@ -21,6 +21,7 @@ def make_data(weight=None):
     )
 
 
+@pytest.mark.differs("the cloning loss of PPG is NaN", "the mean divergence KL(old, new) over all actions")
 def test_cloning_is_the_divergence_of_the_old_policy_from_the_new_over_all_actions():
     data = make_data()
     old, new = data.logit_old.softmax(-1).tolist(), data.logit_new.softmax(-1).tolist()

@@ -99,6 +99,10 @@ def losses_of(request):
     return losses
 
 
+@pytest.mark.differs(
+    "a weight [B, 1] of a loss [B] weighs each error by the weights of all samples",
+    "every loss takes [B] and [B, 1] alike, and refuses other shapes",
+)
 def test_a_weight_is_one_number_for_each_sample_whether_it_has_an_axis_of_its_own_or_not(losses_of):
     weighted = losses_of(WEIGHT)
     for same in (WEIGHT.unsqueeze(1), WEIGHT.double().numpy(), WEIGHT.unsqueeze(1).numpy(), WEIGHT.tolist()):

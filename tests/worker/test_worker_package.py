@@ -1,5 +1,7 @@
 """What `ding.worker` offers, and what importing it registers."""
 
+import pytest
+
 import ding.worker
 from ding.utils.registry_factory import (
     BUFFER_REGISTRY,
@@ -13,6 +15,7 @@ def test_every_exported_name_is_there():
     assert [name for name in ding.worker.__all__ if not hasattr(ding.worker, name)] == []
 
 
+@pytest.mark.differs("`from ding.worker import DequeBufferWrapper` fails", "it is exported")
 def test_the_deque_buffer_is_exported_and_registered():
     from ding.worker import DequeBufferWrapper
 

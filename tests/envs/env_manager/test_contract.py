@@ -255,6 +255,10 @@ def play(cls, cfg):
     return repr(seen)
 
 
+@pytest.mark.differs(
+    "which envs of a `subprocess` manager are stepped together depends on how long resets take",
+    "not there: the same seeds give the same episodes as in one process",
+)
 @pytest.mark.parametrize("cls, cfg", [p for p in combinations(base=False, v2=False) if "async" not in p.id])
 def test_seeded_envs_play_the_same_in_processes(cls, cfg):
     assert play(cls, cfg) == play(BaseEnvManager, {})

@@ -47,6 +47,10 @@ def test_the_config_alone_makes_a_manager_of_eight_envs(library):
     assert library.pools[0].is_closed
 
 
+@pytest.mark.differs(
+    "a step of `env_pool` returns 8 envs, however many there are, unless `batch_size` says otherwise",
+    "it returns all; a smaller `batch_size` is to be asked for",
+)
 @pytest.mark.parametrize(("batch_size", "answers"), [(None, 12), (5, 5), (20, 12)])
 def test_a_step_waits_for_all_envs_unless_it_is_told_otherwise(library, batch_size, answers):
     with launched(env_num=12, batch_size=batch_size) as manager:
@@ -55,6 +59,10 @@ def test_a_step_waits_for_all_envs_unless_it_is_told_otherwise(library, batch_si
         assert len(answered) == 12 if answers == 12 else 0 < len(answered) <= 5  # resets are answered among them
 
 
+@pytest.mark.differs(
+    "`env_pool` cannot be made by `create_env_manager`, and its default config names the type `envpool`",
+    "it is made as the other managers, under the name it is registered by; `PoolEnvManager(cfg)` still works",
+)
 def test_a_config_names_it_as_env_pool_and_the_env_section_names_the_env(library):
     env_fn = [partial(GymnasiumEnv, cfg=EasyDict(env_id="Three-v0", max_episode_steps=2))] * 3
     manager = create_env_manager({"type": "env_pool", "frame_skip": 4, "kwargs": {"num_threads": 2}}, env_fn)
@@ -66,6 +74,7 @@ def test_a_config_names_it_as_env_pool_and_the_env_section_names_the_env(library
         assert manager.observation_space.dtype == np.float32
 
 
+@pytest.mark.differs('`info["env_id"]` of `env_pool` is the position in the batch', "the id of the env")
 def test_a_timestep_has_what_envpool_returned_of_its_own_env(library):
     with launched() as manager:
         assert shown(manager) == {0: [10, 0, 0], 1: [11, 0, 0], 2: [12, 0, 0]}
@@ -80,6 +89,10 @@ def test_a_timestep_has_what_envpool_returned_of_its_own_env(library):
         assert library.pools[0].actions == [[1], [], [3]]
 
 
+@pytest.mark.differs(
+    "the step after the end of an episode of `env_pool` ignores its action and has the first observation",
+    "that step is not returned: the env is not ready for it, and shows the first observation after it",
+)
 def test_an_episode_that_ends_is_followed_by_the_next_during_the_next_step(library):
     with launched() as manager:
         act(manager), act(manager, 0, 1)
@@ -311,6 +324,10 @@ def test_an_evaluator_counts_the_episodes_it_asks_for(library, monkeypatch, tmp_
     assert info["eval_episode_return"] == [6.0] * 5
 
 
+@pytest.mark.differs(
+    "`env_pool` passes actions outside of the action space to EnvPool, which does not check them",
+    "an error names the env and the action",
+)
 def test_actions_outside_of_the_space_are_refused_before_any_env_steps(library):
     with launched(2) as manager, pytest.raises(ValueError, match=r"\{1: 1000\} are outside of .*: \[0, 999\]"):
         manager.step({0: 3, 1: np.array([1000])})

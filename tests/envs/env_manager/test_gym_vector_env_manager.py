@@ -19,12 +19,17 @@ def launched(*envs, **cfg):
     return manager
 
 
+@pytest.mark.differs(
+    "`gym_vector` steps a gymnasium `AsyncVectorEnv`",
+    "it is `subprocess` by another name; `vector_env` steps the vector envs of gymnasium",
+)
 def test_a_config_names_it_as_gym_vector():
     manager = create_env_manager({"type": "gym_vector", "episode_num": 2}, [Make(0)])
     assert type(manager) is GymVectorEnvManager
     assert (manager._episode_num, manager._cfg.shared_memory) == (2, True)
 
 
+@pytest.mark.differs("`gym_vector` steps an env without an action at random", "such an env is not stepped")
 @pytest.mark.parametrize("shared_memory", [False, True])
 def test_only_the_envs_that_are_acted_in_step(shared_memory):
     with launched({}, {}, {}, shared_memory=shared_memory) as manager:
@@ -35,6 +40,11 @@ def test_only_the_envs_that_are_acted_in_step(shared_memory):
         assert [len(actions) for actions in manager.actions] == [0, 2, 1]
 
 
+@pytest.mark.differs(
+    "`gym_vector` resets its envs when all episodes have ended, and cannot reset some of them",
+    "an env whose episode has ended is reset within the same step, without a step in between; `reset` takes `{env_id: "
+    "parameters}`",
+)
 def test_an_episode_that_ends_is_followed_by_the_next_without_a_step_in_between():
     with launched({"length": 2}, {"length": 3}) as manager:
         act(manager)
@@ -68,6 +78,10 @@ def trained(manager, tmp_path):
     return {name: value.tolist() for name, value in policy.learn_mode.state_dict()["model"].items()}
 
 
+@pytest.mark.differs(
+    "`gym_vector` has no `launch`, so that no collector or pipeline can use it",
+    "it is launched, seeded, reset and closed as the other managers",
+)
 def test_a_serial_run_trains_the_same_weights_as_with_envs_in_its_own_process(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert trained("gym_vector", tmp_path) == trained("base", tmp_path)

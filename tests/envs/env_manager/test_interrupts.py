@@ -125,6 +125,11 @@ CASES = {
 }
 
 
+@pytest.mark.differs(
+    "Ctrl-C, or an exception in a signal handler, while an answer is being read or handled loses it: the env shows an "
+    "old observation, or its pipe is out of step",
+    "the answer is handled by the next call",
+)
 @pytest.mark.usefixtures("no_waiting_in_vain")
 @pytest.mark.parametrize("make, deed, cfg", CASES.values(), ids=CASES)
 def test_wherever_an_interrupt_comes_the_envs_are_as_the_manager_shows_them(make, deed, cfg):

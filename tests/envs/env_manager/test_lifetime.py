@@ -55,6 +55,11 @@ def in_a_process(function):
     return process, ours
 
 
+@pytest.mark.differs(
+    "env processes outlive a killed program, and stay as zombies after `close`",
+    "they end with it, those at work at once, others when they have closed their envs; `close` waits for each, and "
+    "its time is bounded",
+)
 @pytest.mark.parametrize("deed", [None, Wait(), hang_for_good], ids=["idle", "stepping", "native"])
 def test_the_envs_end_with_a_process_that_is_killed(deed, monkeypatch):
     monkeypatch.setattr(env_child, "_FAREWELL_S", 0.2)
@@ -76,6 +81,10 @@ def test_the_envs_end_with_a_process_that_is_killed(deed, monkeypatch):
     process.join()
 
 
+@pytest.mark.differs(
+    "an env that holds the interpreter lock in native code outlives a killed program",
+    "the kernel ends it with the program",
+)
 @pytest.mark.parametrize("method", ["reset", "step"])
 @pytest.mark.parametrize("thread", ["main", "other"])
 def test_an_env_that_holds_the_interpreter_in_native_code_ends_with_a_process_that_is_killed(thread, method, tmp_path):
@@ -306,6 +315,7 @@ def test_the_thread_that_launched_a_manager_may_end_while_an_env_is_at_work(tmp_
     manager.close()
 
 
+@pytest.mark.differs("envs, and what they start, inherit the token of the run", "they do not")
 @pytest.mark.parametrize("context", ["fork", "forkserver"])
 def test_envs_do_not_inherit_the_token(context, monkeypatch):
     for variable in SECRET_VARIABLES:
@@ -324,6 +334,10 @@ def test_ctrl_c_is_left_to_the_managers_process():
         assert list(manager.step({0: 0, 1: 0})) == [0, 1]
 
 
+@pytest.mark.differs(
+    "Ctrl-C and the parent's signal handlers act in every env process",
+    "they are left to the manager's process",
+)
 def test_handlers_of_the_parent_do_not_run_in_the_envs(tmp_path):
     def react(*args):
         (tmp_path / str(os.getpid())).touch()
@@ -355,6 +369,14 @@ def test_closing_is_bounded_though_an_env_ignores_every_request(monkeypatch):
     assert time.monotonic() - start < 5
 
 
+@pytest.mark.differs(
+    "Ctrl-C just before the manager waits for its envs has no effect",
+    "signals are checked twice per second",
+)
+@pytest.mark.differs(
+    "Ctrl-C that comes just before the manager waits for its envs has no effect",
+    "it is looked for twice a second",
+)
 def test_a_wait_for_answers_ends_now_and_then_so_that_no_signal_is_overlooked(monkeypatch):
     monkeypatch.setattr(env_process, "_TICK_S", 0.01)
     with SyncSubprocessEnvManager([Make(0, deeds={("render", 0): Wait(0.5)})], FORK) as manager:

@@ -161,6 +161,11 @@ def test_environments_of_gymnasium_go_on(cls, trust_pickle, wrapped):
     check_twin(cls, lambda: [make] * 3, trust_pickle=trust_pickle, actions=lambda seed: integers(seed, 2))
 
 
+@pytest.mark.differs(
+    "When a run resumes, all envs restart.",
+    "Env managers have a state (`state_dict`): an env resumes in mid-episode, by its own `get_state`, by a pickle if "
+    "`trust_pickle` is set, or by replaying its episode from its seed and the generators that it held.",
+)
 @in_repeatable
 @pytest.mark.parametrize("rounds", [4, 75])
 def test_an_env_that_follows_its_seed_at_the_first_reset_only_goes_on(cls, rounds):

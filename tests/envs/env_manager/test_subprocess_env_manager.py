@@ -180,6 +180,10 @@ def test_the_next_episode_begins_while_the_caller_is_busy(tmp_path):
         assert manager.ready_obs_id == [0, 1]
 
 
+@pytest.mark.differs(
+    "`reset_inplace` replaces the terminal observation by the first one of the next episode",
+    "the timestep keeps the terminal one, `ready_obs` has the next",
+)
 @pytest.mark.parametrize("shared_memory", [True, False])
 def test_a_reset_in_place_keeps_the_terminal_observation(shared_memory):
     with asynchronous({"length": 1, "reuse": True}, reset_inplace=True, shared_memory=shared_memory) as manager:
@@ -357,6 +361,10 @@ def plain(obs):
     return obs.tolist() if isinstance(obs, np.ndarray) else obs
 
 
+@pytest.mark.differs(
+    "with shared memory, nested spaces and envs without a space fail",
+    "any nesting is shared, what has no fixed shape goes through the pipe",
+)
 @pytest.mark.parametrize("shared_memory", [True, False])
 @pytest.mark.parametrize("kind", SPACES)
 def test_observations_of_any_form_arrive(kind, shared_memory, caplog):
@@ -372,6 +380,10 @@ def test_observations_of_any_form_arrive(kind, shared_memory, caplog):
     assert "do not have the form" not in caplog.text
 
 
+@pytest.mark.differs(
+    "with shared memory, an observation of another form than its space ends the env",
+    "it goes through the pipe, exactly, with one notice",
+)
 def test_an_observation_that_does_not_fit_its_space_arrives_exactly_with_one_notice(caplog):
     class Wide(type(Make(0)())):
         def step(self, action):
@@ -534,6 +546,10 @@ def test_an_env_made_anew_goes_on_with_its_episodes(tmp_path):
     assert (tmp_path / "stuck.0").exists()
 
 
+@pytest.mark.differs(
+    "forked envs all draw the same numbers from numpy's global generator",
+    "each has its own, which follows from the program's seed",
+)
 def test_envs_that_draw_from_numpys_global_generator_differ_from_each_other_and_repeat():
     def drawn():
         np.random.seed(0)
@@ -571,6 +587,10 @@ def test_figures_and_images_go_through_the_env():
         assert [render("human") for render in manager.render] == ["human 0 0 1", "human 1 0 1"]
 
 
+@pytest.mark.differs(
+    "rewards that `reward_shaping` writes into the transitions are lost, or None is returned",
+    "the env's list if it returns one, else the transitions it has written into",
+)
 @pytest.mark.parametrize("cls", [BaseEnvManager, SyncSubprocessEnvManager])
 @pytest.mark.parametrize("returned", [None, [{"reward": 5}]])
 def test_shaped_rewards_are_what_the_env_returns_or_has_written(cls, returned):
@@ -630,6 +650,10 @@ def test_what_an_env_prints_logs_and_warns_reaches_this_process_stderr(capfd):
 # -- asynchronous
 
 
+@pytest.mark.differs(
+    "`ready_obs_id` and `random_action` of the asynchronous manager list envs that are still stepping",
+    "only those that wait for an action",
+)
 def test_step_returns_with_those_that_are_quick_and_the_others_answer_later(tmp_path):
     slow = {"length": 9, "deeds": {("step", 0): WaitFor(tmp_path / "go")}}
     with asynchronous({"length": 9}, {"length": 9}, slow, step_wait_timeout=0) as manager:
@@ -700,6 +724,7 @@ def test_ready_obs_waits_for_a_reset_when_nothing_else_is_ready(tmp_path):
         assert not manager.wait_another()
 
 
+@pytest.mark.differs("`ready_obs` of processes spins forever when no env will become ready", "it is empty")
 @pytest.mark.parametrize("make", [sync, asynchronous])
 def test_ready_obs_is_empty_when_nothing_will_become_ready(make):
     with make({"length": 1}, {"length": 1}, auto_reset=False) as manager:
@@ -781,6 +806,10 @@ def test_a_large_request_to_a_busy_env_is_sent_without_spinning(ends):
         assert time.process_time() - start < 0.2
 
 
+@pytest.mark.differs(
+    "after Ctrl-C within a step, the answers are taken for those to later requests",
+    "the envs continue, their timesteps of that step are gone",
+)
 @pytest.mark.parametrize("make", [sync, asynchronous])
 def test_after_an_interrupt_the_envs_go_on_and_their_timesteps_are_gone(make, tmp_path):
     class Interrupt(BaseException):

@@ -64,6 +64,10 @@ def test_a_failing_step_raises_the_original_class_and_closes_the_manager():
     manager.close()
 
 
+@pytest.mark.differs(
+    "an exception that cannot be made from its message alone kills the env's process: EOFError, and `close` fails too",
+    "it arrives as an `EnvProcessError` with class, text and traceback; others keep their class",
+)
 def test_an_exception_that_only_its_constructor_can_make_comes_as_one_of_ours():
     manager = sync({"deeds": {("step", 0): raise_odd}})
     manager.launch()
@@ -74,6 +78,7 @@ def test_an_exception_that_only_its_constructor_can_make_comes_as_one_of_ours():
     assert manager.closed
 
 
+@pytest.mark.differs("`sys.exit` in an env's process ends in an EOFError", "it is reported like any other exception")
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
 def test_an_env_cannot_end_the_program(error):
     manager = sync({"deeds": {("step", 0): Raise(error)}})
@@ -147,6 +152,7 @@ def references_that_may_fail(monkeypatch):
     monkeypatch.setattr(Make, "__call__", harmless)
 
 
+@pytest.mark.differs("a failing `seed` in an env's process is a warning, and closes the manager", "it is raised")
 def test_a_failing_seed_is_raised():
     manager = sync({}, {"deeds": {("seed", 1): Raise(ValueError("no such seed"))}}, max_retry=5)
     manager.seed(0)
@@ -199,6 +205,10 @@ def test_a_reset_that_fails_every_time_closes_the_manager():
     assert manager.closed
 
 
+@pytest.mark.differs(
+    "an auto reset that fails in the background closes the manager in silence",
+    "the caller that waits for the env gets the exception; no timestep is lost",
+)
 def test_an_auto_reset_that_fails_is_raised_by_who_waits_for_it():
     manager = sync({"length": 1, "deeds": {("reset", 1): Raise(ValueError("stuck"))}})
     manager.launch()
@@ -287,6 +297,10 @@ def test_a_process_that_cannot_be_started_anew_has_failed_an_attempt(monkeypatch
 # -- deaths
 
 
+@pytest.mark.differs(
+    "an env process that dies is an EOFError without a name",
+    "an `EnvDiedError` names env, method and signal or exit code",
+)
 @pytest.mark.parametrize(
     "how, words",
     [
@@ -404,6 +418,10 @@ def test_without_process_descriptors_a_death_is_noticed_by_the_connection(monkey
 # -- time limits
 
 
+@pytest.mark.differs(
+    "a step or reset that hangs in native code is never interrupted",
+    "its process is killed half a second after the limit, and the env and the limit are named",
+)
 @pytest.mark.parametrize("deed", [Wait(), hang_for_good], ids=["interruptible", "native"])
 def test_a_step_that_takes_too_long_is_broken_off(deed):
     manager = sync({}, {"deeds": {("step", 0): deed}}, step_timeout=0.6)
@@ -479,6 +497,10 @@ def test_the_connect_timeout_counts_for_calls_from_when_the_env_can_begin():
     assert manager.closed
 
 
+@pytest.mark.differs(
+    "an answer that comes after its timeout is taken for that to the next request",
+    "a process works on one request at a time, and is replaced when it exceeds a limit",
+)
 def test_an_answer_that_comes_late_is_not_taken_for_another(tmp_path):
     deeds = {("reset", 0): Once(tmp_path / "slow", Wait(1.2))}
     with sync({"length": 9, "deeds": deeds}, connect_timeout=1, max_retry=2) as manager:

@@ -52,6 +52,10 @@ def peak_bytes(process):
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
 
 
+@pytest.mark.differs(
+    "bodies are read before anybody has asked whose they are",
+    "the head decides whether a body is read, and how much of it",
+)
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="reads /proc")
 @pytest.mark.parametrize("secret", ["", SECRET], ids=["without token", "with token"])
 @pytest.mark.parametrize("path", ["/connect", "/task/new"])
@@ -72,6 +76,10 @@ def test_six_unfinished_bodies_of_sixty_megabytes_cost_less_than_ten(secret, pat
         assert peak_bytes(process) - before < 10 * MEGABYTE
 
 
+@pytest.mark.differs(
+    "any number of connections of strangers are kept, up to the descriptors of the process",
+    "at most 512, and a quarter of the descriptors",
+)
 def test_strangers_take_at_most_a_quarter_of_the_descriptors():
     with slave_in_a_process(descriptors=64) as (process, port, token), contextlib.ExitStack() as stack:
         for _ in range(200):
@@ -80,6 +88,10 @@ def test_strangers_take_at_most_a_quarter_of_the_descriptors():
         assert process.num_fds() < 48
 
 
+@pytest.mark.differs(
+    "a server without free descriptors uses a core for nothing",
+    "it accepts no connections for a while",
+)
 def test_without_descriptors_it_waits_and_serves_again(monkeypatch, caplog):
     monkeypatch.setattr(guard, "_ACCEPT_RETRY_S", 0.2)
     tries = []
@@ -119,6 +131,10 @@ def is_closed(client):
         return True
 
 
+@pytest.mark.differs(
+    "connections that ask for nothing stay forever",
+    "they end after 10 s, and the oldest of more than 128 at once",
+)
 def test_of_the_connections_that_ask_for_nothing_the_oldest_give_way(monkeypatch):
     monkeypatch.setattr(guard, "_MOST_NEW", 5)
     with Adder() as slave, contextlib.ExitStack() as stack:
@@ -246,6 +262,10 @@ def is_closed_after_reply(client):
     return True
 
 
+@pytest.mark.differs(
+    "replies pile up for a client that reads none",
+    "one reply is on its way at a time, and a stranger gets one",
+)
 def test_a_peer_who_does_not_read_has_no_more_of_its_requests_read():
     """One reply is on its way at a time: what is asked beyond it waits in the client's own buffers."""
     with Adder() as slave, opened(slave.port) as client:

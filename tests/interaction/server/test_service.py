@@ -80,6 +80,10 @@ def test_nothing_is_left_after_many_rounds():
         assert open_files() <= files and threading.active_count() <= threads
 
 
+@pytest.mark.differs(
+    "starting often takes a second, closing up to three",
+    "neither polls nor sleeps: `start` listens first, `close` wakes the waiting process",
+)
 def test_ten_starts_and_closes_with_the_default_times_do_not_take_five_seconds():
     """A second for each start and three for each close, as where both poll, would be forty."""
     default = {"request_retries": None, "request_retry_waiting": None}
@@ -90,6 +94,10 @@ def test_ten_starts_and_closes_with_the_default_times_do_not_take_five_seconds()
     assert time.monotonic() - begin_s < 5.0
 
 
+@pytest.mark.differs(
+    "a taken port is reported as a wrong token, and leaves threads behind",
+    "an OSError at `start` that names the address and leaves nothing",
+)
 @KINDS
 def test_a_taken_port_is_an_error_at_start_that_leaves_nothing(kind):
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -313,6 +321,7 @@ def test_a_hook_may_close_its_own_slave():
     assert own_threads() == []
 
 
+@pytest.mark.differs("tasks of a master that is closed never end", "they fail")
 def test_closing_a_master_fails_its_tasks_and_leaves_its_slaves_alone():
     slave = Gated()
     with pair(slave) as (master, _, connection):
@@ -415,6 +424,10 @@ def test_requests_beyond_the_threads_wait_for_one(monkeypatch):
     assert replies == [(403, 602)] * 5 and own_threads() == []
 
 
+@pytest.mark.differs(
+    "the server is the development server, with a connection and a thread for each request",
+    "Tornado in one thread, with kept connections, ended by handle",
+)
 def test_one_connection_carries_all_requests_to_a_peer():
     with pair() as (master, slave, connection):
         for _ in range(20):

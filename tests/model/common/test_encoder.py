@@ -108,6 +108,7 @@ def test_images_smaller_than_the_kernels_are_named():
         ConvEncoder((3, 16, 16))
 
 
+@pytest.mark.differs("images with a side below 36 are too small for every model's encoder", "3 x 3 kernels encode them")
 def test_models_encode_small_images_by_small_kernels():
     encoder = build_encoder((4, 10, 10), [16, 8, 32])
     kernels = [layer.kernel_size for layer in encoder.main if isinstance(layer, nn.Conv2d)]

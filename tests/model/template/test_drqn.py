@@ -23,6 +23,7 @@ def test_state_dict_names_and_size():
     assert sum(parameter.numel() for parameter in model.parameters()) == 67971
 
 
+@pytest.mark.differs("DRQN saves no state for a count of 0 steps", "it is the state that came in")
 @pytest.mark.parametrize("lstm_type", ["normal", "pytorch", "gru"])
 @pytest.mark.parametrize("res_link", [False, True])
 @pytest.mark.parametrize("obs_shape", [4, (3, 40, 36)])

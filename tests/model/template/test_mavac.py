@@ -70,6 +70,10 @@ def test_continuous_actions_have_a_mean_and_a_deviation_for_each_agent():
     assert bounded.actor_head.sigma_type == "conditioned" and bounded.actor_head.bound_type == "tanh"
 
 
+@pytest.mark.differs(
+    "a MAVAC with encoders of one's own crashes at its first forward unless they are as wide as the heads",
+    "a linear layer stands between encoder and head; without such encoders names are the same",
+)
 def test_encoders_of_ones_own_stand_before_the_heads():
     encoder = nn.Linear(8, 6), nn.Linear(12, 7)
     for part in encoder:

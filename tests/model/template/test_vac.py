@@ -107,6 +107,10 @@ def test_actor_and_critic_list_their_encoder_and_head(share):
         assert not torch.equal(model.actor[0].init.weight, model.critic[0].init.weight)
 
 
+@pytest.mark.differs(
+    "a VAC whose actor head has another width than its encoder crashes at its first forward",
+    "a projection stands before the head; names stay when the widths are equal",
+)
 def test_another_width_of_the_actor_head_gets_a_projection():
     model = VAC(4, 2, encoder_hidden_size_list=[8, 8], actor_head_hidden_size=16)
     projection, head = model.actor_head

@@ -84,6 +84,7 @@ WRAPPERS = [
 ]
 
 
+@pytest.mark.differs("copying or pickling a wrapped model recurses forever", "wrappers can be copied and pickled")
 @pytest.mark.parametrize(("name", "kwargs"), WRAPPERS)
 @pytest.mark.parametrize("copier", [copy.copy, copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 def test_wrappers_can_be_copied_and_pickled(name, kwargs, copier):
@@ -101,6 +102,10 @@ def test_an_empty_wrapper_raises_attribute_errors_instead_of_recursing():
         _ = model_wrap(DQN(4, 2), "base").__len__
 
 
+@pytest.mark.differs(
+    "`train()` and `eval()` of a wrapped model walk the model at each call",
+    "only when the mode differs",
+)
 def test_train_and_eval_switch_only_when_the_mode_differs(monkeypatch):
     model = DQN(4, 2)
     wrapped = model_wrap(model, wrapper_name="argmax_sample")

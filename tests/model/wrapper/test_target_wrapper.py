@@ -59,6 +59,7 @@ def test_assign_copies_at_every_freq_th_call(source):
     assert target[0].weight is first_weight
 
 
+@pytest.mark.differs("the momentum target update ignores buffers", "buffers are copied, parameters move in place")
 @SOURCES
 @pytest.mark.parametrize("theta", [0.005, 0.25, 1.0])
 def test_momentum_moves_parameters_and_copies_buffers(source, theta):

@@ -29,6 +29,10 @@ def test_parameters_have_the_documented_names_and_no_biases():
     assert state["bg"].tolist() == [2.0] * 3
 
 
+@pytest.mark.differs(
+    "`GRUGatingUnit` does not know the `bias_init` that its callers pass",
+    "it is another name of `bg`",
+)
 def test_the_bias_has_two_names():
     assert GRUGatingUnit(2, bg=1).bg.tolist() == GRUGatingUnit(2, bias_init=1).bg.tolist() == [1.0, 1.0]
 
@@ -163,6 +167,10 @@ def test_samples_may_come_first_and_the_memory_may_be_left_out():
     assert torch.equal(output["logit"], expected.transpose(0, 1))
 
 
+@pytest.mark.differs(
+    "`GTrXL.reset_memory()` makes a memory for 64 samples, which the next input replaces with a warning",
+    "the memory is made for the next input",
+)
 def test_a_memory_of_another_batch_size_is_replaced_with_a_warning():
     model = small()
     model(steps(2, batch=2))
@@ -218,6 +226,10 @@ def test_a_memory_keeps_the_last_steps_of_each_layer():
     assert not memory.get().any()
 
 
+@pytest.mark.differs(
+    "a `Memory` takes a tensor of any shape and fails, or broadcasts, in the attention",
+    "a ValueError names both shapes",
+)
 def test_a_memory_that_is_given_brings_its_batch_size():
     memory = Memory(memory_len=3, batch_size=2, embedding_dim=1, layer_num=1, memory=torch.ones(2, 3, 4, 1))
     assert (memory.bs, memory.get().shape) == (4, (2, 3, 4, 1))

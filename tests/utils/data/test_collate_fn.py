@@ -241,6 +241,7 @@ def test_diff_shape_collate_stacks_what_can_be_stacked():
     check(batch["f"], [1, 2], torch.float64)
 
 
+@pytest.mark.differs("`diff_shape_collate` on text recurses forever", "text stays a list")
 def test_diff_shape_collate_handles_containers_and_leaves_text_alone():
     assert diff_shape_collate(["ab", "cd"]) == ["ab", "cd"]
     batch = diff_shape_collate([Pair([1.0], "x"), Pair([2.0], "y")])

@@ -70,6 +70,7 @@ def test_episodes_may_be_of_different_lengths(tmp_path):
     assert [len(episode) for episode in NaiveRLDataset(tmp_path / "episodes")] == [1, 3]
 
 
+@pytest.mark.differs("a demonstration file is written straight to its path", "it appears whole")
 def test_a_failed_save_leaves_the_old_file(tmp_path):
     path = tmp_path / "expert.pkl"
     naive_save(TRANSITIONS, path)
@@ -79,6 +80,10 @@ def test_a_failed_save_leaves_the_old_file(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["expert.pkl"]
 
 
+@pytest.mark.differs(
+    "demonstrations are pickles, and run whatever they hold when they are read",
+    "msgpack; a pickle is read with `trusted=True` only",
+)
 def test_a_pickle_is_read_only_if_it_is_trusted(tmp_path):
     path = tmp_path / "expert.pkl"
     path.write_bytes(pickle.dumps(TRANSITIONS))
@@ -221,6 +226,11 @@ def test_what_was_saved_as_npz_is_read_back_row_by_row(tmp_path):
     assert data[0]["obs"].dtype == np.float32 and data[0]["action"].dtype == np.int64
 
 
+@pytest.mark.differs(
+    "an HDF5 file of demonstrations does not distinguish time limits from true ends, nor the discount of n-step "
+    "samples",
+    "it has `terminated`, `truncated` and `value_gamma` where all samples have them",
+)
 def test_how_episodes_ended_is_saved_where_all_transitions_tell(tmp_path):
     told = [{**row, "terminated": False, "truncated": row["done"], "value_gamma": 0.5} for row in TRANSITIONS]
     npz_save(told, str(tmp_path / "told"))
@@ -295,6 +305,7 @@ class FakeMinari(types.SimpleNamespace):
         return types.SimpleNamespace(iterate_episodes=lambda: iter(episodes[: self.number]), action_space=space)
 
 
+@pytest.mark.differs("demonstrations are pickles or HDF5", "also npz files and Minari data sets")
 def test_a_minari_data_set_becomes_transitions(monkeypatch):
     minari = FakeMinari(real=False, number=2)
     monkeypatch.setitem(sys.modules, "minari", minari)

@@ -44,6 +44,10 @@ def failure(act, *args, **kwargs):
 # The documented messages.
 
 
+@pytest.mark.differs(
+    "an aggregator cannot end a task, so that its learners are never reported as finished",
+    "the close task goes to all of them, and what they report is one",
+)
 def test_four_learners_are_one(stage):
     learners = [stage.learner(batch_size=size) for size in (2, 1, 2, 3)]
     aggregator, driver = stage.pair(*learners)
@@ -300,6 +304,10 @@ def test_a_learner_that_takes_one_batch_at_a_time_may_be_among_others(stage):
 FAIL = TaskFail(result={"message": "no", "exception": "Bad", "traceback": "Traceback: in forward\nBad: no"})
 
 
+@pytest.mark.differs(
+    "where one learner of an aggregator cannot begin, the others continue with the task",
+    "they are asked to end it",
+)
 def test_a_learner_that_cannot_begin_fails_the_task_with_its_text_and_the_others_are_closed(stage):
     good, bad = learners = [stage.learner(), stage.learner()]
     bad.answers["learner_start_task"] = FAIL
@@ -313,6 +321,10 @@ def test_a_learner_that_cannot_begin_fails_the_task_with_its_text_and_the_others
     driver.start()
 
 
+@pytest.mark.differs(
+    "a sub-task that fails in one learner of an aggregator is not looked at",
+    "the task fails with that learner's name and traceback",
+)
 @pytest.mark.parametrize("name", ["learner_get_data_task", "learner_learn_task", "learner_close_task"])
 @local
 def test_a_learner_that_fails_later_fails_the_message_with_its_text(stage, name):
@@ -352,6 +364,7 @@ def test_nobody_waits_long_for_a_learner_when_another_has_failed(stage, monkeypa
     release.set()
 
 
+@pytest.mark.differs("an aggregator waits forever for a learner that has gone or hangs", "the task fails and names it")
 @local
 def test_a_learner_that_does_not_answer_in_time_is_named_and_lost(stage, monkeypatch):
     hanging, good = learners = [stage.learner(), stage.learner()]
@@ -444,6 +457,10 @@ def test_closing_ends_a_task_that_runs(stage):
         driver.run("resource")
 
 
+@pytest.mark.differs(
+    "`close` of an aggregator swallows all errors",
+    "what a learner says at its end reaches the caller, and the rest is closed",
+)
 @local
 def test_what_a_learner_says_at_the_end_reaches_whoever_closes_and_the_rest_is_closed(stage):
     learner = stage.learner()
@@ -457,6 +474,10 @@ def test_what_a_learner_says_at_the_end_reaches_whoever_closes_and_the_rest_is_c
     assert aggregator.deal_with_get_resource() == {"gpu": 0}
 
 
+@pytest.mark.differs(
+    "`start` of an aggregator logs what fails, and continues with the learners it has",
+    "it raises, and names all that are missing",
+)
 def test_learners_that_cannot_be_reached_are_all_named_and_nothing_stays_open(stage):
     gone = [stage.learner() for _ in range(2)]
     for learner in gone:

@@ -27,6 +27,10 @@ def name_of(learner):
     return f"local:{learner.server.port}"
 
 
+@pytest.mark.differs(
+    "the first change of an aggregator's learners is an AttributeError, or a start that spins for a minute",
+    "they join and leave at any time; those that join take part in the next task",
+)
 def test_learners_join_and_leave_as_the_operator_lists_them(operator, stage):
     one, other = (stage.learner(BatchedLearner) for _ in range(2))
     operator.listed = {"learners": [name_of(one)], "collectors": ["c:1"]}

@@ -80,6 +80,10 @@ def weights(pipes):
     return [pipe.recv() for pipe in pipes]
 
 
+@pytest.mark.differs(
+    "learners that average their gradients may end at different batches, and wait for each other forever",
+    "they train what all were given, then end",
+)
 def test_ranks_stay_in_step_and_learn_as_one_learner_from_the_whole_batch(ranks, tmp_path):
     pipes, ports = ranks
     stage = Stage("http")

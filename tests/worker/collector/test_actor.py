@@ -48,6 +48,10 @@ def test_infinite_logits_and_other_entries_are_let_through(output):
     assert [int(action[0]) for action in env_actions(output, [3, 7])] in ([0, 1], [1, 0])
 
 
+@pytest.mark.differs(
+    "a policy that returns actions for some of the envs it was given steps only these",
+    "refused, with the envs that are missing",
+)
 def test_actions_come_in_the_order_that_is_asked_for_and_none_may_be_missing():
     output = {3: {"action": np.array([1])}, 7: {"action": np.array([0])}}
     assert [int(action[0]) for action in env_actions(output, [7, 3])] == [0, 1]
@@ -68,6 +72,10 @@ def broken(policy, at):
     return policy
 
 
+@pytest.mark.differs(
+    "NaN that a policy returns goes into the env, and is then taken for the env's",
+    "collecting stops before the env is stepped and names the policy, the env and the entry",
+)
 def test_a_collector_stops_before_the_env_is_given_a_nan():
     env = FakeManager([5, 5])
     cfg = SampleSerialCollector.default_config()

@@ -41,6 +41,10 @@ def test_cache_pool_holds_an_item_or_the_list_of_items_of_a_slot():
     assert pool[0] is None
 
 
+@pytest.mark.differs(
+    "a `CachePool` slot that only a later part of an update names mixes with stale items",
+    "it starts afresh",
+)
 def test_cache_pool_starts_a_slot_afresh_that_only_a_later_part_names():
     pool = CachePool("obs", 2)
     pool.update({1: "stale"})
@@ -111,6 +115,7 @@ def test_a_next_obs_of_another_structure_is_the_rows_own():
     assert to_tensor_transitions(data)[0]["next_obs"]["other"].tolist() == [1.0]
 
 
+@pytest.mark.differs("whether rows have a `next_obs` is decided by the first one", "each row for itself")
 def test_rows_may_differ_in_having_a_next_obs():
     data = transitions(3)
     del data[0]["next_obs"]
@@ -118,6 +123,7 @@ def test_rows_may_differ_in_having_a_next_obs():
     assert "next_obs" not in out[0] and out[1]["next_obs"] is out[2]["obs"]
 
 
+@pytest.mark.differs("a key `next_obs` inside an observation dict is not converted", "it is")
 def test_an_inner_key_named_next_obs_is_converted_too():
     data = transitions(1)
     data[0]["obs"] = {"next_obs": np.ones(2)}
@@ -139,6 +145,7 @@ def test_the_collector_class_is_found_by_its_registered_type():
     assert get_serial_collector_cls(EasyDict(type="sample")) is SampleSerialCollector
 
 
+@pytest.mark.differs("the factory without `type` fails while it formats its own message", "the message lists the types")
 def test_a_missing_type_is_an_assertion_that_lists_the_types():
     with pytest.raises(AssertionError, match="sample"):
         get_serial_collector_cls(EasyDict())

@@ -23,6 +23,7 @@ def build(lengths=(2, 4), policies=None, cfg=(), tb=None, env=None, players=2, *
     return BattleInteractionSerialEvaluator(config, env, policies, tb or FakeWriter(), "exp"), env, policies
 
 
+@pytest.mark.differs("a battle evaluation returns the infos of surplus episodes too", "those of the counted episodes")
 def test_only_counted_episodes_are_told_in_the_order_of_their_ends():
     evaluator, env, _ = build(lengths=(1, 9), players=3)
     stop, infos = evaluator.eval(train_iter=1, envstep=10)
@@ -42,6 +43,7 @@ def test_an_env_that_never_ends_is_an_error():
         evaluator.eval()
 
 
+@pytest.mark.differs("an unusual value in an info ends a battle evaluation", "it is left out")
 def test_infos_keep_text_and_single_values_as_plain_ones():
     def mark(env_id, episode, step):
         odd = {"one": np.array([2.5]), "many": np.zeros(3), "text": "x", "set": {1}, "t": torch.tensor(3)}
@@ -100,6 +102,7 @@ def test_training_never_stops_before_the_first_iteration():
         assert build(cfg={"stop_value": 1.0})[0].eval(train_iter=train_iter)[0] is False
 
 
+@pytest.mark.differs("a battle evaluator evaluates again and again at iteration 0", "once at each iteration")
 def test_should_eval_at_zero_once_then_every_eval_freq():
     evaluator, _, _ = build(cfg={"eval_freq": 10})
     asked = [0, 0, 5, 9, 10, 10, 15, 19, 20]
@@ -134,6 +137,7 @@ def test_the_last_evaluation_is_kept_as_a_record():
     assert (record.returns, record.lengths) == ([2.0, 2.0, 4.0, 4.0], [2, 2, 4, 4])
 
 
+@pytest.mark.differs("an abnormal step is counted in a battle evaluation", "the env is reset and its episode dropped")
 @pytest.mark.parametrize("player", [0, 1])
 def test_an_abnormal_step_of_any_player_voids_the_episode(player):
     def mark(env_id, episode, step):
@@ -205,6 +209,7 @@ def test_wrong_config_is_refused_at_construction(bad):
         build(cfg=bad)
 
 
+@pytest.mark.differs("battle evaluators know nothing of ranks", "rank 0 evaluates and broadcasts the result")
 def test_other_ranks_neither_launch_envs_nor_write_and_are_told_the_result(monkeypatch):
     told = [True, [[{"result": "wins"}], [{"result": "losses"}]]]
     monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_rank", lambda: 1)

@@ -55,6 +55,11 @@ def of_env(rows, env_id):
     return [key(row) for row in rows if int(row["obs"][0]) == env_id]
 
 
+@pytest.mark.differs(
+    "an on-policy collect drops the fragments that are unfinished when it ends, a quarter of the steps of 64 CartPoles",
+    "by default, too; with `collect.collector.fixed_rollout` it cuts them and every step is a sample, see "
+    "[Workers](guides/workers.md)",
+)
 @pytest.mark.parametrize("make", [ScriptedPolicy, PlainPolicy])
 @pytest.mark.parametrize("manager", [FakeManager, CountedManager])
 @pytest.mark.parametrize("on_policy", [True, False])

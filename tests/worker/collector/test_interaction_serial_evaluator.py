@@ -23,6 +23,10 @@ def build(lengths=(2, 4), policy=None, cfg=(), tb=None, **env_kwargs):
     return InteractionSerialEvaluator(config, env, policy, tb or FakeWriter(), "exp"), env, policy
 
 
+@pytest.mark.differs(
+    "an env that has played its share of episodes plays on, and its newer episodes replace the first ones",
+    "the first episodes count, full envs are not stepped",
+)
 def test_each_env_plays_its_share_and_no_step_more():
     evaluator, env, _ = build(lengths=(1, 9))
     stop, info = evaluator.eval(train_iter=1, envstep=10)
@@ -31,6 +35,8 @@ def test_each_env_plays_its_share_and_no_step_more():
     assert stop is False
 
 
+@pytest.mark.differs("step statistics include surplus and unfinished episodes", "only counted episodes")
+@pytest.mark.differs("`avg_time_per_episode` is episodes per second", "seconds per episode")
 def test_step_statistics_are_those_of_the_counted_episodes():
     tb = FakeWriter()
     evaluator, _, _ = build(lengths=(2, 9), cfg={"n_episode": 2}, tb=tb)
@@ -71,6 +77,7 @@ def test_the_policy_sees_float32_tensors():
     build(policy=Typed())[0].eval()
 
 
+@pytest.mark.differs("`policy_kwargs=None` is a TypeError", "it means none")
 @pytest.mark.parametrize("kwargs", [None, {}])
 def test_policy_kwargs_may_be_none(kwargs):
     evaluator, _, policy = build()
@@ -84,6 +91,7 @@ def test_policy_kwargs_reach_the_policy():
     assert policy.kwargs[0] == {"world_model": 1}
 
 
+@pytest.mark.differs("an abnormal step can hang the evaluation", "the env is reset and its episode dropped")
 def test_an_abnormal_step_resets_the_env_and_its_episode_does_not_count():
     def mark(env_id, episode, step):
         return {"abnormal": True} if (env_id, episode, step) == (0, 1, 2) else {}
@@ -94,6 +102,10 @@ def test_an_abnormal_step_resets_the_env_and_its_episode_does_not_count():
     assert info["eval_episode_return"] == [3.0] * 4 and evaluator.last_eval.lengths == [3] * 4
 
 
+@pytest.mark.differs(
+    "an evaluation in an env that never ends lasts forever",
+    "an error after `max_episode_steps` (1000000) steps without the end of an episode",
+)
 def test_an_env_that_never_ends_is_an_error_that_names_it_and_the_limit():
     evaluator, env, _ = build(lengths=(5, 10**9), cfg={"max_episode_steps": 40})
     with pytest.raises(
@@ -122,6 +134,7 @@ def test_a_limit_below_one_step_is_refused():
         build(cfg={"max_episode_steps": 0})
 
 
+@pytest.mark.differs("a mean return of NaN is silently never the best and never enough", "one warning says so")
 def test_a_mean_return_of_nan_is_warned_of_once_and_neither_saved_nor_enough(caplog):
     one_time_warning.cache_clear()
     evaluator, _, _ = build(mark=lambda *_: {"eval_episode_return": float("nan")}, cfg={"stop_value": -1.0})
@@ -139,6 +152,7 @@ def with_info(**extra):
     return lambda env_id, episode, step: {"episode_info": extra}
 
 
+@pytest.mark.differs("a string in `episode_info` crashes the evaluation", "only numbers are averaged")
 def test_episode_infos_are_told_in_lists_with_the_mean_of_numbers_only():
     evaluator, _, _ = build(mark=with_info(score=2, result="wins"))
     _, info = evaluator.eval()
@@ -146,11 +160,13 @@ def test_episode_infos_are_told_in_lists_with_the_mean_of_numbers_only():
     assert info["result"] == ["wins"] * 4 and "result_mean" not in info
 
 
+@pytest.mark.differs("an unusual value in `info` ends the evaluation", "only what is used is converted")
 def test_an_exotic_value_in_the_info_does_no_harm():
     evaluator, _, _ = build(mark=lambda *_: {"visited": {1, 2}, "env": object()})
     assert evaluator.eval()[1]["eval_episode_return"] == [2.0, 2.0, 4.0, 4.0]
 
 
+@pytest.mark.differs("integer observations end the evaluation", "they are evaluated")
 def test_integer_observations_are_evaluated():
     def after_step(timesteps):
         return {i: ts._replace(obs=ts.obs.astype(np.int64)) for i, ts in timesteps.items()}
@@ -180,6 +196,7 @@ def test_the_best_mean_return_so_far_saves_a_checkpoint():
     assert evaluator._max_episode_return == 3.0
 
 
+@pytest.mark.differs("the stop flag is a numpy bool or a bool", "a bool")
 @pytest.mark.parametrize(("train_iter", "expected"), [(0, False), (-1, False), (1, True)])
 def test_stopping_needs_the_stop_value_and_an_iteration(train_iter, expected):
     evaluator, _, _ = build(lengths=(2, 2), cfg={"stop_value": 2.0})
@@ -187,6 +204,10 @@ def test_stopping_needs_the_stop_value_and_an_iteration(train_iter, expected):
     assert stop is expected
 
 
+@pytest.mark.differs(
+    "the stop text names the log of the default evaluator, whatever the name of the instance",
+    "its own",
+)
 def test_the_stop_text_names_this_evaluators_own_log(own_folder):
     cfg = InteractionSerialEvaluator.default_config()
     cfg.update(EasyDict(n_episode=1, stop_value=1.0))
@@ -300,6 +321,7 @@ def test_fewer_episodes_than_envs_is_refused():
         build()[0].eval(n_episode=1)
 
 
+@pytest.mark.differs("a bare `default_config()` lacks `n_episode` and `stop_value`", "it works")
 def test_the_bare_default_config_constructs_and_evaluates():
     evaluator = InteractionSerialEvaluator(
         InteractionSerialEvaluator.default_config(), FakeManager([2]), ScriptedPolicy(), FakeWriter(), "exp"
@@ -316,6 +338,7 @@ def test_wrong_config_is_refused_at_construction(bad):
         build(cfg=EasyDict(bad))
 
 
+@pytest.mark.differs("the documented properties `env` and `policy` do not exist", "they do, and can be set")
 def test_env_and_policy_are_properties_that_can_be_set():
     evaluator, env, policy = build()
     assert evaluator.env is env and evaluator.policy is policy
@@ -325,6 +348,7 @@ def test_env_and_policy_are_properties_that_can_be_set():
     assert evaluator.eval(n_episode=1)[1]["eval_episode_return"] == [1.0]
 
 
+@pytest.mark.differs("`reset()` of a working evaluator resets neither env nor policy", "it resets both")
 def test_reset_of_a_live_evaluator_forgets_the_best_return():
     evaluator, env, policy = build()
     evaluator.eval(train_iter=1)
@@ -363,6 +387,7 @@ def test_a_nan_observation_stops_the_evaluation_with_the_env_id():
         build(after_step=after_step)[0].eval()
 
 
+@pytest.mark.differs("ranks other than 0 launch evaluation envs that they never use", "only rank 0 launches them")
 def test_other_ranks_neither_launch_envs_nor_write_and_are_told_the_result(monkeypatch):
     told = [True, {"eval_episode_return": [5.0]}]
     module = "ding.worker.collector.base_serial_evaluator"
@@ -399,6 +424,7 @@ def test_reset_env_without_an_env_resets_the_present_one_where_it_is_launched(mo
     assert env.calls == calls and evaluator.env is env
 
 
+@pytest.mark.differs("Dreamer's latent states leak from one evaluation into the next", "each begins without")
 def test_the_dreamer_policy_starts_every_evaluation_without_state():
     class Dreamer(ScriptedPolicy):
         def forward(self, obs, reset=None, state=None, **kwargs):
@@ -426,6 +452,10 @@ def test_an_unknown_type_names_the_registered_ones():
         create_serial_evaluator(EasyDict(type="interactoin"))
 
 
+@pytest.mark.differs(
+    "garbage-collecting an evaluator closes a TensorBoard writer that others use",
+    "a shared writer is only flushed",
+)
 def test_garbage_collecting_an_evaluator_closes_its_env_and_no_shared_writer():
     tb = FakeWriter()
     evaluator, env, _ = build(tb=tb)

@@ -68,6 +68,11 @@ def test_a_policy_that_returns_a_plain_dict_collects_the_same():
     assert env.envs[0].actions[0].tolist() == [1]
 
 
+@pytest.mark.differs(
+    "an env that reuses its observation array corrupts stored transitions, unless `deepcopy_obs` copies everything "
+    "twice",
+    "observations and rewards are copied once, always",
+)
 @pytest.mark.parametrize("deepcopy_obs", [False, True])
 def test_an_env_may_write_into_the_arrays_it_returned(deepcopy_obs):
     clean, _, _ = build(lengths=(3, 4), cfg={"deepcopy_obs": deepcopy_obs})
@@ -108,6 +113,7 @@ def test_next_obs_within_a_piece_is_the_following_obs_itself():
     assert all(rows[i]["next_obs"] is rows[i + 1]["obs"] for i in range(3))
 
 
+@pytest.mark.differs("a `next_obs` that the policy made is replaced by the following observation", "it is kept")
 def test_a_next_obs_that_the_policy_made_is_kept():
     class Own(ScriptedPolicy):
         def process_transition(self, obs, output, timestep):
@@ -151,6 +157,10 @@ def test_the_length_of_a_piece(n_sample, unroll_len, traj_len_inf, expected):
     assert collector._traj_len == expected
 
 
+@pytest.mark.differs(
+    "`collect.traj_len_inf` has no effect, only the top-level key is read",
+    "the collect section comes first",
+)
 @pytest.mark.parametrize(("of_collect", "expected"), [(True, INF), (False, 4)])
 def test_traj_len_inf_of_the_collect_section_comes_first(of_collect, expected):
     policy = ScriptedPolicy(n_sample=8, traj_len_inf=not of_collect, collect={"traj_len_inf": of_collect})
@@ -166,6 +176,10 @@ def test_pieces_end_at_the_end_of_an_episode_and_at_the_piece_length():
     assert pieces[2] == [(0, 1, 0), (0, 1, 1), (0, 1, 2)]
 
 
+@pytest.mark.differs(
+    "`nstep` above the fragments that `n_sample` gives each env silently trains shorter returns",
+    "a warning names the numbers and the value to set",
+)
 @pytest.mark.parametrize(
     ("n_sample", "envs", "settings", "fragment", "enough"),
     [
@@ -215,6 +229,10 @@ def test_fragments_of_an_on_policy_collect_are_thrown_away():
     assert all(not buffer for buffer in collector._traj_buffer.values())
 
 
+@pytest.mark.differs(
+    "an on-policy episode that spans several collects is logged with the length of its tail",
+    "it is logged whole",
+)
 def test_an_on_policy_episode_over_several_collects_is_logged_with_its_full_length():
     policy, tb = ScriptedPolicy(n_sample=4, on_policy=True), FakeWriter()
     collector, _, _ = build(lengths=(10,), policy=policy, tb=tb, cfg={"collect_print_freq": 1})
@@ -242,6 +260,7 @@ def test_policy_kwargs_reach_every_forward():
     assert policy.kwargs[0] == {"eps": 0.5} and policy.kwargs[-1] == {}
 
 
+@pytest.mark.differs("`level_seeds` are ignored for the NGU policy", "they are noted for every policy")
 def test_level_seeds_are_noted_by_env_for_every_policy_type():
     class WithEnvId(ScriptedPolicy):
         def process_transition(self, obs, output, timestep, env_id):
@@ -276,6 +295,10 @@ def test_observations_reach_the_policy_as_they_are_by_default():
     build(policy=Typed())[0].collect(4)
 
 
+@pytest.mark.differs(
+    "`policy.reset([env_id])` is called once for each env whose episode has ended",
+    "once for all of a round, with their ids",
+)
 def test_policy_is_reset_for_each_env_that_ends_its_episode():
     policy = ScriptedPolicy(n_sample=4)
     collector, _, _ = build(lengths=(2, 3), policy=policy)
@@ -330,6 +353,10 @@ def test_samples_flushed_before_an_abnormal_step_are_kept():
     assert [key(row)[:3] for row in collector.collect(4)] == [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1)]
 
 
+@pytest.mark.differs(
+    "a new policy finishes the fragments of the one it replaces",
+    "fragments are dropped with their policy",
+)
 def test_a_new_policy_does_not_finish_the_fragments_of_the_old_one():
     collector, _, _ = build(lengths=(1, 99, 99), policy=ScriptedPolicy(n_sample=9))
     collector.collect(1)
@@ -341,6 +368,10 @@ def test_a_new_policy_does_not_finish_the_fragments_of_the_old_one():
     assert {len(piece) for piece in other.pieces} == {1, 3} and len(rows) == 9
 
 
+@pytest.mark.differs(
+    "`reset_env` with another number of envs keeps the buffers of the old number, and leaves the old envs open",
+    "everything is rebuilt, the replaced env manager is closed",
+)
 def test_reset_env_with_another_number_of_envs_rebuilds_and_closes_the_old_one():
     collector, old, _ = build(lengths=(9, 9))
     new = FakeManager([9, 9, 9, 9])
@@ -350,12 +381,14 @@ def test_reset_env_with_another_number_of_envs_rebuilds_and_closes_the_old_one()
     assert {key(row)[0] for row in collector.collect(8)} == {0, 1, 2, 3}
 
 
+@pytest.mark.differs("`reset` with another env keeps the length of trajectory pieces", "it is recomputed")
 def test_reset_with_another_env_recomputes_the_piece_length():
     collector, _, _ = build(lengths=(9, 9))
     collector.reset(None, FakeManager([9] * 8))
     assert collector._traj_len == 1
 
 
+@pytest.mark.differs("`reset()` of a working collector resets neither env nor policy", "it resets both")
 def test_reset_of_a_live_collector_resets_env_and_policy_and_zeroes_the_counters():
     collector, env, policy = build()
     collector.collect(8)
@@ -382,6 +415,7 @@ def test_construction_without_env_or_policy_says_what_is_missing():
         SampleSerialCollector(cfg, FakeManager([3]))
 
 
+@pytest.mark.differs("a half-built collector prints an ignored exception when it is collected", "it ends quietly")
 def test_a_half_built_collector_is_collected_quietly(recwarn):
     with pytest.raises(AttributeError):
         SampleSerialCollector(SampleSerialCollector.default_config())
@@ -415,6 +449,10 @@ def test_a_number_of_samples_below_one_is_refused():
         build()[0].collect(0)
 
 
+@pytest.mark.differs(
+    "envs that have used up their episodes end in an error inside the policy, or a division by zero",
+    "a clear error, and no sample is lost",
+)
 def test_exhausted_envs_are_a_clear_error_and_lose_no_sample():
     collector, _, _ = build(lengths=(3,), policy=ScriptedPolicy(n_sample=3), episode_num=1)
     with pytest.raises(RuntimeError, match="no env is ready"):
@@ -422,6 +460,7 @@ def test_exhausted_envs_are_a_clear_error_and_lose_no_sample():
     assert [key(row)[2] for row in collector.collect(3)] == [0, 1, 2]
 
 
+@pytest.mark.differs("an exception of an env loses the samples of that collect", "they come with the next one")
 def test_an_exception_of_the_env_reaches_the_caller_and_loses_no_sample():
     def mark(env_id, episode, step):
         if (episode, step) == (1, 1) and not failed:
@@ -475,18 +514,21 @@ def test_an_exception_leaves_the_lengths_of_running_episodes_whole():
     assert lengths == [5.0]  # of six steps, the one that raised is not recorded
 
 
+@pytest.mark.differs("a policy that never makes a sample hangs the collector", "a clear error")
 def test_a_policy_that_makes_no_samples_is_told_apart_from_one_that_is_slow(monkeypatch):
     monkeypatch.setattr("ding.worker.collector.trajectory.MAX_EMPTY_FLUSHES", 20)
     with pytest.raises(RuntimeError, match="made no sample of 20 trajectory pieces"):
         build(policy=ScriptedPolicy(sample=lambda piece: []))[0].collect(1)
 
 
+@pytest.mark.differs("None from `get_train_sample` is a TypeError", "it means no samples")
 def test_none_from_get_train_sample_means_no_samples():
     answers = iter([None, None])
     policy = ScriptedPolicy(n_sample=4, sample=lambda piece: next(answers, piece))
     assert len(build(lengths=(9, 9), policy=policy)[0].collect(4)) == 4
 
 
+@pytest.mark.differs("a NaN observation or reward is trained on", "collecting stops and names the env")
 def test_a_nan_observation_stops_with_the_env_id():
     def after_step(timesteps):
         return {i: ts._replace(obs=ts.obs * np.nan) if i == 1 else ts for i, ts in timesteps.items()}
@@ -554,6 +596,7 @@ def test_unrecorded_random_episodes_are_not_logged_but_counted():
     assert ("collector_iter/episode_count", 2, 200) in tb.scalars
 
 
+@pytest.mark.differs("the duration of every stored episode is added again at each collect", "each episode counts once")
 def test_total_duration_counts_each_episode_once():
     collector, _, _ = build(lengths=(2,), policy=ScriptedPolicy(n_sample=2))
     durations = []
@@ -565,6 +608,10 @@ def test_total_duration_counts_each_episode_once():
     assert max(durations) < collector._total_duration
 
 
+@pytest.mark.differs(
+    "infos of finished episodes pile up while the iteration stands still, and on ranks other than 0",
+    "they are summed up as they come, in constant memory",
+)
 def test_episode_statistics_stay_small_while_the_iteration_stands_still():
     collector, _, _ = build(lengths=(1, 1))
     collector.collect(1000)
@@ -595,6 +642,10 @@ def test_close_ends_the_env_once_and_only_flushes_a_shared_writer():
     assert env.calls.count("close") == 1 and tb.flushed == 1 and tb.closed == 0
 
 
+@pytest.mark.differs(
+    "closing, or garbage-collecting, a collector closes a TensorBoard writer that others use",
+    "a shared writer is only flushed",
+)
 def test_garbage_collecting_a_collector_closes_its_env_and_no_shared_writer():
     tb = FakeWriter()
     collector, env, _ = build(tb=tb)
@@ -603,6 +654,7 @@ def test_garbage_collecting_a_collector_closes_its_env_and_no_shared_writer():
     assert env.closed and tb.closed == 0
 
 
+@pytest.mark.differs("Dreamer's latent states are lists by position among the ready envs", "they are kept by env id")
 def test_the_dreamer_policy_is_handed_its_states_by_env():
     class Dreamer(ScriptedPolicy):
         def forward(self, obs, reset=None, state=None, **kwargs):
@@ -622,6 +674,7 @@ def test_the_dreamer_policy_is_handed_its_states_by_env():
     assert calls[0] == ([0, 1], None, None)
 
 
+@pytest.mark.differs("a `done` flag of numpy, or one for each player, is not understood everywhere", "it is")
 def test_a_done_flag_of_numpy_or_one_per_player_ends_the_episode():
     for done in (np.bool_, lambda flag: (flag, flag)):
 
@@ -634,6 +687,10 @@ def test_a_done_flag_of_numpy_or_one_per_player_ends_the_episode():
         assert len(policy.pieces[0]) == 3
 
 
+@pytest.mark.differs(
+    "an env whose info is no dict ends in an AttributeError",
+    "a TypeError names the env, what it returned and what is allowed",
+)
 @pytest.mark.parametrize("manager", [FakeManager, CountedManager])
 @pytest.mark.parametrize(("info", "kind"), [(None, "NoneType"), (3, "int")])
 def test_an_info_that_is_no_dict_is_named_with_its_env(manager, info, kind):
@@ -652,6 +709,10 @@ def lengths_logged(tb):
     return [value for tag, value, _ in tb.scalars if tag == "collector_iter/avg_envstep_per_episode"]
 
 
+@pytest.mark.differs(
+    "after the envs were reset elsewhere, the steps of the broken episode count into the next one",
+    "the next one begins at 0, in statistics and evaluations too",
+)
 @pytest.mark.parametrize("manager", [FakeManager, CountedManager])
 @pytest.mark.parametrize("reuse", [False, True])
 def test_an_episode_that_somebody_else_ends_is_not_counted_into_the_next(manager, reuse):
@@ -714,6 +775,10 @@ def test_a_reset_that_shows_the_same_observation_again_is_one_all_the_same():
     assert policy.resets == [None, [0]]
 
 
+@pytest.mark.differs(
+    "the state of a recurrent policy crosses a reset elsewhere, and `reset_env`",
+    "the policy is reset for the envs that were",
+)
 def test_resetting_the_env_of_a_collector_begins_episodes_and_resets_the_policy():
     policy, tb = ScriptedPolicy(n_sample=8), FakeWriter()
     collector, env, _ = build(policy=policy, tb=tb, env=CountedManager([10, 10]))
@@ -738,6 +803,10 @@ def test_latent_states_do_not_cross_a_reset_by_somebody_else():
     assert seen == [[False, False]] * 2 + [[False, True], [False, False]]
 
 
+@pytest.mark.differs(
+    "an env whose ready observation is not the one that it returned gets wrong `next_obs`",
+    "the fragment is cut there",
+)
 def test_a_piece_ends_where_an_env_shows_another_observation_than_it_returned():
     class Renormalising(FakeManager):
         """From step 3 on, what is ready has grown by 100."""
@@ -775,6 +844,10 @@ def test_envs_may_tell_how_an_episode_ended_at_its_last_step_only():
     assert flags[0, 0, 0] == flags[1, 0, 0] == (False, False, False)
 
 
+@pytest.mark.differs(
+    "NaN actions of a policy are given to the envs",
+    "collecting stops and names the policy and the env",
+)
 @pytest.mark.parametrize("batched", [True, False])
 @pytest.mark.parametrize(
     "make", [lambda values: values, lambda values: {"kind": torch.zeros_like(values), "args": values}]

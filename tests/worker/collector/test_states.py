@@ -296,6 +296,10 @@ IN_PROCESSES = [
 ]
 
 
+@pytest.mark.differs(
+    "unfinished fragments, statistics and latent states are lost when a run resumes",
+    "a collector resumes in mid-episode with the same bits (`state_dict`)",
+)
 @pytest.mark.parametrize("manager, name", [*((BaseEnvManager, name) for name in NAMES), *IN_PROCESSES])
 def test_policies_collect_on_in_mid_episode(manager, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -263,6 +263,11 @@ def flags_of(items):
     return [(item.get("terminated"), item.get("truncated")) for item in items]
 
 
+@pytest.mark.differs(
+    "how an episode ended is lost if the envs report more than `done`",
+    "`terminated` and `truncated` are in the samples as soon as any step of a fragment has one of them; a missing "
+    "flag follows from `done`",
+)
 @pytest.mark.parametrize("dicts", [False, True])
 @pytest.mark.parametrize(
     ("info", "expected"),

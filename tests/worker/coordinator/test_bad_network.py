@@ -39,6 +39,10 @@ def train(monkeypatch):
     return train
 
 
+@pytest.mark.differs(
+    "a message that is lost or comes twice loses a task, or counts twice",
+    "every message may be late, lost or doubled; counts stay exact",
+)
 @pytest.mark.parametrize(
     "seed", [0, pytest.param(100, marks=pytest.mark.slow), pytest.param(200, marks=pytest.mark.slow)]
 )

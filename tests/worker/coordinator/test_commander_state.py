@@ -57,6 +57,10 @@ def learning(make, kind):
     return commander
 
 
+@pytest.mark.differs(
+    "commanders forget their training, evaluations and league with their process",
+    "`state_dict` and `load_state_dict`; an evaluation that ran is made up for",
+)
 @both
 def test_a_commander_goes_on_with_the_training_that_runs(make, move, clock, kind):
     commander = learning(make, kind)

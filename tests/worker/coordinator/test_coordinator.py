@@ -152,6 +152,7 @@ def test_metadata_reach_the_buffer_in_columns(make, monkeypatch):
     assert coordinator._task_state["t"].last_chunk == "env_0_2" and coordinator.progress().env_steps == 7
 
 
+@pytest.mark.differs("`max_staleness` has no effect in parallel training", "samples that are too old are dropped")
 def test_samples_too_old_are_not_given_to_the_learner(make, workers):
     learner, collector = workers(AutoLearner(iterations=99, at_once=1, batch_size=1)), workers(batched_collector())
     coordinator = make([learner], [collector])
@@ -165,6 +166,10 @@ def test_samples_too_old_are_not_given_to_the_learner(make, workers):
     assert [batch[0]["staleness"] for batch in learner.batches[:4]] == [0, 1, 2, 0]
 
 
+@pytest.mark.differs(
+    "a learner that is done needs one more batch before its end is noticed, and hangs without it",
+    "it reports its end by itself",
+)
 def test_a_learner_that_is_done_while_there_is_no_data_ends(make, workers):
     """It wants a batch that never comes, then says that it is done."""
     done = threading.Event()
@@ -198,6 +203,10 @@ def test_collectors_wait_for_their_buffer_and_evaluations_do_not(make, workers):
     assert collector.expect("collector_start_task")["task_info"]["task_id"] == "c"
 
 
+@pytest.mark.differs(
+    "a worker that comes free after its task was produced waits three seconds, and later tasks with it",
+    "it gets the next task at once; tasks are asked for when a worker is free",
+)
 def test_a_worker_that_comes_free_gets_the_next_task_at_once(make, workers):
     collector = workers(batched_collector())
     coordinator = make([], [collector])
@@ -290,6 +299,11 @@ def test_the_commander_reads_the_env_steps_that_the_coordinator_counts(make, wor
 # How a run ends.
 
 
+@pytest.mark.differs(
+    "an evaluation that reaches the stop value is forgotten when another collector task finishes before it is "
+    "checked: the run never ends",
+    "the end is latched",
+)
 def test_the_commander_ends_the_run_and_nothing_takes_that_back(make, workers):
     collectors = [workers(batched_collector()) for _ in range(2)]
     coordinator = make([], collectors)
@@ -310,6 +324,7 @@ def test_the_commander_ends_the_run_and_nothing_takes_that_back(make, workers):
     assert "the commander ends the run" in text_log()
 
 
+@pytest.mark.differs("there is no limit on env steps", "`max_env_step` in the coordinator's section ends the run")
 @pytest.mark.parametrize("told_by", ["samples", "info", "result"])
 def test_enough_env_steps_end_the_run(make, workers, told_by):
     learner, collector = workers(AutoLearner(iterations=99)), workers(batched_collector())
@@ -331,6 +346,10 @@ def test_enough_env_steps_end_the_run(make, workers, told_by):
     assert "the run ends after 100 env steps" in text_log()
 
 
+@pytest.mark.differs(
+    "a failing task is retried forever, or leaves the run hanging",
+    "it ends the run with the worker's traceback",
+)
 @pytest.mark.parametrize(
     ("kind", "at"),
     [
@@ -398,6 +417,10 @@ def test_a_commander_may_keep_the_buffer_of_a_finished_learner(make, workers):
     assert coordinator._replay_buffer["buffer"].count() == 8
 
 
+@pytest.mark.differs(
+    "a worker that goes away during its task hangs the run",
+    "it is named, and the run ends unless it may come back",
+)
 def test_a_lost_worker_ends_the_run_and_is_named(make, workers):
     def go_away(task):
         collector.server.close(timeout_s=0)
@@ -413,6 +436,7 @@ def test_a_lost_worker_ends_the_run_and_is_named(make, workers):
     assert states_of(coordinator, "collector") == ["lost"]
 
 
+@pytest.mark.differs("an exception in the commander ends a thread of the coordinator, unnoticed", "it ends the run")
 @pytest.mark.parametrize("method", ["get_collector_task", "get_learner_task"])
 def test_a_commander_that_fails_to_give_a_task_ends_the_run(make, workers, method):
     learner, collector = workers(AutoLearner(iterations=1)), workers(batched_collector())
@@ -572,6 +596,10 @@ def test_closing_is_bounded_when_workers_hang(make, workers, monkeypatch):
     release.set()
 
 
+@pytest.mark.differs(
+    "closing the coordinator does not interrupt a learner task that waits for samples",
+    "the wait ends, and the task is closed",
+)
 def test_a_learner_that_waits_for_data_one_by_one_ends_with_the_coordinator(make, workers, monkeypatch):
     monkeypatch.setattr("ding.worker.coordinator.coordinator.DATA_WAIT_S", 10 * PATIENCE_S)
     learner = workers(
@@ -638,6 +666,10 @@ def test_unknown_buffers_are_told_and_give_nothing(make):
     assert "1 samples for the unknown buffer b" in log and "priorities for the unknown buffer b" in log
 
 
+@pytest.mark.differs(
+    "Bad files appear only in the learner's own output.",
+    "The coordinator reports them, too, among the last errors of its status, each time there are twice as many.",
+)
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
@@ -655,6 +687,10 @@ def test_losses_of_a_learner_are_told_each_time_there_is_twice_as_much(make, kin
     assert told == [f"the learner of the task t {text.format(n)}; see its log" for n in (1, 2, 4, 9)]
 
 
+@pytest.mark.differs(
+    "samples for a buffer that is closed already are an error line for each message",
+    "a line each time their number has doubled",
+)
 def test_samples_for_an_unknown_buffer_are_told_each_time_there_are_twice_as_many(make):
     """A collector may collect for long after its learner is done, if the commander does not call it useless."""
     coordinator = make()

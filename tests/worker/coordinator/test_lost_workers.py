@@ -113,6 +113,10 @@ def test_the_work_of_a_lost_collector_goes_to_another_and_the_learner_goes_on(ma
 FULL = {"message": "No space left on device", "exception": "StorageError", "traceback": ""}
 
 
+@pytest.mark.differs(
+    "one failed write of a collector, on a disk that is full for a moment, ends the run",
+    "writes are tried again for some seconds; then the task fails and goes to another",
+)
 def test_a_collector_that_cannot_write_its_samples_loses_its_task_and_the_run_goes_on(make, workers):
     collector = workers(batched_collector())
     coordinator = make([], [collector], Keeper())
@@ -140,6 +144,11 @@ def silent(seconds, **more):
     return {**collected(), "silence_s": seconds, **more}
 
 
+@pytest.mark.differs(
+    "an evaluation whose env hangs ends all evaluation for good, and nothing is reported",
+    "a task without an env step, or a learner with data without an iteration, for `task_silence_s` is abandoned with "
+    "a message, and its worker is restarted",
+)
 @pytest.mark.parametrize("is_eval", [True, False])
 def test_a_collector_that_makes_no_step_loses_its_task_and_the_run_goes_on_and_tells(is_eval, make, workers):
     keeper = Keeper()
@@ -249,6 +258,10 @@ def test_the_steps_of_a_long_episode_count_before_it_ends(make, workers):
     collector.reply(collected())
 
 
+@pytest.mark.differs(
+    "a worker that cannot end its task is neither free nor lost, and never gets another",
+    "it is lost, and restarted",
+)
 @pytest.mark.parametrize("is_over", [False, True])
 def test_a_collector_that_cannot_end_a_failed_task_is_replaced(is_over, make, workers):
     keeper, asked = Keeper(), threading.Event()
@@ -277,6 +290,11 @@ def test_a_collector_that_cannot_end_a_failed_task_is_replaced(is_over, make, wo
     assert coordinator.failure is None and len(keeper.asked) == (not is_over)
 
 
+@pytest.mark.differs(
+    "with fewer places for tasks than collectors, a collector that goes takes a place with it: the last one, perhaps, "
+    "and nothing is collected any more",
+    "a place continuesly where there are fewer collectors than places",
+)
 def test_a_spare_collector_takes_over_at_once(make, workers):
     collectors = {f"collector{i}": workers(batched_collector()) for i in range(2)}
     coordinator = make([], list(collectors.values()), Keeper())
@@ -323,6 +341,10 @@ def test_places_for_tasks_come_and_go_with_collectors_but_for_those_who_were_spa
     assert told == places
 
 
+@pytest.mark.differs(
+    "samples that a lost collector has written and not reported of stay in `path_data` forever",
+    "they are deleted when it is lost, and at the end of the run",
+)
 def test_what_a_lost_collector_has_not_told_of_is_deleted(make, workers):
     store, arrived, let_go = MemorySampleStore("lost"), threading.Event(), threading.Event()
     learner = workers(AutoLearner(99, learner_learn_task=hanging(arrived, let_go)))
@@ -565,6 +587,10 @@ def test_a_worker_that_is_started_again_at_its_port_goes_on_over_http():
         first.close()
 
 
+@pytest.mark.differs(
+    "a worker that goes while it has no task is noticed when the next task for it fails",
+    "at once, and it, or another, is waited for",
+)
 @pytest.mark.parametrize("return_s", [PATIENCE_S, 0])
 def test_a_worker_that_is_lost_without_a_task_is_noticed(return_s, monkeypatch):
     monkeypatch.setattr(http_transport, "TOLERANCE_S", 0.3)

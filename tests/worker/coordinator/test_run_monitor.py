@@ -94,6 +94,7 @@ def test_the_first_end_counts():
     assert state.failure is error
 
 
+@pytest.mark.differs("the end of a run is polled every three seconds", "`Coordinator.wait` wakes at once")
 def test_the_end_wakes_those_who_wait():
     state = RunMonitor()
     waiter = threading.Thread(target=state.wait, args=(30,))

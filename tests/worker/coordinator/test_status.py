@@ -314,6 +314,10 @@ def get(url, **headers):
     return requests.get(url, headers=headers, timeout=PATIENCE_S)
 
 
+@pytest.mark.differs(
+    "the progress of a parallel run and the health of its workers are visible only in the logs of each process",
+    "the coordinator reports them: `status()`, `/status` as JSON, and a page",
+)
 def test_over_http_the_status_is_served_as_json(make):
     coordinator = make(transport="http")
     assert coordinator.url is None

@@ -173,6 +173,7 @@ def test_a_collector_is_asked_until_it_is_done():
     ]
 
 
+@pytest.mark.differs("the ids of a task are those in a worker's reply", "those of the task")
 def test_a_collector_may_answer_one_by_one():
     side = Side()
     sample = {"data_id": "x_1", "task_id": "its own", "buffer_id": "its own", "unroll_split_begin": 0}
@@ -211,6 +212,7 @@ def test_the_end_of_a_learner_task_is_told_with_the_buffer_of_the_task():
     assert side.told == [("finish", "t", {"task_id": "t", "buffer_id": "b"})]
 
 
+@pytest.mark.differs("one batch is on its way at a time, in two messages", "as many as the learner wants, in one")
 def test_a_learner_gets_as_many_batches_as_it_wants_in_one_message():
     batches = [rows("a", 2), rows("b", 2), rows("c", 2)]
     side = Side(*batches)

@@ -94,6 +94,7 @@ def test_the_hook_section_is_required():
         BaseLearner(cfg)
 
 
+@pytest.mark.differs("configs without `only_monitor_rank0` or `is_multitask_pipeline` fail", "they work")
 def test_configs_without_the_newer_keys_work():
     learner = BaseLearner(EasyDict(hook={}), FakePolicy(), RecordingWriter(), exp_name="exp")
     assert learner.only_monitor_rank0 is True
@@ -117,6 +118,7 @@ def test_a_wrong_config_is_refused_at_construction(changes, message):
     assert not pathlib.Path("exp").exists()
 
 
+@pytest.mark.differs("an unknown key in the learner's section `hook` is an error", "a warning, as elsewhere")
 def test_unknown_keys_are_warned_of(caplog):
     make_learner(hook={"save_ckp_after_iter": 5}, changes={"dataloader": {"num_worker": 1}, "my_key": 2})
     assert [message for message in caplog.messages if "ding does not read" in message] == [
@@ -331,6 +333,10 @@ def test_an_envstep_of_0_is_taken():
     assert learner.collector_envstep == 0
 
 
+@pytest.mark.differs(
+    "`train()` without envstep sets the env step to -1, also in the next checkpoint",
+    "keeps the known or restored one",
+)
 def test_the_envstep_is_kept_when_train_is_given_none():
     learner = make_learner()
     learner.collector_envstep = 640
@@ -377,6 +383,7 @@ def test_the_priority_of_a_list_is_that_of_its_last_dict():
     assert learner.priority_info["priority"] == [3.0]
 
 
+@pytest.mark.differs("priorities of an earlier iteration stay", "reset by each `train`")
 def test_priorities_are_not_kept_from_an_earlier_train():
     learner = make_learner(FakePolicy({"priority": [1.0]}, {"total_loss": 1.0}))
     learner.train([{}])
@@ -419,6 +426,7 @@ def test_marked_entries_are_popped_renamed_and_sorted_into_the_log_buffer():
     ]
 
 
+@pytest.mark.differs("`train_time` is logged one iteration late", "logged with its own iteration")
 def test_the_train_time_is_logged_for_the_iteration_it_was_measured_in():
     learner = make_learner(FakePolicy([{"total_loss": 1.0}, {"total_loss": 1.0}]), hook={"log_show_after_iter": 1})
     seen = record(learner, lambda engine: engine.log_buffer["scalar"].get("train_time"))
@@ -428,6 +436,7 @@ def test_the_train_time_is_logged_for_the_iteration_it_was_measured_in():
     assert learner.monitor.avg["train_time"]() == first
 
 
+@pytest.mark.differs("monitored values must be Python floats", "any number or one-element tensor, array or list")
 @pytest.mark.parametrize(
     "value", [2, np.float32(2), np.float64(2), np.int64(2), np.array([2.0]), torch.tensor([2.0]), torch.tensor(2), [2]]
 )
@@ -453,6 +462,10 @@ def test_a_monitored_value_that_is_no_number_is_told_once_by_name_and_left_out(v
 NAN = float("nan")
 
 
+@pytest.mark.differs(
+    "a NaN loss trains on and is saved",
+    "`FloatingPointError` with iteration and keys, before any hook saves",
+)
 @pytest.mark.parametrize(
     "value",
     [
@@ -512,6 +525,7 @@ def test_info_and_debug_name_the_rank():
     assert [line.split("] ", 1)[1] for line in lines[-2:]] == ["[RANK0]: one", "[RANK0]: two"]
 
 
+@pytest.mark.differs("the learner's `close` closes a shared TensorBoard writer", "only flushes it")
 def test_close_flushes_a_shared_writer_and_leaves_it_open():
     writer = RecordingWriter()
     learner = make_learner(tb_logger=writer)
@@ -529,6 +543,7 @@ def test_close_closes_the_writer_that_the_learner_made(monkeypatch):
     assert closed == [1]
 
 
+@pytest.mark.differs("a half-built learner raises in `__del__`", "ends quietly")
 def test_a_learner_that_was_never_whole_ends_quietly():
     learner = BaseLearner.__new__(BaseLearner)
     learner.close()
@@ -543,6 +558,10 @@ def test_a_learner_ends_quietly_when_its_modules_are_gone(monkeypatch):
     learner.__del__()
 
 
+@pytest.mark.differs(
+    "a learner sits in a reference cycle and ends at an arbitrary time",
+    "ends with its last reference",
+)
 def test_a_learner_ends_with_its_last_reference():
     writer = RecordingWriter()
     learner = make_learner(hook={"log_show_after_iter": 1, "save_ckpt_after_run": True}, tb_logger=writer)
@@ -626,6 +645,10 @@ def test_a_state_of_a_learner_with_other_hooks_is_refused():
         learner.close()
 
 
+@pytest.mark.differs(
+    "a hook after `LogShowHook` sees an empty log buffer",
+    "each hook sees what its iteration has logged; the learner empties the buffer before the next one",
+)
 @pytest.mark.parametrize("priority", [5, 50])
 @pytest.mark.parametrize("hook", [{"log_show_after_iter": 2}, {}])
 def test_a_hook_of_any_priority_sees_what_its_iteration_has_logged(priority, hook):

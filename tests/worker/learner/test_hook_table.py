@@ -123,12 +123,14 @@ def test_simplified_keys_come_from_a_plain_dict_too_and_log_reduce_is_first():
     assert hooks["after_iter"][0].priority == 10 and hooks["after_iter"][1]._freq == 100
 
 
+@pytest.mark.differs("`log_reduce_after_iter=False` still makes the hook", "leaves it out")
 @pytest.mark.parametrize("off", [False, 0, None, ""])
 def test_a_falsy_switch_leaves_its_hook_out(off):
     hooks = build_learner_hook_by_cfg({"save_ckpt_after_run": off, "log_reduce_after_iter": off})
     assert not any(hooks.values())
 
 
+@pytest.mark.differs("`freq=0` is a `ZeroDivisionError` in training", "a config error at construction")
 @pytest.mark.parametrize("key", ["log_show_after_iter", "save_ckpt_after_iter"])
 @pytest.mark.parametrize("freq", [0, -5, 2.5, True, "often", None])
 def test_a_frequency_that_is_no_positive_integer_is_refused(key, freq):

@@ -101,6 +101,7 @@ def test_a_job_of_a_worker_loads_as_many_samples_as_chunk_size_says_by_default_a
     assert (threads["a"] == threads["b"]) is (chunk_size != 1)
 
 
+@pytest.mark.differs("`start` swallows exceptions", "saves a checkpoint and raises")
 def test_an_exception_saves_a_checkpoint_and_reaches_the_caller():
     learner = fetching(FakePolicy({"total_loss": 1.0}, {"total_loss": float("nan")}), train_iterations=9)
     learner.setup_dataloader()

@@ -75,6 +75,10 @@ def test_a_list_lands_where_single_pushes_would(make_advanced, length):
     assert_consistent(many)
 
 
+@pytest.mark.differs(
+    "ids are written into the caller's dict, and pushing one dict twice corrupts its slot",
+    "pushed dicts are left alone",
+)
 def test_the_pushed_dict_is_left_alone_and_may_be_pushed_twice(make_advanced):
     buffer, item = make_advanced(4), {"n": 0}
     buffer.push([item, item], 0)
@@ -95,6 +99,7 @@ def test_a_missing_priority_is_the_largest_that_updates_have_set(make_advanced):
     assert buffer._data[3]["priority"] == 3.0
 
 
+@pytest.mark.differs("a pushed priority of 0 breaks importance weights", "it counts as 1e-5")
 @pytest.mark.parametrize("zero", [0, 0.0, np.float32(0), torch.tensor(0.0)])
 def test_a_pushed_priority_of_zero_still_has_weight(make_advanced, zero):
     buffer = make_advanced(2)
@@ -114,6 +119,7 @@ def test_of_items_with_a_wrong_collect_iter_nothing_is_stored(make_advanced, wro
     assert [item and item["n"] for item in buffer._data] == [0, None, None, None]
 
 
+@pytest.mark.differs("a negative or NaN priority fails obscurely, or is stored", "refused, nothing is stored")
 @pytest.mark.parametrize("wrong", [-1.0, float("nan"), float("inf")])
 def test_a_wrong_pushed_priority_is_refused_and_nothing_is_stored(make_advanced, wrong):
     buffer = make_advanced(4)
@@ -227,6 +233,10 @@ def test_an_impossible_batch_size_is_refused(make_advanced, size):
         make_advanced(8).sample(size, 0)
 
 
+@pytest.mark.differs(
+    "`sample_range` of the advanced buffer counts physical slots, and a start of None or 0 is wrong",
+    'it counts from the oldest item; both mean "from the oldest"',
+)
 @pytest.mark.parametrize(
     "sample_range, expected",
     [
@@ -304,6 +314,10 @@ def test_removing_the_head_moves_it_and_the_next_push_follows(make_advanced):
     assert buffer._head == buffer._tail == 2
 
 
+@pytest.mark.differs(
+    "used-up items whose files are tracked still count, and come back by an update",
+    "retired for good, not counted",
+)
 def test_used_up_items_whose_files_are_tracked_stay_until_overwritten_but_are_not_drawn(make_advanced):
     buffer = make_advanced(3, max_use=1, enable_track_used_data=True, deepcopy=True)
     for i in range(4):
@@ -332,6 +346,7 @@ def test_stale_items_leave_before_a_sample_even_when_it_is_refused(make_advanced
     assert [item["staleness"] for item in buffer.sample(2, 6)] == [4, 3]
 
 
+@pytest.mark.differs("after refilling, stale items are served", "they are found and removed")
 def test_stale_items_are_found_again_after_all_were_removed_and_new_ones_pushed(make_advanced):
     buffer = make_advanced(4, max_staleness=5)
     buffer.push([{"collect_iter": 0}] * 4, 0)
@@ -382,6 +397,7 @@ def test_clear_keeps_push_count_ids_and_beta(make_advanced):
 # ---- update
 
 
+@pytest.mark.differs("the log of a skipped priority update prints wrong fields", "it names the ids")
 def test_update_sets_priorities_by_id_and_skips_items_overwritten_since(make_advanced, caplog):
     buffer = make_advanced(8)
     buffer.push(items(0, 8), 0)
@@ -402,6 +418,7 @@ def test_of_repeated_items_in_an_update_the_last_priority_counts(make_advanced):
     assert buffer._data[0]["priority"] == 2.0 + 1e-5 and buffer._max_priority == 9.0
 
 
+@pytest.mark.differs("integer priorities and numpy iterations abort sampling", "any number works")
 @pytest.mark.parametrize(
     "priorities",
     [
@@ -448,6 +465,10 @@ def test_an_update_of_uneven_lists_or_foreign_slots_is_refused(make_advanced):
 # ---- the view of items
 
 
+@pytest.mark.differs(
+    "changes of an item of `_data` change the buffer",
+    "it is a copy, with its current metadata; only None can be assigned, and removes an item",
+)
 def test_the_view_shows_copies_of_items_with_their_current_metadata(make_advanced):
     buffer = make_advanced(4)
     buffer.push(items(0, 3), 0)
@@ -564,6 +585,7 @@ def test_a_state_rebuilds_the_buffer_and_its_random_draws(make_advanced, deepcop
     assert other.sample(3, 4) == buffer.sample(3, 4)
 
 
+@pytest.mark.differs("buffers are saved as pickled objects (hickle)", "as msgpack, which runs no code")
 def test_a_state_is_plain_data_that_code_free_files_hold(make_advanced):
     buffer, other = make_advanced(8), make_advanced(8)
     buffer.push([{"obs": torch.zeros(2), "n": i} for i in range(5)], 0)
@@ -590,6 +612,7 @@ def test_wrong_states_are_refused(make_advanced):
         make_advanced(4).load_state_dict(buffer.state_dict())
 
 
+@pytest.mark.differs("a buffer's `close` closes a shared TensorBoard writer", "only flushes it")
 def test_close_may_be_repeated_starts_no_thread_and_leaves_a_shared_tb_logger_open(make_advanced, tb):
     threads = threading.active_count()
     buffer = make_advanced(4, tb_logger=tb)
@@ -629,6 +652,10 @@ def test_a_wrong_alpha_is_also_an_assertion_error():
     assert issubclass(ConfigError, AssertionError)
 
 
+@pytest.mark.differs(
+    "whether there is enough to sample is checked outside the lock",
+    "check and draw are one critical section",
+)
 def test_samples_updates_and_pushes_from_many_threads_keep_the_books_right(make_advanced):
     buffer = make_advanced(64, max_use=5)
     failures = []
@@ -715,6 +742,10 @@ def test_of_items_that_bring_bookkeeping_the_priority_counts(make_advanced):
     assert set(other._data[0]) == {"n", "replay_unique_id", "replay_buffer_idx", "priority", "use"}
 
 
+@pytest.mark.differs(
+    "the search for items beyond `max_staleness` ends at the first fresh one",
+    "none is handed out, whatever its place",
+)
 @pytest.mark.parametrize("as_list", [False, True])
 def test_no_item_as_old_as_max_staleness_is_handed_out_whatever_its_place(make_advanced, as_list):
     buffer = make_advanced(16, max_staleness=5)
@@ -758,6 +789,10 @@ def test_items_that_max_use_retired_are_not_drawn_after_a_round_trip(make_advanc
     assert {item["n"] for item in other.sample(other.count(), 0)}.isdisjoint(used)
 
 
+@pytest.mark.differs(
+    "the keys of the state of a buffer are its attributes",
+    "items and bookkeeping are columns; states that list items by slot are still read",
+)
 def test_a_state_that_lists_its_items_by_slot_is_taken_over(make_advanced):
     buffer = make_advanced(4)
     shown = [
@@ -773,6 +808,7 @@ def test_a_state_that_lists_its_items_by_slot_is_taken_over(make_advanced):
     assert {item["n"]: item["staleness"] for _ in range(20) for item in buffer.sample(2, 5)} == {0: 3, 3: 4}
 
 
+@pytest.mark.differs("`AdvancedReplayBuffer.max_priority` is read by a helper and never exists", "it does")
 def test_an_update_of_good_bad_and_repeated_slots_sets_the_good_ones(make_advanced):
     buffer = make_advanced(8)
     buffer.push(items(0, 8), 0)

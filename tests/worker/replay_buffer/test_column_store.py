@@ -145,6 +145,7 @@ def test_any_series_of_operations_leaves_the_items_of_the_twin(size, series, nes
 # ---- what is stored once
 
 
+@pytest.mark.differs("`next_obs` and the next item's `obs` are two arrays", "stored once")
 def test_observations_of_neighbours_are_stored_once():
     store, apart = store_of(1000), store_of(1000)
     for first in range(0, 5000, 50):
@@ -179,6 +180,7 @@ def stacked(first: int, length: int, channels: int = 4, size: int = 32) -> list[
     return [{"obs": obs[i], "next_obs": obs[i + 1], "done": i == length - 1} for i in range(length)]
 
 
+@pytest.mark.differs("frames of stacked images are stored as often as they are stacked", "once, with `share_frames`")
 def test_frames_that_observations_share_are_stored_once_and_come_back_as_they_were():
     store, whole, twin = store_of(200, share_frames=True), store_of(200), Twin(200)
     for first in range(12):
@@ -316,6 +318,7 @@ def test_observations_are_still_shared_after_items_are_discarded():
 # ---- files
 
 
+@pytest.mark.differs("a buffer is as large as the memory", "`storage: memmap` maps its columns to files")
 @pytest.mark.parametrize("name", ["naive", "advanced", "sequence"])
 def test_columns_that_are_mapped_to_files_hold_what_columns_in_memory_hold(name, tmp_path):
     folder = tmp_path / "columns"
@@ -364,6 +367,11 @@ def warnings_of(caplog) -> list[str]:
     return [record.message for record in caplog.records if record.levelno == logging.WARNING]
 
 
+@pytest.mark.differs(
+    "items are stored as they come",
+    "in typed columns that the first push decides; an item or value that does not fit is stored as an object, with "
+    "one warning",
+)
 @pytest.mark.parametrize(
     ("key", "value", "expected", "got"),
     [
@@ -428,6 +436,10 @@ def test_end_flags_that_some_items_lack_are_filled_in(caplog, told_first):
 # ---- whose memory it is
 
 
+@pytest.mark.differs(
+    "pushed and sampled items are the stored objects themselves",
+    "who pushed or sampled an item that is a dict changes a copy",
+)
 @pytest.mark.parametrize("value", [torch.zeros(2), np.zeros(2), [1, 2], {"x": torch.zeros(1)}], ids=repr)
 @pytest.mark.parametrize("ragged", [False, True])
 def test_who_pushed_an_item_and_who_sampled_it_change_theirs_alone(value, ragged):

@@ -78,6 +78,10 @@ def test_the_function_is_required_and_must_be_one():
         ElasticReplayBuffer({"set_buffer_size": 5}, exp_name="exp")
 
 
+@pytest.mark.differs(
+    "a function that gives an elastic buffer a wrong size fails inside numpy at a later sample",
+    "refused at once, the old size stays",
+)
 @pytest.mark.parametrize("size", [-1, None, float("nan"), "4"])
 def test_a_size_that_is_no_number_of_items_is_refused_and_the_old_one_stays(make_elastic, size):
     buffer = make_elastic(8, set_buffer_size=lambda envstep: size if envstep else 3)

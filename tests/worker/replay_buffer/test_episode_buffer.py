@@ -25,6 +25,7 @@ def warnings_of(name: str) -> list[str]:
     return [line for line in lines if "should be an episode" in line]
 
 
+@pytest.mark.differs("`episode_len` of an episode buffer that is not full is a TypeError", "empty slots are left out")
 def test_lengths_are_those_of_the_stored_episodes_by_slot(make_episode):
     buffer = make_episode(3)
     assert buffer.episode_len == []
@@ -63,6 +64,7 @@ def test_sample_range_counts_episodes_from_the_oldest(make_episode):
     assert sorted(each[0]["n"] for each in buffer.sample(2, 0, sample_range=slice(-2, None))) == [2, 4]
 
 
+@pytest.mark.differs("episodes and windows are handed out by reference", "they are the caller's own")
 def test_what_is_handed_out_is_the_callers(make_episode):
     buffer = make_episode(2)
     buffer.push(episodes(2), 2)
@@ -82,6 +84,10 @@ def test_deepcopy_separates_tensors_too(make_episode):
     assert buffer._data[0][0]["obs"].tolist() == [0, 0]
 
 
+@pytest.mark.differs(
+    "a dict pushed into an episode buffer counts as an episode of as many steps as it has keys, silently",
+    "stored, with a warning",
+)
 def test_a_dict_that_is_pushed_is_stored_with_one_warning(make_episode):
     buffer = make_episode(8, name="flat")
     buffer.push(episodes(2), 2)

@@ -162,6 +162,10 @@ def test_damaged_weights_are_an_error_that_names_the_file(root):
     assert store.damaged_count == 0
 
 
+@pytest.mark.differs(
+    "A file of weights that is damaged ends in an error that does not name it, or in a collector that stands still.",
+    "Who has no weights yet gets an error that names the file; who has some logs it, and takes the next ones.",
+)
 def test_whoever_has_weights_passes_damaged_ones_over_and_gets_the_next(root, caplog):
     store, path, data = written(root)
     known = store.read("p").token

@@ -192,6 +192,7 @@ def test_an_info_that_does_not_say_the_end_waits_for_samples(site):
     assert len(from_text(reply["samples"])) == 4 and [info["cur_episode"] for info in reply["infos"]] == [2, 3]
 
 
+@pytest.mark.differs("what a collector task left in the queue goes to the next one", "each task has a queue of its own")
 def test_one_task_follows_another_and_nothing_is_mixed(site):
     site.write_weights()
     worker, driver = site.pair(queue_size=1)
@@ -229,6 +230,7 @@ def test_the_queue_holds_the_collector_back(site):
 # What a task may ask for.
 
 
+@pytest.mark.differs("a task may have the worker import any module", "those of the worker's own config")
 @pytest.mark.parametrize("place", ["collector_cfg", "env", "policy"])
 def test_a_module_that_the_workers_own_config_does_not_name_is_not_imported(site, place, own_folder, monkeypatch):
     (own_folder / "intruder.py").write_text("open('intruded', 'w').close()")
@@ -249,6 +251,7 @@ def test_a_module_that_the_workers_own_config_names_for_tasks_is_imported(site, 
     assert (own_folder / "imported").exists()
 
 
+@pytest.mark.differs("`policy_update_path` may be any path of the machine", "a file in the folder of the weights")
 @pytest.mark.parametrize("path", ["../policy", "/etc/passwd", ".hidden"])
 def test_weights_are_read_from_the_folder_of_weights_only(site, path):
     _, driver = site.pair()
@@ -257,6 +260,10 @@ def test_weights_are_read_from_the_folder_of_weights_only(site, path):
     assert result["exception"] == "ValueError" and "file name" in result["message"]
 
 
+@pytest.mark.differs(
+    "weights are unpickled",
+    "read without running code, unless the worker's config says `trust_pickle`",
+)
 @pytest.mark.parametrize("kind", ["flask_fs"])
 def test_weights_that_hold_other_objects_are_read_only_where_the_worker_says_so(site):
     state = weights(5)
@@ -284,6 +291,10 @@ def seeds_of(site, worker_seed, *evaluations):
     return seeds
 
 
+@pytest.mark.differs(
+    "all collector processes play and explore by the same seed, and never seed their envs",
+    "each worker has its own seed, and each of its tasks one that follows from it",
+)
 def test_every_task_has_a_seed_of_its_own_that_follows_from_that_of_the_worker(site):
     first, second, evaluation = seeds_of(site, 3, False, False, True)
     assert first[0][0] + 1 == first[1][0]  # env i of such envs gets seed + i
@@ -297,6 +308,10 @@ def test_every_task_has_a_seed_of_its_own_that_follows_from_that_of_the_worker(s
 # What goes wrong.
 
 
+@pytest.mark.differs(
+    "an exception in the collector's thread is printed, and the coordinator waits forever",
+    "the data task fails with its traceback",
+)
 def test_an_exception_of_an_env_fails_the_task_with_its_traceback(site):
     site.write_weights()
     _, driver = site.pair(data_wait_s=1000)
@@ -415,6 +430,7 @@ def test_no_weights_in_time_fail_the_task(site):
     assert "no weights have come within 0 s" in driver.failure(driver.data)["message"]
 
 
+@pytest.mark.differs("a collector that is never asked again waits forever", "it fails after `data_timeout_s`")
 def test_a_coordinator_that_takes_nothing_ends_the_collecting(site):
     site.write_weights()
     _, driver = site.pair(queue_size=1, data_timeout_s=0.01)
@@ -461,6 +477,7 @@ def test_a_collector_that_ends_without_a_word_is_an_error(site):
         assert driver.failure(act)["message"] == "the collector has ended, and all its reports were taken"
 
 
+@pytest.mark.differs("a second `collector_start_task` replaces the running collector, which continues", "it is refused")
 def test_a_second_task_is_refused_while_one_runs(site):
     worker, driver = site.pair(data_wait_s=0)
     driver.start("first")
@@ -483,6 +500,7 @@ def test_unknown_tasks_are_refused(site):
 # The end.
 
 
+@pytest.mark.differs("a second `collector_close_task` is an AttributeError", "it gives the report again")
 def test_closing_without_a_task_and_twice_does_no_harm(site):
     site.write_weights()
     _, driver = site.pair()
@@ -503,6 +521,7 @@ def test_a_task_that_waits_for_its_first_weights_can_be_closed(site):
     assert threads("collector_start") == []
 
 
+@pytest.mark.differs("a collector that waits for a full queue cannot be closed", "it can")
 def test_a_task_whose_collector_waits_for_room_can_be_closed(site):
     site.write_weights()
     _, driver = site.pair(queue_size=1)
@@ -514,6 +533,10 @@ def test_a_task_whose_collector_waits_for_room_can_be_closed(site):
     assert threads("collector_start", "update_policy") == []
 
 
+@pytest.mark.differs(
+    "`deal_with_collector_data` polls, and nothing ends it",
+    "it waits for a condition, and ends with the collector",
+)
 def test_closing_the_worker_ends_a_coordinators_wait_and_the_collector(site):
     worker, driver = site.pair(data_wait_s=1000)
     driver.start(first_policy_timeout_s=1000)

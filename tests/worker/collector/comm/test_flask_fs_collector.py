@@ -28,6 +28,10 @@ def ended(worker):
     return worker._collector is None
 
 
+@pytest.mark.differs(
+    "the data folder is made one level deep, and errors are ignored",
+    "with its parents, and errors are raised",
+)
 def test_both_folders_are_made_with_their_parents(own_folder):
     cfg = EasyDict(host="127.0.0.1", port=0, path_data="new/exp/data", path_policy="new/exp/policy")
     FlaskFileSystemCollector(cfg)
@@ -52,6 +56,10 @@ def test_a_half_built_collector_is_collected_quietly():
     FlaskFileSystemCollector.__new__(FlaskFileSystemCollector).__del__()
 
 
+@pytest.mark.differs(
+    "a worker whose coordinator has gone keeps its task and refuses the next coordinator's",
+    "its task ends, the next one is taken",
+)
 def test_a_coordinator_that_disconnects_leaves_the_worker_free_for_another(site):
     site.write_weights()
     worker, driver = site.pair(queue_size=1)
@@ -76,6 +84,10 @@ def test_a_task_of_a_vanished_coordinator_ends_by_itself(site):
     assert len(driver.all()[0]) == 1
 
 
+@pytest.mark.differs(
+    "a worker that notices late that its master has gone ends the task of the next one",
+    "a notice belongs to its connection, and leaves the tasks of others alone",
+)
 def test_a_late_notice_of_a_lost_coordinator_leaves_the_task_of_the_next_one_alone(site, monkeypatch):
     site.write_weights()
     worker, driver = site.pair()

@@ -31,6 +31,10 @@ def losses(info):
     return info.get("bad_files"), info.get("dropped_batches")
 
 
+@pytest.mark.differs(
+    "A file of samples that is missing or damaged is retried forever: the learner stands still.",
+    "Its samples are skipped and counted (`bad_files` and `dropped_batches` in the infos); training continues.",
+)
 def test_a_batch_that_cannot_be_read_is_dropped_and_the_training_goes_on(site, gone):
     _, driver = site.pair(read_timeout_s=0.01)
     driver.start(policy={"with_priority": True})
@@ -54,6 +58,11 @@ def test_without_bad_files_the_infos_say_nothing_of_them(site):
     assert infos[0].keys() == {"learner_step", "priority_info", "learner_done"}
 
 
+@pytest.mark.differs(
+    "One bad file costs all the samples that were drawn with it.",
+    "What could be read makes up a batch with samples of other such batches: each has the full size, each sample is "
+    "trained as often as it was drawn.",
+)
 def test_the_readable_samples_of_bad_batches_are_trained_together_and_their_priorities_told(site):
     _, driver = site.pair(read_timeout_s=0.0)
     driver.start(policy={"with_priority": True})
@@ -72,6 +81,10 @@ def test_a_bad_file_is_logged_once(site, gone, caplog):
     assert [record.name for record in caplog.records if "env_gone_1" in record.getMessage()] == ["learner_logger"]
 
 
+@pytest.mark.differs(
+    "Nothing but bad files is never an error.",
+    "After `max_bad_batches` (100) in a row without one readable sample the learner fails, with the last reason.",
+)
 def test_nothing_but_bad_files_is_an_error_after_a_while(site, gone):
     _, driver = site.pair(read_timeout_s=0.0, max_bad_batches=3)
     driver.start()

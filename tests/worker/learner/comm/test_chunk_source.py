@@ -102,6 +102,10 @@ def test_a_file_that_comes_too_late_is_used_from_then_on(loader, shelf):
     assert values(batch) == [7] and loader.bad_files == {"x"}
 
 
+@pytest.mark.differs(
+    "Each file that never comes is waited for as long as the first one.",
+    "The wait gets shorter with each, down to 0.1 s, until one comes that was only late.",
+)
 def test_the_more_files_do_not_come_the_shorter_is_the_wait_until_one_was_only_late(loader, shelf, clock):
     waited_s = []
     for name in "abcdefgh":
@@ -145,6 +149,10 @@ class Evil:
 GOOD = encode_chunk([{"obs": 1}], "lz4")
 
 
+@pytest.mark.differs(
+    "A pickle among the samples is unpickled: the process that writes into the data folder runs code in the learner.",
+    "It is a bad file like any other.",
+)
 @pytest.mark.parametrize("data", [b"", GOOD[:1], GOOD[: len(GOOD) // 2], GOOD[:-1], b"\x00" * 64, pickle.dumps(Evil())])
 def test_a_damaged_file_is_passed_over_and_nothing_in_it_is_run(loader, shelf, data):
     shelf.chunks["x"] = data
@@ -154,6 +162,10 @@ def test_a_damaged_file_is_passed_over_and_nothing_in_it_is_run(loader, shelf, d
     assert os.listdir() == []
 
 
+@pytest.mark.differs(
+    "A sample that names the wrong compressor is retried forever, silently.",
+    "Its file counts as a bad one, and the error says why.",
+)
 @pytest.mark.parametrize(
     ("changes", "text"),
     [

@@ -159,6 +159,11 @@ def test_every_result_of_a_batch_is_told(site):
     assert [info["learner_step"] for info in driver.infos(3)[0]] == [0, 1, 2]
 
 
+@pytest.mark.differs(
+    "A learner has one batch at a time: it waits while the next one is sampled, sent and loaded.",
+    "As many as last for `prefetch_s` (0.1) wait, at most `prefetch_batches` (64), and the next ones are loaded while "
+    "it trains.",
+)
 def test_the_next_batches_are_loaded_while_the_learner_trains(site):
     GATES["gate"] = Gate()
     _, driver = site.pair(prefetch_batches=4)
@@ -189,6 +194,10 @@ def test_a_learner_is_silent_as_long_as_it_neither_trains_nor_waits_for_data(sit
         assert last < DEADLINE_S
 
 
+@pytest.mark.differs(
+    "The end of a learner is reported only after one more sampled batch, and hangs without data.",
+    "It is reported at once, in the answer to the next request.",
+)
 def test_a_learner_that_is_done_tells_so_at_once_and_wants_no_more(site):
     _, driver = site.pair(data_wait_s=0.01)
     driver.start(learner={"train_iterations": 2})
@@ -201,6 +210,11 @@ def test_a_learner_that_is_done_tells_so_at_once_and_wants_no_more(site):
     assert POLICIES[0].seen() == [[1, 2], [3, 4]]
 
 
+@pytest.mark.differs(
+    "The info at the end of a learner fails on an assertion when the one before it has not been taken yet, and its "
+    "thread dies.",
+    "It is queued after the pending ones.",
+)
 def test_the_last_info_comes_though_nobody_has_taken_those_before_it(site):
     _, driver = site.pair()
     driver.start(learner={"train_iterations": 2})
@@ -231,6 +245,10 @@ def test_closing_again_reports_the_same_and_without_a_task_nothing(site):
     assert driver.close() == first and first["buffer_id"] == "buffer_task"
 
 
+@pytest.mark.differs(
+    "A second learner task in a process gets batches and infos of the first one.",
+    "Each task has its own queues.",
+)
 def test_a_second_task_starts_clean(site):
     worker, driver = site.pair()
     driver.start("one")
@@ -296,6 +314,11 @@ def test_weights_are_there_before_the_first_batch(site):
             driver.demand()
 
 
+@pytest.mark.differs(
+    "`send_policy_freq` has no effect: the weights are written after every iteration, in place.",
+    "It is honoured; files appear whole, at most one every `send_policy_interval_s` (0.25), and the newest when the "
+    "learner waits or ends.",
+)
 def test_the_frequency_of_a_task_is_honoured(site, monkeypatch):
     written = recording(site, monkeypatch)
     _, driver = site.pair(send_policy_interval_s=0)
@@ -322,6 +345,11 @@ def full(*args, **kwargs):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
+@pytest.mark.differs(
+    "a learner that cannot write its weights, or a checkpoint, for a moment ends with an error",
+    "it trains on, tries again, and the status shows how often it failed; only the first weights of a task must be "
+    "written within a minute",
+)
 def test_a_full_disk_ends_no_training_and_is_counted(site, monkeypatch):
     monkeypatch.setattr(stores, "WRITE_PATIENCE_S", 0.0)
     monkeypatch.setattr(learner_session, "_RETRY_S", 1000)
@@ -418,6 +446,10 @@ def test_what_the_policy_raises_fails_the_next_task_with_its_traceback(site):
     assert driver.demand()["batch_num"] == 8
 
 
+@pytest.mark.differs(
+    "A learner whose thread has died leaves the coordinator's request waiting forever.",
+    "The request, and every later one, fails with the learner's traceback.",
+)
 @pytest.mark.parametrize("batched", [False, True])
 def test_a_task_that_waits_hears_of_the_failure(site, batched):
     GATES["gate"] = Gate()
@@ -431,6 +463,10 @@ def test_a_task_that_waits_hears_of_the_failure(site, batched):
     assert waiting().result["exception"] == "ZeroDivisionError"
 
 
+@pytest.mark.differs(
+    "A sample whose file is missing is retried forever, silently.",
+    "It is retried for `read_timeout_s`, then an error names the file.",
+)
 def test_a_chunk_that_is_missing_is_named(site):
     _, driver = site.pair(max_bad_batches=1)
     driver.start()
@@ -452,6 +488,10 @@ def test_a_chunk_that_is_late_is_waited_for(site):
     assert POLICIES[0].seen() == [[1, 2]]
 
 
+@pytest.mark.differs(
+    "A sample whose file is damaged is retried forever, silently.",
+    "It is retried for `read_timeout_s`, then an error names the file.",
+)
 @pytest.mark.parametrize("data", [b"", b"not a chunk", pickle.dumps([{"obs": 1}])])
 def test_a_chunk_that_is_damaged_is_named(site, data):
     _, driver = site.pair(max_bad_batches=1)
@@ -462,6 +502,10 @@ def test_a_chunk_that_is_damaged_is_named(site, data):
     assert failure["exception"] == "ValueError" and "the samples 'env_bad_1' could not be read" in failure["message"]
 
 
+@pytest.mark.differs(
+    "A batch can have a learner read samples from anywhere on the disk.",
+    "Directly under `path_data` only.",
+)
 @pytest.mark.parametrize("name", ["/etc/passwd", "../secret", ".hidden"])
 def test_samples_outside_the_folder_are_not_read(site, name):
     _, driver = site.pair(max_bad_batches=1)
@@ -493,6 +537,10 @@ def test_more_batches_than_were_wanted_are_refused(site):
     assert "it was sent 9" in failure["message"]
 
 
+@pytest.mark.differs(
+    "A task can have a learner write its weights anywhere on the disk.",
+    "Directly under `path_policy` only.",
+)
 @pytest.mark.parametrize("key", ["policy_id", "league_save_checkpoint_path"])
 def test_weights_are_not_written_outside_their_folder(site, key, tmp_path):
     worker, driver = site.pair()
@@ -501,6 +549,10 @@ def test_weights_are_not_written_outside_their_folder(site, key, tmp_path):
     assert threads("learner_start", "dataloader") == []
 
 
+@pytest.mark.differs(
+    "A task can have a learner import any module.",
+    "Those of the worker's own config (`import_names`, `task_import_names`) and of `ding`.",
+)
 @pytest.mark.parametrize("place", ["policy", "learner"])
 def test_a_module_that_the_workers_own_config_does_not_name_is_not_imported(site, place, tmp_path, monkeypatch):
     (tmp_path / "evil_learner_module.py").write_text("raise SystemExit('imported')")
@@ -530,6 +582,10 @@ def test_a_task_cannot_have_a_worker_trust_a_pickle(site):
     assert driver.start(learner={"hook": {}, "trust_pickle": True})["message"] == "learner task has started"
 
 
+@pytest.mark.differs(
+    "A task can have a worker write logs and checkpoints anywhere on the disk (`exp_name`).",
+    "Under its working directory, or under the `exp_name` of its own config.",
+)
 def test_logs_and_checkpoints_are_not_written_elsewhere(site, tmp_path):
     worker, driver = site.pair()
     elsewhere = str(tmp_path / "elsewhere")
@@ -583,6 +639,10 @@ def test_close_ends_a_running_task_and_all_threads(site):
         worker.deal_with_learner_start(task_info())
 
 
+@pytest.mark.differs(
+    "A coordinator's request that waits for a learner continues waiting when the worker is closed.",
+    "It ends.",
+)
 @pytest.mark.parametrize("batched", [False, True])
 def test_close_ends_a_request_that_waits(site, batched):
     GATES["gate"] = Gate()
@@ -601,6 +661,10 @@ def test_close_ends_a_request_that_waits(site, batched):
     assert isinstance(failure, WorkerLost) or failure.result["exception"] == "LearnerClosed"
 
 
+@pytest.mark.differs(
+    "A learner whose policy hangs keeps `close` waiting forever.",
+    "`close` fails after `close_timeout_s`, and the worker takes other tasks.",
+)
 def test_a_learner_that_hangs_fails_its_close_and_the_worker_goes_on(site):
     GATES["gate"] = Gate()
     worker, driver = site.pair(close_timeout_s=0.2)
@@ -618,6 +682,11 @@ def test_a_learner_that_hangs_fails_its_close_and_the_worker_goes_on(site):
     assert POLICIES[1].seen() == [[3, 4]]
 
 
+@pytest.mark.differs(
+    "A learner that hung, and continues after its task was given to another, writes its old weights over the newer "
+    "ones.",
+    "It writes nothing after its task was closed.",
+)
 def test_a_learner_that_was_left_to_itself_writes_no_more_weights(site):
     GATES["gate"] = Gate()
     _, driver = site.pair(close_timeout_s=0.2, send_policy_interval_s=0)
@@ -631,6 +700,10 @@ def test_a_learner_that_was_left_to_itself_writes_no_more_weights(site):
     assert POLICIES[0].seen() == [[1, 2]] and site.policies.read("policy_one").state["iter"] == 0
 
 
+@pytest.mark.differs(
+    "A learner that was considered lost writes old weights over those of the one that resumed its task.",
+    "Weights of a later iteration stay.",
+)
 def test_a_learner_whose_task_goes_on_elsewhere_does_not_replace_later_weights(site):
     _, first = site.pair(send_policy_interval_s=0)
     first.start()
@@ -645,6 +718,10 @@ def test_a_learner_whose_task_goes_on_elsewhere_does_not_replace_later_weights(s
     assert site.policies.read("policy_task").state["iter"] == 2
 
 
+@pytest.mark.differs(
+    "A learner whose coordinator has gone stays busy.",
+    "Its task ends with its checkpoint, and another coordinator may come.",
+)
 def test_a_coordinator_that_has_gone_leaves_the_worker_to_the_next(site):
     worker, driver = site.pair()
     driver.start("one")
