@@ -62,6 +62,7 @@ setup(
             "types-tqdm",
             RAY,
         ],
+        "mutants": ["cosmic-ray>=8.4"],
         "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10", "mkdocstrings[python]>=0.26"],
         "browser": ["selenium>=4.20"],
         "bench": ["stable-baselines3>=2.4", "tianshou>=2.0", "cpprb>=11.0", "waitress>=3"],
