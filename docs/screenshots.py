@@ -1,8 +1,8 @@
-"""Pictures and clips of the docs: `python docs/screenshots.py [--clips]` writes them into `docs/images`.
+"""The picture and clips of the docs: `python docs/screenshots.py [--clips]` writes them into `docs/images`.
 
-Needs the extras `docs`, `browser` and `video`, Chromium and chromedriver. It builds the site, opens pages in a headless
-Chromium, and starts a parallel training to show its status page. With `--clips` it first trains on CartPole and
-Pendulum and records an episode of each.
+Needs the extras `browser` and `video`, Chromium and chromedriver. It starts a parallel training and shows its status
+page in a headless Chromium. With `--clips` it first trains on CartPole and Pendulum and records an episode of each.
+The tests of the site in a browser build, serve and open it by what is here, which needs the extra `docs`, too.
 """
 
 from __future__ import annotations
@@ -24,14 +24,12 @@ DOCS = pathlib.Path(__file__).resolve().parent
 ROOT = DOCS.parent
 sys.path.insert(0, str(ROOT))
 
-PAGES = {"home": "", "quick_start": "quick_start/", "gallery": "gallery/", "learning": "learning/#value-based"}
 CLIPS = {"cartpole": "cartpole_dqn", "pendulum": "pendulum_sac"}
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update "
     "--disable-sync --hide-scrollbars --window-size=1300,1000"
 )
 PATIENCE_S = 120
-_SHOW_FIRST_FRAMES = "document.querySelectorAll('video').forEach((video) => { video.preload = 'auto'; })"
 _TRAINING = """
 from ding.entry import parallel_pipeline
 from ding.example.cartpole_dqn_parallel import create_config, main_config, system_config
@@ -116,18 +114,6 @@ def save_screenshot(browser: Any, name: str) -> None:
         image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
-def picture_pages(browser: Any) -> None:
-    """The pages of the site."""
-    with tempfile.TemporaryDirectory() as folder, serve(folder) as address:
-        build_site(folder)
-        for name, page in PAGES.items():
-            browser.get(address + page)
-            wait_for(browser, "document.readyState === 'complete'")
-            browser.execute_script(_SHOW_FIRST_FRAMES)
-            wait_for(browser, "[...document.querySelectorAll('video')].every((video) => video.readyState > 1)")
-            save_screenshot(browser, name)
-
-
 def picture_status_page(browser: Any) -> None:
     """The status page of a parallel training on CartPole, after its fifth evaluation."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
@@ -167,7 +153,6 @@ def main() -> None:
     if "--clips" in sys.argv:
         record_clips()
     with open_browser() as browser:
-        picture_pages(browser)
         picture_status_page(browser)
 
 
