@@ -110,8 +110,7 @@ def test_the_clips_of_the_gallery_play(site, browser, screenshots):
 def addresses():
     """The addresses of all pages, relative to the site."""
     names = [path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in (ROOT / "docs").rglob("*.md")]
-    kept = [name for name in names if not name.endswith("notes")]
-    return sorted("" if name == "index" else f"{name}/" for name in kept)
+    return sorted(f"{name}/".removesuffix("index/") for name in names if not name.endswith("notes"))
 
 
 @pytest.mark.parametrize("width", [1280, 400])
