@@ -1,16 +1,12 @@
-"""The Flask app of a master or slave: access control, dispatch, and replies in the envelope."""
+"""The HTTP side of a master or slave: access control, dispatch, and replies in the envelope."""
 
 from __future__ import annotations
 
 import logging
 import re
 import threading
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, cast
-
-import flask
-from flask.sessions import NullSession, SessionInterface
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from ding.interaction.base import Codes, ProtocolError, ResponsibleException
 from ding.interaction.server.access import OwnNames, RunToken, same_secret
@@ -18,8 +14,6 @@ from ding.interaction.server.messages import Answer, Head, Route, Routes, failur
 from ding.interaction.server.signing import SCHEME, SESSION_PATH, Signed, Verifier, parse_fields
 
 if TYPE_CHECKING:
-    from werkzeug.routing import MapAdapter
-
     from ding.utils.page import Page
 
 _NO_BODY = 16 * 1024
@@ -35,29 +29,7 @@ _PAGE_HEADERS = {
 # For a copy of a signed request, which gets the reply to the first one, whatever the server's state is by now.
 _COPY = Route(lambda _: None, lambda *_: None)
 _QUICK_COPY = _COPY._replace(is_quick=True)
-_ANSWER = "ding.answer"  # the key in a WSGI environment of the function that answers the request
 _log = logging.getLogger("ding.interaction")
-
-
-class _NoSessions(SessionInterface):
-    """The interface of browser sessions, of which there are none."""
-
-    _none = NullSession()
-
-    def open_session(self, app: flask.Flask, request: flask.Request) -> NullSession:
-        return self._none
-
-
-class _Flask(flask.Flask):
-    """A Flask app whose requests come with a host that was checked before."""
-
-    session_interface = _NoSessions()
-
-    def create_url_adapter(self, request: flask.Request | None) -> MapAdapter | None:
-        if request is None:
-            return None
-        path, method = request.environ["PATH_INFO"], request.environ["REQUEST_METHOD"]
-        return self.url_map.bind("localhost", path_info=path, default_method=method)
 
 
 class ProtocolApp:
@@ -67,7 +39,7 @@ class ProtocolApp:
     which would mean that it comes from a web page (403); if the run has a token, it is signed with the token or, for a
     page, carries it (401); its body is JSON (415); the server is not shutting down (401). The checks of the route
     follow. All checks need only the head of the request: a server calls `admit` first, and reads the body only after
-    that. Flask serves what is admitted.
+    that, for the `answer` of the admission.
 
     Args:
         codes: the error codes of the server.
@@ -92,25 +64,23 @@ class ProtocolApp:
         self._body_limit = body_limit
         self._self_token = self_token
         self._closing = closing
-        self._routes: dict[str, dict[str, Route]] = {}
         self._pages: dict[str, Page] = {}
         self._names: OwnNames | None = None
         self._token: RunToken | None = None
         self._verifier: Verifier | None = None
-        self._flask = _Flask(__name__, static_folder=None)
-        self._flask.url_map.merge_slashes = False
         own = Route(self._check_self_token, lambda *_: None, True, _NO_BODY)
-        for path, methods in routes.items():
-            self._serve(path, **methods)
-        self._serve("/ping", GET=own)
-        self._serve("/shutdown", DELETE=own._replace(answer=lambda *_: shutdown(), is_quick=False))
+        self._routes: dict[str, Mapping[str, Route]] = {
+            **routes,
+            "/ping": {"GET": own},
+            "/shutdown": {"DELETE": own._replace(answer=lambda *_: shutdown(), is_quick=False)},
+        }
 
     def open(self, names: OwnNames, token: RunToken | None, kind: str) -> None:
         """Begin to serve requests that name one of `names` and know `token`."""
         self._names, self._token = names, token
         if token is not None:
             self._verifier = Verifier(token, kind)
-            self._serve(SESSION_PATH, POST=Route(lambda _: None, lambda data, *_: data, True, 0))
+            self._routes[SESSION_PATH] = {"POST": Route(lambda _: None, lambda data, *_: data, True, 0)}
 
     def add_page(self, path: str, page: Page) -> None:
         """Serve a page.
@@ -127,11 +97,7 @@ class ProtocolApp:
                 raise ValueError(f"the header {name!r}: {value!r} of the page {path!r} is malformed")
         self._pages[path] = page
         get = Route(lambda _: None, lambda *_: _show(page), body_limit=_NO_BODY, is_open=True)
-        self._serve(path, GET=get, HEAD=get)
-
-    def _serve(self, path: str, **methods: Route) -> None:
-        self._routes[path] = methods
-        self._flask.add_url_rule(path, path, _answer, methods=list(methods), provide_automatic_options=False)
+        self._routes[path] = {"GET": get, "HEAD": get}
 
     def admit(self, head: Head) -> Admission | Answer:
         """Check a request by its head, and return its admission, or the reply that refuses it. It never raises."""
@@ -156,19 +122,6 @@ class ProtocolApp:
             return self._find(head, path, signed, False)
         except Exception as error:
             return _refuse(error, signed)
-
-    def respond(self, admission: Admission, body: bytes) -> Answer:
-        """Return the reply to an admitted request with this body. It never raises."""
-        if admission.is_copy:  # what a copy asks for need not exist any more
-            return admission.answer(body)
-        try:
-            environ = admission.head.environ(body)
-            environ[_ANSWER] = partial(admission.answer, body)
-            with self._flask.request_context(environ):
-                # Without signals, hooks and an object for the response, which would take 25 us.
-                return cast(Answer, self._flask.dispatch_request())
-        except Exception as error:
-            return admission.refuse(error)
 
     def _refusal(self, head: Head) -> Answer | None:
         assert self._names is not None
@@ -232,11 +185,10 @@ class Admission:
         head: the head of the request.
         body_limit: the largest body in bytes.
         is_quick: whether `answer` neither waits nor runs user code.
-        is_copy: whether it is a copy of a signed request.
         is_peer: whether the client has proved that it belongs to the run.
     """
 
-    __slots__ = ("_found", "_route", "_signed", "body_limit", "head", "is_copy", "is_peer", "is_quick")
+    __slots__ = ("_found", "_route", "_signed", "body_limit", "head", "is_peer", "is_quick")
 
     def __init__(
         self,
@@ -253,7 +205,6 @@ class Admission:
         self._found = found
         self.body_limit = body_limit
         self.is_quick = route.is_quick
-        self.is_copy = route.answer is _COPY.answer
         self.is_peer = has_token or signed is not None or not route.is_open
 
     def answer(self, body: bytes) -> Answer:
@@ -278,12 +229,6 @@ class Admission:
     def too_large(self) -> Answer:
         """Return the reply to a request whose body is larger than allowed."""
         return self.refuse(ProtocolError(413, 1, f"Request Entity Too Large: the limit is {self.body_limit} bytes."))
-
-
-def _answer() -> Answer:
-    """Return the reply of the handler that was found by the head; this is the Flask view of all routes."""
-    answer: Callable[[], Answer] = flask.request.environ[_ANSWER]
-    return answer()
 
 
 def _refuse(error: BaseException, signed: Signed | None) -> Answer:

@@ -244,7 +244,7 @@ class HttpServer(HTTPServerConnectionDelegate):
         """Answer the admitted request with this body, and call `done` in the thread of the server."""
         self._pending += 1
         if admission.is_quick and len(body) <= _INLINE_LIMIT:
-            self._answered(self.app.respond(admission, body), done)
+            self._answered(admission.answer(body), done)
         else:
             self._in_thread(partial(self._answer, admission, body, done))
 
@@ -263,7 +263,7 @@ class HttpServer(HTTPServerConnectionDelegate):
             del job  # do not keep a closed connection alive while waiting for the next job
 
     def _answer(self, admission: Admission, body: bytes, done: Callable[[Answer], None]) -> None:
-        answer = self.app.respond(admission, body)
+        answer = admission.answer(body)
         with self._stop_lock:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._answered, answer, done, 1)
@@ -286,7 +286,6 @@ class _Connection:
         self._stream: IOStream | None = None
         self.address = address
         self.fileno = accepted.fileno()
-        self.scheme = "http" if server.tls is None else "https"
         self.is_over = False  # whether no further request is read
         self.expires_at = time.monotonic() + _ADMISSION_S
         loop.add_reader(accepted, self._begin)
@@ -354,7 +353,7 @@ class _Exchange(HTTPMessageDelegate):
             return
         self._http.set_max_body_size(sys.maxsize)  # the limit depends on the request, see below
         fields: dict[str, str] = {}
-        head = self._head = Head(start_line.method, start_line.path, fields, connection.address, connection.scheme)
+        head = self._head = Head(start_line.method, start_line.path, fields, connection.address)
         size = len(head.target)
         for name, value in headers.get_all():
             key = name.lower().replace("_", "-")

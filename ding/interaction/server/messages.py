@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -23,14 +21,12 @@ class Head(NamedTuple):
         target: the path and query as they were sent.
         headers: the headers, by their names in lower case.
         peer: the address of the client.
-        scheme: `http` or `https`.
     """
 
     method: str
     target: str
     headers: Mapping[str, str]
     peer: str
-    scheme: str = "http"
 
     @property
     def path(self) -> str:
@@ -38,36 +34,9 @@ class Head(NamedTuple):
         path = self.target.partition("?")[0]
         return unquote_to_bytes(path).decode("latin-1") if "%" in path else path
 
-    def environ(self, body: bytes) -> dict[str, Any]:
-        """Return the WSGI environment of the request."""
-        environ: dict[str, Any] = {
-            f"HTTP_{name.upper().replace('-', '_')}": value for name, value in self.headers.items()
-        }
-        environ |= {
-            "REQUEST_METHOD": self.method,
-            "REQUEST_URI": self.target,
-            "SCRIPT_NAME": "",
-            "PATH_INFO": self.path,
-            "QUERY_STRING": self.target.partition("?")[2],
-            "CONTENT_TYPE": self.headers.get("content-type", ""),
-            "CONTENT_LENGTH": str(len(body)),
-            "REMOTE_ADDR": self.peer,
-            "SERVER_NAME": "",
-            "SERVER_PORT": "0",
-            "SERVER_PROTOCOL": "HTTP/1.1",
-            "wsgi.version": (1, 0),
-            "wsgi.url_scheme": self.scheme,
-            "wsgi.input": io.BytesIO(body),
-            "wsgi.errors": sys.stderr,
-            "wsgi.multithread": True,
-            "wsgi.multiprocess": False,
-            "wsgi.run_once": False,
-        }
-        return environ
-
 
 class Answer(NamedTuple):
-    """A reply, in the form that views of Flask return; its `Content-Length` is not among the headers."""
+    """A reply; its `Content-Length` is not among the headers."""
 
     body: bytes
     status: int
