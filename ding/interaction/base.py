@@ -92,6 +92,14 @@ def get_values_from_response(response: Any) -> tuple[int, bool, int, str, Any]:
     )
 
 
+class Answer(NamedTuple):
+    """A reply; its `Content-Length` is not among the headers."""
+
+    body: bytes
+    status: int
+    headers: tuple[tuple[str, str], ...]
+
+
 class ResponsibleException(Exception):
     """An exception that a view may raise to send the reply that it describes.
 

@@ -30,7 +30,6 @@ from ding.interaction.master.task import ResultThread, Task, TaskResultType
 
 if TYPE_CHECKING:
     from ding.interaction.http_client import Limits
-    from ding.interaction.master.master import Master
     from ding.interaction.server.client import PeerEngine, Peers, Reply
 
 
@@ -222,7 +221,7 @@ class SlaveConnection(ControllableContext):
 
     def __init__(
         self,
-        master: Master,
+        master: Any,
         table: SlaveTable,
         peers: Peers,
         name: str,

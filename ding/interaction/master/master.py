@@ -24,7 +24,7 @@ from ding.interaction.http_client import get_host_ip, is_wildcard, url_host
 from ding.interaction.master.connection import SlaveConnection, SlaveSession, SlaveTable
 from ding.interaction.master.task import TaskResultType
 from ding.interaction.server.access import HostList, RunToken, is_tls_configured, parse_address
-from ding.interaction.server.messages import (
+from ding.interaction.server.app import (
     Head,
     Route,
     Routes,

@@ -35,8 +35,8 @@ from tornado.httputil import (
 from tornado.iostream import IOStream, SSLIOStream
 from tornado.netutil import ssl_wrap_socket
 
-from ding.interaction.server.app import Admission, ProtocolApp
-from ding.interaction.server.messages import Answer, Head, failure
+from ding.interaction.base import Answer
+from ding.interaction.server.app import Admission, Head, ProtocolApp, failure
 
 _HEAD_LIMIT = 16 * 2**10  # bytes of the headers; a head that is much longer is cut off without a reply
 # Requests with larger bodies are answered in another thread, so that decoding them delays no other request.

@@ -14,7 +14,7 @@ from ding.interaction.http_client import HttpEngine, literal, split_http_address
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, check_config, instance_of, integer, number
 from ding.utils.k8s_helper import get_operator_server_kwargs
 from ding.utils.system_helper import DaemonThreads
-from ding.worker.coordinator.events import COLLECTOR, LEARNER
+from ding.worker.transport.transport import COLLECTOR, LEARNER
 
 if TYPE_CHECKING:
     import requests

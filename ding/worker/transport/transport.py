@@ -29,6 +29,8 @@ _OWN = {
     "ray": "ding.worker.transport.ray.ray_transport",
 }
 _ALIASES = {"http": "flask_fs"}
+# The kinds of workers.
+COLLECTOR, LEARNER = "collector", "learner"
 _COMM_REGISTRIES = {"learner": COMM_LEARNER_REGISTRY, "collector": COMM_COLLECTOR_REGISTRY}
 
 
@@ -262,6 +264,10 @@ class WorkerLost(RuntimeError):
 
 class WorkerReleased(WorkerLost):
     """The error that the coordinator had released the worker before the task was lost; it may have been replaced."""
+
+
+class TaskStalled(WorkerLost):
+    """The error of a worker that answers, but whose task makes no progress."""
 
 
 class Answer(Future[str]):

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import requests
 
+from ding.interaction.base import Answer
 from ding.interaction.exception import MasterResponseException, SlaveResponseException, SlaveTaskRefused, TaskRefuse
 from ding.interaction.server.access import RunToken
-from ding.interaction.server.messages import Answer
 from ding.interaction.server.signing import Exchange, SessionKey, Verifier, authorization, digest_of, proof_of_client
 from tests.interaction.fakes import (
     DEADLINE_S,
