@@ -129,7 +129,7 @@ def test_every_batch_is_cut_into_one_for_each_learner(stage):
     _, driver = stage.pair(*learners)
     assert driver.run("resource", batched=True) == {"gpu": 2, "batched": True}
     driver.start()
-    demand = driver.demand()
+    demand = driver.ask()
     assert demand == {
         "batch_size": 5,
         "cur_learner_iter": 0,
@@ -150,7 +150,7 @@ def test_rows_with_different_keys_are_cut_too(stage):
     learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
     _, driver = stage.pair(*learners)
     driver.start()
-    driver.demand()
+    driver.ask()
     rows = [{"x": 1}, {"x": 2, "y": 0}, {"x": 3}, {"x": 4}]
     driver.run("learner_learn_task", batched=True, **pack_batches([rows]))
     assert [learner.batches for learner in learners] == [[[1, 2]], [[3, 4]]]
@@ -161,7 +161,7 @@ def test_the_number_of_requested_batches_is_the_smallest_of_all_learners(stage):
     learners = [stage.learner(BatchedLearner, room=room) for room in (8, 3)]
     _, driver = stage.pair(*learners)
     driver.start()
-    assert driver.demand()["batch_num"] == 3
+    assert driver.ask()["batch_num"] == 3
     result = failure(driver.learn, *([[1, 2, 3, 4]] * 4))
     assert result["message"] == "the learners requested 3 batches at most, but got 4"
     driver.learn(*([[1, 2, 3, 4]] * 3))
@@ -174,7 +174,7 @@ def test_batches_of_another_size_are_refused_and_nobody_gets_any(stage, batch):
     learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
     _, driver = stage.pair(*learners)
     driver.start()
-    driver.demand()
+    driver.ask()
     assert failure(driver.learn, batch)["message"] == f"got {len(batch)} samples; the sizes add up to 4"
     assert [learner.batches for learner in learners] == [[], []]
 
@@ -184,14 +184,14 @@ def test_an_info_counts_when_all_learners_have_told_theirs(stage):
     one, other = learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
     _, driver = stage.pair(*learners)
     driver.start()
-    driver.demand()
+    driver.ask()
     one.trained, other.trained = 2, 1
     reply = driver.learn([1, 2, 3, 4])
     merged = {"learner_step": 0, "priority_info": {"priority": ["L0", "L1"]}, "learner_done": False}
     assert reply["infos"] == [merged] and reply["info"] == merged
-    assert driver.demand()["infos"] == []
+    assert driver.ask()["infos"] == []
     other.trained = 1
-    assert driver.demand()["infos"] == [{**merged, "learner_step": 1}]
+    assert driver.ask()["infos"] == [{**merged, "learner_step": 1}]
 
 
 @local
@@ -200,10 +200,10 @@ def test_a_batch_is_done_when_all_learners_have_read_theirs(stage):
     _, driver = stage.pair(*learners)
     driver.start()
     one.read, other.read = 3, 1
-    assert driver.demand()["batches_done"] == 1
+    assert driver.ask()["batches_done"] == 1
     other.read = 1
-    assert driver.demand()["batches_done"] == 1
-    assert driver.demand()["batches_done"] == 0
+    assert driver.ask()["batches_done"] == 1
+    assert driver.ask()["batches_done"] == 0
     other.read = 2
     assert driver.close()["batches_done"] == 1
 
@@ -215,7 +215,7 @@ def test_the_end_of_all_learners_is_one(stage):
     driver.start()
     for learner in learners:
         learner.trained, learner.is_done = 1, True
-    reply = driver.demand()
+    reply = driver.ask()
     assert [info["learner_done"] for info in reply["infos"]] == [False, True] and reply["batch_num"] == 0
 
 
@@ -224,16 +224,16 @@ def test_when_one_learner_has_ended_the_others_end_too_and_nobody_is_asked_again
     one, other = learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
     _, driver = stage.pair(*learners)
     driver.start()
-    driver.demand()
+    driver.ask()
     one.trained, one.is_done = 1, True
     reply = driver.learn([1, 2, 3, 4])
     assert reply["infos"] == []
     other.ends_with = 1  # it is still at the last batch
-    reply = driver.demand()
+    reply = driver.ask()
     assert [info["learner_done"] for info in reply["infos"]] == [False, True] and reply["batch_num"] == 0
     assert other.expect("learner_close_task")["drain"] is True
     assert one.log.count("learner_get_data_task") == 1 and other.log.count("learner_get_data_task") == 2
-    assert driver.demand() == {
+    assert driver.ask() == {
         "batch_size": 4,
         "cur_learner_iter": 0,
         "batch_num": 0,
@@ -256,9 +256,9 @@ def test_learners_that_have_told_of_different_numbers_of_batches_end_together(st
     driver.start()
     for learner, count in zip(learners, (first, second), strict=True):
         learner.trained, learner.is_done = count, True
-    infos = driver.demand()["infos"]
+    infos = driver.ask()["infos"]
     assert [info["learner_done"] for info in infos] == [False] * min(first, second) + [True]
-    assert driver.demand()["infos"] == []
+    assert driver.ask()["infos"] == []
 
 
 @local
@@ -268,7 +268,7 @@ def test_learners_that_say_nothing_of_their_end_are_through_when_they_are_closed
     driver.start()
     one.trained, one.is_done = 2, True
     other.ends_with = None
-    infos = driver.demand()["infos"]
+    infos = driver.ask()["infos"]
     assert [(info["learner_step"], info["learner_done"]) for info in infos] == [(2, True)]
 
 
@@ -277,7 +277,7 @@ def test_what_is_left_at_the_end_is_told(stage):
     learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
     _, driver = stage.pair(*learners)
     driver.start()
-    driver.demand()
+    driver.ask()
     for learner in learners:
         learner.trained, learner.read, learner.is_done = 1, 1, True
     report = driver.close()
@@ -291,7 +291,7 @@ def test_a_learner_that_takes_one_batch_at_a_time_may_be_among_others(stage):
     batched, single = learners = [stage.learner(BatchedLearner), stage.learner()]
     _, driver = stage.pair(*learners)
     driver.start()
-    assert driver.demand()["batch_num"] == 1
+    assert driver.ask()["batch_num"] == 1
     batched.trained = batched.read = 1
     reply = driver.learn([1, 2, 3, 4])
     assert single.expect("learner_learn_task")["data"] == [{"x": x, "data_id": "chunk"} for x in (3, 4)]
@@ -331,7 +331,7 @@ def test_a_learner_that_fails_later_fails_the_message_with_its_text(stage, name)
     _, bad = learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
     _, driver = stage.pair(*learners)
     driver.start()
-    driver.demand()
+    driver.ask()
     bad.answers[name] = FAIL
     act = {"get": driver.demand, "lea": lambda: driver.learn([1, 2, 3, 4]), "clo": driver.close}[name[8:11]]
     result = failure(act)

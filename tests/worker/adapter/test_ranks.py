@@ -98,11 +98,11 @@ def test_ranks_stay_in_step_and_learn_as_one_learner_from_the_whole_batch(ranks,
         driver.run("learner_start_task", task_info=json.loads(json.dumps(task_info(policy=own))))
         samples.write("env_uid_1", encode_chunk(transitions(), "lz4"))
         batch = [entry("env_uid_1", index) for index in range(BATCH)]
-        assert driver.demand()["batch_size"] == BATCH
+        assert driver.ask()["batch_size"] == BATCH
         ask_learn(driver, [batch] * 3)
         infos = []
         while len(infos) < 3:
-            infos += driver.demand()["infos"]
+            infos += driver.ask()["infos"]
         one, other = weights(pipes)
         assert one == other
         expected, _ = trained_at_home(alone, batch)

@@ -94,7 +94,7 @@ def test_new_weights_of_the_one_that_learns_are_taken_up_and_those_of_the_other_
 def test_an_exception_of_either_policy_fails_the_task_with_its_traceback(site, side):
     _, driver = begin(site, data_wait_s=1000)
     driver.start(**{side: {"fail_at": 1}})
-    result = driver.failure(driver.data)
+    result = driver.failure(driver.ask)
     assert result["exception"] == "ArithmeticError" and "in forward" in result["traceback"]
     assert driver.close()["step_count"] == 2
 
@@ -102,7 +102,7 @@ def test_an_exception_of_either_policy_fails_the_task_with_its_traceback(site, s
 def test_an_exception_of_an_env_fails_the_task_with_its_traceback(site):
     _, driver = begin(site, data_wait_s=1000)
     driver.start(lengths=(5,), env={"raise_at": [0, 0, 3]})
-    result = driver.failure(driver.data)
+    result = driver.failure(driver.ask)
     assert result["exception"] == "RuntimeError" and "env 0 was told to fail" in result["traceback"]
     driver.close()
 
