@@ -257,38 +257,13 @@ def test_an_exception_of_an_env_fails_the_task_with_its_traceback(site):
     site.write_weights()
     _, driver = site.pair(data_wait_s=1000)
     driver.start(lengths=(5,), env={"raise_at": [0, 0, 3]})
-    for _ in range(2):
-        result = driver.failure(driver.ask)
+    for act in (driver.ask, driver.one):
+        result = driver.failure(act)
         assert result["exception"] == "RuntimeError" and "env 0 was told to fail" in result["traceback"]
         assert "in _mark" in result["traceback"] and "_env_step" in result["traceback"]
     assert driver.close()["step_count"] == 2
     driver.start(lengths=(1,))
     assert len(driver.all()[0]) == 1
-
-
-def test_an_exception_of_the_policy_fails_the_task_with_its_traceback(site):
-    site.write_weights()
-    _, driver = site.pair(data_wait_s=1000)
-    driver.start(policy={"fail_at": 0})
-    for act in (driver.ask, driver.one):
-        result = driver.failure(act)
-        assert result["exception"] == "ArithmeticError" and "in _actions" in result["traceback"]
-    assert driver.close()["step_count"] == 0
-
-
-def test_a_system_exit_in_the_collector_fails_the_task_too(site):
-    site.write_weights()
-    worker, driver = site.pair()
-    create = worker._create_collector
-
-    def exiting(task_info):
-        collector = create(task_info)
-        collector._update_policy = lambda: exit(3)
-        return collector
-
-    worker._create_collector = exiting
-    driver.start()
-    assert driver.failure(driver.ask)["exception"] == "SystemExit"
 
 
 def test_samples_that_cannot_be_stored_fail_the_task(site, monkeypatch):
@@ -352,12 +327,6 @@ def test_weights_that_do_not_fit_fail_the_task(site):
     driver.start(lengths=(1,))
     result = driver.failure(driver.ask)
     assert result["exception"] == "KeyError" and "iter" in result["message"]
-
-
-def test_no_weights_in_time_fail_the_task(site):
-    _, driver = site.pair()
-    driver.start(first_policy_timeout_s=0)
-    assert "no weights have come within 0 s" in driver.failure(driver.ask)["message"]
 
 
 @pytest.mark.differs("a collector that is never asked again waits forever", "it fails after `data_timeout_s`")
@@ -449,18 +418,6 @@ def test_closing_the_worker_while_a_collector_is_built_ends_it_afterwards(site):
     assert worker._collector is None and threads("collector_start") == []
 
 
-def test_a_worker_that_is_stuck_in_building_a_collector_can_be_closed(site):
-    worker, driver = site.pair(close_timeout_s=0.05)
-    gate = Gate()
-    worker._create_collector = lambda task_info: gate.arrive_and_wait()
-    starting = in_thread(driver.start)
-    assert gate.reached.wait(DEADLINE_S)
-    with pytest.raises(TimeoutError, match="has been starting or ending a task for 0.05 s"):
-        worker.close()
-    gate.open()
-    starting()
-
-
 def test_an_error_in_closing_the_envs_fails_the_close_and_frees_the_worker(site):
     site.write_weights()
     _, driver = site.pair()
@@ -512,13 +469,3 @@ def test_the_methods_may_be_called_without_a_coordinator(site):
 def test_a_wrong_config_is_refused(site, changes, message):
     with pytest.raises(ConfigError, match=message):
         create_comm_collector(site.cfg(**changes))
-
-
-def test_the_thread_that_collects_minds_how_many_threads_torch_was_told(site, monkeypatch):
-    callers = []
-    monkeypatch.setattr(comm_worker, "keep_thread_count", lambda: callers.append(threading.current_thread().name))
-    site.write_weights()
-    _, driver = site.pair()
-    driver.start(lengths=(1,))
-    driver.all()
-    assert callers == ["collector_start"]

@@ -224,14 +224,6 @@ def test_a_second_task_starts_clean(site):
     assert (weights(site, "policy_one"), weights(site, "policy_two")) == ((1.0, 1), (1.0, 1))
 
 
-def test_the_thread_that_trains_goes_by_its_name(site):
-    _, driver = site.pair()
-    driver.start()
-    driver.learn(site.batch(1, 2))
-    driver.infos(1)
-    assert POLICIES[0].thread_names == {"learner_start"}
-
-
 # One batch at a time.
 
 
