@@ -333,7 +333,7 @@ def test_a_learner_that_fails_later_fails_the_message_with_its_text(stage, name)
     driver.start()
     driver.ask()
     bad.answers[name] = FAIL
-    act = {"get": driver.demand, "lea": lambda: driver.learn([1, 2, 3, 4]), "clo": driver.close}[name[8:11]]
+    act = {"get": driver.ask, "lea": lambda: driver.learn([1, 2, 3, 4]), "clo": driver.close}[name[8:11]]
     result = failure(act)
     assert result["message"] == "the learner L1: no" and result["exception"] == "Bad"
     assert f"worker L1 failed the task {name}" in result["traceback"]

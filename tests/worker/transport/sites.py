@@ -20,7 +20,7 @@ from ding.worker.transport.stores import (
 )
 from ding.worker.transport.transport import TaskFailed
 
-DEADLINE_S = 20  # for what happens at once
+DEADLINE_S = 60  # for what happens at once, on a busy machine too
 KINDS = ["local", "flask_fs"]
 STORES = {"flask_fs": (FolderSampleStore, FolderPolicyStore), "local": (MemorySampleStore, MemoryPolicyStore)}
 
@@ -28,11 +28,13 @@ STORES = {"flask_fs": (FolderSampleStore, FolderPolicyStore), "local": (MemorySa
 class Driver:
     """What a coordinator says over a client. A subclass has `start`, `ask` (for what is new) and `close`."""
 
+    deadline_s: float = DEADLINE_S
+
     def __init__(self, client: Any) -> None:
         self.client = client
 
     def run(self, name: str, **content: Any) -> dict[str, Any]:
-        reply: dict[str, Any] = self.client.run({"name": name, **content}, DEADLINE_S)
+        reply: dict[str, Any] = self.client.run({"name": name, **content}, self.deadline_s)
         return reply
 
     def failure(self, act: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:

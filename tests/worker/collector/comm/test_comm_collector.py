@@ -10,7 +10,7 @@ import pytest
 
 from ding.utils.config_helper import ConfigError
 from ding.worker.collector import create_comm_collector
-from ding.worker.transport import comm_worker, stores
+from ding.worker.transport import stores
 from ding.worker.transport.chunk import from_text
 from tests.worker.collector.comm.workers import Driver
 from tests.worker.collector.parallel_fakes import (
