@@ -53,17 +53,6 @@ def test_any_exception_in_a_task_fails_it_with_its_text_and_the_slave_goes_on():
         assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
 
 
-def test_a_task_that_exits_the_interpreter_only_fails():
-    class Exiting(Adder):
-        def _process_task(self, task):
-            raise SystemExit(3)
-
-    with pair(Exiting()) as (_, _, connection):
-        for _ in range(2):
-            task = connection.new_task({}).start().join(DEADLINE_S)
-            assert (task.status, task.result["exception"]) == (TaskStatus.FAILED, "SystemExit")
-
-
 @pytest.mark.differs(
     "a result that has no JSON form ends the slave's task thread",
     "the task fails, and the text says why",

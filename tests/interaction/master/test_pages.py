@@ -72,15 +72,6 @@ def test_a_page_is_read_and_nothing_else(serve):
     assert get(port, "/page/")[0] == get(port, "/other")[0] == 404
 
 
-@pytest.mark.parametrize("is_public", [True, False])
-def test_foreign_hosts_and_other_pages_get_none(serve, is_public):
-    port = serve({"/": Page(lambda: "text", is_public=is_public)})
-    for headers in ({"Host": "evil.example"}, {"Host": f"evil.example:{port}"}, {"Origin": "http://evil.example"}):
-        status, shown, body = get(port, "/", **headers)
-        assert status == 403 and b"text" not in body
-    assert get(port, "/", Host=f"localhost:{port}")[0] == 200
-
-
 def test_without_the_token_everything_is_a_401_and_that_of_a_public_page_shows_it(serve):
     pages = {"/": Page(lambda: "text", "text/html", is_public=True), "/data": Page(lambda: "{}")}
     port = serve(pages, SECRET)

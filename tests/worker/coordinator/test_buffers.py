@@ -134,28 +134,6 @@ def test_who_changes_a_batch_does_not_change_which_chunks_are_needed(make_buffer
     assert buffer_set.store.names == {"b"}
 
 
-def test_batches_are_let_go_in_the_order_they_were_given(make_buffers):
-    buffer_set = make_buffers(type="naive", replay_buffer_size=1)
-    for name in "abc":
-        buffer_set.fill(name, 1)
-        buffer_set.sample("t", "b", 1, 0)
-    buffer_set.fill("d", 1)
-    buffer_set.trained("t", 2)
-    assert buffer_set.store.names == set("cd")
-    buffer_set.forget_task("t")
-    assert buffer_set.store.names == {"d"}
-    buffer_set.forget_task("t")
-
-
-def test_samples_that_are_used_up_by_a_batch_stay_until_it_is_trained(make_buffers):
-    buffer_set = make_buffers(max_use=1)
-    buffer_set.fill("a", 1)
-    buffer_set.sample("t", "b", 1, 0)
-    assert buffer_set.buffers["b"].count() == 0 and buffer_set.store.names == {"a"}
-    buffer_set.trained("t", 1)
-    assert buffer_set.store.names == set()
-
-
 def test_stale_samples_go_with_their_chunks(make_buffers):
     buffer_set = make_buffers(max_staleness=3)
     buffer_set.fill("a", policy_iter=0)
@@ -375,13 +353,6 @@ def test_chunks_outside_the_folder_are_left_alone(tmp_path, caplog):
     buffer_set.push("b", [{"data_id": "../sample"}, {"data_id": "../other"}])
     buffer_set.close()
     assert outside.exists() and caplog.text.count("left where they are") == 1
-
-
-def test_without_a_store_nothing_is_deleted():
-    buffer_set = BufferSet("exp", None, LOGGER)
-    buffer_set.open("b", {"type": "naive", "replay_buffer_size": 1})
-    buffer_set.push("b", [{"data_id": "a"}, {"data_id": "b"}])
-    buffer_set.close()
 
 
 actions = st.one_of(

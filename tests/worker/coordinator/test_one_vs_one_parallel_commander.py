@@ -81,11 +81,6 @@ def test_a_new_commander_has_spaces_for_two_collectors_and_a_learner_and_one_act
     assert commander._current_policy_id == [] and commander._current_buffer_id is None
 
 
-def test_there_are_no_collector_tasks_without_a_learner(make):
-    commander = make()
-    assert commander.get_collector_task() is None and commander._collector_task_space.cur == 0
-
-
 def test_a_learner_task_says_where_the_players_weights_go(make):
     commander = make()
     task = commander.get_learner_task()
@@ -221,18 +216,6 @@ def test_an_evaluation_that_is_not_good_enough_ends_nothing(duel, clock, results
     clock.now += 6
     assert finish(duel, duel.get_collector_task(), results, reward_mean=reward) is False
     assert not duel._end_flag
-
-
-def test_an_evaluation_without_an_episode_ends_nothing(make):
-    commander = make(stop_value=-1)
-    commander.get_learner_task()
-    assert finish(commander, commander.get_collector_task(), [[], []], real_episode_count=0) is False
-
-
-def test_without_a_stop_value_no_evaluation_ends_the_run(make):
-    commander = make(stop_value=None)
-    commander.get_learner_task()
-    assert finish(commander, commander.get_collector_task(), WON, reward_mean=1e9) is False
 
 
 def test_an_evaluation_that_is_won_goes_on_against_the_next_difficulty(duel, clock):
@@ -388,13 +371,6 @@ def test_a_trained_learner_is_evaluated_once_more_then_the_run_ends(duel):
     assert duel.is_collector_task_useless(running["task_id"]) and not duel.is_collector_task_useless(last["task_id"])
     assert finish(duel, running, WON) is False
     assert finish(duel, last, LOST) is True
-
-
-def test_both_notifications_make_room(duel):
-    duel.get_collector_task()
-    duel.notify_fail_collector_task({})
-    duel.notify_fail_learner_task({})
-    assert duel._collector_task_space.cur == 0 and duel._learner_task_space.cur == 0
 
 
 # Its config.

@@ -47,12 +47,6 @@ def solo(make):
     return commander
 
 
-def test_there_are_no_collector_tasks_without_a_learner(make):
-    commander = make()
-    assert commander.get_collector_task() is None
-    assert commander._collector_task_space.cur == 0
-
-
 def test_a_learner_task_has_ids_of_its_own(make):
     commander = make(learner_task_space=1)
     task = commander.get_learner_task()

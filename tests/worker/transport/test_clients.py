@@ -182,19 +182,6 @@ def test_a_large_task_and_result_pass(client):
     assert run(client, "echo", value=value) == {"got": value}
 
 
-def test_several_workers_are_reached_at_the_same_time(connector, servers):
-    workers = [Worker() for _ in range(3)]
-    clients = []
-    for i, worker in enumerate(workers):
-        clients.append(connector.client(f"w{i}", "127.0.0.1", servers(worker.serve).port))
-        clients[-1].connect(DEADLINE_S)
-    waiting = [in_thread(run, client, "wait") for client in clients]
-    for worker in workers:
-        assert worker.running.wait(DEADLINE_S)
-        worker.go.set()
-    assert [join() for join in waiting] == [{"waited": True}] * 3
-
-
 # Failures.
 
 

@@ -16,17 +16,6 @@ def test_no_attempt_waits_for_another():
     assert not together.broken
 
 
-def test_attempts_that_fail_are_all_named_and_the_others_are_made():
-    made = []
-
-    def fail():
-        raise OSError("out of order")
-
-    with pytest.raises(ConnectionError) as error:
-        connect_all({"b": fail, "good": lambda: made.append("good"), "a": fail}, 7)
-    assert str(error.value) == "no connection within 7 s to a: out of order; b: out of order" and made == ["good"]
-
-
 def test_an_attempt_that_hangs_is_named_when_the_time_is_up():
     go, begin = threading.Event(), time.monotonic()
     attempts = {"good": lambda: None, "hangs": lambda: go.wait(DEADLINE_S)}

@@ -219,13 +219,6 @@ def test_a_pickle_among_the_samples_is_not_run(root, tmp_path, monkeypatch):
     assert not os.path.exists("hacked")
 
 
-@pytest.mark.parametrize(("store", "key"), [(FolderSampleStore, "path_data"), (FolderPolicyStore, "path_policy")])
-def test_a_folder_that_cannot_be_made_is_named_at_once(store, key, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match=f"the folder {key} cannot be made"):
-        store(str(tmp_path / "file" / "folder"))
-
-
 def test_a_folder_that_cannot_be_written_to_is_named_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(PermissionError, match="the folder path_data is not writable"):

@@ -109,17 +109,6 @@ def test_batches_that_were_read_are_told_so_that_their_chunks_can_go(site):
     assert done == 2
 
 
-def test_priorities_are_plain_numbers(site):
-    _, driver = site.pair()
-    driver.start(policy={"with_priority": True})
-    infos = driver.learn(site.batch(1, 2))["infos"] or driver.infos(1)[0]
-    assert infos[0]["priority_info"] == {
-        "priority": [0.5, 0.25],
-        "replay_buffer_idx": [0, 1],
-        "replay_unique_id": ["env_uid_1_0", "env_uid_1_1"],
-    }
-
-
 def test_every_result_of_a_batch_is_told(site):
     _, driver = site.pair()
     driver.start(policy={"results": 3})
