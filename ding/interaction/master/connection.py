@@ -283,7 +283,7 @@ class SlaveConnection(ControllableContext):
             try:
                 body = {"master": {"address": self._master.my_address}, "data": data}
                 response = self._request("POST", "connect", body, session.token, deadline=time.monotonic() + timeout_s)
-            except BaseException as error:
+            except BaseException as error:  # the name is free again; errors other than of transport are raised
                 self._end(session, "")
                 return self._error("connect", error)
             try:
@@ -461,7 +461,7 @@ class SlaveConnection(ControllableContext):
         try:
             headers = {"Token": session.token}
             self._engine.request("DELETE", "disconnect", {"data": {}}, headers, _TAKE_BACK_TIMEOUT_S, most_retries=0)
-        except Exception as error:
+        except Exception as error:  # the slave notices by itself that its master is gone
             _log.info("%r was not reached to be disconnected: %s", self, error)
 
     def __repr__(self) -> str:

@@ -241,7 +241,7 @@ class ProtocolApp:
                 copy = _QUICK_COPY if signed.exchange.is_finished else _COPY
                 return Admission(head, signed, copy, self._body_limit)
             return self._find(head, path, signed, False)
-        except Exception as error:
+        except Exception as error:  # the client receives whatever a check raises
             return _refuse(error, signed)
 
     def _refusal(self, head: Head) -> Answer | None:

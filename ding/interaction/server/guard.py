@@ -137,7 +137,7 @@ class HttpServer(HTTPServerConnectionDelegate):
         assert loop is not None
         try:
             loop.run_until_complete(self._serve(loop))
-        except Exception:
+        except Exception:  # it ends in order, and waiting clients with it
             _log.exception("%s ends because its loop has failed", self._name)
         finally:
             with self._stop_lock:

@@ -418,14 +418,14 @@ class CommCoordinator:
             run.start()
             self._logger.info("%s %s runs the task %s", run.worker.kind, run.worker.worker_id, run.task_id)
             is_done = run.run()
-        except Exception as e:
+        except Exception as e:  # of the worker, or of a callback: it fails the task
             self._report(run, e)
         try:
             finished_task = run.close()
             is_closed = True
             if is_done:
                 run.finish(finished_task)
-        except Exception as e:
+        except Exception as e:  # as above
             self._report(run, e, is_known=not is_done)
         if not is_closed:
             self._lose_idle(run.worker, f"it could not end the task {run.task_id}", only_if_free=False)

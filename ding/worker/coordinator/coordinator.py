@@ -521,7 +521,7 @@ class Coordinator(Configurable):
         """Connect a worker that was restarted, or replaced, at this address."""
         try:
             self._comm_coordinator.join(kind, name, host, port, _REJOIN_S)
-        except Exception as e:
+        except Exception as e:  # the supervisor, who has called this, goes on with other workers
             if not self._monitor.is_over and not self.supervisor.lost(kind, name, e):
                 self.deal_with_error(e)
 

@@ -79,7 +79,7 @@ class StateWriter:
             with self._having_folder():
                 taken = self._take_state(reason)
                 size = 0 if taken is None else self._folder.write(*taken)
-        except Exception as e:
+        except Exception as e:  # a run does not end because its state cannot be saved
             problem = f"{type(e).__name__}: {e}"
             if problem != self._last_problem:
                 self._warn(f"the state of the run is not saved in {self._folder.path}: {problem}")

@@ -160,7 +160,7 @@ class TaskScheduler:
                     self._assign(kind)
                 with self._changed:
                     self._changed.wait_for(lambda: self._is_notified or self._is_ending, self._idle_s())
-        except Exception as e:
+        except Exception as e:  # the thread has no caller; commanders are users' code
             self._owner.deal_with_error(e)
 
     def _assign(self, kind: str) -> None:
@@ -277,7 +277,7 @@ class TaskScheduler:
                     self.commander.notify_fail_learner_task(task)
                     self.learner_tasks.pop(task["task_id"], None)
             self.notify()
-        except Exception as e:
+        except Exception as e:  # commanders are users' code; the first failure stays the reason
             self._owner.deal_with_error(e)
 
     def end_training(self, task_id: str, buffer_id: str | None) -> None:

@@ -194,7 +194,7 @@ class ReconnectSupervisor:
                     self._give_up(kind, name, error)
                     return
                 self._closed.wait(0.1)  # it has refused: it may still be ending its previous task
-            except Exception as e:
+            except Exception as e:  # the thread has no caller: whoever waits for the worker is told
                 self._give_up(kind, name, e)
                 return
 

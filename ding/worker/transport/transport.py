@@ -226,7 +226,7 @@ def run_all(calls: Mapping[str, Callable[[], Any]], timeout_s: float) -> dict[st
         error: Exception | None = None
         try:
             call()
-        except Exception as e:
+        except Exception as e:  # returned to the caller
             error = e
         errors[name] = error
 

@@ -14,7 +14,7 @@ from ding.worker.collector import ZerglingParallelCollector, task_collector
 from ding.worker.transport.chunk import decode_chunk
 from tests.fakes import CountingEnv, ScriptedPolicy
 
-DEADLINE_S = 20  # for what happens at once
+DEADLINE_S = 60  # for what happens at once
 GATES: dict[str, Gate] = {}
 POLICIES: list[TaskPolicy] = []
 ENVS: list[TaskEnv] = []

@@ -105,7 +105,7 @@ class RayLearner(CommLearner):
         own_error: Exception | None = None
         try:
             result = super().serve(task)
-        except Exception as e:
+        except Exception as e:  # raised below, unless another rank has caused it
             own_error = e
         limit_s = _GRACE_S if own_error is not None else self._cfg.rank_timeout_s
         concurrent.futures.wait(futures, limit_s)

@@ -6,29 +6,10 @@ import pytest
 
 from ding.interaction import TaskFail
 from ding.worker.learner.comm.learner_session import LearnerQueue
+from tests.worker.collector.parallel_fakes import in_thread
+from tests.worker.transport.sites import DEADLINE_S
 
-DEADLINE_S = 20
 A, B, C = [{"data_id": "a"}], [{"data_id": "b"}], [{"data_id": "c"}]
-
-
-def in_thread(act, *args):
-    """Run `act(*args)` in a thread; `join` of what is returned gives the result or error."""
-    outcome = []
-
-    def run():
-        try:
-            outcome.append(act(*args))
-        except Exception as e:
-            outcome.append(e)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-
-    def join():
-        thread.join(DEADLINE_S)
-        return outcome[0]
-
-    return join
 
 
 def waiting(queue):
