@@ -355,7 +355,9 @@ class Admission:
 def _refuse(error: BaseException, signed: Signed | None) -> Answer:
     """Return the reply to a request that has failed with `error`."""
     answer = None
-    if isinstance(error, ResponsibleException):
+    if isinstance(error, ProtocolError):
+        answer = Answer(envelope(False, None, error.message, error.code).encode(), error.status, _JSON)
+    elif isinstance(error, ResponsibleException):
         try:
             response, status = error.get_response()
             headers = tuple(item for item in response.headers if item[0] != "Content-Length")
@@ -377,5 +379,7 @@ def unproved(challenge: str = SCHEME) -> Answer:
 
 def _show(page: Page) -> Answer:
     content = page.make()
+    if not isinstance(content, (str, bytes)):
+        raise TypeError(f"a page returned a {type(content).__name__}; it must be a str or bytes")
     headers = {**_PAGE_HEADERS, **page.headers, "Content-Type": page.content_type}
     return Answer(content.encode() if isinstance(content, str) else content, 200, tuple(headers.items()))

@@ -133,6 +133,11 @@ def test_a_page_is_served_at_exactly_its_path_with_any_query(serve):
     assert [get(port, path)[0] for path in ("/a//b/?c=1&d=%20", "/a/b/", "/a//b")] == [200, 404, 404]
 
 
+def test_a_page_that_returns_something_else_is_a_500_too(serve):
+    status, _, body = get(serve({"/": Page(lambda: 3)}), "/")
+    assert status == 500 and b"TypeError: a page returned a int; it must be a str or bytes" in body
+
+
 def test_a_method_in_lower_case_is_another_one(serve):
     port = serve({"/": Page(str)})
     assert [get(port, "/", method)[0] for method in ("GET", "HEAD", "get", "head")] == [200, 200, 405, 405]
