@@ -12,6 +12,7 @@ from ding.utils.config_helper import ConfigError
 from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.transport.chunk import from_text, to_text
 from ding.worker.transport.stores import FolderSampleStore
+from tests.worker.collector.parallel_fakes import DEADLINE_S, in_thread
 
 LOGGER = logging.getLogger("test_buffers")
 
@@ -306,39 +307,25 @@ def test_no_priorities_are_no_news_and_an_unknown_buffer_is_told(make_buffers):
     "a learner for which there are too few samples is asked again after 1, 3, 5, ... seconds, without bound",
     "with the next samples",
 )
-def test_a_wait_for_samples_ends_with_the_next_push(make_buffers):
+@pytest.mark.parametrize("end", [lambda buffer_set: buffer_set.fill("a"), BufferSet.close])
+@pytest.mark.parametrize("is_before", [False, True])
+def test_a_wait_for_samples_ends_with_the_next_push_or_the_close_also_if_it_comes_just_before(
+    make_buffers, end, is_before
+):
     buffer_set = make_buffers()
     assert buffer_set.sample("t", "b", 1, 0) is None
-    waiter = threading.Thread(target=buffer_set.wait_for_push, args=("t", 30))
-    waiter.start()
-    buffer_set.fill("a")
-    waiter.join(10)
-    assert not waiter.is_alive()
-
-
-def test_a_push_between_the_sample_and_the_wait_is_not_missed(make_buffers):
-    buffer_set = make_buffers()
-    assert buffer_set.sample("t", "b", 1, 0) is None
-    buffer_set.fill("a")
-    buffer_set.wait_for_push("t", float("inf"))
-
-
-def test_closing_ends_a_wait_for_samples(make_buffers):
-    buffer_set = make_buffers()
-    assert buffer_set.sample("t", "b", 1, 0) is None
-    waiter = threading.Thread(target=buffer_set.wait_for_push, args=("t", 30))
-    waiter.start()
-    buffer_set.close()
-    waiter.join(10)
-    assert not waiter.is_alive()
+    if is_before:
+        end(buffer_set)
+    waiting = in_thread(buffer_set.wait_for_push, "t", DEADLINE_S)
+    if not is_before:
+        end(buffer_set)
+    assert waiting() is None
 
 
 def test_a_wait_for_samples_has_an_end(make_buffers):
     buffer_set = make_buffers()
     buffer_set.sample("t", "b", 1, 0)
     buffer_set.wait_for_push("t", 0.001)
-    buffer_set.wake()
-    buffer_set.wait_for_push("t", float("inf"))
 
 
 @pytest.mark.differs(

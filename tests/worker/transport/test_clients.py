@@ -143,20 +143,14 @@ def test_a_late_result_is_not_taken_for_that_of_another_task(client, worker):
     assert outcome == {"got": 1}
 
 
-def test_closing_the_client_ends_a_task_that_runs(client, worker):
+@pytest.mark.parametrize("closes", ["client", "connector"])
+def test_closing_ends_a_task_that_runs(connector, client, worker, closes):
+    closing = {"client": client, "connector": connector}[closes]
     outcome = in_thread(run, client, "wait")
     assert worker.running.wait(DEADLINE_S)
-    client.close()
+    closing.close()
     assert isinstance(outcome(), WorkerLost)
-    client.close()
-
-
-def test_closing_the_connector_ends_a_task_that_runs(connector, client, worker):
-    outcome = in_thread(run, client, "wait")
-    assert worker.running.wait(DEADLINE_S)
-    connector.close()
-    assert isinstance(outcome(), WorkerLost)
-    connector.close()
+    closing.close()
 
 
 def test_a_worker_that_is_closed_during_a_task_is_lost(kind, client, server, worker):

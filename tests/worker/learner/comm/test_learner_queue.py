@@ -271,20 +271,13 @@ def test_all_is_trained_when_the_learner_wants_more_than_it_was_given():
         assert trained(queue) is is_last
 
 
-def test_waiting_for_the_training_goes_on_when_it_is_through():
+@pytest.mark.parametrize(
+    "end", [LearnerQueue.rest_until_next, LearnerQueue.close, LearnerQueue.finish, lambda e: e.fail(ValueError("no"))]
+)
+def test_waiting_for_the_training_ends_when_it_is_through_and_with_the_learner(end):
     queue = LearnerQueue(2)
     queue.put([A])
     queue.begin()
-    join = in_thread(trained, queue, DEADLINE_S)
-    waiting(queue)
-    queue.rest_until_next()
-    assert join() is True
-
-
-@pytest.mark.parametrize("end", [LearnerQueue.close, LearnerQueue.finish, lambda e: e.fail(ValueError("no"))])
-def test_waiting_for_the_training_ends_with_the_learner(end):
-    queue = LearnerQueue(2)
-    queue.put([A])
     join = in_thread(trained, queue, DEADLINE_S)
     waiting(queue)
     end(queue)
