@@ -9,8 +9,7 @@ from easydict import EasyDict
 from ding.interaction import TaskFail
 from ding.utils.config_helper import ConfigError
 from ding.worker import LearnerAggregator
-from ding.worker.adapter.learner_aggregator import LearnerAggregatorSlave
-from ding.worker.adapter.learner_group import LearnerGroup, LearnerSeat, ask_all
+from ding.worker.adapter.learner_aggregator import LearnerAggregatorSlave, LearnerGroup, LearnerSeat, ask_all
 from ding.worker.transport.chunk import pack_batches
 from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.adapter.doubles import DEADLINE_S, BatchedLearner, Learner, Stage, own_threads
@@ -352,7 +351,7 @@ def test_all_learners_that_fail_are_told_of(stage):
 
 @local
 def test_nobody_waits_long_for_a_learner_when_another_has_failed(stage, monkeypatch):
-    monkeypatch.setattr("ding.worker.adapter.learner_group.GRACE_S", 0.05)
+    monkeypatch.setattr("ding.worker.adapter.learner_aggregator.GRACE_S", 0.05)
     bad, slow = learners = [stage.learner(), stage.learner()]
     _, driver = stage.pair(*learners)
     driver.start()
@@ -382,7 +381,7 @@ def test_a_learner_that_does_not_answer_in_time_is_named_and_lost(stage, monkeyp
 
 @local
 def test_a_learner_whose_last_message_still_runs_is_late_too(stage, monkeypatch):
-    monkeypatch.setattr("ding.worker.adapter.learner_group.GRACE_S", 0.05)
+    monkeypatch.setattr("ding.worker.adapter.learner_aggregator.GRACE_S", 0.05)
     slow = stage.learner()
     client = stage.connector.client(*slow.address)
     client.connect(DEADLINE_S)

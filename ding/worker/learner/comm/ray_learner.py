@@ -33,7 +33,7 @@ from ding.worker.transport.comm_worker import task_fail
 from ding.worker.transport.transport import LEARNER_CLOSE, LEARNER_GET_DATA, LEARNER_START, TaskFailed, WorkerLost
 
 if TYPE_CHECKING:
-    from ding.worker.adapter.learner_group import LearnerSeat
+    from ding.worker.adapter.learner_aggregator import LearnerSeat
 
 # Key of a task with the address, as host and port, of the store at which the ranks meet.
 _MEETING = "meeting"
@@ -126,7 +126,7 @@ class RayLearner(CommLearner):
     def _connect_peers(self) -> None:
         if self._peers:
             return
-        from ding.worker.adapter.learner_group import LearnerSeat
+        from ding.worker.adapter.learner_aggregator import LearnerSeat
         from ding.worker.transport.ray.ray_transport import RayWorkerClient
 
         seats = []
