@@ -122,6 +122,15 @@ def test_samples_that_nobody_asked_for_are_refused(stage):
 # Batches.
 
 
+@pytest.fixture
+def two(stage):
+    """Two batched learners, and a driver whose task has begun on both."""
+    learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
+    _, driver = stage.pair(*learners)
+    driver.start()
+    return learners, driver
+
+
 @local
 def test_every_batch_is_cut_into_one_for_each_learner(stage):
     learners = [stage.learner(BatchedLearner, batch_size=size) for size in (2, 3)]
@@ -145,10 +154,8 @@ def test_every_batch_is_cut_into_one_for_each_learner(stage):
 
 
 @local
-def test_rows_with_different_keys_are_cut_too(stage):
-    learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
-    _, driver = stage.pair(*learners)
-    driver.start()
+def test_rows_with_different_keys_are_cut_too(two):
+    learners, driver = two
     driver.ask()
     rows = [{"x": 1}, {"x": 2, "y": 0}, {"x": 3}, {"x": 4}]
     driver.run("learner_learn_task", batched=True, **pack_batches([rows]))
@@ -169,20 +176,16 @@ def test_the_number_of_requested_batches_is_the_smallest_of_all_learners(stage):
 
 @pytest.mark.parametrize("batch", [[1, 2, 3], [1, 2, 3, 4, 5]])
 @local
-def test_batches_of_another_size_are_refused_and_nobody_gets_any(stage, batch):
-    learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
-    _, driver = stage.pair(*learners)
-    driver.start()
+def test_batches_of_another_size_are_refused_and_nobody_gets_any(two, batch):
+    learners, driver = two
     driver.ask()
     assert failure(driver.learn, batch)["message"] == f"got {len(batch)} samples; the sizes add up to 4"
     assert [learner.batches for learner in learners] == [[], []]
 
 
 @local
-def test_an_info_counts_when_all_learners_have_told_theirs(stage):
-    one, other = learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
-    _, driver = stage.pair(*learners)
-    driver.start()
+def test_an_info_counts_when_all_learners_have_told_theirs(two):
+    (one, other), driver = two
     driver.ask()
     one.trained, other.trained = 2, 1
     reply = driver.learn([1, 2, 3, 4])
@@ -194,10 +197,8 @@ def test_an_info_counts_when_all_learners_have_told_theirs(stage):
 
 
 @local
-def test_a_batch_is_done_when_all_learners_have_read_theirs(stage):
-    one, other = learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
-    _, driver = stage.pair(*learners)
-    driver.start()
+def test_a_batch_is_done_when_all_learners_have_read_theirs(two):
+    (one, other), driver = two
     one.read, other.read = 3, 1
     assert driver.ask()["batches_done"] == 1
     other.read = 1
@@ -208,21 +209,8 @@ def test_a_batch_is_done_when_all_learners_have_read_theirs(stage):
 
 
 @local
-def test_the_end_of_all_learners_is_one(stage):
-    learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
-    _, driver = stage.pair(*learners)
-    driver.start()
-    for learner in learners:
-        learner.trained, learner.is_done = 1, True
-    reply = driver.ask()
-    assert [info["learner_done"] for info in reply["infos"]] == [False, True] and reply["batch_num"] == 0
-
-
-@local
-def test_when_one_learner_has_ended_the_others_end_too_and_nobody_is_asked_again(stage):
-    one, other = learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
-    _, driver = stage.pair(*learners)
-    driver.start()
+def test_when_one_learner_has_ended_the_others_end_too_and_nobody_is_asked_again(two):
+    (one, other), driver = two
     driver.ask()
     one.trained, one.is_done = 1, True
     reply = driver.learn([1, 2, 3, 4])
@@ -244,27 +232,24 @@ def test_when_one_learner_has_ended_the_others_end_too_and_nobody_is_asked_again
     }
     assert driver.run("learner_get_data_task") == {"batch_size": 4, "task_id": "t", "buffer_id": "b"}
     assert driver.close()["infos"] == []
-    assert [learner.log.count("learner_close_task") for learner in learners] == [1, 1]
+    assert [learner.log.count("learner_close_task") for learner in (one, other)] == [1, 1]
 
 
 @local
-@pytest.mark.parametrize(("first", "second"), [(2, 1), (1, 2), (0, 2), (2, 0)])
-def test_learners_that_have_told_of_different_numbers_of_batches_end_together(stage, first, second):
-    learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
-    _, driver = stage.pair(*learners)
-    driver.start()
+@pytest.mark.parametrize(("first", "second"), [(1, 1), (2, 1), (1, 2), (0, 2), (2, 0)])
+def test_learners_that_have_told_of_different_numbers_of_batches_end_together(two, first, second):
+    learners, driver = two
     for learner, count in zip(learners, (first, second), strict=True):
         learner.trained, learner.is_done = count, True
-    infos = driver.ask()["infos"]
-    assert [info["learner_done"] for info in infos] == [False] * min(first, second) + [True]
+    reply = driver.ask()
+    assert [info["learner_done"] for info in reply["infos"]] == [False] * min(first, second) + [True]
+    assert reply["batch_num"] == 0
     assert driver.ask()["infos"] == []
 
 
 @local
-def test_learners_that_say_nothing_of_their_end_are_through_when_they_are_closed(stage):
-    one, other = learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
-    _, driver = stage.pair(*learners)
-    driver.start()
+def test_learners_that_say_nothing_of_their_end_are_through_when_they_are_closed(two):
+    (one, other), driver = two
     one.trained, one.is_done = 2, True
     other.ends_with = None
     infos = driver.ask()["infos"]
@@ -272,10 +257,8 @@ def test_learners_that_say_nothing_of_their_end_are_through_when_they_are_closed
 
 
 @local
-def test_what_is_left_at_the_end_is_told(stage):
-    learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
-    _, driver = stage.pair(*learners)
-    driver.start()
+def test_what_is_left_at_the_end_is_told(two):
+    learners, driver = two
     driver.ask()
     for learner in learners:
         learner.trained, learner.read, learner.is_done = 1, 1, True
@@ -326,10 +309,8 @@ def test_a_learner_that_cannot_begin_fails_the_task_with_its_text_and_the_others
 )
 @pytest.mark.parametrize("name", ["learner_get_data_task", "learner_learn_task", "learner_close_task"])
 @local
-def test_a_learner_that_fails_later_fails_the_message_with_its_text(stage, name):
-    _, bad = learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
-    _, driver = stage.pair(*learners)
-    driver.start()
+def test_a_learner_that_fails_later_fails_the_message_with_its_text(two, name):
+    (_, bad), driver = two
     driver.ask()
     bad.answers[name] = FAIL
     act = {"get": driver.ask, "lea": lambda: driver.learn([1, 2, 3, 4]), "clo": driver.close}[name[8:11]]
