@@ -276,27 +276,6 @@ def test_a_task_that_was_broken_off_before_an_episode_ended_is_no_game(duel):
     assert dict(duel._league.payoff._data) == {}
 
 
-@pytest.mark.differs(
-    "the 1v1 commander prints to the standard output, and swaps two averages in its logs",
-    "it prints nothing, each value has its own name; the win rate is logged, too",
-)
-def test_results_are_logged_under_their_own_names_on_both_axes_and_nothing_is_printed(duel, capsys):
-    duel._tb_logger.close()
-    duel._tb_logger = writer = FakeWriter()
-    train(duel, 0, 5)
-    averages = {"avg_step_per_episode": 25.0, "avg_time_per_step": 0.1, "avg_time_per_episode": 2.5}
-    result = {"real_episode_count": 2, "step_count": 50, "reward_mean": 7.0, "reward_std": 1.0, **averages}
-    finish(duel, duel.get_collector_task(), [["wins"], ["draws"]], train_iter=4, **result)
-    shown = {("episode_count" if key == "real_episode_count" else key): value for key, value in result.items()}
-    assert sorted(writer.scalars) == sorted(
-        (f"collector_{axis}/{key}", value, step)
-        for key, value in {**shown, "win_rate": 0.5}.items()
-        for axis, step in (("iter", 4), ("step", 50))
-    )
-    assert "win_rate" in pathlib.Path("exp/log/commander/commander_collector_logger.txt").read_text()
-    assert capsys.readouterr().out == ""
-
-
 @pytest.mark.parametrize(("told", "expected"), [({"train_iter": [3, 1]}, 3), ({"train_iter": 6}, 6), ({}, 8)])
 def test_the_iteration_of_a_result_is_that_of_the_first_player_or_else_of_the_learner(duel, told, expected):
     duel._tb_logger.close()
@@ -356,21 +335,6 @@ def test_after_failed_learner_tasks_each_new_one_has_ids_of_its_own(make):
         assert commander._current_policy_id == [] and commander._current_buffer_id is None
         assert commander.get_collector_task() is None
     assert len(ids) == 4
-
-
-@pytest.mark.differs(
-    "when the learner of a 1v1 training is through, a new one starts from scratch",
-    "its last weights are evaluated, and the run ends",
-)
-def test_a_trained_learner_is_evaluated_once_more_then_the_run_ends(duel):
-    running = duel.get_collector_task()
-    assert duel.finish_learner_task(duel.learner["task_id"], {"buffer_id": "b"}) == "b"
-    assert duel._learner_task_space.cur == 0 and duel.get_learner_task() is None
-    last = duel.get_collector_task()
-    assert is_eval(last) and last["collector_cfg"].policy_update_path == [CHECKPOINT]
-    assert duel.is_collector_task_useless(running["task_id"]) and not duel.is_collector_task_useless(last["task_id"])
-    assert finish(duel, running, WON) is False
-    assert finish(duel, last, LOST) is True
 
 
 # Its config.
