@@ -30,7 +30,7 @@ class Collecting:
     workers, gates = collectors, GATES
     resource = {"gpu": 1, "cpu": 20}
     replaced = ["deal_with_collector_close", "get_policy_update_info", "send_metadata", "send_stepdata"]
-    ask_names = ["collector_data_task"]
+    ask_names, single = ["collector_data_task"], "deal_with_collector_data"
     unbuilt = [({"env": {"type": "nobody"}}, "KeyError"), ({"n_sample": None}, "AssertionError")]
     import_places = ["collector_cfg", "env", "policy"]
 
@@ -56,6 +56,15 @@ class Collecting:
         return report
 
     @staticmethod
+    def one_by_one(site, driver):
+        """What the replaced method has added to two answers."""
+        site.write_weights()
+        driver.start(lengths=(1,), n_sample=1)
+        replies = [driver.one() for _ in range(2)]
+        assert [reply.get("data_index") for reply in replies] == [0, None]
+        return [reply["more"] for reply in replies]
+
+    @staticmethod
     def importing(place, name):
         return {"import_names": [name]} if place == "collector_cfg" else {place: {"import_names": [name]}}
 
@@ -67,7 +76,7 @@ class Learning:
     workers, gates = learners, learners.GATES
     resource = {"gpu": 1}
     replaced = ["deal_with_learner_close", "get_data", "send_learn_info", "send_policy"]
-    ask_names = ["learner_get_data_task", "learner_learn_task"]
+    ask_names, single = ["learner_get_data_task", "learner_learn_task"], "deal_with_learner_learn"
     unbuilt = [({"learner": {"send_policy_freq": 0}}, "ConfigError"), ({"policy": {"type": "nobody"}}, "KeyError")]
     import_places = ["policy", "learner"]
 
@@ -90,6 +99,16 @@ class Learning:
         report = driver.close()
         assert report["task_id"] == name and site.policies.read(f"policy_{name}").state["iter"] == 1
         return report
+
+    @staticmethod
+    def one_by_one(site, driver):
+        """What the replaced method has added to two answers."""
+        driver.start()
+        more = []
+        for n in range(2):
+            assert driver.run("learner_get_data_task")["batch_size"] == 2
+            more.append(driver.run("learner_learn_task", data=site.batch(n, n))["info"]["more"])
+        return more
 
     @staticmethod
     def importing(place, name):
@@ -213,6 +232,16 @@ def test_a_module_that_the_workers_own_config_names_for_tasks_is_imported(role, 
     assert (tmp_path / "imported").exists()
 
 
+def test_a_worker_whose_answers_to_one_sample_or_batch_were_replaced_is_asked_for_one_at_a_time(
+    role, site, monkeypatch
+):
+    worker, driver = site.pair()
+    own = getattr(worker, role.single)
+    monkeypatch.setattr(worker, role.single, lambda *args: {**own(*args), "more": 1})
+    assert driver.run("resource") == role.resource
+    assert role.one_by_one(site, driver) == [1, 1]
+
+
 # The end.
 
 
@@ -324,6 +353,22 @@ def test_a_late_notice_of_a_lost_coordinator_leaves_the_task_of_the_next_one_alo
 
 
 # The config, and the place.
+
+
+def test_starting_and_closing_flip_the_flag(site):
+    worker = site.create(site.cfg())
+    flags = [worker._end_flag]
+    for act in (worker.start, worker.close, worker.close):
+        act()
+        flags.append(worker._end_flag)
+    assert flags == [True, False, True, True]
+
+
+def test_a_worker_is_made_by_its_type_after_its_modules_are_imported(site):
+    with pytest.raises(KeyError):
+        site.create(site.cfg(type="nobody"))
+    with pytest.raises(ModuleNotFoundError, match="no_such_module_of_ours"):
+        site.create(site.cfg(import_names=["no_such_module_of_ours"]))
 
 
 @pytest.mark.parametrize("key", ["path_data", "path_policy"])

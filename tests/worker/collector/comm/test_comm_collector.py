@@ -87,17 +87,6 @@ def test_a_coordinator_that_does_not_ask_for_batches_gets_one_dict_at_a_time(sit
     assert driver.close()["sample_count"] == 2
 
 
-def test_a_worker_whose_answer_with_one_sample_was_replaced_is_asked_for_one_at_a_time(site, monkeypatch):
-    site.write_weights()
-    worker, driver = site.pair()
-    own = worker.deal_with_collector_data
-    monkeypatch.setattr(worker, "deal_with_collector_data", lambda: {**own(), "more": 1})
-    assert driver.run("resource") == {"gpu": 1, "cpu": 20}
-    driver.start(lengths=(1,), n_sample=1)
-    replies = [driver.one() for _ in range(2)]
-    assert [(reply.get("data_index"), reply["more"]) for reply in replies] == [(0, 1), (None, 1)]
-
-
 def test_an_evaluation_reports_its_returns(site):
     site.write_weights(3)
     _, driver = site.pair()

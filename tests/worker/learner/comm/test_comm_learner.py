@@ -37,16 +37,6 @@ def weights(site, name="policy_task"):
 # A task.
 
 
-def test_a_worker_whose_answers_to_one_batch_were_replaced_is_given_one_at_a_time(site, monkeypatch):
-    worker, driver = site.pair()
-    own = worker.deal_with_learner_learn
-    monkeypatch.setattr(worker, "deal_with_learner_learn", lambda data: {**own(data), "more": 1})
-    assert driver.run("resource") == {"gpu": 1}
-    driver.start()
-    assert driver.run("learner_get_data_task")["batch_size"] == 2
-    assert driver.run("learner_learn_task", data=site.batch(1, 2))["info"]["more"] == 1
-
-
 def test_batches_are_trained_in_order_and_every_iteration_is_told(site):
     worker, driver = site.pair(prefetch_batches=3)
     assert driver.start() == {"message": "learner task has started"}
