@@ -29,12 +29,14 @@ class Head(NamedTuple):
         target: the path and query as they were sent.
         headers: the headers, by their names in lower case.
         peer: the address of the client.
+        scheme: `http` or `https`.
     """
 
     method: str
     target: str
     headers: Mapping[str, str]
     peer: str
+    scheme: str = "http"
 
     @property
     def path(self) -> str:
@@ -160,7 +162,7 @@ class ProtocolApp:
     which would mean that it comes from a web page (403); if the run has a token, it is signed with the token or, for a
     page, carries it (401); its body is JSON (415); the server is not shutting down (401). The checks of the route
     follow. All checks need only the head of the request: a server calls `admit` first, and reads the body only after
-    that, for the `answer` of the admission.
+    that. `flask_app.py` answers what is admitted.
 
     Args:
         codes: the error codes of the server.
@@ -306,10 +308,11 @@ class Admission:
         head: the head of the request.
         body_limit: the largest body in bytes.
         is_quick: whether `answer` neither waits nor runs user code.
+        is_copy: whether it is a copy of a signed request.
         is_peer: whether the client has proved that it belongs to the run.
     """
 
-    __slots__ = ("_found", "_route", "_signed", "body_limit", "head", "is_peer", "is_quick")
+    __slots__ = ("_found", "_route", "_signed", "body_limit", "head", "is_copy", "is_peer", "is_quick")
 
     def __init__(
         self,
@@ -326,6 +329,7 @@ class Admission:
         self._found = found
         self.body_limit = body_limit
         self.is_quick = route.is_quick
+        self.is_copy = route.answer is _COPY.answer
         self.is_peer = has_token or signed is not None or not route.is_open
 
     def answer(self, body: bytes) -> Answer:

@@ -37,6 +37,7 @@ from tornado.netutil import ssl_wrap_socket
 
 from ding.interaction.base import Answer
 from ding.interaction.server.app import Admission, Head, ProtocolApp, failure
+from ding.interaction.server.flask_app import FlaskApp
 
 _HEAD_LIMIT = 16 * 2**10  # bytes of the headers; a head that is much longer is cut off without a reply
 # Requests with larger bodies are answered in another thread, so that decoding them delays no other request.
@@ -79,6 +80,7 @@ class HttpServer(HTTPServerConnectionDelegate):
 
     def __init__(self, host: str, port: int, app: ProtocolApp, *, name: str, tls: ssl.SSLContext | None = None) -> None:
         self.app, self.tls = app, tls
+        self._flask = FlaskApp()
         self._name = name
         self._socket = _listen(host, port)
         self.port = int(self._socket.getsockname()[1])
@@ -244,7 +246,7 @@ class HttpServer(HTTPServerConnectionDelegate):
         """Answer the admitted request with this body, and call `done` in the thread of the server."""
         self._pending += 1
         if admission.is_quick and len(body) <= _INLINE_LIMIT:
-            self._answered(admission.answer(body), done)
+            self._answered(self._flask.respond(admission, body), done)
         else:
             self._in_thread(partial(self._answer, admission, body, done))
 
@@ -263,7 +265,7 @@ class HttpServer(HTTPServerConnectionDelegate):
             del job  # do not keep a closed connection alive while waiting for the next job
 
     def _answer(self, admission: Admission, body: bytes, done: Callable[[Answer], None]) -> None:
-        answer = admission.answer(body)
+        answer = self._flask.respond(admission, body)
         with self._stop_lock:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._answered, answer, done, 1)
@@ -286,6 +288,7 @@ class _Connection:
         self._stream: IOStream | None = None
         self.address = address
         self.fileno = accepted.fileno()
+        self.scheme = "http" if server.tls is None else "https"
         self.is_over = False  # whether no further request is read
         self.expires_at = time.monotonic() + _ADMISSION_S
         loop.add_reader(accepted, self._begin)
@@ -353,7 +356,7 @@ class _Exchange(HTTPMessageDelegate):
             return
         self._http.set_max_body_size(sys.maxsize)  # the limit depends on the request, see below
         fields: dict[str, str] = {}
-        head = self._head = Head(start_line.method, start_line.path, fields, connection.address)
+        head = self._head = Head(start_line.method, start_line.path, fields, connection.address, connection.scheme)
         size = len(head.target)
         for name, value in headers.get_all():
             key = name.lower().replace("_", "-")

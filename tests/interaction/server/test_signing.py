@@ -187,6 +187,15 @@ def test_only_one_copy_waits_for_a_reply(monkeypatch):
         assert first.result(DEADLINE_S) is exchange.wait() is reply
 
 
+def test_a_failure_of_flask_is_a_signed_500(monkeypatch):
+    monkeypatch.setenv("DING_TOKEN", SECRET)
+    with Adder() as slave:
+        monkeypatch.setattr("ding.interaction.server.flask_app.environ_of", lambda head, body: {}["no route"])
+        with pytest.raises(SlaveResponseException, match="KeyError: 'no route'") as caught:
+            slave.ping()
+        assert caught.value.status_code == 500
+
+
 def test_a_copy_does_not_wait_for_ever(monkeypatch):
     monkeypatch.setattr("ding.interaction.server.signing._COPY_WAIT_S", 0.01)
     exchange = Exchange("signature")
