@@ -92,6 +92,14 @@ def get_values_from_response(response: Any) -> tuple[int, bool, int, str, Any]:
     )
 
 
+class Answer(NamedTuple):
+    """A reply; its `Content-Length` is not among the headers."""
+
+    body: bytes
+    status: int
+    headers: tuple[tuple[str, str], ...]
+
+
 class ResponsibleException(Exception):
     """An exception that a view may raise to send the reply that it describes.
 
@@ -131,12 +139,12 @@ def responsible(classes: Iterable[type[ResponsibleException]] | None = None) -> 
     return decorate
 
 
-class ProtocolError(ResponsibleException):
+class ProtocolError(Exception):
     """The error of a request that breaks the protocol or arrives at a wrong time; the reply has no data."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
-        super().__init__(code, message, None, status)
-        self._data = None
+        super().__init__(message)
+        self.status, self.code, self.message = status, code, message
 
 
 class Codes(NamedTuple):

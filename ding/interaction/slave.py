@@ -27,7 +27,7 @@ from ding.interaction.exception.base import (
 from ding.interaction.exception.base import TaskRefuse as TaskRefuse
 from ding.interaction.http_client import may_pass
 from ding.interaction.server.access import HostList, RunToken, may_report_to, parse_address, same_secret
-from ding.interaction.server.messages import (
+from ding.interaction.server.app import (
     SMALL_BODY,
     Head,
     Route,

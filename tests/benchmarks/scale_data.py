@@ -53,13 +53,12 @@ from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.collector.comm.comm_collector import CommCollector, RayCollector
 from ding.worker.collector.task_collector import SampleSender
 from ding.worker.coordinator.comm_coordinator import TaskRun
-from ding.worker.coordinator.events import COLLECTOR, LEARNER
 from ding.worker.coordinator.worker_table import Worker
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
 from ding.worker.learner.comm.comm_learner import CommLearner
 from ding.worker.transport.local_transport import LocalTransport
-from ding.worker.transport.transport import connect, get_transport
+from ding.worker.transport.transport import COLLECTOR, LEARNER, connect, get_transport
 from tests.benchmarks.report import Report
 
 BATCH, THINK_S = 32, 0.003

@@ -34,10 +34,9 @@ from ding.utils.state_folder import StateError, StateFolder
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.coordinator import comm_coordinator
 from ding.worker.coordinator.coordinator import Coordinator
-from ding.worker.coordinator.events import TaskStalled
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
 from ding.worker.transport.stores import EVALUATED
-from ding.worker.transport.transport import TaskFailed, get_transport
+from ding.worker.transport.transport import TaskFailed, TaskStalled, get_transport
 from tests.entry.parallel_fakes import FailingDQN, HangingEnv, triple
 from tests.interaction.fakes import raw
 from tests.leftovers import in_shared_memory

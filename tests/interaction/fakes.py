@@ -18,7 +18,7 @@ from ding.interaction.server.access import RunToken
 from ding.interaction.server.signing import SessionKey, authorization, digest_of, proof_of_client
 from ding.utils.system_helper import find_free_port
 
-DEADLINE_S = 20  # for what happens at once
+DEADLINE_S = 60  # for what happens at once
 QUICK = {"request_retries": 1, "request_retry_waiting": 0.01}
 
 

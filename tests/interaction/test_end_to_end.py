@@ -34,13 +34,6 @@ def test_a_task_is_run_and_its_result_comes_back():
         assert slave.seen == [{"a": 2, "b": 3}]
 
 
-def test_many_tasks_one_after_the_other_come_back_in_order():
-    with pair() as (_, slave, connection):
-        results = [connection.new_task({"a": i, "b": i}).start().join(DEADLINE_S).result for i in range(50)]
-        assert results == [{"sum": 2 * i} for i in range(50)]
-        assert len(slave.seen) == 50
-
-
 def test_a_failing_task_brings_its_own_result():
     with pair() as (_, _, connection):
         task = connection.new_task({"fail": {"message": "no more"}}).start().join(DEADLINE_S)
@@ -60,17 +53,6 @@ def test_any_exception_in_a_task_fails_it_with_its_text_and_the_slave_goes_on():
         assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
 
 
-def test_a_task_that_exits_the_interpreter_only_fails():
-    class Exiting(Adder):
-        def _process_task(self, task):
-            raise SystemExit(3)
-
-    with pair(Exiting()) as (_, _, connection):
-        for _ in range(2):
-            task = connection.new_task({}).start().join(DEADLINE_S)
-            assert (task.status, task.result["exception"]) == (TaskStatus.FAILED, "SystemExit")
-
-
 @pytest.mark.differs(
     "a result that has no JSON form ends the slave's task thread",
     "the task fails, and the text says why",
@@ -86,24 +68,16 @@ def test_a_result_without_json_form_fails_the_task_with_its_text():
         assert "the result has no JSON form" in task.result["message"] and "set" in task.result["message"]
 
 
-@pytest.mark.parametrize("value", [None, {}, [], 0, ""])
-def test_a_falsy_result_arrives_as_an_empty_object(value):
+@pytest.mark.parametrize(
+    "value", [None, {}, [], 0, "", [1, "two", None], "text", 3.5, {"inf": math.inf, "text": "äöü \U0001f600"}]
+)
+def test_results_of_any_json_type_arrive_as_they_are_and_falsy_ones_as_an_empty_object(value):
     class Returning(Adder):
         def _process_task(self, task):
             return value
 
     with pair(Returning()) as (_, _, connection):
-        assert connection.new_task({}).start().join(DEADLINE_S).result == {}
-
-
-@pytest.mark.parametrize("value", [[1, "two", None], "text", 3.5, {"inf": math.inf, "text": "äöü \U0001f600"}])
-def test_results_of_any_json_type_arrive_as_they_are(value):
-    class Returning(Adder):
-        def _process_task(self, task):
-            return value
-
-    with pair(Returning()) as (_, _, connection):
-        assert connection.new_task({}).start().join(DEADLINE_S).result == value
+        assert connection.new_task({}).start().join(DEADLINE_S).result == (value or {})
 
 
 def test_a_task_without_data_is_an_empty_object():
@@ -176,20 +150,6 @@ def test_joining_with_a_timeout_returns_while_the_task_runs():
         assert task.join(DEADLINE_S).status is TaskStatus.COMPLETED
 
 
-def test_a_slave_runs_one_task_at_a_time():
-    slave = Gated()
-    with pair(slave) as (_, _, connection):
-        first = connection.new_task({"a": 1, "b": 1}).start()
-        second = connection.new_task({"a": 2, "b": 2})
-        with pytest.raises(SlaveTaskAlreadyExist) as error:
-            second.start()
-        assert (error.value.status_code, error.value.code) == (400, SlaveErrorCode.TASK_ALREADY_EXIST)
-        assert second.status is TaskStatus.START_FAILED and second.join().result is None
-        slave.go.set()
-        assert first.join(DEADLINE_S).result == {"sum": 2}
-        assert connection.new_task({"a": 2, "b": 2}).start().join(DEADLINE_S).result == {"sum": 4}
-
-
 @pytest.mark.differs("a task that the slave refuses, or is too busy for, stays in STARTING", "START_FAILED")
 def test_a_task_that_its_slave_refuses_or_is_too_busy_for_has_failed_to_start():
     class Picky(Gated):
@@ -203,8 +163,9 @@ def test_a_task_that_its_slave_refuses_or_is_too_busy_for_has_failed_to_start():
         with pytest.raises(SlaveTaskRefused):
             refused.start()
         running.start()
-        with pytest.raises(SlaveTaskAlreadyExist):
+        with pytest.raises(SlaveTaskAlreadyExist) as error:
             late.start()
+        assert (error.value.status_code, error.value.code) == (400, SlaveErrorCode.TASK_ALREADY_EXIST)
         for task in (refused, late):
             assert task.join(DEADLINE_S).status is TaskStatus.START_FAILED and task.result is None
         slave.go.set()
@@ -596,23 +557,6 @@ def test_a_slave_in_another_process(method):
         process.join(DEADLINE_S)
 
 
-def test_subclasses_may_name_their_attributes_and_methods_as_they_like():
-    class Busy(Adder):
-        def __init__(self):
-            super().__init__()
-            for name in ("server", "session", "link", "task", "state", "threads", "host", "port", "results", "engine"):
-                setattr(self, f"_{name}", None)
-
-        def _connect(self):
-            raise AssertionError("nobody calls this")
-
-        _accept = _run = _start = _close = _send = _report = _connect
-
-    with pair(Busy()) as (_, _, connection):
-        assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
-        connection.disconnect()
-
-
 def test_times_and_counts_have_defaults_and_lower_bounds():
     for nothing in (None, 0):
         slave = Adder(heartbeat_span=nothing, request_retries=nothing, request_retry_waiting=nothing)
@@ -650,7 +594,10 @@ def test_the_classes_are_as_documented():
 
 
 def test_subclasses_may_use_any_names_for_their_attributes():
-    names = ("link", "runner", "peers", "hosts", "turn", "table", "server", "state", "port", "host", "app", "lock")
+    names = (
+        "link", "runner", "peers", "hosts", "turn", "table", "server", "state", "port", "host", "app", "lock",
+        "session", "task", "threads", "results", "engine",
+    )  # fmt: skip
 
     class Named(Adder):
         def __init__(self):
@@ -661,6 +608,7 @@ def test_subclasses_may_use_any_names_for_their_attributes():
             raise AssertionError("it is no hook")
 
         _lose = _routes = _session = _token = _wake = _new_task = _connect
+        _accept = _run = _start = _close = _send = _report = _connect
 
     class NamedMaster(Watcher):
         def __init__(self):

@@ -199,42 +199,6 @@ class SlaveTable:
             raise RuntimeError("the master does not run, so that no slave could report to it: start it first")
 
 
-class MasterHooks:
-    """The hooks of a master, which are looked up at each call, so that overridden and patched ones are called.
-
-    Args:
-        master: a master with the hooks `_before_`, `_after_` and `_error_` for each request of a connection,
-            `_lost_connection`, and the property `my_address`.
-    """
-
-    def __init__(self, master: Any) -> None:
-        self._master = master
-
-    @property
-    def address(self) -> str:
-        """The URL at which slaves reach the master."""
-        return str(self._master.my_address)
-
-    def before(self, request: _Request, *data: Any) -> Any:
-        """Return the data to send with a request, `{}` if the hook returns None."""
-        found = getattr(self._master, f"_before_{request}")(*data)
-        return {} if found is None else found
-
-    def after(self, request: _Request, reply: Reply) -> Any:
-        """Return what the hook returns for the reply to a request."""
-        return getattr(self._master, f"_after_{request}")(*get_values_from_response(reply))
-
-    def error(self, request: _Request, error: BaseException) -> Any:
-        """Return what the hook returns for a transport error; raise any other error."""
-        if _is_transport_error(error):
-            return getattr(self._master, f"_error_{request}")(error)
-        raise error
-
-    def lost(self, name: str, reason: str) -> None:
-        """Report the loss of the slave of a connection."""
-        self._master._lost_connection(name, reason)
-
-
 _Request = Literal["connect", "disconnect", "new_task"]
 _log = logging.getLogger("ding.interaction")
 _DISCONNECT_RETRIES = 1
@@ -247,7 +211,7 @@ class SlaveConnection(ControllableContext):
     Leaving its `with` block disconnects it, unless the slave was lost.
 
     Args:
-        hooks: the hooks of the master.
+        master: the master, whose hooks are looked up at each call, so that overridden and patched ones are called.
         table: the sessions of the master.
         peers: the object that makes the requests.
         name: the name of the connection.
@@ -257,7 +221,7 @@ class SlaveConnection(ControllableContext):
 
     def __init__(
         self,
-        hooks: MasterHooks,
+        master: Any,
         table: SlaveTable,
         peers: Peers,
         name: str,
@@ -265,7 +229,7 @@ class SlaveConnection(ControllableContext):
         task_timeout: Limits,
     ) -> None:
         host, port, https = address
-        self._hooks = hooks
+        self._master = master
         self._table = table
         self._peers = peers
         self._task_timeout = task_timeout
@@ -313,18 +277,18 @@ class SlaveConnection(ControllableContext):
         """
         with self._turn:
             self._table.check_is_open()
-            data = self._hooks.before("connect")
+            data = self._before("connect")
             session = SlaveSession(self)
             self._table.reserve(session)
             try:
-                body = {"master": {"address": self._hooks.address}, "data": data}
+                body = {"master": {"address": self._master.my_address}, "data": data}
                 response = self._request("POST", "connect", body, session.token, deadline=time.monotonic() + timeout_s)
-            except BaseException as error:
+            except BaseException as error:  # the name is free again; errors other than of transport are raised
                 self._end(session, "")
-                return self._hooks.error("connect", error)
+                return self._error("connect", error)
             try:
                 self._activate(session)
-                return self._hooks.after("connect", response)
+                return self._after("connect", response)
             except BaseException:
                 self._take_back(session)
                 raise
@@ -348,7 +312,7 @@ class SlaveConnection(ControllableContext):
             SlaveMasterTokenInvalid: the slave was not connected.
         """
         with self._turn:
-            session, body = self._session, {"data": self._hooks.before("disconnect")}
+            session, body = self._session, {"data": self._before("disconnect")}
             try:
                 response = self._request(
                     "DELETE", "disconnect", body, self._last_token, deadline=time.monotonic() + timeout_s
@@ -356,9 +320,9 @@ class SlaveConnection(ControllableContext):
             except BaseException as error:
                 if _is_end(error):
                     self._end(session, f"it could not be disconnected: {error}")
-                return self._hooks.error("disconnect", error)
+                return self._error("disconnect", error)
             self._end(session, "")
-            return self._hooks.after("disconnect", response)
+            return self._after("disconnect", response)
 
     def close(self) -> Any:
         """Disconnect; see `disconnect`."""
@@ -402,7 +366,7 @@ class SlaveConnection(ControllableContext):
         """End a session that no longer works, and report the slave as lost."""
         if self.drop(session, reason):
             _log.warning("%r was lost: %s", self, reason)
-            self._table.results.submit(partial(self._hooks.lost, self._name, reason))
+            self._table.results.submit(partial(self._master._lost_connection, self._name, reason))
             if self._on_lost is not None:
                 self._table.results.submit(partial(self._on_lost, reason))
 
@@ -416,7 +380,7 @@ class SlaveConnection(ControllableContext):
     def _launch(self, timeout_s: float, task: Task) -> None:
         deadline = time.monotonic() + timeout_s
         session, task_id = self._session, str(uuid.uuid4())
-        body = {"task": {"id": task_id}, "data": self._hooks.before("new_task", task.task)}
+        body = {"task": {"id": task_id}, "data": self._before("new_task", task.task)}
         is_expected = session is not None and session.add(task_id, task)
         try:
             if not is_expected:
@@ -430,10 +394,10 @@ class SlaveConnection(ControllableContext):
                 if _is_end(error) and not _is_transport_error(error):
                     self.lose(session, f"the slave does not know the master any more: {error}")
             task.mark_start_failed()
-            self._hooks.error("new_task", error)
+            self._error("new_task", error)
             return
         task.mark_started()
-        self._hooks.after("new_task", response)
+        self._after("new_task", response)
 
     def _check_was_not_lost(self) -> None:
         # A slave that was never connected, or was disconnected, refuses the task itself. A lost one might accept it,
@@ -442,6 +406,21 @@ class SlaveConnection(ControllableContext):
             import requests
 
             raise requests.ConnectionError(f"{self!r} was lost: {self._loss}")
+
+    def _before(self, request: _Request, *data: Any) -> Any:
+        """Return the data to send with a request, `{}` if the hook of the master returns None."""
+        found = getattr(self._master, f"_before_{request}")(*data)
+        return {} if found is None else found
+
+    def _after(self, request: _Request, reply: Reply) -> Any:
+        """Return what the hook returns for the reply to a request."""
+        return getattr(self._master, f"_after_{request}")(*get_values_from_response(reply))
+
+    def _error(self, request: _Request, error: BaseException) -> Any:
+        """Return what the hook returns for a transport error; raise any other error."""
+        if _is_transport_error(error):
+            return getattr(self._master, f"_error_{request}")(error)
+        raise error
 
     def _request(
         self,
@@ -482,7 +461,7 @@ class SlaveConnection(ControllableContext):
         try:
             headers = {"Token": session.token}
             self._engine.request("DELETE", "disconnect", {"data": {}}, headers, _TAKE_BACK_TIMEOUT_S, most_retries=0)
-        except Exception as error:
+        except Exception as error:  # the slave notices by itself that its master is gone
             _log.info("%r was not reached to be disconnected: %s", self, error)
 
     def __repr__(self) -> str:

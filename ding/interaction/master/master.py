@@ -21,10 +21,10 @@ from ding.interaction.config import (
 )
 from ding.interaction.exception.base import MasterErrorCode
 from ding.interaction.http_client import get_host_ip, is_wildcard, url_host
-from ding.interaction.master.connection import MasterHooks, SlaveConnection, SlaveSession, SlaveTable
+from ding.interaction.master.connection import SlaveConnection, SlaveSession, SlaveTable
 from ding.interaction.master.task import TaskResultType
 from ding.interaction.server.access import HostList, RunToken, is_tls_configured, parse_address
-from ding.interaction.server.messages import (
+from ding.interaction.server.app import (
     Head,
     Route,
     Routes,
@@ -143,7 +143,7 @@ class Master(Role):
         address = (host, DEFAULT_SLAVE_PORT if port is None else checked_port(port), https)
         # One try to start a task takes not much longer than it takes to notice that the slave is lost.
         task_timeout = (DEFAULT_REQUEST_TIMEOUT[0], max(1.0, self.__tolerance_s / 5))
-        return SlaveConnection(MasterHooks(self), self.__table, self.__peers, name, address, task_timeout)
+        return SlaveConnection(self, self.__table, self.__peers, name, address, task_timeout)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.__table.get(name) is not None

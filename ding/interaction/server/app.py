@@ -1,26 +1,143 @@
-"""The Flask app of a master or slave: access control, dispatch, and replies in the envelope."""
+"""The HTTP side of a master or slave: access control, dispatch, and replies in the envelope."""
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import threading
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+import uuid
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote_to_bytes
 
-import flask
-from flask.sessions import NullSession, SessionInterface
-
-from ding.interaction.base import Codes, ProtocolError, ResponsibleException
+from ding.interaction.base import Answer, Codes, ProtocolError, ResponsibleException, envelope
 from ding.interaction.server.access import OwnNames, RunToken, same_secret
-from ding.interaction.server.messages import Answer, Head, Route, Routes, failure, header_token, success
 from ding.interaction.server.signing import SCHEME, SESSION_PATH, Signed, Verifier, parse_fields
 
 if TYPE_CHECKING:
-    from werkzeug.routing import MapAdapter
-
     from ding.utils.page import Page
+
+# The largest body of a request that is admitted before the client has proved to be a peer.
+SMALL_BODY = 1024 * 1024
+
+
+class Head(NamedTuple):
+    """A request without its body.
+
+    Attributes:
+        target: the path and query as they were sent.
+        headers: the headers, by their names in lower case.
+        peer: the address of the client.
+        scheme: `http` or `https`.
+    """
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    peer: str
+    scheme: str = "http"
+
+    @property
+    def path(self) -> str:
+        """The path without escapes, one character for each byte."""
+        path = self.target.partition("?")[0]
+        return unquote_to_bytes(path).decode("latin-1") if "%" in path else path
+
+
+class Route(NamedTuple):
+    """The handler of a path and method.
+
+    Attributes:
+        admit: checks the head of a request before its body is read, and returns a value for `answer`.
+        answer: called with that value, the head and the body; returns the `data` of the reply, or the reply.
+        is_quick: whether `answer` neither waits nor runs user code.
+        body_limit: the largest body in bytes; None for the limit of the server.
+        is_open: whether `admit` also lets clients pass that have not proved that they belong to the run.
+    """
+
+    admit: Callable[[Head], Any]
+    answer: Callable[[Any, Head, bytes], Any]
+    is_quick: bool = False
+    body_limit: int | None = None
+    is_open: bool = False
+
+
+Routes = Mapping[str, Mapping[str, Route]]
+
+_JSON = (("Content-Type", "application/json"),)
+
+
+def success(data: Any = None) -> Answer:
+    """Return the reply to a request that succeeded."""
+    return Answer(envelope(True, data).encode(), 200, _JSON)
+
+
+def failure(status: int, message: str, **headers: str) -> Answer:
+    """Return the reply to a request that failed; names of `headers` have underscores instead of hyphens."""
+    further = tuple((name.replace("_", "-"), value) for name, value in headers.items())
+    return Answer(envelope(False, message=message).encode(), status, _JSON + further)
+
+
+def check_channel(head: Head, own: int, codes: Codes) -> None:
+    """Refuse a request whose channel is missing or malformed (400), or differs from `own` (403)."""
+    text = head.headers.get("channel")
+    if not text:
+        raise ProtocolError(400, codes.channel_missing, "The request has no channel.")
+    try:
+        channel = int(text)
+    except ValueError:
+        raise ProtocolError(400, codes.channel_wrong, "The channel is not a number.") from None
+    if channel != own:
+        raise ProtocolError(403, codes.channel_wrong, "The channel is another one.")
+
+
+def header_token(head: Head, missing: int) -> str:
+    """Return the token of the request; refuse a request without one (400)."""
+    token = head.headers.get("token")
+    if not token:
+        raise ProtocolError(400, missing, "The request has no token.")
+    return token
+
+
+def request_id(head: Head) -> str:
+    """Return the id of the request, which is the same for each try; empty if it has none."""
+    return head.headers.get("request-id", "")
+
+
+def read_body(data: bytes, bad: int) -> dict[str, Any]:
+    """Return the JSON object in the body, `{}` for an empty body; refuse any other body (400)."""
+    if not data:
+        return {}
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        raise ProtocolError(400, bad, "The body is not JSON, or too deeply nested.") from None
+    if not isinstance(body, dict):
+        raise ProtocolError(400, bad, "The body is not a JSON object.")
+    return body
+
+
+def field(body: dict[str, Any], path: str, kind: type, bad: int) -> Any:
+    """Return the value at `path` (keys joined by dots); refuse a body (400) without it, or with another type."""
+    value: Any = body
+    for key in path.split("."):
+        if not isinstance(value, dict) or key not in value:
+            raise ProtocolError(400, bad, f"The body has no {path}.")
+        value = value[key]
+    if not isinstance(value, kind):
+        raise ProtocolError(400, bad, f"The {path} in the body is of a wrong type.")
+    return value
+
+
+def uuid_field(body: dict[str, Any], path: str, bad: int) -> str:
+    """Return the UUID at `path` in its canonical spelling; refuse a body (400) without it."""
+    text = field(body, path, str, bad)
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        raise ProtocolError(400, bad, f"The {path} in the body is not a UUID.") from None
+
 
 _NO_BODY = 16 * 1024
 _PAGE_PATH = re.compile(r"/[A-Za-z0-9._/-]*")
@@ -35,29 +152,7 @@ _PAGE_HEADERS = {
 # For a copy of a signed request, which gets the reply to the first one, whatever the server's state is by now.
 _COPY = Route(lambda _: None, lambda *_: None)
 _QUICK_COPY = _COPY._replace(is_quick=True)
-_ANSWER = "ding.answer"  # the key in a WSGI environment of the function that answers the request
 _log = logging.getLogger("ding.interaction")
-
-
-class _NoSessions(SessionInterface):
-    """The interface of browser sessions, of which there are none."""
-
-    _none = NullSession()
-
-    def open_session(self, app: flask.Flask, request: flask.Request) -> NullSession:
-        return self._none
-
-
-class _Flask(flask.Flask):
-    """A Flask app whose requests come with a host that was checked before."""
-
-    session_interface = _NoSessions()
-
-    def create_url_adapter(self, request: flask.Request | None) -> MapAdapter | None:
-        if request is None:
-            return None
-        path, method = request.environ["PATH_INFO"], request.environ["REQUEST_METHOD"]
-        return self.url_map.bind("localhost", path_info=path, default_method=method)
 
 
 class ProtocolApp:
@@ -67,7 +162,7 @@ class ProtocolApp:
     which would mean that it comes from a web page (403); if the run has a token, it is signed with the token or, for a
     page, carries it (401); its body is JSON (415); the server is not shutting down (401). The checks of the route
     follow. All checks need only the head of the request: a server calls `admit` first, and reads the body only after
-    that. Flask serves what is admitted.
+    that. `flask_app.py` answers what is admitted.
 
     Args:
         codes: the error codes of the server.
@@ -92,25 +187,23 @@ class ProtocolApp:
         self._body_limit = body_limit
         self._self_token = self_token
         self._closing = closing
-        self._routes: dict[str, dict[str, Route]] = {}
         self._pages: dict[str, Page] = {}
         self._names: OwnNames | None = None
         self._token: RunToken | None = None
         self._verifier: Verifier | None = None
-        self._flask = _Flask(__name__, static_folder=None)
-        self._flask.url_map.merge_slashes = False
         own = Route(self._check_self_token, lambda *_: None, True, _NO_BODY)
-        for path, methods in routes.items():
-            self._serve(path, **methods)
-        self._serve("/ping", GET=own)
-        self._serve("/shutdown", DELETE=own._replace(answer=lambda *_: shutdown(), is_quick=False))
+        self._routes: dict[str, Mapping[str, Route]] = {
+            **routes,
+            "/ping": {"GET": own},
+            "/shutdown": {"DELETE": own._replace(answer=lambda *_: shutdown(), is_quick=False)},
+        }
 
     def open(self, names: OwnNames, token: RunToken | None, kind: str) -> None:
         """Begin to serve requests that name one of `names` and know `token`."""
         self._names, self._token = names, token
         if token is not None:
             self._verifier = Verifier(token, kind)
-            self._serve(SESSION_PATH, POST=Route(lambda _: None, lambda data, *_: data, True, 0))
+            self._routes[SESSION_PATH] = {"POST": Route(lambda _: None, lambda data, *_: data, True, 0)}
 
     def add_page(self, path: str, page: Page) -> None:
         """Serve a page.
@@ -127,11 +220,7 @@ class ProtocolApp:
                 raise ValueError(f"the header {name!r}: {value!r} of the page {path!r} is malformed")
         self._pages[path] = page
         get = Route(lambda _: None, lambda *_: _show(page), body_limit=_NO_BODY, is_open=True)
-        self._serve(path, GET=get, HEAD=get)
-
-    def _serve(self, path: str, **methods: Route) -> None:
-        self._routes[path] = methods
-        self._flask.add_url_rule(path, path, _answer, methods=list(methods), provide_automatic_options=False)
+        self._routes[path] = {"GET": get, "HEAD": get}
 
     def admit(self, head: Head) -> Admission | Answer:
         """Check a request by its head, and return its admission, or the reply that refuses it. It never raises."""
@@ -154,21 +243,8 @@ class ProtocolApp:
                 copy = _QUICK_COPY if signed.exchange.is_finished else _COPY
                 return Admission(head, signed, copy, self._body_limit)
             return self._find(head, path, signed, False)
-        except Exception as error:
+        except Exception as error:  # the client receives whatever a check raises
             return _refuse(error, signed)
-
-    def respond(self, admission: Admission, body: bytes) -> Answer:
-        """Return the reply to an admitted request with this body. It never raises."""
-        if admission.is_copy:  # what a copy asks for need not exist any more
-            return admission.answer(body)
-        try:
-            environ = admission.head.environ(body)
-            environ[_ANSWER] = partial(admission.answer, body)
-            with self._flask.request_context(environ):
-                # Without signals, hooks and an object for the response, which would take 25 us.
-                return cast(Answer, self._flask.dispatch_request())
-        except Exception as error:
-            return admission.refuse(error)
 
     def _refusal(self, head: Head) -> Answer | None:
         assert self._names is not None
@@ -280,16 +356,12 @@ class Admission:
         return self.refuse(ProtocolError(413, 1, f"Request Entity Too Large: the limit is {self.body_limit} bytes."))
 
 
-def _answer() -> Answer:
-    """Return the reply of the handler that was found by the head; this is the Flask view of all routes."""
-    answer: Callable[[], Answer] = flask.request.environ[_ANSWER]
-    return answer()
-
-
 def _refuse(error: BaseException, signed: Signed | None) -> Answer:
     """Return the reply to a request that has failed with `error`."""
     answer = None
-    if isinstance(error, ResponsibleException):
+    if isinstance(error, ProtocolError):
+        answer = Answer(envelope(False, None, error.message, error.code).encode(), error.status, _JSON)
+    elif isinstance(error, ResponsibleException):
         try:
             response, status = error.get_response()
             headers = tuple(item for item in response.headers if item[0] != "Content-Length")
@@ -311,5 +383,7 @@ def unproved(challenge: str = SCHEME) -> Answer:
 
 def _show(page: Page) -> Answer:
     content = page.make()
+    if not isinstance(content, (str, bytes)):
+        raise TypeError(f"a page returned a {type(content).__name__}; it must be a str or bytes")
     headers = {**_PAGE_HEADERS, **page.headers, "Content-Type": page.content_type}
     return Answer(content.encode() if isinstance(content, str) else content, 200, tuple(headers.items()))

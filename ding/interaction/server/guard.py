@@ -35,8 +35,9 @@ from tornado.httputil import (
 from tornado.iostream import IOStream, SSLIOStream
 from tornado.netutil import ssl_wrap_socket
 
-from ding.interaction.server.app import Admission, ProtocolApp
-from ding.interaction.server.messages import Answer, Head, failure
+from ding.interaction.base import Answer
+from ding.interaction.server.app import Admission, Head, ProtocolApp, failure
+from ding.interaction.server.flask_app import FlaskApp
 
 _HEAD_LIMIT = 16 * 2**10  # bytes of the headers; a head that is much longer is cut off without a reply
 # Requests with larger bodies are answered in another thread, so that decoding them delays no other request.
@@ -79,6 +80,7 @@ class HttpServer(HTTPServerConnectionDelegate):
 
     def __init__(self, host: str, port: int, app: ProtocolApp, *, name: str, tls: ssl.SSLContext | None = None) -> None:
         self.app, self.tls = app, tls
+        self._flask = FlaskApp()
         self._name = name
         self._socket = _listen(host, port)
         self.port = int(self._socket.getsockname()[1])
@@ -137,7 +139,7 @@ class HttpServer(HTTPServerConnectionDelegate):
         assert loop is not None
         try:
             loop.run_until_complete(self._serve(loop))
-        except Exception:
+        except Exception:  # it ends in order, and waiting clients with it
             _log.exception("%s ends because its loop has failed", self._name)
         finally:
             with self._stop_lock:
@@ -244,7 +246,7 @@ class HttpServer(HTTPServerConnectionDelegate):
         """Answer the admitted request with this body, and call `done` in the thread of the server."""
         self._pending += 1
         if admission.is_quick and len(body) <= _INLINE_LIMIT:
-            self._answered(self.app.respond(admission, body), done)
+            self._answered(self._flask.respond(admission, body), done)
         else:
             self._in_thread(partial(self._answer, admission, body, done))
 
@@ -263,7 +265,7 @@ class HttpServer(HTTPServerConnectionDelegate):
             del job  # do not keep a closed connection alive while waiting for the next job
 
     def _answer(self, admission: Admission, body: bytes, done: Callable[[Answer], None]) -> None:
-        answer = self.app.respond(admission, body)
+        answer = self._flask.respond(admission, body)
         with self._stop_lock:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._answered, answer, done, 1)

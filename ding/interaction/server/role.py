@@ -23,7 +23,7 @@ from ding.interaction.server.access import (
     require_token,
     server_context,
 )
-from ding.interaction.server.messages import Routes
+from ding.interaction.server.app import ProtocolApp, Routes
 
 if TYPE_CHECKING:
     from ding.interaction.server.client import Peers
@@ -86,7 +86,6 @@ class Role(ControllableService):
         import requests  # noqa: F401
 
         import ding.interaction.server.guard  # noqa: F401
-        from ding.interaction.server.app import ProtocolApp
 
         self.__parts = parts
         self.__peers = peers

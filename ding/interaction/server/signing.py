@@ -26,8 +26,8 @@ from collections.abc import Mapping
 from threading import Event, Lock
 from typing import NamedTuple
 
+from ding.interaction.base import Answer
 from ding.interaction.server.access import RunToken, same_secret
-from ding.interaction.server.messages import Answer
 
 SCHEME = "DING-HMAC-SHA256"
 SESSION_PATH = "/session"

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import queue
+import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from functools import partial
 from typing import Any
 
 from easydict import EasyDict
 
+from ding.interaction.exception import TaskFail
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, check_section, instance_of, integer, number
 from ding.utils.k8s_helper import exist_operator_server
 from ding.utils.log_helper import build_logger
-from ding.worker.adapter.learner_group import GroupRun, LearnerGroup, merge_info
 from ding.worker.coordinator.operator_server import OperatorSync, make_operator_server
+from ding.worker.transport.chunk import pack_batches, split, unpack_batches
 from ding.worker.transport.comm_worker import TaskSlot, dispatch, task_fail
 from ding.worker.transport.http_transport import WorkerSlave
 from ding.worker.transport.transport import (
@@ -23,10 +29,403 @@ from ding.worker.transport.transport import (
     LEARNER_LEARN,
     LEARNER_START,
     RESOURCE,
+    Connector,
     Handler,
+    Task,
+    TaskFailed,
+    WorkerClient,
+    WorkerLost,
+    connect,
+    connect_all,
     get_transport,
     transport_name,
 )
+
+Address = tuple[str, str, int]
+
+# Seconds for the other learners to answer after one has failed; they may be waiting for it.
+GRACE_S = 1.0
+
+
+class LearnerSeat:
+    """A connected learner with a thread that sends its messages in order.
+
+    Attributes:
+        is_batched: whether it accepts several batches in one message.
+        is_lost: whether it is disconnected.
+    """
+
+    def __init__(self, name: str, client: WorkerClient, resource: Mapping[str, Any]) -> None:
+        self.name = name
+        self.is_batched = bool(resource.get("batched", False))
+        self.is_lost = False
+        self._client = client
+        self._lock = threading.Lock()
+        self._calls: queue.SimpleQueue[tuple[Task, float, Future[dict[str, Any]]] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name=f"aggregator_{name}", daemon=True).start()
+
+    def run(self, task: Task, timeout_s: float) -> Future[dict[str, Any]]:
+        """Have the learner run `task`; see `WorkerClient.run`. One that does not answer in time counts as lost."""
+        future: Future[dict[str, Any]] = Future()
+        with self._lock:
+            if self.is_lost:
+                future.set_exception(WorkerLost(f"the learner {self.name} is disconnected"))
+            else:
+                self._calls.put((task, timeout_s, future))
+        return future
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            task, timeout_s, future = call
+            try:
+                result = self._client.run(task, timeout_s)
+            except BaseException as e:  # passed on to the waiting caller
+                if isinstance(e, WorkerLost):
+                    self.close()
+                future.set_exception(e)
+            else:
+                future.set_result(result)
+
+    def close(self) -> None:
+        """Disconnect; running and waiting messages end with `WorkerLost`. Further calls do nothing."""
+        with self._lock:
+            is_lost, self.is_lost = self.is_lost, True
+            if not is_lost:
+                self._calls.put(None)
+        if not is_lost:
+            self._client.close()
+
+
+class LearnerGroup:
+    """The connected learners, which may join and leave at any time. This class is thread-safe.
+
+    Args:
+        connector: connects to the learners; the caller closes it.
+        logger: a text logger.
+    """
+
+    def __init__(self, connector: Connector, logger: Any) -> None:
+        self._connector, self._logger = connector, logger
+        self._seats: dict[str, tuple[int, LearnerSeat]] = {}
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    @property
+    def seats(self) -> list[LearnerSeat]:
+        """The connected learners in the order of the requests to join."""
+        with self._lock:
+            return [seat for _, seat in sorted(self._seats.values(), key=lambda entry: entry[0]) if not seat.is_lost]
+
+    def join_all(self, addresses: Sequence[Address], timeout_s: float) -> None:
+        """Connect learners concurrently.
+
+        Raises:
+            ConnectionError: some learners cannot be reached in time; the message names all of them.
+        """
+        numbers = [next(self._numbers) for _ in addresses]
+        attempts = {
+            str(address[0]): partial(self._join, number, *address, timeout_s)
+            for number, address in zip(numbers, addresses, strict=True)
+        }
+        connect_all(attempts, timeout_s)
+
+    def join(self, name: str, host: str, port: int, timeout_s: float) -> None:
+        """Connect a learner.
+
+        Raises:
+            WorkerLost, TaskFailed: see `connect`.
+        """
+        self._join(next(self._numbers), name, host, port, timeout_s)
+
+    def _join(self, number: int, name: str, host: str, port: int, timeout_s: float) -> None:
+        client, resource = connect(self._connector, str(name), host, int(port), timeout_s)
+        seat = LearnerSeat(str(name), client, resource)
+        with self._lock:
+            if not self._is_closed:
+                _, before = self._seats.get(seat.name, (0, None))
+                self._seats[seat.name] = (number, seat)
+        if self._is_closed:
+            before = seat
+        if before is not None:
+            before.close()
+        self._logger.info("the learner %s at %s:%s is connected: %s", name, host, port, resource)
+
+    def leave(self, name: str) -> None:
+        """Disconnect a learner, if connected."""
+        with self._lock:
+            _, seat = self._seats.pop(name, (0, None))
+        if seat is not None:
+            seat.close()
+            self._logger.info("the learner %s has left", name)
+
+    def missing(self, names: Sequence[str]) -> list[str]:
+        """Return the `names` that are not connected."""
+        connected = {seat.name for seat in self.seats}
+        return [name for name in names if name not in connected]
+
+    def close(self) -> None:
+        """Disconnect all learners; call it after closing the connector. Further calls do nothing."""
+        with self._lock:
+            self._is_closed = True
+            seats = [seat for _, seat in self._seats.values()]
+        for seat in seats:
+            seat.close()
+
+
+def ask_all(
+    calls: Sequence[tuple[LearnerSeat, Task]], timeout_s: float, message: str | None = None, to_the_end: bool = False
+) -> list[dict[str, Any]]:
+    """Have each learner run its task, all concurrently, and return the results in order.
+
+    Args:
+        timeout_s: seconds for all learners to answer.
+        message: the error message if a learner fails; None for the message of the first learner that failed.
+        to_the_end: whether to wait for all learners even if one has failed.
+
+    Raises:
+        TaskFail: a learner failed, is lost, or did not answer; its `traceback` has all errors.
+    """
+    futures = [seat.run(task, timeout_s) for seat, task in calls]
+    left = wait(futures, timeout_s, "ALL_COMPLETED" if to_the_end else FIRST_EXCEPTION).not_done
+    if left:
+        wait(left, GRACE_S)
+    failures: list[tuple[str, BaseException]] = []
+    late: list[tuple[str, BaseException]] = []
+    for (seat, task), future in zip(calls, futures, strict=True):
+        error = future.exception() if future.done() else None
+        if error is not None:
+            failures.append((seat.name, error))
+        elif not future.done():
+            reason = f"the learner {seat.name} has not answered the task {task['name']} within {timeout_s:g} s"
+            late.append((seat.name, WorkerLost(reason)))
+    if failures or late:
+        raise _failure(failures or late, message)
+    return [future.result() for future in futures]
+
+
+def _failure(failures: Sequence[tuple[str, BaseException]], message: str | None) -> TaskFail:
+    name, error = failures[0]
+    details = error.result if isinstance(error, TaskFailed) else {}
+    message = message or f"the learner {name}: {details.get('message') or error}"
+    result = {
+        "message": message,
+        "exception": details.get("exception") or type(error).__name__,
+        "traceback": "\n".join(str(error) for _, error in failures),
+    }
+    return TaskFail(result=result, message=message)
+
+
+# Keys whose values are equal for all learners of a task.
+_OF_THE_FIRST = ("learner_step", "buffer_id", "task_id", "learner_done", "averages")
+
+
+def merge_info(infos: Sequence[Any]) -> Any:
+    """Merge one info of each learner, in the order of the learners.
+
+    Scalars (None, int, float, str) become a list; lists and tuples are concatenated; dicts are merged by key, including
+    keys that only some of them have. In a dict, `learner_step`, `buffer_id`, `task_id`, `learner_done` and `averages`
+    are taken from the first learner.
+
+    Raises:
+        TypeError: the infos have different or unsupported types.
+        ValueError: `infos` is empty.
+
+    Example:
+        >>> merge_info([{"learner_step": 5, "priority": [1.0], "loss": 3}, {"learner_step": 5, "priority": [2.0]}])
+        {'learner_step': 5, 'priority': [1.0, 2.0], 'loss': [3]}
+    """
+    if not infos:
+        raise ValueError("infos is empty: there is nothing to merge")
+    if all(info is None or isinstance(info, (int, float, str)) for info in infos):
+        return list(infos)
+    for kind in (list, tuple):
+        if all(isinstance(info, kind) for info in infos):
+            return kind(itertools.chain.from_iterable(infos))
+    if all(isinstance(info, Mapping) for info in infos):
+        keys = dict.fromkeys(itertools.chain.from_iterable(infos))
+        return {key: _merge_entry(key, [info[key] for info in infos if key in info]) for key in keys}
+    kinds = ", ".join(sorted({type(info).__name__ for info in infos}))
+    raise TypeError(f"infos of the type {kinds} cannot be merged; they must all be scalars, lists, tuples or dicts")
+
+
+def _merge_entry(key: str, values: list[Any]) -> Any:
+    return values[0] if key in _OF_THE_FIRST else merge_info(values)
+
+
+_DONE = "learner_done"
+# Seconds for the learners that started a task to end it if another learner could not start it.
+START_GRACE_S = 2.0
+
+
+class _Track:
+    """The progress of one learner.
+
+    Attributes:
+        batch_size, capacity: the size and the number of batches that it requests.
+        infos: its infos that the group has not reported yet.
+        batches_done: the number of batches that it has read.
+        silence_s: seconds without progress, as of the last request.
+        is_done: whether it has reported its last info.
+        is_closed: whether it has ended the task.
+    """
+
+    def __init__(self, seat: LearnerSeat) -> None:
+        self.seat = seat
+        self.batch_size = self.capacity = self.batches_done = 0
+        self.silence_s = 0.0
+        self.infos: deque[dict[str, Any]] = deque()
+        self.is_done = self.is_closed = False
+
+    def take_demand(self, reply: Mapping[str, Any]) -> None:
+        self.batch_size, self.capacity = reply["batch_size"], reply.get("batch_num", 1)
+        self.silence_s = float(reply.get("silence_s", 0.0))
+        self.take_infos(reply)
+
+    def take_infos(self, reply: Mapping[str, Any]) -> None:
+        infos = reply["infos"] if "infos" in reply else [reply["info"]] if "info" in reply else []
+        self.batches_done += reply.get("batches_done", 0) if "infos" in reply else len(infos)
+        self.infos.extend(infos)
+        self.is_done = self.is_done or any(info.get(_DONE) for info in infos)
+        if self.is_done:
+            self.capacity = 0
+
+
+class GroupRun:
+    """A run of one task on a fixed group of learners.
+
+    Each batch is split into one part per learner, in order. All learners get the same number of batches, so learners
+    that average their gradients stay synchronized. The group reports an info once all learners have reported theirs.
+
+    Args:
+        seats: the learners, at least one.
+        task: the start task with its `task_info`.
+        timeout_s: seconds for a learner to answer a message.
+
+    Attributes:
+        ids: `task_id` and `buffer_id`.
+    """
+
+    def __init__(self, seats: Sequence[LearnerSeat], task: Task, timeout_s: float) -> None:
+        info = task.get("task_info") or {}
+        self.ids = {key: info.get(key) for key in ("task_id", "buffer_id")}
+        self._timeout_s = timeout_s
+        self._tracks = [_Track(seat) for seat in seats]
+        self._batches_done = 0
+        self._has_failed = self._has_ended = False
+        self._begin(task)
+
+    def _begin(self, task: Task) -> None:
+        try:
+            self._ask([task] * len(self._tracks), message="one of learner can't start_task")
+        except TaskFail:  # some may have started
+            wait([track.seat.run({"name": LEARNER_CLOSE}, self._timeout_s) for track in self._tracks], START_GRACE_S)
+            raise
+
+    def demand(self, task: Task) -> dict[str, Any]:
+        """Return the request of the group: the sum of the batch sizes, and the smallest number of batches."""
+        asked = [track for track in self._tracks if not track.is_done]
+        replies = self._ask([task] * len(asked), asked)
+        for track, reply in zip(asked, replies, strict=True):
+            track.take_demand(reply)
+        requested = {"batch_size": sum(track.batch_size for track in self._tracks)}
+        if not task.get("batched"):
+            return {**replies[0], **requested} if replies else {**self.ids, **requested}
+        if any(track.is_done for track in self._tracks):
+            self._end([track for track in self._tracks if not track.is_done])
+        first = replies[0] if replies else {}
+        progress = {"cur_learner_iter": first.get("cur_learner_iter", 0), "silence_s": self._silence_s}
+        return {**progress, **requested, "batch_num": self._capacity, **self._new_infos()}
+
+    @property
+    def _silence_s(self) -> float:
+        """Seconds without progress of the slowest learner, for which the others wait."""
+        return max((track.silence_s for track in self._tracks if not track.is_done), default=0.0)
+
+    @property
+    def _capacity(self) -> int:
+        return min(track.capacity for track in self._tracks)
+
+    @property
+    def _sizes(self) -> list[int]:
+        return [track.batch_size for track in self._tracks]
+
+    def learn(self, task: Task) -> dict[str, Any]:
+        """Send each learner its part of each batch.
+
+        Raises:
+            ValueError: the number or the size of the batches differs from the request.
+        """
+        if "batches" not in task:
+            parts = split(task["data"], self._sizes)
+            merged: dict[str, Any] = merge_info(self._ask([{**task, "data": part} for part in parts]))
+            return merged
+        batches = unpack_batches(task)
+        if len(batches) > self._capacity:
+            raise ValueError(f"the learners requested {self._capacity} batches at most, but got {len(batches)}")
+        by_learner = zip(*(split(batch, self._sizes) for batch in batches), strict=True)
+        tasks = [_learn_task(t.seat, parts) for t, parts in zip(self._tracks, by_learner, strict=True)]
+        for track, reply in zip(self._tracks, self._ask(tasks), strict=True):
+            track.capacity -= len(batches)
+            track.take_infos(reply)
+        new = self._new_infos()
+        return {**new, "info": new["infos"][-1] if new["infos"] else {}}
+
+    def close(self) -> dict[str, Any]:
+        """End the task on all connected learners, and return the remaining infos.
+
+        Unless a learner has failed, the learners first train on the batches they have, so that none of them waits for
+        the gradients of another.
+
+        Raises:
+            TaskFail: a learner could not end the task.
+        """
+        self._end([track for track in self._tracks if not track.is_closed and not track.seat.is_lost])
+        return self._new_infos()
+
+    def _end(self, tracks: Sequence[_Track]) -> None:
+        task = {"name": LEARNER_CLOSE, "drain": not self._has_failed}
+        for track, reply in zip(tracks, self._ask([task] * len(tracks), tracks, to_the_end=True), strict=True):
+            track.take_infos(reply)
+            track.is_done = track.is_closed = True
+
+    def _ask(self, tasks: Sequence[Task], tracks: Sequence[_Track] | None = None, **how: Any) -> list[dict[str, Any]]:
+        calls = [(t.seat, task) for t, task in zip(self._tracks if tracks is None else tracks, tasks, strict=True)]
+        try:
+            return ask_all(calls, self._timeout_s, **how)
+        except TaskFail:
+            self._has_failed = True
+            raise
+
+    def _new_infos(self) -> dict[str, Any]:
+        """Return the merged new infos of all learners, and the number of batches that all of them have read.
+
+        The last info of one learner is the last of the group: the others cannot continue without that learner.
+        """
+        infos: list[dict[str, Any]] = []
+        while not self._has_ended and all(track.infos for track in self._tracks):
+            heads = [track.infos.popleft() for track in self._tracks]
+            self._has_ended = any(info.get(_DONE) for info in heads)
+            infos.append(_merged(heads, self._has_ended))
+        left = [track.infos[-1] for track in self._tracks if track.infos]
+        if left and not self._has_ended and all(track.is_done for track in self._tracks):  # some reported fewer
+            self._has_ended = True
+            infos.append(_merged(left, True))
+        done = min(track.batches_done for track in self._tracks) - self._batches_done
+        self._batches_done += done
+        return {"infos": infos, "batches_done": done, **self.ids}
+
+
+def _merged(infos: Sequence[dict[str, Any]], is_last: bool) -> dict[str, Any]:
+    merged: dict[str, Any] = merge_info(infos)
+    return {**merged, _DONE: True} if is_last else merged
+
+
+def _learn_task(seat: LearnerSeat, parts: Sequence[list[Any]]) -> Task:
+    if seat.is_batched:
+        return {"name": LEARNER_LEARN, "batched": True, **pack_batches(parts)}
+    return {"name": LEARNER_LEARN, "data": list(parts[0])}  # it requests one at a time
+
 
 # Seconds for a lost learner to reconnect when a task starts.
 REJOIN_S = 5.0
@@ -247,5 +646,5 @@ class LearnerAggregator:
 
     @staticmethod
     def merge_info(infos: Sequence[Any]) -> Any:
-        """Merge one info of each learner; see `ding.worker.adapter.learner_group.merge_info`."""
+        """Merge one info of each learner; see `ding.worker.adapter.learner_aggregator.merge_info`."""
         return merge_info(infos)

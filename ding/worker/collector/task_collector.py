@@ -278,7 +278,7 @@ class PolicyWatch:
                 state = self._fetch()
             except FileNotFoundError:
                 continue  # the learner has ended and its weights have gone: those we have are the newest
-            except Exception as e:
+            except Exception as e:  # `take` raises it in the thread of the collector
                 with self._lock:
                     self._error = e
                 return

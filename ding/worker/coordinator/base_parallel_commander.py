@@ -24,10 +24,10 @@ from ding.utils.config_helper import (
 from ding.utils.default_helper import LimitedSpaceContainer
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import COMMANDER_REGISTRY
-from ding.worker.coordinator.events import Task
 from ding.worker.coordinator.run_monitor import EnvSteps
 from ding.worker.transport.transport import transport_name
 
+Task = dict[str, Any]  # a task for a worker
 # Importing this module registers all commanders of the package.
 _OWN = "ding.worker.coordinator.one_vs_one_parallel_commander"
 _EPISODES = ("collector_episode_num", "evaluator_episode_num")

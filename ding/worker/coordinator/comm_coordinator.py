@@ -5,30 +5,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from ding.utils.system_helper import DaemonThreads
-from ding.worker.coordinator.events import (
-    COLLECTOR,
-    LEARNER,
-    SampleList,
-    Task,
-    TaskListener,
-    TaskStalled,
-    WorkerListener,
-)
+from ding.worker.coordinator.base_parallel_commander import Task
 from ding.worker.coordinator.operator_server import OperatorWorkers
 from ding.worker.coordinator.worker_table import Worker, WorkerTable
 from ding.worker.transport.chunk import chunks_of, from_text, pack_batches
 from ding.worker.transport.transport import (
+    COLLECTOR,
     COLLECTOR_CLOSE,
     COLLECTOR_DATA,
     COLLECTOR_START,
     DEFAULT_TRANSPORT,
+    LEARNER,
     LEARNER_CLOSE,
     LEARNER_GET_DATA,
     LEARNER_LEARN,
     LEARNER_START,
+    TaskStalled,
     WorkerLost,
     WorkerReleased,
     connect,
@@ -36,12 +31,39 @@ from ding.worker.transport.transport import (
     get_transport,
 )
 
+SampleList = list[dict[str, Any]]  # samples, or their metadata
 _START = {COLLECTOR: COLLECTOR_START, LEARNER: LEARNER_START}
 _CLOSE = {COLLECTOR: COLLECTOR_CLOSE, LEARNER: LEARNER_CLOSE}
 # How long a collector may take to end its task when the coordinator ends.
 _ABORT_S = 3.0
 # How many batches a message holds; a learner that wants more is asked again.
 _MAX_BATCHES = 256
+
+
+class WorkerListener(Protocol):
+    """The receiver of the events of workers and their tasks; see the methods of `Coordinator` with the same names."""
+
+    def deal_with_collector_send_data(self, task_id: str, buffer_id: str, data_id: str, data: Any) -> None: ...
+    def deal_with_collector_pushed(self, task_id: str, buffer_id: str, newest: Mapping[str, Any]) -> None: ...
+    def deal_with_collector_progress(self, task_id: str, progress: Mapping[str, Any]) -> None: ...
+    def deal_with_collector_judge_finish(self, task_id: str, data: Mapping[str, Any]) -> bool: ...
+    def is_collector_task_useless(self, task_id: str) -> bool: ...
+    def deal_with_collector_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> None: ...
+    def deal_with_learner_get_data(
+        self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int
+    ) -> SampleList | None: ...
+    def deal_with_learner_level(self, buffer_id: str, level: int) -> None: ...
+    def wait_for_data(self, task_id: str) -> None: ...
+    def deal_with_learner_batches_done(self, task_id: str, count: int) -> None: ...
+    def deal_with_learner_judge_finish(self, task_id: str, info: Mapping[str, Any]) -> bool: ...
+    def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Mapping[str, Any]) -> None: ...
+    def deal_with_learner_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> None: ...
+    def deal_with_worker_free(self, kind: str, worker_id: str) -> None: ...
+    def deal_with_increase_collector(self) -> None: ...
+    def deal_with_decrease_collector(self) -> None: ...
+    def deal_with_worker_lost(self, kind: str, worker_id: str, task: Task | None, error: WorkerLost) -> None: ...
+    def deal_with_task_error(self, kind: str, task: Task, error: Exception) -> None: ...
+    def deal_with_error(self, error: Exception) -> None: ...
 
 
 class TaskRun:
@@ -59,7 +81,7 @@ class TaskRun:
         self,
         worker: Worker,
         task: Task,
-        side: TaskListener,
+        side: WorkerListener,
         timeout_s: float,
         is_ending: Callable[[], bool],
         number: int | None = None,
@@ -396,14 +418,14 @@ class CommCoordinator:
             run.start()
             self._logger.info("%s %s runs the task %s", run.worker.kind, run.worker.worker_id, run.task_id)
             is_done = run.run()
-        except Exception as e:
+        except Exception as e:  # of the worker, or of a callback: it fails the task
             self._report(run, e)
         try:
             finished_task = run.close()
             is_closed = True
             if is_done:
                 run.finish(finished_task)
-        except Exception as e:
+        except Exception as e:  # as above
             self._report(run, e, is_known=not is_done)
         if not is_closed:
             self._lose_idle(run.worker, f"it could not end the task {run.task_id}", only_if_free=False)

@@ -27,27 +27,21 @@ from ding.utils.config_helper import (
 )
 from ding.utils.data.samples import part_of
 from ding.utils.log_helper import build_logger
-from ding.worker.coordinator.base_parallel_commander import create_parallel_commander
-from ding.worker.coordinator.comm_coordinator import CommCoordinator
-from ding.worker.coordinator.events import (
-    COLLECTOR,
-    LEARNER,
-    SampleList,
-    Task,
-    TaskStalled,
-    WorkerSupervisor,
-    failure_text,
-)
-from ding.worker.coordinator.run_monitor import Progress, RunMonitor
+from ding.worker.coordinator.base_parallel_commander import Task, create_parallel_commander
+from ding.worker.coordinator.comm_coordinator import CommCoordinator, SampleList
+from ding.worker.coordinator.run_monitor import Progress, RunMonitor, failure_text
 from ding.worker.coordinator.saved_run import SavedRun
 from ding.worker.coordinator.scheduler import TaskScheduler, TaskState
 from ding.worker.coordinator.status import RunStatus, read_status, status_pages
-from ding.worker.coordinator.worker_table import ReconnectSupervisor
+from ding.worker.coordinator.worker_table import ReconnectSupervisor, WorkerSupervisor
 from ding.worker.transport.chunk import DATA_ID
 from ding.worker.transport.stores import StorageError
 from ding.worker.transport.transport import (
+    COLLECTOR,
     DEFAULT_TRANSPORT,
+    LEARNER,
     TaskFailed,
+    TaskStalled,
     WorkerLost,
     WorkerReleased,
     get_transport,
@@ -527,7 +521,7 @@ class Coordinator(Configurable):
         """Connect a worker that was restarted, or replaced, at this address."""
         try:
             self._comm_coordinator.join(kind, name, host, port, _REJOIN_S)
-        except Exception as e:
+        except Exception as e:  # the supervisor, who has called this, goes on with other workers
             if not self._monitor.is_over and not self.supervisor.lost(kind, name, e):
                 self.deal_with_error(e)
 

@@ -20,7 +20,7 @@ from ding.utils.config_helper import ConfigError, Settings
 from ding.utils.file_helper import read_file
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import COMMANDER_REGISTRY, LEAGUE_REGISTRY
-from ding.worker.coordinator.events import Task
+from ding.worker.coordinator.base_parallel_commander import Task
 from ding.worker.coordinator.solo_parallel_commander import Training, TrainingCommander
 from ding.worker.transport.stores import PolicyStore
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, get_transport

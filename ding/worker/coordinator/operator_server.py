@@ -14,7 +14,7 @@ from ding.interaction.http_client import HttpEngine, literal, split_http_address
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, check_config, instance_of, integer, number
 from ding.utils.k8s_helper import get_operator_server_kwargs
 from ding.utils.system_helper import DaemonThreads
-from ding.worker.coordinator.events import COLLECTOR, LEARNER
+from ding.worker.transport.transport import COLLECTOR, LEARNER
 
 if TYPE_CHECKING:
     import requests
@@ -313,7 +313,7 @@ class OperatorSync:
                         self._logger.error("the workers are left as they are: %s", e)
                     is_failing = True
                 self._wait(self._period_s)
-        except Exception as e:
+        except Exception as e:  # the thread has no caller
             self._logger.exception("the synchronisation with the operator has ended")
             if self._on_error is not None and not self._is_closing:
                 self._on_error(e)
@@ -379,7 +379,7 @@ class OperatorSync:
         state = _State.JOINED
         try:
             self._join(worker.kind, worker.name, host, port)
-        except Exception as e:
+        except Exception as e:  # whatever it is, the operator replaces the worker
             state, self._problem = _State.FAILED, f"{worker.kind} {worker.name} could not be connected: {e}"
             if not self._is_closing:
                 self._logger.error("%s", self._problem)
@@ -395,7 +395,7 @@ class OperatorSync:
         try:
             self._leave(*worker)
             self._logger.info("%s %s is no longer listed, and has left", *worker)
-        except Exception as e:
+        except Exception as e:  # the thread has no caller
             self._logger.exception("%s %s could not be disconnected", *worker)
             if self._on_error is not None:
                 self._on_error(e)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ding.worker.coordinator.events import failure_text
+from ding.worker.transport.transport import TaskFailed, WorkerLost
 
 # Rates are means over `_WINDOW_S` seconds, counted in spans of `_SPAN_S`.
 _WINDOW_S, _SPAN_S, _SPANS = 5.0, 0.25, 21
@@ -159,6 +160,13 @@ class RunReport:
     stalled_tasks: int
     evaluations: tuple[Evaluation, ...]
     errors: tuple[ErrorNote, ...]
+
+
+def failure_text(error: BaseException) -> str:
+    """Return the text for the failure of a run: the worker's traceback if it failed there, otherwise the local one."""
+    if isinstance(error, (TaskFailed, WorkerLost)):
+        return str(error)
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))
 
 
 class RunMonitor:

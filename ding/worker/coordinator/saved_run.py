@@ -14,9 +14,8 @@ from typing import Any
 from ding.utils.state_folder import FOLDER, StateError, StateFolder, describe_state, flat_config, read_run_state
 from ding.utils.system_helper import DaemonThreads
 from ding.worker.coordinator.buffer_set import BufferSet
-from ding.worker.coordinator.events import RunOwner
 from ding.worker.coordinator.run_monitor import RunMonitor
-from ding.worker.coordinator.scheduler import COMMANDER_TIMEOUT_S, TaskScheduler
+from ding.worker.coordinator.scheduler import COMMANDER_TIMEOUT_S, RunOwner, TaskScheduler
 
 # What the state of every parallel run contains.
 _INEXACT = "episodes begin anew, and samples and iterations after the state are lost"
@@ -80,7 +79,7 @@ class StateWriter:
             with self._having_folder():
                 taken = self._take_state(reason)
                 size = 0 if taken is None else self._folder.write(*taken)
-        except Exception as e:
+        except Exception as e:  # a run does not end because its state cannot be saved
             problem = f"{type(e).__name__}: {e}"
             if problem != self._last_problem:
                 self._warn(f"the state of the run is not saved in {self._folder.path}: {problem}")

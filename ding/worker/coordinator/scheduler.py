@@ -8,21 +8,36 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from ding.utils.system_helper import DaemonThreads
-from ding.worker.coordinator.base_parallel_commander import BaseCommander
+from ding.worker.coordinator.base_parallel_commander import BaseCommander, Task
 from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
-from ding.worker.coordinator.events import COLLECTOR, LEARNER, RunOwner, Task
 from ding.worker.coordinator.run_monitor import RunMonitor
-from ding.worker.transport.transport import REPLAY
+from ding.worker.transport.transport import COLLECTOR, LEARNER, REPLAY
 
 # How long the caller waits for a commander that is busy.
 COMMANDER_TIMEOUT_S = 5.0
 # A commander may depend on the time, so it is asked again after this time without any event.
 IDLE_S = 1.0
 _SHOWN = 200  # characters of a task in an error
+
+
+class RunOwner(Protocol):
+    """The owner of a run, who informs the user and ends the run after errors."""
+
+    def info(self, s: str) -> None:
+        """Log a line."""
+
+    def error(self, s: str) -> None:
+        """Log an error."""
+
+    def warn(self, s: str) -> None:
+        """Log an error that the run survives, or tries to survive, and tell the user about it."""
+
+    def deal_with_error(self, error: Exception) -> None:
+        """End the run because of an error that belongs to no task."""
 
 
 @dataclass(slots=True)
@@ -145,7 +160,7 @@ class TaskScheduler:
                     self._assign(kind)
                 with self._changed:
                     self._changed.wait_for(lambda: self._is_notified or self._is_ending, self._idle_s())
-        except Exception as e:
+        except Exception as e:  # the thread has no caller; commanders are users' code
             self._owner.deal_with_error(e)
 
     def _assign(self, kind: str) -> None:
@@ -262,7 +277,7 @@ class TaskScheduler:
                     self.commander.notify_fail_learner_task(task)
                     self.learner_tasks.pop(task["task_id"], None)
             self.notify()
-        except Exception as e:
+        except Exception as e:  # commanders are users' code; the first failure stays the reason
             self._owner.deal_with_error(e)
 
     def end_training(self, task_id: str, buffer_id: str | None) -> None:

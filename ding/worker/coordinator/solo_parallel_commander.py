@@ -16,8 +16,8 @@ from ding.utils.config_helper import check_values, integer
 from ding.utils.log_helper import build_logger
 from ding.utils.registry_factory import COMMANDER_REGISTRY
 from ding.utils.system_helper import get_task_uid
-from ding.worker.coordinator.base_parallel_commander import BaseCommander, TaskConfigs
-from ding.worker.coordinator.events import COLLECTOR, Task
+from ding.worker.coordinator.base_parallel_commander import BaseCommander, Task, TaskConfigs
+from ding.worker.transport.transport import COLLECTOR
 
 _EVALUATOR = "evaluator"
 _EVALUATOR_RULES = {"patience": integer(1, optional=True)}

@@ -17,10 +17,10 @@ from typing import Any
 from ding.utils.page import Page
 from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
-from ding.worker.coordinator.events import COLLECTOR, LEARNER
 from ding.worker.coordinator.run_monitor import RunMonitor, RunReport
 from ding.worker.coordinator.scheduler import TaskScheduler, TaskState
 from ding.worker.coordinator.worker_table import WorkerStatus
+from ding.worker.transport.transport import COLLECTOR, LEARNER
 
 
 @dataclass(frozen=True, slots=True)

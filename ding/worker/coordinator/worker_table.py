@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from ding.utils.system_helper import DaemonThreads
-from ding.worker.coordinator.events import LEARNER, Task
 from ding.worker.coordinator.resource_manager import NaiveResourceManager
-from ding.worker.transport.transport import WorkerClient, WorkerLost
+from ding.worker.transport.transport import LEARNER, WorkerClient, WorkerLost
 
 # Beyond this number of lost workers, the oldest ones are forgotten: an operator gives each worker a new name.
 _MAX_LOST = 50
@@ -101,7 +100,7 @@ class WorkerTable:
                 del self._workers[name]
             return True
 
-    def take(self, kind: str, task: Task) -> Worker | None:
+    def take(self, kind: str, task: dict[str, Any]) -> Worker | None:
         """Return a free worker for the task and mark it as busy; None if there is none."""
         with self._lock:
             assign = self._free.assign_learner if kind == LEARNER else self._free.assign_collector
@@ -149,6 +148,16 @@ class WorkerTable:
         return WorkerStatus(worker.kind, worker.worker_id, worker.address, state, worker.task_id, *last)
 
 
+class WorkerSupervisor(Protocol):
+    """A supervisor that brings back lost workers, and has the coordinator connect them again."""
+
+    def lost(self, kind: str, name: str, error: Exception) -> bool:
+        """Handle the loss of a worker; return whether it will be brought back."""
+
+    def close(self) -> None:
+        """Stop bringing workers back, in bounded time. Further calls do nothing."""
+
+
 class ReconnectSupervisor:
     """A `WorkerSupervisor` that waits for lost workers at their old addresses, where another program may restart them.
 
@@ -185,7 +194,7 @@ class ReconnectSupervisor:
                     self._give_up(kind, name, error)
                     return
                 self._closed.wait(0.1)  # it has refused: it may still be ending its previous task
-            except Exception as e:
+            except Exception as e:  # the thread has no caller: whoever waits for the worker is told
                 self._give_up(kind, name, e)
                 return
 

@@ -29,6 +29,8 @@ _OWN = {
     "ray": "ding.worker.transport.ray.ray_transport",
 }
 _ALIASES = {"http": "flask_fs"}
+# The kinds of workers.
+COLLECTOR, LEARNER = "collector", "learner"
 _COMM_REGISTRIES = {"learner": COMM_LEARNER_REGISTRY, "collector": COMM_COLLECTOR_REGISTRY}
 
 
@@ -224,7 +226,7 @@ def run_all(calls: Mapping[str, Callable[[], Any]], timeout_s: float) -> dict[st
         error: Exception | None = None
         try:
             call()
-        except Exception as e:
+        except Exception as e:  # returned to the caller
             error = e
         errors[name] = error
 
@@ -262,6 +264,10 @@ class WorkerLost(RuntimeError):
 
 class WorkerReleased(WorkerLost):
     """The error that the coordinator had released the worker before the task was lost; it may have been replaced."""
+
+
+class TaskStalled(WorkerLost):
+    """The error of a worker that answers, but whose task makes no progress."""
 
 
 class Answer(Future[str]):

@@ -111,32 +111,6 @@ def test_a_body_that_does_not_tell_a_result_is_a_400(rig, path, body):
     assert rig.task.status is TaskStatus.STARTED
 
 
-def test_ping_and_shutdown_need_the_self_token_and_no_channel(rig):
-    for route in (("GET", "/ping"), ("DELETE", "/shutdown")):
-        assert outcome(raw(rig.master.port, *route)) == (400, 401)
-        assert outcome(raw(rig.master.port, *route, headers={"Token": rig.token})) == (403, 402)
-    own = {"Token": rig.master._Role__self_token}
-    assert outcome(raw(rig.master.port, "GET", "/ping", headers=own)) == (200, 0)
-    assert outcome(raw(rig.master.port, "DELETE", "/shutdown", headers=own)) == (200, 0)
-    rig.master.join()
-    assert "closed" in repr(rig.master) and rig.task.join(DEADLINE_S).is_lost
-
-
-def test_a_master_that_shuts_down_says_so_before_anything_else(rig, monkeypatch):
-    monkeypatch.setattr(rig.master._Role__server, "stop", lambda grace_s: None)  # it goes on answering
-    rig.master.shutdown()
-    for route in (("GET", "/ping"), ("GET", "/slave/heartbeat"), ("PUT", "/slave/task/fail"), ("GET", "/nowhere")):
-        assert outcome(raw(rig.master.port, *route)) == (401, 101)
-    monkeypatch.undo()
-    rig.master._Role__server.stop(0.0)
-
-
-def test_other_routes_and_methods_are_told_in_the_envelope(rig):
-    assert rig.send("GET", "/nowhere") == (404, 1)
-    assert rig.send("POST", "/slave/heartbeat") == (405, 1)
-    assert rig.send("GET", "/slave/task/complete") == (405, 1)
-
-
 def test_the_token_of_a_slave_that_was_disconnected_is_worth_nothing(rig):
     rig.connection.disconnect()
     assert rig.send("GET", "/slave/heartbeat") == (403, 502)

@@ -340,27 +340,12 @@ def test_closing_a_master_fails_its_tasks_and_leaves_its_slaves_alone():
         slave.go.set()
 
 
-def test_a_thread_that_cannot_be_started_ends_the_start(monkeypatch):
+@pytest.mark.parametrize("name", ["slave_task", "slave_run_app"])
+def test_a_thread_that_cannot_be_started_ends_the_start_and_leaves_nothing(monkeypatch, name):
     start = threading.Thread.start
 
     def fail(thread):
-        if thread.name == "slave_task":
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    files = open_files()
-    slave = Adder()
-    monkeypatch.setattr(threading.Thread, "start", fail)
-    with pytest.raises(RuntimeError, match="can't start new thread"):
-        slave.start()
-    assert own_threads() == [] and open_files() == files
-
-
-def test_a_server_loop_that_cannot_be_started_leaves_nothing(monkeypatch):
-    start = threading.Thread.start
-
-    def fail(thread):
-        if thread.name == "slave_run_app":
+        if thread.name == name:
             raise RuntimeError("can't start new thread")
         start(thread)
 

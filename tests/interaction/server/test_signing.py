@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import requests
 
+from ding.interaction.base import Answer
 from ding.interaction.exception import MasterResponseException, SlaveResponseException, SlaveTaskRefused, TaskRefuse
 from ding.interaction.server.access import RunToken
-from ding.interaction.server.messages import Answer
 from ding.interaction.server.signing import Exchange, SessionKey, Verifier, authorization, digest_of, proof_of_client
 from tests.interaction.fakes import (
     DEADLINE_S,
@@ -190,7 +190,7 @@ def test_only_one_copy_waits_for_a_reply(monkeypatch):
 def test_a_failure_of_flask_is_a_signed_500(monkeypatch):
     monkeypatch.setenv("DING_TOKEN", SECRET)
     with Adder() as slave:
-        monkeypatch.setattr(slave._Role__app._flask, "dispatch_request", lambda: {}["no route"])
+        monkeypatch.setattr("ding.interaction.server.flask_app.environ_of", lambda head, body: {}["no route"])
         with pytest.raises(SlaveResponseException, match="KeyError: 'no route'") as caught:
             slave.ping()
         assert caught.value.status_code == 500

@@ -40,11 +40,6 @@ def test_connecting_adopts_the_token(slave):
     assert slave._Slave__link.session.token == HEAD["Token"] and slave._Slave__link.session.address == MASTER
 
 
-def test_replies_on_success_are_as_documented(slave):
-    status, reply = raw(slave.port, "GET", "/ping", headers={"Token": slave._Role__self_token})
-    assert (status, reply) == (200, {"success": True, "code": 0, "message": "Success.", "data": None})
-
-
 @pytest.mark.differs(
     "a channel that is no number is answered with a bare 500 page",
     "400, with code 202, in the envelope",
@@ -72,37 +67,6 @@ def test_only_the_token_of_the_master_counts(slave, route):
     connect(slave)
     assert send(slave, *route, Token="other") == (403, 302)
     assert send(slave, *route, Token="\xff") == (403, 302)
-
-
-def test_ping_and_shutdown_need_the_self_token_and_no_channel(slave):
-    for route in (("GET", "/ping"), ("DELETE", "/shutdown")):
-        assert outcome(raw(slave.port, *route)) == (400, 401)
-        assert outcome(raw(slave.port, *route, headers={"Token": "other"})) == (403, 402)
-    assert outcome(raw(slave.port, "GET", "/ping", headers={"Token": slave._Role__self_token})) == (200, 0)
-    assert outcome(raw(slave.port, "DELETE", "/shutdown", headers={"Token": slave._Role__self_token})) == (200, 0)
-    slave.join()
-    assert not slave.ping()
-
-
-def test_a_slave_that_shuts_down_says_so_before_anything_else(slave):
-    connect(slave)
-    entered, leave = threading.Event(), threading.Event()
-
-    def hold(data):
-        entered.set()
-        assert leave.wait(DEADLINE_S)
-
-    slave._before_task = hold
-    request = threading.Thread(target=new_task, args=(slave, task_id()))
-    request.start()
-    assert entered.wait(DEADLINE_S)
-    try:
-        slave.shutdown()  # it goes on answering while it is at a request
-        for route in (("GET", "/ping"), ("POST", "/connect"), ("POST", "/task/new"), ("GET", "/nowhere")):
-            assert outcome(raw(slave.port, *route)) == (401, 101)
-    finally:
-        leave.set()
-        request.join(DEADLINE_S)
 
 
 def test_a_second_master_is_told_that_there_is_one(slave):
@@ -202,13 +166,6 @@ def test_a_body_that_is_not_as_documented_is_a_400(slave, method, path, body):
         connect(slave)
     assert send(slave, method, path, body) == (400, 1)
     assert slave.ping() and slave.seen == []
-
-
-def test_other_routes_and_methods_are_told_in_the_envelope(slave):
-    assert send(slave, "GET", "/nowhere") == (404, 1)
-    assert send(slave, "GET", "/connect") == (405, 1)
-    assert send(slave, "POST", "/ping") == (405, 1)
-    assert send(slave, "GET", "/static/app.py") == (404, 1)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from ding.worker import LearnerAggregator
 from ding.worker.transport.chunk import pack_batches, unpack_batches
 from ding.worker.transport.http_transport import HttpConnector
 from ding.worker.transport.local_transport import LocalConnector, LocalWorkerServer
-
-DEADLINE_S = 20.0
+from tests.worker.transport import sites
+from tests.worker.transport.sites import DEADLINE_S
 
 
 class _SlaveServer(Slave):
@@ -174,20 +174,13 @@ class Stage:
             learner.close()
 
 
-class Driver:
-    """What a coordinator says."""
-
-    def __init__(self, client: Any) -> None:
-        self.client = client
-
-    def run(self, name: str, **content: Any) -> dict[str, Any]:
-        reply: dict[str, Any] = self.client.run({"name": name, **content}, DEADLINE_S)
-        return reply
+class Driver(sites.Driver):
+    """What a coordinator says to learners that count as one."""
 
     def start(self, **info: Any) -> dict[str, Any]:
         return self.run("learner_start_task", task_info={"task_id": "t", "buffer_id": "b", **info})
 
-    def demand(self) -> dict[str, Any]:
+    def ask(self) -> dict[str, Any]:
         return self.run("learner_get_data_task", batched=True)
 
     def learn(self, *batches: list[float]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import pytest
 MODULES = (
     "ding.utils.k8s_helper",
     "ding.worker.adapter.learner_aggregator",
-    "ding.worker.adapter.learner_group",
     "ding.worker.coordinator.operator_server",
     "ding.utils.data.plain_columns",
 )

@@ -9,8 +9,7 @@ from easydict import EasyDict
 from ding.interaction import TaskFail
 from ding.utils.config_helper import ConfigError
 from ding.worker import LearnerAggregator
-from ding.worker.adapter.learner_aggregator import LearnerAggregatorSlave
-from ding.worker.adapter.learner_group import LearnerGroup, LearnerSeat, ask_all
+from ding.worker.adapter.learner_aggregator import LearnerAggregatorSlave, LearnerGroup, LearnerSeat, ask_all
 from ding.worker.transport.chunk import pack_batches
 from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.adapter.doubles import DEADLINE_S, BatchedLearner, Learner, Stage, own_threads
@@ -123,13 +122,22 @@ def test_samples_that_nobody_asked_for_are_refused(stage):
 # Batches.
 
 
+@pytest.fixture
+def two(stage):
+    """Two batched learners, and a driver whose task has begun on both."""
+    learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
+    _, driver = stage.pair(*learners)
+    driver.start()
+    return learners, driver
+
+
 @local
 def test_every_batch_is_cut_into_one_for_each_learner(stage):
     learners = [stage.learner(BatchedLearner, batch_size=size) for size in (2, 3)]
     _, driver = stage.pair(*learners)
     assert driver.run("resource", batched=True) == {"gpu": 2, "batched": True}
     driver.start()
-    demand = driver.demand()
+    demand = driver.ask()
     assert demand == {
         "batch_size": 5,
         "cur_learner_iter": 0,
@@ -146,11 +154,9 @@ def test_every_batch_is_cut_into_one_for_each_learner(stage):
 
 
 @local
-def test_rows_with_different_keys_are_cut_too(stage):
-    learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
-    _, driver = stage.pair(*learners)
-    driver.start()
-    driver.demand()
+def test_rows_with_different_keys_are_cut_too(two):
+    learners, driver = two
+    driver.ask()
     rows = [{"x": 1}, {"x": 2, "y": 0}, {"x": 3}, {"x": 4}]
     driver.run("learner_learn_task", batched=True, **pack_batches([rows]))
     assert [learner.batches for learner in learners] == [[[1, 2]], [[3, 4]]]
@@ -161,7 +167,7 @@ def test_the_number_of_requested_batches_is_the_smallest_of_all_learners(stage):
     learners = [stage.learner(BatchedLearner, room=room) for room in (8, 3)]
     _, driver = stage.pair(*learners)
     driver.start()
-    assert driver.demand()["batch_num"] == 3
+    assert driver.ask()["batch_num"] == 3
     result = failure(driver.learn, *([[1, 2, 3, 4]] * 4))
     assert result["message"] == "the learners requested 3 batches at most, but got 4"
     driver.learn(*([[1, 2, 3, 4]] * 3))
@@ -170,70 +176,51 @@ def test_the_number_of_requested_batches_is_the_smallest_of_all_learners(stage):
 
 @pytest.mark.parametrize("batch", [[1, 2, 3], [1, 2, 3, 4, 5]])
 @local
-def test_batches_of_another_size_are_refused_and_nobody_gets_any(stage, batch):
-    learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
-    _, driver = stage.pair(*learners)
-    driver.start()
-    driver.demand()
+def test_batches_of_another_size_are_refused_and_nobody_gets_any(two, batch):
+    learners, driver = two
+    driver.ask()
     assert failure(driver.learn, batch)["message"] == f"got {len(batch)} samples; the sizes add up to 4"
     assert [learner.batches for learner in learners] == [[], []]
 
 
 @local
-def test_an_info_counts_when_all_learners_have_told_theirs(stage):
-    one, other = learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
-    _, driver = stage.pair(*learners)
-    driver.start()
-    driver.demand()
+def test_an_info_counts_when_all_learners_have_told_theirs(two):
+    (one, other), driver = two
+    driver.ask()
     one.trained, other.trained = 2, 1
     reply = driver.learn([1, 2, 3, 4])
     merged = {"learner_step": 0, "priority_info": {"priority": ["L0", "L1"]}, "learner_done": False}
     assert reply["infos"] == [merged] and reply["info"] == merged
-    assert driver.demand()["infos"] == []
+    assert driver.ask()["infos"] == []
     other.trained = 1
-    assert driver.demand()["infos"] == [{**merged, "learner_step": 1}]
+    assert driver.ask()["infos"] == [{**merged, "learner_step": 1}]
 
 
 @local
-def test_a_batch_is_done_when_all_learners_have_read_theirs(stage):
-    one, other = learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
-    _, driver = stage.pair(*learners)
-    driver.start()
+def test_a_batch_is_done_when_all_learners_have_read_theirs(two):
+    (one, other), driver = two
     one.read, other.read = 3, 1
-    assert driver.demand()["batches_done"] == 1
+    assert driver.ask()["batches_done"] == 1
     other.read = 1
-    assert driver.demand()["batches_done"] == 1
-    assert driver.demand()["batches_done"] == 0
+    assert driver.ask()["batches_done"] == 1
+    assert driver.ask()["batches_done"] == 0
     other.read = 2
     assert driver.close()["batches_done"] == 1
 
 
 @local
-def test_the_end_of_all_learners_is_one(stage):
-    learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
-    _, driver = stage.pair(*learners)
-    driver.start()
-    for learner in learners:
-        learner.trained, learner.is_done = 1, True
-    reply = driver.demand()
-    assert [info["learner_done"] for info in reply["infos"]] == [False, True] and reply["batch_num"] == 0
-
-
-@local
-def test_when_one_learner_has_ended_the_others_end_too_and_nobody_is_asked_again(stage):
-    one, other = learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
-    _, driver = stage.pair(*learners)
-    driver.start()
-    driver.demand()
+def test_when_one_learner_has_ended_the_others_end_too_and_nobody_is_asked_again(two):
+    (one, other), driver = two
+    driver.ask()
     one.trained, one.is_done = 1, True
     reply = driver.learn([1, 2, 3, 4])
     assert reply["infos"] == []
     other.ends_with = 1  # it is still at the last batch
-    reply = driver.demand()
+    reply = driver.ask()
     assert [info["learner_done"] for info in reply["infos"]] == [False, True] and reply["batch_num"] == 0
     assert other.expect("learner_close_task")["drain"] is True
     assert one.log.count("learner_get_data_task") == 1 and other.log.count("learner_get_data_task") == 2
-    assert driver.demand() == {
+    assert driver.ask() == {
         "batch_size": 4,
         "cur_learner_iter": 0,
         "batch_num": 0,
@@ -245,39 +232,34 @@ def test_when_one_learner_has_ended_the_others_end_too_and_nobody_is_asked_again
     }
     assert driver.run("learner_get_data_task") == {"batch_size": 4, "task_id": "t", "buffer_id": "b"}
     assert driver.close()["infos"] == []
-    assert [learner.log.count("learner_close_task") for learner in learners] == [1, 1]
+    assert [learner.log.count("learner_close_task") for learner in (one, other)] == [1, 1]
 
 
 @local
-@pytest.mark.parametrize(("first", "second"), [(2, 1), (1, 2), (0, 2), (2, 0)])
-def test_learners_that_have_told_of_different_numbers_of_batches_end_together(stage, first, second):
-    learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
-    _, driver = stage.pair(*learners)
-    driver.start()
+@pytest.mark.parametrize(("first", "second"), [(1, 1), (2, 1), (1, 2), (0, 2), (2, 0)])
+def test_learners_that_have_told_of_different_numbers_of_batches_end_together(two, first, second):
+    learners, driver = two
     for learner, count in zip(learners, (first, second), strict=True):
         learner.trained, learner.is_done = count, True
-    infos = driver.demand()["infos"]
-    assert [info["learner_done"] for info in infos] == [False] * min(first, second) + [True]
-    assert driver.demand()["infos"] == []
+    reply = driver.ask()
+    assert [info["learner_done"] for info in reply["infos"]] == [False] * min(first, second) + [True]
+    assert reply["batch_num"] == 0
+    assert driver.ask()["infos"] == []
 
 
 @local
-def test_learners_that_say_nothing_of_their_end_are_through_when_they_are_closed(stage):
-    one, other = learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
-    _, driver = stage.pair(*learners)
-    driver.start()
+def test_learners_that_say_nothing_of_their_end_are_through_when_they_are_closed(two):
+    (one, other), driver = two
     one.trained, one.is_done = 2, True
     other.ends_with = None
-    infos = driver.demand()["infos"]
+    infos = driver.ask()["infos"]
     assert [(info["learner_step"], info["learner_done"]) for info in infos] == [(2, True)]
 
 
 @local
-def test_what_is_left_at_the_end_is_told(stage):
-    learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
-    _, driver = stage.pair(*learners)
-    driver.start()
-    driver.demand()
+def test_what_is_left_at_the_end_is_told(two):
+    learners, driver = two
+    driver.ask()
     for learner in learners:
         learner.trained, learner.read, learner.is_done = 1, 1, True
     report = driver.close()
@@ -291,7 +273,7 @@ def test_a_learner_that_takes_one_batch_at_a_time_may_be_among_others(stage):
     batched, single = learners = [stage.learner(BatchedLearner), stage.learner()]
     _, driver = stage.pair(*learners)
     driver.start()
-    assert driver.demand()["batch_num"] == 1
+    assert driver.ask()["batch_num"] == 1
     batched.trained = batched.read = 1
     reply = driver.learn([1, 2, 3, 4])
     assert single.expect("learner_learn_task")["data"] == [{"x": x, "data_id": "chunk"} for x in (3, 4)]
@@ -327,13 +309,11 @@ def test_a_learner_that_cannot_begin_fails_the_task_with_its_text_and_the_others
 )
 @pytest.mark.parametrize("name", ["learner_get_data_task", "learner_learn_task", "learner_close_task"])
 @local
-def test_a_learner_that_fails_later_fails_the_message_with_its_text(stage, name):
-    _, bad = learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
-    _, driver = stage.pair(*learners)
-    driver.start()
-    driver.demand()
+def test_a_learner_that_fails_later_fails_the_message_with_its_text(two, name):
+    (_, bad), driver = two
+    driver.ask()
     bad.answers[name] = FAIL
-    act = {"get": driver.demand, "lea": lambda: driver.learn([1, 2, 3, 4]), "clo": driver.close}[name[8:11]]
+    act = {"get": driver.ask, "lea": lambda: driver.learn([1, 2, 3, 4]), "clo": driver.close}[name[8:11]]
     result = failure(act)
     assert result["message"] == "the learner L1: no" and result["exception"] == "Bad"
     assert f"worker L1 failed the task {name}" in result["traceback"]
@@ -352,7 +332,7 @@ def test_all_learners_that_fail_are_told_of(stage):
 
 @local
 def test_nobody_waits_long_for_a_learner_when_another_has_failed(stage, monkeypatch):
-    monkeypatch.setattr("ding.worker.adapter.learner_group.GRACE_S", 0.05)
+    monkeypatch.setattr("ding.worker.adapter.learner_aggregator.GRACE_S", 0.05)
     bad, slow = learners = [stage.learner(), stage.learner()]
     _, driver = stage.pair(*learners)
     driver.start()
@@ -382,7 +362,7 @@ def test_a_learner_that_does_not_answer_in_time_is_named_and_lost(stage, monkeyp
 
 @local
 def test_a_learner_whose_last_message_still_runs_is_late_too(stage, monkeypatch):
-    monkeypatch.setattr("ding.worker.adapter.learner_group.GRACE_S", 0.05)
+    monkeypatch.setattr("ding.worker.adapter.learner_aggregator.GRACE_S", 0.05)
     slow = stage.learner()
     client = stage.connector.client(*slow.address)
     client.connect(DEADLINE_S)

@@ -41,10 +41,10 @@ def test_learners_join_and_leave_as_the_operator_lists_them(operator, stage):
     operator.listed = {"learners": [name_of(one), name_of(other)]}
     other.expect("resource")
     operator.see()
-    assert driver.run("resource") == {"gpu": 2} and driver.demand()["batch_size"] == 2
+    assert driver.run("resource") == {"gpu": 2} and driver.ask()["batch_size"] == 2
     driver.close()
     driver.start()
-    assert driver.demand()["batch_size"] == 4
+    assert driver.ask()["batch_size"] == 4
     driver.close()
     operator.listed = {"learners": [name_of(other)]}
     while driver.run("resource") != {"gpu": 1}:

@@ -18,7 +18,7 @@ from ding.worker.transport.stores import FolderSampleStore, MemorySampleStore, f
 from tests.worker.coordinator.fakes import collected, collector_task, finish_info, learner_task, local_cfg
 from tests.worker.learner.comm.workers import POLICIES, task_info
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60
 LEARNERS, ITERATIONS = 2, 12
 
 

@@ -14,7 +14,7 @@ from ding.worker.collector import ZerglingParallelCollector, task_collector
 from ding.worker.transport.chunk import decode_chunk
 from tests.fakes import CountingEnv, ScriptedPolicy
 
-DEADLINE_S = 20  # for what happens at once
+DEADLINE_S = 60  # for what happens at once
 GATES: dict[str, Gate] = {}
 POLICIES: list[TaskPolicy] = []
 ENVS: list[TaskEnv] = []
@@ -198,12 +198,46 @@ def in_thread(act: Callable[..., Any], *args: Any) -> Callable[[], Any]:
     return join
 
 
-def join_threads(name: str) -> None:
-    """Wait for the threads of this name to end."""
+def join_threads(*names: str) -> None:
+    """Wait for the threads of these names to end."""
     for thread in threading.enumerate():
-        if thread.name == name:
+        if thread.name in names:
             thread.join(DEADLINE_S)
             assert not thread.is_alive()
+
+
+def forget_fakes() -> None:
+    """Let whoever waits at a gate go on, and forget all fakes."""
+    for gate in GATES.values():
+        gate.open()
+    for fakes in (ENVS, POLICIES, GATES):
+        fakes.clear()
+
+
+def listed(sample: dict[str, Any]) -> dict[str, Any]:
+    """A sample with lists in place of tensors."""
+    return {key: value.tolist() if isinstance(value, torch.Tensor) else value for key, value in sample.items()}
+
+
+class ScriptedWatch:
+    """Has the weights of iteration `first`, then `later[k]` after round k."""
+
+    def __init__(self, first: int, *later: Any) -> None:
+        self._first, self.later = first, list(later)
+        self.calls: list[Any] = []
+
+    def first(self, timeout_s):
+        self.calls.append(("first", timeout_s))
+        return weights(self._first)
+
+    def start(self):
+        self.calls.append("start")
+
+    def take(self):
+        return self.later.pop(0) if self.later else None
+
+    def close(self):
+        self.calls.append("close")
 
 
 def use_watches(monkeypatch: Any, **watches: Any) -> None:

@@ -10,10 +10,12 @@ import pytest
 import torch
 from easydict import EasyDict
 
+import ding.worker
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples, Table
 from ding.utils.default_helper import one_time_warning
 from ding.worker.collector import (
+    MarineParallelCollector,
     ZerglingParallelCollector,
     create_parallel_collector,
     get_parallel_collector_cls,
@@ -21,16 +23,20 @@ from ding.worker.collector import (
 from ding.worker.collector.task_collector import PolicyWatch, trajectory_length
 from tests.fakes import FakeManager, ScriptedPolicy
 from tests.worker.collector import parallel_fakes
+from tests.worker.collector.marine_fakes import battle_cfg
 from tests.worker.collector.parallel_fakes import (
     DEADLINE_S,
     ENVS,
     GATES,
     POLICIES,
     Gate,
+    ScriptedWatch,
     Sent,
     collector_cfg,
+    forget_fakes,
     in_thread,
     join_threads,
+    listed,
     make,
     play,
     use_watches,
@@ -41,17 +47,12 @@ from tests.worker.collector.parallel_fakes import (
 @pytest.fixture(autouse=True)
 def fresh_fakes():
     yield
-    for fakes in (ENVS, POLICIES, GATES):
-        fakes.clear()
+    forget_fakes()
 
 
 @pytest.fixture
 def sent():
     return Sent(weights(7))
-
-
-def listed(sample):
-    return {key: value.tolist() if isinstance(value, torch.Tensor) else value for key, value in sample.items()}
 
 
 def step_of(env_id, episode, step, action, done=False, collect_iter=7):
@@ -288,34 +289,13 @@ def test_an_evaluator_keeps_the_weights_it_began_with(sent):
 # The weights.
 
 
-class ScriptedWatch:
-    """Has the first weights, then `later[k]` after round k."""
-
-    def __init__(self, *later):
-        self.later = list(later)
-        self.calls = []
-
-    def first(self, timeout_s):
-        self.calls.append(("first", timeout_s))
-        return weights(1)
-
-    def start(self):
-        self.calls.append("start")
-
-    def take(self):
-        return self.later.pop(0) if self.later else None
-
-    def close(self):
-        self.calls.append("close")
-
-
 @pytest.mark.differs(
     "the metadata lack `collect_iter`, so that staleness is never known",
     "they have it, for each sample",
 )
 @pytest.mark.differs("weights are replaced while the policy may be acting", "between two rounds")
 def test_new_weights_are_taken_up_between_two_rounds_and_noted_in_the_samples(monkeypatch):
-    use_watches(monkeypatch, policy=(watch := ScriptedWatch(None, weights(5))))
+    use_watches(monkeypatch, policy=(watch := ScriptedWatch(1, None, weights(5))))
     sent = Sent()
     collector = make(sent, lengths=(3,), n_sample=1, flush_interval_s=0, first_policy_timeout_s=9)
     collector.start()
@@ -709,18 +689,18 @@ def test_a_subclass_may_have_defaults_of_its_own():
     )
 
 
-def test_the_registered_class_is_built_by_its_type():
-    cfg = collector_cfg()
-    assert type(create_parallel_collector(cfg)) is ZerglingParallelCollector
-    assert get_parallel_collector_cls(EasyDict(type="zergling")) is ZerglingParallelCollector
+@pytest.mark.parametrize(
+    ("name", "cls"), [("zergling", ZerglingParallelCollector), ("marine", MarineParallelCollector)]
+)
+def test_the_registered_class_is_built_by_its_type_and_has_the_documented_defaults(name, cls):
+    cfg = collector_cfg() if name == "zergling" else battle_cfg()
+    assert type(create_parallel_collector(cfg)) is cls is getattr(ding.worker, cls.__name__)
+    assert get_parallel_collector_cls(EasyDict(type=name)) is cls
+    defaults = cls.default_config()
+    assert defaults.cfg_type == f"{cls.__name__}Dict"
+    assert (defaults.print_freq, defaults.compressor, defaults.update_policy_second) == (5, "lz4", 3)
     with pytest.raises(KeyError):
         create_parallel_collector(EasyDict(type="nobody", import_names=[]))
-
-
-def test_the_documented_defaults():
-    defaults = ZerglingParallelCollector.default_config()
-    assert defaults.cfg_type == "ZerglingParallelCollectorDict"
-    assert (defaults.print_freq, defaults.compressor, defaults.update_policy_second) == (5, "lz4", 3)
 
 
 def test_a_collector_that_is_forgotten_closes_its_envs():

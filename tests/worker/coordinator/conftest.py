@@ -10,12 +10,6 @@ def _in_a_folder_of_its_own_with_a_seed(tmp_path, monkeypatch):
     np.random.seed(0)
 
 
-@pytest.fixture(autouse=True)
-def _no_tokens(monkeypatch):
-    for name in ("DING_TOKEN", "DING_TOKEN_FILE", "DING_HOSTS"):
-        monkeypatch.delenv(name, raising=False)
-
-
 class Clock:
     """The time of commanders."""
 

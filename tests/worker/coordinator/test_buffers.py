@@ -12,6 +12,7 @@ from ding.utils.config_helper import ConfigError
 from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.transport.chunk import from_text, to_text
 from ding.worker.transport.stores import FolderSampleStore
+from tests.worker.collector.parallel_fakes import DEADLINE_S, in_thread
 
 LOGGER = logging.getLogger("test_buffers")
 
@@ -132,28 +133,6 @@ def test_who_changes_a_batch_does_not_change_which_chunks_are_needed(make_buffer
     assert buffer_set.store.names == {"a", "b"}
     buffer_set.trained("t", 1)
     assert buffer_set.store.names == {"b"}
-
-
-def test_batches_are_let_go_in_the_order_they_were_given(make_buffers):
-    buffer_set = make_buffers(type="naive", replay_buffer_size=1)
-    for name in "abc":
-        buffer_set.fill(name, 1)
-        buffer_set.sample("t", "b", 1, 0)
-    buffer_set.fill("d", 1)
-    buffer_set.trained("t", 2)
-    assert buffer_set.store.names == set("cd")
-    buffer_set.forget_task("t")
-    assert buffer_set.store.names == {"d"}
-    buffer_set.forget_task("t")
-
-
-def test_samples_that_are_used_up_by_a_batch_stay_until_it_is_trained(make_buffers):
-    buffer_set = make_buffers(max_use=1)
-    buffer_set.fill("a", 1)
-    buffer_set.sample("t", "b", 1, 0)
-    assert buffer_set.buffers["b"].count() == 0 and buffer_set.store.names == {"a"}
-    buffer_set.trained("t", 1)
-    assert buffer_set.store.names == set()
 
 
 def test_stale_samples_go_with_their_chunks(make_buffers):
@@ -328,39 +307,25 @@ def test_no_priorities_are_no_news_and_an_unknown_buffer_is_told(make_buffers):
     "a learner for which there are too few samples is asked again after 1, 3, 5, ... seconds, without bound",
     "with the next samples",
 )
-def test_a_wait_for_samples_ends_with_the_next_push(make_buffers):
+@pytest.mark.parametrize("end", [lambda buffer_set: buffer_set.fill("a"), BufferSet.close])
+@pytest.mark.parametrize("is_before", [False, True])
+def test_a_wait_for_samples_ends_with_the_next_push_or_the_close_also_if_it_comes_just_before(
+    make_buffers, end, is_before
+):
     buffer_set = make_buffers()
     assert buffer_set.sample("t", "b", 1, 0) is None
-    waiter = threading.Thread(target=buffer_set.wait_for_push, args=("t", 30))
-    waiter.start()
-    buffer_set.fill("a")
-    waiter.join(10)
-    assert not waiter.is_alive()
-
-
-def test_a_push_between_the_sample_and_the_wait_is_not_missed(make_buffers):
-    buffer_set = make_buffers()
-    assert buffer_set.sample("t", "b", 1, 0) is None
-    buffer_set.fill("a")
-    buffer_set.wait_for_push("t", float("inf"))
-
-
-def test_closing_ends_a_wait_for_samples(make_buffers):
-    buffer_set = make_buffers()
-    assert buffer_set.sample("t", "b", 1, 0) is None
-    waiter = threading.Thread(target=buffer_set.wait_for_push, args=("t", 30))
-    waiter.start()
-    buffer_set.close()
-    waiter.join(10)
-    assert not waiter.is_alive()
+    if is_before:
+        end(buffer_set)
+    waiting = in_thread(buffer_set.wait_for_push, "t", DEADLINE_S)
+    if not is_before:
+        end(buffer_set)
+    assert waiting() is None
 
 
 def test_a_wait_for_samples_has_an_end(make_buffers):
     buffer_set = make_buffers()
     buffer_set.sample("t", "b", 1, 0)
     buffer_set.wait_for_push("t", 0.001)
-    buffer_set.wake()
-    buffer_set.wait_for_push("t", float("inf"))
 
 
 @pytest.mark.differs(
@@ -375,13 +340,6 @@ def test_chunks_outside_the_folder_are_left_alone(tmp_path, caplog):
     buffer_set.push("b", [{"data_id": "../sample"}, {"data_id": "../other"}])
     buffer_set.close()
     assert outside.exists() and caplog.text.count("left where they are") == 1
-
-
-def test_without_a_store_nothing_is_deleted():
-    buffer_set = BufferSet("exp", None, LOGGER)
-    buffer_set.open("b", {"type": "naive", "replay_buffer_size": 1})
-    buffer_set.push("b", [{"data_id": "a"}, {"data_id": "b"}])
-    buffer_set.close()
 
 
 actions = st.one_of(

@@ -258,21 +258,6 @@ def test_a_worker_that_does_not_answer_in_time_is_lost(make):
     worker.close()
 
 
-@pytest.mark.parametrize("after", ["collector_start_task", "collector_data_task"])
-def test_a_worker_that_goes_away_is_lost(make, after):
-    def end(task):
-        worker.server.close(timeout_s=0)
-        return collected()
-
-    worker = batched_collector(**{after: end})
-    comm = make([], [worker])
-    comm.start()
-    comm.send_collector_task(collector_task("t"))
-    while (told := comm.side.told.get(timeout=PATIENCE_S))[0] != "worker_lost":
-        continue
-    assert told[2] == "collector0"
-
-
 def test_closing_ends_running_tasks_without_telling_of_them(make, collector):
     learner = FakeWorker(
         resource=lambda task: {"batched": True},

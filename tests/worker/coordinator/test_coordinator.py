@@ -14,11 +14,9 @@ import pytest
 
 from ding.interaction.exception import TaskFail
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import table_of
 from ding.worker import Coordinator
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
 from ding.worker.coordinator.coordinator import TaskState, failure_text
-from ding.worker.transport.chunk import chunks_of, from_text, to_text
 from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
 from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.coordinator.fakes import (
@@ -126,32 +124,6 @@ def test_the_learner_task_is_sent_without_the_config_of_its_buffer(make, workers
     assert coordinator._replay_buffer["b"]._max_use == 5
 
 
-def test_priorities_of_the_learner_reach_the_buffer(make, workers):
-    learner, collector = workers(AutoLearner(iterations=99, at_once=1)), workers(batched_collector())
-    coordinator = make([learner], [collector])
-    start(coordinator, [learner_task("l")], [collector_task("c")])
-    collector.reply(collected(rows("a", 2)))
-    for _ in range(20):
-        coordinator._commander.expect("update_learner_info")
-    assert {row["priority"] for row in learner.batches[0]} == {1.0}
-    assert [row["priority"] for row in learner.batches[19]] == pytest.approx([3.0, 3.0], abs=1e-4)
-
-
-def test_metadata_reach_the_buffer_in_columns(make, monkeypatch):
-    """No item of a message is made, though its last one is looked at."""
-    coordinator, pushed = make(), []
-    open_buffer(coordinator, "b", type="advanced")
-    buffer = coordinator._replay_buffer["b"]
-    monkeypatch.setattr(buffer, "push", lambda samples, step: pushed.append(table_of(samples)) or len(samples))
-    coordinator._task_state["t"] = TaskState("t")
-    sent = [{**row, "policy_iter": 5, "cur_step": 7} for row in (*rows("env_0_1", 1), *rows("env_0_2", 2))]
-    samples = from_text(to_text(sent))
-    coordinator.deal_with_collector_send_data("t", "b", "env_0_1", samples)
-    (table,) = pushed
-    assert chunks_of(table) == ["env_0_1", "env_0_2", "env_0_2"]
-    assert coordinator._task_state["t"].last_chunk == "env_0_2" and coordinator.progress().env_steps == 7
-
-
 @pytest.mark.differs("`max_staleness` has no effect in parallel training", "samples that are too old are dropped")
 def test_samples_too_old_are_not_given_to_the_learner(make, workers):
     learner, collector = workers(AutoLearner(iterations=99, at_once=1, batch_size=1)), workers(batched_collector())
@@ -232,20 +204,6 @@ def test_collectors_that_wait_for_the_first_news_of_a_learner_begin_with_it(make
     tasks = coordinator._commander.collector_tasks
     coordinator._commander.update_learner_info = lambda task_id, info: tasks.append(collector_task("c"))
     start(coordinator, [learner_task("l")])
-    collector.expect("resource"), collector.expect("collector_start_task")
-
-
-def test_tasks_are_asked_for_when_a_worker_says_that_it_is_free(make, workers):
-    collector = workers(batched_collector())
-    coordinator = make([], [collector])
-    asked = threading.Event()
-    get_task = coordinator._commander.get_collector_task
-    coordinator._commander.get_collector_task = asked.set  # which returns None
-    coordinator.start()
-    assert asked.wait(PATIENCE_S)
-    coordinator._commander.get_collector_task = get_task
-    coordinator._commander.collector_tasks.append(collector_task("e", is_eval=True))
-    coordinator.deal_with_worker_free("collector", "collector0")
     collector.expect("resource"), collector.expect("collector_start_task")
 
 
@@ -728,15 +686,6 @@ def test_samples_may_come_one_by_one(make):
     open_buffer(coordinator, "b", type="naive")
     coordinator.deal_with_collector_send_data("t", "b", "d", {"data_id": "d"})
     assert coordinator._replay_buffer["b"].count() == 1
-
-
-def test_collectors_that_come_and_go_change_the_commanders_space(make):
-    coordinator = make()
-    space = coordinator._commander._collector_task_space
-    coordinator.deal_with_increase_collector()
-    coordinator.deal_with_increase_collector()
-    coordinator.deal_with_decrease_collector()
-    assert space.max_val == 2
 
 
 def test_a_task_that_could_not_begin_in_time_is_told_to_the_commander(make, workers):

@@ -10,8 +10,7 @@ import ding.worker.coordinator
 PACKAGE = "ding.worker.coordinator"
 # Each module imports only those before it, as drawn in docs/map.md.
 ORDER = [
-    "buffer_set",  # imported by the transports, which events.py imports
-    "events",
+    "buffer_set",  # imported by the transports
     "run_monitor",
     "resource_manager",
     "worker_table",

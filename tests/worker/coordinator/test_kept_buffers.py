@@ -67,27 +67,6 @@ def content(buffer_set, buffer_id="b"):
 
 
 @every_kind
-def test_samples_whose_chunks_are_gone_are_dropped_and_chunks_of_no_sample_are_deleted(made, kind):
-    first = made.make()
-    first.open("b", {**KINDS[kind], "replay_buffer_size": 8})
-    for chunk in range(4):
-        made.fill(first, chunk)
-    second, kept = made.succeed(first)
-    made.store.delete("env_c_1")  # it was used up after the state was taken
-    made.store.write("env_c_4", b"")  # it came after that
-    made.store.write("env_d_0", b"")
-    made.store.write("notes.txt", b"")
-    assert second.restore("b", **kept) == (6, 2)
-    assert content(second) == [(f"env_c_{chunk}", i) for chunk in (0, 2, 3) for i in (0, 1)]
-    assert second.delete_unneeded() == 2
-    assert made.store.names() == {"env_c_0", "env_c_2", "env_c_3", "notes.txt"}
-    for chunk in range(5, 8):  # the chunks of the samples that are there go with them
-        made.fill(second, chunk, 3)
-    second.close_buffer("b")
-    assert made.store.names() == {"notes.txt"}
-
-
-@every_kind
 @settings(max_examples=25)
 @given(steps=st.lists(st.tuples(st.sampled_from(["fill", "sample", "trained"]), st.integers(1, 3)), max_size=20))
 def test_of_all_chunks_those_stay_that_are_needed(kind, steps):
@@ -231,13 +210,3 @@ def test_without_a_store_there_is_nothing_to_abandon():
     buffer_set.abandon("env_c_0")
     assert buffer_set.delete_unneeded() == 0
     buffer_set.close()
-
-
-def test_a_room_that_does_not_delete_leaves_all_chunks(made):
-    buffer_set = made.make()
-    buffer_set.open("b", {"type": "naive", "replay_buffer_size": 2})
-    buffer_set.is_deleting = False
-    for chunk in range(3):
-        made.fill(buffer_set, chunk)
-    buffer_set.close()
-    assert made.store.names() == {"env_c_0", "env_c_1", "env_c_2"}

@@ -8,12 +8,11 @@ from easydict import EasyDict
 from ding.interaction import TaskFail
 from ding.worker import Coordinator, create_comm_collector
 from ding.worker.coordinator import worker_table
-from ding.worker.coordinator.events import TaskStalled
 from ding.worker.coordinator.worker_table import ReconnectSupervisor
 from ding.worker.learner.comm import NaiveLearner
 from ding.worker.transport import http_transport
 from ding.worker.transport.stores import FolderPolicyStore, MemorySampleStore, forget_memory_stores
-from ding.worker.transport.transport import WorkerLost, WorkerReleased
+from ding.worker.transport.transport import TaskStalled, WorkerLost, WorkerReleased
 from tests.worker.collector.parallel_fakes import GATES, Gate, collector_cfg, weights
 from tests.worker.coordinator.fakes import (
     PATIENCE_S,

@@ -81,11 +81,6 @@ def test_a_new_commander_has_spaces_for_two_collectors_and_a_learner_and_one_act
     assert commander._current_policy_id == [] and commander._current_buffer_id is None
 
 
-def test_there_are_no_collector_tasks_without_a_learner(make):
-    commander = make()
-    assert commander.get_collector_task() is None and commander._collector_task_space.cur == 0
-
-
 def test_a_learner_task_says_where_the_players_weights_go(make):
     commander = make()
     task = commander.get_learner_task()
@@ -223,18 +218,6 @@ def test_an_evaluation_that_is_not_good_enough_ends_nothing(duel, clock, results
     assert not duel._end_flag
 
 
-def test_an_evaluation_without_an_episode_ends_nothing(make):
-    commander = make(stop_value=-1)
-    commander.get_learner_task()
-    assert finish(commander, commander.get_collector_task(), [[], []], real_episode_count=0) is False
-
-
-def test_without_a_stop_value_no_evaluation_ends_the_run(make):
-    commander = make(stop_value=None)
-    commander.get_learner_task()
-    assert finish(commander, commander.get_collector_task(), WON, reward_mean=1e9) is False
-
-
 def test_an_evaluation_that_is_won_goes_on_against_the_next_difficulty(duel, clock):
     duel._active_player._eval_opponent_difficulty = ["EASY", "HARD"]
     opponents = []
@@ -291,27 +274,6 @@ def test_nothing_is_kept_of_jobs_that_are_over(duel, clock):
 def test_a_task_that_was_broken_off_before_an_episode_ended_is_no_game(duel):
     finish(duel, duel.get_collector_task(), [[], []], real_episode_count=0)
     assert dict(duel._league.payoff._data) == {}
-
-
-@pytest.mark.differs(
-    "the 1v1 commander prints to the standard output, and swaps two averages in its logs",
-    "it prints nothing, each value has its own name; the win rate is logged, too",
-)
-def test_results_are_logged_under_their_own_names_on_both_axes_and_nothing_is_printed(duel, capsys):
-    duel._tb_logger.close()
-    duel._tb_logger = writer = FakeWriter()
-    train(duel, 0, 5)
-    averages = {"avg_step_per_episode": 25.0, "avg_time_per_step": 0.1, "avg_time_per_episode": 2.5}
-    result = {"real_episode_count": 2, "step_count": 50, "reward_mean": 7.0, "reward_std": 1.0, **averages}
-    finish(duel, duel.get_collector_task(), [["wins"], ["draws"]], train_iter=4, **result)
-    shown = {("episode_count" if key == "real_episode_count" else key): value for key, value in result.items()}
-    assert sorted(writer.scalars) == sorted(
-        (f"collector_{axis}/{key}", value, step)
-        for key, value in {**shown, "win_rate": 0.5}.items()
-        for axis, step in (("iter", 4), ("step", 50))
-    )
-    assert "win_rate" in pathlib.Path("exp/log/commander/commander_collector_logger.txt").read_text()
-    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(("told", "expected"), [({"train_iter": [3, 1]}, 3), ({"train_iter": 6}, 6), ({}, 8)])
@@ -373,28 +335,6 @@ def test_after_failed_learner_tasks_each_new_one_has_ids_of_its_own(make):
         assert commander._current_policy_id == [] and commander._current_buffer_id is None
         assert commander.get_collector_task() is None
     assert len(ids) == 4
-
-
-@pytest.mark.differs(
-    "when the learner of a 1v1 training is through, a new one starts from scratch",
-    "its last weights are evaluated, and the run ends",
-)
-def test_a_trained_learner_is_evaluated_once_more_then_the_run_ends(duel):
-    running = duel.get_collector_task()
-    assert duel.finish_learner_task(duel.learner["task_id"], {"buffer_id": "b"}) == "b"
-    assert duel._learner_task_space.cur == 0 and duel.get_learner_task() is None
-    last = duel.get_collector_task()
-    assert is_eval(last) and last["collector_cfg"].policy_update_path == [CHECKPOINT]
-    assert duel.is_collector_task_useless(running["task_id"]) and not duel.is_collector_task_useless(last["task_id"])
-    assert finish(duel, running, WON) is False
-    assert finish(duel, last, LOST) is True
-
-
-def test_both_notifications_make_room(duel):
-    duel.get_collector_task()
-    duel.notify_fail_collector_task({})
-    duel.notify_fail_learner_task({})
-    assert duel._collector_task_space.cur == 0 and duel._learner_task_space.cur == 0
 
 
 # Its config.

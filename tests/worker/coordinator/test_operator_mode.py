@@ -102,23 +102,6 @@ def test_a_free_worker_that_vanishes_gets_no_task(operator, collectors, make):
     assert comm.side.told.empty()
 
 
-def test_a_worker_that_vanishes_during_a_task_is_lost_with_it_and_is_not_given_another(operator, collectors, make):
-    comm = make(collector_target_num=1)
-    worker = collectors()
-    comm.start()
-    comm.side.expect("increase_collector")
-    comm.send_collector_task(collector_task("t"))
-    worker.expect("resource"), worker.expect("collector_start_task"), worker.expect("collector_data_task")
-    operator.listed = {}
-    comm.side.expect("decrease_collector")
-    name, kind, worker_id, task, error = comm.side.told.get(timeout=PATIENCE_S)
-    assert (name, kind, worker_id, task["task_id"]) == ("worker_lost", "collector", name_of(worker), "t")
-    assert isinstance(error, WorkerLost) and f"collector {worker_id} was taken away from its task" in str(error)
-    worker.reply(collected())
-    operator.see()
-    assert comm.workers.free_count("collector") == 0 and operator.requests.empty()
-
-
 @pytest.mark.differs(
     "a collector that is lost before it vanishes leaves its task space behind",
     "each collector that goes takes its space along, once",

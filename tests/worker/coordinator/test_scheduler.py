@@ -224,13 +224,6 @@ def test_it_rests_when_there_is_nothing_to_do(start):
         scheduler.events.get(timeout=0.1)
 
 
-def test_an_error_of_the_commander_ends_the_assigning_and_is_told(start):
-    error = RuntimeError("no more ideas")
-    scheduler = start(free=(1, 1), learner=[error], collector=["c1"])
-    scheduler.expect("error", error)
-    assert scheduler.tasks["collector"] == ["c1"]
-
-
 def test_it_may_end_before_it_starts_and_twice():
     scheduler = ScriptedScheduler()
     scheduler.end()

@@ -47,12 +47,6 @@ def solo(make):
     return commander
 
 
-def test_there_are_no_collector_tasks_without_a_learner(make):
-    commander = make()
-    assert commander.get_collector_task() is None
-    assert commander._collector_task_space.cur == 0
-
-
 def test_a_learner_task_has_ids_of_its_own(make):
     commander = make(learner_task_space=1)
     task = commander.get_learner_task()
@@ -188,23 +182,6 @@ def test_an_evaluation_without_an_episode_ends_nothing(make):
     assert finish(commander, task, reward_mean=0.0, real_episode_count=0) is False
 
 
-@pytest.mark.differs(
-    "when the learner has trained its iterations, a new one starts from scratch",
-    "its last weights are evaluated, and the run ends",
-)
-def test_a_trained_learner_is_evaluated_once_more_then_the_run_ends(solo):
-    running = solo.get_collector_task()
-    buffer_id = solo.learner["buffer_id"]
-    assert solo.finish_learner_task(solo.learner["task_id"], {"buffer_id": buffer_id}) == buffer_id
-    assert solo.get_learner_task() is None  # no new one from scratch
-    last = solo.get_collector_task()
-    assert is_eval(last) and last["collector_cfg"].policy_update_path == solo.learner["policy_id"]
-    assert solo.is_collector_task_useless(running["task_id"]) and not solo.is_collector_task_useless(last["task_id"])
-    assert finish(solo, running) is False
-    assert solo.get_collector_task() is None and solo._collector_task_space.cur == 1
-    assert finish(solo, last, reward_mean=1.0) is True
-
-
 def test_an_evaluation_of_older_weights_is_not_the_last_one(solo, clock):
     clock.now += 11
     older = solo.get_collector_task()
@@ -256,11 +233,6 @@ def test_after_a_failed_learner_task_its_ids_are_not_given_any_more(solo):
     assert is_eval(task) and task["buffer_id"] == again["buffer_id"]
 
 
-def test_a_failure_of_an_older_learner_task_leaves_the_ids_of_the_newer_one(solo):
-    solo.notify_fail_learner_task({**solo.learner, "task_id": "older"})
-    assert solo.get_collector_task()["buffer_id"] == solo.learner["buffer_id"]
-
-
 def test_failed_collector_tasks_make_room_and_a_failed_evaluation_comes_again(solo, clock):
     collecting = solo.get_collector_task()
     solo.notify_fail_collector_task(collecting)
@@ -270,36 +242,6 @@ def test_failed_collector_tasks_make_room_and_a_failed_evaluation_comes_again(so
     assert is_eval(evaluation)
     solo.notify_fail_collector_task(evaluation)
     assert is_eval(solo.get_collector_task())
-
-
-@pytest.mark.differs(
-    "`avg_step_per_episode` and `avg_time_per_episode` of the commander are swapped in the logs, and the axis of env "
-    "steps lags one task behind",
-    "each has its own value, on the right axis",
-)
-def test_the_results_are_logged_under_their_own_names_on_both_axes(solo):
-    solo._tb_logger.close()
-    solo._tb_logger = writer = FakeWriter()
-    result = {
-        "train_iter": 4,
-        "real_episode_count": 2,
-        "step_count": 50,
-        "avg_step_per_episode": 25.0,
-        "avg_time_per_step": 0.1,
-        "avg_time_per_episode": 2.5,
-        "reward_mean": 7.0,
-        "reward_std": 1.0,
-    }
-    finish(solo, solo.get_collector_task(), **result)
-    shown = {("episode_count" if key == "real_episode_count" else key): value for key, value in result.items()}
-    del shown["train_iter"]
-    assert sorted(writer.scalars) == sorted(
-        (f"collector_{axis}/{key}", value, step)
-        for key, value in shown.items()
-        for axis, step in (("iter", 4), ("step", 50))
-    )
-    text = pathlib.Path("exp/log/commander/commander_collector_logger.txt").read_text()
-    assert "avg_step_per_episode" in text and "25.000000" in text and "2.500000" in text
 
 
 def test_a_task_that_was_broken_off_before_an_episode_ended_is_not_logged(solo):

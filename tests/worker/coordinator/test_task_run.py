@@ -198,13 +198,6 @@ def test_a_coordinator_that_ends_asks_nothing_more(kind):
     assert run.run() is False and link.sent == []
 
 
-def test_the_end_of_a_collector_task_is_told_with_what_was_reported():
-    side = Side()
-    run, _ = run_of("collector", side)
-    run.finish({"reward_mean": 1.0})
-    assert side.told == [("finish", "t", {"reward_mean": 1.0})]
-
-
 def test_the_end_of_a_learner_task_is_told_with_the_buffer_of_the_task():
     side = Side()
     run, _ = run_of("learner", side)
@@ -246,36 +239,6 @@ def test_a_learner_is_asked_again_when_there_was_nothing_for_what_it_wanted_with
     assert side.told == [get, ("info", "t", "b", 0), get, ("wait", "t")]
 
 
-def test_a_learner_gets_what_there_is_when_the_buffer_has_less():
-    side = Side(rows("a", 2), None, rows("b", 2))
-    run, link = run_of(
-        "learner",
-        side,
-        demand(8),
-        {"infos": [learn_info(0)], "batches_done": 1},
-        demand(0, learn_info(1, True), done=1),
-    )
-    assert run.run() is True
-    assert unpack_batches(link.sent[1]) == [rows("a", 2)]
-    get = ("get", "t", "b", 2, 5)
-    assert side.told == [get, get, ("done", "t", 1), ("info", "t", "b", 0), ("done", "t", 1)]
-
-
-def test_a_batched_learner_is_asked_again_when_there_is_nothing_for_it():
-    side = Side(None)
-    run, link = run_of("learner", side, demand(4), demand(4, learn_info(9, True)))
-    assert run.run() is True
-    assert link.names == ["learner_get_data_task"] * 2
-    assert side.told == [("get", "t", "b", 2, 5), ("wait", "t")]
-
-
-def test_a_learner_that_wants_nothing_gets_nothing():
-    side = Side(rows("a", 2))
-    run, link = run_of("learner", side, demand(0, learn_info(3)), demand(0, learn_info(4, True)))
-    assert run.run() is True
-    assert link.names == ["learner_get_data_task"] * 2 and side.told == [("info", "t", "b", 3)]
-
-
 def test_a_learner_may_be_done_while_it_takes_batches():
     side = Side(rows("a", 2))
     infos = [learn_info(0), learn_info(1, True)]
@@ -302,13 +265,6 @@ def test_a_learner_may_answer_one_by_one():
         get,
         ("done", "t", 1),
     ]
-
-
-def test_a_wait_for_a_learner_one_by_one_ends_with_the_coordinator():
-    side = Side(end_after=6)
-    ask = {"batch_size": 2, "cur_learner_iter": 5}
-    run, link = run_of("learner", side, ask, is_batched=False)
-    assert run.run() is False and len(link.sent) == 1
 
 
 def test_a_malformed_answer_is_an_error():
@@ -374,11 +330,6 @@ def test_all_infos_are_told_in_order_and_no_batch_is_lost(cycles, has_data):
     taken = [batch for batch in batches[: len(batches) - len(side.batches)] if batch is not None]
     assert given_batches == taken
     assert sum(told[2] for told in side.told if told[0] == "done") == sum(replies) + len(taken)
-
-
-def test_a_worker_is_batched_when_it_says_so():
-    assert Worker("learner", "l", None, {"batched": True}).is_batched
-    assert not Worker("learner", "l", None, {"gpu": 1}).is_batched
 
 
 def test_of_samples_in_shards_only_their_number_is_told():

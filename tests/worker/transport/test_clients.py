@@ -3,7 +3,6 @@
 import contextlib
 import gc
 import json
-import math
 import socket
 import threading
 import time
@@ -12,15 +11,17 @@ import weakref
 import pytest
 import requests
 
-from ding.interaction import ConnectionRefuse, Master, Slave, TaskFail
+from ding.interaction import ConnectionRefuse, Master, Slave
 from ding.utils.page import Page
 from ding.worker.transport import http_transport, local_transport
 from ding.worker.transport.http_transport import HttpConnector
 from ding.worker.transport.local_transport import LocalConnector, LocalWorkerServer
 from ding.worker.transport.transport import TaskFailed, WorkerLost, connect, describe
 from tests.interaction.fakes import configure_tls
+from tests.worker.collector.parallel_fakes import in_thread
+from tests.worker.transport.client_contract import ClientContract, Worker, run
+from tests.worker.transport.sites import DEADLINE_S
 
-DEADLINE_S = 20  # for what happens at once
 SHORT_S = 0.02
 
 
@@ -35,48 +36,8 @@ class HttpWorkerServer(Slave):
         return self._serve(task)
 
 
-class Worker:
-    """Answers as it is told; `waits` until `go`."""
-
-    def __init__(self):
-        self.tasks = []
-        self.running, self.go = threading.Event(), threading.Event()
-
-    def serve(self, task):
-        self.tasks.append(task)
-        return getattr(self, f"do_{task['name']}")(task)
-
-    def do_echo(self, task):
-        return {"got": task["value"]}
-
-    def do_say(self, task):
-        return task["value"]
-
-    def do_bytes(self, task):
-        return {"value": b"bytes"}
-
-    def do_fail(self, task):
-        raise TaskFail(result=task["result"], message="told to fail")
-
-    def do_fail_badly(self, task):
-        raise TaskFail(result={"value": {1, 2}})
-
-    def do_raise(self, task):
-        raise ZeroDivisionError("told to raise")
-
-    def do_exit(self, task):
-        raise SystemExit(3)
-
-    def do_wait(self, task):
-        self.running.set()
-        assert self.go.wait(DEADLINE_S)
-        return {"waited": True}
-
-
 @pytest.fixture(params=["local", "http"])
-def kind(request, monkeypatch):
-    for name in ("DING_TOKEN", "DING_TOKEN_FILE", "DING_HOSTS"):
-        monkeypatch.delenv(name, raising=False)
+def kind(request):
     return request.param
 
 
@@ -123,109 +84,8 @@ def client(connector, server):
     return client
 
 
-def run(client, name, timeout_s=DEADLINE_S, **content):
-    return client.run({"name": name, **content}, timeout_s)
-
-
-def in_thread(act, *args):
-    outcome = []
-
-    def work():
-        try:
-            outcome.append(act(*args))
-        except Exception as e:
-            outcome.append(e)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-
-    def join():
-        thread.join(DEADLINE_S)
-        assert not thread.is_alive()
-        return outcome[0]
-
-    return join
-
-
-# Results.
-
-
-def test_the_result_of_a_task_comes_back(client, worker):
-    assert run(client, "echo", value=[1, 2.5, "x", None, True]) == {"got": [1, 2.5, "x", None, True]}
-    assert worker.tasks == [{"name": "echo", "value": [1, 2.5, "x", None, True]}]
-
-
-def test_tasks_and_results_are_as_json_has_them(client):
-    assert run(client, "echo", value={1: (2, 3)}) == {"got": {"1": [2, 3]}}
-    assert run(client, "echo", value=math.inf) == {"got": math.inf}
-
-
-def test_a_task_may_be_any_mapping(client):
-    from easydict import EasyDict
-
-    assert client.run(EasyDict(name="echo", value=EasyDict(x=1)), DEADLINE_S) == {"got": {"x": 1}}
-
-
-@pytest.mark.parametrize(
-    ("value", "result"), [(None, {}), ({}, {}), (0, {}), (7, {"result": 7}), ([1], {"result": [1]})]
-)
-def test_a_result_that_is_no_dict_comes_in_one(client, value, result):
-    assert run(client, "say", value=value) == result
-
-
-def test_many_tasks_follow_each_other(client):
-    assert [run(client, "echo", value=i)["got"] for i in range(50)] == list(range(50))
-
-
-def test_a_large_task_and_result_pass(client):
-    value = "x" * 2**20
-    assert run(client, "echo", value=value) == {"got": value}
-
-
-def test_several_workers_are_reached_at_the_same_time(connector, servers):
-    workers = [Worker() for _ in range(3)]
-    clients = []
-    for i, worker in enumerate(workers):
-        clients.append(connector.client(f"w{i}", "127.0.0.1", servers(worker.serve).port))
-        clients[-1].connect(DEADLINE_S)
-    waiting = [in_thread(run, client, "wait") for client in clients]
-    for worker in workers:
-        assert worker.running.wait(DEADLINE_S)
-        worker.go.set()
-    assert [join() for join in waiting] == [{"waited": True}] * 3
-
-
-# Failures.
-
-
-def test_a_failed_task_brings_its_result(client):
-    with pytest.raises(TaskFailed, match="worker w failed the task fail: why not") as failed:
-        run(client, "fail", result={"message": "why not", "more": [1]})
-    assert (failed.value.worker, failed.value.task) == ("w", "fail")
-    assert failed.value.result == {"message": "why not", "more": [1]}
-
-
-def test_an_exception_brings_its_traceback(client):
-    with pytest.raises(TaskFailed, match="in do_raise") as failed:
-        run(client, "raise")
-    result = failed.value.result
-    assert (result["message"], result["exception"]) == ("told to raise", "ZeroDivisionError")
-    assert "ZeroDivisionError: told to raise" in result["traceback"]
-
-
-def test_even_the_wish_to_exit_fails_the_task_only(client):
-    with pytest.raises(TaskFailed) as failed:
-        run(client, "exit")
-    assert failed.value.result["exception"] == "SystemExit"
-    assert run(client, "echo", value=1) == {"got": 1}
-
-
-def test_a_result_that_has_no_json_form_fails_the_task(client):
-    for name in ("bytes", "fail_badly"):
-        with pytest.raises(TaskFailed, match="JSON") as failed:
-            run(client, name)
-        assert failed.value.result["exception"] == "TypeError"
-    assert run(client, "echo", value=1) == {"got": 1}
+class TestClient(ClientContract):
+    """Over HTTP, and in this process."""
 
 
 def test_a_task_that_has_no_json_form_is_an_error_of_whoever_gives_it(client, worker):
@@ -283,20 +143,14 @@ def test_a_late_result_is_not_taken_for_that_of_another_task(client, worker):
     assert outcome == {"got": 1}
 
 
-def test_closing_the_client_ends_a_task_that_runs(client, worker):
+@pytest.mark.parametrize("closes", ["client", "connector"])
+def test_closing_ends_a_task_that_runs(connector, client, worker, closes):
+    closing = {"client": client, "connector": connector}[closes]
     outcome = in_thread(run, client, "wait")
     assert worker.running.wait(DEADLINE_S)
-    client.close()
+    closing.close()
     assert isinstance(outcome(), WorkerLost)
-    client.close()
-
-
-def test_closing_the_connector_ends_a_task_that_runs(connector, client, worker):
-    outcome = in_thread(run, client, "wait")
-    assert worker.running.wait(DEADLINE_S)
-    connector.close()
-    assert isinstance(outcome(), WorkerLost)
-    connector.close()
+    closing.close()
 
 
 def test_a_worker_that_is_closed_during_a_task_is_lost(kind, client, server, worker):

@@ -16,6 +16,7 @@ from ding.worker.transport.stores import (
     forget_memory_stores,
 )
 from tests.utils.test_file_helper import killed_writer
+from tests.worker.transport.policy_store_contract import PolicyStoreContract
 
 SAMPLE_STORES = [FolderSampleStore, MemorySampleStore]
 POLICY_STORES = [FolderPolicyStore, MemoryPolicyStore]
@@ -59,13 +60,13 @@ def test_what_one_writes_another_reads_until_it_is_deleted(store, root):
         store(root).read("a")
 
 
-@pytest.mark.parametrize("store", SAMPLE_STORES + POLICY_STORES)
+@pytest.mark.parametrize("store", SAMPLE_STORES)
 def test_names_cannot_leave_the_root(store, root):
     for name in ("../a", "/tmp/a", f"{root}/../a"):
         with pytest.raises(ValueError):
             store(root).read(name)
         with pytest.raises(ValueError):
-            store(root).write(name, {})
+            store(root).write(name, b"")
 
 
 def test_a_symbolic_link_is_not_followed(root, tmp_path):
@@ -79,38 +80,14 @@ def test_a_symbolic_link_is_not_followed(root, tmp_path):
         policies.read("link")
 
 
-@pytest.mark.parametrize("store", POLICY_STORES)
-def test_weights_are_read_once_per_version(store, root):
-    writer, reader = store(root), store(root)
-    with pytest.raises(FileNotFoundError):
-        reader.read("p")
-    writer.write("p", {"model": {"w": torch.ones(2)}, "iter": 1})
-    version = reader.read("p")
-    assert version.state["iter"] == 1 and version.state["model"]["w"].tolist() == [1, 1]
-    assert reader.read("p", version.token) is None
-    writer.write("p", {"model": {"w": torch.zeros(2)}, "iter": 2})
-    newer = reader.read("p", version.token)
-    assert newer.state["iter"] == 2 and newer.token != version.token
+@pytest.fixture(params=POLICY_STORES)
+def opened(request, root):
+    """Opens the same store for somebody else."""
+    return lambda: request.param(root)
 
 
-@pytest.mark.parametrize("store", POLICY_STORES)
-def test_later_weights_of_another_writer_are_not_replaced(store, root):
-    old, new = store(root), store(root)
-    first = old.write("p", {"iter": 1})
-    mine = new.write("p", {"iter": 2})
-    assert old.write("p", {"iter": 1}, first) is None
-    assert new.read("p").state == {"iter": 2} and new.read("p", mine) is None
-    assert new.write("p", {"iter": 2}, mine) not in (None, mine)
-    latest = old.write("p", {"iter": 3}, first)
-    assert old.read("p").state == {"iter": 3} and old.read("p").token == latest
-
-
-@pytest.mark.parametrize("store", POLICY_STORES)
-def test_a_writer_that_begins_anew_replaces_what_is_there(store, root):
-    store(root).write("p", {"iter": 9})
-    token = store(root).write("p", {"iter": 0})
-    assert store(root).read("p").state == {"iter": 0}
-    assert store(root).write("p", {"iter": 0}, token) not in (None, token)
+class TestPolicyStore(PolicyStoreContract):
+    """In a folder, and in memory."""
 
 
 def test_weights_that_were_damaged_or_removed_since_are_written_again(root):
@@ -217,13 +194,6 @@ def test_a_pickle_among_the_samples_is_not_run(root, tmp_path, monkeypatch):
         with pytest.raises(ValueError):
             ChunkReader(store).sample({"data_id": "a", "compressor": compressor})
     assert not os.path.exists("hacked")
-
-
-@pytest.mark.parametrize(("store", "key"), [(FolderSampleStore, "path_data"), (FolderPolicyStore, "path_policy")])
-def test_a_folder_that_cannot_be_made_is_named_at_once(store, key, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match=f"the folder {key} cannot be made"):
-        store(str(tmp_path / "file" / "folder"))
 
 
 def test_a_folder_that_cannot_be_written_to_is_named_at_once(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from ding.worker.transport import comm_worker
 from ding.worker.transport.comm_worker import TaskSlot, worker_thread
 from ding.worker.transport.stores import forget_memory_stores
 
-DEADLINE_S = 20
+DEADLINE_S = 60
 
 
 class Work(NamedTuple):

@@ -39,6 +39,8 @@ from ding.worker.transport.transport import (
     Handler,
 )
 
+_PORT = integer(0, 65535)
+
 
 class LearnerRun(NamedTuple):
     """A running learning task."""
@@ -49,6 +51,13 @@ class LearnerRun(NamedTuple):
     ids: dict[str, Any]
     saver: ResumeSaver
     group: Group | None
+
+
+def _ports(value: Any) -> str | None:
+    """Config rule, see `check_config`: return None if `value` is a port or a list of ports, else what is allowed."""
+    ports = value if isinstance(value, (list, tuple)) else [value]
+    is_fit = len(ports) and all(_PORT(port) is None for port in ports)
+    return None if is_fit else "an integer in [0, 65535], or a list of such integers"
 
 
 class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
@@ -94,7 +103,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
             "rank_timeout_s": Setting(
                 300.0, number(0), "Seconds for joining the ranks of a learner on Ray, and for each operation of them."
             ),
-            "port": Setting(NO_DEFAULT, anything, "Port of the worker, or a list with one for each rank."),
+            "port": Setting(NO_DEFAULT, _ports, "Port of the worker, or a list with one for each rank."),
             "multi_gpu": Setting(NO_DEFAULT, boolean, "Whether the learner has several ranks."),
             "gpu_num": Setting(NO_DEFAULT, anything, "Number of GPUs."),
             "aggregator": Setting(NO_DEFAULT, anything, "Whether the learner belongs to an aggregator."),

@@ -33,7 +33,7 @@ from ding.worker.transport.comm_worker import task_fail
 from ding.worker.transport.transport import LEARNER_CLOSE, LEARNER_GET_DATA, LEARNER_START, TaskFailed, WorkerLost
 
 if TYPE_CHECKING:
-    from ding.worker.adapter.learner_group import LearnerSeat
+    from ding.worker.adapter.learner_aggregator import LearnerSeat
 
 # Key of a task with the address, as host and port, of the store at which the ranks meet.
 _MEETING = "meeting"
@@ -105,7 +105,7 @@ class RayLearner(CommLearner):
         own_error: Exception | None = None
         try:
             result = super().serve(task)
-        except Exception as e:
+        except Exception as e:  # raised below, unless another rank has caused it
             own_error = e
         limit_s = _GRACE_S if own_error is not None else self._cfg.rank_timeout_s
         concurrent.futures.wait(futures, limit_s)
@@ -126,7 +126,7 @@ class RayLearner(CommLearner):
     def _connect_peers(self) -> None:
         if self._peers:
             return
-        from ding.worker.adapter.learner_group import LearnerSeat
+        from ding.worker.adapter.learner_aggregator import LearnerSeat
         from ding.worker.transport.ray.ray_transport import RayWorkerClient
 
         seats = []

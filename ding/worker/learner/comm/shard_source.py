@@ -277,7 +277,7 @@ class ShardSource(SampleSource):
             self._pull(learner, queue)
         except TaskFail:  # the task has ended
             return
-        except BaseException as e:
+        except BaseException as e:  # raised where the learner asks for its next batch
             queue.fail(e)
             queue.close()
 

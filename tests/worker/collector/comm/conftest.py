@@ -1,49 +1,18 @@
 import pytest
 
-from ding.worker.transport.http_transport import HttpConnector
-from ding.worker.transport.local_transport import LocalConnector
-from ding.worker.transport.stores import (
-    FolderPolicyStore,
-    FolderSampleStore,
-    MemoryPolicyStore,
-    MemorySampleStore,
-    forget_memory_stores,
-)
 from tests.worker.collector.comm.workers import Site
-from tests.worker.collector.parallel_fakes import ENVS, GATES, POLICIES
-
-STORES = {"flask_fs": (FolderSampleStore, FolderPolicyStore), "local": (MemorySampleStore, MemoryPolicyStore)}
-
-
-@pytest.fixture(autouse=True)
-def no_environment(monkeypatch):
-    """What the environment of the test run says about tokens and hosts is not meant for these tests."""
-    for name in ("DING_TOKEN", "DING_TOKEN_FILE", "DING_HOSTS"):
-        monkeypatch.delenv(name, raising=False)
+from tests.worker.collector.parallel_fakes import forget_fakes
+from tests.worker.transport.sites import kind as kind
 
 
 @pytest.fixture(autouse=True)
 def fresh_fakes():
     yield
-    for gate in GATES.values():
-        gate.open()
-    for fakes in (ENVS, POLICIES, GATES):
-        fakes.clear()
-
-
-@pytest.fixture(params=["local", "flask_fs"])
-def kind(request):
-    return request.param
+    forget_fakes()
 
 
 @pytest.fixture
 def site(kind, own_folder):
     """A place for a worker of this kind, with stores and a connector."""
-    data, policy = str(own_folder / "data"), str(own_folder / "policy")
-    samples, policies = (store(path) for store, path in zip(STORES[kind], (data, policy), strict=True))
-    site = Site(kind, HttpConnector("127.0.0.1", 0) if kind == "flask_fs" else LocalConnector(), samples, policies)
-    site.connector.start()
-    yield site
-    site.close()
-    for path in (data, policy):
-        forget_memory_stores(path)
+    with Site.opened(kind, own_folder) as site:
+        yield site

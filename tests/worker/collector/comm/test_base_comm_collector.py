@@ -34,15 +34,6 @@ def test_a_class_of_ones_own_is_built_by_its_type_and_makes_collectors_that_send
     assert comm.sent[0] == f"env_{collector.collector_uid}_0" and comm.sent[2]["collector_done"]
 
 
-def test_starting_and_closing_flip_the_flag():
-    comm = Own(EasyDict())
-    assert comm._end_flag
-    comm.start()
-    assert not comm._end_flag
-    comm.close()
-    assert comm._end_flag
-
-
 def test_modules_of_the_workers_own_config_may_be_named_by_tasks():
     comm = Own(EasyDict(import_names=["json"]))
     comm._create_collector({"collector_cfg": collector_cfg(import_names=["json"])}).close()
@@ -71,11 +62,6 @@ def test_a_worker_that_is_started_again_goes_on_with_the_seeds_where_the_coordin
     assert seeds(Own(EasyDict(seed=0)), 2, 3) == one_life[2:]
     # Another coordinator, which counts from the beginning, does not have it play the same again.
     assert seeds(Own(EasyDict(seed=0)), 0, 1, 0, None) == one_life
-
-
-def test_an_unknown_type_is_a_key_error():
-    with pytest.raises(KeyError):
-        create_comm_collector(EasyDict(type="nobody"))
 
 
 @pytest.mark.differs(

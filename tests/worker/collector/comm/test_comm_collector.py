@@ -4,18 +4,14 @@ import errno
 import os
 import pickle
 import threading
-import time
-from functools import partial
 
 import numpy as np
 import pytest
 
 from ding.utils.config_helper import ConfigError
-from ding.worker.collector import base_parallel_collector, create_comm_collector
-from ding.worker.collector.comm.comm_collector import CommCollector
-from ding.worker.transport import comm_worker, stores
+from ding.worker.collector import create_comm_collector
+from ding.worker.transport import stores
 from ding.worker.transport.chunk import from_text
-from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.collector.comm.workers import Driver
 from tests.worker.collector.parallel_fakes import (
     DEADLINE_S,
@@ -34,11 +30,6 @@ def threads(*names):
 
 
 # A task.
-
-
-def test_a_worker_says_what_it_has_and_that_it_takes_batches(site):
-    _, driver = site.pair()
-    assert driver.run("resource") == {"gpu": 1, "cpu": 20, "batched": True}
 
 
 def test_all_samples_come_whole_and_before_the_end(site):
@@ -77,7 +68,7 @@ def test_the_reply_names_task_and_buffer(site):
     site.write_weights()
     _, driver = site.pair()
     driver.start(lengths=(1,))
-    reply = driver.data()
+    reply = driver.ask()
     assert {key: reply[key] for key in ("task_id", "buffer_id", "error")} == {
         "task_id": "task",
         "buffer_id": "buffer",
@@ -96,46 +87,6 @@ def test_a_coordinator_that_does_not_ask_for_batches_gets_one_dict_at_a_time(sit
     assert driver.close()["sample_count"] == 2
 
 
-@pytest.mark.parametrize("where", ["object", "class"])
-def test_methods_of_the_worker_that_were_replaced_are_called(site, monkeypatch, where):
-    site.write_weights()
-    worker, driver = site.pair()
-    called = []
-
-    def replace(name):
-        original = getattr(CommCollector, name)
-
-        def replaced(self, *args):
-            called.append(name)
-            return original(self, *args)
-
-        if where == "class":
-            monkeypatch.setattr(CommCollector, name, replaced)
-        else:
-            monkeypatch.setattr(worker, name, partial(replaced, worker))
-
-    names = ["deal_with_collector_close", "get_policy_update_info", "send_metadata", "send_stepdata"]
-    for name in names:
-        replace(name)
-    driver.start(lengths=(2,), n_sample=1)
-    rows, _ = driver.all()
-    assert [site.reader.sample(row)["obs"].tolist() for row in rows] == [[0, 0, 0], [0, 0, 1]]
-    report = driver.close()
-    assert (report["sample_count"], report["task_id"]) == (2, "task")
-    assert sorted(set(called)) == names
-
-
-def test_a_worker_whose_answer_with_one_sample_was_replaced_is_asked_for_one_at_a_time(site, monkeypatch):
-    site.write_weights()
-    worker, driver = site.pair()
-    own = worker.deal_with_collector_data
-    monkeypatch.setattr(worker, "deal_with_collector_data", lambda: {**own(), "more": 1})
-    assert driver.run("resource") == {"gpu": 1, "cpu": 20}
-    driver.start(lengths=(1,), n_sample=1)
-    replies = [driver.one() for _ in range(2)]
-    assert [(reply.get("data_index"), reply["more"]) for reply in replies] == [(0, 1), (None, 1)]
-
-
 def test_an_evaluation_reports_its_returns(site):
     site.write_weights(3)
     _, driver = site.pair()
@@ -150,7 +101,7 @@ def test_an_evaluation_reports_its_returns(site):
 def test_weights_that_come_late_are_waited_for_and_the_coordinator_not_kept_waiting(site):
     _, driver = site.pair(data_wait_s=0.01)
     driver.start(lengths=(1,))
-    reply = driver.data()
+    reply = driver.ask()
     assert from_text(reply["samples"]) == [] and reply["infos"] == []
     site.write_weights(4)
     rows, _ = driver.all()
@@ -173,7 +124,7 @@ def test_new_weights_reach_a_collector_that_runs(site):
     gate.open()
     iterations = set()
     while 2 not in iterations:
-        iterations |= {row["policy_iter"] for row in from_text(driver.data()["samples"])}
+        iterations |= {row["policy_iter"] for row in from_text(driver.ask()["samples"])}
     assert iterations <= {1, 2}
     model = worker._collector.policy.state_dict()["model"]
     assert model["weight"].tolist() == [2.0, 2.0]
@@ -186,7 +137,7 @@ def test_an_info_that_does_not_say_the_end_waits_for_samples(site):
     worker, driver = site.pair(data_wait_s=1000)
     driver.start(lengths=(1, 1, 2), n_sample=9, env={"wait_at": [2, 0, 2], "gate": "g"})
     assert gate.reached.wait(DEADLINE_S)  # two episodes have ended by now
-    reply = in_thread(driver.data)
+    reply = in_thread(driver.ask)
     gate.open()
     reply = reply()
     assert len(from_text(reply["samples"])) == 4 and [info["cur_episode"] for info in reply["infos"]] == [2, 3]
@@ -198,7 +149,7 @@ def test_one_task_follows_another_and_nothing_is_mixed(site):
     worker, driver = site.pair(queue_size=1)
     driver.start("first", lengths=(50,), n_sample=1, flush_interval_s=0)
     old = worker._collector
-    first = driver.data()
+    first = driver.ask()
     assert first["task_id"] == "first"
     assert driver.close()["task_id"] == "first"  # with samples waiting
     assert driver.start("second", lengths=(1,))["message"]
@@ -220,7 +171,7 @@ def test_the_queue_holds_the_collector_back(site):
     driver.start(lengths=(100,), n_sample=1, flush_interval_s=0)
     sizes, infos = [], []
     while not infos:
-        reply = driver.data()
+        reply = driver.ask()
         sizes.append(len(from_text(reply["samples"])))
         infos += reply["infos"]
     assert sum(sizes) == infos[0]["cur_sample"] == 100
@@ -230,33 +181,12 @@ def test_the_queue_holds_the_collector_back(site):
 # What a task may ask for.
 
 
-@pytest.mark.differs("a task may have the worker import any module", "those of the worker's own config")
-@pytest.mark.parametrize("place", ["collector_cfg", "env", "policy"])
-def test_a_module_that_the_workers_own_config_does_not_name_is_not_imported(site, place, own_folder, monkeypatch):
-    (own_folder / "intruder.py").write_text("open('intruded', 'w').close()")
-    monkeypatch.syspath_prepend(str(own_folder))
-    _, driver = site.pair()
-    cfg = {"import_names": ["intruder"]} if place == "collector_cfg" else {place: {"import_names": ["intruder"]}}
-    result = driver.failure(driver.start, **cfg)
-    assert result["exception"] == "PermissionError" and "the task imports intruder" in result["message"]
-    assert not (own_folder / "intruded").exists()
-
-
-def test_a_module_that_the_workers_own_config_names_for_tasks_is_imported(site, own_folder, monkeypatch):
-    name = f"welcome_guest_{site.kind}"
-    (own_folder / f"{name}.py").write_text("open('imported', 'w').close()")
-    monkeypatch.syspath_prepend(str(own_folder))
-    _, driver = site.pair(task_import_names=[name])
-    driver.start(env={"import_names": [name]})
-    assert (own_folder / "imported").exists()
-
-
 @pytest.mark.differs("`policy_update_path` may be any path of the machine", "a file in the folder of the weights")
 @pytest.mark.parametrize("path", ["../policy", "/etc/passwd", ".hidden"])
 def test_weights_are_read_from_the_folder_of_weights_only(site, path):
     _, driver = site.pair()
     driver.start(policy_update_path=path)
-    result = driver.failure(driver.data)
+    result = driver.failure(driver.ask)
     assert result["exception"] == "ValueError" and "file name" in result["message"]
 
 
@@ -271,7 +201,7 @@ def test_weights_that_hold_other_objects_are_read_only_where_the_worker_says_so(
     site.policies.write("policy", state)
     _, driver = site.pair()
     driver.start(lengths=(1,))
-    assert driver.failure(driver.data)["exception"] == "UnpicklingError"
+    assert driver.failure(driver.ask)["exception"] == "UnpicklingError"
     trusting = Driver(site.client(site.worker(trust_pickle=True), "collector1"))
     trusting.start(lengths=(1,))
     assert trusting.all()[0][0]["policy_iter"] == 5
@@ -316,47 +246,11 @@ def test_an_exception_of_an_env_fails_the_task_with_its_traceback(site):
     site.write_weights()
     _, driver = site.pair(data_wait_s=1000)
     driver.start(lengths=(5,), env={"raise_at": [0, 0, 3]})
-    for _ in range(2):
-        result = driver.failure(driver.data)
+    for act in (driver.ask, driver.one):
+        result = driver.failure(act)
         assert result["exception"] == "RuntimeError" and "env 0 was told to fail" in result["traceback"]
         assert "in _mark" in result["traceback"] and "_env_step" in result["traceback"]
     assert driver.close()["step_count"] == 2
-    driver.start(lengths=(1,))
-    assert len(driver.all()[0]) == 1
-
-
-def test_an_exception_of_the_policy_fails_the_task_with_its_traceback(site):
-    site.write_weights()
-    _, driver = site.pair(data_wait_s=1000)
-    driver.start(policy={"fail_at": 0})
-    for act in (driver.data, driver.one):
-        result = driver.failure(act)
-        assert result["exception"] == "ArithmeticError" and "in _actions" in result["traceback"]
-    assert driver.close()["step_count"] == 0
-
-
-def test_a_system_exit_in_the_collector_fails_the_task_too(site):
-    site.write_weights()
-    worker, driver = site.pair()
-    create = worker._create_collector
-
-    def exiting(task_info):
-        collector = create(task_info)
-        collector._update_policy = lambda: exit(3)
-        return collector
-
-    worker._create_collector = exiting
-    driver.start()
-    assert driver.failure(driver.data)["exception"] == "SystemExit"
-
-
-def test_a_collector_that_cannot_be_built_fails_its_start_and_leaves_the_worker_free(site):
-    site.write_weights()
-    _, driver = site.pair()
-    result = driver.failure(driver.start, env={"type": "nobody"})
-    assert result["exception"] == "KeyError" and "get_env_cls" in result["traceback"]
-    result = driver.failure(driver.start, n_sample=None)
-    assert result["exception"] == "AssertionError"
     driver.start(lengths=(1,))
     assert len(driver.all()[0]) == 1
 
@@ -413,21 +307,15 @@ def test_damaged_weights_fail_the_task(site):
         file.write(b"no weights")
     _, driver = site.pair()
     driver.start(lengths=(1,))
-    assert driver.failure(driver.data)["exception"] == pickle.UnpicklingError.__name__
+    assert driver.failure(driver.ask)["exception"] == pickle.UnpicklingError.__name__
 
 
 def test_weights_that_do_not_fit_fail_the_task(site):
     site.policies.write("policy", {"model": {}})
     _, driver = site.pair()
     driver.start(lengths=(1,))
-    result = driver.failure(driver.data)
+    result = driver.failure(driver.ask)
     assert result["exception"] == "KeyError" and "iter" in result["message"]
-
-
-def test_no_weights_in_time_fail_the_task(site):
-    _, driver = site.pair()
-    driver.start(first_policy_timeout_s=0)
-    assert "no weights have come within 0 s" in driver.failure(driver.data)["message"]
 
 
 @pytest.mark.differs("a collector that is never asked again waits forever", "it fails after `data_timeout_s`")
@@ -436,7 +324,7 @@ def test_a_coordinator_that_takes_nothing_ends_the_collecting(site):
     _, driver = site.pair(queue_size=1, data_timeout_s=0.01)
     driver.start(lengths=(9,), n_sample=1, flush_interval_s=0)
     join_threads("collector_start")
-    assert "has taken nothing for 0.01 s, and 1 samples" in driver.failure(driver.data)["message"]
+    assert "has taken nothing for 0.01 s, and 1 samples" in driver.failure(driver.ask)["message"]
 
 
 def test_no_config_key_of_a_task_is_warned_of(site, monkeypatch):
@@ -453,11 +341,11 @@ def test_progress_and_silence_are_told_in_the_middle_of_an_episode(site):
     gate = GATES["g"] = Gate()
     _, driver = site.pair(data_wait_s=0)
     driver.start(is_eval=True, lengths=(9,), env={"wait_at": [0, 0, 3], "gate": "g"})
-    reply = driver.data()
+    reply = driver.ask()
     assert (reply["progress"]["cur_step"], reply["silence_s"]) == (0, 0.0)  # it waits for weights
     site.write_weights()
     assert gate.reached.wait(DEADLINE_S)
-    first, second = driver.data(), driver.data()
+    first, second = driver.ask(), driver.ask()
     assert first["progress"] == second["progress"] == {
         "eval_flag": True, "cur_episode": 0, "cur_sample": 0, "cur_step": 2
     }  # fmt: skip
@@ -473,50 +361,17 @@ def test_a_collector_that_ends_without_a_word_is_an_error(site):
     driver.start(lengths=(1,))
     driver.all()
     join_threads("collector_start")
-    for act in (driver.data, driver.one):
+    for act in (driver.ask, driver.one):
         assert driver.failure(act)["message"] == "the collector has ended, and all its reports were taken"
-
-
-@pytest.mark.differs("a second `collector_start_task` replaces the running collector, which continues", "it is refused")
-def test_a_second_task_is_refused_while_one_runs(site):
-    worker, driver = site.pair(data_wait_s=0)
-    driver.start("first")
-    result = driver.failure(driver.start, "second")
-    assert "is busy with the task first" in result["message"]
-    assert driver.data()["task_id"] == "first"
-
-
-def test_without_a_task_there_is_no_data(site):
-    _, driver = site.pair()
-    assert driver.failure(driver.data) == {"message": "no collector task runs"}
-
-
-def test_unknown_tasks_are_refused(site):
-    _, driver = site.pair()
-    assert driver.failure(driver.run, "nonsense") == {"message": "task name error"}
-    assert driver.failure(driver.client.run, {}, DEADLINE_S) == {"message": "task name error"}
 
 
 # The end.
 
 
-@pytest.mark.differs("a second `collector_close_task` is an AttributeError", "it gives the report again")
-def test_closing_without_a_task_and_twice_does_no_harm(site):
-    site.write_weights()
-    _, driver = site.pair()
-    assert driver.close() == {}
-    driver.start(lengths=(1,))
-    driver.all()
-    report = driver.close()
-    assert driver.close() == report and report["sample_count"] == 1
-    driver.start("next")
-    assert driver.close()["task_id"] == "next"
-
-
 def test_a_task_that_waits_for_its_first_weights_can_be_closed(site):
     _, driver = site.pair(data_wait_s=0)
     driver.start(first_policy_timeout_s=1000)
-    driver.data()
+    driver.ask()
     assert driver.close()["step_count"] == 0
     assert threads("collector_start") == []
 
@@ -531,22 +386,6 @@ def test_a_task_whose_collector_waits_for_room_can_be_closed(site):
     report = driver.close()
     assert 1 <= report["sample_count"] <= 3 and report["collector_done"] is False
     assert threads("collector_start", "update_policy") == []
-
-
-@pytest.mark.differs(
-    "`deal_with_collector_data` polls, and nothing ends it",
-    "it waits for a condition, and ends with the collector",
-)
-def test_closing_the_worker_ends_a_coordinators_wait_and_the_collector(site):
-    worker, driver = site.pair(data_wait_s=1000)
-    driver.start(first_policy_timeout_s=1000)
-    waiting = in_thread(driver.data)
-    started = time.monotonic()
-    worker.close()
-    assert isinstance(waiting(), (TaskFailed, WorkerLost))
-    assert time.monotonic() - started < DEADLINE_S
-    assert threads("collector_start", "slave_task", f"local_worker_{worker.port}") == []
-    worker.close()
 
 
 def test_closing_the_worker_while_a_collector_is_built_ends_it_afterwards(site):
@@ -566,42 +405,6 @@ def test_closing_the_worker_while_a_collector_is_built_ends_it_afterwards(site):
     assert closing() is None
     starting()
     assert worker._collector is None and threads("collector_start") == []
-
-
-def test_a_closed_worker_takes_no_task(site):
-    worker = site.worker()
-    worker.close()
-    with pytest.raises(RuntimeError, match="the worker is closed"):
-        worker.deal_with_collector_start({"collector_cfg": {}})
-
-
-def test_a_worker_that_never_started_can_be_closed(site):
-    create_comm_collector(site.cfg()).close()
-
-
-def test_a_collector_that_hangs_fails_its_close_and_the_worker_goes_on(site, monkeypatch):
-    monkeypatch.setattr(base_parallel_collector, "ROUND_TIMEOUT_S", 0.01)
-    site.write_weights()
-    gate = GATES["g"] = Gate()
-    _, driver = site.pair(close_timeout_s=0.05)
-    driver.start(lengths=(3,), env={"wait_at": [0, 0, 1], "gate": "g"})
-    assert gate.reached.wait(DEADLINE_S)
-    result = driver.failure(driver.close)
-    assert result["exception"] == "TimeoutError" and "the task task has not ended within 0.05 s" in result["message"]
-    driver.start(lengths=(1,), env={})
-    assert len(driver.all()[0]) == 1
-
-
-def test_a_worker_that_is_stuck_in_building_a_collector_can_be_closed(site):
-    worker, driver = site.pair(close_timeout_s=0.05)
-    gate = Gate()
-    worker._create_collector = lambda task_info: gate.arrive_and_wait()
-    starting = in_thread(driver.start)
-    assert gate.reached.wait(DEADLINE_S)
-    with pytest.raises(TimeoutError, match="has been starting or ending a task for 0.05 s"):
-        worker.close()
-    gate.open()
-    starting()
 
 
 def test_an_error_in_closing_the_envs_fails_the_close_and_frees_the_worker(site):
@@ -655,25 +458,3 @@ def test_the_methods_may_be_called_without_a_coordinator(site):
 def test_a_wrong_config_is_refused(site, changes, message):
     with pytest.raises(ConfigError, match=message):
         create_comm_collector(site.cfg(**changes))
-
-
-@pytest.mark.parametrize("missing", ["path_data", "path_policy"])
-def test_both_places_must_be_named(site, missing):
-    cfg = site.cfg()
-    del cfg[missing]
-    with pytest.raises(ConfigError, match=f"'{missing}' is missing"):
-        create_comm_collector(cfg)
-
-
-def test_the_thread_that_collects_minds_how_many_threads_torch_was_told(site, monkeypatch):
-    callers = []
-    monkeypatch.setattr(comm_worker, "keep_thread_count", lambda: callers.append(threading.current_thread().name))
-    site.write_weights()
-    _, driver = site.pair()
-    driver.start(lengths=(1,))
-    driver.all()
-    assert callers == ["collector_start"]
-
-
-def test_both_kinds_are_comm_collectors(site):
-    assert isinstance(site.worker(), CommCollector)

@@ -1,8 +1,5 @@
 """Tasks of two policies that play against each other, over both kinds of transport."""
 
-import pytest
-
-from ding.worker.transport.transport import TaskFailed
 from tests.worker.collector.battles import whole
 from tests.worker.collector.comm.workers import Driver
 from tests.worker.collector.marine_fakes import battle_cfg
@@ -60,14 +57,6 @@ def test_an_evaluation_reports_its_results(site):
     assert report["game_result"] == [["wins"], ["losses"]] and report["reward_mean"] == 9.5
 
 
-def test_two_policies_with_one_path_both_get_its_weights(site):
-    _, driver = begin(site)
-    driver.start(lengths=(2, 1), paths=("left", "left"))
-    rows, _ = driver.all()
-    assert {(row["player"], row["collect_iter"]) for row in rows} == {(0, 7), (1, 7)}
-    driver.close()
-
-
 def test_weights_are_also_found_by_a_path_that_begins_with_the_folder(site):
     _, driver = begin(site)
     driver.start(lengths=(1, 1), paths=[f"{site.policies.root}/{path}" for path in ("left", "right")])
@@ -88,31 +77,6 @@ def test_new_weights_of_the_one_that_learns_are_taken_up_and_those_of_the_other_
     assert newest["policy_iter"] == [9, 3] and newest["player"] == 0
     driver.close()
     assert [policy.collect_mode.log.count("load 9") for policy in POLICIES[-2:]] == [1, 0]
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_an_exception_of_either_policy_fails_the_task_with_its_traceback(site, side):
-    _, driver = begin(site, data_wait_s=1000)
-    driver.start(**{side: {"fail_at": 1}})
-    result = driver.failure(driver.data)
-    assert result["exception"] == "ArithmeticError" and "in forward" in result["traceback"]
-    assert driver.close()["step_count"] == 2
-
-
-def test_an_exception_of_an_env_fails_the_task_with_its_traceback(site):
-    _, driver = begin(site, data_wait_s=1000)
-    driver.start(lengths=(5,), env={"raise_at": [0, 0, 3]})
-    result = driver.failure(driver.data)
-    assert result["exception"] == "RuntimeError" and "env 0 was told to fail" in result["traceback"]
-    driver.close()
-
-
-def test_a_wrong_number_of_policies_fails_the_task(site):
-    _, driver = begin(site)
-    with pytest.raises(TaskFailed, match="collects with 2 policies, got 1"):
-        cfg = battle_cfg()
-        cfg.policy = cfg.policy[:1]
-        driver.run("collector_start_task", task_info={"task_id": "task", "buffer_id": "b", "collector_cfg": cfg})
 
 
 def test_modules_named_by_either_policy_are_imported_only_where_the_workers_config_says_so(site):

@@ -14,7 +14,7 @@ from ding.worker.transport.ray.shard import ShardClosed, ShardLost
 from ding.worker.transport.stores import MemoryPolicyStore, forget_memory_stores
 
 DONE = {"collector_done": True, "cur_episode": 1, "cur_sample": 2, "cur_step": 2}
-DEADLINE_S = 20
+DEADLINE_S = 60
 
 
 class ScriptedShard:

@@ -8,7 +8,8 @@ import pytest
 from ding.worker.learner.comm import base_comm_learner
 from ding.worker.learner.comm.learner_session import LearnerQueue
 from tests.worker.learner.comm.test_learner_queue import in_thread, waiting
-from tests.worker.learner.comm.workers import DEADLINE_S, POLICIES, entry
+from tests.worker.learner.comm.workers import POLICIES, entry
+from tests.worker.transport.sites import DEADLINE_S
 
 
 @pytest.fixture
@@ -40,14 +41,14 @@ def test_a_batch_that_cannot_be_read_is_dropped_and_the_training_goes_on(site, g
     driver.start(policy={"with_priority": True})
     infos, done = drive(driver, site.batch(1, 2), gone, site.batch(5, 6), count=2)
     while done < 2:  # the dropped one is as done as the others, and its chunks may go
-        done += driver.demand()["batches_done"]
+        done += driver.ask()["batches_done"]
     assert POLICIES[0].seen() == [[1, 2], [5, 6]]
     assert [info["learner_step"] for info in infos] == [0, 1]
     assert losses(infos[1]) == (1, 1)  # the loader may be ahead of the first
     assert [info["priority_info"]["replay_unique_id"][0] for info in infos] == ["env_uid_1_0", "env_uid_2_0"]
     driver.learn(site.batch(7, 8))
     while done < 3:
-        done += driver.demand()["batches_done"]
+        done += driver.ask()["batches_done"]
     assert losses(driver.close()["infos"][-1]) == (1, 1)
 
 
@@ -90,7 +91,7 @@ def test_nothing_but_bad_files_is_an_error_after_a_while(site, gone):
     driver.start()
     drive(driver, gone, gone, site.batch(1, 2), count=1)  # in between there was something
     driver.learn(gone, gone)
-    assert driver.demand()["batch_num"] > 0
+    assert driver.ask()["batch_num"] > 0
     driver.learn([entry("env_gone_2", 0)] * 2)
     failure = driver.coming_failure()
     assert failure["exception"] == "FileNotFoundError"

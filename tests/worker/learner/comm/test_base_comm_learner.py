@@ -55,23 +55,3 @@ def test_a_learner_that_cannot_be_equipped_is_closed(monkeypatch):
         comm._create_learner(task_info())
     assert comm.made._end_flag is True
     assert [thread.name for thread in threading.enumerate() if thread.name == "dataloader"] == []
-
-
-def test_starting_and_closing_flip_the_flag():
-    comm = Own(EasyDict())
-    assert comm._end_flag
-    comm.start()
-    assert not comm._end_flag
-    comm.close()
-    comm.close()
-    assert comm._end_flag
-
-
-def test_a_type_that_nobody_has_registered_is_an_error():
-    with pytest.raises(KeyError):
-        create_comm_learner(EasyDict(type="no_such_learner"))
-
-
-def test_its_modules_are_imported_before_it_is_looked_up():
-    with pytest.raises(ModuleNotFoundError, match="no_such_module_of_ours"):
-        create_comm_learner(EasyDict(type="own_learner_test", import_names=["no_such_module_of_ours"]))

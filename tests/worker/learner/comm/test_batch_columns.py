@@ -12,7 +12,8 @@ from ding.utils.data.samples import Samples
 from ding.worker.learner.comm.chunk_source import ChunkReader, ChunkSource
 from ding.worker.transport.chunk import encode_chunk, from_text, pick_sample, to_text
 from tests.worker.learner.comm.test_chunk_source import Shelf
-from tests.worker.learner.comm.workers import DEADLINE_S, entry
+from tests.worker.learner.comm.workers import entry
+from tests.worker.transport.sites import DEADLINE_S
 
 
 def transitions(count, seed=0, **more):

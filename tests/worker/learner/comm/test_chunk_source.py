@@ -9,7 +9,8 @@ import pytest
 from ding.worker.learner.comm import chunk_source
 from ding.worker.learner.comm.chunk_source import ChunkReader, ChunkSource
 from ding.worker.transport.chunk import encode_chunk
-from tests.worker.learner.comm.workers import DEADLINE_S, entry
+from tests.worker.learner.comm.workers import entry
+from tests.worker.transport.sites import DEADLINE_S
 
 
 class Shelf:

@@ -5,20 +5,20 @@ import os
 import pathlib
 import pickle
 import threading
-from functools import partial
 
 import pytest
 import torch
+from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
 from ding.worker.learner import learner_hook
-from ding.worker.learner.comm import learner_session
-from ding.worker.learner.comm.comm_learner import CommLearner
+from ding.worker.learner.comm import base_comm_learner, create_comm_learner, learner_session
 from ding.worker.transport import stores
 from ding.worker.transport.chunk import pack_batches
-from ding.worker.transport.transport import WorkerLost
+from tests.worker.collector.parallel_fakes import Gate
 from tests.worker.learner.comm.test_learner_queue import in_thread
-from tests.worker.learner.comm.workers import DEADLINE_S, GATES, POLICIES, Driver, Gate, entry, task_info
+from tests.worker.learner.comm.workers import GATES, POLICIES, entry
+from tests.worker.transport.sites import DEADLINE_S
 
 
 def threads(*names):
@@ -37,52 +37,10 @@ def weights(site, name="policy_task"):
 # A task.
 
 
-@pytest.mark.parametrize("where", ["object", "class"])
-def test_methods_of_the_worker_that_were_replaced_are_called(site, monkeypatch, where):
-    worker, driver = site.pair()
-    called = []
-
-    def replace(name):
-        original = getattr(CommLearner, name)
-
-        def replaced(self, *args):
-            called.append(name)
-            return original(self, *args)
-
-        if where == "class":
-            monkeypatch.setattr(CommLearner, name, replaced)
-        else:
-            monkeypatch.setattr(worker, name, partial(replaced, worker))
-
-    names = ["deal_with_learner_close", "get_data", "send_learn_info", "send_policy"]
-    for name in names:
-        replace(name)
-    driver.start()
-    driver.learn(site.batch(1, 2))
-    assert driver.infos(1)[1] == 1 and POLICIES[0].seen() == [[1, 2]]
-    driver.close()
-    assert weights(site) == (1, 1) and sorted(set(called)) == names
-
-
-def test_a_worker_whose_answers_to_one_batch_were_replaced_is_given_one_at_a_time(site, monkeypatch):
-    worker, driver = site.pair()
-    own = worker.deal_with_learner_learn
-    monkeypatch.setattr(worker, "deal_with_learner_learn", lambda data: {**own(data), "more": 1})
-    assert driver.run("resource") == {"gpu": 1}
-    driver.start()
-    assert driver.run("learner_get_data_task")["batch_size"] == 2
-    assert driver.run("learner_learn_task", data=site.batch(1, 2))["info"]["more"] == 1
-
-
-def test_a_worker_says_what_it_has_and_that_it_takes_batches(site):
-    _, driver = site.pair()
-    assert driver.run("resource") == {"gpu": 1, "batched": True}
-
-
 def test_batches_are_trained_in_order_and_every_iteration_is_told(site):
     worker, driver = site.pair(prefetch_batches=3)
     assert driver.start() == {"message": "learner task has started"}
-    demand = driver.demand()
+    demand = driver.ask()
     assert demand == {
         "batch_size": 2,
         "cur_learner_iter": 0,
@@ -137,19 +95,8 @@ def test_batches_that_were_read_are_told_so_that_their_chunks_can_go(site):
     driver.start()
     done = driver.learn(site.batch(1, 2), site.batch(3, 4))["batches_done"]
     while done < 2:  # the second counts when the loader asks for a third
-        done += driver.demand()["batches_done"]
+        done += driver.ask()["batches_done"]
     assert done == 2
-
-
-def test_priorities_are_plain_numbers(site):
-    _, driver = site.pair()
-    driver.start(policy={"with_priority": True})
-    infos = driver.learn(site.batch(1, 2))["infos"] or driver.infos(1)[0]
-    assert infos[0]["priority_info"] == {
-        "priority": [0.5, 0.25],
-        "replay_buffer_idx": [0, 1],
-        "replay_unique_id": ["env_uid_1_0", "env_uid_1_1"],
-    }
 
 
 def test_every_result_of_a_batch_is_told(site):
@@ -172,9 +119,9 @@ def test_the_next_batches_are_loaded_while_the_learner_trains(site):
     assert GATES["gate"].reached.wait(DEADLINE_S)
     done = 0
     while done < 2:  # the third is ready too, but the loader, which has asked for no more, has not said so
-        done += driver.demand()["batches_done"]
+        done += driver.ask()["batches_done"]
     assert POLICIES[0].batches == []
-    GATES["gate"].opened.set()
+    GATES["gate"].open()
     assert [info["learner_step"] for info in driver.infos(4)[0]] == [0, 1, 2, 3]
 
 
@@ -186,11 +133,11 @@ def test_a_learner_is_silent_as_long_as_it_neither_trains_nor_waits_for_data(sit
     driver.infos(1)
     driver.learn(site.batch(3, 4))
     assert GATES["gate"].reached.wait(DEADLINE_S)
-    first, second = driver.demand()["silence_s"], driver.demand()["silence_s"]
+    first, second = driver.ask()["silence_s"], driver.ask()["silence_s"]
     assert second > first > 0
-    GATES["gate"].opened.set()
+    GATES["gate"].open()
     driver.infos(1)
-    while (last := driver.demand()["silence_s"]) > 0:  # until it waits again
+    while (last := driver.ask()["silence_s"]) > 0:  # until it waits again
         assert last < DEADLINE_S
 
 
@@ -205,7 +152,7 @@ def test_a_learner_that_is_done_tells_so_at_once_and_wants_no_more(site):
     infos, _ = driver.infos(9)
     assert [info["learner_done"] for info in infos] == [False, False, True]
     assert infos[-1]["learner_step"] == 2
-    assert driver.failure(driver.demand)["exception"] == "LearnerClosed"
+    assert driver.failure(driver.ask)["exception"] == "LearnerClosed"
     assert driver.close()["infos"] == []
     assert POLICIES[0].seen() == [[1, 2], [3, 4]]
 
@@ -237,14 +184,6 @@ def test_the_end_saves_a_checkpoint_writes_the_weights_and_gives_the_last_infos(
     assert weights(site) == (1.0, 1)
 
 
-def test_closing_again_reports_the_same_and_without_a_task_nothing(site):
-    _, driver = site.pair()
-    assert driver.close() == {}
-    driver.start()
-    first = driver.close()
-    assert driver.close() == first and first["buffer_id"] == "buffer_task"
-
-
 @pytest.mark.differs(
     "A second learner task in a process gets batches and infos of the first one.",
     "Each task has its own queues.",
@@ -256,20 +195,12 @@ def test_a_second_task_starts_clean(site):
     driver.infos(1)
     driver.close()
     driver.start("two")
-    assert driver.demand()["infos"] == []
+    assert driver.ask()["infos"] == []
     driver.learn(site.batch(3, 4))
     assert [info["learner_step"] for info in driver.infos(1)[0]] == [0]
     driver.close()
     assert [policy.seen() for policy in POLICIES] == [[[1, 2]], [[3, 4]]]
     assert (weights(site, "policy_one"), weights(site, "policy_two")) == ((1.0, 1), (1.0, 1))
-
-
-def test_the_thread_that_trains_goes_by_its_name(site):
-    _, driver = site.pair()
-    driver.start()
-    driver.learn(site.batch(1, 2))
-    driver.infos(1)
-    assert POLICIES[0].thread_names == {"learner_start"}
 
 
 # One batch at a time.
@@ -296,7 +227,7 @@ def test_one_batch_at_a_time_has_a_deadline(site):
     driver.start(policy={"wait_at": 0, "gate": "gate"})
     failure = driver.failure(driver.run, "learner_learn_task", data=site.batch(1, 2))
     assert failure["exception"] == "TimeoutError"
-    GATES["gate"].opened.set()
+    GATES["gate"].open()
 
 
 # Weights.
@@ -305,13 +236,13 @@ def test_one_batch_at_a_time_has_a_deadline(site):
 def test_weights_are_there_before_the_first_batch(site):
     _, driver = site.pair()
     driver.start()
-    driver.demand()
+    driver.ask()
     while True:
         try:
             assert weights(site) == (0.0, 0)
             return
         except FileNotFoundError:
-            driver.demand()
+            driver.ask()
 
 
 @pytest.mark.differs(
@@ -408,7 +339,7 @@ def test_weights_that_were_put_off_are_written_when_no_batch_comes(site, monkeyp
     driver.learn(site.batch(1, 2), site.batch(3, 4), site.batch(5, 6))
     driver.infos(3)
     while weights(site) != (3.0, 3) and weights(site) != (3.0, 2):
-        driver.demand()
+        driver.ask()
     assert len(written) <= 4
 
 
@@ -443,7 +374,7 @@ def test_what_the_policy_raises_fails_the_next_task_with_its_traceback(site):
     assert checkpoints() == ["ckpt_exception.pth.tar"]
     driver.close()
     driver.start("two")
-    assert driver.demand()["batch_num"] == 8
+    assert driver.ask()["batch_num"] == 8
 
 
 @pytest.mark.differs(
@@ -456,10 +387,10 @@ def test_a_task_that_waits_hears_of_the_failure(site, batched):
     _, driver = site.pair(prefetch_batches=1, data_wait_s=DEADLINE_S)
     driver.start(policy={"raise_at": 0, "wait_at": 0, "gate": "gate"})
     for n in range(4):  # one is trained, two are ready, one waits
-        assert driver.demand()["batch_num"] == 1
+        assert driver.ask()["batch_num"] == 1
         driver.learn(site.batch(n, n))
-    waiting = in_thread(driver.run, "learner_get_data_task") if not batched else in_thread(driver.demand)
-    GATES["gate"].opened.set()
+    waiting = in_thread(driver.run, "learner_get_data_task") if not batched else in_thread(driver.ask)
+    GATES["gate"].open()
     assert waiting().result["exception"] == "ZeroDivisionError"
 
 
@@ -549,35 +480,13 @@ def test_weights_are_not_written_outside_their_folder(site, key, tmp_path):
     assert threads("learner_start", "dataloader") == []
 
 
-@pytest.mark.differs(
-    "A task can have a learner import any module.",
-    "Those of the worker's own config (`import_names`, `task_import_names`) and of `ding`.",
-)
-@pytest.mark.parametrize("place", ["policy", "learner"])
-def test_a_module_that_the_workers_own_config_does_not_name_is_not_imported(site, place, tmp_path, monkeypatch):
-    (tmp_path / "evil_learner_module.py").write_text("raise SystemExit('imported')")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    _, driver = site.pair()
-    failure = driver.failure(driver.start, **{place: {"import_names": ["evil_learner_module"]}})
-    assert failure["exception"] == "PermissionError" and "evil_learner_module" in failure["message"]
-
-
-def test_a_module_that_the_workers_own_config_names_for_tasks_is_imported(site, tmp_path, monkeypatch):
-    name = f"good_learner_module_{site.kind}"
-    (tmp_path / f"{name}.py").write_text("import pathlib\npathlib.Path('imported').touch()")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    _, driver = site.pair(task_import_names=[name])
-    driver.start(learner={"import_names": [name]})
-    assert pathlib.Path("imported").exists()
-
-
 def test_a_task_cannot_have_a_worker_trust_a_pickle(site):
     hook = {"load": {"name": "load", "type": "load_ckpt", "position": "before_run"}}
     hook["load"]["ext_args"] = {"load_path": "x.pth.tar", "trust_pickle": True}
     worker, driver = site.pair()
     failure = driver.failure(driver.start, learner={"hook": hook})
     assert failure["exception"] == "PermissionError" and "trust_pickle" in failure["message"]
-    assert driver.failure(driver.demand) == {"message": "no learner task runs"}
+    assert driver.failure(driver.ask) == {"message": "no learner task runs"}
     _, driver = site.pair(trust_pickle=True)
     assert driver.start(learner={"hook": {}, "trust_pickle": True})["message"] == "learner task has started"
 
@@ -591,95 +500,14 @@ def test_logs_and_checkpoints_are_not_written_elsewhere(site, tmp_path):
     elsewhere = str(tmp_path / "elsewhere")
     failure = driver.failure(driver.start, learner={"exp_name": elsewhere})
     assert failure["exception"] == "PermissionError" and "elsewhere" in failure["message"]
-    assert driver.failure(driver.demand) == {"message": "no learner task runs"} and not os.path.exists(elsewhere)
+    assert driver.failure(driver.ask) == {"message": "no learner task runs"} and not os.path.exists(elsewhere)
     _, driver = site.pair(exp_name=elsewhere)
     driver.start(learner={"exp_name": elsewhere})
     driver.close()
     assert checkpoints(elsewhere) == ["iteration_0.pth.tar"]
 
 
-def test_a_learner_that_cannot_be_built_leaves_the_worker_free(site):
-    worker, driver = site.pair()
-    assert driver.failure(driver.start, learner={"send_policy_freq": 0})["exception"] == "ConfigError"
-    assert driver.failure(driver.start, policy={"type": "no_such_policy"})["exception"] == "KeyError"
-    assert threads("learner_start", "dataloader") == []
-    assert driver.start()["message"] == "learner task has started"
-
-
-def test_a_worker_that_is_busy_says_so(site):
-    _, driver = site.pair()
-    driver.start("one")
-    failure = driver.failure(driver.start, "two")
-    assert failure["exception"] == "RuntimeError" and "busy with the task one" in failure["message"]
-
-
-@pytest.mark.parametrize("name", ["learner_get_data_task", "learner_learn_task"])
-def test_without_a_task_there_is_nothing_to_ask(site, name):
-    _, driver = site.pair()
-    assert driver.failure(driver.run, name, data=[])["message"] == "no learner task runs"
-
-
-def test_an_unknown_task_fails(site):
-    _, driver = site.pair()
-    assert driver.failure(driver.run, "learner_sing_task") == {"message": "task name error"}
-
-
 # The end.
-
-
-def test_close_ends_a_running_task_and_all_threads(site):
-    worker, driver = site.pair()
-    driver.start()
-    driver.learn(site.batch(1, 2))
-    driver.infos(1)
-    worker.close()
-    worker.close()
-    assert threads("learner_start", "dataloader") == [] and checkpoints() == ["iteration_1.pth.tar"]
-    with pytest.raises(RuntimeError, match="takes no more tasks"):
-        worker.deal_with_learner_start(task_info())
-
-
-@pytest.mark.differs(
-    "A coordinator's request that waits for a learner continues waiting when the worker is closed.",
-    "It ends.",
-)
-@pytest.mark.parametrize("batched", [False, True])
-def test_close_ends_a_request_that_waits(site, batched):
-    GATES["gate"] = Gate()
-    worker, driver = site.pair(prefetch_batches=1, data_wait_s=DEADLINE_S, close_timeout_s=0.2)
-    driver.start(policy={"wait_at": 0, "gate": "gate"})
-    for n in range(4):
-        assert driver.demand()["batch_num"] == 1
-        driver.learn(site.batch(n, n))
-    waiting = in_thread(driver.run, "learner_get_data_task") if not batched else in_thread(driver.demand)
-    changed = worker._session.queue._changed
-    while not changed._waiters:
-        threading.Event().wait(0.001)
-    with pytest.raises(TimeoutError, match="its policy hangs"):
-        worker.close()
-    failure = waiting()
-    assert isinstance(failure, WorkerLost) or failure.result["exception"] == "LearnerClosed"
-
-
-@pytest.mark.differs(
-    "A learner whose policy hangs keeps `close` waiting forever.",
-    "`close` fails after `close_timeout_s`, and the worker takes other tasks.",
-)
-def test_a_learner_that_hangs_fails_its_close_and_the_worker_goes_on(site):
-    GATES["gate"] = Gate()
-    worker, driver = site.pair(close_timeout_s=0.2)
-    driver.start("one", policy={"wait_at": 0, "gate": "gate"})
-    driver.learn(site.batch(1, 2))
-    assert GATES["gate"].reached.wait(DEADLINE_S)
-    assert "its policy hangs" in driver.failure(driver.close)["message"]
-    driver.start("two")
-    assert driver.demand()["infos"] == []
-    old = next(thread for thread in threading.enumerate() if thread.name == "learner_start")
-    GATES["gate"].opened.set()
-    old.join(DEADLINE_S)
-    driver.learn(site.batch(3, 4))
-    assert [info["learner_step"] for info in driver.infos(1)[0]] == [0]
-    assert POLICIES[1].seen() == [[3, 4]]
 
 
 @pytest.mark.differs(
@@ -695,7 +523,7 @@ def test_a_learner_that_was_left_to_itself_writes_no_more_weights(site):
     assert GATES["gate"].reached.wait(DEADLINE_S)
     driver.failure(driver.close)
     old = next(thread for thread in threading.enumerate() if thread.name == "learner_start")
-    GATES["gate"].opened.set()
+    GATES["gate"].open()
     old.join(DEADLINE_S)
     assert POLICIES[0].seen() == [[1, 2]] and site.policies.read("policy_one").state["iter"] == 0
 
@@ -718,26 +546,6 @@ def test_a_learner_whose_task_goes_on_elsewhere_does_not_replace_later_weights(s
     assert site.policies.read("policy_task").state["iter"] == 2
 
 
-@pytest.mark.differs(
-    "A learner whose coordinator has gone stays busy.",
-    "Its task ends with its checkpoint, and another coordinator may come.",
-)
-def test_a_coordinator_that_has_gone_leaves_the_worker_to_the_next(site):
-    worker, driver = site.pair()
-    driver.start("one")
-    driver.client.close()
-    if site.kind == "local":
-        worker.deal_with_lost_coordinator()
-    other = Driver(site.client(worker))
-    assert other.start("two") == {"message": "learner task has started"}
-    assert other.demand()["task_id"] == "two"
-
-
-def test_a_worker_without_a_task_has_nothing_to_abandon(site):
-    site.worker().deal_with_lost_coordinator()
-    assert threads("learner_abandon") == []
-
-
 # Called directly.
 
 
@@ -746,7 +554,7 @@ def test_get_data_send_policy_and_send_learn_info_act_on_the_present_task(site):
     driver.start()
     worker.send_policy({"model": {}, "iter": 7})
     worker.send_learn_info({"learner_step": 7, "learner_done": True})
-    assert driver.demand()["infos"] == [{"learner_step": 7, "learner_done": True}]
+    assert driver.ask()["infos"] == [{"learner_step": 7, "learner_done": True}]
     assert worker.deal_with_learner_close()["task_id"] == "task"
     assert worker.get_data(2) == []
 
@@ -762,9 +570,26 @@ def test_the_hooks_that_a_learner_is_given(site):
     ]
 
 
+@pytest.mark.parametrize(("port", "own"), [(7000, 7001), ([7000, 7005], 7005), (0, 0)])
+def test_each_rank_has_a_port_of_its_own(monkeypatch, port, own):
+    finalized = []
+    monkeypatch.setattr(base_comm_learner, "dist_init", lambda: (1, 2))
+    monkeypatch.setattr(base_comm_learner, "dist_finalize", lambda: finalized.append(1))
+    learner = create_comm_learner(
+        EasyDict(type="flask_fs", multi_gpu=True, port=port, path_data="data", path_policy="policy")
+    )
+    assert learner._own_port() == own and learner.deal_with_resource() == {"gpu": 2}
+    learner.close()
+    learner.close()
+    assert finalized == [1]
+
+
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
+        ({"port": "7000"}, "port = '7000'"),
+        ({"port": []}, "port = "),
+        ({"port": [7000, -1]}, "port = "),
         ({"prefetch_batches": 0}, "prefetch_batches = 0"),
         ({"send_policy_interval_s": -1}, "send_policy_interval_s = -1"),
         ({"multi_gpu": "yes"}, "multi_gpu = 'yes'"),
@@ -775,14 +600,6 @@ def test_the_hooks_that_a_learner_is_given(site):
 def test_the_config_is_checked(site, changes, text):
     with pytest.raises(ConfigError, match=text):
         site.worker(**changes)
-
-
-@pytest.mark.parametrize("key", ["path_data", "path_policy"])
-def test_the_folders_are_needed(site, key):
-    cfg = site.cfg()
-    del cfg[key]
-    with pytest.raises(ConfigError, match=f"'{key}' is missing"):
-        CommLearner(cfg)
 
 
 # An end that leaves nothing out.
@@ -804,4 +621,4 @@ def test_a_learner_that_hangs_is_not_waited_for_for_ever(site):
     driver.learn(site.batch(1, 1))
     assert GATES["gate"].reached.wait(DEADLINE_S)
     assert driver.failure(driver.run, "learner_close_task", drain=True)["exception"] == "TimeoutError"
-    GATES["gate"].opened.set()
+    GATES["gate"].open()

@@ -6,29 +6,10 @@ import pytest
 
 from ding.interaction import TaskFail
 from ding.worker.learner.comm.learner_session import LearnerQueue
+from tests.worker.collector.parallel_fakes import in_thread
+from tests.worker.transport.sites import DEADLINE_S
 
-DEADLINE_S = 20
 A, B, C = [{"data_id": "a"}], [{"data_id": "b"}], [{"data_id": "c"}]
-
-
-def in_thread(act, *args):
-    """Run `act(*args)` in a thread; `join` of what is returned gives the result or error."""
-    outcome = []
-
-    def run():
-        try:
-            outcome.append(act(*args))
-        except Exception as e:
-            outcome.append(e)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-
-    def join():
-        thread.join(DEADLINE_S)
-        return outcome[0]
-
-    return join
 
 
 def waiting(queue):
@@ -290,20 +271,13 @@ def test_all_is_trained_when_the_learner_wants_more_than_it_was_given():
         assert trained(queue) is is_last
 
 
-def test_waiting_for_the_training_goes_on_when_it_is_through():
+@pytest.mark.parametrize(
+    "end", [LearnerQueue.rest_until_next, LearnerQueue.close, LearnerQueue.finish, lambda e: e.fail(ValueError("no"))]
+)
+def test_waiting_for_the_training_ends_when_it_is_through_and_with_the_learner(end):
     queue = LearnerQueue(2)
     queue.put([A])
     queue.begin()
-    join = in_thread(trained, queue, DEADLINE_S)
-    waiting(queue)
-    queue.rest_until_next()
-    assert join() is True
-
-
-@pytest.mark.parametrize("end", [LearnerQueue.close, LearnerQueue.finish, lambda e: e.fail(ValueError("no"))])
-def test_waiting_for_the_training_ends_with_the_learner(end):
-    queue = LearnerQueue(2)
-    queue.put([A])
     join = in_thread(trained, queue, DEADLINE_S)
     waiting(queue)
     end(queue)

@@ -5,7 +5,8 @@ import pytest
 from ding.worker.learner.comm import NaiveLearner
 from ding.worker.transport.http_transport import HttpConnector
 from ding.worker.transport.transport import TaskFailed
-from tests.worker.learner.comm.workers import DEADLINE_S, entry
+from tests.worker.learner.comm.workers import entry
+from tests.worker.transport.sites import DEADLINE_S
 
 IDS = {"task_id": "t", "buffer_id": "b"}
 

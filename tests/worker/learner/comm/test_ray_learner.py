@@ -19,7 +19,7 @@ from ding.worker.transport.transport import (
     TaskFailed,
     WorkerLost,
 )
-from tests.worker.learner.comm.workers import DEADLINE_S
+from tests.worker.transport.sites import DEADLINE_S
 
 
 class Peer:

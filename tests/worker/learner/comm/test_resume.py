@@ -399,12 +399,12 @@ def test_a_second_life_trains_on_as_if_there_had_been_only_one(site, monkeypatch
     begin(first)
     first.learn(batch, batch, batch)
     while saved_iteration() != 3:
-        first.demand()
+        first.ask()
     # The process is gone here: nothing of it is asked to end.
     _, second = site.pair()
     begin(second, resume=True)
     torch.manual_seed(11)
-    assert second.demand()["cur_learner_iter"] == 3
+    assert second.ask()["cur_learner_iter"] == 3
     reply = second.learn(batch, batch)
     infos = reply["infos"] + second.infos(3 - len(reply["infos"]))[0]
     assert [info["learner_step"] for info in infos] == [3, 4, 5] and infos[-1]["learner_done"] is True
@@ -422,7 +422,7 @@ def test_a_task_that_had_trained_all_says_that_it_is_done(site, monkeypatch):
     begin(first)
     first.learn(*(site.batch(n, n) for n in range(5)))
     while saved_iteration() != 5:
-        first.demand()
+        first.ask()
     _, second = site.pair()
     second.start(policy={}, learner={"train_iterations": 5}, resume=True)
     infos, _ = second.infos(1)
@@ -434,7 +434,7 @@ def test_weights_without_a_checkpoint_are_gone_on_with(site):
     site.policies.write("policy_task", {"model": {"seen": torch.tensor(4.0)}, "iter": 4})
     _, driver = site.pair()
     driver.start(learner={"train_iterations": 6}, resume=True)
-    assert driver.demand()["cur_learner_iter"] == 4
+    assert driver.ask()["cur_learner_iter"] == 4
     reply = driver.learn(site.batch(1, 2), site.batch(3, 4))
     infos = reply["infos"] + driver.infos(3 - len(reply["infos"]))[0]
     assert [info["learner_step"] for info in infos] == [4, 5, 6] and infos[-1]["learner_done"]
@@ -448,7 +448,7 @@ def test_a_task_whose_connection_was_lost_goes_on_in_the_same_worker(site):
     driver.infos(2)
     worker.deal_with_lost_coordinator()
     driver.start(learner={"train_iterations": 6}, resume=True)
-    assert driver.demand()["cur_learner_iter"] == 2
+    assert driver.ask()["cur_learner_iter"] == 2
     driver.close()
     assert site.policies.read("policy_task").state == {"model": {"seen": torch.tensor(2.0)}, "iter": 2}
 
@@ -458,7 +458,7 @@ def test_without_resume_old_checkpoints_do_not_count(site):
     site.policies.write("policy_task", {"model": {"seen": torch.tensor(9.0)}, "iter": 9})
     _, driver = site.pair()
     driver.start()
-    assert driver.demand()["cur_learner_iter"] == 0
+    assert driver.ask()["cur_learner_iter"] == 0
 
 
 def test_the_scale_of_the_values_reaches_those_who_collect_and_comes_back():

@@ -15,7 +15,7 @@ from tests.worker.transport.ray.doubles import make_replay, make_shards, push
 
 CFG = {"type": "advanced", "replay_buffer_size": 64, "alpha": 1.0}
 KEYS = ("replay_unique_id", "replay_buffer_idx")
-DEADLINE_S = 20
+DEADLINE_S = 60
 
 
 class FakeLearner:

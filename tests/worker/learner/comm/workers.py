@@ -5,30 +5,17 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import pytest
 import torch
-from easydict import EasyDict
 
 from ding.utils.registry_factory import POLICY_REGISTRY
 from ding.worker.learner import BaseLearner
 from ding.worker.learner.comm import create_comm_learner
 from ding.worker.transport.chunk import encode_chunk, pack_batches
-from ding.worker.transport.transport import TaskFailed
+from tests.worker.collector.parallel_fakes import Gate, join_threads
+from tests.worker.transport import sites
 
-DEADLINE_S = 20  # for what happens at once
 GATES: dict[str, Gate] = {}
 POLICIES: list[TaskPolicy] = []
-
-
-class Gate:
-    """Somebody waits here until another opens it."""
-
-    def __init__(self) -> None:
-        self.reached, self.opened = threading.Event(), threading.Event()
-
-    def arrive_and_wait(self) -> None:
-        self.reached.set()
-        assert self.opened.wait(DEADLINE_S)
 
 
 @POLICY_REGISTRY.register("scripted_learn")
@@ -92,69 +79,18 @@ def task_info(task_id: str = "task", policy: dict[str, Any] | None = None, **cha
     return {**ids, "learner_cfg": learner, "policy": {"type": "scripted_learn", **(policy or {})}, **changes}
 
 
-class Site:
-    """Workers, and clients to them.
-
-    Attributes:
-        samples, policies: the stores that the workers use.
-    """
-
-    def __init__(self, kind: str, connector: Any, samples: Any, policies: Any) -> None:
-        self.kind, self.connector, self.samples, self.policies = kind, connector, samples, policies
-        self.workers: list[Any] = []
-        self._chunks = 0
-
-    def cfg(self, **changes: Any) -> EasyDict:
-        paths = {"path_data": self.samples.root, "path_policy": self.policies.root}
-        return EasyDict({"type": self.kind, "host": "127.0.0.1", "port": 0, "read_timeout_s": 0.1, **paths, **changes})
-
-    def worker(self, **changes: Any) -> Any:
-        worker = create_comm_learner(self.cfg(**changes))
-        worker.start()
-        self.workers.append(worker)
-        return worker
-
-    def client(self, worker: Any) -> Any:
-        client = self.connector.client(f"learner{worker.port}", "127.0.0.1", worker.port)
-        client.connect(DEADLINE_S)
-        return client
-
-    def pair(self, **changes: Any) -> tuple[Any, Driver]:
-        worker = self.worker(**changes)
-        return worker, Driver(self.client(worker))
-
-    def batch(self, *values: float) -> list[dict[str, Any]]:
-        """Buffer entries of samples with these observations, in a chunk of their own."""
-        self._chunks += 1
-        name = f"env_uid_{self._chunks}"
-        self.samples.write(name, encode_chunk([{"obs": torch.tensor(value)} for value in values], "lz4"))
-        return [entry(name, index) for index in range(len(values))]
-
-    def close(self) -> None:
-        for worker in self.workers:
-            worker.close()
-        self.connector.close()
-
-
 def entry(name: str, index: int, **changes: Any) -> dict[str, Any]:
     ids = {"data_id": name, "data_index": index, "replay_buffer_idx": index, "replay_unique_id": f"{name}_{index}"}
     return {**ids, "compressor": "lz4", "IS": 1.0, **changes}
 
 
-class Driver:
-    """What a coordinator says over a client."""
-
-    def __init__(self, client: Any) -> None:
-        self.client = client
-
-    def run(self, name: str, **content: Any) -> dict[str, Any]:
-        reply: dict[str, Any] = self.client.run({"name": name, **content}, DEADLINE_S)
-        return reply
+class Driver(sites.Driver):
+    """What a coordinator says to a learner."""
 
     def start(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         return self.run("learner_start_task", task_info=task_info(*args, **kwargs))
 
-    def demand(self) -> dict[str, Any]:
+    def ask(self) -> dict[str, Any]:
         return self.run("learner_get_data_task", batched=True)
 
     def learn(self, *batches: list[dict[str, Any]]) -> dict[str, Any]:
@@ -167,22 +103,41 @@ class Driver:
         """So many infos (or up to the last one), and the batches done with them."""
         infos, done = [], 0
         while len(infos) < count and not (infos and infos[-1]["learner_done"]):
-            reply = self.demand()
+            reply = self.ask()
             infos += reply["infos"]
             done += reply["batches_done"]
         return infos, done
 
-    def failure(self, act: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The result of a task that fails."""
-        with pytest.raises(TaskFailed) as failed:
-            act(*args, **kwargs)
-        return failed.value.result
-
     def coming_failure(self) -> dict[str, Any]:
-        """The result of the first request for a demand that fails."""
+        """The result of the first request that fails."""
 
         def ask() -> None:
             while True:
-                self.demand()
+                self.ask()
 
         return self.failure(ask)
+
+
+class Site(sites.Site):
+    """Learners, and clients to them."""
+
+    create = staticmethod(create_comm_learner)
+    driver = Driver
+    defaults = {"read_timeout_s": 0.1}
+    _chunks = 0
+
+    def batch(self, *values: float) -> list[dict[str, Any]]:
+        """Buffer entries of samples with these observations, in a chunk of their own."""
+        self._chunks += 1
+        name = f"env_uid_{self._chunks}"
+        self.samples.write(name, encode_chunk([{"obs": torch.tensor(value)} for value in values], "lz4"))
+        return [entry(name, index) for index in range(len(values))]
+
+
+def forget_fakes() -> None:
+    """Let whoever waits at a gate go on, and forget all fakes."""
+    for gate in GATES.values():
+        gate.open()
+    join_threads("learner_start")  # what a test left hanging would save its checkpoint in another test's folder
+    GATES.clear()
+    POLICIES.clear()

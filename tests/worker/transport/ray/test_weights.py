@@ -10,6 +10,7 @@ import torch
 
 from ding.worker.transport.ray.ray_transport import RayPolicyStore, server_name, start_server
 from ding.worker.transport.stores import FolderPolicyStore
+from tests.worker.transport.policy_store_contract import PolicyStoreContract
 from tests.worker.transport.ray.clusters import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -39,32 +40,13 @@ def state(iteration, value=0.0):
     return {"model": {"w": torch.full((3,), value)}, "iter": iteration}
 
 
-def test_the_newest_version_is_read_once(store, name):
-    with pytest.raises(FileNotFoundError, match="no weights"):
-        store.read(name)
-    store.write(name, state(1, 1.0))
-    store.write(name, state(2, 2.0))
-    version = store.read(name)
-    assert version.state["iter"] == 2 and torch.equal(version.state["model"]["w"], torch.full((3,), 2.0))
-    assert store.read(name, version.token) is None
-    store.write(name, state(3))
-    assert store.read(name, version.token).state["iter"] == 3
+@pytest.fixture
+def opened(root):
+    return lambda: RayPolicyStore(root)
 
 
-def test_one_who_was_overtaken_does_not_replace_a_later_version(store, name):
-    mine = store.write(name, state(5))
-    store.write(name, state(7))
-    assert store.write(name, state(6), mine) is None and store.read(name).state["iter"] == 7
-    assert store.write(name, state(8), mine) is not None and store.read(name).state["iter"] == 8
-    assert store.write(name, state(0)) is not None and store.read(name).state["iter"] == 0  # another training begins
-
-
-def test_names_stay_in_the_folder(store, name):
-    store.write(os.path.join(store.root, name), state(1))
-    assert store.read(name).state["iter"] == 1
-    for elsewhere in ("../p", "a/b", ".p"):
-        with pytest.raises(ValueError, match="not allowed"):
-            store.write(elsewhere, state(1))
+class TestPolicyStore(PolicyStoreContract):
+    """In the object store."""
 
 
 def test_versions_are_files_too_as_other_stores_write_them(store, name):

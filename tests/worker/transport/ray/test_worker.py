@@ -13,7 +13,8 @@ import pytest
 import ray
 
 from ding.worker.transport.ray.ray_transport import RayConnector, actor_class, actor_name
-from ding.worker.transport.transport import TaskFailed, WorkerLost
+from ding.worker.transport.transport import WorkerLost
+from tests.worker.transport.client_contract import ClientContract, run
 from tests.worker.transport.ray.clusters import PATIENCE_S, Echo
 
 # With the processor time that others leave, a process may take long to be seen dead; hung calls take for ever.
@@ -37,9 +38,9 @@ class Site:
 
     def __init__(self, connector, folder):
         self.life, self.folder = next(lives), folder
-        self.actor = actor_class().options(name=actor_name("echo", self.life)).remote(partial(Echo, str(folder)))
+        self.actor = actor_class().options(name=actor_name("w", self.life)).remote(partial(Echo, str(folder)))
         self.pid = ray.get(self.actor.place.remote(), timeout=PATIENCE_S)["pid"]
-        self.client = connector.client("echo", "", self.life)
+        self.client = connector.client("w", "", self.life)
         self.client.connect(PATIENCE_S)
 
     def run_in_thread(self, name):
@@ -82,34 +83,30 @@ def wait_for(path):
         threading.Event().wait(0.01)
 
 
-def test_a_task_is_run_in_the_process_of_the_actor_and_its_result_comes_back(site):
+@pytest.fixture
+def client(site):
+    return site.client
+
+
+class TestClient(ClientContract):
+    """In an actor."""
+
+
+def test_a_task_is_run_in_the_process_of_the_actor(site):
     assert site.pid != os.getpid()
-    assert site.client.run({"name": "echo", "say": [1, {"a": None}]}, PATIENCE_S) == {"said": [1, {"a": None}]}
-    assert site.client.silence_s() < PATIENCE_S
+    assert run(site.client, "say", value=1) == {"result": 1} and site.client.silence_s() < PATIENCE_S
 
 
-def test_a_task_that_fails_tells_its_traceback_and_others_follow(site):
-    with pytest.raises(TaskFailed, match="as it was told") as failed:
-        site.client.run({"name": "fail"}, PATIENCE_S)
-    assert failed.value.result["exception"] == "ZeroDivisionError" and "_serve" in failed.value.result["traceback"]
-    assert site.client.run({"name": "echo"}, PATIENCE_S) == {"said": None}
-
-
-def test_a_worker_that_has_lost_others_it_needs_is_lost_with_the_task(site):
+def test_a_worker_that_has_lost_others_it_needs_is_lost_with_the_task(client):
     with pytest.raises(WorkerLost, match="another rank has gone"):
-        site.client.run({"name": "lose"}, PATIENCE_S)
-
-
-def test_a_task_must_have_a_json_form(site):
-    with pytest.raises(TypeError, match="not JSON serializable"):
-        site.client.run({"name": "echo", "say": object()}, PATIENCE_S)
+        run(client, "lose")
 
 
 @pytest.mark.slow
 def test_a_task_without_an_answer_in_time_is_lost(own_site):
     site = own_site
     begin = monotonic()
-    with pytest.raises(WorkerLost, match="echo has not answered the task hang within 0.5 s"):
+    with pytest.raises(WorkerLost, match="w has not answered the task hang within 0.5 s"):
         site.client.run({"name": "hang"}, 0.5)
     assert monotonic() - begin < NOTICED_S
 
@@ -134,7 +131,7 @@ def test_whoever_waits_is_told_at_once_when_the_process_is_killed(own_site, is_d
 @pytest.mark.slow
 def test_a_worker_that_ends_its_own_process_is_lost_with_the_task(own_site):
     site = own_site
-    with pytest.raises(WorkerLost, match="echo was lost during the task die"):
+    with pytest.raises(WorkerLost, match="w was lost during the task die"):
         site.client.run({"name": "die"}, PATIENCE_S)
 
 

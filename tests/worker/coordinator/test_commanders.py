@@ -1,10 +1,13 @@
-"""Commanders whose state is kept: others go on with their training."""
+"""What the commanders of a training do alike, and how others go on with their training."""
+
+import pathlib
 
 import pytest
 
 from ding.utils.msgpack_helper import pack, unpack
 from ding.worker.coordinator.base_parallel_commander import NaiveCommander, create_parallel_commander
 from ding.worker.transport.stores import FolderPolicyStore
+from tests.fakes import FakeWriter
 from tests.worker.coordinator.fakes import finish_info, main_cfg
 from tests.worker.coordinator.test_one_vs_one_parallel_commander import CHECKPOINT, HOME, WON, train, weights
 
@@ -55,6 +58,69 @@ def learning(make, kind):
     commander.learner = commander.get_learner_task()
     finish(commander, commander.get_collector_task())
     return commander
+
+
+@pytest.mark.differs(
+    "when the learner has trained its iterations, a new one starts from scratch",
+    "its last weights are evaluated, and the run ends",
+)
+@pytest.mark.differs(
+    "when the learner of a 1v1 training is through, a new one starts from scratch",
+    "its last weights are evaluated, and the run ends",
+)
+@both
+def test_a_trained_learner_is_evaluated_once_more_then_the_run_ends(make, kind):
+    commander = learning(make, kind)
+    running, buffer_id = commander.get_collector_task(), commander.learner["buffer_id"]
+    train(commander, 0, 5)
+    assert commander.finish_learner_task(commander.learner["task_id"], {"buffer_id": buffer_id}) == buffer_id
+    assert commander._learner_task_space.cur == 0 and commander.get_learner_task() is None  # no new one from scratch
+    last = commander.get_collector_task()
+    weights_of = {"solo": commander.learner["policy_id"], "one_vs_one": [CHECKPOINT]}[kind]
+    assert is_eval(last) and last["collector_cfg"].policy_update_path == weights_of
+    assert [commander.is_collector_task_useless(task["task_id"]) for task in (running, last)] == [True, False]
+    assert finish(commander, running) is False
+    assert commander.get_collector_task() is None and commander._collector_task_space.cur == 1
+    assert finish(commander, last, reward_mean=1.0) is True
+
+
+@pytest.mark.differs(
+    "`avg_step_per_episode` and `avg_time_per_episode` of the commander are swapped in the logs, and the axis of env "
+    "steps lags one task behind",
+    "each has its own value, on the right axis",
+)
+@pytest.mark.differs(
+    "the 1v1 commander prints to the standard output, and swaps two averages in its logs",
+    "it prints nothing, each value has its own name; the win rate is logged, too",
+)
+@both
+def test_results_are_logged_under_their_own_names_on_both_axes_and_nothing_is_printed(make, kind, capsys):
+    commander = learning(make, kind)
+    commander._tb_logger.close()
+    commander._tb_logger = writer = FakeWriter()
+    train(commander, 0, 5)
+    averages = {"avg_step_per_episode": 25.0, "avg_time_per_step": 0.1, "avg_time_per_episode": 2.5}
+    result = {"real_episode_count": 2, "step_count": 50, "reward_mean": 7.0, "reward_std": 1.0, **averages}
+    task = commander.get_collector_task()
+    commander.env_steps.end(task["task_id"], 50)  # as a coordinator does first
+    finish(commander, task, train_iter=4, **result)
+    shown = {("episode_count" if key == "real_episode_count" else key): value for key, value in result.items()}
+    more = {"win_rate": 1.0} if kind == "one_vs_one" else {}
+    assert sorted(writer.scalars) == sorted(
+        (f"collector_{axis}/{key}", value, step)
+        for key, value in {**shown, **more}.items()
+        for axis, step in (("iter", 4), ("step", 50))
+    )
+    text = pathlib.Path("exp/log/commander/commander_collector_logger.txt").read_text()
+    assert all(shown in text for shown in ("avg_step_per_episode", "25.000000", "2.500000", *more))
+    assert capsys.readouterr().out == ""
+
+
+@both
+def test_a_failure_of_an_older_learner_task_leaves_the_ids_of_the_newer_one(make, kind):
+    commander = learning(make, kind)
+    commander.notify_fail_learner_task({**commander.learner, "task_id": "older"})
+    assert commander.get_collector_task()["buffer_id"] == commander.learner["buffer_id"]
 
 
 @pytest.mark.differs(

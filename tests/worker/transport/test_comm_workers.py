@@ -1,0 +1,480 @@
+"""What every comm worker promises: collectors and learners, over any transport of one machine."""
+
+import os
+import threading
+from functools import partial
+
+import pytest
+from easydict import EasyDict
+
+from ding.interaction import Master
+from ding.utils.config_helper import ConfigError
+from ding.worker.collector import FlaskFileSystemCollector, base_parallel_collector
+from ding.worker.collector.comm.comm_collector import CommCollector
+from ding.worker.collector.comm.flask_fs_collector import CollectorSlave
+from ding.worker.learner import FlaskFileSystemLearner
+from ding.worker.learner.comm.comm_learner import CommLearner
+from ding.worker.learner.comm.flask_fs_learner import LearnerSlave
+from ding.worker.transport.http_transport import HttpConnector
+from ding.worker.transport.transport import TaskFailed, WorkerLost
+from tests.worker.collector.comm import workers as collectors
+from tests.worker.collector.parallel_fakes import DEADLINE_S, GATES, Gate, in_thread, join_threads
+from tests.worker.learner.comm import workers as learners
+from tests.worker.transport.sites import kind as kind
+
+
+class Collecting:
+    """What a collector is asked for."""
+
+    kind, comm, over_http = "collector", CommCollector, FlaskFileSystemCollector
+    workers, gates = collectors, GATES
+    resource = {"gpu": 1, "cpu": 20}
+    replaced = ["deal_with_collector_close", "get_policy_update_info", "send_metadata", "send_stepdata"]
+    ask_names, single = ["collector_data_task"], "deal_with_collector_data"
+    unbuilt = [({"env": {"type": "nobody"}}, "KeyError"), ({"n_sample": None}, "AssertionError")]
+    import_places = ["collector_cfg", "env", "policy"]
+
+    @staticmethod
+    def waiting(driver, name="task"):
+        """Start a task that waits for its first weights."""
+        return driver.start(name, first_policy_timeout_s=1000)
+
+    @staticmethod
+    def hang(site, driver, name):
+        site.write_weights()
+        driver.start(name, lengths=(3,), env={"wait_at": [0, 0, 1], "gate": "gate"})
+
+    @staticmethod
+    def work(site, driver, name="task"):
+        """Run a short task to its end, and return its report."""
+        site.write_weights()
+        driver.start(name, lengths=(2,), n_sample=1)
+        rows, _ = driver.all()
+        assert [site.reader.sample(row)["obs"].tolist() for row in rows] == [[0, 0, 0], [0, 0, 1]]
+        report = driver.close()
+        assert (report["sample_count"], report["task_id"]) == (2, name)
+        return report
+
+    @staticmethod
+    def one_by_one(site, driver):
+        """What the replaced method has added to two answers."""
+        site.write_weights()
+        driver.start(lengths=(1,), n_sample=1)
+        replies = [driver.one() for _ in range(2)]
+        assert [reply.get("data_index") for reply in replies] == [0, None]
+        return [reply["more"] for reply in replies]
+
+    @staticmethod
+    def importing(place, name):
+        return {"import_names": [name]} if place == "collector_cfg" else {place: {"import_names": [name]}}
+
+
+class Learning:
+    """What a learner is asked for."""
+
+    kind, comm, over_http = "learner", CommLearner, FlaskFileSystemLearner
+    workers, gates = learners, learners.GATES
+    resource = {"gpu": 1}
+    replaced = ["deal_with_learner_close", "get_data", "send_learn_info", "send_policy"]
+    ask_names, single = ["learner_get_data_task", "learner_learn_task"], "deal_with_learner_learn"
+    unbuilt = [({"learner": {"send_policy_freq": 0}}, "ConfigError"), ({"policy": {"type": "nobody"}}, "KeyError")]
+    import_places = ["policy", "learner"]
+
+    @staticmethod
+    def waiting(driver, name="task"):
+        """Start a task that waits for samples."""
+        return driver.start(name)
+
+    @staticmethod
+    def hang(site, driver, name):
+        driver.start(name, policy={"wait_at": 0, "gate": "gate"})
+        driver.learn(site.batch(1, 2))
+
+    @staticmethod
+    def work(site, driver, name="task"):
+        """Run a short task to its end, and return its report."""
+        driver.start(name)
+        driver.learn(site.batch(1, 2))
+        assert driver.infos(1)[1] == 1 and learners.POLICIES[-1].seen() == [[1, 2]]
+        report = driver.close()
+        assert report["task_id"] == name and site.policies.read(f"policy_{name}").state["iter"] == 1
+        return report
+
+    @staticmethod
+    def one_by_one(site, driver):
+        """What the replaced method has added to two answers."""
+        driver.start()
+        more = []
+        for n in range(2):
+            assert driver.run("learner_get_data_task")["batch_size"] == 2
+            more.append(driver.run("learner_learn_task", data=site.batch(n, n))["info"]["more"])
+        return more
+
+    @staticmethod
+    def importing(place, name):
+        return {place: {"import_names": [name]}}
+
+
+@pytest.fixture(params=[Collecting, Learning], ids=["collector", "learner"])
+def role(request):
+    yield request.param
+    request.param.workers.forget_fakes()
+
+
+@pytest.fixture
+def site(role, kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with role.workers.Site.opened(kind, tmp_path) as site:
+        yield site
+
+
+over_http = pytest.mark.parametrize("kind", ["flask_fs"])
+
+
+def threads_of(role):
+    """The threads of the tasks of workers."""
+    names = (f"{role.kind}_start", "update_policy", "dataloader", "slave_task")
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith(names)]
+
+
+# Tasks.
+
+
+def test_a_worker_says_what_it_has_and_that_it_takes_batches(role, site):
+    _, driver = site.pair()
+    assert driver.run("resource") == {**role.resource, "batched": True}
+
+
+@pytest.mark.parametrize("where", ["object", "class"])
+def test_methods_of_the_worker_that_were_replaced_are_called(role, site, monkeypatch, where):
+    worker, driver = site.pair()
+    called = []
+
+    def replace(name):
+        original = getattr(role.comm, name)
+
+        def replaced(self, *args):
+            called.append(name)
+            return original(self, *args)
+
+        if where == "class":
+            monkeypatch.setattr(role.comm, name, replaced)
+        else:
+            monkeypatch.setattr(worker, name, partial(replaced, worker))
+
+    for name in role.replaced:
+        replace(name)
+    role.work(site, driver)
+    assert sorted(set(called)) == role.replaced
+
+
+@pytest.mark.differs("a second `collector_start_task` replaces the running collector, which continues", "it is refused")
+def test_a_worker_that_is_busy_says_so(role, site):
+    _, driver = site.pair(data_wait_s=0)
+    role.waiting(driver, "one")
+    failure = driver.failure(role.waiting, driver, "two")
+    assert failure["exception"] == "RuntimeError" and "busy with the task one" in failure["message"]
+    assert driver.ask()["task_id"] == "one"
+
+
+def test_without_a_task_there_is_nothing_to_ask(role, site):
+    _, driver = site.pair()
+    for name in role.ask_names:
+        assert driver.failure(driver.run, name, data=[]) == {"message": f"no {role.kind} task runs"}
+
+
+def test_an_unknown_task_fails(site):
+    _, driver = site.pair()
+    for task in ({"name": "nonsense"}, {}):
+        assert driver.failure(driver.client.run, task, DEADLINE_S) == {"message": "task name error"}
+
+
+@pytest.mark.differs("a second `collector_close_task` is an AttributeError", "it gives the report again")
+def test_closing_again_reports_the_same_and_without_a_task_nothing(role, site):
+    _, driver = site.pair()
+    assert driver.close() == {}
+    report = role.work(site, driver)
+    assert driver.close() == report
+    role.waiting(driver, "next")
+    assert driver.close()["task_id"] == "next"
+
+
+def test_a_task_that_cannot_be_built_leaves_the_worker_free(role, site):
+    _, driver = site.pair()
+    for cfg, exception in role.unbuilt:
+        failure = driver.failure(driver.start, **cfg)
+        assert failure["exception"] == exception and "Traceback" in failure["traceback"]
+    assert not {f"{role.kind}_start", "dataloader"} & set(threads_of(role))
+    role.work(site, driver)
+
+
+@pytest.mark.differs("a task may have the worker import any module", "those of the worker's own config")
+@pytest.mark.differs(
+    "A task can have a learner import any module.",
+    "Those of the worker's own config (`import_names`, `task_import_names`) and of `ding`.",
+)
+def test_a_module_that_the_workers_own_config_does_not_name_is_not_imported(role, site, tmp_path, monkeypatch):
+    (tmp_path / "intruder.py").write_text("open('intruded', 'w').close()")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    _, driver = site.pair()
+    for place in role.import_places:
+        failure = driver.failure(driver.start, **role.importing(place, "intruder"))
+        assert failure["exception"] == "PermissionError" and "the task imports intruder" in failure["message"]
+    assert not (tmp_path / "intruded").exists()
+
+
+def test_a_module_that_the_workers_own_config_names_for_tasks_is_imported(role, site, tmp_path, monkeypatch):
+    name = f"welcome_guest_{role.kind}_{site.kind}"
+    (tmp_path / f"{name}.py").write_text("open('imported', 'w').close()")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    _, driver = site.pair(task_import_names=[name])
+    driver.start(**role.importing(role.import_places[1], name))
+    assert (tmp_path / "imported").exists()
+
+
+def test_a_worker_whose_answers_to_one_sample_or_batch_were_replaced_is_asked_for_one_at_a_time(
+    role, site, monkeypatch
+):
+    worker, driver = site.pair()
+    own = getattr(worker, role.single)
+    monkeypatch.setattr(worker, role.single, lambda *args: {**own(*args), "more": 1})
+    assert driver.run("resource") == role.resource
+    assert role.one_by_one(site, driver) == [1, 1]
+
+
+# The end.
+
+
+@pytest.mark.differs(
+    "`deal_with_collector_data` polls, and nothing ends it",
+    "it waits for a condition, and ends with the collector",
+)
+@pytest.mark.differs(
+    "A coordinator's request that waits for a learner continues waiting when the worker is closed.",
+    "It ends.",
+)
+def test_closing_the_worker_ends_a_coordinators_wait_and_the_task(role, site):
+    worker, driver = site.pair(data_wait_s=1000)
+    role.waiting(driver)
+    if role is Learning:
+        driver.ask()  # the next request waits for an info
+        driver.learn(*(site.batch(n, n) for n in range(8)))
+    waiting = in_thread(lambda: [driver.ask() for _ in range(9)])
+    worker.close()
+    assert isinstance(waiting(), (TaskFailed, WorkerLost))
+    assert threads_of(role) == []
+    worker.close()
+
+
+def test_a_closed_worker_takes_no_task(role, site):
+    worker = site.worker()
+    worker.close()
+    with pytest.raises(RuntimeError, match="the worker is closed"):
+        getattr(worker, f"deal_with_{role.kind}_start")({})
+
+
+def test_a_worker_that_never_started_can_be_closed(site):
+    site.create(site.cfg()).close()
+
+
+@pytest.mark.differs(
+    "A learner whose policy hangs keeps `close` waiting forever.",
+    "`close` fails after `close_timeout_s`, and the worker takes other tasks.",
+)
+def test_a_task_that_hangs_fails_its_close_and_the_worker_goes_on(role, site, monkeypatch):
+    monkeypatch.setattr(base_parallel_collector, "ROUND_TIMEOUT_S", 0.01)
+    gate = role.gates["gate"] = Gate()
+    _, driver = site.pair(close_timeout_s=0.1)
+    role.hang(site, driver, "one")
+    assert gate.reached.wait(DEADLINE_S)
+    failure = driver.failure(driver.close)
+    assert failure["exception"] == "TimeoutError" and "the task one has not ended within 0.1 s" in failure["message"]
+    old = [thread for thread in threading.enumerate() if thread.name == f"{role.kind}_start"]
+    role.waiting(driver, "two")
+    gate.open()
+    old[0].join(DEADLINE_S)
+    assert driver.close()["task_id"] == "two"
+    role.work(site, driver, "three")
+
+
+@pytest.mark.differs(
+    "a worker whose coordinator has gone keeps its task and refuses the next coordinator's",
+    "its task ends, the next one is taken",
+)
+@pytest.mark.differs(
+    "A learner whose coordinator has gone stays busy.",
+    "Its task ends with its checkpoint, and another coordinator may come.",
+)
+def test_a_coordinator_that_has_gone_leaves_the_worker_to_the_next(role, site):
+    worker, driver = site.pair()
+    role.waiting(driver, "one")
+    driver.client.close()
+    if site.kind == "local":
+        worker.deal_with_lost_coordinator()
+    other = site.driver(site.client(worker, "again"))
+    role.work(site, other, "two")  # whether the first task has ended by now or not
+
+
+def test_a_worker_without_a_task_has_nothing_to_abandon(role, site):
+    site.worker().deal_with_lost_coordinator()
+    assert f"{role.kind}_abandon" not in [thread.name for thread in threading.enumerate()]
+
+
+@over_http
+def test_a_task_of_a_vanished_coordinator_ends_by_itself(role, site):
+    worker, driver = site.pair()
+    role.waiting(driver)
+    worker._server._lost_connection("http://127.0.0.1:1", ConnectionError("no sign of life"))
+    join_threads(f"{role.kind}_abandon", f"{role.kind}_start")
+    assert worker._slot.run is None
+    worker.deal_with_lost_coordinator()
+    role.work(site, driver, "next")
+
+
+@over_http
+@pytest.mark.differs(
+    "a worker that notices late that its master has gone ends the task of the next one",
+    "a notice belongs to its connection, and leaves the tasks of others alone",
+)
+def test_a_late_notice_of_a_lost_coordinator_leaves_the_task_of_the_next_one_alone(role, site, monkeypatch):
+    worker, driver = site.pair(data_wait_s=0)
+    late = Gate()
+    server, tell = worker._server, worker._server._lost_connection
+    monkeypatch.setattr(server, "_lost_connection", lambda *args: (late.arrive_and_wait(), tell(*args)))
+    losing = in_thread(server._Slave__lose, server._Slave__link.session, ConnectionError("no sign of life"))
+    assert late.reached.wait(DEADLINE_S)
+    driver.client.drop("for a test")
+    other = site.driver(site.client(worker, "again"))
+    role.waiting(other, "second")
+    late.open()
+    assert losing() is None
+    assert f"{role.kind}_abandon" not in [thread.name for thread in threading.enumerate()]
+    assert other.ask()["task_id"] == other.close()["task_id"] == "second"
+
+
+# The config, and the place.
+
+
+def test_starting_and_closing_flip_the_flag(site):
+    worker = site.create(site.cfg())
+    flags = [worker._end_flag]
+    for act in (worker.start, worker.close, worker.close):
+        act()
+        flags.append(worker._end_flag)
+    assert flags == [True, False, True, True]
+
+
+def test_a_worker_is_made_by_its_type_after_its_modules_are_imported(site):
+    with pytest.raises(KeyError):
+        site.create(site.cfg(type="nobody"))
+    with pytest.raises(ModuleNotFoundError, match="no_such_module_of_ours"):
+        site.create(site.cfg(import_names=["no_such_module_of_ours"]))
+
+
+@pytest.mark.parametrize("key", ["path_data", "path_policy"])
+def test_the_folders_are_needed(role, site, key):
+    cfg = site.cfg()
+    del cfg[key]
+    with pytest.raises(ConfigError, match=f"'{key}' is missing"):
+        site.create(cfg)
+
+
+@over_http
+@pytest.mark.parametrize(
+    "changes", [{"data_wait_s": "long"}, {"port": -1}, {"seed": -1}, {"policy_bytes": 0}, {"close_timeout_s": -1}]
+)
+def test_the_config_is_checked(site, changes):
+    (key,) = changes
+    with pytest.raises(ConfigError, match=f"{key} = .* is not allowed"):
+        site.create(site.cfg(**changes))
+
+
+@pytest.mark.differs(
+    "the data folder is made one level deep, and errors are ignored",
+    "with its parents, and errors are raised",
+)
+@pytest.mark.parametrize("role", [Collecting, Learning])
+def test_both_folders_are_made_with_their_parents_or_named(role, tmp_path):
+    (tmp_path / "file").touch()
+    data, policy = str(tmp_path / "new/exp/data"), str(tmp_path / "new/exp/policy")
+    role.over_http(EasyDict(host="127.0.0.1", port=0, path_data=data, path_policy=policy))
+    assert os.path.isdir(data) and os.path.isdir(policy)
+    for key in ("path_data", "path_policy"):
+        paths = {"path_data": data, "path_policy": policy, key: str(tmp_path / "file/folder")}
+        with pytest.raises(OSError, match=f"the folder {key} cannot be made"):
+            role.over_http(EasyDict(port=0, **paths))
+
+
+@over_http
+def test_a_port_that_is_taken_is_an_error_at_the_start(site):
+    second = site.create(site.cfg(port=site.worker().port))
+    with pytest.raises(OSError):
+        second.start()
+    second.close()
+
+
+@pytest.mark.parametrize("role", [Collecting, Learning])
+def test_a_half_built_worker_is_collected_quietly(role):
+    role.over_http.__new__(role.over_http).__del__()
+
+
+@over_http
+def test_any_master_can_drive_a_worker(role, site):
+    worker = site.worker()
+    with Master("127.0.0.1", 0) as master, master.new_connection("c", "127.0.0.1", worker.port) as connection:
+        task = connection.new_task({"name": "resource"}).start().join(DEADLINE_S)
+        assert task.result == {**role.resource, "batched": True}
+
+
+# The slaves by themselves.
+
+IDS = {"task_id": "t", "buffer_id": "b"}
+OF_COLLECTOR = {
+    "deal_with_collector_data": lambda: {"data_id": "d"},
+    "deal_with_collector_close": lambda: {"step_count": 3},
+}
+OF_LEARNER = {
+    "deal_with_get_data": lambda: {"batch_size": 4, "cur_learner_iter": 7},
+    "deal_with_learner_learn": lambda data: {"learner_step": len(data)},
+    "deal_with_learner_close": lambda: None,
+}
+ANSWERS = {
+    "collector": {
+        "collector_data_task": {"data_id": "d", **IDS},
+        "collector_close_task": {"step_count": 3, "task_id": "t"},
+    },
+    "learner": {
+        "learner_get_data_task": {"batch_size": 4, "cur_learner_iter": 7, **IDS},
+        "learner_learn_task": {"info": {"learner_step": 2}, **IDS},
+        "learner_close_task": IDS,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("slave_type", "own", "functions"),
+    [(CollectorSlave, "collector", OF_COLLECTOR), (LearnerSlave, "learner", OF_LEARNER)],
+)
+def test_a_slave_calls_its_functions_and_fails_unknown_tasks(slave_type, own, functions):
+    log = []
+    functions = {"deal_with_resource": lambda: {"gpu": 2}, f"deal_with_{own}_start": log.append, **functions}
+    with slave_type("127.0.0.1", 0, callback_fn=functions) as slave:
+        connector = HttpConnector("127.0.0.1", 0)
+        connector.start()
+        client = connector.client("slave", "127.0.0.1", slave.port)
+        client.connect(DEADLINE_S)
+        assert client.run({"name": "resource"}, DEADLINE_S) == {"gpu": 2}
+        started = client.run({"name": f"{own}_start_task", "task_info": IDS}, DEADLINE_S)
+        assert started == {"message": f"{own} task has started"} and log == [IDS]
+        for name, answer in ANSWERS[own].items():
+            assert client.run({"name": name, "data": [{}, {}]}, DEADLINE_S) == answer
+        for task in ({"name": "another_start_task"}, {}):
+            with pytest.raises(TaskFailed) as failed:
+                client.run(task, DEADLINE_S)
+            assert failed.value.result == {"message": "task name error"}
+        connector.close()
+
+
+def test_the_functions_of_a_slave_come_by_keyword_only():
+    with pytest.raises(TypeError):
+        CollectorSlave("127.0.0.1", 0, {})
