@@ -10,7 +10,6 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.config.experiment import StartFolder, claim_experiment, save_project_state
 from ding.config.main_settings import (
     MAIN_SETTINGS,
     check_import_names,
@@ -20,16 +19,19 @@ from ding.config.main_settings import (
     check_values,
 )
 from ding.config.names import KnownKeys, UnknownKey, report_unknown, unknown_entries
-from ding.config.read import Config, read_config, read_config_directly, read_config_with_system, read_config_yaml
+from ding.config.read import Config, read_config, read_config_directly, read_config_with_system, read_config_yaml  # noqa: E501, F401
 from ding.config.resolve import ENTRIES, ConfigClasses, complete_create_config, resolve_class, resolve_classes
-from ding.config.save import (
+from ding.config.save import (  # noqa: F401 - all are found here, as those of `read`
     CREATE_SECTIONS,
+    StartFolder,
     by_name,
+    claim_experiment,
     formatted_path,
     save_config,
     save_config_formatted,
     save_config_py,
     save_config_yaml,
+    save_project_state,
 )
 from ding.config.utils import (
     SYSTEM_SETTINGS,
@@ -46,20 +48,6 @@ from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.coordinator.base_serial_commander import BaseSerialCommander
 from ding.worker.learner.base_learner import BaseLearner
-
-__all__ = [
-    "Config",
-    "compile_config",
-    "compile_config_parallel",
-    "read_config",
-    "read_config_directly",
-    "read_config_with_system",
-    "read_config_yaml",
-    "save_config",
-    "save_config_py",
-    "save_config_yaml",
-    "save_project_state",
-]
 
 PLATFORMS = ("local", "slurm", "k8s", "ray")
 

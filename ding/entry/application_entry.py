@@ -12,7 +12,7 @@ import torch
 from easydict import EasyDict
 
 from ding.config.config import compile_config
-from ding.config.experiment import StartFolder
+from ding.config.save import StartFolder
 from ding.entry.checks import check_evaluation_episodes
 from ding.entry.model_shapes import complete_model
 from ding.entry.pipeline import read_pair

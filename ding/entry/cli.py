@@ -161,16 +161,15 @@ _ENV_ERRORS = (
 _INPUT_MODULES = (
     "ding.config.read",
     "ding.config.resolve",
+    "ding.entry.cli_commands",
     "ding.entry.curves",
     "ding.entry.export",
     "ding.entry.run_folder",
     "ding.entry.run_state",
-    "ding.entry.saved_states",
     "ding.entry.trained",
     "ding.entry.tuning",
     "ding.envs.env.gymnasium_env",
     "ding.utils.references",
-    "ding.utils.state_folder",
     "ding.utils.state_folder",
     "ding.worker.coordinator.saved_run",
 )

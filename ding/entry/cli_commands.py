@@ -6,6 +6,7 @@ import ast
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -346,8 +347,6 @@ def list_registries(registry: tuple[str, ...]) -> None:
     REGISTRY is the name of a registry, such as policy, env or buffer; by default all are listed, with file and line.
     `recipes` are the tuned configs that `ding train POLICY ENV` takes.
     """
-    from ding.entry.cli_commands import show_recipes, show_registries
-
     registries = tuple(name for name in registry if name != "recipes")
     if len(registries) < len(registry):
         show_recipes()
@@ -406,13 +405,38 @@ def state(exp: str) -> None:
     """
     from tabulate import tabulate
 
-    from ding.entry.saved_states import show_states
-
     rows, notes = show_states(exp)
     headers = ("state", "saved", "why", "iteration", "env steps", "return", "size", "exact")
     click.echo(tabulate(rows, headers=headers, tablefmt="simple", disable_numparse=True))
     for note in notes:
         click.echo(note)
+
+
+def show_states(exp: str) -> tuple[list[tuple[str, ...]], list[str]]:
+    """Return a row for each state of a run, and notes about the newest state; nothing else in the states is read.
+
+    A row has file, time, reason, iteration, env steps, mean return, size, and whether the state is exact, as texts.
+
+    Raises:
+        StateError: there is no readable state.
+    """
+    from ding.utils.state_folder import FOLDER, StateError, StateFolder
+
+    path = os.path.join(exp, FOLDER)
+    states = list(StateFolder(path).states())
+    if not states:
+        raise StateError(f"there is no state in {path!r}")
+    rows: list[tuple[str, ...]] = []
+    for saved in states:
+        about = saved.about
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(about["time"]))
+        mean_return = "-" if about["last_return"] is None else f"{about['last_return']:.1f}"
+        counts = str(about["train_iter"]), str(about["env_step"])
+        size, exact = f"{saved.size_bytes / 1e6:.1f} MB", "yes" if about["is_exact"] else "no"
+        rows.append((os.path.basename(saved.path), when, about["reason"], *counts, mean_return, size, exact))
+    newest = states[-1].about
+    versions = ", ".join(f"{name} {version}" for name, version in newest["versions"].items())
+    return rows, [f"Written with {versions}.", *(f"Not exact: {reason}" for reason in newest["inexact"])]
 
 
 COMMANDS = (train, tune, evaluate, record, export, plot, list_registries, show, check_env, state)

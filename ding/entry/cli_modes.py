@@ -35,7 +35,7 @@ def run(action: str, options: Options) -> None:
     """Run a mode, or for `dist` a module."""
     with contextlib.ExitStack() as stack:
         if options["profile"] is not None:
-            from ding.utils.profiler_helper import Profiler
+            from ding.utils.time_helper import Profiler
 
             profiler = Profiler()
             profiler.profile(os.path.abspath(options["profile"]))

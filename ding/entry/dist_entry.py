@@ -239,20 +239,6 @@ def _end(ranks: dict[int, subprocess.Popen[bytes]]) -> None:
             process.wait()
 
 
-__all__ = [
-    "dist_add_replicas",
-    "dist_delete_replicas",
-    "dist_launch_collector",
-    "dist_launch_coordinator",
-    "dist_launch_learner",
-    "dist_launch_learner_aggregator",
-    "dist_launch_spawn_learner",
-    "dist_prepare_config",
-    "dist_restart_replicas",
-    "read_coordinator_config",
-]
-
-
 def dist_prepare_config(
     filename: str,
     seed: int,

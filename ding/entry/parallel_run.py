@@ -19,8 +19,8 @@ import numpy as np
 from easydict import EasyDict
 
 from ding.config.config import compile_config_parallel
-from ding.config.experiment import StartFolder
 from ding.config.read import read_config_with_system
+from ding.config.save import StartFolder
 from ding.config.utils import workers_of
 from ding.entry.model_shapes import complete_model
 from ding.entry.pipeline import with_command_mode

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from ding.config.config import compile_config
-from ding.config.experiment import StartFolder
 from ding.config.read import read_config
+from ding.config.save import StartFolder
 from ding.entry.checks import (
     check_collector_fits_buffer,
     check_evaluation_episodes,

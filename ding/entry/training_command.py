@@ -216,8 +216,7 @@ def pipeline_for(main: Mapping[str, Any], create: Mapping[str, Any]) -> Callable
         ConfigError: the policy learns from a data set or from an expert.
         KeyError: the policy is not registered.
     """
-    from ding.entry.serial_entry import run_serial
-    from ding.entry.serial_entry_onpolicy import run_serial_onpolicy
+    from ding.entry.serial_entry import run_serial, run_serial_onpolicy
 
     name = str(create["policy"]["type"]).removesuffix("_command")
     if name in _FROM_EXPERTS:

@@ -29,7 +29,7 @@ from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.network.nn_module import MLP
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.default_helper import set_pkg_seed
-from ding.utils.log_writer_helper import DistributedWriter
+from ding.utils.log_helper import DistributedWriter
 from ding.worker.collector.metric_serial_evaluator import IMetric, MetricSerialEvaluator
 from ding.worker.learner.base_learner import BaseLearner
 

@@ -31,7 +31,7 @@ from ding.utils.config_helper import (
 )
 from ding.utils.file_helper import atomic_write
 from ding.utils.import_helper import missing_package
-from ding.utils.log_writer_helper import DistributedWriter
+from ding.utils.log_helper import DistributedWriter
 from ding.utils.registry import Registry
 from ding.utils.showing import only_shows, shown, tell_once
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ding.config import experiment
-from ding.config.experiment import claim_experiment, save_project_state
+from ding.config import save
+from ding.config.save import claim_experiment, save_project_state
 
 
 @pytest.fixture(autouse=True)
@@ -65,9 +65,9 @@ def test_other_ranks_take_the_name_of_rank_0(monkeypatch):
     def broadcast(answer, src):
         answer[0] = "from_rank_0"
 
-    monkeypatch.setattr(experiment, "get_rank", lambda: 1)
-    monkeypatch.setattr(experiment, "get_world_size", lambda: 2)
-    monkeypatch.setattr(experiment, "broadcast_object_list", broadcast)
+    monkeypatch.setattr(save, "get_rank", lambda: 1)
+    monkeypatch.setattr(save, "get_world_size", lambda: 2)
+    monkeypatch.setattr(save, "broadcast_object_list", broadcast)
     assert claim_experiment("x") == "from_rank_0"
     assert os.listdir() == []
 
@@ -76,9 +76,9 @@ def test_a_failure_of_rank_0_is_raised_on_other_ranks(monkeypatch):
     def broadcast(answer, src):
         answer[0] = PermissionError(13, "no")
 
-    monkeypatch.setattr(experiment, "get_rank", lambda: 1)
-    monkeypatch.setattr(experiment, "get_world_size", lambda: 2)
-    monkeypatch.setattr(experiment, "broadcast_object_list", broadcast)
+    monkeypatch.setattr(save, "get_rank", lambda: 1)
+    monkeypatch.setattr(save, "get_world_size", lambda: 2)
+    monkeypatch.setattr(save, "broadcast_object_list", broadcast)
     with pytest.raises(PermissionError):
         claim_experiment("x")
 

@@ -15,7 +15,7 @@ import torch
 from click.testing import CliRunner
 
 import ding
-from ding.entry import cli_modes, parallel_entry, parallel_run, serial_entry, serial_entry_onpolicy
+from ding.entry import cli_modes, parallel_entry, parallel_run, serial_entry
 from ding.entry.cli import MODES, cli
 from ding.entry.cli_commands import registrations
 from ding.entry.dist_config import read_dist_config
@@ -248,13 +248,16 @@ def test_a_role_takes_one_port(monkeypatch):
 
 @pytest.mark.differs("`ding -m parallel` reads the config as a pair and fails", "it reads the triple")
 @pytest.mark.parametrize(
-    ("mode", "module", "configs"),
-    [("serial", serial_entry, 2), ("serial_onpolicy", serial_entry_onpolicy, 2), ("parallel", parallel_entry, 3)],
+    ("mode", "module", "name", "configs"),
+    [
+        ("serial", serial_entry, "serial_pipeline", 2),
+        ("serial_onpolicy", serial_entry, "serial_pipeline_onpolicy", 2),
+        ("parallel", parallel_entry, "parallel_pipeline", 3),
+    ],
 )
-def test_a_mode_calls_its_pipeline_with_the_configs_of_the_file(monkeypatch, mode, module, configs):
+def test_a_mode_calls_its_pipeline_with_the_configs_of_the_file(monkeypatch, mode, module, name, configs):
     pipeline = Call()
-    names = {serial_entry: "serial_pipeline", serial_entry_onpolicy: "serial_pipeline_onpolicy"}
-    monkeypatch.setattr(module, names.get(module, "parallel_pipeline"), pipeline)
+    monkeypatch.setattr(module, name, pipeline)
     run("-m", mode, "-c", write_config(), "-s", 3, "--train-iter", "2e4", "--env-step", "500", "--exp-name", "mine")
     (given,), options = pipeline.only
     assert len(given) == configs and given[0].exp_name == "mine"
@@ -500,7 +503,7 @@ def test_offline_training_is_limited_by_iterations_only(monkeypatch):
 @pytest.mark.parametrize("mode", ["sqil", "dqfd"])
 def test_the_config_of_an_expert_is_given_or_asked_for(mode, monkeypatch):
     pipeline = Call()
-    monkeypatch.setattr(f"ding.entry.serial_entry_{mode}.serial_pipeline_{mode}", pipeline)
+    monkeypatch.setattr(f"ding.entry.serial_entry_dqfd.serial_pipeline_{mode}", pipeline)
     config = write_config()
     given = ["-m", f"serial_{mode}", "-c", config, "-s", 1, "-s", 2]
     run(*given, "--expert-config", config)

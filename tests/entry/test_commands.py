@@ -210,7 +210,7 @@ def test_an_evaluation_keeps_the_git_state_of_the_training(exp, tmp_path, monkey
     (tmp_path / ".git").mkdir()
     (tmp_path / "run" / "git_log.txt").write_text("the state of the training")
     (tmp_path / "run" / "git_diff.txt").write_text("its changes")
-    monkeypatch.setattr("ding.config.experiment._git", lambda *args: b"a later state")
+    monkeypatch.setattr("ding.config.save._git", lambda *args: b"a later state")
     evaluate_run("run", 1)
     assert (tmp_path / "run" / "git_log.txt").read_text() == "the state of the training"
     assert (tmp_path / "run" / "git_diff.txt").read_text() == "its changes"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ding.entry import serial_pipeline_dqfd, serial_pipeline_sqil
-from ding.entry.expert import mark, with_reward
+from ding.entry.serial_entry_dqfd import mark, with_reward
 from ding.policy.dqn import DQNPolicy
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples, Table

@@ -24,10 +24,10 @@ import torch
 from ding.config.config import compile_config_parallel
 from ding.config.save import save_packed_config
 from ding.entry import parallel_entry, parallel_pipeline, parallel_run, serial_pipeline
+from ding.entry.cli_commands import show_states
 from ding.entry.parallel_entry import launch_collector, launch_coordinator, launch_learner
 from ding.entry.parallel_run import ParallelRun, make_workers, run_parallel
 from ding.entry.pipeline import with_command_mode
-from ding.entry.saved_states import show_states
 from ding.entry.worker_process import WorkerDied, WorkerProcess
 from ding.utils.config_helper import ConfigError
 from ding.utils.state_folder import StateError, StateFolder

@@ -16,12 +16,12 @@ from click.testing import CliRunner
 from torch.utils.data import DataLoader
 
 from ding.entry.cli import cli
-from ding.entry.saved_states import show_states
+from ding.entry.cli_commands import show_states
 from ding.entry.serial_entry import run_serial, serial_pipeline
 from ding.entry.serial_entry_offline import EpochBatches
 from ding.policy.dqn import DQNPolicy
 from ding.utils.config_helper import ConfigError
-from ding.utils.log_writer_helper import DistributedWriter
+from ding.utils.log_helper import DistributedWriter
 from ding.utils.state_folder import StateError, StateFolder, flat_config
 from tests.entry.fakes import TinyEnv, pair, setting
 from tests.entry.killed_runs import metrics, play

@@ -9,7 +9,7 @@ import torch
 from easydict import EasyDict
 
 from ding.entry import serial_pipeline, serial_pipeline_onpolicy
-from ding.entry.serial_entry_onpolicy import run_serial_onpolicy
+from ding.entry.serial_entry import run_serial_onpolicy
 from ding.model.template.vac import VAC
 from ding.utils.config_helper import ConfigError
 from ding.worker.learner.base_learner import BaseLearner

@@ -11,8 +11,7 @@ from easydict import EasyDict
 
 from ding.entry import checks
 from ding.entry.progress import ProgressLine
-from ding.entry.serial_entry import run_serial, serial_pipeline
-from ding.entry.serial_entry_onpolicy import run_serial_onpolicy
+from ding.entry.serial_entry import run_serial, run_serial_onpolicy, serial_pipeline
 from ding.policy import CommandModePolicy, DQNPolicy
 from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import POLICY_REGISTRY

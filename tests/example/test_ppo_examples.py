@@ -10,7 +10,7 @@ from torch import nn
 
 from ding.config.config import compile_config
 from ding.config.read import read_config
-from ding.entry.serial_entry_onpolicy import run_serial_onpolicy
+from ding.entry.serial_entry import run_serial_onpolicy
 from ding.example import runner
 
 STOP_VALUES = {"cartpole_a2c": 195, "cartpole_ppo": 195, "pendulum_ppo": -250}

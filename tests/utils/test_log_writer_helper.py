@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import tensorboardX
 
-from ding.utils import log_writer_helper
-from ding.utils.log_writer_helper import DistributedWriter
+from ding.utils import log_helper
+from ding.utils.log_helper import DistributedWriter
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -71,7 +71,7 @@ def test_more_entries_than_fit_into_the_queue_all_arrive_in_order(tmp_path):
 
 PROGRAM = """
 import sys
-from ding.utils.log_writer_helper import DistributedWriter
+from ding.utils.log_helper import DistributedWriter
 
 writer = DistributedWriter(sys.argv[1])
 writer.add_scalar("x", 1.0, 1)
@@ -99,11 +99,11 @@ def test_writers_of_several_threads_come_and_go_without_each_other(tmp_path):
 
 FULL_DISK = """
 import resource, sys
-from ding.utils import log_writer_helper
-from ding.utils.log_writer_helper import DistributedWriter
+from ding.utils import log_helper
+from ding.utils.log_helper import DistributedWriter
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))  # as a full disk
-log_writer_helper._MAX_WAITING = int(sys.argv[2])
+log_helper._MAX_WAITING = int(sys.argv[2])
 writer = DistributedWriter(sys.argv[1], max_queue=10, flush_secs=0)
 writer.add_scalar("before", 1.0, 0)
 writer.flush()
@@ -135,7 +135,7 @@ def test_entries_that_cannot_be_written_hold_up_nothing_and_are_written_later(ma
 
 
 def test_files_of_one_second_are_read_in_the_order_in_which_they_were_opened(tmp_path, monkeypatch):
-    monkeypatch.setattr(log_writer_helper, "_file_numbers", itertools.count(9))
+    monkeypatch.setattr(log_helper, "_file_numbers", itertools.count(9))
     for step in range(3):  # 10 stands before 9 in the order of the alphabet
         with DistributedWriter(str(tmp_path)) as writer:
             writer.add_scalar("x", 1.0, step)

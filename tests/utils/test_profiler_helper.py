@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import ding
-from ding.utils.profiler_helper import Profiler
+from ding.utils.time_helper import Profiler
 
 
 def busy():
@@ -44,7 +44,7 @@ def test_it_can_run_again_but_not_twice_at_once(tmp_path):
 
 def test_without_stop_the_files_are_written_at_exit(tmp_path):
     program = (
-        "from ding.utils.profiler_helper import Profiler\n"
+        "from ding.utils.time_helper import Profiler\n"
         "def work(): return sum(range(1000))\n"
         "Profiler().profile()\n"
         "work()\n"

@@ -1,7 +1,7 @@
 import pytest
 
 from ding.utils.config_helper import ConfigError
-from ding.utils.scheduler_helper import Scheduler
+from ding.utils.default_helper import Scheduler
 
 
 def run(cfg, metrics, param=1.0):

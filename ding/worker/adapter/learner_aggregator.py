@@ -10,8 +10,8 @@ from typing import Any
 from easydict import EasyDict
 
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, check_section, instance_of, integer, number
-from ding.utils.k8s_helper import exist_operator_server
 from ding.utils.log_helper import build_logger
+from ding.utils.system_helper import exist_operator_server
 from ding.worker.adapter.learner_group import GroupRun, LearnerGroup, merge_info
 from ding.worker.coordinator.operator_server import OperatorSync, make_operator_server
 from ding.worker.transport.comm_worker import TaskSlot, dispatch, task_fail
