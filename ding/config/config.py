@@ -124,8 +124,12 @@ def compile_config(
         raise ConfigError("policy = None is not allowed without auto=True; pass policy=<the policy class>")
     types = create if auto and create is not None else EasyDict()
     known = KnownKeys()
-    tree = _class_defaults(classes, types, auto, create, known)
-    has_buffer = _add_workers(tree.policy, classes, user, create is not None, known)
+    tree = _new_tree(classes, types, known)
+    if auto:
+        tree.policy.other.commander = BaseSerialCommander.default_config()
+        known.add_class("policy.other.commander", BaseSerialCommander)
+    _add_models(tree, classes, create or {}, known)
+    has_buffer = _add_serial_workers(tree.policy, classes, types, user, create is not None, known)
     compiled = _merge(tree, user)
     unknown = [*_unknown_sinks(user), *known.find_unknown(user), *_unknown_of_create(types, known)]
     report_unknown(unknown, compiled, strict_config)
@@ -270,68 +274,51 @@ def _unknown_of_create(create: Mapping[str, Any], known: KnownKeys) -> list[Unkn
     return unknown
 
 
-def _class_defaults(
-    classes: ConfigClasses, types: EasyDict, auto: bool, create: EasyDict | None, known: KnownKeys
-) -> EasyDict:
-    """Return the sections env, policy, reward_model and world_model from class defaults and the create config."""
-    policy = _merge(MAIN_SETTINGS.config()["policy"], _defaults_of(classes.policy))
-    known.add_class("policy", classes.policy)
-    tree = EasyDict(env=_env_section(classes, types, known), policy=policy)
-    policy = tree.policy
-    policy.update(copy.deepcopy(types.get("policy", {})))
-    for name, section in (
-        ("collector", policy.collect.collector),
-        ("evaluator", policy.eval.evaluator),
-        ("replay_buffer", policy.other.replay_buffer),
-    ):
-        section.update(copy.deepcopy(types.get(name) or {}))
-    if auto:
-        policy.other.commander = BaseSerialCommander.default_config()
-        known.add_class("policy.other.commander", BaseSerialCommander)
-    for name, cls, entry in (
-        ("reward_model", classes.reward_model, {}),
-        ("world_model", classes.world_model, _under(create or {}, "world_model")),
-    ):
-        section = EasyDict(_defaults_of(cls))
-        known.add_class(name, cls)
-        if cls is not None:
-            section.update(copy.deepcopy(entry))
-        if section:
-            tree[name] = section
+def _new_tree(classes: ConfigClasses, types: Mapping[str, Any], known: KnownKeys) -> EasyDict:
+    """Return the sections env and policy from the defaults of their classes and the create config."""
+    plain = MAIN_SETTINGS.config()
+    tree = EasyDict({name: _merge(plain[name], _defaults_of(getattr(classes, name))) for name in ("env", "policy")})
+    for name in ("policy", "env"):
+        known.add_class(name, getattr(classes, name))
+        tree[name].update(copy.deepcopy(types.get(name, {})))
+    manager = classes.env_manager or resolve_class("env_manager", {"type": "base"})
+    _add_worker(tree.env, "env.manager", manager, types.get("env_manager"), known)
     return tree
 
 
-def _env_section(classes: ConfigClasses, types: EasyDict, known: KnownKeys) -> EasyDict:
-    """Return the env section from the defaults of env and manager and the create config."""
-    section = _merge(MAIN_SETTINGS.config()["env"], _defaults_of(classes.env))
-    known.add_class("env", classes.env)
-    section.update(copy.deepcopy(types.get("env", {})))
-    manager = classes.env_manager or resolve_class("env_manager", {"type": "base"})
-    known.add_class("env.manager", manager)
-    section.manager = _merge(_defaults_of(manager), section.manager)
-    section.manager.update(copy.deepcopy(types.get("env_manager", {})))
-    return section
+def _add_worker(section: EasyDict, path: str, cls: Any, entry: Mapping[str, Any] | None, known: KnownKeys) -> None:
+    """Complete the section of a worker by its entry in the create config, and by the defaults of its class.
+
+    Args:
+        section: the section that contains it.
+        path: its path, whose last part is its key in `section`.
+    """
+    key = path.rpartition(".")[2]
+    section[key] = _merge(_defaults_of(cls), {**(section.get(key) or {}), **copy.deepcopy(dict(entry or {}))})
+    known.add_class(path, cls)
 
 
-def _add_workers(policy: EasyDict, classes: ConfigClasses, user: EasyDict, has_types: bool, known: KnownKeys) -> bool:
-    """Merge the defaults of learner, collector, evaluator and buffers into the policy section.
+def _add_serial_workers(
+    policy: EasyDict,
+    classes: ConfigClasses,
+    types: Mapping[str, Any],
+    user: EasyDict,
+    has_types: bool,
+    known: KnownKeys,
+) -> bool:
+    """Complete the sections of learner, collector, evaluator and buffers in the policy section.
 
     Return whether the section of the buffer has the defaults of a buffer class.
     """
-    policy.learn.learner = _merge(_defaults_of(classes.learner), policy.learn.learner)
-    known.add_class("policy.learn.learner", classes.learner)
-    if has_types or classes.collector is not None:
-        section = policy.collect.collector
-        cls = classes.collector or resolve_class(
-            "collector", section, "policy.collect.collector (or create_config.collector)"
-        )
-        policy.collect.collector = _merge(_defaults_of(cls), section)
-        known.add_class("policy.collect.collector", cls)
-    else:
-        known.add_class("policy.collect.collector", None)
-    known.add_class("policy.eval.evaluator", classes.evaluator)
-    if classes.evaluator is not None:
-        policy.eval.evaluator = _merge(_defaults_of(classes.evaluator), policy.eval.evaluator)
+    _add_worker(policy.learn, "policy.learn.learner", classes.learner, None, known)
+    policy.collect.collector.update(copy.deepcopy(types.get("collector") or {}))
+    collector = classes.collector
+    if has_types and collector is None:
+        where = "policy.collect.collector (or create_config.collector)"
+        collector = resolve_class("collector", policy.collect.collector, where)
+    _add_worker(policy.collect, "policy.collect.collector", collector, None, known)
+    _add_worker(policy.eval, "policy.eval.evaluator", classes.evaluator, types.get("evaluator"), known)
+    policy.other.replay_buffer.update(copy.deepcopy(types.get("replay_buffer") or {}))
     has_buffer = has_types or classes.buffer is not None
     if has_buffer:
         own = _under(user, "policy", "other", "replay_buffer")
@@ -339,6 +326,17 @@ def _add_workers(policy: EasyDict, classes: ConfigClasses, user: EasyDict, has_t
     else:
         known.add_class(_BUFFER, None)
     return has_buffer
+
+
+def _add_models(tree: EasyDict, classes: ConfigClasses, create: Mapping[str, Any], known: KnownKeys) -> None:
+    """Add the sections reward_model and world_model, if they have settings."""
+    for name, cls, entry in (
+        ("reward_model", classes.reward_model, {}),
+        ("world_model", classes.world_model, create.get("world_model")),
+    ):
+        _add_worker(tree, name, cls, entry if cls is not None else {}, known)
+        if not tree[name]:
+            del tree[name]
 
 
 def _buffer_section(section: EasyDict, given: Any, own: Mapping[str, Any], known: KnownKeys) -> EasyDict:
@@ -400,27 +398,21 @@ def _complete(create: EasyDict) -> EasyDict:
 
 
 def _main_section(user: EasyDict, create: EasyDict, of_system: list[UnknownKey], is_strict: bool) -> EasyDict:
-    env_cls, manager_cls = resolve_class("env", create.env), resolve_class("env_manager", create.env_manager)
+    names = ("env", "env_manager", "policy")
     known = KnownKeys()
-    env = _env_section(ConfigClasses(env=env_cls, env_manager=manager_cls), create, known)
-    policy_cls = resolve_class("policy", create.policy)
-    known.add_class("policy", policy_cls)
-    policy = _merge(MAIN_SETTINGS.config()["policy"], _defaults_of(policy_cls))
-    policy.update(create.policy)
-    for part, key, name, registry in (
-        ("learn", "learner", "learner", "learner"),
-        ("collect", "collector", "collector", "parallel_collector"),
-        ("other", "commander", "commander", "commander"),
+    tree = _new_tree(ConfigClasses(**{name: resolve_class(name, create[name]) for name in names}), create, known)
+    policy = tree.policy
+    for part, key, registry in (
+        ("learn", "learner", "learner"),
+        ("collect", "collector", "parallel_collector"),
+        ("other", "commander", "commander"),
     ):
-        section = policy[part]
-        cls = resolve_class(registry, create[name], f"create_config.{name}")
-        known.add_class(f"policy.{part}.{key}", cls)
-        section[key] = _merge(_defaults_of(cls), section.get(key) or {})
-        section[key].update(create[name])
+        cls = resolve_class(registry, create[key], f"create_config.{key}")
+        _add_worker(policy[part], f"policy.{part}.{key}", cls, create[key], known)
     policy.other.replay_buffer.update(create.replay_buffer)
     own = _under(user, "policy", "other", "replay_buffer")
     policy.other.replay_buffer = _buffer_section(policy.other.replay_buffer, None, own, known)
-    main = _merge({"env": env, "policy": policy}, user)
+    main = _merge(tree, user)
     unknown = [*_unknown_sinks(user), *known.find_unknown(user), *_unknown_of_create(create, known), *of_system]
     report_unknown(unknown, main, is_strict)
     _count_episodes(main)

@@ -156,8 +156,6 @@ def train_config(
     Raises:
         ConfigError: a setting is malformed, or the pipeline refuses the config.
     """
-    import ding.entry
-
     mode = mode or pipeline_of(path)
     configs = read_config_with_system(path) if mode == "parallel" else read_config(path)
     for setting in settings:
@@ -167,11 +165,17 @@ def train_config(
     limits = {"max_train_iter": train_iter, "max_env_step": env_step}
     if mode == "serial_offline" and limits.pop("max_env_step") is not None:
         raise ConfigError("--env-step has no effect on training from a data set; use --train-iter")
-    pipeline = getattr(
-        ding.entry, f"{mode}_pipeline" if mode == "parallel" else mode.replace("serial", "serial_pipeline")
-    )
     given = {name: limit for name, limit in limits.items() if limit is not None}
-    pipeline(configs, seed=seed, **given, resume=resume, strict_config=strict_config)
+    pipeline_named(mode)(configs, seed=seed, **given, resume=resume, strict_config=strict_config)
+
+
+def pipeline_named(mode: str) -> Callable[..., Any]:
+    """Return the pipeline of a mode, such as `serial_pipeline_onpolicy` of `serial_onpolicy`."""
+    import ding.entry
+
+    name = "parallel_pipeline" if mode == "parallel" else mode.replace("serial", "serial_pipeline")
+    pipeline: Callable[..., Any] = getattr(ding.entry, name)
+    return pipeline
 
 
 def exp_name_of(path: str, settings: Sequence[str] = ()) -> str:

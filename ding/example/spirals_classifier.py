@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from ding.config.config import compile_config
-from ding.example.threads import one_torch_thread
+from ding.example.runner import one_torch_thread
 from ding.policy.base_policy import Policy
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.network.nn_module import MLP

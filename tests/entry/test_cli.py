@@ -15,7 +15,7 @@ import torch
 from click.testing import CliRunner
 
 import ding
-from ding.entry import cli_modes, parallel_entry, parallel_run, serial_entry
+from ding.entry import dist_entry, parallel_entry, parallel_run, serial_entry
 from ding.entry.cli import MODES, cli
 from ding.entry.cli_commands import registrations
 from ding.entry.dist_config import read_dist_config
@@ -394,7 +394,7 @@ def test_a_worker_serves_until_its_coordinator_has_gone(monkeypatch, module, opt
     write_config()
     worker = Worker()
     launch = Call(worker)
-    monkeypatch.setattr(cli_modes, f"dist_launch_{module}", launch)
+    monkeypatch.setattr(dist_entry, f"dist_launch_{module}", launch)
     output = run("-m", "dist", "-M", module, "-c", "config.py", "-s", 5, *options)
     assert launch.only == (("config.py", *given[1:]), {})
     assert worker.log == ["wait", "close"]
@@ -403,14 +403,14 @@ def test_a_worker_serves_until_its_coordinator_has_gone(monkeypatch, module, opt
 
 def test_an_aggregator_needs_no_config(monkeypatch):
     launch = Call(Worker())
-    monkeypatch.setattr(cli_modes, "dist_launch_learner_aggregator", launch)
+    monkeypatch.setattr(dist_entry, "dist_launch_learner_aggregator", launch)
     run("-m", "dist", "-M", "learner_aggregator")
     assert launch.only == ((None, None, None, None, None, True), {})
 
 
 def test_the_ranks_of_a_learner_are_spawned(monkeypatch):
     spawn = Call()
-    monkeypatch.setattr(cli_modes, "dist_launch_spawn_learner", spawn)
+    monkeypatch.setattr(dist_entry, "dist_launch_spawn_learner", spawn)
     run("-m", "dist", "-M", "spawn_learner", "-c", write_config(), "-lp", 80)
     assert spawn.only == (("config.py", None, 80, None, True), {})
 
@@ -445,7 +445,7 @@ def test_the_coordinator_drives_the_run_and_tells_its_outcome(monkeypatch, tmp_p
 )
 def test_replicas_are_asked_for(monkeypatch, options, name, given):
     ask = Call("the operator says yes")
-    monkeypatch.setattr(cli_modes, f"dist_{name}_replicas", ask)
+    monkeypatch.setattr(dist_entry, f"dist_{name}_replicas", ask)
     output = run("-m", "dist", *options, "-cdn", "pod", "-ns", "ns")
     assert ask.only == (given, {}) and output == "the operator says yes\n"
 

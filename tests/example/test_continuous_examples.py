@@ -8,7 +8,7 @@ from easydict import EasyDict
 from ding.config.config import compile_config
 from ding.config.read import read_config
 from ding.example import runner
-from ding.example.threads import one_torch_thread
+from ding.example.runner import one_torch_thread
 
 NAMES = ["pendulum_sac", "pendulum_td3"]
 
