@@ -110,17 +110,32 @@ def compile_config(
         KeyError: a type is not registered.
         OSError: the folder cannot be created or written to.
     """
+    classes = ConfigClasses(env, env_manager, policy, learner, collector, evaluator, buffer, reward_model, world_model)
+    create = None if create_cfg is None else _as_easydict(create_cfg, "create_cfg")
+    compiled, _ = _compile(cfg, create, classes, seed, auto, strict_config)
+    if save_cfg:
+        _save(compiled, create if auto else None, save_path, renew_dir)
+    return compiled
+
+
+def compile_known(main: Mapping[str, Any], create: Mapping[str, Any]) -> tuple[EasyDict, KnownKeys]:
+    """Compile two configs without writing files, and return also the keys that the classes of the run read."""
+    classes = ConfigClasses(learner=BaseLearner, evaluator=InteractionSerialEvaluator)
+    return _compile(main, _as_easydict(create, "create_cfg"), classes, 0, True, False)
+
+
+def _compile(
+    cfg: Mapping[str, Any], create: EasyDict | None, classes: ConfigClasses, seed: int, auto: bool, is_strict: bool
+) -> tuple[EasyDict, KnownKeys]:
     seed = check_seed(seed)
     user = _as_easydict(cfg, "cfg")
-    create = None if create_cfg is None else _as_easydict(create_cfg, "create_cfg")
     check_sections(user)
     check_import_names(user, "main_config")
-    classes = ConfigClasses(env, env_manager, policy, learner, collector, evaluator, buffer, reward_model, world_model)
     if auto:
         if create is None:
             raise ConfigError("create_cfg = None is not allowed with auto=True; pass the create config")
         classes = resolve_classes(classes, create, complete_create_config(create))
-    elif policy is None:
+    elif classes.policy is None:
         raise ConfigError("policy = None is not allowed without auto=True; pass policy=<the policy class>")
     types = create if auto and create is not None else EasyDict()
     known = KnownKeys()
@@ -132,7 +147,7 @@ def compile_config(
     has_buffer = _add_serial_workers(tree.policy, classes, types, user, create is not None, known)
     compiled = _merge(tree, user)
     unknown = [*_unknown_sinks(user), *known.find_unknown(user), *_unknown_of_create(types, known)]
-    report_unknown(unknown, compiled, strict_config)
+    report_unknown(unknown, compiled, is_strict)
     if "unroll_len" in compiled.policy:
         compiled.policy.collect.unroll_len = compiled.policy.unroll_len
     compiled.seed = seed
@@ -142,9 +157,7 @@ def compile_config(
     if "exp_name" not in compiled:
         compiled.exp_name = "default_experiment"
     check_values(compiled, has_buffer)
-    if save_cfg:
-        _save(compiled, create if auto else None, save_path, renew_dir)
-    return compiled
+    return compiled, known
 
 
 def compile_config_parallel(

@@ -156,6 +156,9 @@ class UnknownKey(NamedTuple):
 class KnownKeys:
     """The keys of a main config that entries and the classes of a run read.
 
+    Attributes:
+        classes: the classes that were added, by section.
+
     Example:
         >>> from ding.policy import DQNPolicy
         >>> known = KnownKeys()
@@ -169,7 +172,7 @@ class KnownKeys:
         self._names: defaultdict[str, set[str]] = defaultdict(set)  # by section
         self._places: dict[str, list[str]] = {}  # paths by name
         self._readers = {"": _Reader.PACKAGE}
-        self._classes: dict[str, Any] = {}
+        self.classes: dict[str, Any] = {}
         self._add("", MAIN_SETTINGS)
 
     def add_class(self, section: str, cls: Any) -> None:
@@ -179,7 +182,7 @@ class KnownKeys:
             reader = _Reader.PACKAGE
         else:
             reader = _Reader.FOREIGN if settings else _Reader.UNKNOWN
-        self._readers[section], self._classes[section] = reader, cls
+        self._readers[section], self.classes[section] = reader, cls
         self._add(f"{section}.", settings)
 
     def _add(self, prefix: str, settings: Mapping[str, Setting]) -> None:
@@ -266,8 +269,8 @@ class KnownKeys:
 
     def _describe(self, at: str, shown: str, name: str, value: Any) -> UnknownKey:
         reader, owner = self._reader(at)
-        if owner in self._classes and reader is _Reader.PACKAGE:
-            mark_as_reported(self._classes[owner], _join(at[len(owner) + 1 :], name))
+        if owner in self.classes and reader is _Reader.PACKAGE:
+            mark_as_reported(self.classes[owner], _join(at[len(owner) + 1 :], name))
         targets, hint = self._hint(at, shown, name, reader)
         return UnknownKey(shown, name, value, reader, targets, hint)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import Any, NamedTuple
+from typing import Any
 
 from easydict import EasyDict
 
@@ -52,17 +52,6 @@ SYSTEM_SETTINGS = Settings(
 _REQUIRED = ("path_data", "path_policy")
 
 Several = str | int | Sequence[str | int] | None
-
-
-class Addresses(NamedTuple):
-    """Hosts and ports of the roles; see `set_host_port`."""
-
-    coordinator_host: str | None = None
-    learner_host: Several = None
-    collector_host: Several = None
-    coordinator_port: int | None = None
-    learner_port: Several = None
-    collector_port: Several = None
 
 
 def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:

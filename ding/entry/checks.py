@@ -187,6 +187,12 @@ def warn_of_unused_priority(cfg: Mapping[str, Any]) -> None:
         )
 
 
+def members_of(space: Any) -> Mapping[str, Any] | None:
+    """Return the spaces in a dict space, also of an older gym, or None for any other space."""
+    members = getattr(space, "spaces", None)  # tuple spaces have a sequence of this name
+    return members if isinstance(members, Mapping) else None
+
+
 def check_model_fits_env(model_cfg: Mapping[str, Any], env: Any, is_foreign: bool = False) -> None:
     """Compare `policy.model.obs_shape` and `action_shape` with the spaces of a launched env manager.
 
@@ -205,16 +211,15 @@ def check_model_fits_env(model_cfg: Mapping[str, Any], env: Any, is_foreign: boo
     )
     for key, space_name, fits in pairs:
         shape, space = model_cfg.get(key), getattr(env, space_name, None)
-        is_dict = isinstance(getattr(space, "spaces", None), Mapping)
-        if is_foreign and is_dict and not isinstance(shape, Mapping):
+        if is_foreign and members_of(space) is not None and not isinstance(shape, Mapping):
             continue
         if shape is not None and space is not None:
             _check_fits(f"policy.model.{key}", shape, space_name, space, fits)
 
 
 def _check_fits(key: str, shape: Any, space_name: str, space: Any, fits: Any) -> None:
-    members = getattr(space, "spaces", None)
-    if fits is _obs_fits and isinstance(shape, Mapping) and isinstance(members, Mapping):
+    members = members_of(space) if fits is _obs_fits else None
+    if isinstance(shape, Mapping) and members is not None:
         if "observation" in members and "observation" not in shape:  # beside an action_mask
             _check_fits(key, shape, f"{space_name}['observation']", members["observation"], fits)
             return
@@ -224,7 +229,7 @@ def _check_fits(key: str, shape: Any, space_name: str, space: Any, fits: Any) ->
                     f"{key} = {dict(shape)!r} does not fit the env: its {space_name} has no entry {name!r}"
                 )
             _check_fits(f"{key}[{name!r}]", entry, f"{space_name}[{name!r}]", members[name], fits)
-    elif fits is _obs_fits and isinstance(members, Mapping) and not isinstance(shape, Mapping):
+    elif members is not None:
         if "observation" not in members:
             raise ConfigError(
                 f"{key} = {shape!r} does not fit the env, whose {space_name} is a dict of {', '.join(members)}; leave "

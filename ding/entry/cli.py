@@ -105,7 +105,7 @@ class _Ding(click.Group):
         try:
             with on_path(os.getcwd()):
                 return super().invoke(ctx)
-        except Exception as e:
+        except Exception as e:  # of any code of users; only those about the input are shortened
             if ctx.params.get("traceback") or not _is_about_input(e):
                 raise
             raise click.ClickException(str(e.args[0] if isinstance(e, KeyError) else e)) from e

@@ -177,9 +177,31 @@ def train(
 
                 train_config(config, seed, settings, exp_name=exp_name, **options)
             else:
-                from ding.entry.training import train_policy
+                _train_policy(config, env, seed, settings, exp_name, options)
 
-                train_policy(config, env, seed, settings, exp_name=exp_name, **options)
+
+def _train_policy(
+    policy: str, env: str, seed: int, settings: tuple[str, ...], exp_name: str | None, options: dict[str, Any]
+) -> None:
+    from ding.entry.training import train
+    from ding.utils.config_helper import ConfigError
+
+    mode, recipe = options["mode"], options["recipe"]
+    if mode not in (None, "parallel"):
+        raise ConfigError(f"--mode {mode} is not allowed with a policy and an env, which decide it; leave it out")
+    limits = {"env_steps": options["env_step"], "iterations": options["train_iter"]}
+    more = {name: options[name] for name in ("stop_value", "num_envs", "resume")}
+    how = {"recipe": recipe != "none" if recipe in (None, "none") else recipe, "parallel": mode == "parallel"}
+    config, given = _values_of(settings)
+    train(policy, env, seed=seed, folder=exp_name, config=config, **limits, **more, **how, **given)
+
+
+def _values_of(settings: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the values of settings by dotted key, and those by name."""
+    from ding.entry.training_command import read_setting
+
+    values = dict(map(read_setting, settings))
+    return {key: values.pop(key) for key in list(values) if "." in key}, values
 
 
 def _folders_of(
@@ -215,24 +237,22 @@ def tune(config: str, env: str | None, search: tuple[str, ...], settings: tuple[
 
     CONFIG is a file; POLICY ENV are names. The study folder gets the best config, a plot, and each trial's training.
     """
-    from ding.entry.training_command import read_setting
     from ding.entry.tuning import read_space, tune, tune_config
 
     seeds, folder, train_iter, env_step = (
         options.pop(name) for name in ("seeds", "exp_name", "train_iter", "env_step")
     )
     how = {"seeds": seeds or (0,), "folder": folder, **options}
-    given, space = dict(map(read_setting, settings)), read_space(search)
+    (dotted, named), space = _values_of(settings), read_space(search)
     if env is not None:
-        dotted = {key: given.pop(key) for key in list(given) if "." in key}
-        tune(config, env, space, iterations=train_iter, env_steps=env_step, config=dotted, **how, **given)
+        tune(config, env, space, iterations=train_iter, env_steps=env_step, config=dotted, **how, **named)
         return
     if not os.path.isfile(config):
         raise click.UsageError(f"there is no config file {config!r}; to tune a policy, name its env, too")
     limits = {"max_train_iter": train_iter, "max_env_step": env_step}
     limits = {name: limit for name, limit in limits.items() if limit is not None}
     with _folder_of(config):
-        tune_config(config, space, settings=given, **how, **limits)
+        tune_config(config, space, settings={**named, **dotted}, **how, **limits)
 
 
 def _folder_of(config: str) -> contextlib.AbstractContextManager[None]:

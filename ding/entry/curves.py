@@ -205,44 +205,34 @@ def _picture(curves: Sequence[Curve], kind: str, axis: Axis, title: str | None, 
 
 
 def _page(curves: Sequence[Curve], svg: str, axis: Axis, title: str | None, metric: str | None) -> str:
-    what, form = _wording(metric)
-    rows = "".join(
-        f"<tr><td>{html.escape(c.label)}</td><td>{len(c.runs)}</td><td>{c.x[-1]:.0f}</td>"
-        f"<td>{c.iqm[-1]:{form}}</td><td>{c.low[-1]:{form}} to {c.high[-1]:{form}}</td>"
-        f"<td>{c.iqm.max():{form}}</td></tr>"
-        for c in curves
-    )
-    name = html.escape(title or "Learning curves")
+    name, what = html.escape(title or "Learning curves"), "return" if metric is None else html.escape(metric)
+    best = f"{'best' if metric is None else 'highest'} {what} (IQM)"
+    headers = ("runs", "seeds", AXES[axis], f"last {what} (IQM)", "95 % interval", best)
+    cells = [[html.escape(str(cell)) for cell in row] for row in _rows(curves, metric)]
+    rows = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in cells)
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{name}</title>'
         "<style>body{font:16px system-ui;margin:2rem auto;max-width:60rem}table{border-collapse:collapse}"
         "td,th{padding:.3rem .8rem;border-bottom:1px solid #ccc;text-align:left}svg{max-width:100%;height:auto}</style>"
         f"<h1>{name}</h1>{svg[svg.index('<svg') :]}"
-        f"<table><tr><th>runs</th><th>seeds</th><th>{AXES[axis]}</th><th>last {what} (IQM)</th><th>95 % interval</th>"
-        f"<th>{'best' if metric is None else 'highest'} {what} (IQM)</th></tr>{rows}</table></html>\n"
+        f"<table><tr>{''.join(f'<th>{header}</th>' for header in headers)}</tr>{rows}</table></html>\n"
     )
-
-
-def _wording(metric: str | None) -> tuple[str, str]:
-    """Return the display name of the values, and their format."""
-    return ("return", ".1f") if metric is None else (html.escape(metric), ".4g")
 
 
 def table(curves: Sequence[Curve], axis: Axis = "env_step", metric: str | None = None) -> str:
     """Return a text table of the last and the best value of each group."""
     from tabulate import tabulate
 
-    _, form = _wording(metric)
-    rows = [
-        (
-            c.label,
-            len(c.runs),
-            int(c.x[-1]),
-            f"{c.iqm[-1]:{form}}",
-            f"{c.low[-1]:{form}} to {c.high[-1]:{form}}",
-            f"{c.iqm.max():{form}}",
-        )
+    values = ("last return", "95 % interval", "best return") if metric is None else ("last", "95 % interval", "highest")
+    headers = ("runs", "seeds", AXES[axis], *values)
+    return tabulate(_rows(curves, metric), headers=headers, tablefmt="simple", disable_numparse=True)
+
+
+def _rows(curves: Sequence[Curve], metric: str | None) -> list[tuple[Any, ...]]:
+    """Return a row of a table for each group."""
+    form = ".1f" if metric is None else ".4g"
+    return [
+        (c.label, len(c.runs), int(c.x[-1]))
+        + (f"{c.iqm[-1]:{form}}", f"{c.low[-1]:{form}} to {c.high[-1]:{form}}", f"{c.iqm.max():{form}}")
         for c in curves
     ]
-    values = ("last return", "95 % interval", "best return") if metric is None else ("last", "95 % interval", "highest")
-    return tabulate(rows, headers=("runs", "seeds", AXES[axis], *values), tablefmt="simple", disable_numparse=True)

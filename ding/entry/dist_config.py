@@ -25,7 +25,6 @@ from ding.config.utils import (
     COLLECTOR_PORT,
     COORDINATOR_PORT,
     LEARNER_PORT,
-    Addresses,
     Several,
     workers_of,
 )
@@ -59,13 +58,18 @@ def compile_dist_config(
     filename: str,
     seed: int,
     platform: str,
-    given: Addresses,
+    hosts: tuple[str | None, Several, Several],
+    given: tuple[int | None, Several, Several],
     *,
     exp_name: str | None = None,
     max_train_iter: int = UNLIMITED,
     max_env_step: int = UNLIMITED,
 ) -> EasyDict:
-    """Return the compiled config for roles that are started separately; see `dist_prepare_config`."""
+    """Return the compiled config for roles that are started separately; see `dist_prepare_config`.
+
+    Args:
+        hosts, given: the hosts and ports of the coordinator, the learners and the collectors.
+    """
     check_limits(positive, max_train_iter=max_train_iter, max_env_step=max_env_step)
     main, create, system = copy.deepcopy(read_config_with_system(filename))
     if exp_name is not None:
@@ -76,17 +80,17 @@ def compile_dist_config(
     # A restarted coordinator resumes the run; its workers wait for it meanwhile.
     system["coordinator"] = {"state_interval_s": 10, "resume": True, **system["coordinator"]}
     renew = not value_at(main, "policy.learn.resume_training")
-    places = given if platform == "k8s" else Addresses(*given[:3], 0, 0, 0)  # `give_ports` assigns the ports
+    ports = given if platform == "k8s" else (0, 0, 0)  # `give_ports` assigns the ports
     create = with_command_mode(create)
     complete_model(main, create)
     cfg = compile_config_parallel(
-        main, create, system, seed, True, "total_config.py", platform, *places, renew_dir=renew
+        main, create, system, seed, True, "total_config.py", platform, *hosts, *ports, renew_dir=renew
     )
     cfg.system.dist = dist
     if platform == "local":
-        if given.coordinator_host is not None:
-            cfg.system.coordinator.host = given.coordinator_host
-        give_ports(cfg.system, *given[3:])
+        if hosts[0] is not None:
+            cfg.system.coordinator.host = hosts[0]
+        give_ports(cfg.system, *given)
         dist.mark = _mark(cfg.system.learner0)
     save_config_py(cfg, os.path.join(cfg.main.exp_name, "total_config.py"))
     return cfg

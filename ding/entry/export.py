@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ding.entry.checks import members_of
 from ding.entry.trained import TrainedPolicy
 from ding.envs.common.gym_compat import spaces_like
 from ding.envs.env.gymnasium_spaces import bin_values
@@ -123,8 +124,8 @@ def export_policy(
 
 def _batch(space: Any, size: int) -> Any:
     """Return a batch of observations that a space samples, as tensors."""
-    members = getattr(space, "spaces", None)
-    if isinstance(members, Mapping):
+    members = members_of(space)
+    if members is not None:
         return {key: _batch(member, size) for key, member in members.items()}
     return torch.from_numpy(np.stack([space.sample() for _ in range(size)]))
 

@@ -14,6 +14,7 @@ from easydict import EasyDict
 from ding.config.config import compile_config
 from ding.config.main_settings import value_at
 from ding.config.resolve import resolve_class
+from ding.entry.checks import members_of
 from ding.entry.workers import closing
 from ding.envs.common.gym_compat import spaces_like
 from ding.envs.env.base_env import get_vec_env_setting
@@ -89,8 +90,8 @@ def model_shape(key: str, space: Any) -> Any:
         ConfigError: the space has no such shape, or its images have their channels last.
     """
     spaces = spaces_like(space)
-    members = getattr(space, "spaces", None)
-    if key == "obs_shape" and isinstance(members, Mapping) and members:
+    members = members_of(space) if key == "obs_shape" else None
+    if members:
         if members.keys() == {"observation", "action_mask"}:
             return model_shape(key, members["observation"])
         return {name: model_shape(key, member) for name, member in members.items()}
@@ -144,10 +145,8 @@ def _shows_bytes(space: Any) -> bool:
 
 
 def _parts(space: Any) -> list[Any]:
-    members = getattr(space, "spaces", None)
-    if not isinstance(members, Mapping):
-        return [space]
-    return [part for member in members.values() for part in _parts(member)]
+    members = members_of(space)
+    return [space] if members is None else [part for member in members.values() for part in _parts(member)]
 
 
 def _kind_of(space: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
 import math
 import os
@@ -21,11 +20,10 @@ import numpy as np
 from easydict import EasyDict
 
 from ding.config.config import compile_config_parallel
-from ding.config.read import read_config_with_system
 from ding.config.save import StartFolder
 from ding.config.utils import workers_of
 from ding.entry.model_shapes import complete_model
-from ding.entry.pipeline import with_command_mode
+from ding.entry.pipeline import read_configs, with_command_mode
 from ding.entry.progress import (
     UNLIMITED,
     ParallelProgressLine,
@@ -473,7 +471,8 @@ def _flat(returns: list[Any]) -> list[Any]:
 
 def _placed(input_cfg: Any, platform: str, address: str | None) -> tuple[Any, Any, Any]:
     """Return the triple, with `platform` and `address` in its system config."""
-    main, create, system = _read_triple(input_cfg)
+    main, create, system = read_configs(input_cfg, 3)
+    with_command_mode(create)
     if platform not in ("local", "ray"):
         raise ConfigError(f"platform = {platform!r} is not allowed here; it must be 'local' or 'ray'")
     if address is not None and platform != "ray":
@@ -532,17 +531,3 @@ def _check_ranks(cfg: EasyDict, ranks: int) -> None:
             f"policy.multi_gpu = False is not allowed with system_config.learner_gpu_num = {ranks}: the models of the "
             "ranks would drift apart; set it to True"
         )
-
-
-def _read_triple(input_cfg: Any) -> tuple[Any, Any, Any]:
-    """Return deep copies of the three configs, the create config with the policy type that has a command mode."""
-    triple: Any = input_cfg
-    if isinstance(input_cfg, (str, os.PathLike)):
-        triple = read_config_with_system(os.fspath(input_cfg))
-    if not isinstance(triple, Sequence) or len(triple) != 3:
-        raise TypeError(
-            "input_cfg must be a file path or the triple (main_config, create_config, system_config), got "
-            f"{input_cfg!r}"
-        )
-    main, create, system = copy.deepcopy(tuple(triple))
-    return main, with_command_mode(create), system

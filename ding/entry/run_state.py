@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
+import math
 import os
 import re
 import time
@@ -19,6 +20,7 @@ import numpy as np
 from easydict import EasyDict
 
 from ding.config.main_settings import MAIN_SETTINGS, value_at
+from ding.entry.progress import mean_return
 from ding.entry.run_folder import BEST
 from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.torch_utils.training_guard import Interruption, refuse_nan
@@ -311,10 +313,9 @@ class RunStates:
         }
 
     def _about(self, run: Any, reason: str) -> dict[str, Any]:
-        counts = int(run.learner.train_iter), int(run.envstep)
-        return describe_state(
-            "serial", self._cfg.exp_name, self._flat, reason, *counts, mean_of(run.eval_info), self.inexact
-        )
+        counts, reached = (int(run.learner.train_iter), int(run.envstep)), mean_return(run.eval_info)
+        last = None if math.isnan(reached) else reached
+        return describe_state("serial", self._cfg.exp_name, self._flat, reason, *counts, last, self.inexact)
 
     def _note_inexact(self, reasons: list[str], level: int = logging.WARNING) -> None:
         for reason in reasons:
@@ -415,9 +416,3 @@ def _parts(run: Any) -> dict[str, Any]:
     """Return all parts of a run by name, in the order in which states are restored."""
     found = {name: getattr(run, name) for name in _WORKERS} | run.further_parts
     return {name: part for name, part in found.items() if part is not None}
-
-
-def mean_of(eval_info: Any) -> float | None:
-    """Return the mean return of an evaluation; None if there are no returns."""
-    returns = (eval_info or {}).get("eval_episode_return")
-    return None if returns is None or not len(returns) else float(np.mean(returns))

@@ -135,18 +135,20 @@ def evaluate_run(
         env: see `load_policy`.
     """
     folder = RunFolder(exp)
-    path = folder.checkpoint(checkpoint)
     seed = (folder.seed or 0) if seed is None else seed
+    return evaluate_pair(pair_of(folder, env), seed, load_path=folder.checkpoint(checkpoint), n_episode=n_episode)
+
+
+def evaluate_pair(pair: tuple[Any, Any], seed: int, **how: Any) -> EvalRecord:
+    """Evaluate like `evaluate`, but without keeping the logs if the folder of the run is read-only.
+
+    The configs may be changed.
+    """
     with ExitStack() as stack:
-        return evaluate(_configs(stack, folder, env), seed, load_path=path, n_episode=n_episode)
-
-
-def _configs(stack: ExitStack, folder: RunFolder, env: Any) -> tuple[Any, Any]:
-    """Return the configs of the run; if the folder is read-only, the logs of an evaluation are not kept."""
-    main, create = pair_of(folder, env)
-    if not os.access(main.exp_name, os.W_OK | os.X_OK):
-        main.exp_name = stack.enter_context(tempfile.TemporaryDirectory())
-    return main, create
+        main, _ = pair
+        if os.path.isdir(main.exp_name) and not os.access(main.exp_name, os.W_OK | os.X_OK):
+            main.exp_name = stack.enter_context(tempfile.TemporaryDirectory())
+        return evaluate(pair, seed, **how)
 
 
 def record(
@@ -173,8 +175,7 @@ def record(
     folder = RunFolder(exp)
     target = os.path.join(folder.path, "video.mp4") if out is None else os.fspath(out)
     seed = (folder.seed or 0) if seed is None else seed
-    with ExitStack() as stack:
-        return save_videos(_configs(stack, folder, env), target, n_episode, folder.checkpoint(checkpoint), seed)
+    return save_videos(pair_of(folder, env), target, n_episode, folder.checkpoint(checkpoint), seed)
 
 
 def save_videos(
@@ -199,7 +200,7 @@ def save_videos(
 def record_episodes(
     pair: tuple[Any, Any], seed: int, n_episode: int, folder: str, **how: Any
 ) -> tuple[list[str], EvalRecord]:
-    """Evaluate in one env and record each episode; see `evaluate`.
+    """Evaluate in one env and record each episode; see `evaluate_pair`.
 
     Args:
         pair: the configs; the numbers of envs and episodes in the main config are changed.
@@ -213,7 +214,7 @@ def record_episodes(
     main, create = pair
     main.env.evaluator_env_num = 1  # one env, so that the videos are in order
     main.env.n_evaluator_episode = n_episode
-    result = evaluate((main, create), seed, replay_path=folder, **how)
+    result = evaluate_pair((main, create), seed, replay_path=folder, **how)
     return sorted(glob.glob(os.path.join(folder, "*.mp4")), key=os.path.getmtime)[:n_episode], result
 
 

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import math
 import os
-import queue
-import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
-from time import monotonic
 from typing import Any
 
 import click
@@ -22,7 +16,7 @@ from easydict import EasyDict
 
 from ding.config.read import read_config, read_config_directly, read_config_with_system
 from ding.torch_utils.training_guard import guard_training
-from ding.utils.child_helper import set_death_signal
+from ding.utils.child_helper import Commands
 from ding.utils.config_helper import ConfigError
 
 # How long a training may take to end on request: it saves its state between two rounds, or after 15 seconds.
@@ -57,21 +51,24 @@ def train_seeds(
     """
     words = [*arguments, *(f"--set={setting}" for setting in settings), *_flags(options)]
     waiting, failed = list(folders), []
-    running: dict[int, subprocess.Popen[str]] = {}
-    ended: queue.SimpleQueue[int] = queue.SimpleQueue()
-    with ExitStack() as stack:
-        stack.enter_context(guard_training(None))
-        stack.callback(_end, running, ended)
+    with guard_training(None), Commands(_END_S, _LAST_LINES_S) as running:
         while waiting or running:
             while waiting and len(running) < jobs:
                 seed = waiting.pop(0)
                 own = [f"--seed={seed}", *_flags({"exp_name": folders[seed]})]
-                running[seed] = _start([*_COMMAND, "train", *words, *own], seed, ended)
-            seed = ended.get()
-            if running.pop(seed).wait():
+                # In a session of its own, so that Ctrl-C reaches this process alone, which tells it once.
+                command = [*_COMMAND, "train", *words, *own]
+                running.start(seed, command, partial(_show, seed), start_new_session=True)
+            seed, status = running.wait()
+            if status:
                 failed.append(seed)
     if failed:
         raise ConfigError(f"of the seeds {list(folders)}, {sorted(failed)} have failed; their output is above")
+
+
+def _show(seed: int, line: str) -> None:
+    with _writing:
+        click.echo(f"seed {seed} | {line}", err=True)
 
 
 def _flags(options: Mapping[str, Any]) -> Iterator[str]:
@@ -81,51 +78,6 @@ def _flags(options: Mapping[str, Any]) -> Iterator[str]:
             yield flag if value else "--no-strict-config"
         elif value is not None and value is not False:
             yield flag if value is True else f"{flag}={value}"
-
-
-def _start(command: Sequence[str], seed: int, ended: queue.SimpleQueue[int]) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,  # Ctrl-C reaches this process alone, which tells them once
-        preexec_fn=partial(set_death_signal, signal.SIGTERM),
-    )
-
-    def pass_on() -> None:
-        assert process.stdout is not None
-        with process.stdout:
-            for line in process.stdout:
-                with _writing:
-                    click.echo(f"seed {seed} | {line.rstrip()}", err=True)
-
-    def wait() -> None:
-        process.wait()
-        lines.join(_LAST_LINES_S)  # what a training has started may still hold its output
-        ended.put(seed)
-
-    lines = threading.Thread(target=pass_on, name=f"seed_{seed}", daemon=True)
-    lines.start()
-    threading.Thread(target=wait, name=f"seed_{seed}_end", daemon=True).start()
-    return process
-
-
-def _end(running: Mapping[int, subprocess.Popen[str]], ended: queue.SimpleQueue[int]) -> None:
-    for process in running.values():
-        process.terminate()
-    deadline = monotonic() + _END_S
-    for process in running.values():
-        try:
-            process.wait(max(0.0, deadline - monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-    for _ in running:
-        with contextlib.suppress(queue.Empty):
-            ended.get(timeout=2 * _LAST_LINES_S)
 
 
 # Policies that learn from demonstrations of an expert, with their pipelines, and those that learn only from a data set.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from easydict import EasyDict
 
-from ding.utils.config_helper import Configurable, Setting, Settings, boolean, check_section, one_of
+from ding.utils.config_helper import Configurable, Setting, Settings, boolean, check_section, count, number, one_of
 from ding.utils.import_helper import lazy_names
 from ding.utils.showing import one_time_warning as one_time_warning
 
@@ -193,7 +193,7 @@ def error_wrapper(fn: Callable[..., Any], default_ret: Any, warning_msg: str = "
     def guarded(*args: Any, **kwargs: Any) -> Any:
         try:
             return fn(*args, **kwargs)
-        except Exception as error:
+        except Exception as error:  # as documented
             if warning_msg:
                 one_time_warning(f"{warning_msg} ({type(error).__name__}: {error}); {default_ret!r} is used instead")
             return default_ret
@@ -314,25 +314,13 @@ class SingletonMetaclass(ABCMeta):
             return SingletonMetaclass.instances[cls]
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _positive(value: Any) -> str | None:
-    return None if _is_number(value) and value > 0 else "a number > 0"
-
-
-def _a_number(value: Any) -> str | None:
-    return None if _is_number(value) else "a number"
+    return None if number()(value) is None and value > 0 else "a number > 0"
 
 
 def _increasing_pair(value: Any) -> str | None:
-    is_pair = isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
+    is_pair = isinstance(value, list) and len(value) == 2 and all(number()(end) is None for end in value)
     return None if is_pair and value[0] < value[1] else "a list of two numbers, the smaller one first"
-
-
-def _count(value: Any) -> str | None:
-    return None if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else "an integer >= 0"
 
 
 class Scheduler(Configurable):
@@ -359,10 +347,10 @@ class Scheduler(Configurable):
             "schedule_mode": Setting("reduce", one_of("reduce", "add", "multi", "div"), "How the parameter changes."),
             "factor": Setting(0.05, _positive, "Amount or factor of a change."),
             "change_range": Setting([-1, 1], _increasing_pair, "Limits of the parameter."),
-            "threshold": Setting(1e-4, _a_number, "Least change of the metric that counts as an improvement."),
+            "threshold": Setting(1e-4, number(), "Least change of the metric that counts as an improvement."),
             "optimize_mode": Setting("min", one_of("min", "max"), "Whether a smaller or a larger metric is better."),
-            "patience": Setting(10, _count, "Number of calls without improvement before a change."),
-            "cooldown": Setting(0, _count, "Number of calls at the start and after each change that do not count."),
+            "patience": Setting(10, count(0), "Number of calls without improvement before a change."),
+            "cooldown": Setting(0, count(0), "Number of calls at the start and after each change that do not count."),
         }
     )
 

@@ -375,7 +375,7 @@ class _AppendHandler(logging.Handler):
         try:
             with self._open() as file:
                 file.write(self.format(record) + "\n")
-        except Exception as e:
+        except Exception as e:  # a log must not end the run
             if not sys.is_finalizing():  # an object that is deleted so late may lack even `open`
                 tell_once(f"writing {self._path}", e, self._told)
 

@@ -366,7 +366,7 @@ class MetricWriter(DistributedWriter):
             if name in states:
                 try:
                     missing += sink.load_state_dict(states[name])
-                except Exception as e:
+                except Exception as e:  # of a sink, which must not end the run
                     missing.append(f"the metrics of {name} do not go on from the state: {e!r}")
         return missing
 

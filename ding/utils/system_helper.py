@@ -90,7 +90,7 @@ class PropagatingThread(threading.Thread):
         """Run the target; called by `start`."""
         try:
             self.ret = None if self._call is None else self._call()
-        except Exception as error:
+        except Exception as error:  # `join` raises it
             self.exc = error
 
     def join(self, timeout: float | None = None) -> Any:

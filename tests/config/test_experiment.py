@@ -11,11 +11,6 @@ from ding.config import save
 from ding.config.save import claim_experiment, save_project_state
 
 
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.fixture
 def fixed_time(monkeypatch):
     monkeypatch.setattr(time, "strftime", lambda fmt: "250102_030405")
@@ -88,7 +83,7 @@ def git(*arguments):
     subprocess.run(["git", *identity, *arguments], check=True, capture_output=True)
 
 
-def test_the_git_state_is_written_beside_the_experiment(tmp_path, monkeypatch):
+def test_the_git_state_is_written_beside_the_experiment(monkeypatch):
     git("init")
     with open("a.txt", "w") as f:
         f.write("one\n")

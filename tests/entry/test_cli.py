@@ -27,8 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def _in_a_folder_of_its_own(monkeypatch):
     for name in [name for name in os.environ if name.startswith("DING_")]:
         monkeypatch.delenv(name)
 
@@ -237,7 +236,7 @@ def test_options_that_make_no_sense_are_refused(options, message):
     assert message in refusal(*options)
 
 
-def test_a_role_takes_one_port(monkeypatch):
+def test_a_role_takes_one_port():
     for module, option in (("learner", "-lp"), ("spawn_learner", "-lp"), ("collector", "-clp")):
         message = refusal("-m", "dist", "-M", module, "-c", write_config(), option, "80,81")
         assert "takes one port here" in message
@@ -318,7 +317,7 @@ def test_an_interruption_exits_with_130(monkeypatch, interruption):
     assert ding_command("-m", "serial", "-c", write_config()).exit_code == 130
 
 
-def test_a_training_may_be_profiled(monkeypatch, tmp_path):
+def test_a_training_may_be_profiled(monkeypatch):
     monkeypatch.setattr(serial_entry, "serial_pipeline", Call())
     run("-m", "serial", "-c", write_config(), "--profile", "profile")
     assert sorted(os.listdir("profile")) == [

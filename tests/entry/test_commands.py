@@ -47,11 +47,6 @@ def exp(tmp_path_factory):
     return folder / "run"
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def write_run(path, returns, seed=0, **settings):
     """A folder as a training with these evaluations leaves it."""
     path.mkdir(parents=True)
@@ -198,7 +193,7 @@ def test_an_evaluation_plays_the_episodes_that_the_training_played(exp):
     assert evaluate_run(exp, checkpoint=last["train_iter"] and str(last["train_iter"])).returns == last["returns"]
 
 
-def test_the_policy_of_a_read_only_folder_is_evaluated_without_writing_there(exp, tmp_path, monkeypatch):
+def test_the_policy_of_a_read_only_folder_is_evaluated_without_writing_there(exp, monkeypatch):
     access, before = os.access, sorted(exp.rglob("*"))
     monkeypatch.setattr(os, "access", lambda path, mode: os.fspath(path) != os.fspath(exp) and access(path, mode))
     assert len(evaluate_run(exp, 2).returns) == 2

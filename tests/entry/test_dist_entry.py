@@ -30,9 +30,8 @@ DEADLINE_S = 60
 
 
 @pytest.fixture(autouse=True)
-def _alone(tmp_path, monkeypatch):
+def _alone(monkeypatch):
     """In a folder of its own, with what a role sets for its process put back."""
-    monkeypatch.chdir(tmp_path)
     for name in (*(name for name in os.environ if name.startswith("DING_")), "LEARNER_PORT", "COLLECTOR_PORT"):
         monkeypatch.delenv(name, raising=False)
     threads, interval = torch.get_num_threads(), sys.getswitchinterval()

@@ -14,7 +14,7 @@ from easydict import EasyDict
 from ding.entry import serial_pipeline
 from ding.entry.parallel_run import run_parallel
 from ding.policy.dqn import DQNPolicy
-from ding.utils import POLICY_REGISTRY, metric_sinks, showing
+from ding.utils import POLICY_REGISTRY, metric_sinks
 from ding.utils.metric_sinks import METRIC_SINK_REGISTRY, MetricSink
 from ding.utils.registry import Registry
 from ding.worker import BaseLearner
@@ -55,12 +55,6 @@ class ShyEnv(TinyEnv):
 class ShyDQN(DQNPolicy):
     def __repr__(self) -> str:
         raise RuntimeError("it has no text")
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(showing, "_told", set())
 
 
 def train(env: type[TinyEnv] = TinyEnv, manager: str = "base", iterations: int = 12, **policy: Any) -> Any:

@@ -50,8 +50,7 @@ WORKER_START_AGAIN = WorkerProcess.start_again
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def _in_a_folder_of_its_own():
     threads, interval = torch.get_num_threads(), sys.getswitchinterval()
     torch.set_num_threads(1)
     sys.setswitchinterval(1e-4)

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from ding.entry.cli import cli
 from ding.entry.cli_commands import show_states
-from ding.entry.serial_entry import run_serial, serial_pipeline
+from ding.entry.serial_entry import run_serial
 from ding.entry.serial_entry_offline import EpochBatches
 from ding.policy.dqn import DQNPolicy
 from ding.utils.config_helper import ConfigError
@@ -27,12 +27,6 @@ from tests.entry.fakes import TinyEnv, pair, setting
 from tests.entry.killed_runs import metrics, play
 from tests.same_state import through_bytes
 from tests.utils.test_log_writer_helper import events
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(TinyEnv, "made", [])
 
 
 def configs(run_state: Any = None, **changes: Any) -> Any:
@@ -512,9 +506,3 @@ def test_the_batches_of_a_data_set_go_on_in_the_middle_of_an_epoch() -> None:
         other = batches()
         other.load_state_dict(through_bytes(one.state_dict()))
         assert played(other, 0) == whole and ends == [4, 8, 12]
-
-
-def test_serial_pipeline_takes_the_keyword() -> None:
-    serial_pipeline(configs(), env_setting=setting(), max_train_iter=3)
-    policy = serial_pipeline(configs(), env_setting=setting(), max_train_iter=6, resume=True)
-    assert policy is not None and told()[-1] == ("end", 6)

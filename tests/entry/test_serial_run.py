@@ -9,20 +9,13 @@ import pytest
 import torch
 from easydict import EasyDict
 
-from ding.entry import checks
 from ding.entry.progress import ProgressLine
-from ding.entry.serial_entry import run_serial, run_serial_onpolicy, serial_pipeline
+from ding.entry.serial_entry import run_serial, serial_pipeline
 from ding.policy import CommandModePolicy, DQNPolicy
 from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import POLICY_REGISTRY
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from tests.entry.fakes import TinyEnv, pair, setting
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(TinyEnv, "made", [])
 
 
 class ConfiguredEnv(TinyEnv):
@@ -109,14 +102,6 @@ def test_patience_lasts_over_a_resume_and_may_be_raised(monkeypatch):
 def test_patience_of_no_evaluations_is_refused():
     with pytest.raises(ConfigError, match="patience = 0 is not allowed"):
         run_serial(with_patience(0), env_setting=setting(), max_train_iter=1)
-
-
-def test_replicas_that_nobody_keeps_equal_are_refused_before_envs_are_made(monkeypatch):
-    monkeypatch.setattr(checks, "get_world_size", lambda: 2)
-    for run in (run_serial, run_serial_onpolicy):
-        with pytest.raises(ConfigError, match="policy.multi_gpu = False is not allowed on 2 ranks"):
-            run(pair(), env_setting=setting(), max_train_iter=1)
-    assert TinyEnv.made == []
 
 
 @pytest.mark.parametrize(

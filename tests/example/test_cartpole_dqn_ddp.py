@@ -20,8 +20,7 @@ NAME = "ding.example.cartpole_dqn_ddp"
 
 
 @pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def in_tmp(monkeypatch):
     for variable in ("RANK", "WORLD_SIZE", "SLURM_LOCALID", "MASTER_PORT"):
         monkeypatch.delenv(variable, raising=False)
 

@@ -14,8 +14,7 @@ NAMES = ["pendulum_sac", "pendulum_td3"]
 
 
 @pytest.fixture(autouse=True)
-def in_tmp_on_one_thread(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def in_tmp_on_one_thread():
     with one_torch_thread():
         yield
 

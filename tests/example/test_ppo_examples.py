@@ -17,8 +17,7 @@ STOP_VALUES = {"cartpole_a2c": 195, "cartpole_ppo": 195, "pendulum_ppo": -250}
 
 
 @pytest.fixture(autouse=True)
-def in_tmp_on_one_thread(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def in_tmp_on_one_thread():
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
