@@ -1,4 +1,4 @@
-"""Compilation of configurations from class defaults, the create config and the user's config."""
+"""Compilation of configs from class defaults, the create config, whose classes are looked up, and the user's config."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import copy
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from easydict import EasyDict
@@ -14,13 +15,12 @@ from ding.config.main_settings import (
     MAIN_SETTINGS,
     check_import_names,
     check_keys,
+    check_main,
     check_sections,
     check_seed,
-    check_values,
 )
 from ding.config.names import KnownKeys, UnknownKey, report_unknown, unknown_entries
 from ding.config.read import Config, read_config, read_config_directly, read_config_with_system, read_config_yaml  # noqa: E501, F401
-from ding.config.resolve import ENTRIES, ConfigClasses, complete_create_config, resolve_class, resolve_classes
 from ding.config.save import (  # noqa: F401 - all are found here, as those of `read`
     CREATE_SECTIONS,
     StartFolder,
@@ -40,14 +40,123 @@ from ding.config.utils import (
     parallel_transform_k8s,
     parallel_transform_slurm,
 )
-from ding.utils.config_helper import ConfigError, integer
+from ding.utils.config_helper import ConfigError, check_values, instance_of, integer
 from ding.utils.default_helper import deep_merge_dicts
+from ding.utils.import_helper import import_module
 from ding.utils.metric_sinks import known_sinks
 from ding.utils.pytorch_ddp_dist_helper import get_rank
-from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY
+from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY, registries
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.coordinator.base_serial_commander import BaseSerialCommander
 from ding.worker.learner.base_learner import BaseLearner
+
+# Entry of a create config -> (registry, packages whose import registers our classes).
+_SOURCES = {
+    "env": ("env", "ding.envs"),
+    "env_manager": ("env_manager", "ding.envs"),
+    "policy": ("policy", "ding.policy"),
+    "collector": ("serial_collector", "ding.worker.collector"),
+    "evaluator": ("serial_evaluator", "ding.worker.collector"),
+    "replay_buffer": ("buffer", "ding.worker.replay_buffer"),
+    "reward_model": ("reward_model", None),
+    "world_model": ("world_model", None),
+}
+# As above, for parallel training, whose collectors have their own registry.
+_PARALLEL_SOURCES = {
+    "learner": ("learner", "ding.worker.learner"),
+    "parallel_collector": (
+        "parallel_collector",
+        [f"ding.worker.collector.{name}_parallel_collector" for name in ("zergling", "marine")],
+    ),
+    "commander": ("commander", "ding.worker.coordinator.one_vs_one_parallel_commander"),
+}
+ENTRIES = (*_SOURCES, "learner", "commander", "comm_learner", "comm_collector", "league", "dataset")
+# Type of the env section if the user creates the envs. Never registered.
+GENERATED_ENV_TYPE = "ding_env_wrapper_generated"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigClasses:
+    """The classes from whose defaults a config is compiled; None if not given.
+
+    `buffer` may also be a dict from buffer name to class.
+    """
+
+    env: Any = None
+    env_manager: Any = None
+    policy: Any = None
+    learner: Any = None
+    collector: Any = None
+    evaluator: Any = None
+    buffer: Any = None
+    reward_model: Any = None
+    world_model: Any = None
+
+
+def resolve_class(name: str, entry: Mapping[str, Any], where: str = "") -> Any:
+    """Import `entry['import_names']`, then return the class registered as `entry['type']`.
+
+    Args:
+        name: entry of the create config, which determines the registry.
+        entry: a dict with `type` and, optionally, `import_names`.
+        where: name of the section in errors; by default `create_config.<name>`.
+
+    Raises:
+        ConfigError: there is no `type`.
+        KeyError: the type is not registered. The message names the section and the registered types.
+    """
+    where = where or f"create_config.{name}"
+    if not isinstance(entry, Mapping) or "type" not in entry:
+        raise ConfigError(f"{where} = {entry!r} is not allowed; it must name a type, as in {where}=dict(type=...)")
+    registry, package = {**_SOURCES, **_PARALLEL_SOURCES}[name]
+    import_module(package)
+    import_module(entry.get("import_names"), f"{where}.import_names")
+    try:
+        return registries[registry].get(entry["type"])
+    except KeyError as e:
+        hint = "add the module that registers it to import_names"
+        raise KeyError(f"{where}: {e.args[0]}; {hint}") from None
+
+
+def complete_create_config(create: dict[str, Any]) -> bool:
+    """Add the default entries to `create`, where None counts as missing, and return whether the buffer was missing.
+
+    Raises:
+        ConfigError: a required entry is missing, or an entry is not a dict.
+    """
+    check_values(create, "create_config", dict.fromkeys(ENTRIES, instance_of(Mapping, optional=True)))
+    check_import_names(create, "create_config")
+    for name in [name for name, entry in create.items() if entry is None]:
+        del create[name]
+    for name in ("env_manager", "policy"):
+        if name not in create:
+            raise ConfigError(f"create_config.{name} is missing; the config has {', '.join(create) or 'nothing'}")
+    create.setdefault("env", {"type": GENERATED_ENV_TYPE})
+    create.setdefault("collector", {"type": "sample"})
+    buffer_is_missing = "replay_buffer" not in create
+    create.setdefault("replay_buffer", {"type": "advanced"})
+    return buffer_is_missing
+
+
+def resolve_classes(given: ConfigClasses, create: Mapping[str, Any], force_default_buffer: bool) -> ConfigClasses:
+    """Add the classes that a complete create config names to the `given` ones, which have precedence.
+
+    For the evaluator, the type in the create config has precedence, because `given` always has the default one.
+    Collector and buffer are looked up later, when the policy's defaults are known.
+    """
+    found = {}
+    for field in fields(ConfigClasses):
+        name = field.name
+        if getattr(given, name) is None and name in ("env_manager", "policy", "reward_model", "world_model"):
+            found[name] = resolve_class(name, create[name]) if create.get(name) else None
+    if given.env is None and create["env"].get("type") != GENERATED_ENV_TYPE:
+        found["env"] = resolve_class("env", create["env"])
+    if given.evaluator is not None and "type" in (create.get("evaluator") or {}):
+        found["evaluator"] = resolve_class("evaluator", create["evaluator"])
+    if force_default_buffer:
+        found["buffer"] = resolve_class("replay_buffer", create["replay_buffer"])
+    return replace(given, **found)
+
 
 PLATFORMS = ("local", "slurm", "k8s", "ray")
 
@@ -156,7 +265,7 @@ def _compile(
         compiled.policy.eval.evaluator.n_episode = compiled.env.n_evaluator_episode
     if "exp_name" not in compiled:
         compiled.exp_name = "default_experiment"
-    check_values(compiled, has_buffer)
+    check_main(compiled, has_buffer)
     return compiled, known
 
 
@@ -223,7 +332,7 @@ def compile_config_parallel(
     create = _complete(_as_easydict(create_cfg, "create_cfg"))
     main = _main_section(user, create, unknown_entries(system, "system_config", SYSTEM_SETTINGS), strict_config)
     exp_name = main.setdefault("exp_name", "default_experiment")
-    check_values(main, has_buffer=True)
+    check_main(main, has_buffer=True)
     with StartFolder(exp_name) as started:
         if save_cfg:
             main.exp_name = started.taken = claim_experiment(exp_name, renew_dir)

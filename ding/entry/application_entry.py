@@ -13,8 +13,7 @@ from easydict import EasyDict
 
 from ding.config.config import compile_config
 from ding.config.save import StartFolder
-from ding.entry.checks import check_evaluation_episodes
-from ding.entry.model_shapes import complete_model
+from ding.entry.checks import check_evaluation_episodes, complete_model
 from ding.entry.pipeline import read_pair
 from ding.entry.workers import (
     build_collector_env,

@@ -155,10 +155,9 @@ _ENV_ERRORS = (
 # Modules that check the user's input; their messages need no traceback.
 _INPUT_MODULES = (
     "ding.config.read",
-    "ding.config.resolve",
+    "ding.config.config",
     "ding.entry.cli_commands",
     "ding.entry.curves",
-    "ding.entry.export",
     "ding.entry.run_folder",
     "ding.entry.run_state",
     "ding.entry.trained",

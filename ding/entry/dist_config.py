@@ -28,7 +28,7 @@ from ding.config.utils import (
     Several,
     workers_of,
 )
-from ding.entry.model_shapes import complete_model
+from ding.entry.checks import complete_model
 from ding.entry.parallel_run import ParallelRun
 from ding.entry.pipeline import with_command_mode
 from ding.entry.progress import UNLIMITED, check_limits, set_limits

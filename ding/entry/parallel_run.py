@@ -22,7 +22,7 @@ from easydict import EasyDict
 from ding.config.config import compile_config_parallel
 from ding.config.save import StartFolder
 from ding.config.utils import workers_of
-from ding.entry.model_shapes import complete_model
+from ding.entry.checks import complete_model
 from ding.entry.pipeline import read_configs, with_command_mode
 from ding.entry.progress import (
     UNLIMITED,

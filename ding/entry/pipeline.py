@@ -19,16 +19,17 @@ from ding.entry.checks import (
     check_evaluation_episodes,
     check_pipeline,
     check_ranks,
+    complete_model,
     warn_of_overruled_settings,
     warn_of_unsaved,
     warn_of_unused_priority,
 )
-from ding.entry.model_shapes import complete_model
 from ding.entry.progress import UNLIMITED, check_limits
 from ding.entry.run_state import RunStates, choose_start
-from ding.entry.workers import SerialRun, build_run, closing
+from ding.entry.workers import SerialRun, build_run
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.config_helper import ConfigError, number
+from ding.utils.default_helper import closing
 from ding.utils.references import refuse_while_importing
 from ding.worker.learner.base_learner import BatchSource
 

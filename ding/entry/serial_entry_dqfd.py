@@ -15,16 +15,16 @@ from easydict import EasyDict
 from ding.config.config import compile_config
 from ding.config.main_settings import value_at
 from ding.entry.application_entry import load_state
-from ding.entry.model_shapes import complete_model
+from ding.entry.checks import complete_model
 from ding.entry.pipeline import read_pair, run_pipeline, with_command_mode
 from ding.entry.progress import UNLIMITED
 from ding.entry.run_state import gather_states, restore_states
 from ding.entry.serial_entry import ReplayRounds
-from ding.entry.workers import SerialRun, build_collector_env, check_fits_env, closing, rank_seed
+from ding.entry.workers import SerialRun, build_collector_env, check_fits_env, rank_seed
 from ding.policy.base_policy import Policy, create_policy
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Column, Kind, map_node, replaced, table_of, with_columns
-from ding.utils.default_helper import derive_seed
+from ding.utils.default_helper import closing, derive_seed
 from ding.utils.object_state import generator_state, set_generator_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector

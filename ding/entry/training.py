@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from easydict import EasyDict
 
+from ding.config.config import resolve_class
 from ding.config.names import KnownKeys
-from ding.config.resolve import resolve_class
-from ding.entry.checks import members_of, refuse_unsaved_env
+from ding.entry.checks import complete_model, members_of, model_parameters, refuse_unsaved_env
 from ding.entry.curves import draw, read_curves
-from ding.entry.model_shapes import complete_model, model_parameters
 from ding.entry.pipeline import with_command_mode
 from ding.entry.progress import say
 from ding.entry.recipes import Recipe, find_recipe, recipe_named
@@ -243,7 +242,7 @@ class Training:
             ImportError: the package onnx is not installed.
             ValueError: the suffix of `out` is not supported.
         """
-        from ding.entry.export import export_policy
+        from ding.entry.trained import export_policy
 
         path = os.path.join(self.folder, "policy.pt") if out is None else os.fspath(out)
         trained = _Trained.of(self.folder, self.config, self._seed, checkpoint=checkpoint)

@@ -155,7 +155,7 @@ def kind_of_pipeline(main: Mapping[str, Any], create: Mapping[str, Any]) -> str:
     Raises:
         KeyError: the policy is not registered.
     """
-    from ding.config.resolve import resolve_class
+    from ding.config.config import resolve_class
 
     kind = str(create.get("policy", {}).get("type", "")).removesuffix("_command")
     if kind in _OFFLINE:

@@ -9,6 +9,7 @@ import random
 import threading
 from abc import ABCMeta
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -262,6 +263,14 @@ class LimitedSpaceContainer:
         """Decrease `max_val` by 1."""
         with self._lock:
             self.max_val -= 1
+
+
+def closing(stack: ExitStack, worker: Any) -> Any:
+    """Let `stack` close `worker` if it has a `close`, and return `worker`."""
+    close = getattr(worker, "close", None)  # workers of users need none
+    if close is not None:
+        stack.callback(close)
+    return worker
 
 
 def derive_seed(*numbers: int) -> int:

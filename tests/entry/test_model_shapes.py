@@ -10,7 +10,7 @@ from gymnasium import spaces
 from torch import nn
 
 from ding.entry import evaluate_run, load_policy, parallel_pipeline, serial_pipeline, serial_pipeline_onpolicy
-from ding.entry.model_shapes import branches_of, complete_model, model_shape
+from ding.entry.checks import branches_of, complete_model, model_shape
 from ding.entry.run_folder import RunFolder
 from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import MODEL_REGISTRY
