@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import math
 import os
 import sys
@@ -123,10 +124,8 @@ def train_config(
 
 def pipeline_named(mode: str) -> Callable[..., Any]:
     """Return the pipeline of a mode, such as `serial_pipeline_onpolicy` of `serial_onpolicy`."""
-    import ding.entry
-
     name = "parallel_pipeline" if mode == "parallel" else mode.replace("serial", "serial_pipeline")
-    pipeline: Callable[..., Any] = getattr(ding.entry, name)
+    pipeline: Callable[..., Any] = getattr(importlib.import_module("ding.entry"), name)
     return pipeline
 
 

@@ -232,23 +232,6 @@ def test_an_unusable_experiment_folder_is_refused_before_envs_are_made():
     assert TinyEnv.made == []
 
 
-@pytest.mark.parametrize(
-    ("section", "registered"),
-    [
-        ("env", "gymnasium"),
-        ("env_manager", "base"),
-        ("policy", "dqn"),
-        ("collector", "sample"),
-        ("replay_buffer", "advanced"),
-    ],
-)
-def test_unknown_types_name_the_section_and_the_known_ones(section, registered):
-    main, create = pair()
-    create[section] = EasyDict(type="absent")
-    with pytest.raises(KeyError, match=rf"create_config.{section}\)?: unknown type 'absent.*{registered}"):
-        serial_pipeline((main, create))
-
-
 @pytest.mark.parametrize("bad", [None, 3, (1,), pair()[0]])
 def test_an_input_that_is_no_pair_is_refused(bad):
     with pytest.raises(TypeError, match="must be a file path or the pair"):
