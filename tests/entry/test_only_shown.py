@@ -282,7 +282,8 @@ def test_a_parallel_run_goes_on_without_its_sink_and_the_text_of_its_envs(
     failing_sink: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TaskEnv, "__repr__", lambda self: self.nothing)
-    main, create, system = triple("local", policy__other__commander__eval_interval=0.01)
+    often = {"coordinator": {"state_interval_s": 0.01}}
+    main, create, system = triple("local", system=often, policy__other__commander__eval_interval=0.01)
     main.logger = {"sinks": [failing_sink]}
     run_parallel((main, create, system), seed=0, max_train_iter=20, max_seconds=120)
     assert_ended(20)

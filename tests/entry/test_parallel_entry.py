@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import errno
-import json
 import logging
 import multiprocessing
 import os
@@ -38,6 +37,7 @@ from ding.worker.coordinator.events import TaskStalled
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
 from ding.worker.transport.stores import EVALUATED
 from ding.worker.transport.transport import TaskFailed, get_transport
+from tests.entry.fakes import evaluations, result
 from tests.entry.parallel_fakes import FailingDQN, HangingEnv, triple
 from tests.interaction.fakes import raw
 from tests.leftovers import in_shared_memory
@@ -71,16 +71,6 @@ def _nothing_is_left():
 
 def leftovers():
     return set(multiprocessing.active_children()), set(threading.enumerate()), in_shared_memory()
-
-
-def result(exp="exp"):
-    with open(f"{exp}/result.pkl", "rb") as f:
-        return pickle.load(f)
-
-
-def evaluations(exp="exp"):
-    with open(f"{exp}/eval.jsonl") as f:
-        return [json.loads(line) for line in f]
 
 
 def exists(pid):

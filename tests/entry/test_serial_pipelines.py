@@ -2,6 +2,7 @@
 
 import copy
 import os
+import pathlib
 import signal
 import threading
 from collections.abc import Callable
@@ -94,21 +95,62 @@ def open_files():
     return {os.readlink(path) for path in paths if os.path.islink(path)}
 
 
+class Ended(NamedTuple):
+    """What a run of 12 iterations has left: its folder and policy, and what is neither closed nor as it was."""
+
+    kind: Kind
+    exp: pathlib.Path
+    policy: Any
+    changed: list[Any]
+    threads: set[threading.Thread]
+    files: set[str]
+    open_envs: list[TinyEnv]
+
+
+@pytest.fixture(scope="module", params=KINDS.values(), ids=KINDS)
+def ended(request, tmp_path_factory):
+    kind = request.param
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("run"))
+        patch.setattr(TinyEnv, "made", [])
+        configs = kind.pair()
+        configs[1].policy.type += "_command"
+        before, threads, files = copy.deepcopy(configs), set(threading.enumerate()), open_files()
+        policy = kind.train(configs, seed=1, env_setting=setting(), max_train_iter=12)
+        for thread in set(threading.enumerate()) - threads:
+            thread.join(10)  # the feeder of tensorboardX's queue ends by itself once the queue is closed
+        changed = [one for one, other in zip(configs, before, strict=True) if one != other]
+        open_envs = [env for env in TinyEnv.made if env.life and not env.is_closed]
+        left = set(threading.enumerate()) - threads, open_files() - files, open_envs
+        return Ended(kind, pathlib.Path("exp").absolute(), policy, changed, *left)
+
+
 @pytest.mark.differs("offline training leaves no result", "`eval.jsonl` and `result.pkl` as of `serial_pipeline`")
-@each_kind
-def test_a_run_leaves_config_logs_checkpoints_evaluations_and_result(kind):
-    policy = kind.train(kind.pair(), seed=1, env_setting=setting(), max_train_iter=12)
+def test_a_run_leaves_config_logs_checkpoints_evaluations_and_result(ended):
+    exp = ended.exp
     files = {"README.md", "ckpt", "eval.jsonl", "formatted_total_config.py", "log", "metrics", "metrics.jsonl"}
-    assert set(os.listdir("exp")) == files | {"result.json", "result.pkl", "run_state", "total_config.py"}
-    assert {"ckpt_best.pth.tar", "iteration_12.pth.tar"} <= set(os.listdir("exp/ckpt"))
-    assert tuple(sorted(os.listdir("exp/log"))) == kind.logs
-    assert any(name.startswith("events.out") for name in os.listdir("exp/log/serial"))
-    found, lines = result(), evaluations()
+    assert set(os.listdir(exp)) == files | {"result.json", "result.pkl", "run_state", "total_config.py"}
+    assert {"ckpt_best.pth.tar", "iteration_12.pth.tar"} <= set(os.listdir(exp / "ckpt"))
+    assert tuple(sorted(os.listdir(exp / "log"))) == ended.kind.logs
+    assert any(name.startswith("events.out") for name in os.listdir(exp / "log/serial"))
+    found, lines = result(exp), evaluations(exp)
     assert found["stop"] is False and found["train_iter"] == 12
     assert {(line["seed"], len(line["returns"]), tuple(line["lengths"])) for line in lines} == {(1, 3, (5, 5, 5))}
     assert found["eval_value_raw"] == lines[-1]["returns"]
     assert found["eval_value"] == pytest.approx(np.mean(lines[-1]["returns"]))
-    assert set(weights(policy)) == set(torch.load("exp/ckpt/iteration_12.pth.tar", weights_only=True)["model"])
+    saved = torch.load(exp / "ckpt/iteration_12.pth.tar", weights_only=True)["model"]
+    assert set(weights(ended.policy)) == set(saved)
+
+
+def test_the_inputs_are_not_changed_and_a_command_type_stays(ended):
+    assert ended.changed == []
+    kind_of_policy = ended.kind.pair()[1].policy.type
+    assert read_config(str(ended.exp / "formatted_total_config.py"))[1].policy.type == kind_of_policy
+
+
+@pytest.mark.differs("envs and writer are left to destructors", "closed however the run ends")
+def test_everything_is_closed_after_a_run(ended):
+    assert (ended.threads, ended.files, ended.open_envs) == (set(), set(), [])
 
 
 @pytest.mark.differs("`max_train_iter` is overshot", "exact")
@@ -155,16 +197,6 @@ def test_a_config_file_is_enough_and_its_formatted_copy_trains_again_alike(kind,
     again = kind.train("exp/formatted_total_config.py", seed=2, max_train_iter=4)
     ours, theirs = weights(first), weights(again)
     assert all(torch.equal(ours[key], theirs[key]) for key in ours)
-
-
-@each_kind
-def test_the_inputs_are_not_changed_and_a_command_type_stays(kind):
-    configs = kind.pair()
-    configs[1].policy.type += "_command"
-    before = copy.deepcopy(configs)
-    kind.train(configs, env_setting=setting(), max_train_iter=1)
-    assert configs == before
-    assert f"{read_config('exp/formatted_total_config.py')[1].policy.type}_command" == before[1].policy.type
 
 
 @each_kind
@@ -221,19 +253,6 @@ def test_only_rank_0_writes_the_result(kind, monkeypatch):
     monkeypatch.setattr("ding.entry.workers.get_rank", lambda: 1)
     kind.train(kind.pair(), env_setting=setting(), max_train_iter=1)
     assert not {"result.pkl", "eval.jsonl"} & set(os.listdir("exp"))
-
-
-@pytest.mark.differs("envs and writer are left to destructors", "closed however the run ends")
-@each_kind
-def test_everything_is_closed_after_a_run(kind):
-    configs = kind.pair()
-    threads, files = set(threading.enumerate()), open_files()
-    kind.train(configs, env_setting=setting(), max_train_iter=3)
-    for thread in set(threading.enumerate()) - threads:
-        thread.join(10)  # the feeder of tensorboardX's queue ends by itself once the queue is closed
-    assert set(threading.enumerate()) == threads
-    assert open_files() <= files
-    assert is_closed()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
