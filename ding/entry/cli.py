@@ -157,7 +157,6 @@ _INPUT_MODULES = (
     "ding.config.read",
     "ding.config.config",
     "ding.entry.cli_commands",
-    "ding.entry.curves",
     "ding.entry.run_folder",
     "ding.entry.run_state",
     "ding.entry.trained",

@@ -351,7 +351,7 @@ def plot(exp: tuple[str, ...], out: str, axis: Any, title: str | None, metric: s
     EXP are folders of trainings, or folders that contain them. Trainings that differ only in their seeds make one
     curve: the interquartile mean with a 95 % bootstrap interval.
     """
-    from ding.entry.curves import draw, read_curves, table
+    from ding.entry.run_folder import draw, read_curves, table
 
     curves = read_curves(exp, axis, metric)
     draw(curves, out, axis, title, metric)

@@ -14,11 +14,10 @@ from easydict import EasyDict
 from ding.config.config import resolve_class
 from ding.config.names import KnownKeys
 from ding.entry.checks import complete_model, members_of, model_parameters, refuse_unsaved_env
-from ding.entry.curves import draw, read_curves
 from ding.entry.pipeline import with_command_mode
 from ding.entry.progress import say
 from ding.entry.recipes import Recipe, find_recipe, recipe_named
-from ding.entry.run_folder import Path, RunFolder
+from ding.entry.run_folder import Path, RunFolder, draw, read_curves
 from ding.entry.trained import TrainedPolicy, evaluate_pair, load_trained, pair_of, save_videos
 from ding.entry.training_command import pipeline_for, put
 from ding.envs.common.gym_compat import spaces_like

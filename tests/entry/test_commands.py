@@ -16,11 +16,10 @@ from click.testing import CliRunner
 from easydict import EasyDict
 
 from ding.config import read_config
-from ding.entry import cli_commands, curves, run_folder, serial_pipeline, trained, training_command
+from ding.entry import cli_commands, run_folder, serial_pipeline, trained, training_command
 from ding.entry.cli import cli
-from ding.entry.curves import bootstrap_interval, interquartile_mean, read_curves
 from ding.entry.describe import origins
-from ding.entry.run_folder import RunFolder
+from ding.entry.run_folder import RunFolder, bootstrap_interval, interquartile_mean, read_curves
 from ding.entry.trained import evaluate_run, load_policy
 from ding.entry.training import Training
 from ding.example import cartpole_dqn
@@ -350,7 +349,7 @@ def test_without_matplotlib_its_installation_is_told(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     write_run(tmp_path / "run", [[1.0]])
     with pytest.raises(ImportError, match="pip install matplotlib"):
-        curves.draw(read_curves([tmp_path / "run"]), tmp_path / "out.png")
+        run_folder.draw(read_curves([tmp_path / "run"]), tmp_path / "out.png")
 
 
 # Configs.
