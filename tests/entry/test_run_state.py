@@ -26,7 +26,7 @@ from ding.utils.state_folder import StateError, StateFolder, flat_config
 from tests.entry.fakes import TinyEnv, pair, setting
 from tests.entry.killed_runs import metrics, play
 from tests.same_state import through_bytes
-from tests.utils.test_log_writer_helper import events
+from tests.utils.test_log_helper import events
 
 
 def configs(run_state: Any = None, **changes: Any) -> Any:

@@ -35,7 +35,7 @@ from ding.utils.metric_sinks import (
 )
 from ding.utils.registry import Registry
 from ding.worker.worker_log import WorkerLog
-from tests.utils.test_log_writer_helper import events
+from tests.utils.test_log_helper import events
 
 
 class ListSink(MetricSink):
