@@ -9,7 +9,7 @@ import os
 import threading
 import uuid
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from time import monotonic
 from typing import Any
@@ -258,20 +258,18 @@ class Presence:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._is_there = self._has_come = self._is_over = False
+        self._has_come = self._is_over = False
+        self._lost_at: float | None = None  # None while there is a coordinator
 
     def came(self) -> None:
-        """Record that the coordinator is connected."""
-        if self._is_there:  # called for each task
-            return
+        """Record that the coordinator is connected; called for each task."""
         with self._changed:
-            self._is_there = self._has_come = True
-            self._changed.notify_all()
+            self._has_come, self._lost_at = True, None
 
     def left(self) -> None:
         """Record that the coordinator is lost."""
         with self._changed:
-            self._is_there = False
+            self._lost_at = monotonic()
             self._changed.notify_all()
 
     def end(self) -> None:
@@ -282,20 +280,15 @@ class Presence:
 
     def wait_until_gone(self, wait_s: float, lost_s: float) -> bool:
         """Wait until the coordinator is lost for `lost_s`, or `end`; return False if none comes within `wait_s`."""
+        begin = monotonic()
         with self._changed:
-            if not self._wait_for(lambda: self._has_come, wait_s):
-                return False
-            while True:
-                self._wait_for(lambda: not self._is_there)
-                if self._is_over or not self._wait_for(lambda: self._is_there, lost_s):
-                    return True
-
-    def _wait_for(self, predicate: Callable[[], bool], timeout_s: float = math.inf) -> bool:
-        deadline = monotonic() + timeout_s
-        while not self._changed.wait_for(lambda: self._is_over or predicate(), min(_TICK_S, deadline - monotonic())):
-            if monotonic() >= deadline:
-                return False
-        return True
+            while not self._is_over:
+                due = math.inf if self._lost_at is None else self._lost_at + lost_s
+                left = (due if self._has_come else begin + wait_s) - monotonic()
+                if left <= 0:
+                    return self._has_come
+                self._changed.wait(min(_TICK_S, left))
+            return True
 
 
 class _Watched:
