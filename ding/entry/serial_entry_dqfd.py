@@ -14,7 +14,7 @@ from easydict import EasyDict
 
 from ding.config.config import compile_config
 from ding.config.main_settings import value_at
-from ding.entry.application_entry import load_state
+from ding.entry.application_entry import load_state, read_checkpoint
 from ding.entry.checks import complete_model
 from ding.entry.pipeline import read_pair, run_pipeline, with_command_mode
 from ding.entry.progress import UNLIMITED
@@ -103,7 +103,7 @@ class Expert:
         policy: Any = create_policy(compiled.policy, model=self._model, enable_field=["collect", "command"])
         self._policy = policy
         path = compiled.policy.collect.get("model_path") or run.cfg.policy.collect.get("model_path")
-        load_state(policy.collect_mode, None, path, self._model)
+        load_state(policy.collect_mode, read_checkpoint(path) if path else None, self._model)
         settings = policy.command_mode.get_setting_collect({"envstep": 0, "learner_step": 0, "learner_train_iter": 0})
         self._settings = {**settings, "eps": 0.0} if "eps" in settings else settings
         names = {"exp_name": run.cfg.exp_name, "instance_name": "expert_collector"}

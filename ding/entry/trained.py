@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ding.config.config import compile_config
-from ding.entry.application_entry import evaluate, load_state
+from ding.entry.application_entry import evaluate, load_state, read_checkpoint
 from ding.entry.checks import members_of
 from ding.entry.pipeline import with_command_mode
 from ding.entry.run_folder import Path, RunFolder
@@ -28,7 +28,7 @@ from ding.envs.env.gymnasium_env import env_section_of
 from ding.envs.env.gymnasium_spaces import bin_values
 from ding.model.wrapper.model_wrappers import HiddenStateWrapper
 from ding.utils.config_helper import ConfigError
-from ding.utils.file_helper import atomic_write, read_file
+from ding.utils.file_helper import atomic_write
 from ding.utils.import_helper import missing_package
 from ding.worker.collector.actor import SoloActor
 from ding.worker.collector.batch import Batch
@@ -127,12 +127,12 @@ def pair_of(folder: RunFolder, env: Any) -> tuple[Any, Any]:
 
 def load_trained(pair: tuple[Any, Any], path: str, seed: int = 0) -> TrainedPolicy:
     """Load the policy of two configs, which may be changed, from a checkpoint; see `load_policy`."""
-    state = read_file(path)
+    state = read_checkpoint(path)
     main, create = pair
     cfg = compile_config(main, seed=seed, auto=True, create_cfg=with_command_mode(create), save_cfg=False)
     set_offline_stats(cfg.env, state.get(EXTRA, {}).get(OFFLINE_STATS))
     policy = build_policy(cfg, None, ["eval"])
-    return TrainedPolicy(cfg, policy, load_state(policy.eval_mode, state, None, None))
+    return TrainedPolicy(cfg, policy, load_state(policy.eval_mode, state, None))
 
 
 def evaluate_run(
