@@ -20,8 +20,7 @@ from ding.config.example.PPOF import supported_env_cfg as ppo_examples
 from ding.config.example.TD3 import supported_env_cfg as td3_examples
 from ding.entry.application_entry import collect_demo_data, collect_episodic_demo_data, evaluate
 from ding.entry.run_folder import RunFolder
-from ding.entry.serial_entry import run_serial
-from ding.entry.serial_entry_onpolicy import run_serial_onpolicy
+from ding.entry.serial_entry import run_serial, run_serial_onpolicy
 from ding.entry.trained import record_episodes
 from ding.entry.workers import SerialRun
 from ding.envs.common.gym_compat import spaces_like

@@ -3,20 +3,22 @@
 `DQN`, `PPOF` and `TD3` are packages of example configs, imported on first use.
 """
 
-from ding.config.config import (
+from ding.config.config import compile_config, compile_config_parallel
+from ding.config.read import (
     Config,
-    compile_config,
-    compile_config_parallel,
     read_config,
     read_config_directly,
     read_config_with_system,
     read_config_yaml,
+)
+from ding.config.save import (
     save_config,
+    save_config_formatted,
     save_config_py,
     save_config_yaml,
     save_project_state,
 )
-from ding.config.utils import parallel_transform, parallel_transform_slurm, save_config_formatted
+from ding.config.utils import parallel_transform, parallel_transform_slurm
 from ding.utils.import_helper import lazy_names
 
 __all__ = [

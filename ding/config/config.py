@@ -1,4 +1,4 @@
-"""Compilation of configurations from class defaults, the create config and the user's config."""
+"""Compilation of configs from class defaults, the create config, whose classes are looked up, and the user's config."""
 
 from __future__ import annotations
 
@@ -6,30 +6,32 @@ import copy
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from easydict import EasyDict
 
-from ding.config.experiment import StartFolder, claim_experiment, save_project_state
 from ding.config.main_settings import (
     MAIN_SETTINGS,
     check_import_names,
     check_keys,
+    check_main,
     check_sections,
     check_seed,
-    check_values,
 )
 from ding.config.names import KnownKeys, UnknownKey, report_unknown, unknown_entries
-from ding.config.read import Config, read_config, read_config_directly, read_config_with_system, read_config_yaml
-from ding.config.resolve import ENTRIES, ConfigClasses, complete_create_config, resolve_class, resolve_classes
-from ding.config.save import (
+from ding.config.read import Config, read_config, read_config_directly, read_config_with_system, read_config_yaml  # noqa: E501, F401
+from ding.config.save import (  # noqa: F401 - all are found here, as those of `read`
     CREATE_SECTIONS,
+    StartFolder,
     by_name,
+    claim_experiment,
     formatted_path,
     save_config,
     save_config_formatted,
     save_config_py,
     save_config_yaml,
+    save_project_state,
 )
 from ding.config.utils import (
     SYSTEM_SETTINGS,
@@ -38,28 +40,123 @@ from ding.config.utils import (
     parallel_transform_k8s,
     parallel_transform_slurm,
 )
-from ding.utils.config_helper import ConfigError, integer
+from ding.utils.config_helper import ConfigError, check_values, instance_of, integer
 from ding.utils.default_helper import deep_merge_dicts
+from ding.utils.import_helper import import_module
 from ding.utils.metric_sinks import known_sinks
 from ding.utils.pytorch_ddp_dist_helper import get_rank
-from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY
+from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY, registries
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.coordinator.base_serial_commander import BaseSerialCommander
 from ding.worker.learner.base_learner import BaseLearner
 
-__all__ = [
-    "Config",
-    "compile_config",
-    "compile_config_parallel",
-    "read_config",
-    "read_config_directly",
-    "read_config_with_system",
-    "read_config_yaml",
-    "save_config",
-    "save_config_py",
-    "save_config_yaml",
-    "save_project_state",
-]
+# Entry of a create config -> (registry, packages whose import registers our classes).
+_SOURCES = {
+    "env": ("env", "ding.envs"),
+    "env_manager": ("env_manager", "ding.envs"),
+    "policy": ("policy", "ding.policy"),
+    "collector": ("serial_collector", "ding.worker.collector"),
+    "evaluator": ("serial_evaluator", "ding.worker.collector"),
+    "replay_buffer": ("buffer", "ding.worker.replay_buffer"),
+    "reward_model": ("reward_model", None),
+    "world_model": ("world_model", None),
+}
+# As above, for parallel training, whose collectors have their own registry.
+_PARALLEL_SOURCES = {
+    "learner": ("learner", "ding.worker.learner"),
+    "parallel_collector": (
+        "parallel_collector",
+        [f"ding.worker.collector.{name}_parallel_collector" for name in ("zergling", "marine")],
+    ),
+    "commander": ("commander", "ding.worker.coordinator.one_vs_one_parallel_commander"),
+}
+ENTRIES = (*_SOURCES, "learner", "commander", "comm_learner", "comm_collector", "league", "dataset")
+# Type of the env section if the user creates the envs. Never registered.
+GENERATED_ENV_TYPE = "ding_env_wrapper_generated"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigClasses:
+    """The classes from whose defaults a config is compiled; None if not given.
+
+    `buffer` may also be a dict from buffer name to class.
+    """
+
+    env: Any = None
+    env_manager: Any = None
+    policy: Any = None
+    learner: Any = None
+    collector: Any = None
+    evaluator: Any = None
+    buffer: Any = None
+    reward_model: Any = None
+    world_model: Any = None
+
+
+def resolve_class(name: str, entry: Mapping[str, Any], where: str = "") -> Any:
+    """Import `entry['import_names']`, then return the class registered as `entry['type']`.
+
+    Args:
+        name: entry of the create config, which determines the registry.
+        entry: a dict with `type` and, optionally, `import_names`.
+        where: name of the section in errors; by default `create_config.<name>`.
+
+    Raises:
+        ConfigError: there is no `type`.
+        KeyError: the type is not registered. The message names the section and the registered types.
+    """
+    where = where or f"create_config.{name}"
+    if not isinstance(entry, Mapping) or "type" not in entry:
+        raise ConfigError(f"{where} = {entry!r} is not allowed; it must name a type, as in {where}=dict(type=...)")
+    registry, package = {**_SOURCES, **_PARALLEL_SOURCES}[name]
+    import_module(package)
+    import_module(entry.get("import_names"), f"{where}.import_names")
+    try:
+        return registries[registry].get(entry["type"])
+    except KeyError as e:
+        hint = "add the module that registers it to import_names"
+        raise KeyError(f"{where}: {e.args[0]}; {hint}") from None
+
+
+def complete_create_config(create: dict[str, Any]) -> bool:
+    """Add the default entries to `create`, where None counts as missing, and return whether the buffer was missing.
+
+    Raises:
+        ConfigError: a required entry is missing, or an entry is not a dict.
+    """
+    check_values(create, "create_config", dict.fromkeys(ENTRIES, instance_of(Mapping, optional=True)))
+    check_import_names(create, "create_config")
+    for name in [name for name, entry in create.items() if entry is None]:
+        del create[name]
+    for name in ("env_manager", "policy"):
+        if name not in create:
+            raise ConfigError(f"create_config.{name} is missing; the config has {', '.join(create) or 'nothing'}")
+    create.setdefault("env", {"type": GENERATED_ENV_TYPE})
+    create.setdefault("collector", {"type": "sample"})
+    buffer_is_missing = "replay_buffer" not in create
+    create.setdefault("replay_buffer", {"type": "advanced"})
+    return buffer_is_missing
+
+
+def resolve_classes(given: ConfigClasses, create: Mapping[str, Any], force_default_buffer: bool) -> ConfigClasses:
+    """Add the classes that a complete create config names to the `given` ones, which have precedence.
+
+    For the evaluator, the type in the create config has precedence, because `given` always has the default one.
+    Collector and buffer are looked up later, when the policy's defaults are known.
+    """
+    found = {}
+    for field in fields(ConfigClasses):
+        name = field.name
+        if getattr(given, name) is None and name in ("env_manager", "policy", "reward_model", "world_model"):
+            found[name] = resolve_class(name, create[name]) if create.get(name) else None
+    if given.env is None and create["env"].get("type") != GENERATED_ENV_TYPE:
+        found["env"] = resolve_class("env", create["env"])
+    if given.evaluator is not None and "type" in (create.get("evaluator") or {}):
+        found["evaluator"] = resolve_class("evaluator", create["evaluator"])
+    if force_default_buffer:
+        found["buffer"] = resolve_class("replay_buffer", create["replay_buffer"])
+    return replace(given, **found)
+
 
 PLATFORMS = ("local", "slurm", "k8s", "ray")
 
@@ -122,25 +219,44 @@ def compile_config(
         KeyError: a type is not registered.
         OSError: the folder cannot be created or written to.
     """
+    classes = ConfigClasses(env, env_manager, policy, learner, collector, evaluator, buffer, reward_model, world_model)
+    create = None if create_cfg is None else _as_easydict(create_cfg, "create_cfg")
+    compiled, _ = _compile(cfg, create, classes, seed, auto, strict_config)
+    if save_cfg:
+        _save(compiled, create if auto else None, save_path, renew_dir)
+    return compiled
+
+
+def compile_known(main: Mapping[str, Any], create: Mapping[str, Any]) -> tuple[EasyDict, KnownKeys]:
+    """Compile two configs without writing files, and return also the keys that the classes of the run read."""
+    classes = ConfigClasses(learner=BaseLearner, evaluator=InteractionSerialEvaluator)
+    return _compile(main, _as_easydict(create, "create_cfg"), classes, 0, True, False)
+
+
+def _compile(
+    cfg: Mapping[str, Any], create: EasyDict | None, classes: ConfigClasses, seed: int, auto: bool, is_strict: bool
+) -> tuple[EasyDict, KnownKeys]:
     seed = check_seed(seed)
     user = _as_easydict(cfg, "cfg")
-    create = None if create_cfg is None else _as_easydict(create_cfg, "create_cfg")
     check_sections(user)
     check_import_names(user, "main_config")
-    classes = ConfigClasses(env, env_manager, policy, learner, collector, evaluator, buffer, reward_model, world_model)
     if auto:
         if create is None:
             raise ConfigError("create_cfg = None is not allowed with auto=True; pass the create config")
         classes = resolve_classes(classes, create, complete_create_config(create))
-    elif policy is None:
+    elif classes.policy is None:
         raise ConfigError("policy = None is not allowed without auto=True; pass policy=<the policy class>")
     types = create if auto and create is not None else EasyDict()
     known = KnownKeys()
-    tree = _class_defaults(classes, types, auto, create, known)
-    has_buffer = _add_workers(tree.policy, classes, user, create is not None, known)
+    tree = _new_tree(classes, types, known)
+    if auto:
+        tree.policy.other.commander = BaseSerialCommander.default_config()
+        known.add_class("policy.other.commander", BaseSerialCommander)
+    _add_models(tree, classes, create or {}, known)
+    has_buffer = _add_serial_workers(tree.policy, classes, types, user, create is not None, known)
     compiled = _merge(tree, user)
     unknown = [*_unknown_sinks(user), *known.find_unknown(user), *_unknown_of_create(types, known)]
-    report_unknown(unknown, compiled, strict_config)
+    report_unknown(unknown, compiled, is_strict)
     if "unroll_len" in compiled.policy:
         compiled.policy.collect.unroll_len = compiled.policy.unroll_len
     compiled.seed = seed
@@ -149,10 +265,8 @@ def compile_config(
         compiled.policy.eval.evaluator.n_episode = compiled.env.n_evaluator_episode
     if "exp_name" not in compiled:
         compiled.exp_name = "default_experiment"
-    check_values(compiled, has_buffer)
-    if save_cfg:
-        _save(compiled, create if auto else None, save_path, renew_dir)
-    return compiled
+    check_main(compiled, has_buffer)
+    return compiled, known
 
 
 def compile_config_parallel(
@@ -218,7 +332,7 @@ def compile_config_parallel(
     create = _complete(_as_easydict(create_cfg, "create_cfg"))
     main = _main_section(user, create, unknown_entries(system, "system_config", SYSTEM_SETTINGS), strict_config)
     exp_name = main.setdefault("exp_name", "default_experiment")
-    check_values(main, has_buffer=True)
+    check_main(main, has_buffer=True)
     with StartFolder(exp_name) as started:
         if save_cfg:
             main.exp_name = started.taken = claim_experiment(exp_name, renew_dir)
@@ -282,68 +396,51 @@ def _unknown_of_create(create: Mapping[str, Any], known: KnownKeys) -> list[Unkn
     return unknown
 
 
-def _class_defaults(
-    classes: ConfigClasses, types: EasyDict, auto: bool, create: EasyDict | None, known: KnownKeys
-) -> EasyDict:
-    """Return the sections env, policy, reward_model and world_model from class defaults and the create config."""
-    policy = _merge(MAIN_SETTINGS.config()["policy"], _defaults_of(classes.policy))
-    known.add_class("policy", classes.policy)
-    tree = EasyDict(env=_env_section(classes, types, known), policy=policy)
-    policy = tree.policy
-    policy.update(copy.deepcopy(types.get("policy", {})))
-    for name, section in (
-        ("collector", policy.collect.collector),
-        ("evaluator", policy.eval.evaluator),
-        ("replay_buffer", policy.other.replay_buffer),
-    ):
-        section.update(copy.deepcopy(types.get(name) or {}))
-    if auto:
-        policy.other.commander = BaseSerialCommander.default_config()
-        known.add_class("policy.other.commander", BaseSerialCommander)
-    for name, cls, entry in (
-        ("reward_model", classes.reward_model, {}),
-        ("world_model", classes.world_model, _under(create or {}, "world_model")),
-    ):
-        section = EasyDict(_defaults_of(cls))
-        known.add_class(name, cls)
-        if cls is not None:
-            section.update(copy.deepcopy(entry))
-        if section:
-            tree[name] = section
+def _new_tree(classes: ConfigClasses, types: Mapping[str, Any], known: KnownKeys) -> EasyDict:
+    """Return the sections env and policy from the defaults of their classes and the create config."""
+    plain = MAIN_SETTINGS.config()
+    tree = EasyDict({name: _merge(plain[name], _defaults_of(getattr(classes, name))) for name in ("env", "policy")})
+    for name in ("policy", "env"):
+        known.add_class(name, getattr(classes, name))
+        tree[name].update(copy.deepcopy(types.get(name, {})))
+    manager = classes.env_manager or resolve_class("env_manager", {"type": "base"})
+    _add_worker(tree.env, "env.manager", manager, types.get("env_manager"), known)
     return tree
 
 
-def _env_section(classes: ConfigClasses, types: EasyDict, known: KnownKeys) -> EasyDict:
-    """Return the env section from the defaults of env and manager and the create config."""
-    section = _merge(MAIN_SETTINGS.config()["env"], _defaults_of(classes.env))
-    known.add_class("env", classes.env)
-    section.update(copy.deepcopy(types.get("env", {})))
-    manager = classes.env_manager or resolve_class("env_manager", {"type": "base"})
-    known.add_class("env.manager", manager)
-    section.manager = _merge(_defaults_of(manager), section.manager)
-    section.manager.update(copy.deepcopy(types.get("env_manager", {})))
-    return section
+def _add_worker(section: EasyDict, path: str, cls: Any, entry: Mapping[str, Any] | None, known: KnownKeys) -> None:
+    """Complete the section of a worker by its entry in the create config, and by the defaults of its class.
+
+    Args:
+        section: the section that contains it.
+        path: its path, whose last part is its key in `section`.
+    """
+    key = path.rpartition(".")[2]
+    section[key] = _merge(_defaults_of(cls), {**(section.get(key) or {}), **copy.deepcopy(dict(entry or {}))})
+    known.add_class(path, cls)
 
 
-def _add_workers(policy: EasyDict, classes: ConfigClasses, user: EasyDict, has_types: bool, known: KnownKeys) -> bool:
-    """Merge the defaults of learner, collector, evaluator and buffers into the policy section.
+def _add_serial_workers(
+    policy: EasyDict,
+    classes: ConfigClasses,
+    types: Mapping[str, Any],
+    user: EasyDict,
+    has_types: bool,
+    known: KnownKeys,
+) -> bool:
+    """Complete the sections of learner, collector, evaluator and buffers in the policy section.
 
     Return whether the section of the buffer has the defaults of a buffer class.
     """
-    policy.learn.learner = _merge(_defaults_of(classes.learner), policy.learn.learner)
-    known.add_class("policy.learn.learner", classes.learner)
-    if has_types or classes.collector is not None:
-        section = policy.collect.collector
-        cls = classes.collector or resolve_class(
-            "collector", section, "policy.collect.collector (or create_config.collector)"
-        )
-        policy.collect.collector = _merge(_defaults_of(cls), section)
-        known.add_class("policy.collect.collector", cls)
-    else:
-        known.add_class("policy.collect.collector", None)
-    known.add_class("policy.eval.evaluator", classes.evaluator)
-    if classes.evaluator is not None:
-        policy.eval.evaluator = _merge(_defaults_of(classes.evaluator), policy.eval.evaluator)
+    _add_worker(policy.learn, "policy.learn.learner", classes.learner, None, known)
+    policy.collect.collector.update(copy.deepcopy(types.get("collector") or {}))
+    collector = classes.collector
+    if has_types and collector is None:
+        where = "policy.collect.collector (or create_config.collector)"
+        collector = resolve_class("collector", policy.collect.collector, where)
+    _add_worker(policy.collect, "policy.collect.collector", collector, None, known)
+    _add_worker(policy.eval, "policy.eval.evaluator", classes.evaluator, types.get("evaluator"), known)
+    policy.other.replay_buffer.update(copy.deepcopy(types.get("replay_buffer") or {}))
     has_buffer = has_types or classes.buffer is not None
     if has_buffer:
         own = _under(user, "policy", "other", "replay_buffer")
@@ -351,6 +448,17 @@ def _add_workers(policy: EasyDict, classes: ConfigClasses, user: EasyDict, has_t
     else:
         known.add_class(_BUFFER, None)
     return has_buffer
+
+
+def _add_models(tree: EasyDict, classes: ConfigClasses, create: Mapping[str, Any], known: KnownKeys) -> None:
+    """Add the sections reward_model and world_model, if they have settings."""
+    for name, cls, entry in (
+        ("reward_model", classes.reward_model, {}),
+        ("world_model", classes.world_model, create.get("world_model")),
+    ):
+        _add_worker(tree, name, cls, entry if cls is not None else {}, known)
+        if not tree[name]:
+            del tree[name]
 
 
 def _buffer_section(section: EasyDict, given: Any, own: Mapping[str, Any], known: KnownKeys) -> EasyDict:
@@ -412,27 +520,21 @@ def _complete(create: EasyDict) -> EasyDict:
 
 
 def _main_section(user: EasyDict, create: EasyDict, of_system: list[UnknownKey], is_strict: bool) -> EasyDict:
-    env_cls, manager_cls = resolve_class("env", create.env), resolve_class("env_manager", create.env_manager)
+    names = ("env", "env_manager", "policy")
     known = KnownKeys()
-    env = _env_section(ConfigClasses(env=env_cls, env_manager=manager_cls), create, known)
-    policy_cls = resolve_class("policy", create.policy)
-    known.add_class("policy", policy_cls)
-    policy = _merge(MAIN_SETTINGS.config()["policy"], _defaults_of(policy_cls))
-    policy.update(create.policy)
-    for part, key, name, registry in (
-        ("learn", "learner", "learner", "learner"),
-        ("collect", "collector", "collector", "parallel_collector"),
-        ("other", "commander", "commander", "commander"),
+    tree = _new_tree(ConfigClasses(**{name: resolve_class(name, create[name]) for name in names}), create, known)
+    policy = tree.policy
+    for part, key, registry in (
+        ("learn", "learner", "learner"),
+        ("collect", "collector", "parallel_collector"),
+        ("other", "commander", "commander"),
     ):
-        section = policy[part]
-        cls = resolve_class(registry, create[name], f"create_config.{name}")
-        known.add_class(f"policy.{part}.{key}", cls)
-        section[key] = _merge(_defaults_of(cls), section.get(key) or {})
-        section[key].update(create[name])
+        cls = resolve_class(registry, create[key], f"create_config.{key}")
+        _add_worker(policy[part], f"policy.{part}.{key}", cls, create[key], known)
     policy.other.replay_buffer.update(create.replay_buffer)
     own = _under(user, "policy", "other", "replay_buffer")
     policy.other.replay_buffer = _buffer_section(policy.other.replay_buffer, None, own, known)
-    main = _merge({"env": env, "policy": policy}, user)
+    main = _merge(tree, user)
     unknown = [*_unknown_sinks(user), *known.find_unknown(user), *_unknown_of_create(create, known), *of_system]
     report_unknown(unknown, main, is_strict)
     _count_episodes(main)

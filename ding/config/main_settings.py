@@ -176,7 +176,7 @@ def check_import_names(tree: Mapping[str, Any], where: str) -> None:
             )
 
 
-def check_values(main: Mapping[str, Any], has_buffer: bool) -> None:
+def check_main(main: Mapping[str, Any], has_buffer: bool) -> None:
     """Check values of a compiled main config that would otherwise fail during the run only.
 
     Args:

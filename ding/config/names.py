@@ -42,65 +42,53 @@ _ENTROPY = ("policy.learn.entropy_weight", "policy.learn.alpha")
 _CLIPPING = ("policy.learn.grad_clip_value", "policy.learn.clip_value", "policy.learn.grad_norm")
 _PRIORITY = ("policy.priority",)
 
-SYNONYMS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("lr", "learning_rate"), (*_RATE, *_ACTOR_RATE, *_CRITIC_RATE)),
-    **dict.fromkeys(("actor_lr", "lr_actor", "pi_lr", "policy_lr"), _ACTOR_RATE),
-    **dict.fromkeys(("critic_lr", "lr_critic", "q_lr", "vf_lr", "value_lr"), _CRITIC_RATE),
-    **dict.fromkeys(("alpha_lr", "ent_lr"), ("policy.learn.learning_rate_alpha",)),
-    **dict.fromkeys(("gamma", "discount", "discount_rate"), _GAMMA),
-    **dict.fromkeys(("buffer_size", "buffer_capacity", "replay_size", "memory_size"), _CAPACITY),
-    **dict.fromkeys(("n_steps", "num_steps"), (*_COLLECTED[:2], *_NSTEP)),
-    **dict.fromkeys(("n_step", "n_step_return", "estimation_step", "n_step_return_horizon", "multi_step"), _NSTEP),
-    **dict.fromkeys(("train_freq", "train_frequency", "step_per_collect", "frames_per_batch"), _COLLECTED[:2]),
-    **dict.fromkeys(("rollout_length", "steps_per_epoch"), _COLLECTED[:2]),
-    **dict.fromkeys(("episode_per_collect", "collection_num_episodes"), _COLLECTED[2:]),
-    **dict.fromkeys(("hidden_sizes", "hidden_size", "hidden_dim", "net_arch", "num_cells"), _WIDTHS),
-    **dict.fromkeys(("tau", "polyak", "soft_update_coef"), ("policy.learn.target_theta",)),
-    **dict.fromkeys(
-        ("target_update_interval", "target_network_frequency", "target_network_update_freq", "target_update_freq"),
+_MEANINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("lr learning_rate", (*_RATE, *_ACTOR_RATE, *_CRITIC_RATE)),
+    ("actor_lr lr_actor pi_lr policy_lr", _ACTOR_RATE),
+    ("critic_lr lr_critic q_lr vf_lr value_lr", _CRITIC_RATE),
+    ("alpha_lr ent_lr", ("policy.learn.learning_rate_alpha",)),
+    ("gamma discount discount_rate", _GAMMA),
+    ("buffer_size buffer_capacity replay_size memory_size", _CAPACITY),
+    ("n_steps num_steps", (*_COLLECTED[:2], *_NSTEP)),
+    ("n_step n_step_return estimation_step n_step_return_horizon multi_step", _NSTEP),
+    ("train_freq train_frequency step_per_collect frames_per_batch", _COLLECTED[:2]),
+    ("rollout_length steps_per_epoch", _COLLECTED[:2]),
+    ("episode_per_collect collection_num_episodes", _COLLECTED[2:]),
+    ("hidden_sizes hidden_size hidden_dim net_arch num_cells", _WIDTHS),
+    ("tau polyak soft_update_coef", ("policy.learn.target_theta",)),
+    (
+        "target_update_interval target_network_frequency target_network_update_freq target_update_freq",
         ("policy.learn.target_update_freq",),
     ),
-    **dict.fromkeys(("ent_coef", "entropy_coef", "entropy_coeff", "entropy_bonus"), _ENTROPY),
-    **dict.fromkeys(("vf_coef", "value_coef", "value_loss_coef", "critic_coeff"), ("policy.learn.value_weight",)),
-    **dict.fromkeys(("clip_range", "clip_coef", "clip_epsilon", "eps_clip"), ("policy.learn.clip_ratio",)),
-    **dict.fromkeys(("gae_lambda", "lmbda", "lam"), ("policy.collect.gae_lambda",)),
-    **dict.fromkeys(("n_epochs", "num_epochs", "update_epochs", "repeat_per_collect"), _EPOCHS),
-    **dict.fromkeys(("gradient_steps", "update_per_step", "utd_ratio", "num_updates"), _UPDATES),
-    **dict.fromkeys(("batch_size", "minibatch_size", "mini_batch_size", "sgd_minibatch_size"), _BATCH),
-    **dict.fromkeys(("max_grad_norm", "clip_grad_norm", "grad_norm", "gradient_clip"), _CLIPPING),
-    **dict.fromkeys(("norm_adv", "normalize_advantage", "advantage_normalization"), ("policy.learn.adv_norm",)),
-    **dict.fromkeys(
-        ("learning_starts", "start_timesteps", "init_random_frames", "start_steps", "warmup_steps"),
-        ("policy.random_collect_size",),
-    ),
-    **dict.fromkeys(
-        ("exploration_fraction", "eps_decay", "epsilon_decay", "annealing_num_steps", "eps_train_decay"),
-        ("policy.other.eps.decay",),
-    ),
-    **dict.fromkeys(
-        ("exploration_initial_eps", "start_e", "eps_init", "eps_start", "epsilon_start", "eps_train"),
-        ("policy.other.eps.start",),
-    ),
-    **dict.fromkeys(
-        ("exploration_final_eps", "end_e", "eps_end", "epsilon_end", "eps_train_final"), ("policy.other.eps.end",)
-    ),
-    **dict.fromkeys(
-        ("exploration_noise", "action_noise"), ("policy.collect.noise_sigma", "policy.collect.noise_sigma.start")
-    ),
-    **dict.fromkeys(("policy_noise", "target_policy_noise"), ("policy.learn.noise_sigma",)),
-    **dict.fromkeys(("policy_delay", "policy_frequency", "update_actor_freq"), ("policy.learn.actor_update_freq",)),
-    **dict.fromkeys(("prioritized", "prioritized_replay", "use_per"), _PRIORITY),
-    **dict.fromkeys(("n_atoms", "num_atoms"), ("policy.model.n_atom",)),
-    **dict.fromkeys(("num_envs", "n_envs", "num_train_envs", "training_num", "env_num"), ("env.collector_env_num",)),
-    **dict.fromkeys(("test_num", "num_eval_envs", "num_test_envs"), ("env.evaluator_env_num",)),
-    **dict.fromkeys(("n_eval_episodes", "eval_episodes", "episode_per_test"), ("env.n_evaluator_episode",)),
-    **dict.fromkeys(("env_name",), ("env.env_id",)),
-    **dict.fromkeys(("reward_threshold", "stop_reward"), ("env.stop_value",)),
-    **dict.fromkeys(("device", "use_cuda"), ("policy.cuda",)),
-    **dict.fromkeys(("log_interval", "log_freq"), ("policy.learn.learner.hook.log_show_after_iter",)),
-    **dict.fromkeys(("save_interval", "save_freq"), ("policy.learn.learner.hook.save_ckpt_after_iter",)),
-    **dict.fromkeys(("eval_interval", "evaluation_interval"), ("policy.eval.evaluator.eval_freq",)),
-}
+    ("ent_coef entropy_coef entropy_coeff entropy_bonus", _ENTROPY),
+    ("vf_coef value_coef value_loss_coef critic_coeff", ("policy.learn.value_weight",)),
+    ("clip_range clip_coef clip_epsilon eps_clip", ("policy.learn.clip_ratio",)),
+    ("gae_lambda lmbda lam", ("policy.collect.gae_lambda",)),
+    ("n_epochs num_epochs update_epochs repeat_per_collect", _EPOCHS),
+    ("gradient_steps update_per_step utd_ratio num_updates", _UPDATES),
+    ("batch_size minibatch_size mini_batch_size sgd_minibatch_size", _BATCH),
+    ("max_grad_norm clip_grad_norm grad_norm gradient_clip", _CLIPPING),
+    ("norm_adv normalize_advantage advantage_normalization", ("policy.learn.adv_norm",)),
+    ("learning_starts start_timesteps init_random_frames start_steps warmup_steps", ("policy.random_collect_size",)),
+    ("exploration_fraction eps_decay epsilon_decay annealing_num_steps eps_train_decay", ("policy.other.eps.decay",)),
+    ("exploration_initial_eps start_e eps_init eps_start epsilon_start eps_train", ("policy.other.eps.start",)),
+    ("exploration_final_eps end_e eps_end epsilon_end eps_train_final", ("policy.other.eps.end",)),
+    ("exploration_noise action_noise", ("policy.collect.noise_sigma", "policy.collect.noise_sigma.start")),
+    ("policy_noise target_policy_noise", ("policy.learn.noise_sigma",)),
+    ("policy_delay policy_frequency update_actor_freq", ("policy.learn.actor_update_freq",)),
+    ("prioritized prioritized_replay use_per", _PRIORITY),
+    ("n_atoms num_atoms", ("policy.model.n_atom",)),
+    ("num_envs n_envs num_train_envs training_num env_num", ("env.collector_env_num",)),
+    ("test_num num_eval_envs num_test_envs", ("env.evaluator_env_num",)),
+    ("n_eval_episodes eval_episodes episode_per_test", ("env.n_evaluator_episode",)),
+    ("env_name", ("env.env_id",)),
+    ("reward_threshold stop_reward", ("env.stop_value",)),
+    ("device use_cuda", ("policy.cuda",)),
+    ("log_interval log_freq", ("policy.learn.learner.hook.log_show_after_iter",)),
+    ("save_interval save_freq", ("policy.learn.learner.hook.save_ckpt_after_iter",)),
+    ("eval_interval evaluation_interval", ("policy.eval.evaluator.eval_freq",)),
+)
+SYNONYMS = {name: keys for names, keys in _MEANINGS for name in names.split()}
 
 # Names whose value belongs in each of the keys that a policy reads.
 ALL_ALIKE = frozenset(
@@ -168,6 +156,9 @@ class UnknownKey(NamedTuple):
 class KnownKeys:
     """The keys of a main config that entries and the classes of a run read.
 
+    Attributes:
+        classes: the classes that were added, by section.
+
     Example:
         >>> from ding.policy import DQNPolicy
         >>> known = KnownKeys()
@@ -181,7 +172,7 @@ class KnownKeys:
         self._names: defaultdict[str, set[str]] = defaultdict(set)  # by section
         self._places: dict[str, list[str]] = {}  # paths by name
         self._readers = {"": _Reader.PACKAGE}
-        self._classes: dict[str, Any] = {}
+        self.classes: dict[str, Any] = {}
         self._add("", MAIN_SETTINGS)
 
     def add_class(self, section: str, cls: Any) -> None:
@@ -191,7 +182,7 @@ class KnownKeys:
             reader = _Reader.PACKAGE
         else:
             reader = _Reader.FOREIGN if settings else _Reader.UNKNOWN
-        self._readers[section], self._classes[section] = reader, cls
+        self._readers[section], self.classes[section] = reader, cls
         self._add(f"{section}.", settings)
 
     def _add(self, prefix: str, settings: Mapping[str, Setting]) -> None:
@@ -278,8 +269,8 @@ class KnownKeys:
 
     def _describe(self, at: str, shown: str, name: str, value: Any) -> UnknownKey:
         reader, owner = self._reader(at)
-        if owner in self._classes and reader is _Reader.PACKAGE:
-            mark_as_reported(self._classes[owner], _join(at[len(owner) + 1 :], name))
+        if owner in self.classes and reader is _Reader.PACKAGE:
+            mark_as_reported(self.classes[owner], _join(at[len(owner) + 1 :], name))
         targets, hint = self._hint(at, shown, name, reader)
         return UnknownKey(shown, name, value, reader, targets, hint)
 

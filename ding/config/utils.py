@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import Any, NamedTuple
+from typing import Any
 
 from easydict import EasyDict
 
-from ding.config.save import save_config_formatted
+from ding.config.save import save_config_formatted as save_config_formatted
 from ding.utils.config_helper import (
     NO_DEFAULT,
     ConfigError,
@@ -25,29 +25,6 @@ from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.transport.imports import named_imports, named_load_paths
 from ding.worker.transport.ray.ray_settings import ray_section
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, choose_transport, transport_name
-
-__all__ = [
-    "AGGREGATOR_PORT",
-    "ANY_HOST",
-    "COLLECTOR_PORT",
-    "COORDINATOR_PORT",
-    "LEARNER_PORT",
-    "LOCAL_HOST",
-    "Addresses",
-    "Several",
-    "parallel_test_create_config",
-    "parallel_test_main_config",
-    "parallel_test_system_config",
-    "parallel_transform",
-    "parallel_transform_k8s",
-    "parallel_transform_slurm",
-    "save_config_formatted",
-    "set_collector_interaction_for_coordinator",
-    "set_host_port",
-    "set_learner_interaction_for_coordinator",
-    "set_system_cfg",
-    "workers_of",
-]
 
 LOCAL_HOST = "127.0.0.1"
 ANY_HOST = "0.0.0.0"
@@ -75,17 +52,6 @@ SYSTEM_SETTINGS = Settings(
 _REQUIRED = ("path_data", "path_policy")
 
 Several = str | int | Sequence[str | int] | None
-
-
-class Addresses(NamedTuple):
-    """Hosts and ports of the roles; see `set_host_port`."""
-
-    coordinator_host: str | None = None
-    learner_host: Several = None
-    collector_host: Several = None
-    coordinator_port: int | None = None
-    learner_port: Several = None
-    collector_port: Several = None
 
 
 def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:

@@ -13,12 +13,9 @@ if TYPE_CHECKING:
         eval,
     )
     from ding.entry.parallel_entry import parallel_pipeline
-    from ding.entry.serial_entry import serial_pipeline
-    from ding.entry.serial_entry_bc import serial_pipeline_bc
-    from ding.entry.serial_entry_dqfd import serial_pipeline_dqfd
-    from ding.entry.serial_entry_offline import serial_pipeline_offline
-    from ding.entry.serial_entry_onpolicy import serial_pipeline_onpolicy
-    from ding.entry.serial_entry_sqil import serial_pipeline_sqil
+    from ding.entry.serial_entry import serial_pipeline, serial_pipeline_onpolicy
+    from ding.entry.serial_entry_dqfd import serial_pipeline_dqfd, serial_pipeline_sqil
+    from ding.entry.serial_entry_offline import serial_pipeline_bc, serial_pipeline_offline
     from ding.entry.trained import evaluate_run, load_policy
     from ding.entry.training import Training, train
     from ding.entry.tuning import Tuning, tune
@@ -48,28 +45,20 @@ __all__ = [
     "tune",
 ]
 
-_MODULES = {
-    "Training": "training",
-    "Tuning": "tuning",
-    "collect_demo_data": "application_entry",
-    "collect_episodic_demo_data": "application_entry",
-    "episode_to_transitions": "application_entry",
-    "episode_to_transitions_filter": "application_entry",
-    "eval": "application_entry",
-    "evaluate_run": "trained",
-    "load_policy": "trained",
-    "mark_not_expert": "utils",
-    "mark_warm_up": "utils",
-    "parallel_pipeline": "parallel_entry",
-    "random_collect": "utils",
-    "serial_pipeline": "serial_entry",
-    "serial_pipeline_bc": "serial_entry_bc",
-    "serial_pipeline_dqfd": "serial_entry_dqfd",
-    "serial_pipeline_offline": "serial_entry_offline",
-    "serial_pipeline_onpolicy": "serial_entry_onpolicy",
-    "serial_pipeline_sqil": "serial_entry_sqil",
-    "train": "training",
-    "tune": "tuning",
+_NAMES = {
+    "application_entry": (
+        "collect_demo_data collect_episodic_demo_data episode_to_transitions episode_to_transitions_filter eval"
+    ),
+    "parallel_entry": "parallel_pipeline",
+    "serial_entry": "serial_pipeline serial_pipeline_onpolicy",
+    "serial_entry_dqfd": "serial_pipeline_dqfd serial_pipeline_sqil",
+    "serial_entry_offline": "serial_pipeline_bc serial_pipeline_offline",
+    "trained": "evaluate_run load_policy",
+    "training": "Training train",
+    "tuning": "Tuning tune",
+    "utils": "mark_not_expert mark_warm_up random_collect",
 }
 
-__getattr__ = lazy_names(__name__, {name: f"ding.entry.{module}" for name, module in _MODULES.items()})
+__getattr__ = lazy_names(
+    __name__, {name: f"ding.entry.{module}" for module, names in _NAMES.items() for name in names.split()}
+)

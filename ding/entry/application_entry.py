@@ -12,9 +12,8 @@ import torch
 from easydict import EasyDict
 
 from ding.config.config import compile_config
-from ding.config.experiment import StartFolder
-from ding.entry.checks import check_evaluation_episodes
-from ding.entry.model_shapes import complete_model
+from ding.config.save import StartFolder
+from ding.entry.checks import check_evaluation_episodes, complete_model
 from ding.entry.pipeline import read_pair
 from ding.entry.workers import (
     build_collector_env,
@@ -99,7 +98,7 @@ def evaluate(
         if replay_path:
             env.enable_save_replay(os.fspath(replay_path))
         policy: Policy = build_policy(cfg, model, ["eval"])
-        statistics = load_state(policy.eval_mode, state_dict, None, model)
+        statistics = load_state(policy.eval_mode, state_dict, model)
         evaluator = InteractionSerialEvaluator(cfg.policy.eval.evaluator, env, policy.eval_mode, exp_name=cfg.exp_name)
         stack.callback(evaluator.close)
         check_fits_env(policy, env, model)
@@ -247,7 +246,7 @@ def _build_collector(
     state_dict = _read_state(cfg, state_dict, state_dict_path)
     env = build_collector_env(stack, cfg, env_setting, seed)
     policy: Policy = build_policy(cfg, model, ["collect"])
-    statistics = load_state(policy.collect_mode, state_dict, None, model)
+    statistics = load_state(policy.collect_mode, state_dict, model)
     defaults = kind.default_config()
     own = {key: value for key, value in cfg.policy.collect.collector.items() if key in defaults}
     collector = kind(EasyDict({**defaults, **own}), env, policy.collect_mode, exp_name=cfg.exp_name)
@@ -262,29 +261,32 @@ def _build_collector(
 def _read_state(cfg: EasyDict, state_dict: dict[str, Any] | None, path: Any) -> dict[str, Any] | None:
     """Return the state, or the checkpoint at `path`, and write its data set statistics to the env config."""
     if state_dict is None and path:
-        state_dict = _read_checkpoint(path)
+        state_dict = read_checkpoint(path)
     set_offline_stats(cfg.env, (state_dict or {}).get(EXTRA, {}).get(OFFLINE_STATS))
     return state_dict
 
 
-def _read_checkpoint(path: Any) -> dict[str, Any]:
+def read_checkpoint(path: Any) -> dict[str, Any]:
+    """Return the content of a checkpoint.
+
+    Raises:
+        ValueError: the file holds no dict.
+    """
     state = read_file(path)
     if not isinstance(state, dict):
         raise ValueError(f"{os.fspath(path)} holds a {type(state).__name__}, not the dict of a checkpoint")
     return state
 
 
-def load_state(mode: Any, state_dict: dict[str, Any] | None, path: Any, model: Any) -> Any:
-    """Load the state, or the checkpoint at `path`, into a policy mode; a trained `model` needs neither.
+def load_state(mode: Any, state_dict: dict[str, Any] | None, model: Any) -> Any:
+    """Load the state into a policy mode; a trained `model` needs none.
 
     Returns:
         The normalization statistics of the training's envs; None if there are none.
 
     Raises:
-        ConfigError: state, path and model are all missing.
+        ConfigError: state and model are both missing.
     """
-    if state_dict is None and path:
-        state_dict = _read_checkpoint(path)
     if state_dict is not None:
         mode.load_state_dict(state_dict)
         return normalization_of(state_dict)

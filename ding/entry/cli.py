@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -41,43 +42,37 @@ _COUNTS: dict[str, set[str]] = {
 }
 
 
-class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """The parameter type of whole numbers, which may be written as 1e5."""
-
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            number = float(value)
-        except ValueError:
-            number = 0.5
-        if not 1 <= number < float("inf") or number != int(number):
-            self.fail(f"{value!r} is not allowed; it must be a whole number of at least 1, such as 20000 or 2e4")
-        return int(number)
+def _count(value: str) -> int:
+    """Convert a whole number, which may be written as 1e5."""
+    try:
+        number = float(value)
+    except ValueError:
+        number = 0.5
+    if not 1 <= number < float("inf") or number != int(number):
+        raise click.BadParameter(
+            f"{value!r} is not allowed; it must be a whole number of at least 1, such as 20000 or 2e4"
+        )
+    return int(number)
 
 
-class _Ports(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """The parameter type of a port, or of several separated by commas."""
-
-    name = "port[,...]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        ports = [int(port) if port.strip().isdecimal() else 0 for port in str(value).split(",")]
-        if not all(1 <= port <= 65535 for port in ports):
-            self.fail(f"{value!r} is not allowed; it must be a number in [1, 65535], or several separated by commas")
-        return tuple(ports)
+def _each(text: str, what: str, convert: Callable[[str], Any]) -> tuple[Any, ...]:
+    """Convert the parts of a text between commas; `convert` returns something false if a part is not allowed."""
+    values = tuple(convert(part.strip()) for part in text.split(","))
+    if not all(values):
+        raise click.BadParameter(f"{text!r} is not allowed; it must be {what}, or several separated by commas")
+    return values
 
 
-class _Hosts(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """The parameter type of a host, or of several separated by commas."""
+def _ports(text: str) -> tuple[int, ...]:
+    return _each(
+        text,
+        "a number in [1, 65535]",
+        lambda port: port.isdecimal() and 1 <= int(port) <= 65535 and int(port),
+    )
 
-    name = "host[,...]"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        hosts = tuple(host.strip() for host in str(value).split(","))
-        if not all(hosts):
-            self.fail(f"{value!r} is not allowed; it must be a host, or several separated by commas")
-        return hosts
+def _hosts(text: str) -> tuple[str, ...]:
+    return _each(text, "a host", str)
 
 
 def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -110,7 +105,7 @@ class _Ding(click.Group):
         try:
             with on_path(os.getcwd()):
                 return super().invoke(ctx)
-        except Exception as e:
+        except Exception as e:  # of any code of users; only those about the input are shortened
             if ctx.params.get("traceback") or not _is_about_input(e):
                 raise
             raise click.ClickException(str(e.args[0] if isinstance(e, KeyError) else e)) from e
@@ -160,17 +155,14 @@ _ENV_ERRORS = (
 # Modules that check the user's input; their messages need no traceback.
 _INPUT_MODULES = (
     "ding.config.read",
-    "ding.config.resolve",
-    "ding.entry.curves",
-    "ding.entry.export",
+    "ding.config.config",
+    "ding.entry.cli_commands",
     "ding.entry.run_folder",
     "ding.entry.run_state",
-    "ding.entry.saved_states",
     "ding.entry.trained",
     "ding.entry.tuning",
     "ding.envs.env.gymnasium_env",
     "ding.utils.references",
-    "ding.utils.state_folder",
     "ding.utils.state_folder",
     "ding.worker.coordinator.saved_run",
 )
@@ -200,8 +192,8 @@ _INPUT_MODULES = (
     help="Seed, 0 by default. Several seeds train one after the other in <config>_result/seed<seed>.",
 )  # fmt: skip
 @click.option("--exp-name", help="Instead of exp_name in the config; with several seeds, the folder for all.")
-@click.option("--train-iter", type=_Count(), help="The most training iterations; no limit by default.")
-@click.option("--env-step", type=_Count(), help="The most environment steps; no limit by default.")
+@click.option("--train-iter", type=_count, metavar="NUMBER", help="The most training iterations; no limit by default.")
+@click.option("--env-step", type=_count, metavar="NUMBER", help="The most environment steps; no limit by default.")
 @click.option("--resume", is_flag=True, help="Resume from the newest state in the folder, if any.")
 @click.option(
     "--expert-config", type=click.Path(exists=True, dir_okay=False),
@@ -221,10 +213,12 @@ _INPUT_MODULES = (
 @click.option("--module-name", help="The name of the worker, such as learner0.")
 @click.option("-cdh", "--coordinator-host", help="For -M config: where the coordinator listens.")
 @click.option("-cdp", "--coordinator-port", type=click.IntRange(1, 65535), help="Port of the coordinator.")
-@click.option("-lh", "--learner-host", type=_Hosts(), help="For -M config: where learners listen.")
-@click.option("-lp", "--learner-port", type=_Ports(), help="Port of learners.")
-@click.option("-clh", "--collector-host", type=_Hosts(), help="For -M config: where collectors listen.")
-@click.option("-clp", "--collector-port", type=_Ports(), help="Port of collectors.")
+@click.option("-lh", "--learner-host", type=_hosts, metavar="HOST[,...]", help="For -M config: where learners listen.")
+@click.option("-lp", "--learner-port", type=_ports, metavar="PORT[,...]", help="Port of learners.")
+@click.option(
+    "-clh", "--collector-host", type=_hosts, metavar="HOST[,...]", help="For -M config: where collectors listen."
+)
+@click.option("-clp", "--collector-port", type=_ports, metavar="PORT[,...]", help="Port of collectors.")
 @click.option("-agh", "--aggregator-host", help="Where the aggregator listens.")
 @click.option("-agp", "--aggregator-port", type=click.IntRange(1, 65535), help="Port of the aggregator.")
 @click.option("--add", type=click.Choice(KINDS), help="On Kubernetes: add workers.")

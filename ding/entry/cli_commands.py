@@ -6,6 +6,7 @@ import ast
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -176,9 +177,31 @@ def train(
 
                 train_config(config, seed, settings, exp_name=exp_name, **options)
             else:
-                from ding.entry.training import train_policy
+                _train_policy(config, env, seed, settings, exp_name, options)
 
-                train_policy(config, env, seed, settings, exp_name=exp_name, **options)
+
+def _train_policy(
+    policy: str, env: str, seed: int, settings: tuple[str, ...], exp_name: str | None, options: dict[str, Any]
+) -> None:
+    from ding.entry.training import train
+    from ding.utils.config_helper import ConfigError
+
+    mode, recipe = options["mode"], options["recipe"]
+    if mode not in (None, "parallel"):
+        raise ConfigError(f"--mode {mode} is not allowed with a policy and an env, which decide it; leave it out")
+    limits = {"env_steps": options["env_step"], "iterations": options["train_iter"]}
+    more = {name: options[name] for name in ("stop_value", "num_envs", "resume")}
+    how = {"recipe": recipe != "none" if recipe in (None, "none") else recipe, "parallel": mode == "parallel"}
+    config, given = _values_of(settings)
+    train(policy, env, seed=seed, folder=exp_name, config=config, **limits, **more, **how, **given)
+
+
+def _values_of(settings: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the values of settings by dotted key, and those by name."""
+    from ding.entry.training_command import read_setting
+
+    values = dict(map(read_setting, settings))
+    return {key: values.pop(key) for key in list(values) if "." in key}, values
 
 
 def _folders_of(
@@ -214,24 +237,22 @@ def tune(config: str, env: str | None, search: tuple[str, ...], settings: tuple[
 
     CONFIG is a file; POLICY ENV are names. The study folder gets the best config, a plot, and each trial's training.
     """
-    from ding.entry.training_command import read_setting
     from ding.entry.tuning import read_space, tune, tune_config
 
     seeds, folder, train_iter, env_step = (
         options.pop(name) for name in ("seeds", "exp_name", "train_iter", "env_step")
     )
     how = {"seeds": seeds or (0,), "folder": folder, **options}
-    given, space = dict(map(read_setting, settings)), read_space(search)
+    (dotted, named), space = _values_of(settings), read_space(search)
     if env is not None:
-        dotted = {key: given.pop(key) for key in list(given) if "." in key}
-        tune(config, env, space, iterations=train_iter, env_steps=env_step, config=dotted, **how, **given)
+        tune(config, env, space, iterations=train_iter, env_steps=env_step, config=dotted, **how, **named)
         return
     if not os.path.isfile(config):
         raise click.UsageError(f"there is no config file {config!r}; to tune a policy, name its env, too")
     limits = {"max_train_iter": train_iter, "max_env_step": env_step}
     limits = {name: limit for name, limit in limits.items() if limit is not None}
     with _folder_of(config):
-        tune_config(config, space, settings=given, **how, **limits)
+        tune_config(config, space, settings={**named, **dotted}, **how, **limits)
 
 
 def _folder_of(config: str) -> contextlib.AbstractContextManager[None]:
@@ -330,7 +351,7 @@ def plot(exp: tuple[str, ...], out: str, axis: Any, title: str | None, metric: s
     EXP are folders of trainings, or folders that contain them. Trainings that differ only in their seeds make one
     curve: the interquartile mean with a 95 % bootstrap interval.
     """
-    from ding.entry.curves import draw, read_curves, table
+    from ding.entry.run_folder import draw, read_curves, table
 
     curves = read_curves(exp, axis, metric)
     draw(curves, out, axis, title, metric)
@@ -346,8 +367,6 @@ def list_registries(registry: tuple[str, ...]) -> None:
     REGISTRY is the name of a registry, such as policy, env or buffer; by default all are listed, with file and line.
     `recipes` are the tuned configs that `ding train POLICY ENV` takes.
     """
-    from ding.entry.cli_commands import show_recipes, show_registries
-
     registries = tuple(name for name in registry if name != "recipes")
     if len(registries) < len(registry):
         show_recipes()
@@ -406,13 +425,38 @@ def state(exp: str) -> None:
     """
     from tabulate import tabulate
 
-    from ding.entry.saved_states import show_states
-
     rows, notes = show_states(exp)
     headers = ("state", "saved", "why", "iteration", "env steps", "return", "size", "exact")
     click.echo(tabulate(rows, headers=headers, tablefmt="simple", disable_numparse=True))
     for note in notes:
         click.echo(note)
+
+
+def show_states(exp: str) -> tuple[list[tuple[str, ...]], list[str]]:
+    """Return a row for each state of a run, and notes about the newest state; nothing else in the states is read.
+
+    A row has file, time, reason, iteration, env steps, mean return, size, and whether the state is exact, as texts.
+
+    Raises:
+        StateError: there is no readable state.
+    """
+    from ding.utils.state_folder import FOLDER, StateError, StateFolder
+
+    path = os.path.join(exp, FOLDER)
+    states = list(StateFolder(path).states())
+    if not states:
+        raise StateError(f"there is no state in {path!r}")
+    rows: list[tuple[str, ...]] = []
+    for saved in states:
+        about = saved.about
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(about["time"]))
+        mean_return = "-" if about["last_return"] is None else f"{about['last_return']:.1f}"
+        counts = str(about["train_iter"]), str(about["env_step"])
+        size, exact = f"{saved.size_bytes / 1e6:.1f} MB", "yes" if about["is_exact"] else "no"
+        rows.append((os.path.basename(saved.path), when, about["reason"], *counts, mean_return, size, exact))
+    newest = states[-1].about
+    versions = ", ".join(f"{name} {version}" for name, version in newest["versions"].items())
+    return rows, [f"Written with {versions}.", *(f"Not exact: {reason}" for reason in newest["inexact"])]
 
 
 COMMANDS = (train, tune, evaluate, record, export, plot, list_registries, show, check_env, state)

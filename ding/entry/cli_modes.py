@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -12,19 +11,9 @@ from typing import Any
 
 import click
 
+from ding.entry import dist_entry
 from ding.entry.cli_commands import EXPERT_MODES, SERIAL_MODES
-from ding.entry.dist_config import DistWorker
-from ding.entry.dist_entry import (
-    dist_add_replicas,
-    dist_delete_replicas,
-    dist_launch_collector,
-    dist_launch_learner,
-    dist_launch_learner_aggregator,
-    dist_launch_spawn_learner,
-    dist_prepare_config,
-    dist_restart_replicas,
-    read_coordinator_config,
-)
+from ding.entry.training_command import pipeline_named
 from ding.torch_utils.training_guard import guard_training
 from ding.utils.references import on_path
 
@@ -35,7 +24,7 @@ def run(action: str, options: Options) -> None:
     """Run a mode, or for `dist` a module."""
     with contextlib.ExitStack() as stack:
         if options["profile"] is not None:
-            from ding.utils.profiler_helper import Profiler
+            from ding.utils.time_helper import Profiler
 
             profiler = Profiler()
             profiler.profile(os.path.abspath(options["profile"]))
@@ -61,62 +50,42 @@ def _evaluate(options: Options) -> None:
 
 
 def _train(options: Options) -> None:
-    seeds = options["seed"] or (0,)
-    path = os.path.abspath(options["config"])
+    seeds, path = options["seed"] or (0,), os.path.abspath(options["config"])
+    pipeline, read, how = _pipeline(options)
     limits = {"max_train_iter": options["train_iter"], "max_env_step": options["env_step"]}
-    limits = {name: limit for name, limit in limits.items() if limit is not None}
+    how |= {name: limit for name, limit in limits.items() if limit is not None}
     if options["resume"]:
-        limits["resume"] = True
-    train = functools.partial(_train_once, _pipeline(options), path, limits=limits)
-    if len(seeds) == 1:
-        train(seeds[0], options["exp_name"])
-        return
+        how["resume"] = True
     root = options["exp_name"] or f"{os.path.splitext(os.path.basename(path))[0]}_result"
     for seed in seeds:
-        folder = os.path.join(root, f"seed{seed}")
-        os.makedirs(folder, exist_ok=True)
-        with _working_in(folder):
-            train(seed, None)
-
-
-def _train_once(how: tuple[Any, ...], path: str, seed: int, exp_name: str | None, limits: dict[str, int]) -> None:
-    pipeline, read, logs = how
-    configs = read(path)
-    if exp_name is not None:
-        configs[0]["exp_name"] = exp_name
-    pipeline(configs, seed=seed, **limits, **logs)
+        is_alone = len(seeds) == 1
+        with contextlib.nullcontext() if is_alone else _working_in(os.path.join(root, f"seed{seed}")):
+            configs = read(path)
+            if is_alone and options["exp_name"] is not None:
+                configs[0]["exp_name"] = options["exp_name"]
+            pipeline(configs, seed=seed, **how)
 
 
 def _pipeline(options: Options) -> tuple[Callable[..., Any], Callable[[str], Any], dict[str, Any]]:
     """Return the pipeline, the function that reads its configs, and its further options."""
     from ding.config.read import read_config, read_config_with_system
 
+    pipeline = pipeline_named(options["mode"])
     if options["mode"] == "parallel":
-        from ding.entry.parallel_entry import parallel_pipeline
-
-        logs = {name: options[name] for name in ("enable_total_log", "disable_flask_log")}
-        place = {"platform": options["platform"], "address": options["address"]}
-        has_place = place != {"platform": "local", "address": None}
-        return parallel_pipeline, read_config_with_system, {**logs, **(place if has_place else {})}
+        names = ["enable_total_log", "disable_flask_log"]
+        if (options["platform"], options["address"]) != ("local", None):
+            names += ["platform", "address"]
+        return pipeline, read_config_with_system, {name: options[name] for name in names}
     if options["mode"] in EXPERT_MODES:
         expert = options["expert_config"] or click.prompt("Config file of the expert")
-        pipeline = getattr(importlib.import_module("ding.entry"), _PIPELINES[options["mode"]])
-        return functools.partial(pipeline, expert_cfg=read_config(os.path.abspath(expert))), read_config, {}
-    return getattr(importlib.import_module("ding.entry"), _PIPELINES[options["mode"]]), read_config, {}
-
-
-_PIPELINES = {
-    "serial": "serial_pipeline",
-    "serial_onpolicy": "serial_pipeline_onpolicy",
-    "serial_offline": "serial_pipeline_offline",
-    "serial_sqil": "serial_pipeline_sqil",
-    "serial_dqfd": "serial_pipeline_dqfd",
-}
+        pipeline = functools.partial(pipeline, expert_cfg=read_config(os.path.abspath(expert)))
+    return pipeline, read_config, {}
 
 
 @contextlib.contextmanager
 def _working_in(folder: str) -> Iterator[None]:
     before = os.getcwd()
+    os.makedirs(folder, exist_ok=True)
     os.chdir(folder)
     try:
         yield
@@ -131,16 +100,10 @@ def _prepare(options: Options) -> None:
     from ding.entry.dist_config import read_dist_config
     from ding.entry.progress import UNLIMITED
 
-    path = dist_prepare_config(
-        options["config"],
-        _seed(options) or 0,
-        options["platform"],
-        options["coordinator_host"],
-        _one_or_all(options["learner_host"]),
-        _one_or_all(options["collector_host"]),
-        options["coordinator_port"],
-        _one_or_all(options["learner_port"]),
-        _one_or_all(options["collector_port"]),
+    roles = ("coordinator", "learner", "collector")
+    places = [_one_or_all(options[f"{role}_{end}"]) for end in ("host", "port") for role in roles]
+    path = dist_entry.dist_prepare_config(
+        *(options["config"], _seed(options) or 0, options["platform"], *places),
         exp_name=options["exp_name"],
         max_train_iter=options["train_iter"] or UNLIMITED,
         max_env_step=options["env_step"] or UNLIMITED,
@@ -178,7 +141,7 @@ def _coordinate(options: Options) -> None:
     from ding.entry.parallel_run import drive
 
     port = options["coordinator_port"]
-    cfg = read_coordinator_config(options["config"], _seed(options), port, options["disable_flask_log"])
+    cfg = dist_entry.read_coordinator_config(options["config"], _seed(options), port, options["disable_flask_log"])
     outcome = drive(cfg, None, options["enable_total_log"])
     mean_return = outcome.progress.last_return
     click.echo(
@@ -188,69 +151,50 @@ def _coordinate(options: Options) -> None:
     )
 
 
-def _learn(options: Options) -> None:
-    port = _only(options, "learner_port")
-    _serve(lambda: dist_launch_learner(options["config"], _seed(options), port, *_name_and_log(options)))
-
-
-def _collect(options: Options) -> None:
-    port = _only(options, "collector_port")
-    _serve(lambda: dist_launch_collector(options["config"], _seed(options), port, *_name_and_log(options)))
-
-
-def _aggregate(options: Options) -> None:
-    place = options["aggregator_host"], options["aggregator_port"]
-    _serve(lambda: dist_launch_learner_aggregator(options["config"], _seed(options), *place, *_name_and_log(options)))
-
-
-def _serve(launch: Callable[[], DistWorker]) -> None:
+def _work(options: Options) -> None:
     """Launch a worker, and wait until its coordinator is gone or a signal ends this process."""
-    with guard_training(None), launch() as worker:
-        click.echo(f"{worker.name} accepts tasks at port {worker.port}.")
-        worker.wait()
-        click.echo(f"{worker.name} ends: its coordinator is gone.")
+    module = options["module"]
+    if module == "learner_aggregator":
+        place: tuple[Any, ...] = options["aggregator_host"], options["aggregator_port"]
+    else:
+        name = f"{module.removeprefix('spawn_')}_port"
+        place = (_one_or_all(options[name]),)
+        if isinstance(place[0], list):
+            raise click.UsageError(f"--{name.replace('_', '-')} takes one port here")
+    launch = getattr(dist_entry, f"dist_launch_{module}")
+    name_and_log = options["module_name"], options["disable_flask_log"]
+    with guard_training(None) if module != "spawn_learner" else contextlib.nullcontext():
+        worker = launch(options["config"], _seed(options), *place, *name_and_log)
+        if worker is None:  # ranks that were spawned have ended
+            return
+        with worker:
+            click.echo(f"{worker.name} accepts tasks at port {worker.port}.")
+            worker.wait()
+            click.echo(f"{worker.name} ends: its coordinator is gone.")
 
 
-def _spawn(options: Options) -> None:
-    port = _only(options, "learner_port")
-    dist_launch_spawn_learner(options["config"], _seed(options), port, *_name_and_log(options))
+# The options that are passed on to the functions which change the workers of a job.
+_ARGUMENTS = {
+    "add": ("kubeconfig", "replicas", "coordinator_name", "namespace", "cpus", "gpus", "memory"),
+    "delete": ("kubeconfig", "replicas", "coordinator_name", "namespace"),
+    "restart": ("kubeconfig", "coordinator_name", "namespace", "restart_pod_name"),
+}
 
 
-def _add(options: Options) -> None:
-    needs = options["cpus"], options["gpus"], options["memory"]
-    job = options["coordinator_name"], options["namespace"]
-    click.echo(dist_add_replicas(options["add"], options["kubeconfig"], options["replicas"], *job, *needs))
-
-
-def _delete(options: Options) -> None:
-    job = options["coordinator_name"], options["namespace"]
-    click.echo(dist_delete_replicas(options["delete"], options["kubeconfig"], options["replicas"], *job))
-
-
-def _restart(options: Options) -> None:
-    job = options["coordinator_name"], options["namespace"]
-    click.echo(dist_restart_replicas(options["restart"], options["kubeconfig"], *job, options["restart_pod_name"]))
+def _change(change: str, options: Options) -> None:
+    ask = getattr(dist_entry, f"dist_{change}_replicas")
+    click.echo(ask(options[change], *(options[name] for name in _ARGUMENTS[change])))
 
 
 def _seed(options: Options) -> int | None:
     return options["seed"][0] if options["seed"] else None
 
 
-def _name_and_log(options: Options) -> tuple[str | None, bool]:
-    return options["module_name"], options["disable_flask_log"]
-
-
-def _one_or_all(values: tuple[Any, ...] | None) -> Any:
-    if values is None:
-        return None
+def _one_or_all(values: Any) -> Any:
+    """Return the only value of an option that takes several, or a list of them."""
+    if not isinstance(values, tuple):
+        return values
     return values[0] if len(values) == 1 else list(values)
-
-
-def _only(options: Options, name: str) -> int | None:
-    ports = options[name]
-    if ports is not None and len(ports) > 1:
-        raise click.UsageError(f"--{name.replace('_', '-')} takes one port here")
-    return None if ports is None else int(ports[0])
 
 
 _ACTIONS: dict[str, Callable[[Options], None]] = {
@@ -258,11 +202,6 @@ _ACTIONS: dict[str, Callable[[Options], None]] = {
     "eval": _evaluate,
     "config": _prepare,
     "coordinator": _coordinate,
-    "learner": _learn,
-    "collector": _collect,
-    "learner_aggregator": _aggregate,
-    "spawn_learner": _spawn,
-    "add": _add,
-    "delete": _delete,
-    "restart": _restart,
+    **dict.fromkeys(("learner", "collector", "learner_aggregator", "spawn_learner"), _work),
+    **{change: functools.partial(_change, change) for change in _ARGUMENTS},
 }

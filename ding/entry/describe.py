@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from easydict import EasyDict
 
-from ding.config.config import compile_config, compile_config_parallel
+from ding.config.config import compile_config_parallel, compile_known
 from ding.config.read import read_config_directly
-from ding.config.resolve import ConfigClasses, complete_create_config, resolve_class, resolve_classes
 from ding.config.save import CREATE_SECTIONS
 from ding.entry.pipeline import read_pair, with_command_mode
 from ding.entry.run_folder import Path
@@ -22,9 +21,6 @@ from ding.envs.env.base_env import BaseEnv
 from ding.utils.config_helper import ConfigError
 from ding.utils.showing import shown
 from ding.utils.state_folder import plain_tree
-from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
-from ding.worker.coordinator.base_serial_commander import BaseSerialCommander
-from ding.worker.learner.base_learner import BaseLearner
 
 MAIN, CREATE, COMPILED = "main_config", "create_config", "compile_config"
 
@@ -49,8 +45,8 @@ def origins(path: Path) -> dict[str, tuple[Any, str]]:
     else:
         main, create = read_pair(str(path))
         with_command_mode(create)
-        compiled = compile_config(main, auto=True, create_cfg=create, save_cfg=False)
-        defaults = list(_defaults(create, compiled))
+        compiled, known = compile_known(main, create)
+        defaults = list(_defaults(known.classes))
     given, types = plain_tree(main), _types(create)
     return {key: (value, _origin(key, value, given, types, defaults)) for key, value in plain_tree(compiled).items()}
 
@@ -83,28 +79,12 @@ def _types(create: Mapping[str, Any]) -> dict[str, Any]:
     return leaves
 
 
-def _defaults(create: EasyDict, compiled: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _defaults(classes: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield class names with the leaves of their defaults at their place in the config."""
-    create = copy.deepcopy(create)
-    empty = ConfigClasses(None, None, None, BaseLearner, None, InteractionSerialEvaluator, None, None, None)
-    found = resolve_classes(empty, create, complete_create_config(create))
-    collector = resolve_class("collector", compiled["policy"]["collect"]["collector"])
-    buffer = compiled["policy"]["other"]["replay_buffer"]
-    buffer_class = None if buffer.get("multi_buffer") else resolve_class("replay_buffer", buffer)
-    classes: tuple[tuple[Any, str], ...] = (
-        (found.policy, "policy."),
-        (found.env, "env."),
-        (found.env_manager, "env.manager."),
-        (found.learner, "policy.learn.learner."),
-        (collector, "policy.collect.collector."),
-        (found.evaluator, "policy.eval.evaluator."),
-        (buffer_class, "policy.other.replay_buffer."),
-        (BaseSerialCommander, "policy.other.commander."),
-    )
-    for cls, prefix in classes:
+    for section, cls in classes.items():
         if hasattr(cls, "default_config"):
             owner = next((c for c in cls.__mro__ if "config" in vars(c)), cls)
-            yield owner.__name__, plain_tree(cls.default_config(), prefix)
+            yield owner.__name__, plain_tree(cls.default_config(), f"{section}.")
 
 
 Check = tuple[str, Callable[[Any], Any]]
@@ -128,7 +108,7 @@ def check_env(name: str) -> Iterator[tuple[str, str | None]]:
         try:
             env.seed(0)
             check(env)
-        except Exception as e:
+        except Exception as e:  # whatever the code of an env raises is a finding
             yield what, f"{e}" if isinstance(e, AssertionError) else f"{type(e).__name__}: {e}"
         else:
             yield what, None
@@ -145,7 +125,7 @@ def _make(name: str) -> BaseEnv:
             env = GymnasiumEnv({"env_id": name, "wrappers": [_with_checked_results]})
             env.observation_space  # noqa: B018  creates the env, which reports an unknown id
             return env
-        except Exception as e:
+        except Exception as e:  # gymnasium and envs raise many kinds for an id that they cannot make
             raise ConfigError(f"there is no env {name!r}: {e}") from e
     try:
         cls = getattr(importlib.import_module(module), attribute)

@@ -9,7 +9,7 @@ import os
 import threading
 import uuid
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from time import monotonic
 from typing import Any
@@ -25,11 +25,10 @@ from ding.config.utils import (
     COLLECTOR_PORT,
     COORDINATOR_PORT,
     LEARNER_PORT,
-    Addresses,
     Several,
     workers_of,
 )
-from ding.entry.model_shapes import complete_model
+from ding.entry.checks import complete_model
 from ding.entry.parallel_run import ParallelRun
 from ding.entry.pipeline import with_command_mode
 from ding.entry.progress import UNLIMITED, check_limits, set_limits
@@ -59,13 +58,18 @@ def compile_dist_config(
     filename: str,
     seed: int,
     platform: str,
-    given: Addresses,
+    hosts: tuple[str | None, Several, Several],
+    given: tuple[int | None, Several, Several],
     *,
     exp_name: str | None = None,
     max_train_iter: int = UNLIMITED,
     max_env_step: int = UNLIMITED,
 ) -> EasyDict:
-    """Return the compiled config for roles that are started separately; see `dist_prepare_config`."""
+    """Return the compiled config for roles that are started separately; see `dist_prepare_config`.
+
+    Args:
+        hosts, given: the hosts and ports of the coordinator, the learners and the collectors.
+    """
     check_limits(positive, max_train_iter=max_train_iter, max_env_step=max_env_step)
     main, create, system = copy.deepcopy(read_config_with_system(filename))
     if exp_name is not None:
@@ -76,17 +80,17 @@ def compile_dist_config(
     # A restarted coordinator resumes the run; its workers wait for it meanwhile.
     system["coordinator"] = {"state_interval_s": 10, "resume": True, **system["coordinator"]}
     renew = not value_at(main, "policy.learn.resume_training")
-    places = given if platform == "k8s" else Addresses(*given[:3], 0, 0, 0)  # `give_ports` assigns the ports
+    ports = given if platform == "k8s" else (0, 0, 0)  # `give_ports` assigns the ports
     create = with_command_mode(create)
     complete_model(main, create)
     cfg = compile_config_parallel(
-        main, create, system, seed, True, "total_config.py", platform, *places, renew_dir=renew
+        main, create, system, seed, True, "total_config.py", platform, *hosts, *ports, renew_dir=renew
     )
     cfg.system.dist = dist
     if platform == "local":
-        if given.coordinator_host is not None:
-            cfg.system.coordinator.host = given.coordinator_host
-        give_ports(cfg.system, *given[3:])
+        if hosts[0] is not None:
+            cfg.system.coordinator.host = hosts[0]
+        give_ports(cfg.system, *given)
         dist.mark = _mark(cfg.system.learner0)
     save_config_py(cfg, os.path.join(cfg.main.exp_name, "total_config.py"))
     return cfg
@@ -254,20 +258,18 @@ class Presence:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._is_there = self._has_come = self._is_over = False
+        self._has_come = self._is_over = False
+        self._lost_at: float | None = None  # None while there is a coordinator
 
     def came(self) -> None:
-        """Record that the coordinator is connected."""
-        if self._is_there:  # called for each task
-            return
+        """Record that the coordinator is connected; called for each task."""
         with self._changed:
-            self._is_there = self._has_come = True
-            self._changed.notify_all()
+            self._has_come, self._lost_at = True, None
 
     def left(self) -> None:
         """Record that the coordinator is lost."""
         with self._changed:
-            self._is_there = False
+            self._lost_at = monotonic()
             self._changed.notify_all()
 
     def end(self) -> None:
@@ -278,20 +280,15 @@ class Presence:
 
     def wait_until_gone(self, wait_s: float, lost_s: float) -> bool:
         """Wait until the coordinator is lost for `lost_s`, or `end`; return False if none comes within `wait_s`."""
+        begin = monotonic()
         with self._changed:
-            if not self._wait_for(lambda: self._has_come, wait_s):
-                return False
-            while True:
-                self._wait_for(lambda: not self._is_there)
-                if self._is_over or not self._wait_for(lambda: self._is_there, lost_s):
-                    return True
-
-    def _wait_for(self, predicate: Callable[[], bool], timeout_s: float = math.inf) -> bool:
-        deadline = monotonic() + timeout_s
-        while not self._changed.wait_for(lambda: self._is_over or predicate(), min(_TICK_S, deadline - monotonic())):
-            if monotonic() >= deadline:
-                return False
-        return True
+            while not self._is_over:
+                due = math.inf if self._lost_at is None else self._lost_at + lost_s
+                left = (due if self._has_come else begin + wait_s) - monotonic()
+                if left <= 0:
+                    return self._has_come
+                self._changed.wait(min(_TICK_S, left))
+            return True
 
 
 class _Watched:

@@ -5,24 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import os
-import queue
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
-from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
 from easydict import EasyDict
 
 from ding.config.save import save_packed_config
-from ding.config.utils import AGGREGATOR_PORT, ANY_HOST, Addresses, Several
+from ding.config.utils import AGGREGATOR_PORT, ANY_HOST, Several
 from ding.entry.dist_config import (
     DistCoordinator,
     DistWorker,
@@ -38,7 +33,7 @@ from ding.entry.dist_config import (
 from ding.entry.progress import UNLIMITED
 from ding.entry.worker_process import THREADS, be_worker, quiet_flask
 from ding.torch_utils.training_guard import guard_training
-from ding.utils.child_helper import set_death_signal
+from ding.utils.child_helper import Commands
 from ding.utils.default_helper import set_pkg_seed
 
 _KINDS = ("collector", "learner")
@@ -187,19 +182,17 @@ def spawn_ranks(options: Sequence[str], command: Sequence[str] = (sys.executable
     count, first = _number_in("LOCAL_WORLD_SIZE", 1), _number_in("START_RANK", 0)
     world_size = _number_in("WORLD_SIZE", first + count)
     environment = {name: value for name, value in os.environ.items() if name not in _OTHER_PLACES}
-    ranks: dict[int, subprocess.Popen[bytes]] = {}
-    with ExitStack() as stack:
-        stack.enter_context(guard_training(None))
-        stack.callback(_end, ranks)
+    with guard_training(None), Commands(_END_S) as ranks:
         for local_rank in range(count):
-            places = {"RANK": first + local_rank, "LOCAL_RANK": local_rank, "WORLD_SIZE": world_size}
-            child_environment = {**environment, **{name: str(value) for name, value in places.items()}}
-            ranks[first + local_rank] = subprocess.Popen(
-                [*command, *options],
-                env=child_environment,
-                preexec_fn=partial(set_death_signal, signal.SIGTERM),  # this process has no other thread yet
-            )
-        _wait(ranks)
+            rank = first + local_rank
+            places = {"RANK": rank, "LOCAL_RANK": local_rank, "WORLD_SIZE": world_size}
+            own = {**environment, **{name: str(value) for name, value in places.items()}}
+            ranks.start(rank, [*command, *options], env=own)
+        while ranks:
+            rank, status = ranks.wait()
+            if status:
+                how = f"exit code {status}" if status > 0 else f"signal {-status}"
+                raise RuntimeError(f"rank {rank} has ended with {how}; see its output above")
 
 
 def _number_in(variable: str, default: int) -> int:
@@ -208,49 +201,6 @@ def _number_in(variable: str, default: int) -> int:
         return int(text)
     except ValueError:
         raise ValueError(f"the environment variable {variable} = {text!r} is not a number") from None
-
-
-def _wait(ranks: dict[int, subprocess.Popen[bytes]]) -> None:
-    ended: queue.SimpleQueue[int] = queue.SimpleQueue()
-
-    def watch(rank: int, process: subprocess.Popen[bytes]) -> None:
-        process.wait()
-        ended.put(rank)
-
-    for item in ranks.items():
-        threading.Thread(target=watch, args=item, name=f"rank_{item[0]}", daemon=True).start()
-    for _ in ranks:
-        rank = ended.get()
-        status = ranks[rank].returncode
-        if status:
-            how = f"exit code {status}" if status > 0 else f"signal {-status}"
-            raise RuntimeError(f"rank {rank} has ended with {how}; see its output above")
-
-
-def _end(ranks: dict[int, subprocess.Popen[bytes]]) -> None:
-    for process in ranks.values():
-        process.terminate()
-    deadline = monotonic() + _END_S
-    for process in ranks.values():
-        try:
-            process.wait(max(0.0, deadline - monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-__all__ = [
-    "dist_add_replicas",
-    "dist_delete_replicas",
-    "dist_launch_collector",
-    "dist_launch_coordinator",
-    "dist_launch_learner",
-    "dist_launch_learner_aggregator",
-    "dist_launch_spawn_learner",
-    "dist_prepare_config",
-    "dist_restart_replicas",
-    "read_coordinator_config",
-]
 
 
 def dist_prepare_config(
@@ -297,9 +247,9 @@ def dist_prepare_config(
     """
     set_pkg_seed(seed, use_cuda=False)
     hosts = coordinator_host, learner_host, collector_host
-    given = Addresses(*hosts, coordinator_port, learner_port, collector_port)
+    ports = coordinator_port, learner_port, collector_port
     limits = {"max_train_iter": max_train_iter, "max_env_step": max_env_step}
-    cfg = compile_dist_config(filename, seed, platform, given, exp_name=exp_name, **limits)
+    cfg = compile_dist_config(filename, seed, platform, hosts, ports, exp_name=exp_name, **limits)
     path = f"{filename}.pkl"
     save_packed_config(cfg, path)
     return path

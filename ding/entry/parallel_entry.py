@@ -11,18 +11,11 @@ from easydict import EasyDict
 from ding.config.read import read_packed_config
 from ding.entry.parallel_run import adopt_workers, drive, run_parallel
 from ding.entry.progress import UNLIMITED
-from ding.entry.worker_process import RUN, WorkerPlan, WorkerProcess, run_collector, run_learner
+from ding.entry.worker_process import RUN, WorkerPlan, WorkerProcess
+from ding.entry.worker_process import run_collector as run_collector
+from ding.entry.worker_process import run_learner as run_learner
 from ding.interaction.server.access import read_run_token
 from ding.utils.child_helper import ProcessEvent
-
-__all__ = [
-    "launch_collector",
-    "launch_coordinator",
-    "launch_learner",
-    "parallel_pipeline",
-    "run_collector",
-    "run_learner",
-]
 
 Handle = tuple[WorkerProcess, ProcessEvent, ProcessEvent]
 

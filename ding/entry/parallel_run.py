@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
 import math
 import os
 import pickle
+import queue
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -19,11 +20,10 @@ import numpy as np
 from easydict import EasyDict
 
 from ding.config.config import compile_config_parallel
-from ding.config.experiment import StartFolder
-from ding.config.read import read_config_with_system
+from ding.config.save import StartFolder
 from ding.config.utils import workers_of
-from ding.entry.model_shapes import complete_model
-from ding.entry.pipeline import with_command_mode
+from ding.entry.checks import complete_model
+from ding.entry.pipeline import read_configs, with_command_mode
 from ding.entry.progress import (
     UNLIMITED,
     ParallelProgressLine,
@@ -54,7 +54,7 @@ from ding.utils.default_helper import set_pkg_seed
 from ding.utils.file_helper import save_file
 from ding.utils.metric_sinks import RunInfo, check_logger, create_metric_writer
 from ding.utils.references import refuse_while_importing
-from ding.utils.showing import tell_once
+from ding.utils.showing import only_shows
 from ding.utils.state_folder import hold_run
 from ding.worker.coordinator.coordinator import Coordinator, Progress
 from ding.worker.coordinator.saved_run import config_of
@@ -68,7 +68,6 @@ _INTERVAL_S = 2.0
 _STATE_TIMEOUT_S, _CLOSE_TIMEOUT_S = 5.0, 60.0
 
 _logger = logging.getLogger("ding")
-Row = tuple[str, Mapping[str, Any], "int | None", int]
 
 
 class ParallelMetrics:
@@ -91,12 +90,11 @@ class ParallelMetrics:
         # The commander and the learner write TensorBoard files themselves.
         settings = main.get("logger", {})
         self._writer = create_metric_writer(folder, RunInfo(main["exp_name"], main), settings, has_tensorboard=False)
-        self._changed = threading.Condition()
-        self._rows: list[Row] = []
-        self._added = self._written = 0  # numbers of rows so far
+        self._jobs: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()  # None ends the thread
+        self._lock = threading.Lock()
         self._last_iter = -1  # the last iteration of the learner's rows
-        self._state: dict[str, Any] | None = None  # the state after the last rows that were written
-        self._is_urgent = self._is_closing = self._is_failed = False
+        self._state: dict[str, Any] = {}  # the newest one
+        self._is_over = False
         self._thread = threading.Thread(target=self._work, name="parallel_metrics", daemon=True)
 
     def start(self) -> None:
@@ -106,24 +104,19 @@ class ParallelMetrics:
     def add_evaluation(self, finished_task: Mapping[str, Any], env_step: int) -> None:
         """Add the result of an evaluation task with episodes."""
         values = {shown: finished_task[key] for key, shown in REPORTED.items()}
-        train_iter = finished_task.get("train_iter")
-        with self._changed:
-            self._add("evaluator", values, None if train_iter is None else int(np.max(train_iter)), env_step)
+        self._add("evaluator", values, _newest(finished_task.get("train_iter")), env_step)
 
     def add_averages(self, rows: Sequence[Mapping[str, Any]], env_step: int) -> None:
         """Add averages of the learner, each with `train_iter` and `values`."""
-        with self._changed:
+        with self._lock:
             for row in rows:
                 if row["train_iter"] > self._last_iter:
                     self._last_iter = row["train_iter"]
                     self._add("learner", row["values"], row["train_iter"], env_step)
 
-    def _add(self, worker: str, values: Mapping[str, Any], train_iter: int | None, env_step: int) -> None:
-        if self._is_closing or self._is_failed:
-            return
-        self._rows.append((worker, values, train_iter, env_step))
-        self._added += 1
-        self._changed.notify_all()
+    def _add(self, *row: Any) -> None:
+        if not self._is_over:
+            self._jobs.put(partial(self._writer.add_scalars_of, *row))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the positions of the sinks and the learner, for `load_state_dict`.
@@ -131,12 +124,16 @@ class ParallelMetrics:
         It waits a few seconds for rows that are not written yet; if a sink takes longer, the state is the one before
         these rows.
         """
-        with self._changed:
-            target = self._added
-            self._is_urgent = self._written < target
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._written >= target or not self._thread.is_alive(), _STATE_TIMEOUT_S)
-            return self._state or {}
+        is_taken = threading.Event()
+        if self._thread.is_alive():
+            with self._lock:
+                self._jobs.put(partial(self._take_state, self._last_iter, is_taken))
+            is_taken.wait(_STATE_TIMEOUT_S)
+        return self._state
+
+    def _take_state(self, last_iter: int, is_taken: threading.Event) -> None:
+        self._state = {"writer": self._writer.state_dict(), "last_iter": last_iter}  # this writes all rows
+        is_taken.set()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
         """Remove the rows after `state`, and return a message for each missing part; call it before `start`."""
@@ -147,9 +144,8 @@ class ParallelMetrics:
 
     def close(self) -> None:
         """Write all rows and close the sinks, within a minute at most. Further calls do nothing."""
-        with self._changed:
-            self._is_closing = True
-            self._changed.notify_all()
+        self._is_over = True
+        self._jobs.put(None)
         if self._thread.ident is None:
             self._writer.close()
             return
@@ -158,37 +154,20 @@ class ParallelMetrics:
             _logger.error("the sinks of the metrics have not closed within %g s", _CLOSE_TIMEOUT_S)
 
     def _work(self) -> None:
-        try:
-            while self._write(*self._next_rows()):
-                pass
-            self._writer.close()
-        except Exception as e:
-            with self._changed:
-                self._is_failed = True
-                self._rows.clear()
-                self._changed.notify_all()
-            tell_once("writing the metrics of the run", e)
-            with contextlib.suppress(Exception):  # the first error counts
-                self._writer.close()
-
-    def _next_rows(self) -> tuple[list[Row], int, bool]:
-        """Wait for rows, and some time for more; return the rows, the learner's position, and whether more may come."""
-        with self._changed:
-            self._changed.wait_for(lambda: bool(self._rows) or self._is_closing)
-            deadline = monotonic() + _INTERVAL_S
-            self._changed.wait_for(lambda: self._is_urgent or self._is_closing, deadline - monotonic())
-            rows, self._rows, self._is_urgent = self._rows, [], False
-            return rows, self._last_iter, not self._is_closing
-
-    def _write(self, rows: Sequence[Row], last_iter: int, may_more_come: bool) -> bool:
-        for worker, values, train_iter, env_step in rows:
-            self._writer.add_scalars_of(worker, values, train_iter, env_step)
-        state = {"writer": self._writer.state_dict(), "last_iter": last_iter}  # this writes them
-        with self._changed:
-            self._state = state
-            self._written += len(rows)
-            self._changed.notify_all()
-        return may_more_come
+        with contextlib.ExitStack() as stack:
+            stack.callback(setattr, self, "_is_over", True)
+            stack.enter_context(only_shows("writing the metrics of the run"))
+            stack.callback(self._writer.close)
+            has_rows = False
+            while True:
+                try:
+                    job = self._jobs.get(timeout=_INTERVAL_S if has_rows else None)
+                except queue.Empty:
+                    job = self._writer.flush
+                if job is None:
+                    return
+                has_rows = job != self._writer.flush
+                job()
 
 
 # How often the progress is printed and signals are handled, because a signal just before a wait does not end it.
@@ -492,7 +471,8 @@ def _flat(returns: list[Any]) -> list[Any]:
 
 def _placed(input_cfg: Any, platform: str, address: str | None) -> tuple[Any, Any, Any]:
     """Return the triple, with `platform` and `address` in its system config."""
-    main, create, system = _read_triple(input_cfg)
+    main, create, system = read_configs(input_cfg, 3)
+    with_command_mode(create)
     if platform not in ("local", "ray"):
         raise ConfigError(f"platform = {platform!r} is not allowed here; it must be 'local' or 'ray'")
     if address is not None and platform != "ray":
@@ -551,17 +531,3 @@ def _check_ranks(cfg: EasyDict, ranks: int) -> None:
             f"policy.multi_gpu = False is not allowed with system_config.learner_gpu_num = {ranks}: the models of the "
             "ranks would drift apart; set it to True"
         )
-
-
-def _read_triple(input_cfg: Any) -> tuple[Any, Any, Any]:
-    """Return deep copies of the three configs, the create config with the policy type that has a command mode."""
-    triple: Any = input_cfg
-    if isinstance(input_cfg, (str, os.PathLike)):
-        triple = read_config_with_system(os.fspath(input_cfg))
-    if not isinstance(triple, Sequence) or len(triple) != 3:
-        raise TypeError(
-            "input_cfg must be a file path or the triple (main_config, create_config, system_config), got "
-            f"{input_cfg!r}"
-        )
-    main, create, system = copy.deepcopy(tuple(triple))
-    return main, with_command_mode(create), system

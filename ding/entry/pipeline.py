@@ -12,23 +12,24 @@ from typing import Any
 import torch
 
 from ding.config.config import compile_config
-from ding.config.experiment import StartFolder
-from ding.config.read import read_config
+from ding.config.read import read_config, read_config_with_system
+from ding.config.save import StartFolder
 from ding.entry.checks import (
     check_collector_fits_buffer,
     check_evaluation_episodes,
     check_pipeline,
     check_ranks,
+    complete_model,
     warn_of_overruled_settings,
     warn_of_unsaved,
     warn_of_unused_priority,
 )
-from ding.entry.model_shapes import complete_model
 from ding.entry.progress import UNLIMITED, check_limits
 from ding.entry.run_state import RunStates, choose_start
-from ding.entry.workers import SerialRun, build_run, closing
+from ding.entry.workers import SerialRun, build_run
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.config_helper import ConfigError, number
+from ding.utils.default_helper import closing
 from ding.utils.references import refuse_while_importing
 from ding.worker.learner.base_learner import BatchSource
 
@@ -162,6 +163,25 @@ def run_pipeline(
     return run
 
 
+_READERS: dict[int, Callable[[str], Any]] = {2: read_config, 3: read_config_with_system}
+_NAMES = ("main_config", "create_config", "system_config")
+
+
+def read_configs(input_cfg: Any, number: int) -> tuple[Any, ...]:
+    """Return deep copies of two or three configs.
+
+    Raises:
+        TypeError: `input_cfg` is neither a path nor as many configs.
+    """
+    configs = input_cfg
+    if isinstance(input_cfg, (str, os.PathLike)):
+        configs = _READERS[number](os.fspath(input_cfg))
+    if not isinstance(configs, Sequence) or len(configs) != number:
+        kind = f"{'pair' if number == 2 else 'triple'} ({', '.join(_NAMES[:number])})"
+        raise TypeError(f"input_cfg must be a file path or the {kind}, got {input_cfg!r}")
+    return copy.deepcopy(tuple(configs))
+
+
 def read_pair(input_cfg: Any, env_setting: Sequence[Any] | None = None) -> tuple[Any, Any]:
     """Return deep copies of the two configs.
 
@@ -169,13 +189,7 @@ def read_pair(input_cfg: Any, env_setting: Sequence[Any] | None = None) -> tuple
         ConfigError: neither `create_config` nor `env_setting` names an env.
         TypeError: `input_cfg` is neither a path nor a pair.
     """
-    if isinstance(input_cfg, (str, os.PathLike)):
-        pair: Any = read_config(os.fspath(input_cfg))
-    else:
-        pair = input_cfg
-    if not isinstance(pair, Sequence) or len(pair) != 2:
-        raise TypeError(f"input_cfg must be a file path or the pair (main_config, create_config), got {input_cfg!r}")
-    main, create = copy.deepcopy(tuple(pair))
+    main, create = read_configs(input_cfg, 2)
     if env_setting is None and not create.get("env"):
         raise ConfigError("create_config lacks the entry 'env', as in env=dict(type='gymnasium'); or pass env_setting")
     return main, create

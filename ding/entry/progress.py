@@ -44,17 +44,13 @@ class _Lines(logging.Handler):
                 sys.stderr.write(f"{text}\n")
 
 
-def _prepare_logger() -> None:
+def say(text: str) -> None:
+    """Print a line of progress."""
     if not _logger.handlers:
         _logger.addHandler(_Lines())
         _logger.propagate = False
     if _logger.level == logging.NOTSET:
         _logger.setLevel(logging.INFO)
-
-
-def say(text: str) -> None:
-    """Print a line of progress."""
-    _prepare_logger()
     _logger.info("%s", text)
 
 
@@ -77,12 +73,11 @@ class _Report:
         self.enabled = enabled
         self.best = -math.inf
         self._start_s = time.perf_counter()
-        _prepare_logger()
 
     def say(self, text: str) -> None:
         """Print a line."""
         if self.enabled:
-            _logger.info("%s", text)
+            say(text)
 
     def begin(self, policy: str, env: str, seed: int, exp_name: str) -> None:
         """Print what is trained and the folder of its files, and write a README there."""
@@ -203,7 +198,42 @@ def _place(exp_name: str) -> str:
     return exp_name if os.path.isabs(exp_name) else os.path.join(".", exp_name)
 
 
-class ProgressLine(_Report):
+class _LiveLine(_Report):
+    """A report with a line that is updated on a terminal, and printed from time to time elsewhere.
+
+    Args:
+        limits: the budgets of env steps and iterations. The time left is shown only if there is a budget.
+    """
+
+    def __init__(self, limits: tuple[int, int], enabled: bool = True) -> None:
+        super().__init__(enabled)
+        self._bar: Any = _bar(bar_format="{desc}") if enabled and _is_terminal() else None
+        self._shown_s = self._start_s
+        self._limits = limits
+
+    def _write_line(
+        self, now_s: float, shown: Sequence[str], counts: Sequence[int], rates: Sequence[float], doing: str = ""
+    ) -> None:
+        """Show the texts in `shown`, the time until the first of the limits, and what the run is doing."""
+        self._shown_s = now_s
+        budgets = zip(self._limits, counts, rates, strict=True)
+        left = [(limit - count) / rate for limit, count, rate in budgets if limit < UNLIMITED and rate > 0]
+        text = ", ".join([*shown, *([f"{_duration(min(left))} left"] if left else [])]) + doing
+        if self._bar is None:
+            self.say(f"After {_duration(now_s - self._start_s)}: {text}")
+            return
+        with only_shows("updating the progress line"):
+            self._bar.set_description_str(text)
+
+    def close(self) -> None:
+        """End the line. Further calls do nothing."""
+        if self._bar is not None:
+            with only_shows("closing the progress line"):
+                self._bar.close()
+            self._bar = None
+
+
+class ProgressLine(_LiveLine):
     """A live line with iterations, env steps, their rate, the last and the best return, and the time left.
 
     On a terminal the line is updated at most a few times a second, elsewhere a line is printed every 30 s. This also
@@ -216,11 +246,10 @@ class ProgressLine(_Report):
     """
 
     def __init__(self, max_env_step: int = UNLIMITED, enabled: bool = True, max_train_iter: int = UNLIMITED) -> None:
-        super().__init__(enabled)
-        self._bar: Any = _bar(bar_format="{desc}") if enabled and _is_terminal() else None
+        super().__init__((max_env_step, max_train_iter), enabled)
         self._period_s = math.inf if not enabled else _LINE_S if self._bar is None else _REFRESH_S
-        self._shown_s = self._start_s if self._bar is None else -math.inf
-        self._limits = max_env_step, max_train_iter
+        if self._bar is not None:
+            self._shown_s = -math.inf
         self._rates = _Rate(_LONG_S), _Rate(_LONG_S)
         self._counts = 0, 0
         self._last: float | None = None
@@ -277,7 +306,6 @@ class ProgressLine(_Report):
             self._show(time.perf_counter())
 
     def _show(self, now_s: float, doing: str = "") -> None:
-        self._shown_s = now_s
         rates = [rate.at(now_s, count) for rate, count in zip(self._rates, self._counts, strict=True)]
         (max_env_step, max_train_iter), (env_steps, train_iter) = self._limits, self._counts
         shown = [f"iteration {_of(train_iter, max_train_iter)}"]
@@ -285,15 +313,8 @@ class ProgressLine(_Report):
             shown += [f"env step {_of(env_steps, max_env_step)}", f"{rates[0]:.0f} steps/s"]
         else:
             shown.append(f"{rates[1]:.0f} iterations/s")
-        best = None if self.best == -math.inf else self.best
-        shown.append(f"return {_shown(self._last)} (best {_shown(best)})")
-        shown += _time_left(self._limits, self._counts, rates)
-        text = ", ".join(shown) + doing
-        if self._bar is None:
-            self.say(f"After {_duration(now_s - self._start_s)}: {text}")
-            return
-        with only_shows("updating the progress line"):
-            self._bar.set_description_str(text)
+        shown.append(f"return {_shown(self._last)} (best {_shown(None if self.best == -math.inf else self.best)})")
+        self._write_line(now_s, shown, self._counts, rates, doing)
 
     def finish(self, *args: Any, **kwargs: Any) -> None:
         self.close()
@@ -304,16 +325,7 @@ class ProgressLine(_Report):
         PULSE.stop(self._beat)
         if self._bar is not None:
             self._show(time.perf_counter())
-            with only_shows("closing the progress line"):
-                self._bar.close()
-            self._bar = None
-
-
-def _time_left(limits: Sequence[float], counts: Sequence[int], rates: Sequence[float]) -> list[str]:
-    """Return the time left until the first limit, as an item of a line; [] if there is no limit in sight."""
-    budgets = zip(limits, counts, rates, strict=True)
-    left = [(limit - count) / rate for limit, count, rate in budgets if limit < UNLIMITED and rate > 0]
-    return [f"{_duration(min(left))} left"] if left else []
+        super().close()
 
 
 def _of(count: int, limit: int) -> str:
@@ -343,7 +355,7 @@ def _bar(**kwargs: Any) -> Any:
     return Bar(dynamic_ncols=True, **kwargs)
 
 
-class ParallelProgressLine(_Report):
+class ParallelProgressLine(_LiveLine):
     """A live line with samples and updates per second, the policy lag, the last and best return, and the time left.
 
     Without a terminal, a line is printed every 30 s.
@@ -353,39 +365,22 @@ class ParallelProgressLine(_Report):
     """
 
     def __init__(self, max_env_step: int = UNLIMITED, max_train_iter: int = UNLIMITED) -> None:
-        super().__init__()
-        self._bar: Any = _bar(bar_format="{desc}") if _is_terminal() else None
-        self._shown_s = self._start_s
-        self._limits = max_env_step, max_train_iter
+        super().__init__((max_env_step, max_train_iter))
         self._steps, self._samples, self._updates = _Rate(_LONG_S), _Rate(), _Rate()
 
     def show(self, progress: Progress) -> None:
         """Show the progress of a run."""
         now_s = time.perf_counter()
         samples, updates = self._samples.at(now_s, progress.samples), self._updates.at(now_s, progress.train_iter)
-        counts, rates = (progress.env_steps, progress.train_iter), (self._steps.at(now_s, progress.env_steps), updates)
+        steps = self._steps.at(now_s, progress.env_steps)
         if self._bar is None and now_s - self._shown_s < _LINE_S:
             return
-        self._shown_s = now_s
-        text = ", ".join(
-            [
-                f"{progress.env_steps} steps, {samples:.0f} samples/s, {progress.train_iter} iter, "
-                f"{updates:.0f} updates/s, policy lag {progress.policy_lag}, return {_shown(progress.last_return)}, "
-                f"best {_shown(progress.best_return)}",
-                *_time_left(self._limits, counts, rates),
-            ]
+        text = (
+            f"{progress.env_steps} steps, {samples:.0f} samples/s, {progress.train_iter} iter, "
+            f"{updates:.0f} updates/s, policy lag {progress.policy_lag}, return {_shown(progress.last_return)}, "
+            f"best {_shown(progress.best_return)}"
         )
-        if self._bar is None:
-            self.say(f"After {_duration(now_s - self._start_s)}: {text}")
-            return
-        with only_shows("updating the progress line"):
-            self._bar.set_description_str(text)
-
-    def close(self) -> None:
-        """End the line. Further calls do nothing."""
-        if self._bar is not None:
-            with only_shows("closing the progress line"):
-                self._bar.close()
+        self._write_line(now_s, [text], (progress.env_steps, progress.train_iter), (steps, updates))
 
 
 def _shown(mean_return: float | None) -> str:

@@ -5,24 +5,27 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
+import math
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from easydict import EasyDict
 
 from ding.config.main_settings import MAIN_SETTINGS, value_at
+from ding.entry.progress import mean_return
+from ding.entry.run_folder import BEST
 from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.torch_utils.training_guard import Interruption, refuse_nan
 from ding.utils.config_helper import ConfigError, check_values
-from ding.utils.file_helper import sweep_temporary
+from ding.utils.file_helper import atomic_write, sweep_temporary
 from ding.utils.object_state import global_generators_state, load_global_generators_state
 from ding.utils.pytorch_ddp_dist_helper import get_world_size
 from ding.utils.state_folder import (
@@ -45,7 +48,6 @@ _WORKERS = (
 _IN_ROUND = ("collector_env", "evaluator_env", "collector", "expert")
 _COUNTERS = ("stop", "best_return", "idle_evaluations", "is_starved", "idle_rounds", "last_push_iter", "evaluated_iter")
 _OF_ENVS = re.compile(r"^envs? [\d, ]+: ")  # the beginning of the reasons of an env manager
-_BEST = "ckpt_best.pth.tar"
 
 
 def run_state_settings(main: Mapping[str, Any]) -> EasyDict | None:
@@ -208,6 +210,7 @@ class RunStates:
         self._logger = logging.getLogger("ding")
         self._last_s, self._last_iter = time.monotonic(), 0
         self._left_out: tuple[str, ...] = ()
+        self._best_path = os.path.join(cfg.exp_name, "ckpt", BEST)  # it belongs to the state
         self._lock = hold_run(cfg.exp_name) if self._settings is not None and start.lock is None else start.lock
         self.interruption = Interruption()
         self.is_resumed = start.state is not None
@@ -258,11 +261,7 @@ class RunStates:
             return
         begin_s = time.monotonic()
         try:
-            best = self._keep_best()
-            state = {**self._gather(run), "best": best}
-            about = {**self._about(run, reason), "best": best}
-            size = self._folder.write(state, about)
-            self._drop_former_best()
+            size = self._folder.write(self._gather(run), self._about(run, reason))
         except (TypeError, ValueError, OSError) as e:
             self._logger.warning("%s: the state of the run is not saved: %s", self._cfg.exp_name, e)
         else:
@@ -310,13 +309,13 @@ class RunStates:
             "stop_value": value_at(self._cfg, "env.stop_value"),
             "inexact": list(self.inexact),
             "generators": global_generators_state(),
+            "best": np.fromfile(self._best_path, np.uint8) if os.path.exists(self._best_path) else None,
         }
 
     def _about(self, run: Any, reason: str) -> dict[str, Any]:
-        counts = int(run.learner.train_iter), int(run.envstep)
-        return describe_state(
-            "serial", self._cfg.exp_name, self._flat, reason, *counts, mean_of(run.eval_info), self.inexact
-        )
+        counts, reached = (int(run.learner.train_iter), int(run.envstep)), mean_return(run.eval_info)
+        last = None if math.isnan(reached) else reached
+        return describe_state("serial", self._cfg.exp_name, self._flat, reason, *counts, last, self.inexact)
 
     def _note_inexact(self, reasons: list[str], level: int = logging.WARNING) -> None:
         for reason in reasons:
@@ -324,40 +323,6 @@ class RunStates:
                 self.inexact.append(reason)
                 text = "%s: the run does not resume exactly: %s"
                 self._logger.log(level, text, self._cfg.exp_name, reason)
-
-    # ---- the best checkpoint, which is restored with the state
-
-    def _best_path(self) -> str:
-        return os.path.join(self._cfg.exp_name, "ckpt", _BEST)
-
-    def _keep_best(self) -> str:
-        """Link the best checkpoint into the state folder; the file itself is never modified, only replaced.
-
-        Returns:
-            Its name in the state folder; "" if there is no best checkpoint.
-        """
-        if not os.path.exists(self._best_path()):
-            return ""
-        found = os.stat(self._best_path())
-        name = f"best_{found.st_mtime_ns}_{found.st_size}.pth.tar"
-        if os.path.exists(os.path.join(self._folder.path, name)):
-            return name
-        os.makedirs(self._folder.path, exist_ok=True)
-        new = os.path.join(self._folder.path, f".{_BEST}.new")
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(new)
-        try:
-            os.link(self._best_path(), new)
-        except OSError:  # a file system without links
-            shutil.copyfile(self._best_path(), new)
-        os.replace(new, os.path.join(self._folder.path, name))
-        return name
-
-    def _drop_former_best(self) -> None:
-        needed = {saved.about.get("best") for saved in self._folder.states()}
-        for name in os.listdir(self._folder.path):
-            if name.startswith("best_") and name not in needed:
-                os.remove(os.path.join(self._folder.path, name))
 
     # ---- resuming
 
@@ -400,16 +365,13 @@ class RunStates:
         elif found < size:
             self._note_inexact([f"{path} is shorter than it was"])
 
-    def _put_best_back(self, name: str) -> None:
-        kept, path = os.path.join(self._folder.path, name), self._best_path()
-        sweep_temporary(os.path.dirname(path))
-        if not name:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(path)
-        elif os.path.exists(kept):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            shutil.copyfile(kept, f"{path}.new")
-            os.replace(f"{path}.new", path)
+    def _put_best_back(self, content: np.ndarray | None) -> None:
+        sweep_temporary(os.path.dirname(self._best_path))
+        if content is None:
+            Path(self._best_path).unlink(missing_ok=True)
+        else:
+            with atomic_write(self._best_path) as file:
+                file.write(content.data)
 
 
 def gather_states(parts: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -454,9 +416,3 @@ def _parts(run: Any) -> dict[str, Any]:
     """Return all parts of a run by name, in the order in which states are restored."""
     found = {name: getattr(run, name) for name in _WORKERS} | run.further_parts
     return {name: part for name, part in found.items() if part is not None}
-
-
-def mean_of(eval_info: Any) -> float | None:
-    """Return the mean return of an evaluation; None if there are no returns."""
-    returns = (eval_info or {}).get("eval_episode_return")
-    return None if returns is None or not len(returns) else float(np.mean(returns))

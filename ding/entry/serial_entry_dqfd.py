@@ -1,22 +1,191 @@
-"""`serial_pipeline_dqfd`, deep Q-learning from demonstrations."""
+"""`serial_pipeline_dqfd` and `serial_pipeline_sqil`: training on the samples of an expert, too."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from easydict import EasyDict
 
+from ding.config.config import compile_config
 from ding.config.main_settings import value_at
-from ding.entry.expert import Expert, ExpertRounds, mark
-from ding.entry.pipeline import run_pipeline
+from ding.entry.application_entry import load_state, read_checkpoint
+from ding.entry.checks import complete_model
+from ding.entry.pipeline import read_pair, run_pipeline, with_command_mode
 from ding.entry.progress import UNLIMITED
-from ding.entry.workers import rank_seed
-from ding.policy.base_policy import Policy
+from ding.entry.run_state import gather_states, restore_states
+from ding.entry.serial_entry import ReplayRounds
+from ding.entry.workers import SerialRun, build_collector_env, check_fits_env, rank_seed
+from ding.policy.base_policy import Policy, create_policy
 from ding.utils.config_helper import ConfigError
+from ding.utils.data.samples import Column, Kind, map_node, replaced, table_of, with_columns
+from ding.utils.default_helper import closing, derive_seed
+from ding.utils.object_state import generator_state, set_generator_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank
+from ding.worker.collector.sample_serial_collector import SampleSerialCollector
+from ding.worker.replay_buffer.base_buffer import create_buffer
+
+Label = Callable[[list[Any]], list[Any]]
+
+
+class Expert:
+    """An expert, which collects with the policy of another config into a buffer of its own.
+
+    The expert acts, without epsilon-greedy exploration; the policy in training makes the samples, so that they have the
+    same keys as its own. The expert's weights are read from the checkpoint `policy.collect.model_path` of its config
+    or, if that is missing, of the config in training; a trained `model` needs no checkpoint.
+
+    Args:
+        input_cfg: the path of the expert's config file, or its pair of configs, which is not modified.
+        env_setting: `[env_fn, collector env configs, ...]` instead of the env of its config.
+        label: a function that is applied to its samples.
+        whole_episodes: whether to make samples only at the end of an episode, so that n-step samples are complete.
+        seed: the seed of `rng`.
+        strict_config: whether keys that nothing reads raise an error instead of logging a warning.
+
+    Attributes:
+        rng: the random generator for draws from both buffers.
+    """
+
+    env: Any
+    collector: Any
+    buffer: Any
+    _policy: Any
+
+    def __init__(
+        self,
+        input_cfg: Any,
+        env_setting: Sequence[Any] | None,
+        model: torch.nn.Module | None,
+        label: Label,
+        whole_episodes: bool = False,
+        seed: int = 0,
+        strict_config: bool = False,
+    ) -> None:
+        self._pair = read_pair(input_cfg, env_setting)
+        self._env_setting = env_setting
+        self._model = model
+        self._label = label
+        self._whole_episodes = whole_episodes
+        self._strict_config = strict_config
+        self.rng = np.random.default_rng(seed)
+
+    def build(self, stack: ExitStack, run: SerialRun, buffer_size: int | None = None) -> None:
+        """Build the workers, which `stack` closes, and add the expert to the state of the run.
+
+        Args:
+            buffer_size: the capacity of the buffer; None for the capacity in the config in training.
+
+        Raises:
+            ConfigError: the expert has no weights, or does not fit the env.
+            FileNotFoundError: the checkpoint does not exist.
+        """
+        main, create = self._pair
+        complete_model(main, create, self._env_setting, self._model)
+        env_fn = None if self._env_setting is None else self._env_setting[0]
+        seed = derive_seed(rank_seed(run.cfg.seed, get_rank()), 4)
+        compiled = compile_config(
+            main,
+            seed=run.cfg.seed,
+            env=env_fn,
+            auto=True,
+            create_cfg=with_command_mode(create),
+            save_cfg=False,
+            strict_config=self._strict_config,
+        )
+        env = self.env = build_collector_env(stack, compiled, self._env_setting, seed)
+        run.states.enable(env)
+        policy: Any = create_policy(compiled.policy, model=self._model, enable_field=["collect", "command"])
+        self._policy = policy
+        path = compiled.policy.collect.get("model_path") or run.cfg.policy.collect.get("model_path")
+        load_state(policy.collect_mode, read_checkpoint(path) if path else None, self._model)
+        settings = policy.command_mode.get_setting_collect({"envstep": 0, "learner_step": 0, "learner_train_iter": 0})
+        self._settings = {**settings, "eps": 0.0} if "eps" in settings else settings
+        names = {"exp_name": run.cfg.exp_name, "instance_name": "expert_collector"}
+        mode, logger = self._mode(run, policy), run.writer
+        self.collector = closing(
+            stack, SampleSerialCollector(SampleSerialCollector.default_config(), env, mode, logger, **names)
+        )
+        check_fits_env(policy, env, self._model)
+        section = copy.deepcopy(run.cfg.policy.other.replay_buffer)
+        if buffer_size is not None:
+            section.replay_buffer_size = buffer_size
+        self.buffer = closing(
+            stack, create_buffer(section, tb_logger=logger, exp_name=run.cfg.exp_name, instance_name="expert_buffer")
+        )
+        run.further_parts["expert"] = self
+
+    def _parts(self) -> dict[str, Any]:
+        return {"policy": self._policy, "env": self.env, "collector": self.collector, "buffer": self.buffer}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of `rng` and of all workers, which may share memory with them."""
+        states, reasons = gather_states(self._parts())
+        return {"parts": states, "reasons": reasons, "rng": generator_state(self.rng)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        """Restore a state, and return the reasons why that is not exact, if any."""
+        set_generator_state(self.rng, state["rng"])
+        return [*state["reasons"], *restore_states(self._parts(), state["parts"])]
+
+    def _mode(self, run: SerialRun, policy: Any) -> Any:
+        """Return a collect mode in which the expert acts and the policy in training makes the samples."""
+        student, expert = run.policy.collect_mode, policy.collect_mode
+        cfg: EasyDict = copy.deepcopy(run.cfg.policy)
+        cfg.traj_len_inf = cfg.collect.traj_len_inf = self._whole_episodes
+
+        def get_attribute(name: str) -> Any:
+            return cfg if name == "cfg" else student.get_attribute(name)
+
+        return student._replace(forward=expert.forward, reset=expert.reset, get_attribute=get_attribute)
+
+    def collect(self, run: SerialRun, n_sample: int | None = None) -> None:
+        """Push `n_sample` samples to the buffer, by default as many as the policy in training collects per round."""
+        samples = self.collector.collect(n_sample, run.learner.train_iter, policy_kwargs=self._settings)
+        self.buffer.push(self._label(samples), cur_collector_envstep=run.envstep)
+
+
+class ExpertRounds(ReplayRounds):
+    """Rounds that also draw samples of an expert."""
+
+    def __init__(self, expert: Expert) -> None:
+        super().__init__(dynamic_seed=None)
+        self.expert = expert
+
+    def expert_share(self, batch_size: int) -> int:
+        """Return the number of the expert's samples in the next batch."""
+        raise NotImplementedError
+
+    def shares(self, batch_size: int) -> Sequence[tuple[Any, int]]:
+        expert_size = self.expert_share(batch_size)
+        shares = (self.run.buffer, batch_size - expert_size), (self.expert.buffer, expert_size)
+        return [(buffer, size) for buffer, size in shares if size > 0]
+
+
+def mark(samples: list[Any], key: str, value: int) -> Any:
+    """Set `key` of all samples to the number `value`, in place, and return `samples`."""
+    return with_columns(samples, **{key: Column(Kind.INT, np.full(len(samples), value, np.int64))})
+
+
+def with_reward(samples: list[Any], value: float) -> Any:
+    """Set the reward of all samples to `value`, in place and with the same shape, and return `samples`."""
+    table = table_of(samples)
+    if table is not None:
+        rewards = map_node(lambda column: _filled(column, value), table.columns["reward"])
+        return replaced(samples, table.with_columns(reward=rewards))
+    for sample in samples:
+        reward = sample["reward"]
+        sample["reward"] = torch.full_like(reward, value) if isinstance(reward, torch.Tensor) else reward * 0 + value
+    return samples
+
+
+def _filled(column: Column, value: float) -> Column:
+    return Column(column.kind, np.full_like(column.values(), value), None, column.steps)
 
 
 def serial_pipeline_dqfd(
@@ -90,3 +259,57 @@ class _DQFDRounds(ExpertRounds):
         if self._is_pretraining:
             return batch_size
         return int(self.expert.rng.binomial(batch_size, self.run.cfg.policy.collect.pho))
+
+
+def serial_pipeline_sqil(
+    input_cfg: str | Sequence[dict[str, Any]],
+    expert_cfg: str | Sequence[dict[str, Any]],
+    seed: int = 0,
+    env_setting: Sequence[Any] | None = None,
+    model: torch.nn.Module | None = None,
+    expert_model: torch.nn.Module | None = None,
+    max_train_iter: int = UNLIMITED,
+    max_env_step: int = UNLIMITED,
+    resume: bool = False,
+    strict_config: bool = False,
+) -> Policy:
+    """Train an off-policy policy to imitate an expert (SQIL, https://arxiv.org/abs/1905.11108), and return it.
+
+    The expert's steps have the reward 1, the policy's steps 0; the reward of the env only counts in evaluations. Both
+    collect in each round, and each batch consists of equal parts. Everything else is as in `serial_pipeline`.
+
+    Args:
+        input_cfg: the path of a config file, or the pair `(main_config, create_config)`, which is not modified.
+        expert_cfg: the same for the expert. Its weights are read from the checkpoint `policy.collect.model_path` of its
+            own config or, if that is missing, of `input_cfg`.
+        seed: the seed of the package, the policy and the envs.
+        env_setting: `[env_fn, collector env configs, evaluator env configs]` instead of a registered env type.
+        model: the network; None for the policy's default.
+        expert_model: the expert's trained network, which needs no checkpoint.
+        max_train_iter: the exact number of iterations after which training stops.
+        max_env_step: the number of env steps after which no new round starts, without the steps of the expert.
+        resume, strict_config: see `serial_pipeline`.
+
+    Raises:
+        ConfigError: a config is inconsistent, the expert has no weights, or `policy.nstep` is above 1, as samples of
+            several steps contain rewards of the env.
+    """
+    limits = max_train_iter, max_env_step
+    expert = Expert(expert_cfg, env_setting, expert_model, partial(with_reward, value=1), strict_config=strict_config)
+    rounds = partial(_SQILRounds, expert)
+    return run_pipeline(rounds, input_cfg, seed, env_setting, model, *limits, resume, strict_config).policy
+
+
+class _SQILRounds(ExpertRounds):
+    def prepare(self, stack: ExitStack) -> None:
+        if self.run.cfg.policy.get("nstep", 1) != 1:
+            raise ConfigError(f"policy.nstep = {self.run.cfg.policy.nstep} is not allowed; it must be 1 for SQIL")
+        self.expert.build(stack, self.run)
+        self.run.label = partial(with_reward, value=0)
+
+    def take(self, data: Any) -> None:
+        super().take(data)
+        self.expert.collect(self.run)
+
+    def expert_share(self, batch_size: int) -> int:
+        return batch_size // 2

@@ -1,8 +1,9 @@
-"""`serial_pipeline_offline`, offline training on a data set."""
+"""`serial_pipeline_offline` and `serial_pipeline_bc`: training on a data set."""
 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, DistributedSampler
 
-from ding.entry.pipeline import Rounds, run_pipeline
+from ding.entry.pipeline import Rounds, read_pair, run_pipeline
 from ding.entry.progress import UNLIMITED
 from ding.entry.workers import set_offline_stats
 from ding.policy.base_policy import Policy
@@ -178,3 +179,39 @@ class EpochBatches:
         self._loader.generator.set_state(state["order"])
         for _ in itertools.islice(self._begin_epoch(), self.trained):
             pass
+
+
+def serial_pipeline_bc(
+    input_cfg: str | Sequence[dict[str, Any]],
+    seed: int,
+    data_path: str | os.PathLike[str],
+    model: torch.nn.Module | None = None,
+    max_iter: int = int(1e6),
+    env_setting: Sequence[Any] | None = None,
+    resume: bool = False,
+    strict_config: bool = False,
+) -> tuple[Policy, bool]:
+    """Train a policy on demonstrations by supervised learning, and return it, and whether it stopped early.
+
+    This works like `serial_pipeline_offline`, but also evaluates within epochs.
+
+    Args:
+        input_cfg: the path of a config file, or the pair `(main_config, create_config)`, which is not modified.
+        seed: the seed of the package, the policy, the order of the data and the envs.
+        data_path: the file of the demonstrations, of the type `policy.collect.data_type` ('naive' by default).
+        model: the network; None for the policy's default.
+        max_iter: the exact number of iterations after which training stops.
+        env_setting: `[env_fn, collector env configs, evaluator env configs]` instead of a registered env type; the
+            collector env configs are not used.
+        resume, strict_config: see `serial_pipeline`.
+
+    Raises:
+        ConfigError: the config is inconsistent, or the model does not fit the env.
+        FloatingPointError: a loss is NaN.
+    """
+    main, create = read_pair(input_cfg, env_setting)
+    main.setdefault("policy", {}).setdefault("collect", {})["data_path"] = os.fspath(data_path)
+    how: dict[str, Any] = {"resume": resume, "strict_config": strict_config}
+    rounds = partial(EpochRounds, evaluates_within_epochs=True)
+    run = run_pipeline(rounds, (main, create), seed, env_setting, model, int(max_iter), **how)
+    return run.policy, run.is_decided or run.learner.train_iter >= max_iter

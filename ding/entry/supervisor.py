@@ -272,7 +272,7 @@ class Supervisor:
                 self._check_deadlines()
                 if monotonic() >= self._end_due:
                     self._end_hanging_tasks()
-        except Exception as e:
+        except Exception as e:  # a thread must not die unnoticed: the run ends with it
             self._run.deal_with_error(e)
 
     def _deal_with(self, event: Started | Ended) -> None:
@@ -303,7 +303,7 @@ class Supervisor:
         assert error is not None
         try:
             is_restarted = self._restart(name)
-        except Exception as e:
+        except Exception as e:  # whatever keeps the worker from starting is the reason to give it up
             is_restarted, error, has_died = False, e, True
         if not is_restarted:
             self._give_up(name, error)
@@ -449,7 +449,7 @@ class ThreadBackend(Backend):
         try:
             worker = CREATE[self._kinds[name]](section)
             worker.start()
-        except Exception as e:
+        except Exception as e:  # of the worker; it is reported
             self._reports.put((life, Ended(name, e)))
             return
         with self._lock:

@@ -1,24 +1,35 @@
-"""The use of a trained policy: acting, evaluating, and recording videos."""
+"""The use of a trained policy: acting, evaluating, recording videos, and exporting it as one network."""
 
 from __future__ import annotations
 
 import copy
 import glob
+import io
 import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
+import numpy as np
+import torch
+from torch import Tensor, nn
+
 from ding.config.config import compile_config
-from ding.entry.application_entry import evaluate, load_state
+from ding.entry.application_entry import evaluate, load_state, read_checkpoint
+from ding.entry.checks import members_of
 from ding.entry.pipeline import with_command_mode
 from ding.entry.run_folder import Path, RunFolder
 from ding.entry.workers import build_evaluator_env, build_policy, normalize_as_trained, set_offline_stats
+from ding.envs.common.gym_compat import spaces_like
 from ding.envs.env.gymnasium_env import env_section_of
-from ding.utils.file_helper import read_file
+from ding.envs.env.gymnasium_spaces import bin_values
+from ding.model.wrapper.model_wrappers import HiddenStateWrapper
+from ding.utils.config_helper import ConfigError
+from ding.utils.file_helper import atomic_write
+from ding.utils.import_helper import missing_package
 from ding.worker.collector.actor import SoloActor
 from ding.worker.collector.batch import Batch
 from ding.worker.collector.interaction_serial_evaluator import EvalRecord
@@ -116,12 +127,12 @@ def pair_of(folder: RunFolder, env: Any) -> tuple[Any, Any]:
 
 def load_trained(pair: tuple[Any, Any], path: str, seed: int = 0) -> TrainedPolicy:
     """Load the policy of two configs, which may be changed, from a checkpoint; see `load_policy`."""
-    state = read_file(path)
+    state = read_checkpoint(path)
     main, create = pair
     cfg = compile_config(main, seed=seed, auto=True, create_cfg=with_command_mode(create), save_cfg=False)
     set_offline_stats(cfg.env, state.get(EXTRA, {}).get(OFFLINE_STATS))
     policy = build_policy(cfg, None, ["eval"])
-    return TrainedPolicy(cfg, policy, load_state(policy.eval_mode, state, None, None))
+    return TrainedPolicy(cfg, policy, load_state(policy.eval_mode, state, None))
 
 
 def evaluate_run(
@@ -135,18 +146,20 @@ def evaluate_run(
         env: see `load_policy`.
     """
     folder = RunFolder(exp)
-    path = folder.checkpoint(checkpoint)
     seed = (folder.seed or 0) if seed is None else seed
+    return evaluate_pair(pair_of(folder, env), seed, load_path=folder.checkpoint(checkpoint), n_episode=n_episode)
+
+
+def evaluate_pair(pair: tuple[Any, Any], seed: int, **how: Any) -> EvalRecord:
+    """Evaluate like `evaluate`, but without keeping the logs if the folder of the run is read-only.
+
+    The configs may be changed.
+    """
     with ExitStack() as stack:
-        return evaluate(_configs(stack, folder, env), seed, load_path=path, n_episode=n_episode)
-
-
-def _configs(stack: ExitStack, folder: RunFolder, env: Any) -> tuple[Any, Any]:
-    """Return the configs of the run; if the folder is read-only, the logs of an evaluation are not kept."""
-    main, create = pair_of(folder, env)
-    if not os.access(main.exp_name, os.W_OK | os.X_OK):
-        main.exp_name = stack.enter_context(tempfile.TemporaryDirectory())
-    return main, create
+        main, _ = pair
+        if os.path.isdir(main.exp_name) and not os.access(main.exp_name, os.W_OK | os.X_OK):
+            main.exp_name = stack.enter_context(tempfile.TemporaryDirectory())
+        return evaluate(pair, seed, **how)
 
 
 def record(
@@ -173,8 +186,7 @@ def record(
     folder = RunFolder(exp)
     target = os.path.join(folder.path, "video.mp4") if out is None else os.fspath(out)
     seed = (folder.seed or 0) if seed is None else seed
-    with ExitStack() as stack:
-        return save_videos(_configs(stack, folder, env), target, n_episode, folder.checkpoint(checkpoint), seed)
+    return save_videos(pair_of(folder, env), target, n_episode, folder.checkpoint(checkpoint), seed)
 
 
 def save_videos(
@@ -199,7 +211,7 @@ def save_videos(
 def record_episodes(
     pair: tuple[Any, Any], seed: int, n_episode: int, folder: str, **how: Any
 ) -> tuple[list[str], EvalRecord]:
-    """Evaluate in one env and record each episode; see `evaluate`.
+    """Evaluate in one env and record each episode; see `evaluate_pair`.
 
     Args:
         pair: the configs; the numbers of envs and episodes in the main config are changed.
@@ -213,7 +225,7 @@ def record_episodes(
     main, create = pair
     main.env.evaluator_env_num = 1  # one env, so that the videos are in order
     main.env.n_evaluator_episode = n_episode
-    result = evaluate((main, create), seed, replay_path=folder, **how)
+    result = evaluate_pair((main, create), seed, replay_path=folder, **how)
     return sorted(glob.glob(os.path.join(folder, "*.mp4")), key=os.path.getmtime)[:n_episode], result
 
 
@@ -227,3 +239,151 @@ def _to_gif(source: str, file: str) -> None:
     with warnings.catch_warnings(), VideoFileClip(source) as clip:
         warnings.simplefilter("ignore", ResourceWarning)  # the encoder does not close its pipes
         clip.write_gif(file, logger=None)
+
+
+_TRACED, _CHECKED = 2, 5  # numbers of observations: for tracing, and for the comparison of the result
+_INPUT, _OUTPUT = "obs", "action"
+
+
+class PolicyNetwork(nn.Module):
+    """The greedy policy of a run as a network.
+
+    `forward` takes observations [B, *obs_shape], or a dict of them, as the env shows them. It returns the actions
+    [B, *action_shape] for the env: indices of discrete actions, and real-valued actions within the bounds of the env.
+
+    Args:
+        policy: a policy with an eval mode.
+        space: the action space of the env.
+        is_scaled: whether the actions of the policy, in [-1, 1], are mapped onto the bounds of the space.
+        bins: the number of values that each number of a real-valued action is chosen from, if it is.
+
+    Raises:
+        ConfigError: the policy keeps a state from one step to the next, or its actions are not an array.
+    """
+
+    def __init__(self, policy: Any, space: Any, is_scaled: bool, bins: int | None = None) -> None:
+        super().__init__()
+        _refuse_memory(policy)
+        spaces = spaces_like(space)
+        if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete)):
+            raise ConfigError(f"policies with the action space {space} cannot be exported; it must be one array")
+        self.network = policy._model
+        self._act: Callable[..., dict[str, Any]] = policy._act_eval
+        self._shape = [int(size) for size in space.shape]
+        self._is_real = isinstance(space, spaces.Box)
+        if is_scaled and self._is_real:
+            low, high = torch.from_numpy(space.low), torch.from_numpy(space.high)
+            self.factor, self.middle = nn.Buffer((high - low) / 2), nn.Buffer((high + low) / 2)
+        self._is_scaled = is_scaled and self._is_real
+        self._is_binned = bins is not None
+        if bins is not None:
+            self.values = nn.Buffer(torch.from_numpy(bin_values(space, bins)).T.contiguous())  # [D, bins]
+
+    def forward(self, obs: Any) -> Tensor:
+        obs = part = _in_float32(obs)
+        while isinstance(part, Mapping):
+            part = next(iter(part.values()))
+        action = self._act(obs, list(range(part.shape[0])))["action"]
+        if not isinstance(action, Tensor):
+            action = torch.stack([head.reshape(-1) for head in action], -1)
+        if self._is_binned:
+            action = self.values.gather(1, action.reshape(-1, len(self.values)).T).T
+        action = action.reshape([-1, *self._shape])
+        if self._is_scaled:
+            return action.clamp(-1, 1) * self.factor + self.middle
+        return action.float() if self._is_real else action
+
+
+def _refuse_memory(policy: Any) -> None:
+    wrapper = policy._eval_model
+    while wrapper is not None:
+        if isinstance(wrapper, HiddenStateWrapper):
+            raise ConfigError(
+                f"{type(policy).__name__} keeps a hidden state from one step to the next, which an exported network "
+                "cannot; use load_policy"
+            )
+        wrapper = getattr(wrapper, "_model", None)
+
+
+def export_policy(
+    trained: TrainedPolicy, spaces: tuple[Any, Any], is_scaled: bool, path: str, bins: int | None = None
+) -> None:
+    """Write the greedy policy to a file that needs nothing of this package; see `Training.export`.
+
+    The result is compared with the policy on observations that the space samples before it is written.
+
+    Args:
+        spaces: the observation and the action space of the env.
+        is_scaled, bins: see `PolicyNetwork`.
+
+    Raises:
+        ConfigError: the policy keeps a state from one step to the next, draws random numbers, or has actions that are
+            not an array.
+        ImportError: the package onnx is not installed.
+        ValueError: the suffix of `path` is not supported.
+    """
+    write = _WRITERS.get(os.path.splitext(path)[1])
+    if write is None:
+        raise ValueError(f"{path!r} is not allowed; its suffix must be {' or '.join(_WRITERS)}")
+    name = type(trained.policy).__name__
+    network = PolicyNetwork(trained.policy, spaces[1], is_scaled, bins).eval().requires_grad_(False)
+    example, others = (_batch(spaces[0], size) for size in (_TRACED, _CHECKED))
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # warnings of torch about Python values: the comparison finds those that matter
+        traced: Any = torch.jit.trace(network, (example,), check_trace=False, strict=False)  # type: ignore[no-untyped-call]
+        try:
+            is_same = all(torch.equal(traced(others), network(others)) for _ in range(2))
+        except RuntimeError:  # the number of observations is fixed in what was traced
+            is_same = False
+        if not is_same:
+            raise ConfigError(
+                f"{name} cannot be exported: its network draws random numbers, or depends on the number of observations"
+            )
+        write(traced, network, example, path)
+
+
+def _batch(space: Any, size: int) -> Any:
+    """Return a batch of observations that a space samples, as tensors."""
+    members = members_of(space)
+    if members is not None:
+        return {key: _batch(member, size) for key, member in members.items()}
+    return torch.from_numpy(np.stack([space.sample() for _ in range(size)]))
+
+
+def _in_float32(obs: Any) -> Any:
+    """Return the observations with float64 as float32, with which the policy was trained."""
+    if isinstance(obs, Mapping):
+        return {key: _in_float32(part) for key, part in obs.items()}
+    return obs.float() if obs.dtype == torch.float64 else obs
+
+
+def _write_torchscript(traced: Any, network: nn.Module, example: Any, path: str) -> None:
+    with atomic_write(path, "wb") as f:
+        torch.jit.save(traced, f)
+
+
+def _write_onnx(traced: Any, network: nn.Module, example: Any, path: str) -> None:
+    try:
+        import onnx  # noqa: F401
+    except ImportError as e:
+        raise missing_package("exporting to ONNX", "onnx", "export") from e
+    names = list(_names(example))
+    axes = {name: {0: "batch"} for name in (*names, _OUTPUT)}
+    # A dict as the last argument would be taken for keyword arguments.
+    arguments = (example, {}) if isinstance(example, dict) else (example,)
+    content = io.BytesIO()
+    how: dict[str, Any] = {"input_names": names, "output_names": [_OUTPUT], "dynamic_axes": axes, "dynamo": False}
+    torch.onnx.export(network, arguments, content, **how)  # type: ignore[arg-type,unused-ignore]
+    with atomic_write(path, "wb") as f:
+        f.write(content.getvalue())
+
+
+def _names(example: Any, prefix: str = "") -> Iterator[str]:
+    if not isinstance(example, Mapping):
+        yield prefix or _INPUT
+        return
+    for key, part in example.items():
+        yield from _names(part, f"{prefix}.{key}" if prefix else str(key))
+
+
+_WRITERS = {".pt": _write_torchscript, ".onnx": _write_onnx}

@@ -5,24 +5,21 @@ from __future__ import annotations
 import copy
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from easydict import EasyDict
 
+from ding.config.config import resolve_class
 from ding.config.names import KnownKeys
-from ding.config.resolve import resolve_class
-from ding.entry.application_entry import evaluate
-from ding.entry.checks import refuse_unsaved_env
-from ding.entry.curves import draw, read_curves
-from ding.entry.model_shapes import complete_model, model_parameters
+from ding.entry.checks import complete_model, members_of, model_parameters, refuse_unsaved_env
 from ding.entry.pipeline import with_command_mode
 from ding.entry.progress import say
 from ding.entry.recipes import Recipe, find_recipe, recipe_named
-from ding.entry.run_folder import Path, RunFolder
-from ding.entry.trained import TrainedPolicy, load_trained, pair_of, save_videos
-from ding.entry.training_command import pipeline_for, put, read_setting
+from ding.entry.run_folder import Path, RunFolder, draw, read_curves
+from ding.entry.trained import TrainedPolicy, evaluate_pair, load_trained, pair_of, save_videos
+from ding.entry.training_command import pipeline_for, put
 from ding.envs.common.gym_compat import spaces_like
 from ding.envs.env.gymnasium_env import GymnasiumSource, env_section_of
 from ding.envs.env.gymnasium_spaces import action_adapter, as_observation
@@ -131,52 +128,6 @@ def train(
     return Training(pair, seed, None if taken is None else taken.name)
 
 
-def train_policy(
-    policy: str,
-    env: str,
-    seed: int,
-    settings: Sequence[str] = (),
-    mode: str | None = None,
-    exp_name: str | None = None,
-    train_iter: int | None = None,
-    env_step: int | None = None,
-    stop_value: float | None = None,
-    num_envs: int | None = None,
-    recipe: str | None = None,
-    resume: bool = False,
-    strict_config: bool = True,
-) -> None:
-    """Train a policy on an env by the options of the command; see `train`.
-
-    Args:
-        recipe: the name of a recipe, `none`, or None for the recipe that fits.
-        settings: texts `key=value`, with a dotted key or a name.
-        mode: `parallel`, or None for a serial pipeline.
-
-    Raises:
-        ConfigError: a setting is malformed or unknown, or nothing ends the training.
-    """
-    if mode not in (None, "parallel"):
-        raise ConfigError(f"--mode {mode} is not allowed with a policy and an env, which decide it; leave it out")
-    given = dict(map(read_setting, settings))
-    config = {key: given.pop(key) for key in list(given) if "." in key}
-    train(
-        policy,
-        env,
-        env_steps=env_step,
-        iterations=train_iter,
-        stop_value=stop_value,
-        seed=seed,
-        num_envs=num_envs,
-        recipe=recipe != "none" if recipe in (None, "none") else recipe,
-        parallel=mode == "parallel",
-        resume=resume,
-        folder=exp_name,
-        config=config,
-        **given,
-    )
-
-
 class Training:
     """A training that has ended, as `train` returns it, or `Training.load` for the folder of any run.
 
@@ -261,7 +212,7 @@ class Training:
         """
         path = RunFolder(self.folder).checkpoint(checkpoint)
         seed = self._seed if seed is None else seed
-        return evaluate(self._pair(), seed, load_path=path, n_episode=episodes)
+        return evaluate_pair(self._pair(), seed, load_path=path, n_episode=episodes)
 
     def plot(self, out: Path | None = None) -> str:
         """Draw the learning curve to a file, by default `curve.png` in the folder, and return its path."""
@@ -290,7 +241,7 @@ class Training:
             ImportError: the package onnx is not installed.
             ValueError: the suffix of `out` is not supported.
         """
-        from ding.entry.export import export_policy
+        from ding.entry.trained import export_policy
 
         path = os.path.join(self.folder, "policy.pt") if out is None else os.fspath(out)
         trained = _Trained.of(self.folder, self.config, self._seed, checkpoint=checkpoint)
@@ -339,8 +290,8 @@ class _Trained(NamedTuple):
 
 
 def _shapes(space: Any) -> Any:
-    members = getattr(space, "spaces", None)
-    return {key: _shapes(part) for key, part in members.items()} if isinstance(members, Mapping) else space.shape
+    members = members_of(space)
+    return space.shape if members is None else {key: _shapes(part) for key, part in members.items()}
 
 
 # From the arguments to the configs.

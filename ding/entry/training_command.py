@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import ast
-import contextlib
+import importlib
 import math
 import os
-import queue
-import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
-from time import monotonic
 from typing import Any
 
 import click
@@ -22,7 +17,7 @@ from easydict import EasyDict
 
 from ding.config.read import read_config, read_config_directly, read_config_with_system
 from ding.torch_utils.training_guard import guard_training
-from ding.utils.child_helper import set_death_signal
+from ding.utils.child_helper import Commands
 from ding.utils.config_helper import ConfigError
 
 # How long a training may take to end on request: it saves its state between two rounds, or after 15 seconds.
@@ -57,21 +52,24 @@ def train_seeds(
     """
     words = [*arguments, *(f"--set={setting}" for setting in settings), *_flags(options)]
     waiting, failed = list(folders), []
-    running: dict[int, subprocess.Popen[str]] = {}
-    ended: queue.SimpleQueue[int] = queue.SimpleQueue()
-    with ExitStack() as stack:
-        stack.enter_context(guard_training(None))
-        stack.callback(_end, running, ended)
+    with guard_training(None), Commands(_END_S, _LAST_LINES_S) as running:
         while waiting or running:
             while waiting and len(running) < jobs:
                 seed = waiting.pop(0)
                 own = [f"--seed={seed}", *_flags({"exp_name": folders[seed]})]
-                running[seed] = _start([*_COMMAND, "train", *words, *own], seed, ended)
-            seed = ended.get()
-            if running.pop(seed).wait():
+                # In a session of its own, so that Ctrl-C reaches this process alone, which tells it once.
+                command = [*_COMMAND, "train", *words, *own]
+                running.start(seed, command, partial(_show, seed), start_new_session=True)
+            seed, status = running.wait()
+            if status:
                 failed.append(seed)
     if failed:
         raise ConfigError(f"of the seeds {list(folders)}, {sorted(failed)} have failed; their output is above")
+
+
+def _show(seed: int, line: str) -> None:
+    with _writing:
+        click.echo(f"seed {seed} | {line}", err=True)
 
 
 def _flags(options: Mapping[str, Any]) -> Iterator[str]:
@@ -81,51 +79,6 @@ def _flags(options: Mapping[str, Any]) -> Iterator[str]:
             yield flag if value else "--no-strict-config"
         elif value is not None and value is not False:
             yield flag if value is True else f"{flag}={value}"
-
-
-def _start(command: Sequence[str], seed: int, ended: queue.SimpleQueue[int]) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,  # Ctrl-C reaches this process alone, which tells them once
-        preexec_fn=partial(set_death_signal, signal.SIGTERM),
-    )
-
-    def pass_on() -> None:
-        assert process.stdout is not None
-        with process.stdout:
-            for line in process.stdout:
-                with _writing:
-                    click.echo(f"seed {seed} | {line.rstrip()}", err=True)
-
-    def wait() -> None:
-        process.wait()
-        lines.join(_LAST_LINES_S)  # what a training has started may still hold its output
-        ended.put(seed)
-
-    lines = threading.Thread(target=pass_on, name=f"seed_{seed}", daemon=True)
-    lines.start()
-    threading.Thread(target=wait, name=f"seed_{seed}_end", daemon=True).start()
-    return process
-
-
-def _end(running: Mapping[int, subprocess.Popen[str]], ended: queue.SimpleQueue[int]) -> None:
-    for process in running.values():
-        process.terminate()
-    deadline = monotonic() + _END_S
-    for process in running.values():
-        try:
-            process.wait(max(0.0, deadline - monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-    for _ in running:
-        with contextlib.suppress(queue.Empty):
-            ended.get(timeout=2 * _LAST_LINES_S)
 
 
 # Policies that learn from demonstrations of an expert, with their pipelines, and those that learn only from a data set.
@@ -156,8 +109,6 @@ def train_config(
     Raises:
         ConfigError: a setting is malformed, or the pipeline refuses the config.
     """
-    import ding.entry
-
     mode = mode or pipeline_of(path)
     configs = read_config_with_system(path) if mode == "parallel" else read_config(path)
     for setting in settings:
@@ -167,11 +118,15 @@ def train_config(
     limits = {"max_train_iter": train_iter, "max_env_step": env_step}
     if mode == "serial_offline" and limits.pop("max_env_step") is not None:
         raise ConfigError("--env-step has no effect on training from a data set; use --train-iter")
-    pipeline = getattr(
-        ding.entry, f"{mode}_pipeline" if mode == "parallel" else mode.replace("serial", "serial_pipeline")
-    )
     given = {name: limit for name, limit in limits.items() if limit is not None}
-    pipeline(configs, seed=seed, **given, resume=resume, strict_config=strict_config)
+    pipeline_named(mode)(configs, seed=seed, **given, resume=resume, strict_config=strict_config)
+
+
+def pipeline_named(mode: str) -> Callable[..., Any]:
+    """Return the pipeline of a mode, such as `serial_pipeline_onpolicy` of `serial_onpolicy`."""
+    name = "parallel_pipeline" if mode == "parallel" else mode.replace("serial", "serial_pipeline")
+    pipeline: Callable[..., Any] = getattr(importlib.import_module("ding.entry"), name)
+    return pipeline
 
 
 def exp_name_of(path: str, settings: Sequence[str] = ()) -> str:
@@ -199,7 +154,7 @@ def kind_of_pipeline(main: Mapping[str, Any], create: Mapping[str, Any]) -> str:
     Raises:
         KeyError: the policy is not registered.
     """
-    from ding.config.resolve import resolve_class
+    from ding.config.config import resolve_class
 
     kind = str(create.get("policy", {}).get("type", "")).removesuffix("_command")
     if kind in _OFFLINE:
@@ -216,8 +171,7 @@ def pipeline_for(main: Mapping[str, Any], create: Mapping[str, Any]) -> Callable
         ConfigError: the policy learns from a data set or from an expert.
         KeyError: the policy is not registered.
     """
-    from ding.entry.serial_entry import run_serial
-    from ding.entry.serial_entry_onpolicy import run_serial_onpolicy
+    from ding.entry.serial_entry import run_serial, run_serial_onpolicy
 
     name = str(create["policy"]["type"]).removesuffix("_command")
     if name in _FROM_EXPERTS:

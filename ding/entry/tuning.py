@@ -217,7 +217,7 @@ def _try(optuna: Any, study: Any, run: Train, space: Mapping[str, Any], seeds: S
         place = os.path.join(folder, f"trial_{trial.number:03}", f"seed{seed}")
         try:
             run_folder, pair = run(values, seed, place, report if seed == seeds[0] else None)
-        except Exception as e:
+        except Exception as e:  # the study must know of the end of a trial
             _fail(optuna, study, trial, e)
             if not isinstance(e, FloatingPointError):  # as a learning rate that is too high causes it
                 raise

@@ -22,7 +22,7 @@ from ding.envs.env.base_env import get_vec_env_setting
 from ding.envs.env_manager.base_env_manager import BaseEnvManager, create_env_manager
 from ding.policy.base_policy import Policy, create_policy
 from ding.torch_utils.thread_count import fitting_threads
-from ding.utils.default_helper import derive_seed, set_pkg_seed
+from ding.utils.default_helper import closing, derive_seed, set_pkg_seed
 from ding.utils.metric_sinks import RunInfo, check_logger, create_metric_writer
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.utils.showing import shown
@@ -372,11 +372,3 @@ def _build_writer(stack: ExitStack, cfg: EasyDict, axis: str) -> Any:
         return None
     folder = os.path.join(".", cfg.exp_name, "log", "serial")
     return closing(stack, create_metric_writer(folder, RunInfo(cfg.exp_name, cfg, axis), settings))
-
-
-def closing(stack: ExitStack, worker: Any) -> Any:
-    """Let `stack` close `worker` if it has a `close`, and return `worker`."""
-    close = getattr(worker, "close", None)
-    if close is not None:
-        stack.callback(close)
-    return worker

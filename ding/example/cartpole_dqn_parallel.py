@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from easydict import EasyDict
 
-from ding.example.parallel_runner import run
+from ding.example.runner import run_on_workers
 
 cartpole_dqn_config = EasyDict(
     exp_name="cartpole_dqn_parallel",
@@ -54,7 +54,7 @@ system_config = cartpole_dqn_system_config
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Train, and return the exit status; see `run`."""
-    return run(main_config, create_config, system_config, argv)
+    return run_on_workers(main_config, create_config, system_config, argv)
 
 
 if __name__ == "__main__":

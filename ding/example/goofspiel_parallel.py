@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from easydict import EasyDict
 
-from ding.example.parallel_runner import run
+from ding.example.runner import run_on_workers
 
 CARDS = 5
 
@@ -61,7 +61,7 @@ main_config, create_config, system_config = goofspiel_config, goofspiel_create_c
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Train, and return the exit status; see `run`."""
-    return run(main_config, create_config, system_config, argv)
+    return run_on_workers(main_config, create_config, system_config, argv)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from easydict import EasyDict
 
 from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.example.goofspiel import VALUE_RANGE, Goofspiel, GoofspielEnv, Strategy, View, exploitability
-from ding.example.threads import one_torch_thread
+from ding.example.runner import one_torch_thread
 from ding.policy.ppo import PPOPolicy
 from ding.utils.default_helper import deep_merge_dicts, set_pkg_seed
 from ding.worker.collector.battle_interaction_serial_evaluator import BattleInteractionSerialEvaluator

@@ -5,7 +5,7 @@ Run it with `python -m ding.example.pendulum_ppo [--seed N]`, or give this file'
 
 from easydict import EasyDict
 
-from ding.entry.serial_entry_onpolicy import run_serial_onpolicy
+from ding.entry.serial_entry import run_serial_onpolicy
 from ding.example.runner import run
 
 pendulum_ppo_config = EasyDict(

@@ -1,11 +1,15 @@
-"""The command line of the serial examples."""
+"""The command lines of the examples."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import torch
 
 from ding.entry.progress import mean_return
 from ding.entry.serial_entry import run_serial
@@ -13,6 +17,7 @@ from ding.entry.workers import SerialRun
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 
 MAX_ENV_STEP = 30_000
+MAX_SECONDS = 300.0
 
 
 def run(
@@ -31,17 +36,65 @@ def run(
     Returns:
         The exit status: 0 if the stop value was reached, otherwise 1.
     """
-    parser = argparse.ArgumentParser(description=f"Train {main_config.exp_name} until its stop value is reached.")
-    parser.add_argument("--seed", type=int, default=0, help="of everything random in the run (default 0)")
+    parser = _parser(main_config)
     parser.add_argument("--max-env-step", type=int, default=max_env_step, help="budget (default %(default)s)")
     args = parser.parse_args(argv)
-    main = copy.deepcopy(main_config)
-    main.exp_name = f"{main.exp_name}_seed{args.seed}"
+    main = _with_seed(main_config, args.seed)
     outcome = train((main, create_config), seed=args.seed, max_env_step=args.max_env_step)
-    if get_rank() != 0:
-        return 0 if outcome.stop else 1
-    print(
-        f"{'solved' if outcome.stop else 'NOT solved'}: mean return {mean_return(outcome.eval_info):.1f} "
-        f"(stop value {main.env.stop_value}); results are in ./{outcome.cfg.exp_name}/"
-    )
-    return 0 if outcome.stop else 1
+    return _tell(outcome.stop, mean_return(outcome.eval_info), main.env.stop_value, outcome.cfg.exp_name)
+
+
+def run_on_workers(main_config: Any, create_config: Any, system_config: Any, argv: Sequence[str] | None = None) -> int:
+    """Train with `--seed N` (0), for at most `--max-seconds`, on `--platform local` or `ray`, and print the outcome.
+
+    Returns:
+        The exit status: 0 if the stop value was reached, otherwise 1.
+    """
+    from ding.entry.parallel_run import run_parallel
+
+    parser = _parser(main_config)
+    parser.add_argument("--max-seconds", type=float, default=MAX_SECONDS, help="budget (default %(default)s)")
+    parser.add_argument("--platform", choices=["local", "ray"], default="local", help="where workers run (%(default)s)")
+    parser.add_argument("--address", help="of the Ray cluster to join; without one, a Ray of its own is started")
+    args = parser.parse_args(argv)
+    main = _with_seed(main_config, args.seed)
+    where = {"platform": args.platform, "address": args.address}
+    outcome = run_parallel((main, create_config, system_config), seed=args.seed, max_seconds=args.max_seconds, **where)
+    reached = outcome.progress.last_return
+    return _tell(outcome.stop, math.nan if reached is None else reached, main.env.stop_value, outcome.cfg.main.exp_name)
+
+
+def _parser(main_config: Any) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=f"Train {main_config.exp_name} until its stop value is reached.")
+    parser.add_argument("--seed", type=int, default=0, help="of everything random in the run (default 0)")
+    return parser
+
+
+def _with_seed(main_config: Any, seed: int) -> Any:
+    main = copy.deepcopy(main_config)
+    main.exp_name = f"{main.exp_name}_seed{seed}"
+    return main
+
+
+def _tell(is_solved: bool, reached: float, stop_value: float, folder: str) -> int:
+    if get_rank() == 0:
+        shown = "-" if math.isnan(reached) else f"{reached:.1f}"
+        print(
+            f"{'solved' if is_solved else 'NOT solved'}: mean return {shown} (stop value {stop_value}); "
+            f"results are in ./{folder}/"
+        )
+    return 0 if is_solved else 1
+
+
+@contextlib.contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Run torch in the calling thread only.
+
+    Small networks, like those of the examples, gain nothing from more threads, and lose much on busy processors.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

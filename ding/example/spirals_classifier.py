@@ -23,13 +23,13 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from ding.config.config import compile_config
-from ding.example.threads import one_torch_thread
+from ding.example.runner import one_torch_thread
 from ding.policy.base_policy import Policy
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.network.nn_module import MLP
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.default_helper import set_pkg_seed
-from ding.utils.log_writer_helper import DistributedWriter
+from ding.utils.log_helper import DistributedWriter
 from ding.worker.collector.metric_serial_evaluator import IMetric, MetricSerialEvaluator
 from ding.worker.learner.base_learner import BaseLearner
 

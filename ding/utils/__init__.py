@@ -8,21 +8,17 @@ from ding.utils.import_helper import lazy_names
 _NAMES = {
     "compression_helper": "CloudPickleWrapper get_data_compressor get_data_decompressor",
     "default_helper": (
-        "LimitedSpaceContainer RunningMeanStd SequenceType SingletonMetaclass convert_easy_dict_to_dict "
+        "LimitedSpaceContainer RunningMeanStd Scheduler SequenceType SingletonMetaclass convert_easy_dict_to_dict "
         "deep_merge_dicts deep_update default_get dicts_to_lists error_wrapper flatten_dict get_shape0 "
         "iter_mapping list_split lists_to_dicts make_key_as_identifier one_time_warning override "
         "remove_illegal_item set_pkg_seed split_data_generator squeeze"
     ),
-    "fast_copy": "fastcopy",
     "file_helper": "atomic_write read_file remove_file save_file",
     "import_helper": (
         "import_module try_import_ceph try_import_link try_import_mc try_import_redis try_import_rediscluster"
     ),
-    "k8s_helper": "exist_operator_server get_operator_server_kwargs",
     "lock_helper": "LockContext LockContextType get_file_lock get_rw_file_lock",
-    "log_helper": "LoggerFactory TBLoggerFactory build_logger pretty_print",
-    "log_writer_helper": "DistributedWriter",
-    "profiler_helper": "Profiler register_profiler",
+    "log_helper": "DistributedWriter LoggerFactory TBLoggerFactory build_logger pretty_print",
     "pytorch_ddp_dist_helper": (
         "DDPContext DistContext allreduce allreduce_async allreduce_data allreduce_with_indicator broadcast "
         "broadcast_object_list dist_finalize dist_init dist_mode get_rank get_world_size reduce_data synchronize "
@@ -37,10 +33,12 @@ _NAMES = {
         "WORLD_MODEL_REGISTRY registries"
     ),
     "render_helper": "fps get_env_fps render render_env",
-    "scheduler_helper": "Scheduler",
+    "running_stats": "fastcopy",
     "segment_tree": "MinSegmentTree SegmentTree SumSegmentTree",
-    "system_helper": "PropagatingThread find_free_port get_ip get_pid get_task_uid",
-    "time_helper": "EasyTimer WatchDog build_time_helper",
+    "system_helper": (
+        "PropagatingThread exist_operator_server find_free_port get_ip get_operator_server_kwargs get_pid get_task_uid"
+    ),
+    "time_helper": "EasyTimer Profiler WatchDog build_time_helper register_profiler",
 }
 
 _MODULES = {name: f"ding.utils.{module}" for module, names in _NAMES.items() for name in names.split()}

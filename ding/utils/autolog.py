@@ -15,19 +15,6 @@ from typing import Any, Generic, TypeVar, cast
 
 from ding.utils.lock_helper import LockContext, LockContextType
 
-__all__ = [
-    "BaseTime",
-    "LoggedModel",
-    "LoggedValue",
-    "NaturalTime",
-    "RangedData",
-    "TickTime",
-    "TimeMode",
-    "TimeProxy",
-    "TimeRangedData",
-]
-
-
 _T = TypeVar("_T")
 
 # --- clocks ---

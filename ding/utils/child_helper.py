@@ -1,4 +1,4 @@
-"""Child processes: signals, the end of the parent, and an event between processes.
+"""Child processes: signals, the end of the parent, an event between processes, and commands to wait for.
 
 With `set_death_signal`, the kernel kills a process when its parent ends, even if native code holds the interpreter
 lock. For the kernel, the parent is the *thread* that started the process, so processes are started from the main
@@ -16,11 +16,14 @@ import os
 import queue
 import select
 import signal
+import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from multiprocessing.connection import Connection, wait
+from time import monotonic
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -248,3 +251,74 @@ class ProcessEvent:
         """Close the pipe in this process, which cannot use the event afterwards; a second call does nothing."""
         self.reader.close()
         self._writer.close()
+
+
+class Commands:
+    """Commands that run at the same time; those that still run at the end of the `with` block are ended.
+
+    They receive SIGTERM, also if this process is killed, on systems with a parent death signal.
+
+    Args:
+        end_s: how long a command may take to end before it is killed.
+        lines_s: how long its last lines may take after its end: what it has started may still hold its output.
+    """
+
+    def __init__(self, end_s: float, lines_s: float = 0.0) -> None:
+        self._end_s, self._lines_s = end_s, lines_s
+        self._running: dict[Any, subprocess.Popen[Any]] = {}
+        self._new: list[tuple[Any, threading.Thread | None]] = []
+        self._ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def start(self, key: Any, command: Sequence[str], on_line: Callable[[str], Any] | None = None, **how: Any) -> None:
+        """Start a command, which `key` stands for; `on_line` gets its output, and `how` are arguments of `Popen`."""
+        if on_line is not None:
+            how |= {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+            how |= {"text": True, "errors": "replace"}
+        process = subprocess.Popen(command, preexec_fn=partial(set_death_signal, signal.SIGTERM), **how)
+        self._running[key] = process
+        reader = None
+        if on_line is not None:
+            reader = threading.Thread(target=_read_lines, args=(process, on_line), name=f"lines_{key}", daemon=True)
+            reader.start()
+        self._new.append((key, reader))
+
+    def wait(self) -> tuple[Any, int]:
+        """Wait for the end of a command, and return its key and its return code."""
+        while self._new:  # not in `start`, so that a process without threads starts all without them
+            item = self._new.pop()
+            threading.Thread(target=self._watch, args=item, name=f"watch_{item[0]}", daemon=True).start()
+        key = self._ended.get()
+        return key, self._running.pop(key).wait()
+
+    def _watch(self, key: Any, reader: threading.Thread | None) -> None:
+        self._running[key].wait()
+        if reader is not None:
+            reader.join(self._lines_s)
+        self._ended.put(key)
+
+    def __enter__(self) -> Commands:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for process in self._running.values():
+            process.terminate()
+        deadline = monotonic() + self._end_s
+        for process in self._running.values():
+            try:
+                process.wait(max(0.0, deadline - monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        for _ in range(len(self._running) if self._lines_s else 0):
+            with contextlib.suppress(queue.Empty):
+                self._ended.get(timeout=2 * self._lines_s)
+
+
+def _read_lines(process: subprocess.Popen[str], on_line: Callable[[str], Any]) -> None:
+    assert process.stdout is not None
+    with process.stdout:
+        for line in process.stdout:
+            on_line(line.rstrip())

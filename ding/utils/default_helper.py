@@ -1,57 +1,28 @@
-"""Helpers for values, functions, classes and seeds, with exports of the helpers for dicts and batches."""
+"""Helpers for values, dicts, functions, classes, seeds and schedules; those for batches are in `running_stats`."""
 
 from __future__ import annotations
 
+import copy
 import functools
 import operator
 import random
 import threading
 from abc import ABCMeta
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
+from easydict import EasyDict
 
-from ding.utils.dict_helper import (
-    convert_easy_dict_to_dict,
-    deep_merge_dicts,
-    deep_update,
-    dicts_to_lists,
-    flatten_dict,
-    lists_to_dicts,
-    make_key_as_identifier,
-    remove_illegal_item,
-)
+from ding.utils.config_helper import Configurable, Setting, Settings, boolean, check_section, count, number, one_of
 from ding.utils.import_helper import lazy_names
-from ding.utils.showing import one_time_warning
+from ding.utils.showing import one_time_warning as one_time_warning
 
 if TYPE_CHECKING:
-    from ding.utils.running_stats import RunningMeanStd, get_shape0, split_data_generator
-
-__all__ = [
-    "LimitedSpaceContainer",
-    "RunningMeanStd",
-    "SequenceType",
-    "SingletonMetaclass",
-    "convert_easy_dict_to_dict",
-    "deep_merge_dicts",
-    "deep_update",
-    "default_get",
-    "dicts_to_lists",
-    "error_wrapper",
-    "flatten_dict",
-    "get_shape0",
-    "iter_mapping",
-    "list_split",
-    "lists_to_dicts",
-    "make_key_as_identifier",
-    "one_time_warning",
-    "override",
-    "remove_illegal_item",
-    "set_pkg_seed",
-    "split_data_generator",
-    "squeeze",
-]
+    from ding.utils.running_stats import RunningMeanStd as RunningMeanStd
+    from ding.utils.running_stats import get_shape0 as get_shape0
+    from ding.utils.running_stats import split_data_generator as split_data_generator
 
 # They need torch, which nothing else here does at import.
 __getattr__ = lazy_names(
@@ -64,6 +35,115 @@ SequenceType = TypeVar("SequenceType", list[Any], tuple[Any, ...], NamedTuple, S
 """A list, a tuple or a named tuple; the same type throughout a signature."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def deep_merge_dicts(original: dict[str, Any] | None, new_dict: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a deep copy of `original` updated by `new_dict`, which is not copied; None counts as empty.
+
+    Values that are dicts in both are merged; any other value of `new_dict`, including None and lists, replaces that of
+    `original`. New keys are allowed. An `EasyDict` stays an `EasyDict`.
+    """
+    merged: dict[str, Any] = copy.deepcopy(original or {})
+    if new_dict:
+        deep_update(merged, new_dict, new_keys_allowed=True)
+    return merged
+
+
+def deep_update(
+    original: MutableMapping[str, Any],
+    new_dict: Mapping[str, Any],
+    new_keys_allowed: bool = False,
+    whitelist: Sequence[str] | None = None,
+    override_all_if_type_changes: Sequence[str] | None = None,
+) -> MutableMapping[str, Any]:
+    """Merge `new_dict` into `original` in place and return `original`.
+
+    Args:
+        original: the dict to update.
+        new_dict: the new values.
+        new_keys_allowed: whether new keys may be added.
+        whitelist: top-level keys below which new keys may always be added.
+        override_all_if_type_changes: top-level keys whose value is replaced as a whole if its `type` entry changes.
+
+    Raises:
+        RuntimeError: a key is unknown and may not be added.
+    """
+    for key, value in new_dict.items():
+        if key not in original and not new_keys_allowed:
+            raise RuntimeError(f"unknown key {key!r}; known keys are {', '.join(map(str, original)) or 'none'}")
+        current = original.get(key)
+        if not (isinstance(current, MutableMapping) and isinstance(value, Mapping)):
+            original[key] = value
+            continue
+        type_changes = "type" in value and value["type"] != current.get("type")
+        if type_changes and key in (override_all_if_type_changes or ()):
+            original[key] = value
+        else:
+            deep_update(current, value, new_keys_allowed or key in (whitelist or ()))
+    return original
+
+
+def flatten_dict(data: Mapping[str, Any], delimiter: str = "/") -> dict[str, Any]:
+    """Return a new dict without nesting, with keys joined by `delimiter`; empty dicts are dropped."""
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            flat.update((f"{key}{delimiter}{sub}", leaf) for sub, leaf in flatten_dict(value, delimiter).items())
+        else:
+            flat[key] = value
+    return flat
+
+
+def lists_to_dicts(data: Sequence[Any], recursive: bool = False) -> Any:
+    """Turn a list of dicts into a dict of lists with the keys of the first, or namedtuples into one of tuples.
+
+    With `recursive`, values that are dicts become dicts of lists too, one level down, except for `prev_state`.
+
+    Raises:
+        ValueError: `data` is empty.
+        TypeError: the elements are neither dicts nor namedtuples.
+        KeyError: a later dict lacks a key of the first.
+    """
+    if len(data) == 0:
+        raise ValueError("data = [] is not allowed; it must have at least one element")
+    first = data[0]
+    if isinstance(first, Mapping):
+        turned = {key: [element[key] for element in data] for key in first}
+        if recursive:
+            for key, value in first.items():
+                if isinstance(value, Mapping) and key != "prev_state":
+                    turned[key] = lists_to_dicts(turned[key])
+        return turned
+    if isinstance(first, tuple) and hasattr(first, "_fields"):
+        return type(first)(*zip(*data, strict=True))
+    raise TypeError(f"elements of type {type(first).__name__} are not allowed; they must be dicts or namedtuples")
+
+
+def dicts_to_lists(data: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Turn a dict of lists into a list of dicts, of the length of the shortest list."""
+    return [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=False)]
+
+
+def convert_easy_dict_to_dict(easy_dict: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `easy_dict` as a plain dict; nested `EasyDict`s are converted, but not those in lists."""
+    return {
+        key: convert_easy_dict_to_dict(value) if isinstance(value, EasyDict) else value
+        for key, value in easy_dict.items()
+    }
+
+
+def make_key_as_identifier(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a new dict whose keys can be field names: `.` becomes `_`, and `_` precedes a leading digit."""
+
+    def identifier(key: str) -> str:
+        return ("_" + key if key[:1].isdigit() else key).replace(".", "_")
+
+    return {identifier(key): value for key, value in data.items()}
+
+
+def remove_illegal_item(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a new dict without the entries whose value is a string."""
+    return {key: value for key, value in data.items() if not isinstance(value, str)}
 
 
 def squeeze(data: Any) -> Any:
@@ -114,7 +194,7 @@ def error_wrapper(fn: Callable[..., Any], default_ret: Any, warning_msg: str = "
     def guarded(*args: Any, **kwargs: Any) -> Any:
         try:
             return fn(*args, **kwargs)
-        except Exception as error:
+        except Exception as error:  # as documented
             if warning_msg:
                 one_time_warning(f"{warning_msg} ({type(error).__name__}: {error}); {default_ret!r} is used instead")
             return default_ret
@@ -185,6 +265,14 @@ class LimitedSpaceContainer:
             self.max_val -= 1
 
 
+def closing(stack: ExitStack, worker: Any) -> Any:
+    """Let `stack` close `worker` if it has a `close`, and return `worker`."""
+    close = getattr(worker, "close", None)  # workers of users need none
+    if close is not None:
+        stack.callback(close)
+    return worker
+
+
 def derive_seed(*numbers: int) -> int:
     """Return a seed below 2^31 that is derived from `numbers`.
 
@@ -233,3 +321,97 @@ class SingletonMetaclass(ABCMeta):
                 SingletonMetaclass.instances[cls] = super().__call__(*args, **kwargs)
                 cls.instance = SingletonMetaclass.instances[cls]
             return SingletonMetaclass.instances[cls]
+
+
+def _positive(value: Any) -> str | None:
+    return None if number()(value) is None and value > 0 else "a number > 0"
+
+
+def _increasing_pair(value: Any) -> str | None:
+    is_pair = isinstance(value, list) and len(value) == 2 and all(number()(end) is None for end in value)
+    return None if is_pair and value[0] < value[1] else "a list of two numbers, the smaller one first"
+
+
+class Scheduler(Configurable):
+    """A scheduler that changes a parameter by `factor` when a metric has not improved in more than `patience` steps.
+
+    A metric improves if it differs from that of the previous call by more than `threshold`, in the direction of
+    `optimize_mode`. The first `cooldown` calls, and the `cooldown` calls after each change, do not count.
+
+    Args:
+        merged_scheduler_config: overrides the defaults.
+
+    Raises:
+        ConfigError: a value is not allowed.
+
+    Example:
+        >>> scheduler = Scheduler({"schedule_mode": "multi", "factor": 2.0, "change_range": [0, 8], "patience": 0})
+        >>> [scheduler.step(metric, 1.0) for metric in (0.5, 0.5, 0.4)]
+        [1.0, 2.0, 1.0]
+    """
+
+    settings = Settings(
+        {
+            "schedule_flag": Setting(False, boolean, "Whether the parameter is scheduled; read by callers."),
+            "schedule_mode": Setting("reduce", one_of("reduce", "add", "multi", "div"), "How the parameter changes."),
+            "factor": Setting(0.05, _positive, "Amount or factor of a change."),
+            "change_range": Setting([-1, 1], _increasing_pair, "Limits of the parameter."),
+            "threshold": Setting(1e-4, number(), "Least change of the metric that counts as an improvement."),
+            "optimize_mode": Setting("min", one_of("min", "max"), "Whether a smaller or a larger metric is better."),
+            "patience": Setting(10, count(0), "Number of calls without improvement before a change."),
+            "cooldown": Setting(0, count(0), "Number of calls at the start and after each change that do not count."),
+        }
+    )
+
+    def __init__(self, merged_scheduler_config: Mapping[str, Any]) -> None:
+        cfg = deep_merge_dicts(copy.deepcopy(self.config), merged_scheduler_config)
+        check_section(cfg, type(self))
+        self._mode: str = cfg["schedule_mode"]
+        self._factor: float = cfg["factor"]
+        self._low: float = cfg["change_range"][0]
+        self._high: float = cfg["change_range"][1]
+        self._threshold: float = cfg["threshold"]
+        self._sign = 1.0 if cfg["optimize_mode"] == "max" else -1.0
+        self._patience: int = cfg["patience"]
+        self._cooldown: int = cfg["cooldown"]
+        self._cooldown_left = self._cooldown
+        self._not_better = 0
+        self._last_metric: float | None = None
+
+    def step(self, metrics: float, param: float) -> float:
+        """Return the new value of the parameter, whose current value is `param`, after the metric `metrics`.
+
+        Raises:
+            AssertionError: `metrics` is not a float.
+        """
+        if not isinstance(metrics, float):
+            raise AssertionError(f"metrics = {metrics!r} is not allowed; it must be a float")
+        self._not_better = 0 if self._is_better(metrics) else self._not_better + 1
+        self._last_metric = metrics
+        if self._cooldown_left > 0:
+            self._cooldown_left -= 1
+            self._not_better = 0
+        if self._not_better <= self._patience:
+            return param
+        self._not_better = 0
+        self._cooldown_left = self._cooldown
+        return self._changed(param)
+
+    def _is_better(self, metric: float) -> bool:
+        if self._last_metric is None:
+            return True
+        return self._sign * (metric - self._last_metric) > self._threshold
+
+    def _changed(self, param: float) -> float:
+        """Return the changed `param`, limited by the bound of the range in the direction of the change."""
+        if self._mode == "reduce":
+            return max(param - self._factor, self._low)
+        if self._mode == "add":
+            return min(param + self._factor, self._high)
+        if self._mode == "multi":
+            return self._bounded(param * self._factor, grows=self._factor >= 1)
+        return self._bounded(param / self._factor, grows=self._factor < 1)
+
+    def _bounded(self, value: float, grows: bool) -> float:
+        # `grows` is the direction for positive parameters.
+        return min(value, self._high) if grows else max(value, self._low)

@@ -33,7 +33,7 @@ def import_module(modules: str | Iterable[str] | None, where: str = "import_name
             if e.name is not None and f"{name}.".startswith(f"{e.name}."):
                 raise ModuleNotFoundError(_missing(name, e.name, where), name=e.name) from None
             raise ImportError(f"{where} has {name!r}, which failed to import: {_told(e)}", name=e.name) from e
-        except Exception as e:
+        except Exception as e:  # a module may raise anything while it is imported
             _check_is_dotted(name, where)
             raise ImportError(f"{where} has {name!r}, which failed to import: {_told(e)}", name=name) from e
 

@@ -1,17 +1,355 @@
-"""Text loggers and TensorBoard writers."""
+"""Text loggers, and TensorBoard writers that open their event file at the first entry."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import inspect
+import itertools
 import json
 import logging
 import numbers
 import os
 import sys
-from collections.abc import Mapping
-from typing import Any
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Protocol
 
-from ding.utils.log_writer_helper import DistributedWriter
-from ding.utils.showing import tell_once
+from ding.utils.showing import only_shows, tell_once
+
+# Seconds between two flushes of tensorboardX's thread, and the length of its queue, after which an `add_*` blocks.
+_DEFAULTS = {"flush_secs": 10, "max_queue": 1000}
+_JOIN_S = 1.0
+_THREADS_A_FILE = 2  # the writer thread and the thread of its queue
+# Bytes of entries to keep while they cannot be written.
+_MAX_WAITING = 1 << 24
+_PREFIX = "ding-event-file"
+_logger = logging.getLogger("ding")
+_file_numbers = itertools.count()
+_starting = threading.Lock()  # only one writer at a time starts threads, so that each finds its own
+_writers: weakref.WeakSet[DistributedWriter] = weakref.WeakSet()
+
+
+class Router(Protocol):
+    """Carrier of events between processes; see `DistributedWriter.plugin`."""
+
+    is_active: bool
+
+    def emit(self, event: str, *args: Any, **kwargs: Any) -> None:
+        """Send an event to the other processes."""
+
+    def on(self, event: str, fn: Callable[..., None]) -> None:
+        """Call `fn` for each such event."""
+
+
+class DistributedWriter:
+    """A tensorboardX `SummaryWriter` that is created, with its event file, by the first `add_*`.
+
+    It has all methods of `SummaryWriter`. A thread of tensorboardX writes the entries; they are on disk after `close`,
+    or when the program ends. `flush` and `close` are idempotent; an `add_*` after `close` opens another event file.
+    After a fork the child opens its own file. If entries cannot be written, as on a full disk, an error is logged, and
+    they are written later if possible; if tensorboardX refuses entries, one warning is logged. The program continues.
+
+    The arguments are those of `SummaryWriter`; the defaults of `flush_secs` and `max_queue` are 10 and 1000.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder, DistributedWriter(folder) as writer:
+        ...     writer.add_scalar("loss", 0.5, 1)
+    """
+
+    root: DistributedWriter | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._args = args
+        self._kwargs = kwargs
+        self._summary: Any = None
+        self._pid = 0
+        self._threads: list[threading.Thread] = []  # of tensorboardX and its queues
+        self._lock = threading.RLock()
+        self._told: set[str] = set()
+        self._router: Router | None = None
+        self._is_writer = True
+        _writers.add(self)
+
+    @classmethod
+    def get_instance(cls, *args: Any, **kwargs: Any) -> DistributedWriter:
+        """Return the root writer if called without arguments, else a new writer, which becomes the root if missing."""
+        if not args and not kwargs and cls.root is not None:
+            return cls.root
+        writer = cls(*args, **kwargs)
+        if cls.root is None:
+            cls.root = writer
+        return writer
+
+    def plugin(self, router: Router, is_writer: bool = False) -> DistributedWriter:
+        """Connect the writers of several processes: the one with `is_writer` writes the entries of the others."""
+        self._router = router
+        self._is_writer = is_writer
+        if router.is_active and is_writer:
+            router.on("distributed_writer", self._on_remote_entry)
+        return self
+
+    def initialize(self) -> None:
+        """Open the event file now."""
+        with self._lock:
+            self._open()
+
+    def add_scalar(self, tag: str, scalar_value: Any, *args: Any, **kwargs: Any) -> None:
+        """Write one value, with the arguments of `SummaryWriter.add_scalar`: `global_step`, `walltime`, ..."""
+        self._add("add_scalar", tag, scalar_value, *args, **kwargs)
+
+    def export_scalars_to_json(self, path: str) -> None:
+        """Raise an error: this is not supported, because scalars are not kept in memory.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError(f"cannot export to {path}: scalars are kept in the event file only; read it back")
+
+    @property
+    def logdir(self) -> Any:
+        """The folder of the event file; reading it does not open the file."""
+        if self._args:
+            return self._args[0]
+        return self._kwargs.get("logdir") or self._kwargs.get("log_dir")
+
+    def flush(self) -> None:
+        """Flush what tensorboardX's thread has written so far, without the entries in its queue."""
+        with self._lock:
+            if self._is_open():
+                self._summary.flush()
+
+    def close(self) -> None:
+        """Write all entries and close the event file; a second call does nothing."""
+        self._close_file()
+
+    def _close_file(self) -> None:
+        with self._lock:
+            summary, is_open = self._summary, self._is_open()
+            self._summary = None
+            if not is_open:
+                return
+            summary.close()
+            # tensorboardX joins its own thread, but not the threads of its queues, which end a moment later.
+            for thread in self._threads:
+                thread.join(_JOIN_S)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Close the event file, so that all entries are written, and return the sizes of all event files by name."""
+        self._close_file()
+        return {"files": {name: os.path.getsize(os.path.join(self.logdir, name)) for name in self._event_files()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        """Remove what was written after `state_dict` returned `state`; later entries go to another file.
+
+        Returns:
+            A message for each file that is missing or shorter than in `state`.
+        """
+        self._close_file()
+        files, missing = dict(state["files"]), []
+        for name in self._event_files():
+            path, size = os.path.join(self.logdir, name), files.pop(name, None)
+            if size is None:
+                os.remove(path)
+            elif os.path.getsize(path) < size:
+                missing.append(f"the event file {path} is shorter than it was: entries for TensorBoard are missing")
+            else:
+                os.truncate(path, size)
+        gone = [f"the event file {os.path.join(self.logdir, name)} is missing" for name in files]
+        return missing + gone
+
+    def _event_files(self) -> list[str]:
+        """Return the event files under the folder, relative to it; `add_scalars` writes into subfolders."""
+        found = [
+            os.path.relpath(os.path.join(folder, name), self.logdir)
+            for folder, _, names in os.walk(self.logdir)
+            for name in names
+            if ".tfevents." in name
+        ]
+        return sorted(found)
+
+    def __enter__(self) -> DistributedWriter:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name.startswith("add_"):
+            return functools.partial(self._add, name)
+        with self._lock:
+            return getattr(self._open(), name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy, also in another process, opens its own event file.
+        return functools.partial(type(self), *self._args, **self._kwargs), ()
+
+    def _add(self, method: str, *args: Any, **kwargs: Any) -> None:
+        if self._router is not None and self._router.is_active and not self._is_writer:
+            self._router.emit("distributed_writer", method, *args, **kwargs)
+            return
+        with self._lock:
+            summary = self._open()
+            # A queue starts its thread at its first entry; `add_scalars` makes further files.
+            may_start = len(self._threads) < _THREADS_A_FILE or method != "add_scalar"
+            noting = self._noting_threads() if may_start else contextlib.nullcontext()
+            add = getattr(summary, method)
+            folder = _plain_folder(summary) if method == "add_embedding" else contextlib.nullcontext()
+            with noting, folder, only_shows(f"{method} of TensorBoard", self._told):
+                add(*args, **kwargs)
+            # tensorboardX keeps the values of `add_scalars` for its JSON export, which would grow without limit.
+            summary.scalar_dict.clear()
+
+    def _on_remote_entry(self, method: str, *args: Any, **kwargs: Any) -> None:
+        if not method.startswith("add_"):
+            raise ValueError(f"{method!r} is not a method that adds an entry")
+        self._add(method, *args, **kwargs)
+
+    def _is_open(self) -> bool:
+        return self._summary is not None and self._pid == os.getpid()
+
+    def _open(self) -> Any:
+        if not self._is_open():
+            self._pid = os.getpid()
+            self._threads = []
+            with self._noting_threads():
+                self._summary = _make_summary_writer(self._args, self._kwargs)
+        return self._summary
+
+    @contextlib.contextmanager
+    def _noting_threads(self) -> Iterator[None]:
+        with _starting:
+            before = set(threading.enumerate())
+            yield
+            started = [thread for thread in threading.enumerate() if thread not in before]
+        self._threads += [thread for thread in started if _is_writer(thread) or thread.name == "QueueFeederThread"]
+
+
+def _renew_locks() -> None:
+    """Replace locks that other threads held when this process was forked."""
+    global _starting
+    _starting = threading.Lock()
+    for writer in _writers:
+        writer._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
+
+
+def _is_writer(thread: threading.Thread) -> bool:
+    return type(thread).__module__.startswith("tensorboardX")
+
+
+def _make_summary_writer(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    try:
+        from tensorboardX import SummaryWriter
+        from tensorboardX.record_writer import register_writer_factory
+    except ImportError as error:
+        raise ImportError("a TensorBoard log needs the package tensorboardX: pip install tensorboardX") from error
+    call = inspect.signature(SummaryWriter).bind(*args, **kwargs)
+    # tensorboardX names files by the second and truncates existing ones: the suffix makes names unique, and gives files
+    # of one second the order in which they were opened, in which TensorBoard reads them.
+    opened = f"{time.time_ns()}.{os.getpid()}.{next(_file_numbers):06}"
+    suffix = f".{opened}{call.arguments.get('filename_suffix', '')}"
+    call.arguments = {**_DEFAULTS, **call.arguments, "filename_suffix": suffix}
+    if (folder := call.arguments.get("logdir")) and "://" not in str(folder):
+        register_writer_factory(_PREFIX, _EventFiles)
+        call.arguments["logdir"] = f"{_PREFIX}:{folder}"
+    return SummaryWriter(*call.args, **call.kwargs)
+
+
+@contextlib.contextmanager
+def _plain_folder(summary: Any) -> Iterator[None]:
+    """Give the plain folder to methods that write other files into it."""
+    files, folder = summary.file_writer, _path_of(summary.file_writer.get_logdir())
+    files.get_logdir = lambda: folder
+    try:
+        yield
+    finally:
+        del files.get_logdir
+
+
+def _path_of(name: str) -> str:
+    return name.removeprefix(f"{_PREFIX}:")
+
+
+class _EventFiles:
+    """Factory of the files of tensorboardX whose names start with `_PREFIX`."""
+
+    @staticmethod
+    def directory_check(name: str) -> None:
+        with contextlib.suppress(OSError):  # opening the file reports it
+            os.makedirs(_path_of(name), exist_ok=True)
+
+    @staticmethod
+    def open(name: str) -> _EventFile:
+        return _EventFile(_path_of(name))
+
+
+class _EventFile:
+    """An event file that raises no errors: an error would end tensorboardX's thread and block its callers.
+
+    `flush` is called only between two entries. Data that it cannot write is kept, and no part of it stays in the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._waiting: list[bytes] = []
+        self._file: Any = None
+        self._size = 0  # of the complete entries
+        self._is_failing = False
+        self.flush()
+
+    def write(self, data: bytes) -> None:
+        self._waiting.append(data)
+
+    def flush(self) -> None:
+        try:
+            if self._file is None:
+                self._file = open(self._path, "wb", buffering=0)  # noqa: SIM115
+            data = memoryview(b"".join(self._waiting))
+            written = 0
+            while written < len(data):
+                written += self._file.write(data[written:])
+            os.fsync(self._file.fileno())
+        except OSError as e:
+            self._put_off(e)
+        else:
+            self._size += len(data)
+            self._waiting.clear()
+            self._is_failing = False
+
+    def _put_off(self, error: OSError) -> None:
+        if not self._is_failing:
+            _logger.error(
+                "entries for TensorBoard are not written: %s: %s; free some space if the disk is full, or choose "
+                "another exp_name or working directory",
+                error,
+                self._path,
+            )
+        self._is_failing = True
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.truncate(self._size)
+                self._file.seek(self._size)
+        if sum(map(len, self._waiting)) > _MAX_WAITING:
+            self._waiting.clear()
+
+    def close(self) -> None:
+        self.flush()
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()
+
 
 _COLUMNS_PER_GROUP = 4
 
@@ -37,7 +375,7 @@ class _AppendHandler(logging.Handler):
         try:
             with self._open() as file:
                 file.write(self.format(record) + "\n")
-        except Exception as e:
+        except Exception as e:  # a log must not end the run
             if not sys.is_finalizing():  # an object that is deleted so late may lack even `open`
                 tell_once(f"writing {self._path}", e, self._told)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import functools
 import importlib
 import io
 import json
@@ -15,7 +14,8 @@ import os
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from ding.utils.config_helper import (
@@ -29,9 +29,10 @@ from ding.utils.config_helper import (
     edit_distance,
     instance_of,
 )
+from ding.utils.default_helper import flatten_dict
 from ding.utils.file_helper import atomic_write
 from ding.utils.import_helper import missing_package
-from ding.utils.log_writer_helper import DistributedWriter
+from ding.utils.log_helper import DistributedWriter
 from ding.utils.registry import Registry
 from ding.utils.showing import only_shows, shown, tell_once
 
@@ -137,11 +138,11 @@ class JsonLinesSink(MetricSink):
         self._path = os.path.join(run.folder, "metrics.jsonl")
 
     def write(self, records: Sequence[MetricRecord]) -> None:
-        positions = [{"worker": record.worker, **record.axes} for record in records]
-        lines = [
-            json.dumps({**position, **_finite(record.values), **position})
-            for position, record in zip(positions, records, strict=True)
-        ]
+        lines = []
+        for record in records:
+            position = {"worker": record.worker, **record.axes}
+            values = {name: value if math.isfinite(value) else None for name, value in record.values.items()}
+            lines.append(json.dumps({**position, **values, **position}))
         append_lines(self._path, lines)
 
     def state_dict(self) -> dict[str, Any]:
@@ -198,7 +199,8 @@ class CsvSink(MetricSink):
         else:
             padding = "," * (len(names) - len(columns))
             former = [line + padding for line in _lines(path)[1:]]
-            _replace(path, [_csv_line(names), *former, *lines])
+            with atomic_write(path) as new:
+                new.writelines(f"{line}\n".encode() for line in [_csv_line(names), *former, *lines])
         self._columns[file] = names
         self._rows[file] += len(rows)
         return _size(path) - _size_of(lines)
@@ -273,7 +275,7 @@ class MetricWriter(DistributedWriter):
         iter_only: Collection[str] = (),
     ) -> None:
         """Write the values of a worker; see `WorkerLog.scalars`."""
-        add_by_axis(functools.partial(self._add, "add_scalar"), worker, values, train_iter, env_step, iter_only)
+        add_by_axis(partial(self._add, "add_scalar"), worker, values, train_iter, env_step, iter_only)
         axes = {"train_iter": train_iter, "env_step": env_step}
         self._record(worker, {name: step for name, step in axes.items() if step is not None}, values)
 
@@ -364,13 +366,13 @@ class MetricWriter(DistributedWriter):
             if name in states:
                 try:
                     missing += sink.load_state_dict(states[name])
-                except Exception as e:
+                except Exception as e:  # of a sink, which must not end the run
                     missing.append(f"the metrics of {name} do not go on from the state: {e!r}")
         return missing
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy writes only its own event file: the files of the sinks have one writer.
-        return functools.partial(DistributedWriter, *self._args, **self._kwargs), ()
+        return partial(DistributedWriter, *self._args, **self._kwargs), ()
 
 
 def add_by_axis(
@@ -413,15 +415,11 @@ def check_logger(section: Any) -> dict[str, Any]:
     settings = {**DEFAULTS, **section}
     for name in settings["sinks"]:
         if name not in known:
+            meant = min(known, key=partial(edit_distance, str(name)))
             raise ConfigError(
-                f"logger.sinks: unknown sink {name!r}; did you mean {_nearest(str(name), known)!r}? "
-                f"Known are {', '.join(known)}"
+                f"logger.sinks: unknown sink {name!r}; did you mean {meant!r}? Known are {', '.join(known)}"
             )
     return settings
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    return min(known, key=lambda other: edit_distance(name, other))
 
 
 def create_metric_writer(
@@ -450,10 +448,6 @@ def _plain(value: Any) -> float:
     """Return a number of numpy or torch as a Python number."""
     item = value.item() if hasattr(value, "item") else value
     return item if isinstance(item, numbers.Real) and not isinstance(item, bool) else float(item)  # type: ignore
-
-
-def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 def _csv_line(cells: Sequence[Any]) -> str:
@@ -494,11 +488,6 @@ def append_lines(path: str, lines: Sequence[str]) -> None:
         except OSError:
             file.truncate(size)
             raise
-
-
-def _replace(path: str, lines: Sequence[str]) -> None:
-    with atomic_write(path) as file:
-        file.writelines(f"{line}\n".encode() for line in lines)
 
 
 # The largest number of metrics and parameters in a request of MLflow, and of characters in a value.
@@ -644,7 +633,9 @@ class MlflowSink(MetricSink):
         experiment = client.get_experiment_by_name(name)
         found = client.create_experiment(name) if experiment is None else experiment.experiment_id
         run_id: str = client.create_run(found, run_name=settings["run_name"], tags=tags).info.run_id
-        leaves = [param(key, _text(value)[:_MLFLOW_VALUE]) for key, value in _leaves(self._info.config)]
+        leaves = [
+            param(key, _text(value)[:_MLFLOW_VALUE]) for key, value in flatten_dict(self._info.config, ".").items()
+        ]
         for first in range(0, len(leaves), _MLFLOW_PARAMETERS):
             client.log_batch(run_id, params=leaves[first : first + _MLFLOW_PARAMETERS])
         return run_id
@@ -675,11 +666,3 @@ def _text(value: Any) -> str:
 
 def _name(run: RunInfo) -> str:
     return os.path.basename(os.path.normpath(run.folder))
-
-
-def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

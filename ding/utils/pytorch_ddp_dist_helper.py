@@ -135,27 +135,6 @@ def copy_objects(objects: list[Any], src: int, group: Any = None, device: torch.
     objects[:] = received
 
 
-__all__ = [
-    "DDPContext",
-    "DistContext",
-    "allreduce",
-    "allreduce_async",
-    "allreduce_data",
-    "allreduce_with_indicator",
-    "broadcast",
-    "broadcast_object_list",
-    "dist_finalize",
-    "dist_init",
-    "dist_mode",
-    "get_rank",
-    "get_world_size",
-    "on_all_ranks",
-    "reduce_data",
-    "synchronize",
-    "to_ddp_config",
-]
-
-
 def get_rank() -> int:
     """Return the rank of this process in its group, 0 without a group."""
     return dist.get_rank() if has_group() else 0

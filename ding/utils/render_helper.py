@@ -30,7 +30,7 @@ def fps(env_manager: Any) -> float:
         env = env_manager.env_ref
         # `_env` is the environment that a BaseEnv wraps.
         return get_env_fps(getattr(env, "_env", env))
-    except Exception:
+    except Exception:  # of an env that is not made yet, or knows no rate
         return DEFAULT_FPS
 
 

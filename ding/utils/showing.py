@@ -54,7 +54,7 @@ def only_shows(what: str, told: set[str] | None = None) -> Iterator[None]:
     """
     try:
         yield
-    except Exception as e:
+    except Exception as e:  # the purpose of this block
         tell_once(what, e, told)
 
 

@@ -28,7 +28,7 @@ from ding.utils.references import reference_to
 from ding.utils.showing import shown
 
 # Another version for each change of the states of the parts of a run.
-_FORMAT, _VERSION = "ding-run-state", 2
+_FORMAT, _VERSION = "ding-run-state", 3
 _NAME = re.compile(r"state_(\d+)\.msgpack")
 # Arrays of at least this size are stored as chunks in files of their own.
 _LARGE_BYTES = 1 << 16

@@ -104,7 +104,7 @@ def _load_all_or_none(loads: Sequence[tuple[Any, Any]]) -> None:
                 part.detach().copy_(state)
             else:
                 part.load_state_dict(state)
-    except Exception:
+    except Exception:  # it is raised again
         for restore in undo:
             restore()
         raise

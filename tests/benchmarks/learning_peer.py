@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from ding.config.resolve import resolve_class
+from ding.config.config import resolve_class
 from ding.entry.workers import evaluation_seed
 from ding.envs.env.lazy_env import EpisodeSeeds
 from ding.utils.default_helper import deep_merge_dicts

@@ -188,7 +188,7 @@ def configs(unit: Unit) -> tuple[Any, Any]:
 
 def iterations_between_evaluations(main: Any, create: Any, env_steps: int) -> int:
     """The `eval_freq` that evaluates every so many env steps."""
-    from ding.config.resolve import resolve_class
+    from ding.config.config import resolve_class
 
     learn = {**resolve_class("policy", create.policy).default_config().learn, **main.policy.learn}
     n_sample = main.policy.collect.n_sample
@@ -218,7 +218,7 @@ def run_here(unit: Unit) -> None:
         kept = map(json.loads, Path(main.exp_name, "eval.jsonl").read_text().splitlines())
         lines = [{"env_steps": line["env_step"], "returns": line["returns"]} for line in kept]
     else:
-        from ding.entry.model_shapes import complete_model
+        from ding.entry.checks import complete_model
         from tests.benchmarks.learning_peer import train_peer
 
         complete_model(main, create)

@@ -7,14 +7,7 @@ from easydict import EasyDict
 
 from ding.config import compile_config
 from ding.utils.config_helper import ConfigError
-from ding.utils.default_helper import one_time_warning
 from tests.config.fakes import FakePolicy
-
-
-@pytest.fixture(autouse=True)
-def fresh(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    one_time_warning.cache_clear()
 
 
 def main_cfg():

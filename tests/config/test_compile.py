@@ -29,11 +29,6 @@ FAKES = ["tests.config.fakes"]
 INF = float("inf")
 
 
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def main_cfg(**kwargs):
     return EasyDict(
         exp_name="exp", env={"stop_value": 195, "n_evaluator_episode": 5}, policy={"model": {"obs_shape": 4}}, **kwargs

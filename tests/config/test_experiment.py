@@ -7,13 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ding.config import experiment
-from ding.config.experiment import claim_experiment, save_project_state
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+from ding.config import save
+from ding.config.save import claim_experiment, save_project_state
 
 
 @pytest.fixture
@@ -65,9 +60,9 @@ def test_other_ranks_take_the_name_of_rank_0(monkeypatch):
     def broadcast(answer, src):
         answer[0] = "from_rank_0"
 
-    monkeypatch.setattr(experiment, "get_rank", lambda: 1)
-    monkeypatch.setattr(experiment, "get_world_size", lambda: 2)
-    monkeypatch.setattr(experiment, "broadcast_object_list", broadcast)
+    monkeypatch.setattr(save, "get_rank", lambda: 1)
+    monkeypatch.setattr(save, "get_world_size", lambda: 2)
+    monkeypatch.setattr(save, "broadcast_object_list", broadcast)
     assert claim_experiment("x") == "from_rank_0"
     assert os.listdir() == []
 
@@ -76,9 +71,9 @@ def test_a_failure_of_rank_0_is_raised_on_other_ranks(monkeypatch):
     def broadcast(answer, src):
         answer[0] = PermissionError(13, "no")
 
-    monkeypatch.setattr(experiment, "get_rank", lambda: 1)
-    monkeypatch.setattr(experiment, "get_world_size", lambda: 2)
-    monkeypatch.setattr(experiment, "broadcast_object_list", broadcast)
+    monkeypatch.setattr(save, "get_rank", lambda: 1)
+    monkeypatch.setattr(save, "get_world_size", lambda: 2)
+    monkeypatch.setattr(save, "broadcast_object_list", broadcast)
     with pytest.raises(PermissionError):
         claim_experiment("x")
 
@@ -88,7 +83,7 @@ def git(*arguments):
     subprocess.run(["git", *identity, *arguments], check=True, capture_output=True)
 
 
-def test_the_git_state_is_written_beside_the_experiment(tmp_path, monkeypatch):
+def test_the_git_state_is_written_beside_the_experiment(monkeypatch):
     git("init")
     with open("a.txt", "w") as f:
         f.write("one\n")

@@ -20,17 +20,10 @@ from ding.envs import BaseEnv, DingEnvWrapper
 from ding.envs.env.gymnasium_env import GymnasiumEnv
 from ding.policy import DQNPolicy, PPOPolicy
 from ding.utils.config_helper import ConfigError, edit_distance, nearest
-from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import MODEL_REGISTRY, POLICY_REGISTRY
 from ding.worker import BaseLearner, InteractionSerialEvaluator
 from tests.config.fakes import FakeEnv, FakeManager, FakePolicy
 from tests.config.test_checks import compiled, create_cfg, main_cfg, with_value
-
-
-@pytest.fixture(autouse=True)
-def fresh(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    one_time_warning.cache_clear()
 
 
 def strict_error(main, **kwargs):

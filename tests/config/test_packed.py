@@ -27,8 +27,7 @@ class Trap:
     "it is msgpack, and nothing in it is executed",
 )
 @pytest.mark.parametrize("content", [pickle.dumps(Trap()), b"", b"\x81\xa4main\x01"])
-def test_another_file_is_refused_and_not_executed(tmp_path, monkeypatch, content):
-    monkeypatch.chdir(tmp_path)
+def test_another_file_is_refused_and_not_executed(tmp_path, content):
     (tmp_path / "exp.pkl").write_bytes(content)
     with pytest.raises(ConfigError, match=r"exp\.pkl was not written by dist_prepare_config"):
         read_packed_config("exp.pkl")

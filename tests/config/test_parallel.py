@@ -28,8 +28,7 @@ from tests.config import fakes  # noqa: F401 - registers the fakes
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def folder(tmp_path):
     return tmp_path
 
 

@@ -13,8 +13,8 @@ from ding.envs import DingEnvWrapper
 from ding.envs.env.gymnasium_env import GymnasiumEnv
 from ding.envs.env.pettingzoo_env import PettingZooEnv
 from ding.utils.config_helper import NO_DEFAULT, Configurable, settings_of
+from ding.utils.default_helper import Scheduler
 from ding.utils.registry_factory import registries
-from ding.utils.scheduler_helper import Scheduler
 from ding.worker.adapter import LearnerAggregator
 from ding.worker.collector.comm.comm_collector import CommCollector
 from ding.worker.coordinator.base_serial_commander import BaseSerialCommander

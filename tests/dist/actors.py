@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from ding.entry.serial_entry import run_serial
-from ding.entry.serial_entry_onpolicy import run_serial_onpolicy
+from ding.entry.serial_entry import run_serial_onpolicy
 from ding.policy.dqn import DQNPolicy
 from ding.utils import pytorch_ddp_dist_helper as ddp
 from ding.utils.child_helper import descriptor_of

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from ding.config.resolve import resolve_class
+from ding.config.config import resolve_class
 from ding.entry.recipes import MEASURED, find_recipe
 from ding.utils.default_helper import deep_merge_dicts
 from tests.benchmarks import learning_peer, learning_report, learning_scale, learning_slow

@@ -1,6 +1,10 @@
-"""A small env that remembers its instances, and the config pair to train on it."""
+"""A small env that remembers its instances, the configs to train on it, and what a run has left."""
+
+import json
+import pickle
 
 import numpy as np
+import torch
 from easydict import EasyDict
 from gymnasium import spaces
 
@@ -91,3 +95,41 @@ def setting(collector=None, evaluator=None):
         [{"role": "collector", **(collector or {})} for _ in range(2)],
         [{"role": "evaluator", **(evaluator or {})} for _ in range(2)],
     ]
+
+
+def on_policy_pair(env=None, **policy):
+    """The same for PPO, with four iterations a collection: two epochs of two minibatches."""
+    main, create = pair(env, **policy)
+    create.policy.type = "ppo"
+    main.policy.model.update(actor_head_hidden_size=8, critic_head_hidden_size=8)
+    main.policy.learn.update(epoch_per_collect=2)
+    main.policy.pop("other")
+    return main, create
+
+
+def demonstrations(number=10):
+    """Transitions whose observations are their numbers."""
+    return [
+        {
+            "obs": torch.full((3,), float(index)),
+            "next_obs": torch.full((3,), float(index + 1)),
+            "action": torch.tensor([index % 2]),
+            "reward": torch.tensor([1.0]),
+            "done": False,
+        }
+        for index in range(number)
+    ]
+
+
+def result(exp="exp"):
+    with open(f"{exp}/result.pkl", "rb") as f:
+        return pickle.load(f)
+
+
+def evaluations(exp="exp"):
+    with open(f"{exp}/eval.jsonl") as f:
+        return [json.loads(line) for line in f]
+
+
+def weights(policy):
+    return policy.learn_mode.state_dict()["model"]

@@ -22,7 +22,7 @@ from ding.envs.env_manager.subprocess_env_manager import SyncSubprocessEnvManage
 from ding.utils.data.samples import Samples
 from ding.utils.msgpack_helper import pack, unpack
 from tests.same_state import differences
-from tests.utils.test_log_writer_helper import events
+from tests.utils.test_log_helper import events
 
 # In tags of TensorBoard: what tells of durations.
 _TIMES = ("time", "_per_sec", "_sec", "duration")

@@ -20,12 +20,6 @@ from ding.utils.data.dataset import HDF5Dataset, NaiveRLDataset, NpzDataset, nai
 from tests.entry.fakes import TinyEnv, pair, setting
 
 
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(TinyEnv, "made", [])
-
-
 def always(action):
     """A model that always finds `action` best; a step with action 1 is worth 1, and an episode has 5."""
     model = DQN(3, 2, [8])

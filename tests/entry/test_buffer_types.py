@@ -11,11 +11,6 @@ from ding.worker import ElasticReplayBuffer, EpisodeReplayBuffer
 from tests.entry.fakes import pair
 
 
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def configs(buffer_type: str, **buffer_cfg: object):
     main, create = pair()
     main.policy.other.replay_buffer.update(buffer_cfg)

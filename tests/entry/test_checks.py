@@ -16,7 +16,6 @@ from ding.entry.checks import (
     warn_of_unused_priority,
 )
 from ding.utils.config_helper import ConfigError
-from ding.utils.default_helper import one_time_warning
 
 BOX = spaces.Box(-1, 1, (4,), dtype=np.float32)
 IMAGE = spaces.Box(0, 255, (3, 84, 84), dtype=np.uint8)
@@ -92,7 +91,6 @@ def test_real_spaces_of_cartpole_fit():
     "one warning names both and the value that counts",
 )
 def test_settings_that_others_overrule_are_warned_of_once(caplog):
-    one_time_warning.cache_clear()
     evaluator = {"stop_value": 195, "n_episode": 8}
     user = EasyDict(seed=3, policy={"unroll_len": 4, "collect": {"unroll_len": 2}, "eval": {"evaluator": evaluator}})
     used = {"stop_value": 10**10, "n_episode": 4}
@@ -110,7 +108,6 @@ def test_settings_that_others_overrule_are_warned_of_once(caplog):
 
 @pytest.mark.parametrize("user", [{}, {"seed": 0, "policy": {"eval": {"evaluator": {"n_episode": 4}}}}, {"policy": 1}])
 def test_settings_that_are_used_are_not_warned_of(user, caplog):
-    one_time_warning.cache_clear()
     warn_of_overruled_settings(user, EasyDict(seed=0, policy={"eval": {"evaluator": {"n_episode": 4}}}))
     assert caplog.messages == []
 
@@ -141,7 +138,6 @@ def cfg_of_buffer(has_priority, **buffer):
     ],
 )
 def test_priorities_that_only_policy_or_buffer_know_are_warned_of(has_priority, buffer, text, caplog):
-    one_time_warning.cache_clear()
     warn_of_unused_priority(cfg_of_buffer(has_priority, **buffer))
     assert len(caplog.messages) == 1 and caplog.messages[0].startswith(text)
 
@@ -158,7 +154,6 @@ def test_priorities_that_only_policy_or_buffer_know_are_warned_of(has_priority, 
     ],
 )
 def test_priorities_that_both_know_are_not_warned_of(has_priority, buffer, caplog):
-    one_time_warning.cache_clear()
     warn_of_unused_priority(cfg_of_buffer(has_priority, **buffer))
     assert caplog.messages == []
 

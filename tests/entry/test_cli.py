@@ -15,7 +15,7 @@ import torch
 from click.testing import CliRunner
 
 import ding
-from ding.entry import cli_modes, parallel_entry, parallel_run, serial_entry, serial_entry_onpolicy
+from ding.entry import dist_entry, parallel_entry, parallel_run, serial_entry
 from ding.entry.cli import MODES, cli
 from ding.entry.cli_commands import registrations
 from ding.entry.dist_config import read_dist_config
@@ -27,8 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def _in_a_folder_of_its_own(monkeypatch):
     for name in [name for name in os.environ if name.startswith("DING_")]:
         monkeypatch.delenv(name)
 
@@ -237,7 +236,7 @@ def test_options_that_make_no_sense_are_refused(options, message):
     assert message in refusal(*options)
 
 
-def test_a_role_takes_one_port(monkeypatch):
+def test_a_role_takes_one_port():
     for module, option in (("learner", "-lp"), ("spawn_learner", "-lp"), ("collector", "-clp")):
         message = refusal("-m", "dist", "-M", module, "-c", write_config(), option, "80,81")
         assert "takes one port here" in message
@@ -248,13 +247,16 @@ def test_a_role_takes_one_port(monkeypatch):
 
 @pytest.mark.differs("`ding -m parallel` reads the config as a pair and fails", "it reads the triple")
 @pytest.mark.parametrize(
-    ("mode", "module", "configs"),
-    [("serial", serial_entry, 2), ("serial_onpolicy", serial_entry_onpolicy, 2), ("parallel", parallel_entry, 3)],
+    ("mode", "module", "name", "configs"),
+    [
+        ("serial", serial_entry, "serial_pipeline", 2),
+        ("serial_onpolicy", serial_entry, "serial_pipeline_onpolicy", 2),
+        ("parallel", parallel_entry, "parallel_pipeline", 3),
+    ],
 )
-def test_a_mode_calls_its_pipeline_with_the_configs_of_the_file(monkeypatch, mode, module, configs):
+def test_a_mode_calls_its_pipeline_with_the_configs_of_the_file(monkeypatch, mode, module, name, configs):
     pipeline = Call()
-    names = {serial_entry: "serial_pipeline", serial_entry_onpolicy: "serial_pipeline_onpolicy"}
-    monkeypatch.setattr(module, names.get(module, "parallel_pipeline"), pipeline)
+    monkeypatch.setattr(module, name, pipeline)
     run("-m", mode, "-c", write_config(), "-s", 3, "--train-iter", "2e4", "--env-step", "500", "--exp-name", "mine")
     (given,), options = pipeline.only
     assert len(given) == configs and given[0].exp_name == "mine"
@@ -315,7 +317,7 @@ def test_an_interruption_exits_with_130(monkeypatch, interruption):
     assert ding_command("-m", "serial", "-c", write_config()).exit_code == 130
 
 
-def test_a_training_may_be_profiled(monkeypatch, tmp_path):
+def test_a_training_may_be_profiled(monkeypatch):
     monkeypatch.setattr(serial_entry, "serial_pipeline", Call())
     run("-m", "serial", "-c", write_config(), "--profile", "profile")
     assert sorted(os.listdir("profile")) == [
@@ -391,7 +393,7 @@ def test_a_worker_serves_until_its_coordinator_has_gone(monkeypatch, module, opt
     write_config()
     worker = Worker()
     launch = Call(worker)
-    monkeypatch.setattr(cli_modes, f"dist_launch_{module}", launch)
+    monkeypatch.setattr(dist_entry, f"dist_launch_{module}", launch)
     output = run("-m", "dist", "-M", module, "-c", "config.py", "-s", 5, *options)
     assert launch.only == (("config.py", *given[1:]), {})
     assert worker.log == ["wait", "close"]
@@ -400,14 +402,14 @@ def test_a_worker_serves_until_its_coordinator_has_gone(monkeypatch, module, opt
 
 def test_an_aggregator_needs_no_config(monkeypatch):
     launch = Call(Worker())
-    monkeypatch.setattr(cli_modes, "dist_launch_learner_aggregator", launch)
+    monkeypatch.setattr(dist_entry, "dist_launch_learner_aggregator", launch)
     run("-m", "dist", "-M", "learner_aggregator")
     assert launch.only == ((None, None, None, None, None, True), {})
 
 
 def test_the_ranks_of_a_learner_are_spawned(monkeypatch):
     spawn = Call()
-    monkeypatch.setattr(cli_modes, "dist_launch_spawn_learner", spawn)
+    monkeypatch.setattr(dist_entry, "dist_launch_spawn_learner", spawn)
     run("-m", "dist", "-M", "spawn_learner", "-c", write_config(), "-lp", 80)
     assert spawn.only == (("config.py", None, 80, None, True), {})
 
@@ -442,7 +444,7 @@ def test_the_coordinator_drives_the_run_and_tells_its_outcome(monkeypatch, tmp_p
 )
 def test_replicas_are_asked_for(monkeypatch, options, name, given):
     ask = Call("the operator says yes")
-    monkeypatch.setattr(cli_modes, f"dist_{name}_replicas", ask)
+    monkeypatch.setattr(dist_entry, f"dist_{name}_replicas", ask)
     output = run("-m", "dist", *options, "-cdn", "pod", "-ns", "ns")
     assert ask.only == (given, {}) and output == "the operator says yes\n"
 
@@ -500,7 +502,7 @@ def test_offline_training_is_limited_by_iterations_only(monkeypatch):
 @pytest.mark.parametrize("mode", ["sqil", "dqfd"])
 def test_the_config_of_an_expert_is_given_or_asked_for(mode, monkeypatch):
     pipeline = Call()
-    monkeypatch.setattr(f"ding.entry.serial_entry_{mode}.serial_pipeline_{mode}", pipeline)
+    monkeypatch.setattr(f"ding.entry.serial_entry_dqfd.serial_pipeline_{mode}", pipeline)
     config = write_config()
     given = ["-m", f"serial_{mode}", "-c", config, "-s", 1, "-s", 2]
     run(*given, "--expert-config", config)

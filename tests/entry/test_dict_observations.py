@@ -14,11 +14,6 @@ from ding.utils.config_helper import ConfigError
 LEARN = {"batch_size": 8, "update_per_collect": 2}
 
 
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 class Reach(gymnasium.Env):
     """Episodes of 6 steps; `clock` is one number, `camera` an image of bytes."""
 

@@ -12,11 +12,6 @@ from ding.utils.config_helper import ConfigError
 from tests.entry.dist_fakes import prepare, write_config
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def system_of(*args, **kwargs):
     return read_dist_config(prepare(*args, **kwargs)).system
 

@@ -30,9 +30,8 @@ DEADLINE_S = 60
 
 
 @pytest.fixture(autouse=True)
-def _alone(tmp_path, monkeypatch):
+def _alone(monkeypatch):
     """In a folder of its own, with what a role sets for its process put back."""
-    monkeypatch.chdir(tmp_path)
     for name in (*(name for name in os.environ if name.startswith("DING_")), "LEARNER_PORT", "COLLECTOR_PORT"):
         monkeypatch.delenv(name, raising=False)
     threads, interval = torch.get_num_threads(), sys.getswitchinterval()
@@ -154,11 +153,10 @@ class Script(contextlib.nullcontext):
     def notify_all(self):
         pass
 
-    def wait_for(self, predicate, timeout):
+    def wait(self, timeout):
         self.now += timeout
         if self.events:
             self.events.pop(0)()
-        return predicate()
 
 
 def test_a_coordinator_that_comes_back_in_time_keeps_the_worker(monkeypatch):

@@ -33,8 +33,7 @@ os.kill(os.getpid(), -ends[rank]) if ends[rank] < 0 else sys.exit(ends[rank])
 
 
 @pytest.fixture(autouse=True)
-def _alone(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def _alone(monkeypatch):
     for name in ("LOCAL_WORLD_SIZE", "START_RANK", "WORLD_SIZE", "RANK"):
         monkeypatch.delenv(name, raising=False)
 

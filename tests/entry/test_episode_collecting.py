@@ -17,12 +17,6 @@ from tests.entry.fakes import TinyEnv, pair
 from tests.fakes import FakeWriter
 
 
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    TinyEnv.made.clear()
-
-
 def episode_pair(**collector):
     main, create = pair(collect={"n_episode": 4, "collector": {"type": "episode", **collector}})
     del main.policy.collect["n_sample"]

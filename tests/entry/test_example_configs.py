@@ -252,11 +252,6 @@ FACTS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def kind(value):
     """The kind and the shape of a value that is not a dict."""
     if isinstance(value, (list, tuple)):
@@ -439,7 +434,7 @@ def test_a_config_in_a_file_is_trained_by_path_and_as_a_script(start, tmp_path):
     assert (tmp_path / "cartpole_dqn_seed0" / "ckpt" / "iteration_1.pth.tar").exists()
 
 
-def test_a_trained_policy_is_evaluated_with_the_paths_of_its_config(tmp_path):
+def test_a_trained_policy_is_evaluated_with_the_paths_of_its_config():
     run("cartpole_dqn")
     assert eval(configs("cartpole_dqn"), seed=0) == 12.0
 

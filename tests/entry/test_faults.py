@@ -213,8 +213,7 @@ def test_damaged_data_files_are_skipped_counted_and_reported(how, train):
     ("make_proxy", "faults"), [(DoublingProxy, {"double"}), (ChaosProxy, {*FAULTS, "pass"})], ids=["doubled", "chaos"]
 )
 @pytest.mark.parametrize("is_signed", [False, True], ids=["without token", "with token"])
-def test_mistreated_messages_change_neither_counts_nor_the_end(make_proxy, faults, is_signed, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_mistreated_messages_change_neither_counts_nor_the_end(make_proxy, faults, is_signed, monkeypatch):
     books, network = Books(monkeypatch), Network(make_proxy, 300, monkeypatch)
     if not is_signed:
         monkeypatch.setattr(parallel_run, "draw_run_token", lambda: None)
@@ -278,13 +277,12 @@ def test_a_learner_that_hangs_is_restarted_and_goes_on_where_it_was(train):
     assert "learner learner0 has made no iteration, though it has data, for" in told
 
 
-def test_an_evaluation_that_hangs_is_told_and_healed_with_the_defaults_on_a_busy_machine(tmp_path, monkeypatch, caplog):
+def test_an_evaluation_that_hangs_is_told_and_healed_with_the_defaults_on_a_busy_machine(monkeypatch, caplog):
     def damage(run):
         run.wait_for(lambda: run.coordinator.status().stalled_tasks)
         run.wait_for(lambda: run.coordinator.status().evaluations)
         run.stop()
 
-    monkeypatch.chdir(tmp_path)
     collector = {"collector_num": 1, "flush_interval_s": 0, "update_policy_second": 0}  # its first task evaluates
     configs = triple(env_type="hanging_task", env__hang_times=1, policy__collect__collector=collector)
     with contextlib.ExitStack() as stack:

@@ -21,8 +21,7 @@ class ForeignManager(FakeManager):
         self.seeds.append(seed)
 
 
-def test_a_run_needs_the_documented_members_of_an_env_manager_alone(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_run_needs_the_documented_members_of_an_env_manager_alone(tmp_path):
     main = EasyDict(
         exp_name="foreign",
         env={"collector_env_num": 2, "evaluator_env_num": 1, "n_evaluator_episode": 1, "stop_value": 1e9},

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from torch import nn
 
 from ding.entry import evaluate_run, load_policy, parallel_pipeline, serial_pipeline, serial_pipeline_onpolicy
-from ding.entry.model_shapes import branches_of, complete_model, model_shape
+from ding.entry.checks import branches_of, complete_model, model_shape
 from ding.entry.run_folder import RunFolder
 from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import MODEL_REGISTRY
@@ -155,8 +155,7 @@ def test_the_wrapper_that_a_message_names_gives_the_shape(env, shape):
     assert len(main.env.wrappers) == 1 and main.policy.model.obs_shape == shape
 
 
-def test_runs_keep_what_was_read_off(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_runs_keep_what_was_read_off():
     main, create = pair("dqn", learn={"batch_size": 4}, collect={"n_sample": 8})
     serial_pipeline((main, create), max_train_iter=1)
     assert main.policy == {"learn": {"batch_size": 4}, "collect": {"n_sample": 8}}  # the caller's
@@ -167,7 +166,7 @@ def test_runs_keep_what_was_read_off(tmp_path, monkeypatch):
     serial_pipeline((main, create), max_train_iter=2, resume=True)
 
 
-def test_pixels_and_functions_as_envs(tmp_path, monkeypatch):
+def test_pixels_and_functions_as_envs():
     class Pixels(gymnasium.Env):
         observation_space, action_space = spaces.Box(0, 255, (1, 36, 36), np.uint8), spaces.Discrete(3)
 
@@ -180,7 +179,6 @@ def test_pixels_and_functions_as_envs(tmp_path, monkeypatch):
             self.left -= 1
             return np.full((1, 36, 36), self.left, np.uint8), 1.0, self.left == 0, False, {}
 
-    monkeypatch.chdir(tmp_path)
     main, create = pair("ppo", model={"encoder_hidden_size_list": [4, 8, 8, 8]}, collect={"n_sample": 8})
     main.env = {**main.env, "env": Pixels}
     del main.env["env_id"]
@@ -189,8 +187,7 @@ def test_pixels_and_functions_as_envs(tmp_path, monkeypatch):
     assert policy.cfg.action_space == "discrete"
 
 
-def test_parallel_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_parallel_runs():
     main, create = pair("dqn", learn={"batch_size": 4}, collect={"n_sample": 8}, other={"eps": {"decay": 100}})
     main.env.evaluator_episode_num = main.env.collector_episode_num = 1
     parallel_pipeline((main, create, {"transport": "local"}), max_train_iter=2)

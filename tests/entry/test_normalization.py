@@ -15,12 +15,6 @@ from ding.utils.data.dataset import NaiveRLDataset
 from tests.entry import fakes
 from tests.envs.toys import Toy
 
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 SPACE = spaces.Box(-20, 20, (3,), np.float32)
 
 

@@ -14,7 +14,7 @@ from easydict import EasyDict
 from ding.entry import serial_pipeline
 from ding.entry.parallel_run import run_parallel
 from ding.policy.dqn import DQNPolicy
-from ding.utils import POLICY_REGISTRY, metric_sinks, showing
+from ding.utils import POLICY_REGISTRY, metric_sinks
 from ding.utils.metric_sinks import METRIC_SINK_REGISTRY, MetricSink
 from ding.utils.registry import Registry
 from ding.worker import BaseLearner
@@ -55,12 +55,6 @@ class ShyEnv(TinyEnv):
 class ShyDQN(DQNPolicy):
     def __repr__(self) -> str:
         raise RuntimeError("it has no text")
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(showing, "_told", set())
 
 
 def train(env: type[TinyEnv] = TinyEnv, manager: str = "base", iterations: int = 12, **policy: Any) -> Any:
@@ -288,7 +282,8 @@ def test_a_parallel_run_goes_on_without_its_sink_and_the_text_of_its_envs(
     failing_sink: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TaskEnv, "__repr__", lambda self: self.nothing)
-    main, create, system = triple("local", policy__other__commander__eval_interval=0.01)
+    often = {"coordinator": {"state_interval_s": 0.01}}
+    main, create, system = triple("local", system=often, policy__other__commander__eval_interval=0.01)
     main.logger = {"sinks": [failing_sink]}
     run_parallel((main, create, system), seed=0, max_train_iter=20, max_seconds=120)
     assert_ended(20)

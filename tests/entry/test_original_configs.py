@@ -16,8 +16,7 @@ def a_run(seed, env_steps, reached=True):
 
 
 @pytest.mark.parametrize("policy", TASKS)
-def test_each_task_compiles_with_its_own_settings(policy, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_each_task_compiles_with_its_own_settings(policy):
     main, create = (EasyDict(config) for config in configs(policy))
     create.policy.type += "_command"
     cfg = compile_config(copy.deepcopy(main), seed=0, auto=True, create_cfg=create, save_cfg=False)

@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import errno
-import json
 import logging
 import multiprocessing
 import os
@@ -24,10 +23,10 @@ import torch
 from ding.config.config import compile_config_parallel
 from ding.config.save import save_packed_config
 from ding.entry import parallel_entry, parallel_pipeline, parallel_run, serial_pipeline
+from ding.entry.cli_commands import show_states
 from ding.entry.parallel_entry import launch_collector, launch_coordinator, launch_learner
 from ding.entry.parallel_run import ParallelRun, make_workers, run_parallel
 from ding.entry.pipeline import with_command_mode
-from ding.entry.saved_states import show_states
 from ding.entry.worker_process import WorkerDied, WorkerProcess
 from ding.utils.config_helper import ConfigError
 from ding.utils.state_folder import StateError, StateFolder
@@ -37,6 +36,7 @@ from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
 from ding.worker.transport.stores import EVALUATED
 from ding.worker.transport.transport import TaskFailed, TaskStalled, get_transport
+from tests.entry.fakes import evaluations, result
 from tests.entry.parallel_fakes import FailingDQN, HangingEnv, triple
 from tests.interaction.fakes import raw
 from tests.leftovers import in_shared_memory
@@ -49,8 +49,7 @@ WORKER_START_AGAIN = WorkerProcess.start_again
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def _in_a_folder_of_its_own():
     threads, interval = torch.get_num_threads(), sys.getswitchinterval()
     torch.set_num_threads(1)
     sys.setswitchinterval(1e-4)
@@ -71,16 +70,6 @@ def _nothing_is_left():
 
 def leftovers():
     return set(multiprocessing.active_children()), set(threading.enumerate()), in_shared_memory()
-
-
-def result(exp="exp"):
-    with open(f"{exp}/result.pkl", "rb") as f:
-        return pickle.load(f)
-
-
-def evaluations(exp="exp"):
-    with open(f"{exp}/eval.jsonl") as f:
-        return [json.loads(line) for line in f]
 
 
 def exists(pid):
@@ -117,13 +106,22 @@ def test_a_run_ends_when_its_patience_is_exhausted(comm, caplog):
     assert StateFolder("exp/run_state").read() is None  # as after a run that is solved
 
 
+@pytest.fixture(scope="module", params=["flask_fs", "local"])
+def of_thirty(request, tmp_path_factory):
+    """The outcome of a run of 30 iterations, and its folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("thirty"))
+        return run_parallel(triple(request.param), seed=0, max_train_iter=30, max_seconds=DEADLINE_S), Path(
+            "exp"
+        ).absolute()
+
+
 @pytest.mark.differs("a run ends only at the stop value", "also at `max_train_iter`, `max_env_step` and `max_seconds`")
-@pytest.mark.parametrize("comm", ["flask_fs", "local"])
-def test_the_learner_ends_at_max_train_iter_and_its_last_weights_are_evaluated(comm):
-    outcome = run_parallel(triple(comm), seed=0, max_train_iter=30, max_seconds=DEADLINE_S)
-    assert (outcome.stop, outcome.progress.train_iter, result()["train_iter"]) == (False, 30, 30)
-    assert evaluations()[-1]["train_iter"] == 30
-    checkpoint = torch.load("exp/ckpt/iteration_30.pth.tar", weights_only=True)
+def test_the_learner_ends_at_max_train_iter_and_its_last_weights_are_evaluated(of_thirty):
+    outcome, exp = of_thirty
+    assert (outcome.stop, outcome.progress.train_iter, result(exp)["train_iter"]) == (False, 30, 30)
+    assert evaluations(exp)[-1]["train_iter"] == 30
+    checkpoint = torch.load(exp / "ckpt/iteration_30.pth.tar", weights_only=True)
     assert checkpoint["last_iter"] == 30
 
 
@@ -131,14 +129,21 @@ def test_the_learner_ends_at_max_train_iter_and_its_last_weights_are_evaluated(c
     "parallel runs keep no best checkpoint",
     "`ckpt_best.pth.tar` has the very weights of the best evaluation",
 )
-@pytest.mark.parametrize("comm", ["flask_fs", "local"])
-def test_the_weights_of_the_best_evaluation_are_kept(comm):
-    run_parallel(triple(comm), seed=0, max_train_iter=30, max_seconds=DEADLINE_S)
-    means = [(sum(line["returns"]) / len(line["returns"]), -line["train_iter"]) for line in evaluations()]
-    best = torch.load("exp/ckpt/ckpt_best.pth.tar", weights_only=True)
+def test_the_weights_of_the_best_evaluation_are_kept(of_thirty):
+    _, exp = of_thirty
+    means = [(sum(line["returns"]) / len(line["returns"]), -line["train_iter"]) for line in evaluations(exp)]
+    best = torch.load(exp / "ckpt/ckpt_best.pth.tar", weights_only=True)
     assert best["last_iter"] == -max(means)[1]
-    newest = torch.load("exp/ckpt/iteration_30.pth.tar", weights_only=True)
+    newest = torch.load(exp / "ckpt/iteration_30.pth.tar", weights_only=True)
     assert best["model"].keys() == newest["model"].keys()
+
+
+def test_a_run_leaves_config_logs_checkpoints_and_results(of_thirty):
+    _, exp = of_thirty
+    files = {"README.md", "ckpt", "eval.jsonl", "log", "metrics", "metrics.jsonl", "result.json", "result.pkl"}
+    assert set(os.listdir(exp)) - {"data", "policy"} == files | {"run_state", "total_config.py"}
+    assert sorted(os.listdir(exp / "metrics")) == ["evaluator.csv", "learner.csv"]
+    assert not (exp / "data").exists() or os.listdir(exp / "data") == []
 
 
 def test_weights_that_have_replaced_the_evaluated_ones_are_not_kept_as_the_best(monkeypatch):
@@ -163,59 +168,40 @@ def test_two_players_train_with_workers_of_the_type_local():
     assert evaluations(outcome.cfg.main.exp_name)[-1]["train_iter"] == 30
 
 
-def test_a_run_leaves_config_logs_checkpoints_and_results():
-    parallel_pipeline(triple(), seed=0, max_train_iter=5, max_seconds=DEADLINE_S)
-    assert sorted(os.listdir("exp")) == [
-        "README.md",
-        "ckpt",
-        "data",
-        "eval.jsonl",
-        "log",
-        "metrics",
-        "metrics.jsonl",
-        "policy",
-        "result.json",
-        "result.pkl",
-        "run_state",
-        "total_config.py",
-    ]
-    assert os.listdir("exp/data") == [] and sorted(os.listdir("exp/metrics")) == ["evaluator.csv", "learner.csv"]
-
-
 def test_a_run_ends_at_max_env_step():
-    outcome = run_parallel(triple(), seed=0, max_env_step=50, max_seconds=DEADLINE_S)
+    outcome = run_parallel(triple("local"), seed=0, max_env_step=50, max_seconds=DEADLINE_S)
     assert outcome.stop is False and 50 <= outcome.progress.env_steps < 250
 
 
 def test_a_run_ends_when_its_time_is_up():
-    outcome = run_parallel(triple(), seed=0, max_seconds=1e-3)
+    outcome = run_parallel(triple("local"), seed=0, max_seconds=1e-3)
     assert outcome.stop is False
 
 
 def test_limits_of_the_config_count_too():
-    main, create, _ = triple(policy__learn__learner={"train_iterations": 7})
-    outcome = run_parallel((main, create, {}), seed=0, max_train_iter=50, max_seconds=DEADLINE_S)
+    configs = triple("local", policy__learn__learner={"train_iterations": 7})
+    outcome = run_parallel(configs, seed=0, max_train_iter=50, max_seconds=DEADLINE_S)
     assert outcome.progress.train_iter == 7
     system = {"coordinator": {"max_env_step": 20}}
-    outcome = run_parallel(triple(system=system), seed=0, max_env_step=10**6, max_seconds=DEADLINE_S)
+    outcome = run_parallel(triple("local", system=system), seed=0, max_env_step=10**6, max_seconds=DEADLINE_S)
     assert 20 <= outcome.progress.env_steps < 250
 
 
 def test_configs_may_come_from_a_file_and_stay_as_they_are():
-    configs = triple(env__stop_value=1)
+    configs = triple("local", env__stop_value=1)
     before = copy.deepcopy(configs)
     run_parallel(configs, seed=0, max_seconds=DEADLINE_S)
     assert configs == before
     Path("config.py").write_text(
         "from tests.entry.parallel_fakes import triple\n"
-        "main_config, create_config, system_config = triple(env__stop_value=1, exp_name='from_file')\n"
+        "main_config, create_config, system_config = triple('local', env__stop_value=1, exp_name='from_file')\n"
     )
     assert run_parallel("config.py", seed=0, max_seconds=DEADLINE_S).stop is True
     assert result("from_file")["stop"] is True
 
 
 def test_folders_may_be_nested_and_a_second_run_takes_another():
-    configs = triple(env__stop_value=1, exp_name="a/b/exp")
+    configs = triple("local", env__stop_value=1, exp_name="a/b/exp")
     first = run_parallel(configs, seed=0, max_seconds=DEADLINE_S)
     second = run_parallel(configs, seed=0, max_seconds=DEADLINE_S)
     assert first.cfg.main.exp_name == "a/b/exp" != second.cfg.main.exp_name
@@ -341,6 +327,7 @@ def test_an_env_that_hangs_does_not_hold_up_the_end(monkeypatch):
 @pytest.mark.parametrize("comm", ["flask_fs", "local"])
 def test_a_learner_that_hangs_does_not_hold_up_the_end_and_is_named(comm, monkeypatch, caplog):
     monkeypatch.setattr("ding.entry.supervisor.END_S", 1.0)
+    monkeypatch.setattr("ding.entry.supervisor._ITERATIONS", 0)  # however slow this machine is
 
     def wait(run, deadline):
         while not Path("hangs").exists():

@@ -40,8 +40,7 @@ class SeenSink(MetricSink):
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def _in_a_folder_of_its_own(monkeypatch):
     own = Registry({**METRIC_SINK_REGISTRY, "seen_by_test": SeenSink})
     monkeypatch.setattr(metric_sinks, "METRIC_SINK_REGISTRY", own)
 

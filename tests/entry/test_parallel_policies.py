@@ -49,7 +49,6 @@ def parallel_configs(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_policy_trains_in_processes_of_its_own(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     outcome = run_parallel(parallel_configs(name), seed=0, max_train_iter=ITERATIONS, max_seconds=60)
     reached = outcome.progress.train_iter

@@ -77,8 +77,7 @@ def test_without_returns_the_result_is_nan(tmp_path, info):
     assert math.isnan(mean_return(info))
 
 
-def test_off_a_terminal_there_are_a_table_for_each_evaluation_and_the_outcome(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_off_a_terminal_there_are_a_table_for_each_evaluation_and_the_outcome(capsys, monkeypatch):
     os.mkdir("a run")
     times = iter([0.0, 0.0, 1.0, 3.0, 4.0, 5.0])
     monkeypatch.setattr("ding.entry.progress.time.perf_counter", lambda: next(times))

@@ -25,11 +25,6 @@ from tests.entry.faults import DEADLINE_S, long_episodes, newest_state, observin
 from tests.entry.parallel_fakes import triple
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def settings():
     """What the environment tells Ray."""
     return {name: value for name, value in os.environ.items() if name.startswith("RAY")}

@@ -22,11 +22,6 @@ RANKS = {"learner_gpu_num": 2}
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.fixture(scope="module")
 def cluster():
     before = set(psutil.Process().children(recursive=True))

@@ -25,11 +25,6 @@ PACKAGES |= dict.fromkeys(("HalfCheetah", "Hopper", "Walker2d", "Ant", "Swimmer"
 SMALL = {"random_collect_size": 40, "n_sample": 32, "batch_size": 8, "update_per_collect": 2, "epoch_per_collect": 1}
 
 
-@pytest.fixture(autouse=True)
-def in_new_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def skip_without(env_id):
     package = next((name for start, name in PACKAGES.items() if env_id.startswith(start)), None)
     if package is not None:

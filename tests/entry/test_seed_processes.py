@@ -25,8 +25,7 @@ QUICK = ["--set", "batch_size=8", "--set", "env.n_evaluator_episode=1", "--recip
 
 
 @pytest.fixture(autouse=True)
-def in_new_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def in_new_folder(tmp_path):
     (tmp_path / "config.py").write_text(CONFIG)
 
 

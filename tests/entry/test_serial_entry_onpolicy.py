@@ -1,73 +1,15 @@
-import json
 import os
-import pickle
-import signal
 
-import numpy as np
 import pytest
-import torch
 from easydict import EasyDict
 
 from ding.entry import serial_pipeline, serial_pipeline_onpolicy
-from ding.entry.serial_entry_onpolicy import run_serial_onpolicy
-from ding.model.template.vac import VAC
+from ding.entry.serial_entry import run_serial_onpolicy
 from ding.utils.config_helper import ConfigError
 from ding.worker.learner.base_learner import BaseLearner
 from tests.entry import fakes
-from tests.entry.fakes import TinyEnv, setting
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(TinyEnv, "made", [])
-
-
-def pair(env=None, **policy):
-    """Four iterations a collection: two epochs of two minibatches."""
-    main, create = fakes.pair(env, **policy)
-    create.policy.type = "ppo"
-    main.policy.model.update(actor_head_hidden_size=8, critic_head_hidden_size=8)
-    main.policy.learn.update(epoch_per_collect=2)
-    main.policy.pop("other")
-    return main, create
-
-
-def result(exp="exp"):
-    with open(f"{exp}/result.pkl", "rb") as f:
-        return pickle.load(f)
-
-
-def evaluations(exp="exp"):
-    with open(f"{exp}/eval.jsonl") as f:
-        return [json.loads(line) for line in f]
-
-
-def weights(policy):
-    return policy.learn_mode.state_dict()["model"]
-
-
-def test_a_run_leaves_config_logs_checkpoints_evaluations_and_result():
-    policy = serial_pipeline_onpolicy(pair(), seed=1, env_setting=setting(), max_train_iter=12)
-    assert sorted(os.listdir("exp")) == [
-        "README.md",
-        "ckpt",
-        "eval.jsonl",
-        "formatted_total_config.py",
-        "log",
-        "metrics",
-        "metrics.jsonl",
-        "result.json",
-        "result.pkl",
-        "run_state",
-        "total_config.py",
-    ]
-    assert sorted(os.listdir("exp/ckpt")) == ["ckpt_best.pth.tar", "iteration_0.pth.tar", "iteration_12.pth.tar"]
-    assert sorted(os.listdir("exp/log")) == ["collector", "evaluator", "learner", "serial"]  # no buffer
-    found, lines = result(), evaluations()
-    assert found["stop"] is False and found["train_iter"] == 12
-    assert found["eval_value"] == pytest.approx(np.mean(lines[-1]["returns"]))
-    assert set(weights(policy)) == set(torch.load("exp/ckpt/iteration_12.pth.tar", weights_only=True)["model"])
+from tests.entry.fakes import TinyEnv, evaluations, result, setting
+from tests.entry.fakes import on_policy_pair as pair
 
 
 def test_all_that_was_collected_is_trained_on_once_a_round(monkeypatch):
@@ -102,12 +44,6 @@ def test_evaluations_come_with_the_first_round_that_is_due():
     assert [line["train_iter"] for line in evaluations()] == [0, 8, 16]
 
 
-def test_the_run_stops_at_the_stop_value_but_never_before_training():
-    run = run_serial_onpolicy(pair(env={"stop_value": 0}), env_setting=setting())
-    assert run.stop and result()["stop"] is True
-    assert run.learner.train_iter == 8
-
-
 def test_no_fragment_of_an_older_policy_is_trained_on(monkeypatch):
     seen, train = [], BaseLearner.train
 
@@ -136,25 +72,6 @@ def test_with_fixed_rollouts_every_step_is_trained_on(monkeypatch):
     assert {age for _, age in samples} == {0}
 
 
-def test_equal_seeds_give_equal_runs_and_other_seeds_do_not():
-    def once(exp, seed):
-        main, create = pair(env={"env_id": "CartPole-v1"})
-        main.exp_name, create.env.type = exp, "gymnasium"
-        main.policy.model.obs_shape = 4
-        policy = serial_pipeline_onpolicy((main, create), seed=seed, max_train_iter=24)
-        lines = evaluations(exp)
-        for line in lines:
-            line.pop("seconds"), line.pop("seed")
-        return lines, weights(policy)
-
-    lines, model = once("a", 3)
-    same_lines, same_model = once("b", 3)
-    other_lines, other_model = once("c", 4)
-    assert len(lines) == 3 and lines == same_lines != other_lines
-    assert all(torch.equal(model[key], same_model[key]) for key in model)
-    assert not all(torch.equal(model[key], other_model[key]) for key in model)
-
-
 def test_a_continuous_policy_trains_on_scaled_actions():
     main, create = pair(env={"env_id": "Pendulum-v1", "act_scale": True}, action_space="continuous")
     create.env.type = "gymnasium"
@@ -163,28 +80,6 @@ def test_a_continuous_policy_trains_on_scaled_actions():
     run = run_serial_onpolicy((main, create), max_train_iter=8)
     assert run.policy.cfg.model.action_space == "continuous"
     assert all(-2000 < value < 0 for value in evaluations()[0]["returns"])
-
-
-def test_a_config_file_is_enough_and_its_formatted_copy_runs_again_to_the_same_tree(tmp_path):
-    main, create = pair()
-    path = tmp_path / "my_config.py"
-    path.write_text(
-        f"from easydict import EasyDict\nmain_config = EasyDict({main!r})\ncreate_config = EasyDict({create!r})\n"
-    )
-    first = run_serial_onpolicy(str(path), seed=2, max_train_iter=4)
-    again = run_serial_onpolicy("exp/formatted_total_config.py", seed=2, max_train_iter=4)
-    first.cfg.exp_name = again.cfg.exp_name
-    assert again.cfg == first.cfg
-    ours, theirs = weights(first.policy), weights(again.policy)
-    assert all(torch.equal(ours[key], theirs[key]) for key in ours)
-
-
-def test_a_model_of_ones_own_is_trained():
-    model = VAC(3, 2, encoder_hidden_size_list=[8], actor_head_hidden_size=8, critic_head_hidden_size=8)
-    main, create = pair()
-    main.policy.model.obs_shape = 99
-    policy = serial_pipeline_onpolicy((main, create), env_setting=setting(), model=model, max_train_iter=4)
-    assert policy._model is model
 
 
 def test_a_resumed_run_goes_on_with_counters_and_value_scale():
@@ -206,52 +101,14 @@ def test_collector_envs_choose_themselves_whether_episodes_have_new_seeds():
     assert seeds["evaluator"][1] is False
 
 
-@pytest.mark.differs("every rank writes the result of an on-policy run", "rank 0 does")
-def test_only_rank_0_writes_the_result(monkeypatch):
-    monkeypatch.setattr("ding.entry.workers.get_rank", lambda: 1)
-    run_serial_onpolicy(pair(), env_setting=setting(), max_train_iter=1)
-    assert not {"result.pkl", "eval.jsonl"} & set(os.listdir("exp"))
-
-
 def test_random_collecting_is_left_out():
     run = run_serial_onpolicy(pair(random_collect_size=100), env_setting=setting(), max_train_iter=1)
     assert run.collector.envstep < 20
 
 
-def test_everything_is_closed_after_a_run():
-    run = run_serial_onpolicy(pair(), env_setting=setting(), max_train_iter=4)
-    assert all(env.is_closed for env in TinyEnv.made if env.life)
-    assert run.collector_env.closed
-
-
-def test_a_signal_saves_a_checkpoint_closes_everything_and_exits_with_130():
-    def on_step(env):
-        if env.life == 9:
-            signal.raise_signal(signal.SIGINT)
-
-    with pytest.raises(SystemExit) as e:
-        serial_pipeline_onpolicy(pair(), env_setting=setting(collector={"on_step": on_step}))
-    assert e.value.code == 130
-    assert "ckpt_interrupt.pth.tar" in os.listdir("exp/ckpt")
-    assert all(env.is_closed for env in TinyEnv.made if env.life)
-
-
-def test_a_nan_observation_stops_the_run_with_its_message_and_a_checkpoint():
-    with pytest.raises(FloatingPointError, match="the observation of env 0 holds NaN"):
-        serial_pipeline_onpolicy(pair(), env_setting=setting(collector={"nan_at": 9}))
-    assert "ckpt_exception.pth.tar" in os.listdir("exp/ckpt")
-
-
 def test_a_continuous_policy_is_refused_in_an_env_of_discrete_actions():
     with pytest.raises(ValueError, match=r"PPOCommandModePolicy chooses real-valued actions.*Discrete\(2\)"):
         serial_pipeline_onpolicy(pair(action_space="continuous"), env_setting=setting())
-
-
-def test_a_model_that_does_not_fit_the_env_is_refused_before_training():
-    main, create = pair()
-    main.policy.model.action_shape = 3
-    with pytest.raises(ValueError, match=r"policy.model.action_shape = 3 does not fit the env, .* Discrete\(2\)"):
-        serial_pipeline_onpolicy((main, create), env_setting=setting())
 
 
 @pytest.mark.differs(

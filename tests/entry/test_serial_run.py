@@ -9,21 +9,14 @@ import pytest
 import torch
 from easydict import EasyDict
 
-from ding.entry import checks
 from ding.entry.progress import ProgressLine
 from ding.entry.serial_entry import run_serial, serial_pipeline
-from ding.entry.serial_entry_onpolicy import run_serial_onpolicy
+from ding.entry.training_command import put
 from ding.policy import CommandModePolicy, DQNPolicy
 from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import POLICY_REGISTRY
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from tests.entry.fakes import TinyEnv, pair, setting
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(TinyEnv, "made", [])
 
 
 class ConfiguredEnv(TinyEnv):
@@ -112,52 +105,26 @@ def test_patience_of_no_evaluations_is_refused():
         run_serial(with_patience(0), env_setting=setting(), max_train_iter=1)
 
 
-def test_replicas_that_nobody_keeps_equal_are_refused_before_envs_are_made(monkeypatch):
-    monkeypatch.setattr(checks, "get_world_size", lambda: 2)
-    for run in (run_serial, run_serial_onpolicy):
-        with pytest.raises(ConfigError, match="policy.multi_gpu = False is not allowed on 2 ranks"):
-            run(pair(), env_setting=setting(), max_train_iter=1)
-    assert TinyEnv.made == []
-
-
 @pytest.mark.parametrize(
     ("path", "value", "text"),
     [
         ("policy.learn.batch_size", 4.0, "policy.learn.batch_size = 4.0 is not allowed; .*; write 4"),
         ("policy.other.replay_buffer.replay_buffer_size", 3, "replay_buffer_size = 3 is not allowed; .*batch_size = 4"),
         ("exp_name", "", "exp_name = '' is not allowed"),
-        ("exp_name", 3, "exp_name = 3 is not allowed"),
+        ("policy.other", None, "^policy.other = None is not allowed; it must be a dict"),
     ],
 )
 def test_a_wrong_config_leaves_nothing_behind(path, value, text):
     main, create = pair()
-    *sections, key = path.split(".")
-    section = main
-    for name in sections:
-        section = section[name]
-    section[key] = value
+    put(main, path, value)
     with pytest.raises(ConfigError, match=text):
         serial_pipeline((main, create), env_setting=setting())
     assert os.listdir() == [] and TinyEnv.made == []
 
 
-@pytest.mark.parametrize("path", ["env", "policy", "policy.learn", "policy.other", "policy.eval.evaluator"])
-def test_a_section_that_is_no_dict_is_named(path):
-    main, create = pair()
-    *sections, key = path.split(".")
-    section = main
-    for name in sections:
-        section = section[name]
-    section[key] = None
-    with pytest.raises(ConfigError, match=rf"^{path} = None is not allowed; it must be a dict"):
-        serial_pipeline((main, create), env_setting=setting())
-    assert os.listdir() == [] and TinyEnv.made == []
-
-
-@pytest.mark.parametrize("seed", [None, "0"])
-def test_a_wrong_seed_leaves_nothing_behind(seed):
-    with pytest.raises(ConfigError, match=f"seed = {seed!r} is not allowed; it must be an int in"):
-        serial_pipeline(pair(), seed=seed, env_setting=setting())
+def test_a_wrong_seed_leaves_nothing_behind():
+    with pytest.raises(ConfigError, match="seed = None is not allowed; it must be an int in"):
+        serial_pipeline(pair(), seed=None, env_setting=setting())
     assert os.listdir() == [] and TinyEnv.made == []
 
 

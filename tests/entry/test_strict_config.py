@@ -8,36 +8,18 @@ import pytest
 from click.testing import CliRunner
 from easydict import EasyDict
 
-from ding.entry import (
-    eval as evaluate,
-)
-from ding.entry import (
-    parallel_pipeline,
-    serial_pipeline,
-    serial_pipeline_bc,
-    serial_pipeline_dqfd,
-    serial_pipeline_offline,
-    serial_pipeline_onpolicy,
-    serial_pipeline_sqil,
-)
+from ding.entry import eval as evaluate
+from ding.entry import parallel_pipeline, serial_pipeline, serial_pipeline_dqfd, serial_pipeline_sqil
 from ding.entry.cli import cli
 from ding.entry.describe import origins
 from ding.policy import DQNPolicy
 from ding.utils.config_helper import ConfigError
-from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import POLICY_REGISTRY
 from tests.entry.fakes import TinyEnv, pair, setting
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "ding" / "example"
 CONFIG = str(EXAMPLES / "cartpole_dqn.py")
 CONFIGS = [str(path) for path in sorted(EXAMPLES.glob("*.py")) if "create_config =" in path.read_text()]
-
-
-@pytest.fixture(autouse=True)
-def fresh(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(TinyEnv, "made", [])
-    one_time_warning.cache_clear()
 
 
 def with_own_keys(configs):
@@ -110,33 +92,11 @@ def test_a_run_with_keys_that_nothing_reads_resumes_exactly():
     assert weights(max_train_iter=12, resume=True) == whole
 
 
-ENTRIES = {
-    "serial_pipeline": lambda configs: serial_pipeline(configs, env_setting=setting(), strict_config=True),
-    "serial_pipeline_onpolicy": lambda configs: serial_pipeline_onpolicy(
-        configs, env_setting=setting(), strict_config=True
-    ),
-    "serial_pipeline_offline": lambda configs: serial_pipeline_offline(
-        configs, env_setting=setting(), strict_config=True
-    ),
-    "serial_pipeline_bc": lambda configs: serial_pipeline_bc(
-        configs, 0, "data", env_setting=setting(), strict_config=True
-    ),
-    "serial_pipeline_dqfd": lambda configs: serial_pipeline_dqfd(
-        configs, pair(), env_setting=setting(), strict_config=True
-    ),
-    "serial_pipeline_sqil": lambda configs: serial_pipeline_sqil(
-        configs, pair(), env_setting=setting(), strict_config=True
-    ),
-    "eval": lambda configs: evaluate(configs, env_setting=setting(), strict_config=True),
-}
-
-
-@pytest.mark.parametrize("entry", ENTRIES)
-def test_a_strict_run_is_refused_before_anything_is_made(entry):
+def test_a_strict_evaluation_is_refused_before_anything_is_made():
     main, create = pair()
     main.policy.lr = 3
     with pytest.raises(ConfigError, match="policy.lr = 3; use policy.learn.learning_rate"):
-        ENTRIES[entry]((main, create))
+        evaluate((main, create), env_setting=setting(), strict_config=True)
     assert os.listdir() == [] and TinyEnv.made == []
 
 

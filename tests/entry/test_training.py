@@ -23,11 +23,6 @@ from ding.entry.training import change_by_name
 from ding.utils.config_helper import ConfigError
 
 
-@pytest.fixture(autouse=True)
-def in_new_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 class Corridor(gymnasium.Env):
     """Walk to the right end; the observation is a dict, and episodes have 4 steps."""
 
@@ -588,7 +583,7 @@ EXPORTED = [
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.load. is deprecated")
 @pytest.mark.parametrize(("policy", "env", "settings"), EXPORTED)
-def test_an_exported_policy_acts_equally(policy, env, settings, tmp_path):
+def test_an_exported_policy_acts_equally(policy, env, settings):
     training = train(policy, env, **{**SMALL, **settings})
     own = gymnasium.make(env) if isinstance(env, str) else env()
     obs = observations(own.observation_space, 9)

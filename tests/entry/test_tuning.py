@@ -19,11 +19,6 @@ QUICK = {"iterations": 2, "eval_episodes": 1, "n_sample": 8, "recipe": False}
 NEEDS_OPTUNA = "needs the extra tune"
 
 
-@pytest.fixture(autouse=True)
-def in_new_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def test_ranges_and_choices_are_read_from_texts():
     texts = ["learning_rate=1e-4:1e-2:log", "policy.nstep=1:3", "batch_size=32,64", "type=exp,linear"]
     assert read_space(texts) == {

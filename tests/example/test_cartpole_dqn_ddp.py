@@ -20,8 +20,7 @@ NAME = "ding.example.cartpole_dqn_ddp"
 
 
 @pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def in_tmp(monkeypatch):
     for variable in ("RANK", "WORLD_SIZE", "SLURM_LOCALID", "MASTER_PORT"):
         monkeypatch.delenv(variable, raising=False)
 
@@ -70,7 +69,7 @@ def test_other_ranks_than_0_print_nothing(capsys, monkeypatch):
     monkeypatch.setattr(runner, "get_rank", lambda: 1)
     configs = cartpole_dqn_ddp.main_config, cartpole_dqn_ddp.create_config
     for stop, status in ((False, 1), (True, 0)):
-        outcome = SimpleNamespace(stop=stop)
+        outcome = SimpleNamespace(stop=stop, eval_info=None, cfg=SimpleNamespace(exp_name="exp"))
         assert runner.run(*configs, [], train=lambda *args, outcome=outcome, **kwargs: outcome) == status
     assert capsys.readouterr().out == ""
 

@@ -8,14 +8,13 @@ from easydict import EasyDict
 from ding.config.config import compile_config
 from ding.config.read import read_config
 from ding.example import runner
-from ding.example.threads import one_torch_thread
+from ding.example.runner import one_torch_thread
 
 NAMES = ["pendulum_sac", "pendulum_td3"]
 
 
 @pytest.fixture(autouse=True)
-def in_tmp_on_one_thread(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def in_tmp_on_one_thread():
     with one_torch_thread():
         yield
 

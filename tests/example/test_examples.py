@@ -16,8 +16,7 @@ def module(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_file_of_an_example_is_a_config_file(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_file_of_an_example_is_a_config_file(name):
     example = module(name)
     main, create = read_config(example.__file__)
     assert main == example.main_config == getattr(example, f"{name}_config")
@@ -27,8 +26,7 @@ def test_the_file_of_an_example_is_a_config_file(name, tmp_path, monkeypatch):
     assert cfg.policy.priority is cfg.policy.priority_IS_weight is (name not in ("cartpole_dqn", "cartpole_impala"))
 
 
-def test_an_example_that_ends_unsolved_says_so_and_returns_1(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_an_example_that_ends_unsolved_says_so_and_returns_1(capsys):
     example = module("cartpole_dqn")
     assert runner.run(example.main_config, example.create_config, ["--seed", "7", "--max-env-step", "200"]) == 1
     out = capsys.readouterr().out
@@ -39,8 +37,7 @@ def test_an_example_that_ends_unsolved_says_so_and_returns_1(tmp_path, monkeypat
     assert "eval.jsonl" in os.listdir("cartpole_dqn_seed7")
 
 
-def test_an_example_that_reaches_its_stop_value_returns_0(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_an_example_that_reaches_its_stop_value_returns_0(capsys):
     example = module("cartpole_dqn_per")
     main = example.main_config.__class__(example.main_config)
     main.env = {**main.env, "stop_value": 1}

@@ -51,8 +51,7 @@ def test_the_uniform_player_plays_cards_of_its_hand_only():
     assert {env_id: out["action"].tolist() for env_id, out in player.forward(obs).items()} == {4: [1], 7: [2]}
 
 
-def test_a_run_that_is_too_short_says_so_and_returns_1(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_run_that_is_too_short_says_so_and_returns_1(capsys):
     threads = torch.get_num_threads()
     assert goofspiel_selfplay.main(["--seed", "3", "--collections", "1"]) == 1
     out = capsys.readouterr().out
@@ -63,7 +62,6 @@ def test_a_run_that_is_too_short_says_so_and_returns_1(tmp_path, monkeypatch, ca
 
 
 @pytest.mark.slow
-def test_self_play_ends_close_to_an_equilibrium(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_self_play_ends_close_to_an_equilibrium(capsys):
     assert goofspiel_selfplay.main(["--seed", "0"]) == 0
     assert capsys.readouterr().out.startswith("solved: ")

@@ -6,8 +6,7 @@ from ding.example import pendulum_cql, runner
 from ding.utils.data.dataset import NpzDataset
 
 
-def test_an_expert_is_trained_its_steps_are_saved_and_trained_on(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_an_expert_is_trained_its_steps_are_saved_and_trained_on(monkeypatch, capsys):
     monkeypatch.setattr(pendulum_cql, "COUNT", 300)
     main = pendulum_cql.main_config.__class__(pendulum_cql.main_config)
     main.policy.learn.train_epoch = 1

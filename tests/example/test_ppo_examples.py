@@ -10,15 +10,14 @@ from torch import nn
 
 from ding.config.config import compile_config
 from ding.config.read import read_config
-from ding.entry.serial_entry_onpolicy import run_serial_onpolicy
+from ding.entry.serial_entry import run_serial_onpolicy
 from ding.example import runner
 
 STOP_VALUES = {"cartpole_a2c": 195, "cartpole_ppo": 195, "pendulum_ppo": -250}
 
 
 @pytest.fixture(autouse=True)
-def in_tmp_on_one_thread(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def in_tmp_on_one_thread():
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -13,8 +13,7 @@ def new_policy(**kwargs):
     return build_policy(cfg) if not kwargs else ClassifierPolicy(cfg.policy, **kwargs)
 
 
-def test_it_learns_until_the_stop_value_and_keeps_its_best_checkpoint(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_it_learns_until_the_stop_value_and_keeps_its_best_checkpoint(capsys):
     assert main(["--seed", "2"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("solved: accuracy ") and out.endswith("results are in ./spirals_classifier_seed2/\n")
@@ -30,14 +29,12 @@ def test_it_learns_until_the_stop_value_and_keeps_its_best_checkpoint(tmp_path, 
     evaluator.close()
 
 
-def test_one_that_is_not_trained_says_so_and_returns_1(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_one_that_is_not_trained_says_so_and_returns_1(capsys):
     assert main(["--epochs", "0"]) == 1
     assert capsys.readouterr().out.startswith("NOT solved: accuracy ")
 
 
-def test_it_is_evaluated_at_its_end_though_no_evaluation_is_due(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_it_is_evaluated_at_its_end_though_no_evaluation_is_due(tmp_path, capsys):
     main(["--epochs", "1"])
     assert " after 32 iterations and " in capsys.readouterr().out
     text = (tmp_path / "spirals_classifier_seed0" / "log" / "evaluator" / "evaluator_logger.txt").read_text()

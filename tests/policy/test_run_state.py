@@ -14,8 +14,8 @@ import torch
 from easydict import EasyDict
 
 from ding.config.config import compile_config
-from ding.entry.expert import mark
 from ding.entry.pipeline import read_pair, with_command_mode
+from ding.entry.serial_entry_dqfd import mark
 from ding.entry.workers import build_run
 from ding.policy.base_policy import create_policy
 from ding.utils.data.samples import Samples, Table

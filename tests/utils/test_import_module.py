@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from ding.utils import import_module
+from ding.utils.import_helper import lazy_names
 
 
 @pytest.fixture
@@ -69,3 +73,23 @@ def test_an_error_inside_a_module_is_the_cause(name, cause, told, package):
         import_module(["my_pkg.good_env", name])
     assert type(e.value) is ImportError
     assert type(e.value.__cause__) is cause
+
+
+def test_a_name_is_that_of_its_module():
+    find = lazy_names("package", {"lazy_names": "ding.utils.import_helper"})
+    assert find("lazy_names") is lazy_names
+
+
+def test_another_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'package' has no attribute 'other'"):
+        lazy_names("package", {})("other")
+
+
+def test_what_parallel_training_is_made_of_loads_when_it_is_first_used():
+    code = (
+        "import sys, ding.worker\n"
+        "assert not any(name.startswith('ding.interaction') for name in sys.modules)\n"
+        "from ding.worker import Coordinator, FlaskFileSystemCollector, ZerglingParallelCollector\n"
+        "assert 'ding.interaction' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

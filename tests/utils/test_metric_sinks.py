@@ -21,7 +21,7 @@ import torch
 
 from ding.utils import metric_sinks
 from ding.utils.config_helper import ConfigError
-from ding.utils.log_writer_helper import DistributedWriter
+from ding.utils.log_helper import DistributedWriter
 from ding.utils.metric_sinks import (
     METRIC_SINK_REGISTRY,
     CsvSink,
@@ -35,7 +35,7 @@ from ding.utils.metric_sinks import (
 )
 from ding.utils.registry import Registry
 from ding.worker.worker_log import WorkerLog
-from tests.utils.test_log_writer_helper import events
+from tests.utils.test_log_helper import events
 
 
 class ListSink(MetricSink):

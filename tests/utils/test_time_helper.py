@@ -1,12 +1,21 @@
+"""Timers, the watchdog and the profiler."""
+
+from __future__ import annotations
+
+import os
+import pstats
 import signal
+import subprocess
+import sys
 import threading
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+import ding
 from ding.utils import time_helper
-from ding.utils.time_helper import EasyTimer, WatchDog, build_time_helper
+from ding.utils.time_helper import EasyTimer, Profiler, WatchDog, build_time_helper
 
 
 class FakeClock:
@@ -153,3 +162,51 @@ def test_a_watchdog_needs_the_main_thread_and_a_positive_timeout():
     thread.start()
     thread.join(10)
     assert len(errors) == 1
+
+
+def busy():
+    return sum(i * i for i in range(1000))
+
+
+def functions_of(path):
+    return {name for _, _, name in pstats.Stats(str(path)).stats}
+
+
+def test_what_ran_between_start_and_stop_is_in_three_files(tmp_path):
+    profiler = Profiler()
+    profiler.profile(str(tmp_path / "new"))
+    busy()
+    profiler.stop()
+    profiler.stop()
+    base = tmp_path / "new" / f"profile_{os.getpid()}"
+    assert "busy" in functions_of(f"{base}.prof")
+    for order, words in (("cumulative", "Ordered by: cumulative time"), ("tottime", "Ordered by: internal time")):
+        text = (tmp_path / "new" / f"{base.name}_{order}.txt").read_text()
+        assert words in text and "(busy)" in text
+    assert len(os.listdir(tmp_path / "new")) == 3
+
+
+def test_it_can_run_again_but_not_twice_at_once(tmp_path):
+    profiler = Profiler()
+    profiler.profile(str(tmp_path / "a"))
+    with pytest.raises(RuntimeError, match="is running for"):
+        profiler.profile(str(tmp_path / "b"))
+    profiler.stop()
+    profiler.profile(str(tmp_path / "c"))
+    profiler.stop()
+    assert sorted(os.listdir(tmp_path)) == ["a", "c"]
+
+
+def test_without_stop_the_files_are_written_at_exit(tmp_path):
+    program = (
+        "from ding.utils.time_helper import Profiler\n"
+        "def work(): return sum(range(1000))\n"
+        "Profiler().profile()\n"
+        "work()\n"
+    )
+    env = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(ding.__file__))}
+    command = [sys.executable, "-c", program]
+    run = subprocess.run(command, cwd=tmp_path, env=env, timeout=120, capture_output=True, check=True)
+    assert run.stdout == b""
+    (prof,) = (tmp_path / "tmp").glob("*.prof")
+    assert "work" in functions_of(prof)

@@ -17,7 +17,7 @@ from ding.data.buffer_interface import StatefulBuffer, generator_state, set_gene
 from ding.data.priority_index import as_priorities, priorities_of
 from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, check_section, integer, number
 from ding.utils.data.samples import Column, Kind, Samples, Table, rows_of, table_of, with_columns
-from ding.utils.dict_helper import deep_merge_dicts
+from ding.utils.default_helper import deep_merge_dicts
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray
 from ding.utils.showing import only_shows

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ding.envs.env.base_env import BaseEnvTimestep
 from ding.utils.data.samples import Column, IntArray, Kind, Node, map_node, node_rows, pack
-from ding.utils.dict_helper import make_key_as_identifier, remove_illegal_item
+from ding.utils.default_helper import make_key_as_identifier, remove_illegal_item
 
 BoolArray = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.uint8]

@@ -16,8 +16,8 @@ from easydict import EasyDict
 
 from ding.interaction.exception import TaskFail
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, check_section, instance_of, integer, number
-from ding.utils.k8s_helper import exist_operator_server
 from ding.utils.log_helper import build_logger
+from ding.utils.system_helper import exist_operator_server
 from ding.worker.coordinator.operator_server import OperatorSync, make_operator_server
 from ding.worker.transport.chunk import pack_batches, split, unpack_batches
 from ding.worker.transport.comm_worker import TaskSlot, dispatch, task_fail

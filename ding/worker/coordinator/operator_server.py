@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from ding.interaction.base import get_values_from_response
 from ding.interaction.http_client import HttpEngine, literal, split_http_address
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, check_config, instance_of, integer, number
-from ding.utils.k8s_helper import get_operator_server_kwargs
-from ding.utils.system_helper import DaemonThreads
+from ding.utils.system_helper import DaemonThreads, get_operator_server_kwargs
 from ding.worker.transport.transport import COLLECTOR, LEARNER
 
 if TYPE_CHECKING:

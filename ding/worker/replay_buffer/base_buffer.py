@@ -37,7 +37,7 @@ from ding.utils.config_helper import (
     one_of,
 )
 from ding.utils.data.samples import Items, Table, rows_of
-from ding.utils.dict_helper import deep_merge_dicts
+from ding.utils.default_helper import deep_merge_dicts
 from ding.utils.import_helper import import_module
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.utils.registry_factory import BUFFER_REGISTRY

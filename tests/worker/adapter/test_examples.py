@@ -4,7 +4,7 @@ import importlib
 import pytest
 
 MODULES = (
-    "ding.utils.k8s_helper",
+    "ding.utils.system_helper",
     "ding.worker.adapter.learner_aggregator",
     "ding.worker.coordinator.operator_server",
     "ding.utils.data.plain_columns",

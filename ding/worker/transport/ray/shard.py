@@ -19,7 +19,7 @@ from easydict import EasyDict
 from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
 from ding.utils.config_helper import ConfigError, of_compiled_config
 from ding.utils.data.samples import Items, Table, columns_of, listed, part_of, rows_of, table_of, whole_of
-from ding.utils.dict_helper import deep_merge_dicts
+from ding.utils.default_helper import deep_merge_dicts
 from ding.utils.file_helper import atomic_write
 from ding.utils.msgpack_helper import pack, unpack
 from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer

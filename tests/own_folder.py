@@ -1,0 +1,13 @@
+"""A folder of its own for each test of the packages whose conftest imports the fixture."""
+
+import pytest
+
+from ding.utils import showing
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    """Run the test in an empty folder, and tell it also the warnings that an earlier test has had."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(showing, "_told", set())
+    showing.one_time_warning.cache_clear()
