@@ -23,10 +23,8 @@ from ding.envs.env_manager.env_child import (
     SharedObs,
     encode,
     pack_array,
-    receive_message,
     run_child,
     seed_globals,
-    send_message,
     use_one_thread,
 )
 from ding.envs.env_manager.env_process import portable, words_of_numpy
@@ -64,11 +62,11 @@ class Talk:
             self.their_sink.close()
 
     def hear(self):
-        return list(pickle.loads(receive_message(self.source)))
+        return list(pickle.loads(self.source.recv_bytes()))
 
     def ask(self, method, *args):
         if method != "make":
-            send_message(self.sink, encode((method, args)))
+            self.sink.send_bytes(encode((method, args)))
         return self.hear()
 
     def end(self):
@@ -162,7 +160,7 @@ def test_failures_are_answers_and_the_env_goes_on(talk):
     is_good, (_, (_, done, info)), more = child.ask(*step(auto_reset=True))
     assert (is_good, done, info["abnormal"], more) == (True, True, True, False)  # no reset follows
     assert child.ask("nothing_of_the_kind")[1].class_name == "AttributeError"
-    send_message(child.sink, b"no pickle")
+    child.sink.send_bytes(b"no pickle")
     is_good, failure, _ = child.hear()
     assert (is_good, failure.method) == (False, "reading a request")
 
