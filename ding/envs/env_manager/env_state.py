@@ -322,9 +322,8 @@ class _Part:
     def of_state(cls, state: Mapping[str, Any]) -> _Part:
         seed = None if state["seed"] is None else EnvSeed(*state["seed"])
         part = cls(seed, state["generators"])
-        part.own = state.get("own", [])  # earlier versions did not save it
-        part.is_reset, part.is_seeded = state.get("is_reset", False), state.get("is_seeded", False)
-        part.param = state["param"]
+        part.own, part.param = state["own"], state["param"]
+        part.is_reset, part.is_seeded = state["is_reset"], state["is_seeded"]
         for plain in state["actions"]:
             part.recent += [item["action"] for item in from_plain(plain)]
             part.compact()
