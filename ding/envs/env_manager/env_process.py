@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from multiprocessing import connection
 from multiprocessing.context import BaseContext
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -95,17 +95,23 @@ class Reply(NamedTuple):
 class Undisturbed:
     """Block in which no signal handler raises: a signal that comes meanwhile is sent again at the end of the block.
 
-    If the same signal comes once more, it is handled at once, so that a block that hangs can be left. Handlers run in
-    the main thread, so there is nothing to do in others.
+    Waits belong between `open` and `shut`, where handlers run at once. If the same signal comes once more, it is
+    handled at once, too, so that a block that hangs can be left. A block within another one changes nothing. Handlers
+    run in the main thread, so there is nothing to do in others.
     """
+
+    _outermost: ClassVar[Undisturbed | None] = None
 
     def __init__(self) -> None:
         self._handlers: dict[int, Any] = {}
         self._came: set[int] = set()
+        self._is_open = False
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Undisturbed:
         if threading.current_thread() is not threading.main_thread():
-            return
+            return self
+        if Undisturbed._outermost is not None:
+            return Undisturbed._outermost
         try:
             for signum in _DEFERRED:
                 handler = signal.getsignal(signum)
@@ -115,22 +121,41 @@ class Undisturbed:
         except BaseException:
             self._restore()
             raise
+        Undisturbed._outermost = self
+        return self
 
     def __exit__(self, *exc_info: object) -> None:
+        if Undisturbed._outermost is not self:
+            return
+        Undisturbed._outermost = None
         try:
             self._restore()
         except BaseException:  # a handler that is back has raised before the others were
             self._restore()
             raise
-        for signum in self._came:
-            signal.raise_signal(signum)
+        self._send_again()
+
+    def open(self) -> None:
+        """Let handlers run at once, also those of signals that have come."""
+        self._is_open = True
+        if self._came:
+            self._send_again()
+
+    def shut(self) -> None:
+        """Defer handlers again."""
+        self._is_open = False
 
     def _restore(self) -> None:
         for signum, handler in self._handlers.items():
             signal.signal(signum, handler)
 
+    def _send_again(self) -> None:
+        came, self._came = self._came, set()
+        for signum in came:
+            signal.raise_signal(signum)
+
     def _defer(self, signum: int, frame: Any) -> None:
-        if signum not in self._came:
+        if not self._is_open and signum not in self._came:
             self._came.add(signum)
             return
         self._came.discard(signum)

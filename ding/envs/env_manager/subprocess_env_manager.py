@@ -276,10 +276,10 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             with Undisturbed():
                 for env_id, action in actions.items():
                     self._send_step(env_id, action)
-            self._await_steps()
-            self._check_open()  # another thread may have closed the manager
-            arrived, self._arrived = self._arrived, {}
-            return arrived
+                self._await_steps()
+                self._check_open()  # another thread may have closed the manager
+                arrived, self._arrived = self._arrived, {}
+                return arrived
         except BaseException:
             self._ignore_steps(actions)
             raise
@@ -385,14 +385,17 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         if self._retry_at:
             left = max(0.0, min(self._retry_at.values()) - time.monotonic())
             timeout_s = left if timeout_s is None else min(timeout_s, left)
-        with self._lock:
+        with self._lock, Undisturbed() as block:
             self._check_open()
-            replies = wait_for_replies(self._processes.values(), timeout_s)
-            with Undisturbed():
-                for take_reply in replies:
-                    self._take_in(take_reply())
-                if self._attempts:
-                    self._send_due_resets()
+            try:
+                block.open()
+                replies = wait_for_replies(self._processes.values(), timeout_s)
+            finally:
+                block.shut()
+            for take_reply in replies:
+                self._take_in(take_reply())
+            if self._attempts:
+                self._send_due_resets()
 
     def _take_in(self, reply: Reply) -> None:
         """Update the state of an env from its reply."""
