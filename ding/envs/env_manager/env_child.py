@@ -217,7 +217,7 @@ def _pickled(error: BaseException) -> bytes | None:
     try:
         data = encode(error.with_traceback(None))
         pickle.loads(data)  # classes with constructors of their own fail only here
-    except Exception:
+    except Exception:  # it may hold anything
         return None
     return data
 
@@ -226,7 +226,7 @@ def encode(message: Any) -> bytes:
     """Pickle `message`; classes that are local to a function are pickled by value."""
     try:
         return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    except Exception:
+    except Exception:  # each kind of failure is worth the other way
         import cloudpickle
 
         data: bytes = cloudpickle.dumps(message, pickle.HIGHEST_PROTOCOL)
@@ -521,7 +521,7 @@ class EnvServer:
         host = self._host
         try:
             data = encode((True, host.perform(method, *args), host.reset_follows))
-        except BaseException as e:
+        except BaseException as e:  # any failure of the env is an answer, SystemExit too
             host.reset_follows = False
             data = encode((False, Failure.of(e, host.failed), False))
         self._sink.send_bytes(data)

@@ -272,7 +272,7 @@ class EnvProcess:
             self._sink.send_bytes(data)
         except OSError as e:  # the process has ended, which its reply will say
             _logger.debug("the request %s cannot be sent to env %s: %r", method, self.env_id, e)
-        except BaseException:
+        except BaseException:  # a second signal
             self._kill(_CUT_OFF)
             raise
         finally:
@@ -309,7 +309,7 @@ class EnvProcess:
             data = self._source.recv_bytes()
         except (EOFError, OSError):
             return self._handle_exit()
-        except BaseException:
+        except BaseException:  # a second signal
             self._kill(_CUT_OFF)
             raise
         try:
@@ -483,7 +483,7 @@ def portable(env_fn: Callable[[], Any], env_id: int) -> bytes:
 
     try:
         data: bytes = cloudpickle.dumps(env_fn)
-    except Exception as e:
+    except Exception as e:  # a function may hold anything
         raise TypeError(
             f"env_fn[{env_id}] cannot be sent to a new process: {e!r}; "
             "use the context 'fork', or create its objects when it is called"

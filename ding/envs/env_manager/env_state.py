@@ -202,7 +202,7 @@ def attribute_of(obj: Any, name: str) -> Any:
     """Return an attribute; None if there is none, or if reading it fails, as it may before the first reset."""
     try:
         return getattr(obj, name, None)
-    except Exception:
+    except Exception:  # a property of a foreign object may raise anything
         return None
 
 
@@ -561,7 +561,7 @@ def restore_env(
         try:
             own = restore(env, state[key], seed)
             log = None if episode is None else EpisodeLog.of_state(episode, own)
-        except Exception as e:
+        except Exception as e:  # code of the env
             errors.append(f"{_NAMES[key]} fails with {e!r}")
             continue
         load_space_state(attribute_of(own, "action_space"), state["action_space"])
@@ -576,7 +576,7 @@ def restore_env(
         log = EpisodeLog.of_state(episode, env)
         # Others than the env may have drawn since, as for random actions.
         load_held_generators_state(env, state.get("generators_held", []))
-    except Exception as e:
+    except Exception as e:  # code of the env
         return Restored(env, None, problem=", ".join([*errors, f"replaying its episode fails with {e!r}"]))
     load_space_state(attribute_of(env, "action_space"), state["action_space"])
     return Restored(env, log, obs, True, is_done)
@@ -601,7 +601,7 @@ def _restore_pickled(env: Any, pickled: bytes, seed: EnvSeed | None) -> Any:
 def _close(env: Any) -> None:
     try:
         env.close()
-    except Exception:
+    except Exception:  # code of the env
         _logger.exception("%s, which is replaced by another, failed to close", shown(env))
 
 
@@ -618,7 +618,7 @@ def _pickled(env: Any) -> bytes | None:
             return None  # its pickle has the arguments that it was made with, and no state
     try:
         return pickle.dumps(env)
-    except Exception as e:
+    except Exception as e:  # an env may hold anything
         _logger.debug("%s cannot be pickled: %r", shown(env), e)
         return None
 

@@ -566,7 +566,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             if self._processes[env_id].request is None:
                 try:
                     self._begin_attempt(env_id)
-                except Exception as e:
+                except Exception as e:  # code of `env_fn`
                     self._fail_reset(env_id, e, "make")
                     continue
             self._retry_at.pop(env_id, None)
