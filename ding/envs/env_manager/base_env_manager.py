@@ -29,9 +29,9 @@ from ding.envs.env_manager.env_state import (
     Restored,
     Seeds,
     attribute_of,
-    copy_of,
     is_equal,
     load_space_state,
+    own_copy,
     restore_env,
     save_env,
     space_state,
@@ -412,7 +412,7 @@ class BaseEnvManager(DictBlocks, Configurable):
             for env_id, action in actions.items():
                 step = envs[env_id].step
                 if recent:  # what `EpisodeLog.act` does, at half of its cost
-                    recent[env_id].append(action.copy() if type(action) is np.ndarray else copy_of(action))
+                    recent[env_id].append(action.copy() if type(action) is np.ndarray else own_copy(action))
                 try:
                     timestep = (
                         step(action) if timeout is None else call_with_timeout(timeout, "step_timeout", step, action)
@@ -813,11 +813,6 @@ def _one_line_a_cause(causes: Iterable[tuple[int, str]]) -> list[str]:
     for env_id, cause in causes:
         env_ids.setdefault(cause, []).append(env_id)
     return [f"env{'s'[: len(ids) - 1]} {', '.join(map(str, ids))}: {cause}" for cause, ids in env_ids.items()]
-
-
-def own_copy(item: Any) -> Any:
-    """Return a copy of an observation or reward that shares no memory with it."""
-    return item.copy() if type(item) is np.ndarray and not item.dtype.hasobject else copy.deepcopy(item)
 
 
 def create_env_manager(manager_cfg: Mapping[str, Any], env_fn: list[Callable[[], Any]]) -> Any:

@@ -384,7 +384,7 @@ class EpisodeLog:
 
     def act(self, action: Any) -> None:
         """Note an action before the env gets it; callers may append copies to `recent` instead, and then `compact`."""
-        self.recent.append(copy_of(action))
+        self.recent.append(own_copy(action))
         if len(self.recent) >= RECENT:
             self.compact()
 
@@ -431,9 +431,9 @@ def _games(env: Any) -> list[Any]:
     return [layer for layer in env_layers(env) if attribute_of(layer, "was_real_done") is not None]
 
 
-def copy_of(action: Any) -> Any:
-    """Return a copy: an env may write into its action."""
-    return action.copy() if type(action) is np.ndarray else copy.deepcopy(action)
+def own_copy(item: Any) -> Any:
+    """Return a copy of an observation, reward or action that shares no memory with it."""
+    return item.copy() if type(item) is np.ndarray and not item.dtype.hasobject else copy.deepcopy(item)
 
 
 def replay(state: Mapping[str, Any], env: Any) -> tuple[Any, bool]:

@@ -30,7 +30,6 @@ from ding.envs.env_manager.base_env_manager import (
     BaseEnvManagerV2,
     ManagerStateError,
     exhausted,
-    own_copy,
 )
 from ding.envs.env_manager.block import BlockStep, Ready, StackedFormat, is_done
 from ding.envs.env_manager.env_child import (
@@ -56,7 +55,7 @@ from ding.envs.env_manager.env_process import (
     wait_for_replies,
     words_of_numpy,
 )
-from ding.envs.env_manager.env_state import Restored
+from ding.envs.env_manager.env_state import Restored, own_copy
 from ding.utils.config_helper import Setting, Settings, boolean, number, one_of
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
