@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from ding.utils.data.samples import Column, Items, Kind, Node, Samples, Table, l
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import FloatArray, IntArray, SumSegmentTree
 from ding.worker.replay_buffer.base_buffer import STORAGE_SETTINGS, ColumnBuffer
-from ding.worker.replay_buffer.utils import SampledDataAttrMonitor, ThruputController, UniqueIds, Verdict
+from ding.worker.replay_buffer.utils import SampledDataAttrMonitor, ThruputController, UniqueIds, Verdict, parse_id
 
 # The keys that `sample` adds. When an item with such keys is pushed, only `priority` is used.
 _METADATA_KEYS = {"replay_unique_id", "replay_buffer_idx", "priority", "staleness", "use", "IS"}
@@ -506,6 +506,8 @@ class AdvancedReplayBuffer(ColumnBuffer):
         super().load_state_dict(_state_dict)
 
     def _restore(self, state: dict[str, Any]) -> None:
+        if not isinstance(state["data"], Mapping):
+            state = self._state_of_list(state)
         super()._restore(state)
         self._index.clear()
         self._index.set_weights(np.flatnonzero(self._store.held), np.asarray(state["weights"]))
@@ -514,11 +516,26 @@ class AdvancedReplayBuffer(ColumnBuffer):
         iters = self._store.fields["collect_iter"][self._store.held]
         self._oldest_iter = float(iters[iters != _NO_ITER].min(initial=np.iinfo(np.int64).max))
         self._next_unique_id = int(state["next_unique_id"])
-        self._beta, self._anneal_step = state["beta"], state["anneal_step"]
-        self._tick = self._sampled_data_attr_monitor.time = TickTime(int(state["tick"]))
-        self._sampled_data_attr_monitor.load_state_dict(state["sampled"])
-        self._thruput_controller.load_state_dict(state["limiter"])
-        self._cur_collector_envstep = state["collector_envstep"]
+        self._beta, self._anneal_step = state.get("beta", self._beta), state.get("anneal_step", self._anneal_step)
+        if "tick" in state:
+            self._tick = self._sampled_data_attr_monitor.time = TickTime(int(state["tick"]))
+            self._sampled_data_attr_monitor.load_state_dict(state["sampled"])
+            self._thruput_controller.load_state_dict(state["limiter"])
+            self._cur_collector_envstep = state["collector_envstep"]
+
+    def _state_of_list(self, state: dict[str, Any]) -> dict[str, Any]:
+        state = super()._state_of_list(state)
+        items = state["data"]["samples"]  # with their metadata
+        ids = [parse_id(self._instance_name, item["replay_unique_id"]) for item in items]
+        priorities = priorities_of(items, self._index.max_priority)
+        fields = {
+            "unique_id": ids,
+            "use": [item.get("use", 0) for item in items],
+            "priority": priorities,
+            "collect_iter": self._collect_iters_of(items),
+        }
+        state["data"] |= {"samples": _without_metadata(items), "fields": fields}
+        return {**state, "weights": np.where(priorities == 0, 0.0, priorities**self._index.alpha)}
 
     def _items_to_save(self) -> list[Any]:
         slots = self._store.occupied()

@@ -282,11 +282,25 @@ class ColumnBuffer(StatefulBuffer):
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
-        if not isinstance(state["data"], dict) or "push_data_count" not in state.get("thruput", ()):
+        if not isinstance(state["data"], Mapping):
+            state = self._state_of_list(state)
+        if state.get("thruput") and "push_data_count" not in state["thruput"]:
             raise ValueError("the state of the buffer is of an earlier version, and cannot be loaded")
         self._store.load(state["data"])
-        set_generator_state(self._rng, state["rng"])
-        self._periodic_thruput_monitor.load_state_dict(state["thruput"])
+        if "rng" in state:
+            set_generator_state(self._rng, state["rng"])
+        if state.get("thruput"):
+            self._periodic_thruput_monitor.load_state_dict(state["thruput"])
+
+    def _state_of_list(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Convert a state whose `data` is a list of the items by slot, None for an empty one, to columns."""
+        data, tail = state["data"], state["tail"]
+        slots = [slot for slot, item in enumerate(data) if item is not None]
+        filled = len(data) if any(slot >= tail for slot in slots) else tail
+        snapshot = {"size": len(data), "start": (tail - filled) % len(data), "filled": filled, "order": None}
+        snapshot |= {name: state[name] for name in ("valid_count", "push_count")}
+        snapshot |= {"slots": slots, "samples": [data[slot] for slot in slots], "object_slots": [], "fields": {}}
+        return {**state, "data": snapshot}
 
     def save_data(self, file_name: str) -> None:
         """Write the items that can be sampled to `file_name`, oldest first, as code-free msgpack."""

@@ -776,15 +776,21 @@ def test_items_that_max_use_retired_are_not_drawn_after_a_round_trip(make_advanc
 
 @pytest.mark.differs(
     "the keys of the state of a buffer are its attributes",
-    "items and bookkeeping are columns; a state that lists items by slot is refused in one line",
+    "items and bookkeeping are columns; states that list items by slot are still read",
 )
-def test_a_state_that_lists_its_items_by_slot_is_refused_and_changes_nothing(make_advanced):
+def test_a_state_that_lists_its_items_by_slot_is_taken_over(make_advanced):
     buffer = make_advanced(4)
-    buffer.push(items(0, 2), 0)
-    shown = list(buffer._data)
-    with pytest.raises(ValueError, match="of an earlier version, and cannot be loaded"):
-        buffer.load_state_dict({"data": [{"n": 5}, None, None, None], "tail": 1, "valid_count": 1, "push_count": 1})
+    shown = [
+        {"n": 0, "collect_iter": 2, "replay_unique_id": "demo_4", "replay_buffer_idx": 0, "priority": 3.0, "use": 2},
+        {"n": 1, "collect_iter": 3, "replay_unique_id": "demo_5", "replay_buffer_idx": 1, "priority": 0.0, "use": 9},
+        None,
+        {"n": 3, "collect_iter": 1, "replay_unique_id": "demo_3", "replay_buffer_idx": 3, "priority": 1.0, "use": 0},
+    ]
+    state = {"data": shown, "tail": 2, "head": 3, "valid_count": 2, "push_count": 6, "next_unique_id": 6, "beta": 0.5}
+    buffer.load_state_dict({**state, "max_priority": 3.0, "anneal_step": 10})
     assert list(buffer._data) == shown
+    assert (buffer.count(), buffer.push_count, buffer._head, buffer._next_unique_id, buffer.beta) == (2, 6, 3, 6, 0.5)
+    assert {item["n"]: item["staleness"] for _ in range(20) for item in buffer.sample(2, 5)} == {0: 3, 3: 4}
 
 
 @pytest.mark.differs("`AdvancedReplayBuffer.max_priority` is read by a helper and never exists", "it does")
