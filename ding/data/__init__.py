@@ -1,20 +1,14 @@
 """Buffers and data sets of training data."""
 
-from ding.data.buffer.buffer import Buffer, BufferedData, apply_middleware
-from ding.data.buffer.deque_buffer import DequeBuffer
-from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
-from ding.data.buffer_interface import IBuffer
 from ding.utils.data.dataset import create_dataset
-from ding.utils.shm_buffer import ShmBuffer, ShmBufferContainer
+from ding.utils.import_helper import exports
 
-__all__ = [
-    "Buffer",
-    "BufferedData",
-    "DequeBuffer",
-    "DequeBufferWrapper",
-    "IBuffer",
-    "ShmBuffer",
-    "ShmBufferContainer",
-    "apply_middleware",
-    "create_dataset",
-]
+_NAMES, __getattr__ = exports(
+    __name__,
+    {
+        "buffer": "Buffer BufferedData DequeBuffer DequeBufferWrapper apply_middleware",
+        "buffer_interface": "IBuffer",
+        "shm_buffer": "ShmBuffer ShmBufferContainer",
+    },
+)
+__all__ = [*_NAMES, "create_dataset"]

@@ -296,18 +296,6 @@ def new_generator() -> np.random.Generator:
     return np.random.Generator(np.random.SFC64(np.random.randint(0, 2**32, size=4, dtype=np.uint32)))
 
 
-def generator_state(rng: np.random.Generator) -> dict[str, Any]:
-    """Return a copy of the state of `rng` in plain values and arrays."""
-    state = dict(rng.bit_generator.state)
-    state["state"] = {name: words.copy() for name, words in state["state"].items()}
-    return state
-
-
-def set_generator_state(rng: np.random.Generator, state: dict[str, Any]) -> None:
-    """Set the state of `rng` to one that `generator_state` returned."""
-    rng.bit_generator.state = state
-
-
 # ---- files of items: code-free msgpack, written atomically
 
 _FORMAT = "ding-buffer"

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ding.data.ring import BoolArray, Ring, Slots
-from ding.data.row_ring import Array, RowRing
+from ding.data.ring import Array, BoolArray, Ring, RowRing, Slots
 from ding.utils.data.plain_columns import from_plain, samples_of_state, samples_state, to_plain
 from ding.utils.data.samples import (
     END_FLAGS,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ding.data.buffer_interface import generator_state, new_generator, set_generator_state
+from ding.data.buffer_interface import new_generator
 from ding.utils.config_helper import (
     NO_DEFAULT,
     ConfigError,
@@ -21,6 +21,7 @@ from ding.utils.config_helper import (
     number,
 )
 from ding.utils.import_helper import import_module
+from ding.utils.object_state import generator_state, set_generator_state
 from ding.utils.registry_factory import PLAYER_REGISTRY
 
 _SUFFIX = ".pth"

@@ -139,3 +139,22 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]
         return getattr(importlib.import_module(modules[name]), name)
 
     return __getattr__
+
+
+def exports(
+    package: str, names: Mapping[str, str], lazy: Mapping[str, str] | None = None
+) -> tuple[list[str], Callable[[str], Any]]:
+    """Return `__all__` and `__getattr__` of a package that exports names of its modules.
+
+    Args:
+        names: `{module within the package: "one_name another_name"}` of modules that are imported at once, as those
+            that register classes have to be.
+        lazy: the same for modules that are imported when one of their names is accessed.
+    """
+    modules = {}
+    for module, text in {**names, **(lazy or {})}.items():
+        modules.update(dict.fromkeys(text.split(), f"{package}.{module}"))
+    for module in names:
+        known = vars(importlib.import_module(f"{package}.{module}"))  # without those that are lazy there
+        vars(sys.modules[package]).update({name: known[name] for name in names[module].split() if name in known})
+    return sorted(modules), lazy_names(package, modules)

@@ -209,14 +209,6 @@ def test_files_and_states_keep_items_priorities_and_draws(tmp_path, priority):
     assert len(loaded.sample(4)) == 4
 
 
-def test_a_state_with_data_alone_is_pushed_and_one_without_is_refused():
-    buffer = make()
-    buffer.load_state_dict({"data": items(3)})
-    assert buffer.count() == 3
-    with pytest.raises(AssertionError, match="needs the key 'data'"):
-        buffer.load_state_dict({})
-
-
 @pytest.mark.differs("`import ding.data.buffer as b` binds an inner module", "it binds the package")
 def test_importing_the_package_binds_the_package():
     assert buffer_package.__name__ == "ding.data.buffer" and buffer_package.DequeBuffer is not None

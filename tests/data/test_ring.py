@@ -17,16 +17,6 @@ def write(ring: Ring, count: int) -> list[int]:
     return slots.tolist()
 
 
-def test_a_run_that_wraps_lands_where_single_writes_would():
-    many, single = Ring(5), Ring(5)
-    write(many, 3)
-    assert write(many, 4) == [3, 4, 0, 1]
-    for _ in range(7):
-        write(single, 1)
-    assert many.held.all() and single.held.all()
-    assert (many.tail, many.head, many.push_count) == (single.tail, single.head, single.push_count) == (2, 2, 7)
-
-
 def test_ranges_of_positions_follow_the_order_of_writing():
     ring = Ring(5)
     write(ring, 3)
@@ -36,15 +26,6 @@ def test_ranges_of_positions_follow_the_order_of_writing():
     assert ring.slots_in(slice(-2, None, 3)).tolist() == [0, 1]
     assert ring.slots_in(slice(-3, -1)).tolist() == [4, 0]
     assert ring.slots_in(slice(4, 2)).tolist() == []
-
-
-def test_a_ring_that_was_emptied_slot_by_slot_starts_anew():
-    ring = Ring(3)
-    write(ring, 3)
-    ring.release(np.arange(3))
-    assert (ring.filled, ring.head, ring.tail) == (0, 0, 0)
-    write(ring, 1)
-    assert (ring.filled, ring.head, ring.tail) == (1, 0, 1)
 
 
 @pytest.mark.parametrize("closes_gaps", [False, True])

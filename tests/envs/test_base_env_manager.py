@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import math
-import pickle
 import threading
 
 import gymnasium
 import numpy as np
 import pytest
 from easydict import EasyDict
-from gymnasium import spaces
 
 from ding.envs import BaseEnvManager, EnvState, GymnasiumEnv, create_env_manager, get_env_manager_cls
-from ding.envs.env_manager import ManagerStateError, UnknownEnvError
 from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
 from tests.envs.fakes import CountingEnv, Failing, Hanging, states
@@ -155,25 +151,6 @@ def test_an_env_without_spaces_before_its_reset_is_reset_for_them():
     assert (len(manager.env_ref.params), manager.env_ref.close_count) == (1, 1)
 
 
-def test_states_from_launch_to_close():
-    manager = Pool({"length": 1}, {"length": 2}, episode_num=1).manager
-    assert states(manager) == ["VOID"] * 2
-    assert (manager.ready_obs, manager.ready_obs_id) == ({}, [])
-    manager.launch()
-    assert states(manager) == ["RUN"] * 2
-    assert lists(manager.ready_obs) == {0: [0, 0], 1: [0, 0]}
-    act(manager)
-    assert states(manager) == ["DONE", "RUN"]
-    assert lists(manager.ready_obs) == {1: [0, 1]}
-    assert (manager.env_state_done(0), manager.env_state_done(1), manager.done) == (True, False, False)
-    act(manager)
-    assert manager.done
-    assert (manager.ready_obs, manager.ready_obs_id) == ({}, [])
-    manager.close()
-    assert states(manager) == ["VOID"] * 2
-    assert manager.closed
-
-
 def test_state_values():
     assert [(state.name, int(state)) for state in EnvState] == [
         ("VOID", 0),
@@ -186,72 +163,12 @@ def test_state_values():
     ]
 
 
-def test_an_episode_that_ends_returns_its_last_observation_and_begins_the_next():
-    manager = Pool({"length": 2}, episode_num=3).manager
-    manager.launch()
-    act(manager)
-    timestep = act(manager)[0]
-    assert (timestep.done, timestep.obs.tolist(), timestep.info) == (True, [0, 2], {"n": 2})
-    assert lists(manager.ready_obs) == {0: [1, 0]}
-
-
-@pytest.mark.differs(
-    "an auto reset may overwrite the terminal observation of an env that reuses its array",
-    "the terminal timestep is a copy",
-)
-def test_the_last_observation_survives_an_env_that_reuses_its_array():
-    manager = Pool({"length": 2, "reuse": True}).manager
-    manager.launch()
-    act(manager)
-    assert act(manager)[0].obs.tolist() == [0, 2]
-    assert lists(manager.ready_obs) == {0: [1, 0]}
-
-
 def test_observations_are_the_arrays_of_the_env():
     pool = Pool({"length": 5})
     pool.manager.launch()
     timestep = act(pool.manager)[0]
     assert timestep.obs is pool.envs[0]._obs
     assert pool.manager.ready_obs[0] is timestep.obs
-
-
-def test_without_auto_reset_an_env_waits_for_its_reset():
-    manager = Pool({"length": 1}, {"length": 5}, auto_reset=False).manager
-    manager.launch()
-    act(manager)
-    assert states(manager) == ["NEED_RESET", "RUN"]
-    assert manager.ready_obs_id == [1]
-    manager.reset({0: None})
-    assert lists(manager.ready_obs) == {0: [1, 0], 1: [0, 1]}
-
-
-def test_without_auto_reset_the_episodes_are_counted_too():
-    manager = Pool({"length": 1}, auto_reset=False, episode_num=2).manager
-    manager.launch()
-    act(manager)
-    manager.reset()
-    act(manager)
-    assert manager.done
-
-
-def test_only_the_envs_with_an_action_are_stepped():
-    pool = Pool({}, {}, {})
-    pool.manager.launch()
-    assert list(pool.manager.step({2: "c", 0: "a"})) == [2, 0]
-    assert [env.actions for env in pool.envs] == [["a"], [], ["c"]]
-
-
-def test_done_may_be_an_array_with_a_flag_for_each_player():
-    class Duel(CountingEnv):
-        def step(self, action):
-            return super().step(action)._replace(done=np.array([True, self.count >= 2]))
-
-    manager = BaseEnvManager([lambda: Duel({})], {"episode_num": 1})
-    manager.launch()
-    act(manager)
-    assert states(manager) == ["RUN"]
-    act(manager)
-    assert states(manager) == ["DONE"]
 
 
 def test_an_abnormal_timestep_is_returned_like_any_other():
@@ -263,86 +180,6 @@ def test_an_abnormal_timestep_is_returned_like_any_other():
     manager.launch()
     assert act(manager)[0].info == {"abnormal": True}
     assert lists(manager.ready_obs) == {0: [1, 0]}
-
-
-def test_reset_parameters_stay_in_force():
-    pool = Pool({"length": 1}, {"length": 1})
-    pool.manager.launch({0: {"level": 1}, 1: None})
-    act(pool.manager)
-    pool.manager.reset({1: {"level": 2}})
-    act(pool.manager)
-    pool.manager.reset()
-    assert pool.envs[0].params == [{"level": 1}] * 4
-    assert pool.envs[1].params == [{}, {}, {"level": 2}, {"level": 2}, {"level": 2}]
-    pool.manager.reset({0: None})
-    act(pool.manager)
-    assert pool.envs[0].params[4:] == [{}, {}]
-
-
-def test_reset_parameters_are_forgotten_by_a_new_launch():
-    pool = Pool({})
-    pool.manager.launch({0: {"level": 1}})
-    pool.manager.close()
-    pool.manager.launch()
-    assert pool.envs[1].params == [{}]
-
-
-def test_launching_twice_or_with_parameters_for_some_envs_only_is_refused():
-    manager = Pool({}, {}).manager
-    with pytest.raises(AssertionError, match="for 1 envs, but there are 2"):
-        manager.launch({0: {}})
-    manager.launch()
-    with pytest.raises(AssertionError, match="open already"):
-        manager.launch()
-
-
-def test_a_closed_manager_says_so():
-    manager = Pool({}).manager
-    for call in (
-        manager.reset,
-        lambda: manager.step({0: 0}),
-        lambda: manager.length,
-        lambda: manager.enable_save_figure(0, "f"),
-        lambda: manager.reward_shaping(0, []),
-    ):
-        with pytest.raises(AssertionError, match="closed"):
-            call()
-
-
-@pytest.mark.differs(
-    "stepping an unknown env id leaves a spurious state entry",
-    "an error names it before any env is stepped",
-)
-def test_unknown_env_ids_are_named_before_any_env_is_touched():
-    pool = Pool({}, {})
-    pool.manager.launch()
-    with pytest.raises(RuntimeError, match=r"no envs \[2\]; the env ids are 0 to 1"):
-        pool.manager.step({0: 0, 2: 0})
-    with pytest.raises(RuntimeError, match="no envs"):
-        pool.manager.reset({0: {"level": 1}, 7: None})
-    assert pool.envs[0].actions == []
-    assert pool.envs[0].params == [{}]
-    assert len(states(pool.manager)) == 2
-
-
-def test_close_is_idempotent_and_a_launch_may_follow():
-    pool = Pool({"length": 1}, episode_num=1)
-    pool.manager.close()
-    for _ in range(2):
-        pool.manager.launch()
-        act(pool.manager)
-        assert pool.manager.done
-        pool.manager.close()
-        pool.manager.close()
-    assert [env.close_count for env in pool.made] == [0, 1, 1]
-
-
-def test_with_closes():
-    pool = Pool({})
-    with pool.manager as manager:
-        manager.launch()
-    assert manager.closed
-    assert pool.envs[0].close_count == 1
 
 
 def test_every_env_is_closed_though_one_fails():
@@ -526,54 +363,6 @@ def test_timeouts_do_not_disturb_calls_that_are_in_time_or_in_a_thread():
 # -- seeds
 
 
-def test_plain_envs_are_told_seed_plus_id_once_at_their_next_reset():
-    pool = Pool({"length": 1}, {"length": 1})
-    pool.manager.seed(10)
-    pool.manager.launch()
-    act(pool.manager)
-    pool.manager.reset()
-    assert [env.seeds for env in pool.envs] == [[(10,)], [(11,)]]
-    pool.manager.seed([3, 4], dynamic_seed=False)
-    pool.manager.reset({1: None})
-    assert [env.seeds[1:] for env in pool.envs] == [[], [(4, False)]]
-    pool.manager.seed({0: 7})
-    pool.manager.reset()
-    assert [env.seeds[1:] for env in pool.envs] == [[(7,)], [(4, False)]]
-
-
-@pytest.mark.differs("a relaunched manager is unseeded", "seeds are remembered")
-def test_seeds_are_remembered_over_close_and_launch():
-    pool = Pool({}, {})
-    pool.manager.seed(10)
-    for _ in range(2):
-        pool.manager.launch()
-        pool.manager.close()
-    assert [env.seeds for env in pool.envs] == [[(10,)], [(11,)]] * 2
-
-
-@pytest.mark.differs("a list given to `manager.seed` is kept and overwritten with None", "copied")
-def test_the_list_of_seeds_stays_the_callers():
-    seeds = [1, 2]
-    pool = Pool({}, {})
-    pool.manager.seed(seeds)
-    seeds[1] = 50
-    pool.manager.launch()
-    assert seeds == [1, 50]
-    assert [env.seeds for env in pool.envs] == [[(1,)], [(2,)]]
-
-
-def test_seeding_the_manager_seeds_random_action():
-    def draw():
-        manager = Pool({"action_space": spaces.Discrete(10**6)}, {}).manager
-        manager.seed([3, 4])
-        manager.launch()
-        actions = manager.random_action()
-        assert list(actions) == [0, 1]
-        return actions
-
-    assert draw() == draw()
-
-
 def test_an_action_space_that_cannot_be_seeded_is_no_obstacle():
     pool = Pool({"action_space": None})
     pool.manager.seed(3)
@@ -708,56 +497,6 @@ def test_replay_paths_must_be_one_for_each_env():
         Pool({}, {}).manager.enable_save_replay(["v"])
 
 
-def test_figures_rewards_and_images_go_through_the_env():
-    pool = Pool({"length": 1}, {"length": 5}, episode_num=1)
-    pool.manager.launch()
-    pool.manager.enable_save_figure(1, "figures")
-    assert pool.envs[1].figure_path == "figures"
-    assert pool.manager.reward_shaping(1, [{"reward": 2}]) == [{"reward": -2}]
-    act(pool.manager)
-    assert pool.manager.ready_imgs == {1: "rgb_array 0 1"}
-
-
-def test_attributes_of_the_envs_come_as_a_list():
-    pool = Pool({"length": 4}, {"length": 5})
-    pool.manager.launch()
-    assert pool.manager.length == [4, 5]
-    pool.made[0].only_here = 1
-    assert pool.manager.only_here == [None, None]
-    assert [method.__self__ for method in pool.manager.render] == pool.envs
-
-
-def test_attributes_nobody_has_and_methods_out_of_reach():
-    manager = Pool({}).manager
-    manager.launch()
-    with pytest.raises(AttributeError, match="nothing_of_the_kind"):
-        _ = manager.nothing_of_the_kind
-    with pytest.raises(RuntimeError, match="'secret' cannot be reached"):
-        _ = manager.secret
-    assert "render" in manager.method_name_list
-
-
-@pytest.mark.differs("copying or pickling a manager recurses without end", "works")
-def test_a_manager_can_be_copied_and_pickled():
-    manager = BaseEnvManager([CountingEnvFactory()], {})
-    for twin in (copy.copy(manager), copy.deepcopy(manager), pickle.loads(pickle.dumps(manager))):
-        twin.launch()
-        assert lists(twin.ready_obs) == {0: [0, 0]}
-        twin.close()
-
-
-class CountingEnvFactory:
-    """A function that can be pickled."""
-
-    def __call__(self):
-        return CountingEnv({})
-
-
-def test_an_object_without_attributes_has_none():
-    with pytest.raises(AttributeError):
-        _ = BaseEnvManager.__new__(BaseEnvManager).anything
-
-
 def test_while_a_manager_is_closed_the_reference_env_stands_for_each():
     manager = BaseEnvManager([lambda: CountingEnv({})] * 2, {})
     assert [manager._envs[env_id] for env_id in range(2)] == [manager.env_ref] * 2
@@ -765,17 +504,3 @@ def test_while_a_manager_is_closed_the_reference_env_stands_for_each():
     assert len({id(env) for env in (*manager._envs.values(), manager.env_ref)}) == 3
     manager.close()
     assert [manager._envs[env_id] for env_id in range(2)] == [manager.env_ref] * 2
-
-
-def test_misuse_has_named_errors():
-    manager = BaseEnvManager([lambda: CountingEnv({})], {})
-    with pytest.raises(ManagerStateError, match="closed"):
-        manager.step({})
-    manager.launch()
-    with pytest.raises(ManagerStateError, match="open already"):
-        manager.launch()
-    for cls in (KeyError, RuntimeError, UnknownEnvError):
-        with pytest.raises(cls) as caught:
-            manager.step({7: 0})
-        assert str(caught.value) == "there are no envs [7]; the env ids are 0 to 0"
-    manager.close()

@@ -2,35 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-import types
-
 import gymnasium
 import pytest
 
 from ding.envs import DingEnvWrapper, FrameStackWrapper
 from tests.envs.toys import Toy
-
-
-@pytest.fixture
-def clips(monkeypatch):
-    """A stand-in for moviepy; the list of (number of frames, file) it was asked to write."""
-    written = []
-
-    class Clip:
-        def __init__(self, frames, fps):
-            self.frames = list(frames)
-
-        def write_videofile(self, path, logger=None):
-            written.append((len(self.frames), path))
-
-    package = types.ModuleType("moviepy")
-    clip_module = types.ModuleType("moviepy.video.io.ImageSequenceClip")
-    package.ImageSequenceClip = clip_module.ImageSequenceClip = Clip
-    for name in ("moviepy", "moviepy.video", "moviepy.video.io"):
-        monkeypatch.setitem(sys.modules, name, package)
-    monkeypatch.setitem(sys.modules, "moviepy.video.io.ImageSequenceClip", clip_module)
-    return written
 
 
 @pytest.fixture
@@ -115,13 +91,6 @@ def test_recording_sees_every_frame_under_wrappers_that_skip(clips, tmp_path):
     assert [frames for frames, _ in clips] == [7]
 
 
-def test_an_instance_that_cannot_render_images_is_refused(clips, tmp_path):
-    env = DingEnvWrapper(Toy())
-    env.enable_save_replay(str(tmp_path))
-    with pytest.raises(ValueError, match="render_mode='rgb_array'"):
-        env.reset()
-
-
 def test_the_default_folder_is_video(clips, registered, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     env = DingEnvWrapper(cfg={"env_id": "DingVideo-v1"})
@@ -129,10 +98,3 @@ def test_the_default_folder_is_video(clips, registered, tmp_path, monkeypatch):
     play_episodes(env, 1)
     env.close()
     assert clips[0][1].startswith(str(tmp_path / "video"))
-
-
-def test_recording_without_its_packages_names_them_all(monkeypatch):
-    monkeypatch.setitem(sys.modules, "moviepy", None)
-    monkeypatch.setitem(sys.modules, "pygame", None)
-    with pytest.raises(ImportError, match="pip install moviepy pygame"):
-        DingEnvWrapper(Toy()).enable_save_replay("./video")

@@ -1,7 +1,12 @@
 """Buffers of records with middleware."""
 
-from ding.data.buffer.buffer import Buffer, BufferedData, apply_middleware
-from ding.data.buffer.deque_buffer import DequeBuffer
-from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
+from ding.utils.import_helper import exports
 
-__all__ = ["Buffer", "BufferedData", "DequeBuffer", "DequeBufferWrapper", "apply_middleware"]
+__all__, __getattr__ = exports(
+    __name__,
+    {
+        "buffer": "Buffer BufferedData apply_middleware",
+        "deque_buffer": "DequeBuffer",
+        "deque_buffer_wrapper": "DequeBufferWrapper",
+    },
+)

@@ -13,11 +13,12 @@ from easydict import EasyDict
 
 from ding.data.buffer.deque_buffer import DequeBuffer, RecordRing, copy_repeats
 from ding.data.buffer.middleware import PriorityExperienceReplay, UseTimeCheck, use_time_check
-from ding.data.buffer_interface import StatefulBuffer, generator_state, set_generator_state
+from ding.data.buffer_interface import StatefulBuffer
 from ding.data.priority_index import as_priorities, priorities_of
 from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, check_section, integer, number
 from ding.utils.data.samples import Column, Kind, Samples, Table, rows_of, table_of, with_columns
 from ding.utils.default_helper import deep_merge_dicts
+from ding.utils.object_state import generator_state, set_generator_state
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray
 from ding.utils.showing import only_shows
@@ -265,7 +266,7 @@ class DequeBufferWrapper(StatefulBuffer):
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.buffer.load_state_dict(state["data"])
-        self.last_log_train_iter = state.get("last_log_train_iter")
+        self.last_log_train_iter = state["last_log_train_iter"]
         self._newest_sample = None
         set_generator_state(self.buffer.rng, state["rng"])
         if self._per is not None and state["priority"] is not None:

@@ -11,8 +11,9 @@ import torch
 
 from ding.data.buffer.buffer import Buffer, BufferedData, Middleware, each_record
 from ding.data.buffer.deque_buffer import DequeBuffer
-from ding.data.buffer_interface import generator_state, new_generator, set_generator_state
+from ding.data.buffer_interface import new_generator
 from ding.data.priority_index import PRIORITY_EPS, PriorityIndex, as_priorities
+from ding.utils.object_state import generator_state, set_generator_state
 from ding.utils.running_stats import fastcopy
 from ding.utils.segment_tree import FloatArray, IntArray
 

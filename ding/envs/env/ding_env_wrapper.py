@@ -286,7 +286,7 @@ class InstanceSource:
             unmade = e
         try:
             copied = copy.deepcopy(self._env)
-        except Exception as e:
+        except Exception as e:  # an env may hold anything
             raise RuntimeError(
                 f"{shown(self._env, str)} cannot be cloned: {unmade}; and a copy fails with {e!r}. Give DingEnvWrapper "
                 "cfg.env_id instead of an instance, or make one DingEnvWrapper in each env_fn"
@@ -314,7 +314,7 @@ class InstanceSource:
         try:
             make = functools.partial(make_gym_env, library) if library.__name__ == "gym" else library.make
             env = make(self._spec, **kwargs)
-        except Exception as e:
+        except Exception as e:  # code of the env
             raise RuntimeError(f"{self.env_id} cannot be made anew as its spec says: {e!r}; {advice}") from e
         if _classes(env) != self._classes:
             env.close()

@@ -29,9 +29,9 @@ from ding.envs.env_manager.env_state import (
     Restored,
     Seeds,
     attribute_of,
-    copy_of,
     is_equal,
     load_space_state,
+    own_copy,
     restore_env,
     save_env,
     space_state,
@@ -412,12 +412,12 @@ class BaseEnvManager(DictBlocks, Configurable):
             for env_id, action in actions.items():
                 step = envs[env_id].step
                 if recent:  # what `EpisodeLog.act` does, at half of its cost
-                    recent[env_id].append(action.copy() if type(action) is np.ndarray else copy_of(action))
+                    recent[env_id].append(action.copy() if type(action) is np.ndarray else own_copy(action))
                 try:
                     timestep = (
                         step(action) if timeout is None else call_with_timeout(timeout, "step_timeout", step, action)
                     )
-                except Exception as e:
+                except Exception as e:  # code of the env
                     timestep = self._step_again(env_id, action, e)
                 try:
                     done = timestep.done
@@ -635,7 +635,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         for env in envs.values():
             try:
                 env.close()
-            except Exception as e:
+            except Exception as e:  # code of the env; the others are closed, too
                 errors.append(e)
         return errors
 
@@ -645,7 +645,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         self._apply_seed(env_id)
         try:
             obs = self._attempt_reset(env_id)
-        except Exception as e:
+        except Exception as e:  # code of the env
             obs = self._reset_again(env_id, e)
         self._seeds.set_episode(env_id, self._seeds.next_episode(env_id) + 1)
         self._episodes[env_id] += 1
@@ -658,7 +658,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         attempt = self._renew_and_reset if self._retry_type == "renew" else self._attempt_reset
         try:
             return attempt_again(error, partial(attempt, env_id), self._max_retry - 1, self._retry_waiting_time)
-        except Exception as e:
+        except Exception as e:  # code of the env
             self._states[env_id] = ERROR
             self._close_after_failure()
             raise exhausted(env_id, "reset", self._max_retry, e) from e
@@ -667,14 +667,14 @@ class BaseEnvManager(DictBlocks, Configurable):
         attempt = partial(call_with_timeout, self._step_timeout, "step_timeout", self._envs[env_id].step, action)
         try:
             return attempt_again(error, attempt, self._max_retry - 1, self._retry_waiting_time)
-        except Exception as e:
+        except Exception as e:  # code of the env
             self._states[env_id] = ERROR
             raise exhausted(env_id, "step", self._max_retry, e) from e
 
     def _close_after_failure(self) -> None:
         try:
             self.close()
-        except Exception:
+        except Exception:  # the failure that led here is raised
             _logger.exception("closing the envs of a failed env manager failed too")
 
     def _take_up(self, env_id: int, env_state: EnvState, restored: Restored, shown: list[Any] | None) -> str:
@@ -790,7 +790,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         if env_id in self._envs:  # else the last attempt could not make it
             try:
                 self._envs.pop(env_id).close()
-            except Exception:
+            except Exception:  # code of the env
                 _logger.exception("env %s, which is replaced by a new one, failed to close", env_id)
         self._create_env(env_id)
         self._seeds.renew(env_id)
@@ -813,11 +813,6 @@ def _one_line_a_cause(causes: Iterable[tuple[int, str]]) -> list[str]:
     for env_id, cause in causes:
         env_ids.setdefault(cause, []).append(env_id)
     return [f"env{'s'[: len(ids) - 1]} {', '.join(map(str, ids))}: {cause}" for cause, ids in env_ids.items()]
-
-
-def own_copy(item: Any) -> Any:
-    """Return a copy of an observation or reward that shares no memory with it."""
-    return item.copy() if type(item) is np.ndarray and not item.dtype.hasobject else copy.deepcopy(item)
 
 
 def create_env_manager(manager_cfg: Mapping[str, Any], env_fn: list[Callable[[], Any]]) -> Any:
@@ -881,7 +876,7 @@ def attempt_again(error: Exception, attempt: Callable[[], Any], times: int, wait
         time.sleep(wait_s)
         try:
             return attempt()
-        except Exception as e:
+        except Exception as e:  # code of the env
             error = e
     raise error
 
@@ -915,7 +910,7 @@ def _spaces_of(env: Any) -> tuple[Any, Any, Any]:
 def _reset_for_spaces(env: Any) -> None:
     try:
         env.reset()
-    except Exception as e:
+    except Exception as e:  # code of the env
         if attribute_of(env, "observation_space") is None or attribute_of(env, "action_space") is None:
             raise
         tell_once(f"a reset of the env {type(env).__name__} for its reward_space", e)
@@ -924,7 +919,7 @@ def _reset_for_spaces(env: Any) -> None:
 def _space_of(env: Any, name: str) -> Any:
     try:
         return getattr(env, name)
-    except Exception as e:
+    except Exception as e:  # code of the env
         if isinstance(e, AttributeError) and library_of(type(env)) is not None:
             raise TypeError(f"env_fn made {shown(env)}, which is no BaseEnv: {e}; {_ADAPT}") from e
         tell_once(f"{name} of the env {type(env).__name__}", e)

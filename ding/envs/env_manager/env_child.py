@@ -10,7 +10,6 @@ import contextlib
 import os
 import pickle
 import random
-import struct
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -218,7 +217,7 @@ def _pickled(error: BaseException) -> bytes | None:
     try:
         data = encode(error.with_traceback(None))
         pickle.loads(data)  # classes with constructors of their own fail only here
-    except Exception:
+    except Exception:  # it may hold anything
         return None
     return data
 
@@ -227,7 +226,7 @@ def encode(message: Any) -> bytes:
     """Pickle `message`; classes that are local to a function are pickled by value."""
     try:
         return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    except Exception:
+    except Exception:  # each kind of failure is worth the other way
         import cloudpickle
 
         data: bytes = cloudpickle.dumps(message, pickle.HIGHEST_PROTOCOL)
@@ -502,7 +501,7 @@ class EnvServer:
             set_death_signal(0)
 
     def _serve_one(self) -> None:
-        data = receive_message(self._source)
+        data = self._source.recv_bytes()
         with self._at_work():
             self._work_on(data)
 
@@ -510,7 +509,7 @@ class EnvServer:
         try:
             method, args = pickle.loads(data)
         except Exception as e:  # its class cannot be imported here
-            send_message(self._sink, encode((False, Failure.of(e, "reading a request"), False)))
+            self._sink.send_bytes(encode((False, Failure.of(e, "reading a request"), False)))
             return
         self._answer(method, *args)
         if self._host.reset_follows:
@@ -522,10 +521,10 @@ class EnvServer:
         host = self._host
         try:
             data = encode((True, host.perform(method, *args), host.reset_follows))
-        except BaseException as e:
+        except BaseException as e:  # any failure of the env is an answer, SystemExit too
             host.reset_follows = False
             data = encode((False, Failure.of(e, host.failed), False))
-        send_message(self._sink, data)
+        self._sink.send_bytes(data)
 
 
 def use_one_thread() -> None:
@@ -543,101 +542,3 @@ def seed_globals(words: Sequence[int]) -> None:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.manual_seed(int(state[0]))
-
-
-# Messages through a pipe, of which an exception in a signal handler loses nothing. A handler runs between two
-# instructions of Python, so what `os.read` has returned is lost if the handler raises before the result is stored.
-# Here one call of a C function reads and stores: `list.extend(map(os.read, ...))`. The same goes for the number of
-# bytes that `os.write` has written. Whoever was interrupted calls again and continues. Where pipes are not POSIX
-# descriptors, as on Windows, `multiprocessing` moves each message in one piece.
-
-_LENGTH = struct.Struct("!Q")
-_IS_POSIX = os.name == "posix"
-
-
-class Outgoing:
-    """A message of `data` that is being sent."""
-
-    __slots__ = ("_data", "_written")
-
-    def __init__(self, data: bytes) -> None:
-        self._data = _LENGTH.pack(len(data)) + data if _IS_POSIX else data
-        self._written: list[int] = []
-
-    @property
-    def size(self) -> int:
-        """The length of the message in bytes."""
-        return len(self._data)
-
-    def send(self, sink: Connection) -> None:
-        """Write the rest of the message.
-
-        Raises:
-            OSError: nobody reads from the pipe anymore.
-        """
-        if not _IS_POSIX:
-            if not self._written:
-                sink.send_bytes(self._data)
-                self._written.append(len(self._data))
-            return
-        descriptor, written = sink.fileno(), self._written
-        while (done := sum(written)) < len(self._data):
-            written.extend(map(os.write, (descriptor,), (memoryview(self._data)[done:] if done else self._data,)))
-
-
-class Incoming:
-    """A message that is being received."""
-
-    __slots__ = ("_data", "_head")
-
-    def __init__(self) -> None:
-        self._head: list[bytes] = []
-        self._data: list[bytes] = []
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether any part of the message was read."""
-        return bool(self._head or self._data)
-
-    def receive(self, source: Connection) -> bytes:
-        """Read the rest of the message, and return all of it, even if called again.
-
-        Raises:
-            EOFError: the pipe ends before the message does.
-            OSError: the pipe is closed.
-        """
-        if not _IS_POSIX:
-            if not self._data:
-                self._data.append(source.recv_bytes())
-            return self._data[0]
-        descriptor = source.fileno()
-        _read(descriptor, self._head, _LENGTH.size)
-        (length,) = _LENGTH.unpack(b"".join(self._head))
-        _read(descriptor, self._data, length)
-        return b"".join(self._data)
-
-
-def _read(descriptor: int, chunks: list[bytes], length: int) -> None:
-    """Read until `chunks` have `length` bytes in total."""
-    while (left := length - sum(map(len, chunks))) > 0:
-        chunks.extend(map(os.read, (descriptor,), (left,)))
-        if not chunks[-1]:
-            raise EOFError
-
-
-def send_message(sink: Connection, data: bytes) -> None:
-    """Write a message that `receive_message` or `Incoming` can read.
-
-    Raises:
-        OSError: nobody reads from the pipe anymore.
-    """
-    Outgoing(data).send(sink)
-
-
-def receive_message(source: Connection) -> bytes:
-    """Wait for a message and return it.
-
-    Raises:
-        EOFError, OSError: the pipe ends or is closed.
-    """
-    return Incoming().receive(source)

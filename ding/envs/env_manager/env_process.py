@@ -11,11 +11,11 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from multiprocessing import connection
 from multiprocessing.context import BaseContext
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,6 @@ from ding.envs.env_manager.env_child import (
     EnvDiedError,
     EnvProcessError,
     Failure,
-    Incoming,
-    Outgoing,
     encode,
     run_child,
 )
@@ -43,8 +41,11 @@ _END_S = 1.0
 _TICK_S = 0.5
 # A connection closes a moment before its process ends.
 _EXIT_S = 1.0
+# Signals whose handlers may raise exceptions: those of Ctrl-C, of an end that was asked for, and of time limits.
+_DEFERRED = (signal.SIGINT, signal.SIGTERM, *([signal.SIGALRM] if hasattr(signal, "SIGALRM") else []))
 # A longer request may have to wait for the process to read.
 _PIPE_BYTES = 1 << 15
+_CUT_OFF = "a signal came twice while it was written to or read from, so its process was killed"
 _HINTS = {
     "SIGKILL": "unless it was killed on purpose, it ran out of memory: see dmesg, and use fewer or smaller envs",
     "SIGSEGV": "native code of the env, or of a library it uses, crashed",
@@ -91,35 +92,93 @@ class Reply(NamedTuple):
     reset_follows: bool = False
 
 
-class _Work:
-    """A pending request: what is left to send, and what has arrived of its reply.
+class Undisturbed:
+    """Block in which no signal handler raises: a signal that comes meanwhile is sent again at the end of the block.
+
+    Waits belong between `open` and `shut`, where handlers run at once. If the same signal comes once more, it is
+    handled at once, too, so that a block that hangs can be left. A block within another one changes nothing. Handlers
+    run in the main thread, so there is nothing to do in others.
+    """
+
+    _outermost: ClassVar[Undisturbed | None] = None
+
+    def __init__(self) -> None:
+        self._handlers: dict[int, Any] = {}
+        self._came: set[int] = set()
+        self._is_open = False
+
+    def __enter__(self) -> Undisturbed:
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        if Undisturbed._outermost is not None:
+            return Undisturbed._outermost
+        try:
+            for signum in _DEFERRED:
+                handler = signal.getsignal(signum)
+                if callable(handler):
+                    self._handlers[signum] = handler
+                    signal.signal(signum, self._defer)
+        except BaseException:
+            self._restore()
+            raise
+        Undisturbed._outermost = self
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if Undisturbed._outermost is not self:
+            return
+        Undisturbed._outermost = None
+        try:
+            self._restore()
+        except BaseException:  # a handler that is back has raised before the others were
+            self._restore()
+            raise
+        self._send_again()
+
+    def open(self) -> None:
+        """Let handlers run at once, also those of signals that have come."""
+        self._is_open = True
+        if self._came:
+            self._send_again()
+
+    def shut(self) -> None:
+        """Defer handlers again."""
+        self._is_open = False
+
+    def _restore(self) -> None:
+        for signum, handler in self._handlers.items():
+            signal.signal(signum, handler)
+
+    def _send_again(self) -> None:
+        came, self._came = self._came, set()
+        for signum in came:
+            signal.raise_signal(signum)
+
+    def _defer(self, signum: int, frame: Any) -> None:
+        if not self._is_open and signum not in self._came:
+            self._came.add(signum)
+            return
+        self._came.discard(signum)
+        self._handlers[signum](signum, frame)
+
+
+class _Work(NamedTuple):
+    """A pending request.
 
     Attributes:
         deadline: the end of its time (of the monotonic clock), None for no limit.
-        outgoing: the request until it has been sent.
-        reply: the reply once it has arrived, or failed to arrive.
-        noted: see `EnvProcess.note`.
     """
 
-    __slots__ = ("deadline", "incoming", "limit", "method", "noted", "outgoing", "reply", "request", "reset_limit")
+    request: Request
+    method: str
+    limit: Limit | None
+    deadline: float | None
+    reset_limit: Limit | None = None
 
-    def __init__(
-        self,
-        request: Request,
-        method: str,
-        limit: Limit | None,
-        reset_limit: Limit | None = None,
-        outgoing: Outgoing | None = None,
-    ) -> None:
-        self.request, self.method, self.reset_limit, self.outgoing = request, method, reset_limit, outgoing
-        self.set_limit(limit)
-        self.incoming = Incoming()
-        self.reply: Reply | None = None
-        self.noted: int | None = None
-
-    def set_limit(self, limit: Limit | None) -> None:
-        self.limit = limit
-        self.deadline = None if limit is None else time.monotonic() + limit.seconds
+    @classmethod
+    def begun(cls, request: Request, method: str, limit: Limit | None, reset_limit: Limit | None = None) -> _Work:
+        deadline = None if limit is None else time.monotonic() + limit.seconds
+        return cls(request, method, limit, deadline, reset_limit)
 
 
 class EnvProcess:
@@ -129,8 +188,8 @@ class EnvProcess:
     `wait_for_replies` waits; other methods block only for the start, the end, and a large request to a process that
     does not read.
 
-    A signal handler may raise an exception at any point. Then neither a request is lost, whose rest is sent before
-    waiting for replies, nor a reply: `wait_for_replies` returns it again until `finish` is called.
+    A signal handler that raises an exception would leave half a message in a pipe, or a reply that nobody has handled.
+    So callers send requests, and take and handle replies, in a block of `Undisturbed`, and wait outside of it.
 
     Args:
         limit: the time limit for making the env.
@@ -173,11 +232,11 @@ class EnvProcess:
             their_sink.close()
         self.pid: int = self._process.pid
         self._end = ProcessEnd(self._process)
-        self._work: _Work | None = _Work(Request.MAKE, "make", limit)
+        self._work: _Work | None = _Work.begun(Request.MAKE, "make", limit)
 
     @property
     def request(self) -> Request | None:
-        """The request that the process works on, or whose reply was not handled yet; None for none."""
+        """The request that the process works on; None for none."""
         work = self._work
         return None if work is None else work.request
 
@@ -201,49 +260,29 @@ class EnvProcess:
         """
         if self._work is not None:
             raise EnvBusyError(f"env {self.env_id} cannot {method}: it has yet to answer to {self._work.method}")
-        outgoing = Outgoing(encode((method, args)))
-        self._work = _Work(request, method, limit, reset_limit, outgoing)  # from here on it will be sent
-        self._send_rest()
-
-    def _send_rest(self) -> None:
-        """Send the rest of the request."""
-        work = self._work
-        if self.is_dead or work is None or work.outgoing is None:
+        data = encode((method, args))
+        self._work = work = _Work.begun(request, method, limit, reset_limit)
+        if self.is_dead:  # which the reply will say
             return
         killer = None
         try:
-            if work.deadline is not None and work.outgoing.size > _PIPE_BYTES:
+            if work.deadline is not None and len(data) > _PIPE_BYTES:
                 killer = threading.Timer(max(0.0, work.deadline - time.monotonic()), self._process.kill)
                 killer.start()
-            work.outgoing.send(self._sink)
+            self._sink.send_bytes(data)
         except OSError as e:  # the process has ended, which its reply will say
-            _logger.debug("the request %s cannot be sent to env %s: %r", work.method, self.env_id, e)
+            _logger.debug("the request %s cannot be sent to env %s: %r", method, self.env_id, e)
+        except BaseException:  # a second signal
+            self._kill(_CUT_OFF)
+            raise
         finally:
             if killer is not None:
                 killer.cancel()
-        work.outgoing = None
 
     def set_limit(self, limit: Limit) -> None:
         """Set a time limit, counted from this call, for the pending request, unless it has one."""
         if self._work is not None and self._work.limit is None:
-            self._work.set_limit(limit)
-
-    def note(self, number: int) -> int:
-        """Return the number with which this was first called since the request was sent.
-
-        If handling a reply is interrupted and repeated, the same number is used as the first time.
-        """
-        work = self._work
-        assert work is not None, "only a reply is handled"
-        if work.noted is None:
-            work.noted = number
-        return work.noted
-
-    def finish(self) -> None:
-        """Note that the reply has been handled: the process now works on a reset, if one follows, or is idle."""
-        work = self._work
-        assert work is not None and work.reply is not None, "only a reply is handled"
-        self._work = _Work(Request.RESET, "reset", work.reset_limit) if work.reply.reset_follows else None
+            self._work = self._work._replace(limit=limit, deadline=time.monotonic() + limit.seconds)
 
     def __reduce__(self) -> Any:
         # A copy would close the connections of this one with its own.
@@ -264,35 +303,35 @@ class EnvProcess:
         deadline = None if self._work is None else self._work.deadline
         return deadline is not None and deadline <= time.monotonic()
 
-    def _has_reply(self) -> bool:
-        """Return whether at least a part of the reply has been read."""
-        work = self._work
-        return work is not None and (work.reply is not None or work.incoming.has_begun)
-
     def _receive(self) -> Reply:
-        """Return the reply, once its beginning, or the end of the process, has been seen."""
-        work = self._work
-        assert work is not None, "a process answers only requests"
-        if work.reply is None:
-            try:
-                data = work.incoming.receive(self._source)
-            except (EOFError, OSError):
-                return self._handle_exit()
-            work.reply = self._read(work, data)
-        return work.reply
-
-    def _read(self, work: _Work, data: bytes) -> Reply:
+        """Return the reply, whose beginning, or the end of the process, has been seen; the request is over then."""
+        try:
+            data = self._source.recv_bytes()
+        except (EOFError, OSError):
+            return self._handle_exit()
+        except BaseException:  # a second signal
+            self._kill(_CUT_OFF)
+            raise
         try:
             is_good, value, reset_follows = pickle.loads(data)
-        except Exception as e:
+        except Exception as e:  # classes of the env run their own code
+            work = self._end_work()
             text = f"the answer of env {self.env_id} to {work.method} cannot be read: {e!r}"
             error = EnvProcessError(text, self.env_id, work.method)
             error.__cause__ = e
             return Reply(self.env_id, work.request, error=error, failed=work.method)
-        if is_good:
-            return Reply(self.env_id, work.request, value, reset_follows=reset_follows)
-        failure: Failure = value
-        return Reply(self.env_id, work.request, error=failure.to_exception(self.env_id), failed=failure.method)
+        work = self._end_work()
+        if not is_good:
+            failure: Failure = value
+            return Reply(self.env_id, work.request, error=failure.to_exception(self.env_id), failed=failure.method)
+        if reset_follows:
+            self._work = _Work.begun(Request.RESET, "reset", work.reset_limit)
+        return Reply(self.env_id, work.request, value, reset_follows=reset_follows)
+
+    def _end_work(self) -> _Work:
+        work, self._work = self._work, None
+        assert work is not None, "a process answers only requests"
+        return work
 
     def _handle_exit(self) -> Reply:
         """Return the error reply of a process that has ended or closed its connection; end it if necessary."""
@@ -305,20 +344,16 @@ class EnvProcess:
         return self._reply_of_death()
 
     def _reply_of_death(self) -> Reply:
-        work = self._work
-        assert work is not None
-        if work.reply is None:
-            error = EnvDiedError(f"env {self.env_id} died in {work.method}: {self._death}", self.env_id, work.method)
-            work.reply = Reply(self.env_id, work.request, error=error, failed=work.method)
-        return work.reply
+        work = self._end_work()
+        error = EnvDiedError(f"env {self.env_id} died in {work.method}: {self._death}", self.env_id, work.method)
+        return Reply(self.env_id, work.request, error=error, failed=work.method)
 
     def _expire(self) -> Reply:
-        work = self._work
-        assert work is not None and work.limit is not None
         self.end(at_once=True)
+        work = self._end_work()
+        assert work.limit is not None, "only a request with a limit is overdue"
         text = f"env {self.env_id}: {work.method} did not end within {work.limit.words}; its process was killed"
-        work.reply = Reply(self.env_id, work.request, error=TimeoutError(text), failed=work.method)
-        return work.reply
+        return Reply(self.env_id, work.request, error=TimeoutError(text), failed=work.method)
 
     def _exitcode(self) -> int | None:
         """Return the exit code, negative for a signal, of the ended process; None if the system does not report it."""
@@ -342,42 +377,32 @@ class EnvProcess:
             self._process.close()
 
 
-def wait_for_replies(processes: Iterable[EnvProcess], timeout_s: float | None) -> Iterator[tuple[EnvProcess, Reply]]:
-    """Yield the replies that have arrived, after waiting up to `timeout_s` seconds for the first one.
+def wait_for_replies(processes: Iterable[EnvProcess], timeout_s: float | None) -> list[Callable[[], Reply]]:
+    """Wait up to `timeout_s` seconds until there are replies, and return functions that return one each.
 
     There may be none, so a caller that needs one must call again; with None this function decides how long to wait.
-    The caller handles a reply and then calls `finish` of its process.
     """
     busy = [process for process in processes if process._work is not None]
-    for process in busy:
-        process._send_rest()
     living = [process for process in busy if not process.is_dead]
     wait_s = _TICK_S if timeout_s is None else min(timeout_s, _TICK_S)
     deadlines = [work.deadline for process in busy if (work := process._work) and work.deadline is not None]
     if deadlines:
         wait_s = min(wait_s, min(deadlines) - time.monotonic())
-    # After an interrupt there may be replies that were read, and not handled.
-    if len(living) < len(busy) or any(process._has_reply() for process in living):
+    if len(living) < len(busy):
         wait_s = 0
     sources: list[Any] = [process._source for process in living]
     came = connection.wait(sources, max(0.0, wait_s))
-    # One by one: an interrupt leaves the unread replies in their pipes.
-    ready = [process for process in living if process._source in came or process._has_reply()]
-    for process in ready:
-        yield process, process._receive()
+    replies = [process._receive for process in living if process._source in came]
     for process in busy:
-        if process.is_dead and process.request is not None:
-            yield process, process._reply_of_death()
-        elif process not in ready and process._is_overdue():
-            yield process, process._expire()
-    if not ready and wait_s >= _TICK_S:
-        yield from _replies_of_ended(living)
-
-
-def _replies_of_ended(processes: Iterable[EnvProcess]) -> Iterator[tuple[EnvProcess, Reply]]:
-    """Yield the replies of processes that have ended while their children hold the connections open."""
-    for process in wait_for_end(processes, 0):
-        yield process, process._receive() if process._source.poll() else process._handle_exit()
+        if process.is_dead:
+            replies.append(process._reply_of_death)
+        elif process._source not in came and process._is_overdue():
+            replies.append(process._expire)
+    if not replies and wait_s >= _TICK_S:
+        # Processes that have ended while their children hold the connections open.
+        for process in wait_for_end(living, 0):
+            replies.append(process._receive if process._source.poll() else process._handle_exit)
+    return replies
 
 
 def close_all(processes: Collection[EnvProcess]) -> list[Exception]:
@@ -387,19 +412,21 @@ def close_all(processes: Collection[EnvProcess]) -> list[Exception]:
     to_close = list(running)
     deadline = time.monotonic() + _CLOSE_S
     while True:
-        for process in [process for process in to_close if process.request is None]:
-            to_close.remove(process)
-            if not process.is_dead:
-                process.send(Request.CLOSE, "close")
+        with Undisturbed():
+            for process in [process for process in to_close if process.request is None]:
+                to_close.remove(process)
+                if not process.is_dead:
+                    process.send(Request.CLOSE, "close")
         left = deadline - time.monotonic()
         if left <= 0 or all(process.request is None for process in running):
             break
-        for process, reply in wait_for_replies(running, left):
-            process.finish()
-            if isinstance(reply.error, EnvDiedError):
-                _logger.warning("%s", reply.error)
-            elif reply.error is not None and reply.request is Request.CLOSE:
-                errors.append(reply.error)
+        for take_reply in wait_for_replies(running, left):
+            with Undisturbed():
+                reply = take_reply()
+                if isinstance(reply.error, EnvDiedError):
+                    _logger.warning("%s", reply.error)
+                elif reply.error is not None and reply.request is Request.CLOSE:
+                    errors.append(reply.error)
     running = [process for process in running if not process.is_dead]
     for process in _end_all(running, deadline):
         _logger.error("the process %s of env %s does not end", process.pid, process.env_id)
@@ -456,7 +483,7 @@ def portable(env_fn: Callable[[], Any], env_id: int) -> bytes:
 
     try:
         data: bytes = cloudpickle.dumps(env_fn)
-    except Exception as e:
+    except Exception as e:  # a function may hold anything
         raise TypeError(
             f"env_fn[{env_id}] cannot be sent to a new process: {e!r}; "
             "use the context 'fork', or create its objects when it is called"

@@ -202,7 +202,7 @@ def attribute_of(obj: Any, name: str) -> Any:
     """Return an attribute; None if there is none, or if reading it fails, as it may before the first reset."""
     try:
         return getattr(obj, name, None)
-    except Exception:
+    except Exception:  # a property of a foreign object may raise anything
         return None
 
 
@@ -322,9 +322,8 @@ class _Part:
     def of_state(cls, state: Mapping[str, Any]) -> _Part:
         seed = None if state["seed"] is None else EnvSeed(*state["seed"])
         part = cls(seed, state["generators"])
-        part.own = state.get("own", [])  # earlier versions did not save it
-        part.is_reset, part.is_seeded = state.get("is_reset", False), state.get("is_seeded", False)
-        part.param = state["param"]
+        part.own, part.param = state["own"], state["param"]
+        part.is_reset, part.is_seeded = state["is_reset"], state["is_seeded"]
         for plain in state["actions"]:
             part.recent += [item["action"] for item in from_plain(plain)]
             part.compact()
@@ -385,7 +384,7 @@ class EpisodeLog:
 
     def act(self, action: Any) -> None:
         """Note an action before the env gets it; callers may append copies to `recent` instead, and then `compact`."""
-        self.recent.append(copy_of(action))
+        self.recent.append(own_copy(action))
         if len(self.recent) >= RECENT:
             self.compact()
 
@@ -432,9 +431,9 @@ def _games(env: Any) -> list[Any]:
     return [layer for layer in env_layers(env) if attribute_of(layer, "was_real_done") is not None]
 
 
-def copy_of(action: Any) -> Any:
-    """Return a copy: an env may write into its action."""
-    return action.copy() if type(action) is np.ndarray else copy.deepcopy(action)
+def own_copy(item: Any) -> Any:
+    """Return a copy of an observation, reward or action that shares no memory with it."""
+    return item.copy() if type(item) is np.ndarray and not item.dtype.hasobject else copy.deepcopy(item)
 
 
 def replay(state: Mapping[str, Any], env: Any) -> tuple[Any, bool]:
@@ -562,7 +561,7 @@ def restore_env(
         try:
             own = restore(env, state[key], seed)
             log = None if episode is None else EpisodeLog.of_state(episode, own)
-        except Exception as e:
+        except Exception as e:  # code of the env
             errors.append(f"{_NAMES[key]} fails with {e!r}")
             continue
         load_space_state(attribute_of(own, "action_space"), state["action_space"])
@@ -577,7 +576,7 @@ def restore_env(
         log = EpisodeLog.of_state(episode, env)
         # Others than the env may have drawn since, as for random actions.
         load_held_generators_state(env, state.get("generators_held", []))
-    except Exception as e:
+    except Exception as e:  # code of the env
         return Restored(env, None, problem=", ".join([*errors, f"replaying its episode fails with {e!r}"]))
     load_space_state(attribute_of(env, "action_space"), state["action_space"])
     return Restored(env, log, obs, True, is_done)
@@ -602,7 +601,7 @@ def _restore_pickled(env: Any, pickled: bytes, seed: EnvSeed | None) -> Any:
 def _close(env: Any) -> None:
     try:
         env.close()
-    except Exception:
+    except Exception:  # code of the env
         _logger.exception("%s, which is replaced by another, failed to close", shown(env))
 
 
@@ -619,7 +618,7 @@ def _pickled(env: Any) -> bytes | None:
             return None  # its pickle has the arguments that it was made with, and no state
     try:
         return pickle.dumps(env)
-    except Exception as e:
+    except Exception as e:  # an env may hold anything
         _logger.debug("%s cannot be pickled: %r", shown(env), e)
         return None
 

@@ -30,7 +30,6 @@ from ding.envs.env_manager.base_env_manager import (
     BaseEnvManagerV2,
     ManagerStateError,
     exhausted,
-    own_copy,
 )
 from ding.envs.env_manager.block import BlockStep, Ready, StackedFormat, is_done
 from ding.envs.env_manager.env_child import (
@@ -50,12 +49,13 @@ from ding.envs.env_manager.env_process import (
     Limit,
     Reply,
     Request,
+    Undisturbed,
     close_all,
     portable,
     wait_for_replies,
     words_of_numpy,
 )
-from ding.envs.env_manager.env_state import Restored
+from ding.envs.env_manager.env_state import Restored, own_copy
 from ding.utils.config_helper import Setting, Settings, boolean, number, one_of
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
@@ -272,12 +272,13 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._check_ready(actions)
         self.version += 1
         try:
-            for env_id, action in actions.items():
-                self._send_step(env_id, action)
-            self._await_steps()
-            self._check_open()  # another thread may have closed the manager
-            arrived, self._arrived = self._arrived, {}
-            return arrived
+            with Undisturbed():
+                for env_id, action in actions.items():
+                    self._send_step(env_id, action)
+                self._await_steps()
+                self._check_open()  # another thread may have closed the manager
+                arrived, self._arrived = self._arrived, {}
+                return arrived
         except BaseException:
             self._ignore_steps(actions)
             raise
@@ -383,37 +384,35 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         if self._retry_at:
             left = max(0.0, min(self._retry_at.values()) - time.monotonic())
             timeout_s = left if timeout_s is None else min(timeout_s, left)
-        with self._lock:
+        with self._lock, Undisturbed() as block:
             self._check_open()
-            if self._attempts:
-                self._send_due_resets()  # an exception in a signal handler may have come before one was sent
-            for process, reply in wait_for_replies(self._processes.values(), timeout_s):
-                self._take_in(process, reply)
+            try:
+                block.open()
+                replies = wait_for_replies(self._processes.values(), timeout_s)
+            finally:
+                block.shut()
+            for take_reply in replies:
+                self._take_in(take_reply())
             if self._attempts:
                 self._send_due_resets()
 
-    def _take_in(self, process: EnvProcess, reply: Reply) -> None:
-        """Update the state of an env from its reply.
-
-        A signal handler may raise at any point. Then the env stays busy, and the same reply is processed again, until
-        `finish` ends the request in one assignment; everything before is idempotent.
-        """
+    def _take_in(self, reply: Reply) -> None:
+        """Update the state of an env from its reply."""
         env_id, request, error = reply.env_id, reply.request, reply.error
         if request is Request.STEP:
             if error is None:
-                self._end_step(process, reply)
+                self._end_step(reply)
             else:
                 self._fail_step(env_id, error)
         elif request is Request.RESET:
             if error is None:
-                self._end_reset(process, reply.value)
+                self._end_reset(env_id, reply.value)
             else:
-                self._fail_reset(env_id, error, reply.failed, process.note(self._attempts.get(env_id, 1)))
+                self._fail_reset(env_id, error, reply.failed)
         elif request is Request.CALL:
             self._answers[env_id] = reply
         elif request is Request.MAKE and error is not None:
-            self._fail_make(process, error)
-        process.finish()
+            self._fail_make(env_id, error)
 
     def _fail(self, env_id: int, error: Exception) -> None:
         """Close the manager, and raise an env's error."""
@@ -440,7 +439,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         if seed is not None:
             self._seeds.mark_seeded(env_id)
 
-    def _end_step(self, process: EnvProcess, reply: Reply) -> None:
+    def _end_step(self, reply: Reply) -> None:
         env_id = reply.env_id
         message, fields = reply.value
         obs = self._read_obs(env_id, message)
@@ -456,7 +455,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         elif not is_done(timestep.done):
             self._show(env_id, obs)
         else:
-            self._env_episode_count[env_id] = process.note(self._env_episode_count[env_id] + 1)
+            self._env_episode_count[env_id] += 1
             if self._env_episode_count[env_id] >= self._episode_num:
                 self._states[env_id] = DONE
             elif not reply.reset_follows:
@@ -507,11 +506,12 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             self._wait_while(lambda: any(self._is_busy(i) and not self._is_being_made(i) for i in env_ids))
         finally:
             self._discarded = set()
-        for env_id in env_ids:
-            self._attempts[env_id] = 1  # from here on it will be reset
-            self._states[env_id] = RESET
-            if not self._is_being_made(env_id):
-                self._send_reset(env_id)
+        with Undisturbed():
+            for env_id in env_ids:
+                self._attempts[env_id] = 1
+                self._states[env_id] = RESET
+                if not self._is_being_made(env_id):
+                    self._send_reset(env_id)
         self._wait_while(lambda: any(env_id in self._attempts for env_id in env_ids))
 
     def _is_being_made(self, env_id: int) -> bool:
@@ -522,10 +522,9 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._processes[env_id].send(Request.RESET, "reset", param, seed, limit=self._reset_limit)
         self._seeds.mark_seeded(env_id)
 
-    def _end_reset(self, process: EnvProcess, message: ObsMessage) -> None:
-        env_id = process.env_id
-        self._seeds.set_episode(env_id, process.note(self._seeds.next_episode(env_id) + 1))
-        self._episodes[env_id] += 1  # counting twice is harmless: the number only has to change
+    def _end_reset(self, env_id: int, message: ObsMessage) -> None:
+        self._seeds.set_episode(env_id, self._seeds.next_episode(env_id) + 1)
+        self._episodes[env_id] += 1
         self.moves[env_id] += 1
         self._show(env_id, self._read_obs(env_id, message))
         self._states[env_id] = RUN
@@ -535,11 +534,11 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
 
     def _deliver_held(self, env_id: int) -> None:
         if env_id in self._held:
-            self._deliver(env_id, self._held[env_id])
-            self._held.pop(env_id)
+            self._deliver(env_id, self._held.pop(env_id))
 
-    def _fail_reset(self, env_id: int, error: Exception, failed: str, attempts: int) -> None:
-        """Schedule another attempt of a reset, or give up if `attempts` is the maximum."""
+    def _fail_reset(self, env_id: int, error: Exception, failed: str) -> None:
+        """Schedule another attempt of a reset, or give up if it was the last one."""
+        attempts = self._attempts.get(env_id, 1)
         if failed == "seed" or attempts >= self._max_retry:
             self._states[env_id] = ERROR
             self._failure = error if failed == "seed" else exhausted(env_id, "reset", attempts, error)
@@ -551,26 +550,23 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._attempts[env_id] = attempts + 1
         self._retry_at[env_id] = time.monotonic() + self._retry_waiting_time
 
-    def _fail_make(self, process: EnvProcess, error: Exception) -> None:
-        env_id = process.env_id
-        attempts = process.note(self._attempts.get(env_id, 1))
-        process.end(at_once=True)
-        if attempts == 1:
+    def _fail_make(self, env_id: int, error: Exception) -> None:
+        self._processes[env_id].end(at_once=True)
+        if self._attempts.get(env_id, 1) == 1:
             self._fail(env_id, error)
-        self._fail_reset(env_id, error, "make", attempts)
+        self._fail_reset(env_id, error, "make")
 
     def _send_due_resets(self) -> None:
         """Request the resets that are due; that of an env without `_retry_at` is due as soon as its process is idle."""
         now = time.monotonic()
         for env_id in list(self._attempts):
-            due, request = self._retry_at.get(env_id, now), self._processes[env_id].request
-            if due > now:
+            if self._retry_at.get(env_id, now) > now:
                 continue
-            if request is None or (env_id in self._retry_at and request is Request.CLOSE):
+            if self._processes[env_id].request is None:
                 try:
                     self._begin_attempt(env_id)
-                except Exception as e:
-                    self._fail_reset(env_id, e, "make", self._attempts[env_id])
+                except Exception as e:  # code of `env_fn`
+                    self._fail_reset(env_id, e, "make")
                     continue
             self._retry_at.pop(env_id, None)
 
@@ -631,8 +627,9 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         env_ids = list(args)
         self._wait_while(lambda: any(map(self._is_busy, env_ids)))
         self._answers = {}
-        for env_id in env_ids:
-            self._processes[env_id].send(Request.CALL, method, *args[env_id], limit=limit)
+        with Undisturbed():
+            for env_id in env_ids:
+                self._processes[env_id].send(Request.CALL, method, *args[env_id], limit=limit)
         self._wait_while(lambda: not self._answers.keys() >= args.keys())
         answers, self._answers = self._answers, {}
         for env_id in env_ids:

@@ -1,66 +1,19 @@
 """Wrappers around environments, by class and, through `ENV_WRAPPER_REGISTRY`, by name."""
 
-from ding.envs.env_wrappers.base_wrapper import EnvWrapper, GymToGymnasiumWrapper, ObservationWrapper
-from ding.envs.env_wrappers.env_wrappers import (
-    ActionRepeatWrapper,
-    AllinObsWrapper,
-    ClipRewardWrapper,
-    DelayRewardWrapper,
-    EpisodicLifeWrapper,
-    EvalEpisodeReturnEnv,
-    EvalEpisodeReturnWrapper,
-    FinalEvalRewardEnv,
-    FireResetWrapper,
-    FlatObsWrapper,
-    FrameStackWrapper,
-    GymHybridDictActionWrapper,
-    MaxAndSkipWrapper,
-    NoopResetWrapper,
-    ObsPlusPrevActRewWrapper,
-    ObsTransposeWrapper,
-    RamWrapper,
-    ScaledFloatFrameWrapper,
-    TimeLimitWrapper,
-    TransposeWrapper,
-    WarpFrameWrapper,
-)
-from ding.envs.env_wrappers.normalize_wrappers import (
-    ObsNormWrapper,
-    RewardNormWrapper,
-    RunningMeanStd,
-    StaticObsNormWrapper,
-)
-from ding.envs.env_wrappers.wrapper_factory import create_env_wrapper, update_shape
+from ding.utils.import_helper import exports
 
-__all__ = [
-    "ActionRepeatWrapper",
-    "AllinObsWrapper",
-    "ClipRewardWrapper",
-    "DelayRewardWrapper",
-    "EnvWrapper",
-    "EpisodicLifeWrapper",
-    "EvalEpisodeReturnEnv",
-    "EvalEpisodeReturnWrapper",
-    "FinalEvalRewardEnv",
-    "FireResetWrapper",
-    "FlatObsWrapper",
-    "FrameStackWrapper",
-    "GymHybridDictActionWrapper",
-    "GymToGymnasiumWrapper",
-    "MaxAndSkipWrapper",
-    "NoopResetWrapper",
-    "ObsNormWrapper",
-    "ObsPlusPrevActRewWrapper",
-    "ObsTransposeWrapper",
-    "ObservationWrapper",
-    "RamWrapper",
-    "RewardNormWrapper",
-    "RunningMeanStd",
-    "ScaledFloatFrameWrapper",
-    "StaticObsNormWrapper",
-    "TimeLimitWrapper",
-    "TransposeWrapper",
-    "WarpFrameWrapper",
-    "create_env_wrapper",
-    "update_shape",
-]
+__all__, __getattr__ = exports(
+    __name__,
+    {
+        "base_wrapper": "EnvWrapper GymToGymnasiumWrapper ObservationWrapper",
+        "env_wrappers": (
+            "ActionRepeatWrapper AllinObsWrapper ClipRewardWrapper DelayRewardWrapper EpisodicLifeWrapper "
+            "EvalEpisodeReturnEnv EvalEpisodeReturnWrapper FinalEvalRewardEnv FireResetWrapper FlatObsWrapper "
+            "FrameStackWrapper GymHybridDictActionWrapper MaxAndSkipWrapper NoopResetWrapper "
+            "ObsPlusPrevActRewWrapper ObsTransposeWrapper RamWrapper ScaledFloatFrameWrapper TimeLimitWrapper "
+            "TransposeWrapper WarpFrameWrapper"
+        ),
+        "normalize_wrappers": "ObsNormWrapper RewardNormWrapper RunningMeanStd StaticObsNormWrapper",
+        "wrapper_factory": "create_env_wrapper update_shape",
+    },
+)

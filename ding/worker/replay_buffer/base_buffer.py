@@ -18,10 +18,8 @@ from ding.data.buffer_interface import (
     IBuffer,
     MemoryCheck,
     StatefulBuffer,
-    generator_state,
     new_generator,
     read_data_file,
-    set_generator_state,
     write_data_file,
 )
 from ding.data.column_store import ColumnStore
@@ -39,6 +37,7 @@ from ding.utils.config_helper import (
 from ding.utils.data.samples import Items, Table, rows_of
 from ding.utils.default_helper import deep_merge_dicts
 from ding.utils.import_helper import import_module
+from ding.utils.object_state import generator_state, set_generator_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.worker.replay_buffer.utils import PeriodicThruputMonitor, UsedDataRemover

@@ -243,15 +243,17 @@ def test_every_manager_offers_the_same(cls, cfg):
 
 
 def play(cls, cfg):
+    """What two CartPoles show, over two launches."""
     manager = cls([lambda: GymnasiumEnv({"env_id": "CartPole-v1"})] * 2, EasyDict(cfg))
     manager.seed(3)
     seen = []
-    with manager:
-        manager.launch()
-        for _ in range(60):
-            obs = manager.ready_obs
-            steps = manager.step({env_id: int(value.sum() > 0) for env_id, value in obs.items()})
-            seen.append((obs, steps))
+    for _ in range(2):
+        with manager:
+            manager.launch()
+            for _ in range(40):
+                obs = manager.ready_obs
+                steps = manager.step({env_id: int(value.sum() > 0) for env_id, value in obs.items()})
+                seen.append((obs, steps))
     return repr(seen)
 
 

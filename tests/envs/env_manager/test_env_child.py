@@ -16,21 +16,16 @@ import pytest
 from ding.envs.env_manager import env_child
 from ding.envs.env_manager.base_env_manager import call_with_timeout
 from ding.envs.env_manager.env_child import (
-    NOT_SHARED,
     ChildPlan,
     EnvHost,
     EnvServer,
     SharedObs,
     encode,
     pack_array,
-    receive_message,
     run_child,
     seed_globals,
-    send_message,
     use_one_thread,
 )
-from ding.envs.env_manager.env_process import portable, words_of_numpy
-from ding.envs.env_manager.env_state import EnvSeeds
 from tests.envs.env_manager.scripted_env import Make, Raise, ScriptedEnv, be_abnormal
 
 
@@ -64,11 +59,11 @@ class Talk:
             self.their_sink.close()
 
     def hear(self):
-        return list(pickle.loads(receive_message(self.source)))
+        return list(pickle.loads(self.source.recv_bytes()))
 
     def ask(self, method, *args):
         if method != "make":
-            send_message(self.sink, encode((method, args)))
+            self.sink.send_bytes(encode((method, args)))
         return self.hear()
 
     def end(self):
@@ -95,61 +90,6 @@ def step(action=0, auto_reset=False, seed=None):
     return "step", pack_array(np.array([action])), auto_reset, seed
 
 
-def test_it_answers_in_order_until_it_is_to_close(talk):
-    env = ScriptedEnv(4, length=2)
-    child = talk(lambda: env, replay_path="video")
-    assert child.ask("make") == [True, None, False]
-    assert env.replay_path == "video"
-    is_good, (index, obs), more = child.ask("reset", {"level": 1}, None)
-    assert (is_good, index, obs.tolist(), more) == (True, NOT_SHARED, [4, 0, 0], False)
-    is_good, ((_, obs), (reward, done, info)), more = child.ask(*step(7))
-    assert (is_good, obs.tolist(), done, info["note"].tolist(), more) == (True, [4, 0, 1], False, [1], False)
-    assert reward == pack_array(np.array([1], np.float32))
-    assert child.ask(*step(8))[1][1][1] is True
-    assert child.ask("attribute", "actions") == [True, [[7], [8]], False]
-    assert child.ask("attribute", "nothing") == [True, None, False]
-    assert child.ask("render", "human") == [True, "human 4 0 2", False]
-    assert child.ask("reward_shaping", [{"reward": 2}]) == [True, [{"reward": -2}], False]
-    assert child.ask("close") == [True, None, False]
-    child.thread.join(20)
-    assert env.calls["close"] == 0
-    assert not child.errors
-
-
-def test_a_step_that_ends_an_episode_is_followed_by_a_reset(talk):
-    seeds = EnvSeeds(1)
-    seeds.assign(5, None)
-    env = ScriptedEnv(0, length=1)
-    child = talk(lambda: env)
-    child.ask("make")
-    child.ask("reset", {"level": 1}, None)
-    _, (_, (_, done, _)), more = child.ask(*step(auto_reset=True, seed=seeds.pending(0)))
-    assert (done, more) == (True, True)
-    is_good, (_, obs), more = child.hear()
-    assert (is_good, obs.tolist(), more) == (True, [0, 1, 0], False)
-    assert env.told == [{"level": 1}, (5,), {"level": 1}]
-
-
-def test_a_reset_that_fails_after_a_step_is_told_apart_from_it(talk):
-    env = ScriptedEnv(0, length=1, deeds={("reset", 1): Raise(ValueError("stuck"))})
-    child = talk(lambda: env)
-    child.ask("make")
-    child.ask("reset", None, None)
-    assert child.ask(*step(auto_reset=True))[2]
-    is_good, failure, more = child.hear()
-    assert (is_good, failure.method, failure.class_name, more) == (False, "reset", "ValueError", False)
-
-
-def test_a_failing_seed_is_told_apart_from_a_failing_reset(talk):
-    seeds = EnvSeeds(1)
-    seeds.assign(5, None)
-    env = ScriptedEnv(0, deeds={("seed", 0): Raise(ValueError("no such seed"))})
-    child = talk(lambda: env)
-    child.ask("make")
-    is_good, failure, _ = child.ask("reset", None, seeds.pending(0))
-    assert (is_good, failure.method) == (False, "seed")
-
-
 def test_failures_are_answers_and_the_env_goes_on(talk):
     deeds = {("step", 0): Raise(ValueError("broken")), ("step", 2): be_abnormal}
     child = talk(Make(0, length=2, deeds=deeds))
@@ -162,17 +102,9 @@ def test_failures_are_answers_and_the_env_goes_on(talk):
     is_good, (_, (_, done, info)), more = child.ask(*step(auto_reset=True))
     assert (is_good, done, info["abnormal"], more) == (True, True, True, False)  # no reset follows
     assert child.ask("nothing_of_the_kind")[1].class_name == "AttributeError"
-    send_message(child.sink, b"no pickle")
+    child.sink.send_bytes(b"no pickle")
     is_good, failure, _ = child.hear()
     assert (is_good, failure.method) == (False, "reading a request")
-
-
-def test_an_env_that_cannot_be_made_is_the_last_answer(talk):
-    child = talk(Make(0, deeds={("make", 0): Raise(OSError("no licence"))}))
-    is_good, failure, _ = child.ask("make")
-    assert (is_good, failure.method, failure.class_name) == (False, "make", "OSError")
-    child.thread.join(20)
-    assert not child.thread.is_alive()
 
 
 def test_the_env_is_closed_when_the_connection_ends(talk):
@@ -235,14 +167,6 @@ def test_global_generators_are_seeded_from_all_words():
     assert len({drawn(1, 2), drawn(1, 3), drawn(2, 1)}) == 3
 
 
-def test_the_words_follow_from_numpys_state_and_leave_it():
-    np.random.seed(3)
-    first, again = words_of_numpy(), words_of_numpy()
-    assert first == again
-    assert np.random.random() == np.random.RandomState(3).random_sample()
-    assert words_of_numpy() != first
-
-
 def test_the_process_lives_until_the_connection_ends(monkeypatch):
     inherited, unused = multiprocessing.Pipe()
     monkeypatch.setattr(env_child, "reset_inherited", lambda: None)
@@ -257,15 +181,6 @@ def test_the_process_lives_until_the_connection_ends(monkeypatch):
     assert inherited.closed
     for end in (unused, our_source, source, sink):
         end.close()
-
-
-def test_functions_with_closures_are_made_portable():
-    number = 3
-    env = plan_for(portable(lambda: ScriptedEnv(number), 0)).make_env()
-    assert env.number == 3
-    stream = (i for i in range(3))
-    with pytest.raises(TypeError, match=r"env_fn\[5\] cannot be sent to a new process.*use the context 'fork'"):
-        portable(lambda: next(stream), 5)
 
 
 def test_the_processes_of_multiprocessing_are_daemons_with_a_name(nothing_is_left):

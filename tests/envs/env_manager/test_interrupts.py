@@ -1,10 +1,9 @@
-"""An exception in a signal handler, at every point of what the managers do: the envs and the manager still agree."""
+"""A signal at every point of what the managers do, whose handler raises: the envs and the manager still agree."""
 
 from __future__ import annotations
 
 import itertools
-import multiprocessing
-import os
+import signal
 import sys
 import threading
 from types import SimpleNamespace
@@ -14,7 +13,7 @@ import pytest
 
 from ding.envs import AsyncSubprocessEnvManager, SyncSubprocessEnvManager
 from ding.envs.env_manager import env_child, env_process, subprocess_env_manager
-from ding.envs.env_manager.env_child import Incoming, Outgoing
+from ding.envs.env_manager.env_process import Undisturbed
 from tests.envs.env_manager.scripted_env import Make, shown
 
 TRACED = {module.__file__ for module in (env_child, env_process, subprocess_env_manager)}
@@ -25,8 +24,21 @@ class Interrupt(BaseException):
     """What a signal handler raises."""
 
 
+@pytest.fixture
+def handled():
+    """Signals whose handler, which is returned, raises `Interrupt`."""
+
+    def handle(signum, frame):
+        raise Interrupt
+
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield handle
+    for number, handler in previous.items():
+        signal.signal(number, handler)
+
+
 def interrupted_at(point, deed):
-    """Do `deed`, and raise `Interrupt` at the given line, counted from 0, of the traced modules.
+    """Do `deed`, and send this process SIGINT at the given line, counted from 0, of the traced modules.
 
     Returns whether it came to that line.
     """
@@ -37,7 +49,7 @@ def interrupted_at(point, deed):
             return None
         if event == "line" and next(lines) == point:
             sys.settrace(None)
-            raise Interrupt
+            signal.raise_signal(signal.SIGINT)
         return trace
 
     previous = sys.gettrace()
@@ -128,9 +140,9 @@ CASES = {
 @pytest.mark.differs(
     "Ctrl-C, or an exception in a signal handler, while an answer is being read or handled loses it: the env shows an "
     "old observation, or its pipe is out of step",
-    "the answer is handled by the next call",
+    "SIGINT, SIGTERM and SIGALRM wait until it is handled; a second one comes at once",
 )
-@pytest.mark.usefixtures("no_waiting_in_vain")
+@pytest.mark.usefixtures("no_waiting_in_vain", "handled")
 @pytest.mark.parametrize("make, deed, cfg", CASES.values(), ids=CASES)
 def test_wherever_an_interrupt_comes_the_envs_are_as_the_manager_shows_them(make, deed, cfg):
     with managers(make, **cfg) as manager:
@@ -153,62 +165,39 @@ def test_wherever_an_interrupt_comes_the_envs_are_as_the_manager_shows_them(make
         assert [process.pid for process in manager._processes.values()] == pids
 
 
-def pipe():
-    """`(source, sink)`."""
-    return multiprocessing.Pipe(duplex=False)
+def test_signals_in_a_block_come_at_its_end_and_the_second_of_a_kind_at_once(handled):
+    steps = []
+    with pytest.raises(Interrupt):
+        with Undisturbed():
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGTERM)
+            steps.append("goes on")
+        steps.append("never")
+    with pytest.raises(Interrupt), Undisturbed():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        steps.append("never")
+    assert steps == ["goes on"]
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == [handled] * 2
 
 
-def test_a_message_that_was_received_in_part_is_received_on():
-    source, sink = pipe()
-    with source, sink:
-        data = b"x" * 300_000  # the pipe holds less: it is read in parts
-        sender = threading.Thread(target=Outgoing(data).send, args=(sink,))
-        sender.start()
-        message = Incoming()
-        interrupts = 0
-        while interrupted_at(12, lambda: message.receive(source)):
-            assert message.has_begun
-            interrupts += 1
-        assert interrupts > 0
-        assert message.receive(source) == data
-        sender.join(10)
+def test_a_signal_of_an_inner_block_waits_for_the_end_of_the_outer_one(handled):
+    steps = []
+    with pytest.raises(Interrupt), Undisturbed():
+        with Undisturbed():
+            signal.raise_signal(signal.SIGINT)
+        steps.append("goes on")
+    assert steps == ["goes on"]
 
 
-def test_a_message_that_was_sent_in_part_is_sent_on():
-    source, sink = pipe()
-    with source, sink:
-        os.set_blocking(sink.fileno(), False)
-        data = bytes(range(256)) * 1200
-        message, received = Outgoing(data), Incoming()
-        with pytest.raises(BlockingIOError):  # the pipe is full
-            message.send(sink)
-        os.set_blocking(sink.fileno(), True)
-        receiver = threading.Thread(target=received.receive, args=(source,))
-        receiver.start()
-        message.send(sink)
-        message.send(sink)  # there is nothing left
-        receiver.join(10)
-        assert received.receive(source) == data
-        assert not source.poll()
+def test_in_other_threads_nothing_is_deferred(handled):
+    seen = []
 
+    def look():
+        with Undisturbed():
+            seen.append(signal.getsignal(signal.SIGINT))
 
-def test_a_pipe_that_ends_before_its_message_is_an_error():
-    source, sink = pipe()
-    with source:
-        with sink:
-            os.write(sink.fileno(), b"\0\0\0")
-        message = Incoming()
-        for _ in range(2):
-            with pytest.raises(EOFError):
-                message.receive(source)
-
-
-def test_where_pipes_are_no_descriptors_messages_go_in_one_piece(monkeypatch):
-    monkeypatch.setattr(env_child, "_IS_POSIX", False)
-    source, sink = pipe()
-    with source, sink:
-        sent, received = Outgoing(b"abc"), Incoming()
-        sent.send(sink)
-        sent.send(sink)
-        assert received.receive(source) == received.receive(source) == b"abc"
-        assert not source.poll()
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join(10)
+    assert seen == [handled]

@@ -24,7 +24,6 @@ from ding.envs import (
     BaseEnvTimestep,
     GymnasiumEnv,
     SyncSubprocessEnvManager,
-    create_env_manager,
 )
 from ding.envs.env_manager import EnvDiedError, subprocess_env_manager
 from ding.envs.env_manager.env_child import is_abnormal_timestep
@@ -97,14 +96,6 @@ def test_default_configs():
 
 
 @pytest.mark.parametrize(
-    "name, cls", [("subprocess", SyncSubprocessEnvManager), ("async_subprocess", AsyncSubprocessEnvManager)]
-)
-def test_they_are_registered(name, cls):
-    assert type(create_env_manager({"type": name}, [Make(0)])) is cls
-    assert issubclass(cls, BaseEnvManager)
-
-
-@pytest.mark.parametrize(
     "cfg",
     [
         {"shared_memory": 1},
@@ -142,33 +133,6 @@ def test_each_env_has_a_process_of_its_own():
         assert len({*manager.pid, os.getpid()}) == 3
 
 
-def test_states_from_launch_to_close():
-    manager = sync({"length": 1}, {"length": 2}, episode_num=1)
-    assert (states(manager), manager.closed, manager.ready_obs, manager.ready_obs_id) == (["VOID"] * 2, True, {}, [])
-    manager.launch()
-    assert lists(manager.ready_obs) == {0: [0, 0, 0], 1: [1, 0, 0]}
-    timesteps = act(manager)
-    assert (timesteps[0].done, timesteps[0].obs.tolist(), timesteps[0].reward.tolist()) == (True, [0, 0, 1], [1])
-    assert type(timesteps[0]) is BaseEnvTimestep
-    assert states(manager) == ["DONE", "RUN"]
-    assert (manager.env_state_done(0), manager.done) == (True, False)
-    assert lists(manager.ready_obs) == {1: [1, 0, 1]}
-    act(manager)
-    assert manager.done
-    assert (manager.ready_obs, manager.ready_obs_id, manager.ready_imgs) == ({}, [], {})
-    manager.close()
-    assert (states(manager), manager.closed, manager.ready_imgs) == (["VOID"] * 2, True, {})
-
-
-def test_an_episode_that_ends_is_followed_by_the_next():
-    with sync({"length": 2}, {"length": 2}) as manager:
-        manager.launch()
-        act(manager)
-        timesteps = act(manager)
-        assert lists({i: t.obs for i, t in timesteps.items()}) == {0: [0, 0, 2], 1: [1, 0, 2]}
-        assert lists(manager.ready_obs) == {0: [0, 1, 0], 1: [1, 1, 0]}
-
-
 def test_the_next_episode_begins_while_the_caller_is_busy(tmp_path):
     with asynchronous({"length": 1, "deeds": {("reset", 1): WaitFor(tmp_path / "go")}}, {"length": 9}) as manager:
         manager.launch()
@@ -194,25 +158,6 @@ def test_a_reset_in_place_keeps_the_terminal_observation(shared_memory):
         assert lists({env_id: manager._ready_obs[env_id] for env_id in manager.ready_env}) == {0: [0, 1, 0]}
 
 
-def test_without_auto_reset_an_env_waits_for_its_reset():
-    with sync({"length": 1}, {"length": 5}, auto_reset=False, episode_num=2) as manager:
-        manager.launch()
-        act(manager)
-        assert states(manager) == ["NEED_RESET", "RUN"]
-        assert manager.ready_obs_id == [1]
-        manager.reset({0: None})
-        assert lists(manager.ready_obs) == {0: [0, 1, 0], 1: [1, 0, 1]}
-        act(manager)
-        assert states(manager) == ["DONE", "RUN"]
-
-
-def test_timesteps_come_in_the_order_of_the_actions():
-    with sync({}, {}, {}) as manager:
-        manager.launch()
-        assert list(manager.step({2: "c", 0: "a"})) == [2, 0]
-        assert manager.actions == [["a"], [], ["c"]]
-
-
 def test_envs_that_are_not_ready_cannot_be_stepped():
     with sync({"length": 1}, {}, episode_num=1) as manager:
         manager.launch()
@@ -231,19 +176,6 @@ def test_an_env_whose_reset_is_under_way_may_be_stepped_at_once():
         assert act(manager, 0)[0].obs.tolist() == [0, 1, 1]
 
 
-def test_done_may_be_an_array_with_a_flag_for_each_player():
-    class Duel(type(Make(0)())):
-        def step(self, action):
-            return super().step(action)._replace(done=np.array([True, self.count >= 2]), info=[{}, {}])
-
-    with SyncSubprocessEnvManager([lambda: Duel()], {"episode_num": 1, **FAST}) as manager:
-        manager.launch()
-        assert act(manager)[0].done.tolist() == [True, False]
-        assert states(manager) == ["RUN"]
-        act(manager)
-        assert states(manager) == ["DONE"]
-
-
 def test_a_timestep_of_another_class_keeps_it():
     from tests.fakes import Timestep
 
@@ -257,47 +189,6 @@ def test_a_timestep_of_another_class_keeps_it():
             timestep = act(manager)[0]
             assert type(timestep) is Timestep
             assert timestep.obs.tolist() == [0, 0, 1]
-
-
-def test_reset_parameters_stay_in_force():
-    with sync({"length": 1}, {"length": 1}) as manager:
-        manager.launch({0: {"level": 1}, 1: None})
-        act(manager)
-        manager.reset({1: {"level": 2}})
-        act(manager)
-        manager.reset()
-        assert manager.told == [[{"level": 1}] * 4, [{}, {}, {"level": 2}, {"level": 2}, {"level": 2}]]
-        with pytest.raises(RuntimeError, match="no envs"):
-            manager.reset({7: None})
-
-
-def test_a_closed_manager_says_so_before_anything_else():
-    manager = sync({})
-    for call in (
-        manager.reset,
-        lambda: manager.step({0: 0}),
-        lambda: manager.length,
-        lambda: manager.nothing_of_the_kind,
-        lambda: manager.secret,
-        lambda: manager.enable_save_figure(0, "f"),
-        lambda: manager.reward_shaping(0, []),
-    ):
-        with pytest.raises(AssertionError, match="closed"):
-            call()
-
-
-def test_close_is_idempotent_and_a_launch_may_follow():
-    manager = sync({"length": 1}, episode_num=1)
-    manager.close()
-    seen = []
-    for _ in range(2):
-        manager.launch()
-        seen += pids(manager).values()
-        act(manager)
-        assert manager.done
-        manager.close()
-        manager.close()
-    assert len(set(seen)) == 2
 
 
 # -- abnormal steps
@@ -467,61 +358,6 @@ def test_large_observations_and_actions_cross_in_pieces():
 # -- seeds
 
 
-def test_envs_are_told_seed_plus_id_once_at_their_next_reset():
-    with sync({"length": 1}, {"length": 1}) as manager:
-        manager.seed(10)
-        manager.launch()
-        act(manager)
-        manager.reset()
-        assert manager.told == [[(10,), {}, {}, {}], [(11,), {}, {}, {}]]
-        manager.seed([3, 4], dynamic_seed=False)
-        manager.reset({1: None})
-        assert manager.told == [[(10,), {}, {}, {}], [(11,), {}, {}, {}, (4, False), {}]]
-        act(manager)
-        manager.seed({0: 7})
-        act(manager)
-        assert [told[4:] for told in manager.told] == [[(3, False), {}, (7,), {}], [(4, False), {}, {}, {}]]
-
-
-def test_seeds_are_remembered_over_close_and_launch():
-    manager = sync({}, {})
-    manager.seed(10)
-    for _ in range(2):
-        manager.launch()
-        assert manager.told == [[(10,), {}], [(11,), {}]]
-        manager.close()
-
-
-def cartpole(cls, rounds=120, **cfg):
-    """What two CartPoles show, over two launches."""
-    manager = cls([lambda: GymnasiumEnv({"env_id": "CartPole-v1"})] * 2, {**cfg})
-    manager.seed(3)
-    seen = []
-    for _ in range(2):
-        manager.launch()
-        for _ in range(rounds):
-            obs = manager.ready_obs
-            seen.append({env_id: value.tobytes() for env_id, value in obs.items()})
-            timesteps = manager.step({env_id: int(value.sum() > 0) for env_id, value in obs.items()})
-            seen.append([(i, t.obs.tobytes(), t.reward.tobytes(), t.done, t.info) for i, t in timesteps.items()])
-        manager.close()
-    return seen
-
-
-def test_seeded_envs_play_the_same_as_in_one_process():
-    assert cartpole(SyncSubprocessEnvManager, context="fork") == cartpole(BaseEnvManager)
-
-
-def test_random_actions_are_those_of_a_manager_in_one_process():
-    def draw(cls, cfg):
-        with cls([Make(0), Make(1)], cfg) as manager:
-            manager.seed(3)
-            manager.launch()
-            return [{env_id: action.tolist() for env_id, action in manager.random_action().items()} for _ in range(9)]
-
-    assert draw(SyncSubprocessEnvManager, FAST) == draw(BaseEnvManager, {})
-
-
 def test_an_env_made_anew_goes_on_with_its_episodes(tmp_path):
     class Unlucky(GymnasiumEnv):
         resets = 0
@@ -578,15 +414,6 @@ def test_replay_paths_are_applied_at_launch_and_running_envs_are_reset_all_the_s
         assert manager.episode == [1, 1]
 
 
-def test_figures_and_images_go_through_the_env():
-    with sync({"length": 1}, {"length": 5}, episode_num=1) as manager:
-        manager.launch()
-        manager.enable_save_figure(1, "figures")
-        act(manager)
-        assert manager.ready_imgs == {1: "rgb_array 1 0 1"}
-        assert [render("human") for render in manager.render] == ["human 0 0 1", "human 1 0 1"]
-
-
 @pytest.mark.differs(
     "rewards that `reward_shaping` writes into the transitions are lost, or None is returned",
     "the env's list if it returns one, else the transitions it has written into",
@@ -599,28 +426,6 @@ def test_shaped_rewards_are_what_the_env_returns_or_has_written(cls, returned):
         manager.launch()
         expected = [{"reward": -2}] if returned is None else returned
         assert manager.reward_shaping(0, [{"reward": 2}]) == expected
-
-
-def test_attributes_of_the_envs_come_as_a_list():
-    with sync({"length": 4}, {"length": 5}) as manager:
-        manager.launch()
-        assert manager.length == [4, 5]
-        manager.env_ref.only_here = 1
-        assert manager.only_here == [None, None]
-        with pytest.raises(AttributeError, match="nothing_of_the_kind"):
-            _ = manager.nothing_of_the_kind
-        with pytest.raises(RuntimeError, match="'secret' cannot be reached"):
-            _ = manager.secret
-
-
-def test_a_closed_manager_can_be_copied_and_pickled():
-    manager = sync({})
-    for twin in (copy.copy(manager), copy.deepcopy(manager), pickle.loads(pickle.dumps(manager))):
-        with twin:
-            twin.launch()
-            assert lists(twin.ready_obs) == {0: [0, 0, 0]}
-    with pytest.raises(AttributeError):
-        _ = SyncSubprocessEnvManager.__new__(SyncSubprocessEnvManager)._anything
 
 
 @pytest.mark.parametrize("copies", [copy.deepcopy, pickle.dumps])

@@ -557,17 +557,19 @@ def test_a_large_request_to_a_process_that_does_not_read_is_broken_off():
     assert manager.closed
 
 
-def test_a_request_of_which_a_part_was_sent_is_sent_in_full_later(interrupt_after):
-    with sync({}, {}) as manager:
-        manager.launch()
-        os.kill(manager.pid[0], signal.SIGSTOP)
-        with pytest.raises(Interrupt):
-            interrupt_after(0.2)
-            manager.step({0: np.zeros(300_000)})
-        os.kill(manager._processes[0].pid, signal.SIGCONT)
-        assert act(manager, 1)[1].obs.tolist() == [1, 0, 1]
-        assert {env_id: obs.tolist() for env_id, obs in manager.ready_obs.items()} == {0: [0, 0, 1], 1: [1, 0, 1]}
-        assert manager.actions[0][0].shape == (300_000,)
+def test_a_request_that_is_not_read_is_left_by_the_second_signal_and_its_env_is_given_up(interrupt_after):
+    manager = sync({}, {})
+    manager.launch()
+    os.kill(manager.pid[0], signal.SIGSTOP)
+    second = threading.Timer(0.6, os.kill, (os.getpid(), signal.SIGALRM))
+    with pytest.raises(Interrupt):
+        interrupt_after(0.2)
+        second.start()
+        manager.step({0: np.zeros(300_000)})
+    second.join()
+    with pytest.raises(EnvDiedError, match="env 0 died in step: a signal came twice"):
+        _ = manager.ready_obs
+    assert manager.closed
 
 
 def fork_and_die(env):

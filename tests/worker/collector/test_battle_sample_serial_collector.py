@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-import torch
 
 from ding.utils.batch_methods import plain_transition
 from ding.utils.default_helper import one_time_warning
-from ding.worker.collector.base_serial_collector import INF, create_serial_collector
+from ding.worker.collector.base_serial_collector import INF
 from ding.worker.collector.battle_sample_serial_collector import BattleSampleSerialCollector
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import CountingEnv, FakeManager, FakeWriter, ScriptedPolicy
@@ -252,24 +251,6 @@ def test_an_episode_that_outlives_its_policies_is_logged_with_its_full_length():
     assert ("collector_iter/avg_envstep_per_episode", 9.0, 200) in tb.scalars
 
 
-def test_transform_obs_shows_every_policy_float32_tensors():
-    class Typed(Player):
-        def forward(self, obs, **kwargs):
-            assert all(isinstance(o, torch.Tensor) and o.dtype == torch.float32 for o in obs.values())
-            return super().forward(obs, **kwargs)
-
-    collector, _, _ = build(policies=[Typed(), Typed()], cfg={"transform_obs": True})
-    assert len(collector.collect(4)[0][0]) == 4
-
-
-def test_the_number_of_samples_comes_from_the_call_or_policy_0():
-    assert len(build(policies=[Player(n=4), Player(n=6)])[0].collect()[0][1]) == 4
-    with pytest.raises(RuntimeError, match="n_sample"):
-        build(policies=[Player(n=None), Player()])[0].collect()
-    with pytest.raises(ValueError, match="n_sample = 0"):
-        build()[0].collect(0)
-
-
 def test_one_policy_is_refused_and_none_may_come_later():
     with pytest.raises(AssertionError, match="at least 2 policies"):
         build(policies=[Player()])
@@ -279,33 +260,6 @@ def test_one_policy_is_refused_and_none_may_come_later():
         collector.collect(1)
     with pytest.raises(AttributeError, match="needs an env manager"):
         BattleSampleSerialCollector(cfg)
-
-
-def test_logged_keys_and_their_order():
-    tb = FakeWriter()
-    collector, _, _ = build(lengths=(2, 4), tb=tb, players=3)
-    collector.collect(8, train_iter=100)
-    order = [tag.split("/")[1] for tag, _, _ in tb.scalars if tag.startswith("collector_iter/")]
-    assert order == [
-        "episode_count", "envstep_count", "avg_envstep_per_episode", "avg_envstep_per_sec", "avg_episode_per_sec",
-        "collect_time", "total_envstep_count", "total_episode_count", "total_duration",
-        *(f"reward{player}_{which}" for which in ("mean", "std", "max", "min") for player in range(3)),
-    ]  # fmt: skip
-    by_step = [tag.split("/")[1] for tag, _, step in tb.scalars if tag.startswith("collector_step/") and step == 8]
-    assert by_step == [name for name in order if name != "total_envstep_count"]
-
-
-def test_the_config_and_the_factory():
-    cfg = BattleSampleSerialCollector.default_config()
-    assert cfg == {
-        "deepcopy_obs": False,
-        "transform_obs": False,
-        "collect_print_freq": 100,
-        "cfg_type": "BattleSampleSerialCollectorDict",
-    }
-    cfg.type = "sample_1v1"
-    kwargs = {"env": BattleManager([1]), "tb_logger": FakeWriter(), "exp_name": "exp"}
-    assert type(create_serial_collector(cfg, **kwargs)) is BattleSampleSerialCollector
 
 
 def test_a_reset_by_somebody_else_begins_new_pieces_for_every_player():

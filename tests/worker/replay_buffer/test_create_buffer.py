@@ -57,17 +57,6 @@ def test_each_type_is_created_with_its_defaults_and_works(name, tb):
     assert tb.closed == 0
 
 
-@pytest.mark.parametrize("name", ["naive", "advanced", "deque", "elastic"])
-def test_push_returns_how_many_items_it_took(name):
-    cfg = EasyDict(type=name, replay_buffer_size=4, **OWN_KEYS.get(name, {}))
-    buffer = create_buffer(cfg, exp_name="exp", instance_name="counted")
-    taken = [buffer.push(data, cur_collector_envstep=0) for data in ([{"n": 0}, {"n": 1}], {"n": 2}, [])]
-    assert taken == [2, 1, 0]
-    assert buffer.push([{"n": i} for i in range(6)], cur_collector_envstep=0) == 6  # more than there is room for
-    assert buffer.push_count == 9
-    buffer.close()
-
-
 # What each type stores, how it is sampled, and what its `update` takes.
 VARIANTS = {
     "sequence": ([{"n": i, "done": False} for i in range(20)], (2, 4, 1), {"priority": [1.0]}),

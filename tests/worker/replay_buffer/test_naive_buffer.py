@@ -22,26 +22,6 @@ def items(start: int, stop: int) -> list[dict]:
     return [{"n": i} for i in range(start, stop)]
 
 
-def test_pushing_one_by_one_overwrites_the_oldest(make_naive):
-    buffer = make_naive(64)
-    for item in items(0, 100):
-        buffer.push(item, 0)
-    assert (buffer.count(), buffer.push_count, buffer._tail, buffer.replay_buffer_size) == (64, 100, 36, 64)
-    assert [item["n"] for item in buffer._data] == [*range(64, 100), *range(36, 64)]
-
-
-@pytest.mark.parametrize("length", [1, 5, 8, 9, 21, 40])
-def test_a_list_lands_where_single_pushes_would(make_naive, length):
-    many, single = make_naive(8), make_naive(8)
-    for buffer in (many, single):
-        buffer.push(items(100, 103), 0)
-    many.push(items(0, length), 0)
-    for item in items(0, length):
-        single.push(item, 0)
-    assert many._data == single._data
-    assert (many._tail, many.count(), many.push_count) == (single._tail, single.count(), single.push_count)
-
-
 def test_items_may_be_of_any_type_and_a_tuple_is_one_item(make_naive):
     buffer = make_naive(4)
     buffer.push((1, 2), 0)
@@ -73,23 +53,6 @@ def test_items_that_are_no_dicts_are_handed_out_as_they_were_pushed(make_naive):
     assert buffer.sample(0, 0) == []
 
 
-def test_every_item_can_be_drawn_and_only_those(make_naive):
-    buffer = make_naive(8)
-    buffer.push(items(0, 11), 0)
-    assert sorted(item["n"] for item in buffer.sample(8, 0)) == list(range(3, 11))
-    assert {item["n"] for _ in range(40) for item in buffer.sample(2, 0)} == set(range(3, 11))
-
-
-def test_deepcopy_separates_pushed_stored_and_sampled(make_naive):
-    buffer = make_naive(4, deepcopy=True)
-    item = {"obs": np.zeros(1)}
-    buffer.push(item, 0)
-    item["obs"][0] = 1
-    sampled = buffer.sample(1, 0)[0]
-    sampled["obs"][0] = 2
-    assert buffer._data[0]["obs"][0] == 0
-
-
 @pytest.mark.differs("failures to sample are printed", "logged")
 def test_too_few_items_give_none_and_a_log_line(make_naive):
     buffer = make_naive(8, name="short")
@@ -98,12 +61,6 @@ def test_too_few_items_give_none_and_a_log_line(make_naive):
     assert buffer.sample(3, 0) is None
     assert len(buffer.sample(3, 0, replace=True)) == 3
     assert "holds 2, requested are 3" in Path("exp/log/short/short_logger.txt").read_text()
-
-
-@pytest.mark.parametrize("size", [-1, 9])
-def test_an_impossible_batch_size_is_refused(make_naive, size):
-    with pytest.raises(ValueError, match=r"sample size = .* must be in \[0, 8\]"):
-        make_naive(8).sample(size, 0)
 
 
 @pytest.mark.differs("`sample_range` of the naive buffer counts physical slots", "it counts from the oldest item")
@@ -168,14 +125,6 @@ def test_update_changes_nothing_and_says_so(make_naive):
     assert "nothing to update" in Path("exp/log/quiet/quiet_logger.txt").read_text()
 
 
-def test_clear_starts_the_push_count_again(make_naive):
-    buffer = make_naive(4)
-    buffer.push(items(0, 6), 0)
-    buffer.clear()
-    assert (buffer.count(), buffer.push_count, buffer._tail) == (0, 0, 0)
-    assert buffer.sample(1, 0) is None
-
-
 @pytest.mark.differs("a partly filled naive buffer loads None items back", "only its items")
 def test_a_buffer_that_is_not_full_saves_and_loads_only_its_items(make_naive):
     buffer, other = make_naive(8), make_naive(8, name="other")
@@ -186,15 +135,6 @@ def test_a_buffer_that_is_not_full_saves_and_loads_only_its_items(make_naive):
     assert [item["n"] for item in other._data[:5]] == list(range(5))
     assert torch.equal(other._data[4]["obs"], torch.arange(3.0) + 4)
     assert len(other.sample(5, 0)) == 5
-
-
-def test_a_full_buffer_is_saved_from_the_oldest_item_on(make_naive):
-    buffer, other = make_naive(8), make_naive(8, name="other")
-    buffer.push(items(0, 11), 0)
-    buffer.save_data("data")
-    other.load_data("data")
-    assert (other.count(), other.push_count) == (8, 8)
-    assert [item["n"] for item in other._data] == list(range(3, 11))
 
 
 def test_a_file_of_another_kind_is_refused(make_naive):
@@ -215,17 +155,6 @@ def test_a_state_rebuilds_the_buffer_and_its_random_draws(make_naive):
     other.load_state_dict(buffer.state_dict())
     assert (other._tail, other.count(), other.push_count) == (3, 8, 11)
     assert other.sample(4, 0) == buffer.sample(4, 0)
-
-
-def test_a_state_with_data_alone_is_pushed(make_naive):
-    buffer = make_naive(8)
-    buffer.load_state_dict({"data": [{"n": 0}, None, {"n": 1}]})
-    assert (buffer.count(), buffer.push_count) == (2, 2)
-
-
-def test_a_state_without_data_is_refused(make_naive):
-    with pytest.raises(AssertionError, match="needs the key 'data'"):
-        make_naive(8).load_state_dict({"tail": 0})
 
 
 def test_the_global_seed_decides_what_is_drawn(make_naive):

@@ -68,25 +68,6 @@ def test_of_a_push_beyond_the_capacity_all_but_the_newest_are_told(make, count):
 
 
 @every_buffer
-def test_items_that_are_cleared_are_told_once(make):
-    buffer, dropped = make(4)
-    buffer.push(items(0, 6), 0)
-    buffer.clear()
-    assert sorted(dropped) == [0, 1, 2, 3, 4, 5]
-    buffer.clear()
-    buffer.close()
-    assert sorted(dropped) == [0, 1, 2, 3, 4, 5]
-
-
-@every_buffer
-def test_closing_tells_what_is_left(make):
-    buffer, dropped = make(4)
-    buffer.push(items(0, 2), 0)
-    buffer.close()
-    assert dropped == [0, 1]
-
-
-@every_buffer
 def test_nobody_has_to_listen(make):
     buffer, dropped = make(4)
     assert buffer.on_dropped is dropped

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ding.data import row_ring
-from ding.data.row_ring import RowRing
+from ding.data.ring import RowRing
 from ding.utils.data.samples import Column, Kind
 
 
@@ -65,7 +64,7 @@ def test_removed_slots_free_their_rows_when_there_is_no_other_space():
 
 
 def test_frames_of_equal_checksums_are_compared(monkeypatch):
-    monkeypatch.setattr(row_ring, "_weights", lambda count: np.zeros(count, np.uint64))
+    monkeypatch.setattr("ding.data.ring._weights", lambda count: np.zeros(count, np.uint64))
     rng, held, numbers = np.random.default_rng(0), np.zeros(40, np.bool_), np.zeros((40, 2, 3), np.int32)
     images = rng.integers(0, 3, (41, 3, 1, 2)).astype(np.uint8)  # of 9 different frames
     obs, next_obs = Column(Kind.ARRAY, images[:-1]), Column(Kind.ARRAY, images[1:])

@@ -1,0 +1,484 @@
+"""What holds for every serial collector, and for every evaluator that lets policies play."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from easydict import EasyDict
+
+from ding.utils.config_helper import ConfigError
+from ding.worker.collector.base_serial_collector import create_serial_collector
+from ding.worker.collector.base_serial_evaluator import create_serial_evaluator
+from ding.worker.collector.battle_episode_serial_collector import BattleEpisodeSerialCollector
+from ding.worker.collector.battle_interaction_serial_evaluator import BattleInteractionSerialEvaluator
+from ding.worker.collector.battle_sample_serial_collector import BattleSampleSerialCollector
+from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
+from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
+from ding.worker.collector.sample_serial_collector import SampleSerialCollector
+from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
+from tests.worker.collector.battles import BattleManager, Player
+
+
+class Kind(NamedTuple):
+    """A collector or evaluator, for one player or for two."""
+
+    cls: Any
+    is_battle: bool = False
+    is_whole: bool = False  # whether it collects episodes
+
+    @property
+    def manager(self) -> type[FakeManager]:
+        return BattleManager if self.is_battle else FakeManager
+
+    @property
+    def policy(self) -> type[ScriptedPolicy]:
+        return Player if self.is_battle else ScriptedPolicy
+
+    def policies(self, n: int | None = 8, cls: Callable[..., Any] | None = None) -> list[Any]:
+        make = cls or self.policy
+        if self.is_battle:
+            return [make(n), make(n)]
+        policy = make(n)
+        policy.attributes["n_episode"] = n
+        return [policy]
+
+    def build(self, lengths=(2, 4), policies=None, cfg=(), tb=None, **env_kwargs):
+        config = self.cls.default_config()
+        config.update(EasyDict(cfg))
+        env = self.manager(list(lengths), **env_kwargs)
+        policies = self.policies() if policies is None else policies
+        given = policies if self.is_battle else policies[0]
+        return self.cls(config, env, given, tb or FakeWriter(), "exp"), env, policies
+
+    def collect(self, collector, episodes, length, **kwargs):
+        """The transitions of each player, of so many episodes of this length."""
+        data = collector.collect(episodes if self.is_whole else episodes * length, **kwargs)
+        data = data[0] if self.is_battle else [data]
+        return [[row for episode in of for row in episode] if self.is_whole else list(of) for of in data]
+
+    def returns(self, result):
+        """The returns that an evaluation tells of the first player."""
+        if self.is_battle:
+            return [info["eval_episode_return"] for info in result[1][0]]
+        return result[1]["eval_episode_return"]
+
+
+COLLECTORS = {
+    "sample": Kind(SampleSerialCollector),
+    "episode": Kind(EpisodeSerialCollector, is_whole=True),
+    "sample_1v1": Kind(BattleSampleSerialCollector, is_battle=True),
+    "episode_1v1": Kind(BattleEpisodeSerialCollector, is_battle=True, is_whole=True),
+}
+EVALUATORS = {
+    "interaction": Kind(InteractionSerialEvaluator),
+    "battle_interaction": Kind(BattleInteractionSerialEvaluator, is_battle=True),
+}
+
+
+@pytest.fixture(params=COLLECTORS)
+def kind(request):
+    return COLLECTORS[request.param]
+
+
+@pytest.fixture(params=EVALUATORS)
+def judge(request):
+    return EVALUATORS[request.param]
+
+
+def evaluator_of(judge, lengths=(2, 4), cfg=(), **kwargs):
+    return judge.build(lengths, cfg={"n_episode": 4, "stop_value": 100.0, **dict(cfg)}, **kwargs)
+
+
+def plain(rows):
+    return [[np.asarray(row[key]).tolist() for key in ("obs", "next_obs", "reward")] for row in rows]
+
+
+def of_env_1(change):
+    """Changes the timesteps of env 1."""
+    return lambda timesteps: {i: change(ts) if i == 1 else ts for i, ts in timesteps.items()}
+
+
+# Collectors
+
+
+@pytest.mark.differs(
+    "an env that reuses its observation array corrupts stored transitions, unless `deepcopy_obs` copies everything "
+    "twice",
+    "observations and rewards are copied once, always",
+)
+@pytest.mark.differs(
+    "with `deepcopy_obs` the collectors of episodes and of battles still return wrong `next_obs` of envs that reuse "
+    "an array",
+    "observations are copied once, in all collectors",
+)
+@pytest.mark.parametrize("deepcopy_obs", [False, True])
+def test_an_env_may_write_into_the_arrays_it_returned(kind, deepcopy_obs):
+    clean, _, _ = kind.build((3, 3), cfg={"deepcopy_obs": deepcopy_obs})
+    reusing, env, _ = kind.build((3, 3), cfg={"deepcopy_obs": deepcopy_obs}, reuse=True)
+    data = kind.collect(reusing, 6, 3)
+    for one in env.envs:
+        for array in (one.rows,) if kind.is_battle else (one.obs, one.reward):
+            array[:] = -1.0
+    expected = kind.collect(clean, 6, 3)
+    assert list(map(plain, data)) == list(map(plain, expected)) and len(data[0]) == 18
+
+
+def test_transform_obs_shows_every_policy_float32_tensors(kind):
+    class Typed(kind.policy):
+        def forward(self, obs, **kwargs):
+            assert all(isinstance(o, torch.Tensor) and o.dtype == torch.float32 for o in obs.values())
+            return super().forward(obs, **kwargs)
+
+    for env_kwargs in ({}, {"form": "list"} if kind.is_battle else {"reuse": True}):
+        collector, _, _ = kind.build((2, 2), kind.policies(cls=Typed), {"transform_obs": True}, **env_kwargs)
+        assert [len(rows) for rows in kind.collect(collector, 2, 2)] == [4] * (1 + kind.is_battle)
+
+
+def test_policy_kwargs_reach_every_forward(kind):
+    collector, _, policies = kind.build((2, 2))
+    kind.collect(collector, 2, 2, policy_kwargs={"eps": 0.5})
+    kind.collect(collector, 2, 2)
+    for policy in policies:
+        assert policy.kwargs[0] == {"eps": 0.5} and policy.kwargs[-1] == {}
+
+
+@pytest.mark.differs("a NaN observation or reward is trained on", "collecting stops and names the env")
+def test_a_nan_observation_stops_with_the_env_id(kind):
+    collector, _, _ = kind.build(after_step=of_env_1(lambda ts: ts._replace(obs=ts.obs * np.nan)))
+    with pytest.raises(FloatingPointError, match="env 1 holds NaN"):
+        kind.collect(collector, 2, 4)
+
+
+@pytest.mark.differs("a `done` flag of numpy, or one for each player, is not understood everywhere", "it is")
+@pytest.mark.differs(
+    "a `done` flag of numpy, or one for each player, fails or is always true in battles",
+    "the episode ends when all are done",
+)
+@pytest.mark.parametrize("done", [np.bool_, lambda flag: (flag, flag), lambda flag: np.array([flag, flag])])
+def test_a_done_flag_of_numpy_or_one_per_player_ends_the_episode(kind, done):
+    def after_step(timesteps):
+        return {i: ts._replace(done=done(ts.done)) for i, ts in timesteps.items()}
+
+    collector, _, _ = kind.build((3,), after_step=after_step)
+    for rows in kind.collect(collector, 1, 3):
+        assert [bool(np.all(np.asarray(row["done"]))) for row in rows] == [False, False, True]
+
+
+@pytest.mark.differs(
+    "envs that have used up their episodes end in an error inside the policy, or a division by zero",
+    "a clear error, and no sample is lost",
+)
+def test_exhausted_envs_are_a_clear_error_and_lose_nothing(kind):
+    collector, _, _ = kind.build((3,), episode_num=2)
+    with pytest.raises(RuntimeError, match="no env is ready"):
+        kind.collect(collector, 3, 3)
+    for rows in kind.collect(collector, 2, 3):
+        assert [int(row["obs"][-1]) for row in rows] == [0, 1, 2, 0, 1, 2]
+
+
+def test_an_env_that_reports_no_return_is_named(kind):
+    info = [{"eval_episode_return": 1.0}, {}] if kind.is_battle else {}
+    collector, _, _ = kind.build((2, 9), after_step=lambda steps: {i: s._replace(info=info) for i, s in steps.items()})
+    with pytest.raises(KeyError, match="env 0 ended an episode without info"):
+        kind.collect(collector, 2, 4)
+
+
+@pytest.mark.parametrize("name", ["sample", "episode"])
+def test_construction_without_env_or_policy_says_what_is_missing(name):
+    cls = COLLECTORS[name].cls
+    cfg = cls.default_config()
+    with pytest.raises(AttributeError, match="needs an env manager and a policy"):
+        cls(cfg)
+    with pytest.raises(AssertionError, match="set an env first"):
+        cls(cfg, None, ScriptedPolicy())
+    with pytest.raises(AttributeError, match="needs an env manager and a policy"):
+        cls(cfg, FakeManager([3]))
+
+
+OF_EPISODES = {"get_train_sample": False}
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("sample", {}),
+        ("episode", {**OF_EPISODES, "reward_shaping": False}),
+        ("sample_1v1", {}),
+        ("episode_1v1", OF_EPISODES),
+    ],
+)
+def test_the_config_its_check_and_the_factory(name, more):
+    kind = COLLECTORS[name]
+    cfg = kind.cls.default_config()
+    settings = {"deepcopy_obs": False, "transform_obs": False, "collect_print_freq": 100, **more}
+    assert cfg == {**settings, "cfg_type": f"{kind.cls.__name__}Dict"}
+    for key in settings:
+        with pytest.raises(ConfigError, match=key[-9:]):
+            kind.build(cfg={key: 0 if key == "collect_print_freq" else "no"})
+    cfg.type = name
+    policies = kind.policies()
+    policy = policies if kind.is_battle else policies[0]
+    kwargs = {"env": kind.manager([1]), "policy": policy, "tb_logger": FakeWriter(), "exp_name": "exp"}
+    assert type(create_serial_collector(cfg, **kwargs)) is kind.cls
+
+
+def test_the_number_comes_from_the_call_the_policy_or_nowhere(kind):
+    collector, _, _ = kind.build((4, 4), kind.policies(n=4))
+    data = collector.collect()
+    assert [len(rows) for rows in (data[0] if kind.is_battle else [data])] == [4] * (1 + kind.is_battle)
+    with pytest.raises(RuntimeError, match="collect needs n_episode" if kind.is_whole else "collect needs n_sample"):
+        kind.build(policies=kind.policies(n=None))[0].collect()
+    if kind.is_whole:
+        with pytest.raises(AssertionError, match="n_episode = 1 is below the number of envs, 2"):
+            collector.collect(1)
+    else:
+        with pytest.raises(ValueError, match="n_sample = 0"):
+            collector.collect(0)
+
+
+@pytest.mark.differs(
+    "`reset_env` with another number of envs keeps the buffers of the old number, and leaves the old envs open",
+    "everything is rebuilt, the replaced env manager is closed",
+)
+def test_reset_env_with_another_number_of_envs_rebuilds_and_closes_the_old_one(kind):
+    collector, old, _ = kind.build((9, 9))
+    new = kind.manager([9, 9, 9, 9])
+    collector.reset_env(new)
+    assert old.closed and not new.closed and set(collector._traj_buffer) == {0, 1, 2, 3}
+    for rows in kind.collect(collector, 4, 9):
+        assert {int(row["obs"][0]) for row in rows} == {0, 1, 2, 3}
+
+
+@pytest.mark.differs("`reset()` of a working collector resets neither env nor policy", "it resets both")
+def test_reset_of_a_live_collector_resets_env_and_policy_and_zeroes_the_counters(kind):
+    collector, env, policies = kind.build((5, 5))
+    kind.collect(collector, 2, 4)
+    collector.reset()
+    assert env.calls[-1] == ("reset", None) and all(policy.resets[-1] is None for policy in policies)
+    assert collector.envstep == 0
+    for rows in kind.collect(collector, 2, 4):
+        assert [int(row["obs"][-1]) for row in rows if row["obs"][0] == 0][:4] == [0, 1, 2, 3]
+
+
+@pytest.mark.differs("the duration of every stored episode is added again at each collect", "each episode counts once")
+def test_total_duration_counts_each_episode_once(kind):
+    collector, _, _ = kind.build((2,))
+    durations = []
+    for _ in range(5):
+        before = collector._total_duration
+        kind.collect(collector, 1, 2)
+        durations.append(collector._total_duration - before)
+    assert all(duration > 0 for duration in durations)
+    assert sum(durations) == pytest.approx(collector._total_duration)
+    assert collector._total_duration == pytest.approx(collector._statistics.summary()["collect_time"])
+
+
+def test_close_ends_the_env_once_and_only_flushes_a_shared_writer(kind):
+    tb = FakeWriter()
+    collector, env, _ = kind.build(tb=tb)
+    collector.close()
+    collector.close()
+    assert env.calls.count("close") == 1 and tb.flushed == 1 and tb.closed == 0
+
+
+@pytest.mark.differs(
+    "closing, or garbage-collecting, a collector closes a TensorBoard writer that others use",
+    "a shared writer is only flushed",
+)
+def test_a_collector_ends_with_its_last_reference_and_closes_no_shared_writer(kind):
+    tb = FakeWriter()
+    collector, env, _ = kind.build((2,), tb=tb)
+    kind.collect(collector, 1, 2)
+    gc.disable()
+    try:
+        del collector
+        assert env.closed and tb.closed == 0
+    finally:
+        gc.enable()
+
+
+WHICH = ("mean", "std", "max", "min")
+COUNTS = [
+    "episode_count", "envstep_count", "avg_envstep_per_episode", "avg_envstep_per_sec", "avg_episode_per_sec",
+    "collect_time",
+]  # fmt: skip
+TOTALS = ["total_envstep_count", "total_episode_count", "total_duration"]
+LOGGED = {
+    "sample": [
+        "episode_count", "envstep_count", "train_sample_count", "avg_envstep_per_episode", "avg_sample_per_episode",
+        "avg_envstep_per_sec", "avg_train_sample_per_sec", "avg_episode_per_sec",
+        *(f"reward_{which}" for which in WHICH), "total_envstep_count", "total_train_sample_count",
+        "total_episode_count",
+    ],
+    "episode": [*COUNTS, *(f"reward_{which}" for which in WHICH), *TOTALS],
+    "sample_1v1": [*COUNTS, *TOTALS, *(f"reward{player}_{which}" for which in WHICH for player in range(2))],
+    "episode_1v1": [*COUNTS, *(f"reward{player}_{which}" for player in range(2) for which in WHICH), *TOTALS],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOGGED)
+def test_logged_keys_and_their_order(name):
+    kind, tb = COLLECTORS[name], FakeWriter()
+    collector, _, _ = kind.build((2, 4), tb=tb)
+    kind.collect(collector, 2, 4, train_iter=99)
+    assert not tb.scalars
+    kind.collect(collector, 2, 4, train_iter=100)
+    order = [tag.split("/")[1] for tag, _, step in tb.scalars if tag.startswith("collector_iter/") and step == 100]
+    by_step = [tag.split("/")[1] for tag, _, step in tb.scalars if tag.startswith("collector_step/")]
+    assert order == LOGGED[name] and by_step == [key for key in order if key != "total_envstep_count"]
+
+
+# Evaluators
+
+
+def test_the_last_evaluation_is_kept_as_a_record(judge):
+    evaluator, _, _ = evaluator_of(judge)
+    assert evaluator.last_eval is None
+    evaluator.eval(train_iter=3, envstep=70)
+    record = evaluator.last_eval
+    assert (record.train_iter, record.envstep) == (3, 70)
+    assert (record.returns, record.lengths) == ([2.0, 2.0, 4.0, 4.0], [2, 2, 4, 4])
+    assert record.seconds > 0
+
+
+@pytest.mark.differs(
+    "an evaluation in an env that never ends lasts forever",
+    "an error after `max_episode_steps` (1000000) steps without the end of an episode",
+)
+def test_an_env_that_never_ends_is_an_error_that_names_it_and_the_limit(judge):
+    evaluator, env, _ = evaluator_of(judge, (5, 10**9), {"max_episode_steps": 40})
+    with pytest.raises(
+        RuntimeError, match=r"env 1 has ended no evaluation episode for 40 .*evaluator.max_episode_steps"
+    ):
+        evaluator.eval()
+    assert [len(one.actions) for one in env.envs] == [10, 40]
+
+
+def test_every_evaluation_begins_with_fresh_episodes(judge):
+    evaluator, env, policies = evaluator_of(judge)
+    evaluator.eval()
+    evaluator.eval()
+    assert env.calls.count(("reset", None)) == 2
+    for policy in policies:
+        assert [ids for ids in policy.resets if ids is None] == [None] * 3
+        assert all(obs[-1] == 0 for obs in policy.seen[0].values())
+
+
+def test_the_best_mean_return_so_far_saves_a_checkpoint_and_the_stop_value_stops(judge):
+    saved, stops = [], []
+    evaluator, env, _ = evaluator_of(judge, (2, 2), {"stop_value": 3.0})
+    for length in (2, 2, 3, 1):
+        for one in env.envs:
+            one.length = length
+        stops.append(evaluator.eval(saved.append, train_iter=1)[0])
+    assert saved == ["ckpt_best.pth.tar"] * 2 and stops == [False, False, True, False]
+    assert evaluator._max_episode_return == 3.0
+
+
+@pytest.mark.differs("the stop flag is a numpy bool or a bool", "a bool")
+@pytest.mark.parametrize(("train_iter", "expected"), [(0, False), (-1, False), (1, True)])
+def test_stopping_needs_the_stop_value_and_an_iteration(judge, train_iter, expected):
+    evaluator, _, _ = evaluator_of(judge, (2, 2), {"stop_value": 2.0})
+    assert evaluator.eval(train_iter=train_iter)[0] is expected
+
+
+@pytest.mark.differs("a battle evaluator evaluates again and again at iteration 0", "once at each iteration")
+def test_should_eval_at_zero_once_then_every_eval_freq(judge):
+    evaluator, _, _ = evaluator_of(judge, cfg={"eval_freq": 10})
+    asked = [0, 0, 5, 9, 10, 10, 15, 19, 20]
+    assert [evaluator.should_eval(i) for i in asked] == [True, False, False, False, True, False, False, False, True]
+
+
+@pytest.mark.differs("an abnormal step can hang the evaluation", "the env is reset and its episode dropped")
+@pytest.mark.differs("an abnormal step is counted in a battle evaluation", "the env is reset and its episode dropped")
+@pytest.mark.parametrize("player", [0, 1])
+def test_an_abnormal_step_resets_the_env_and_its_episode_does_not_count(judge, player):
+    def mark(env_id, episode, step):
+        is_bad = (env_id, episode, step) == (0, 1, 2)
+        return [{"abnormal": is_bad and p == player} for p in range(2)] if judge.is_battle else {"abnormal": is_bad}
+
+    evaluator, env, policies = evaluator_of(judge, (3, 3), mark=mark)
+    assert judge.returns(evaluator.eval()) == [3.0] * 4 and evaluator.last_eval.lengths == [3] * 4
+    assert ("reset", {0: None}) in env.calls and all([0] in policy.resets for policy in policies)
+
+
+@pytest.mark.differs("the documented properties `env` and `policy` do not exist", "they do, and can be set")
+def test_env_and_policy_are_properties_that_can_be_set(judge):
+    evaluator, env, policies = evaluator_of(judge)
+    others, new_env = judge.policies(), judge.manager([1])
+    given = others if judge.is_battle else others[0]
+    assert evaluator.env is env and evaluator.policy == (policies if judge.is_battle else policies[0])
+    evaluator.policy, evaluator.env = given, new_env
+    assert evaluator.policy == given and env.closed and not new_env.closed
+    assert judge.returns(evaluator.eval(n_episode=1)) == [1.0] and others[0].seen and not policies[0].seen
+
+
+@pytest.mark.differs("`reset()` of a working evaluator resets neither env nor policy", "it resets both")
+def test_reset_of_a_live_evaluator_forgets_the_best_return(judge):
+    evaluator, env, policies = evaluator_of(judge)
+    evaluator.eval(train_iter=1)
+    evaluator.should_eval(5000)
+    evaluator.reset()
+    assert evaluator._max_episode_return == -np.inf and evaluator._last_eval_iter == -1
+    assert env.calls[-1] == ("reset", None) and all(policy.resets[-1] is None for policy in policies)
+
+
+def test_the_number_of_episodes_is_needed_and_at_least_that_of_the_envs(judge):
+    evaluator, _, _ = evaluator_of(judge, cfg={"n_episode": None})
+    with pytest.raises(AssertionError, match="eval needs n_episode"):
+        evaluator.eval()
+    with pytest.raises(AssertionError, match="n_episode = 1 is below the number of envs, 2"):
+        evaluator.eval(n_episode=1)
+    assert len(judge.returns(evaluator.eval(n_episode=2))) == 2
+
+
+@pytest.mark.parametrize("bad", [{"eval_freq": "often"}, {"n_episode": 0}, {"stop_value": "never"}])
+def test_a_wrong_config_of_an_evaluator_is_refused_at_construction(judge, bad):
+    with pytest.raises(ConfigError, match=next(iter(bad))):
+        evaluator_of(judge, cfg=bad)
+
+
+@pytest.mark.differs("ranks other than 0 launch evaluation envs that they never use", "only rank 0 launches them")
+@pytest.mark.differs("battle evaluators know nothing of ranks", "rank 0 evaluates and broadcasts the result")
+def test_other_ranks_neither_launch_envs_nor_write_and_are_told_the_result(judge, monkeypatch):
+    told = [True, "what rank 0 has found"]
+    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_rank", lambda: 1)
+    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_world_size", lambda: 2)
+    monkeypatch.setattr(
+        "ding.worker.collector.base_serial_evaluator.broadcast_object_list",
+        lambda objects, src: objects.__setitem__(slice(None), told),
+    )
+    evaluator, env, _ = evaluator_of(judge)
+    assert env.calls == [] and evaluator._tb_logger is None
+    assert evaluator.eval(train_iter=1) == tuple(told)
+
+
+@pytest.mark.differs(
+    "garbage-collecting an evaluator closes a TensorBoard writer that others use",
+    "a shared writer is only flushed",
+)
+def test_an_evaluator_ends_with_its_last_reference_and_closes_no_shared_writer(judge):
+    tb = FakeWriter()
+    evaluator, env, _ = evaluator_of(judge, tb=tb)
+    evaluator.eval()
+    gc.disable()
+    try:
+        del evaluator
+        assert env.closed and tb.closed == 0
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("name", EVALUATORS)
+def test_the_factory_knows_the_evaluators(name):
+    judge = EVALUATORS[name]
+    cfg, policies = judge.cls.default_config(), judge.policies()
+    cfg.type = name
+    policy = policies if judge.is_battle else policies[0]
+    kwargs = {"env": judge.manager([1]), "policy": policy, "tb_logger": FakeWriter(), "exp_name": "exp"}
+    assert type(create_serial_evaluator(cfg, **kwargs)) is judge.cls

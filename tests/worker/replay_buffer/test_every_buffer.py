@@ -1,0 +1,164 @@
+"""What holds for every buffer of single items: any series of calls, against a plain list."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from ding.utils.msgpack_helper import pack, unpack
+from ding.worker.replay_buffer import (
+    AdvancedReplayBuffer,
+    DequeBufferWrapper,
+    ElasticReplayBuffer,
+    NaiveReplayBuffer,
+)
+from tests.worker.replay_buffer.conftest import FakeTb
+
+SIZE = 5
+CLASSES = {
+    "naive": NaiveReplayBuffer,
+    "advanced": AdvancedReplayBuffer,
+    "elastic": ElasticReplayBuffer,
+    "deque": DequeBufferWrapper,
+}
+
+
+def made(name, **cfg):
+    own = {"set_buffer_size": lambda envstep: SIZE} if name == "elastic" else {}
+    return CLASSES[name]({"replay_buffer_size": SIZE, **own, **cfg}, FakeTb(), "exp", "twin")
+
+
+class Series(RuleBasedStateMachine):
+    """Calls of a buffer, and the numbers of its items in the order of their arrival."""
+
+    name: str
+    keeps_gaps = False  # whether a discarded item keeps its place until it would have been overwritten
+    clear_starts_anew = True  # whether `clear` sets the count of pushes back
+
+    def __init__(self):
+        super().__init__()
+        self.places, self.gone, self.told, self.number, self.pushed = [], [], [], 0, 0
+        self.buffer = self.listened(made(self.name))
+
+    def listened(self, buffer):
+        buffer.on_dropped = lambda items: self.told.extend(item["n"] for item in items)
+        return buffer
+
+    @property
+    def held(self):
+        return [n for n in self.places if n is not None]
+
+    def leave(self, numbers):
+        self.gone += numbers
+        self.places = [None if n in numbers else n for n in self.places]
+        if not self.keeps_gaps or not self.held:
+            self.places = self.held
+
+    def arrive(self, numbers):
+        self.pushed += len(numbers)
+        for n in numbers:
+            self.places.append(n)
+            if len(self.places) > SIZE:
+                first = self.places.pop(0)
+                self.gone += [] if first is None else [first]
+
+    @rule(count=st.integers(0, 2 * SIZE + 1))
+    def push_a_list(self, count):
+        numbers = list(range(self.number, self.number + count))
+        self.number += count
+        assert self.buffer.push([{"n": n} for n in numbers], 0) == count
+        self.arrive(numbers)
+
+    @rule()
+    def push_one(self):
+        assert self.buffer.push({"n": self.number}, 0) == 1
+        self.arrive([self.number])
+        self.number += 1
+
+    @rule(size=st.integers(1, SIZE))
+    def sample(self, size):
+        batch = self.buffer.sample(size, 0)
+        if len(self.held) < size:
+            assert batch is None
+            return
+        drawn = [item["n"] for item in batch]
+        assert len(drawn) == size and set(drawn) <= set(self.held)
+        assert self.name == "advanced" or len(set(drawn)) == size
+
+    @rule(odd=st.integers(0, 1))
+    def discard(self, odd):
+        unwanted = [n for n in self.held if n % 2 == odd]
+        assert self.buffer.discard(lambda item: item["n"] % 2 == odd) == len(unwanted)
+        self.leave(unwanted)
+
+    @rule()
+    def clear(self):
+        self.buffer.clear()
+        self.leave(self.held)
+        self.pushed = 0 if self.clear_starts_anew else self.pushed
+
+    @rule()
+    def go_on_from_a_state(self):
+        other = made(self.name)
+        other.load_state_dict(unpack(pack(self.buffer.state_dict())))
+        self.buffer.on_dropped = None
+        self.buffer.close()
+        self.buffer = self.listened(other)
+
+    @precondition(lambda self: self.name != "deque")  # whose files bring their capacity with them
+    @rule()
+    def go_on_from_a_file(self):
+        self.buffer.save_data("folder/data")
+        kept = self.held
+        self.clear()
+        self.buffer.load_data("folder/data")
+        self.arrive(kept)
+
+    @invariant()
+    def all_is_as_the_list_says(self):
+        seen = []
+        assert self.buffer.discard(lambda item: seen.append(item["n"])) == 0
+        assert seen == self.held and self.buffer.count() == len(seen)
+        assert (self.buffer.push_count, self.buffer.replay_buffer_size) == (self.pushed, SIZE)
+        assert sorted(self.told) == sorted(self.gone)
+
+    def teardown(self):
+        self.buffer.close()
+        self.leave(self.held)
+        assert sorted(self.told) == sorted(self.gone) and self.buffer.count() == 0
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_any_series_of_calls_leaves_what_a_list_would(name):
+    own = {"name": name, "keeps_gaps": name == "advanced", "clear_starts_anew": name in ("naive", "elastic")}
+    run_state_machine_as_test(type("Own", (Series,), own), settings=settings(max_examples=30, stateful_step_count=20))
+
+
+@pytest.mark.parametrize("name", ["naive", "advanced", "elastic"])
+@pytest.mark.parametrize("size", [-1, SIZE + 1])
+def test_an_impossible_batch_size_is_refused(name, size):
+    with made(name) as buffer, pytest.raises(ValueError, match=rf"must be in \[0, {SIZE}\]"):
+        buffer.sample(size, 0)
+
+
+@pytest.mark.parametrize("name", ["naive", "advanced", "elastic"])
+def test_deepcopy_separates_pushed_stored_and_sampled(name):
+    with made(name, deepcopy=True) as buffer:
+        item = {"obs": torch.zeros(1)}
+        buffer.push(item, 0)
+        item["obs"] += 1
+        buffer.sample(1, 0)[0]["obs"] += 1
+        assert buffer._data[0]["obs"].item() == 0
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_state_with_data_alone_is_pushed_and_one_without_is_refused(name):
+    buffer = made(name)
+    buffer.load_state_dict({"data": [{"n": 0}, None, {"n": 1}]})
+    assert (buffer.count(), buffer.push_count) == (2, 2)
+    with pytest.raises(AssertionError, match="needs the key 'data'"):
+        buffer.load_state_dict({"tail": 0})
+    buffer.close()
