@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -17,6 +17,7 @@ from ding.policy.sequence_policy import (
     with_last_observation,
 )
 from ding.policy.settings import COMPATIBLE, positive
+from ding.policy.steps import Learned
 from ding.rl_utils.acer import acer_policy_error, acer_trust_region_update, acer_value_error, compute_q_retraces
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import Setting, Settings, anything, boolean, integer
@@ -72,6 +73,11 @@ class ACERPolicy(SequenceActorPolicy):
         SequenceActorPolicy.settings,
     )
 
+    _optimizer_names: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "_optimizer_actor": ("actor_optimizer", "cur_actor_lr"),
+        "_optimizer_critic": ("critic_optimizer", "cur_critic_lr"),
+    }
+
     def default_model(self) -> tuple[str, list[str]]:
         return "acer", ["ding.model.template.vac"]
 
@@ -90,21 +96,18 @@ class ACERPolicy(SequenceActorPolicy):
         clipping = {"grad_clip_type": learn.grad_clip_type, "clip_value": learn.clip_value}
         self._optimizer_actor = Adam(model.actor.parameters(), lr=learn.learning_rate_actor, **clipping)
         self._optimizer_critic = Adam(model.critic.parameters(), lr=learn.learning_rate_critic, **clipping)
-        self._init_target("momentum", theta=learn.target_theta)
+        self._init_target(theta=learn.target_theta)
         self._learn_model = self._wrapped("base")
 
-    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """Take one step of critic and actor on B sequences, and return the values to log and the priorities.
+    def _update(self, batch: dict[str, Any]) -> Learned:
+        """Take one step of critic and actor on B sequences.
 
         The actor maximizes `policy_loss`: `actor_loss`, `bc_loss` (the bias correction) and the weighted entropy.
         """
         learn, model = self._cfg.learn, self._learn_model.forward
-        batch = self._prepare(data)
         ends = sequence_ends(batch)
         reward, action = batch["reward"], batch["action"].long()  # [T, B]
-        for network in (self._model, self._target_net):
-            self._mode_of(network).set(True)
-        obs = self._model_input(with_last_observation(batch, ends))
+        obs = with_last_observation(batch, ends)
         acted_on = map_tensors(obs, lambda tensor: tensor[:-1])
         # Logarithms of probabilities, and Q values: [T + 1, B, N], except those of the others [T, B, N].
         all_log_prob = _log_probs(model, obs)
@@ -137,33 +140,20 @@ class ACERPolicy(SequenceActorPolicy):
         self._backward_and_step(critic_loss, self._optimizer_critic)
         # The gradient of this product with respect to the log-probabilities is `gradient * weight`.
         self._backward_and_step((log_prob * gradient * weight).sum(), self._optimizer_actor)
-        self._target_model.update(self._learn_model)
-
         kl_div = (average.exp() * (average - log_prob)).sum(-1, keepdim=True)
-        means = [(term.detach() * weight).sum() for term in (actor_term, bc_term, entropy, kl_div)]
-        actor_loss, bc_loss, entropy_loss, kl, critic = torch.stack([*means, critic_loss.detach()]).tolist()
-        result = {
-            "cur_actor_lr": self._optimizer_actor.param_groups[0]["lr"],
-            "cur_critic_lr": self._optimizer_critic.param_groups[0]["lr"],
+        actor_loss, bc_loss, entropy_loss, kl = (
+            (term.detach() * weight).sum() for term in (actor_term, bc_term, entropy, kl_div)
+        )
+        values = {
             "actor_loss": actor_loss,
             "bc_loss": bc_loss,
             "policy_loss": actor_loss + bc_loss + learn.entropy_weight * entropy_loss,
-            "critic_loss": critic,
+            "critic_loss": critic_loss,
             "entropy_loss": entropy_loss,
             "kl_div": kl,
         }
-        if self._priority:
-            distance = (retraces - q.detach().gather(-1, action.unsqueeze(-1))).abs().squeeze(-1) * ends.is_valid
-            result["priority"] = (distance.sum(0) / ends.is_valid.sum(0)).tolist()
-        return result
-
-    def _learn_parts(self) -> dict[str, Any]:
-        return {
-            "model": self._learn_model,
-            "target_model": self._target_model,
-            "actor_optimizer": self._optimizer_actor,
-            "critic_optimizer": self._optimizer_critic,
-        }
+        distance = (retraces - q.detach().gather(-1, action.unsqueeze(-1))).abs().squeeze(-1) * ends.is_valid
+        return Learned(values, distance.sum(0) / ends.is_valid.sum(0) if self._priority else None)
 
 
 def _log_probs(forward: Callable[..., Any], obs: Any) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ding.policy.dqn import DQNPolicy, TDError
+from ding.policy.dqn import DQNPolicy, Head, TDError
 from ding.rl_utils.td import bdq_nstep_td_error, q_nstep_td_data
 from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import Setting, Settings, integer
@@ -45,24 +45,15 @@ class BDQPolicy(DQNPolicy):
         branches = self._cfg.model.get("num_branches", 1)
         return ["cur_lr", "total_loss", "q_value", *[f"q_value_b_{i}" for i in range(branches)]]
 
-    def _head_error(
-        self,
-        batch: dict[str, Any],
-        output: dict[str, Any],
-        next_output: dict[str, Any],
-        action: Tensor,
-        next_action: Tensor,
-    ) -> TDError:
+    def _head_error(self, head: Head) -> TDError:
         """Return the loss, the error [B] and values to log; see `DQNPolicy`. The error is the mean over the branches.
 
         All branches have the target r + gamma (1 - done) mean_d q'_d(s', argmax_a q_d(s', a)).
         """
-        q = output["logit"]
-        outcome = batch["reward"], batch["done"], batch["weight"]
-        data = q_nstep_td_data(q, next_output["logit"], action.view(q.shape[:2]), next_action, *outcome)
-        value_gamma = batch.get("value_gamma")
+        q, next_q = head.values("logit")
+        data = q_nstep_td_data(q, next_q, head.action.view(q.shape[:2]), head.next_action, *head.outcome)
         loss, error = bdq_nstep_td_error(
-            data, self._gamma, self._nstep, value_gamma=value_gamma, criterion=self._criterion
+            data, self._gamma, self._nstep, value_gamma=head.batch.get("value_gamma"), criterion=self._criterion
         )
         return loss, error, {f"q_value_b_{i}": branch.mean() for i, branch in enumerate(q.detach().unbind(1))}
 

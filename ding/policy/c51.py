@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from torch import Tensor
-
-from ding.policy.dqn import DQNPolicy, TDError
+from ding.policy.dqn import DQNPolicy, Head, TDError
 from ding.rl_utils.distributional import dist_nstep_td_data, dist_nstep_td_error
 from ding.utils.config_helper import Setting, Settings, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -41,24 +39,11 @@ class C51Policy(DQNPolicy):
     def default_model(self) -> tuple[str, list[str]]:
         return "c51dqn", ["ding.model.template.q_learning"]
 
-    def _head_error(
-        self,
-        batch: dict[str, Any],
-        output: dict[str, Any],
-        next_output: dict[str, Any],
-        action: Tensor,
-        next_action: Tensor,
-    ) -> TDError:
+    def _head_error(self, head: Head) -> TDError:
         """Return the cross-entropy to the distribution of r + gamma (1 - done) z', with z' of the next action."""
-        distributions = output["distribution"], next_output["distribution"]
-        outcome = batch["reward"], batch["done"], batch["weight"]
+        model = self._cfg.model
+        data = dist_nstep_td_data(*head.values("distribution"), head.action, head.next_action, *head.outcome)
         loss, error = dist_nstep_td_error(
-            dist_nstep_td_data(*distributions, action, next_action, *outcome),
-            self._gamma,
-            self._cfg.model.v_min,
-            self._cfg.model.v_max,
-            self._cfg.model.n_atom,
-            self._nstep,
-            batch.get("value_gamma"),
+            data, self._gamma, model.v_min, model.v_max, model.n_atom, self._nstep, head.batch.get("value_gamma")
         )
         return loss, error, {}

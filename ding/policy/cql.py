@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ding.policy.on_policy_data import take
-from ding.policy.q_actor_critic import q_values
+from ding.policy.q_actor_critic import CriticTerms, q_values
 from ding.policy.sac import SACPolicy
 from ding.rl_utils.log_prob import squashed_gaussian_sample
 from ding.torch_utils.optimizer_helper import Adam
@@ -56,9 +56,13 @@ class CQLPolicy(SACPolicy):
             self._log_alpha_prime = torch.zeros(1, device=self._device, requires_grad=True)
             self._optimizer_alpha_prime = Adam([self._log_alpha_prime], lr=learn.learning_rate_q)
 
-    def _critic_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
+    def _target_alpha(self) -> Tensor:
+        alpha = super()._target_alpha()
+        return alpha if self._cfg.learn.with_q_entropy else torch.zeros_like(alpha)
+
+    def _critic_terms(self, batch: dict[str, Any]) -> CriticTerms:
         learn = self._cfg.learn
-        losses, error, logged = super()._critic_terms(batch, alpha if learn.with_q_entropy else torch.zeros_like(alpha))
+        losses, error, logged = super()._critic_terms(batch)
         gaps = [learn.min_q_weight * gap for gap in self._conservative_gaps(batch)]
         logged["conservative_loss"] = torch.stack(gaps).mean()
         if learn.with_lagrange:
@@ -68,7 +72,8 @@ class CQLPolicy(SACPolicy):
             loss = -(multiplier * torch.stack(excess).mean().detach()).sum()
             self._backward_and_step(loss, self._optimizer_alpha_prime)
             logged |= {"alpha_prime": multiplier.mean(), "alpha_prime_loss": loss}
-        return [loss + gap for loss, gap in zip(losses, gaps, strict=True)], error, logged
+        summed = {name: loss + gap for (name, loss), gap in zip(losses.items(), gaps, strict=True)}
+        return CriticTerms(summed, error, logged)
 
     def _conservative_gaps(self, batch: dict[str, Any]) -> list[Tensor]:
         """Return for each critic the mean of log sum_j exp(Q(s, a_j) - log p(a_j)) - Q(s, a), for drawn actions a_j.
@@ -97,12 +102,8 @@ class CQLPolicy(SACPolicy):
             for many, one in zip(q_every, q_data, strict=True)
         ]
 
-    def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        optimizers = super()._optimizers()
-        if self._cfg.learn.with_lagrange:
-            optimizers["optimizer_alpha_prime"] = self._optimizer_alpha_prime
-        return optimizers
-
     def _learn_parts(self) -> dict[str, Any]:
         parts = super()._learn_parts()
-        return {**parts, "log_alpha_prime": self._log_alpha_prime} if self._cfg.learn.with_lagrange else parts
+        if self._cfg.learn.with_lagrange:
+            parts |= {"optimizer_alpha_prime": self._optimizer_alpha_prime, "log_alpha_prime": self._log_alpha_prime}
+        return parts

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from torch import Tensor
-
-from ding.policy.dqn import TDError
+from ding.policy.dqn import Head, TDError
 from ding.policy.qrdqn import QRDQNPolicy
 from ding.rl_utils.returns import weighted_mean
 from ding.utils.config_helper import Settings
@@ -30,24 +28,13 @@ class DiscreteCQLPolicy(QRDQNPolicy):
         QRDQNPolicy.settings,
     )
 
+    _target_value_name: ClassVar[str] = "q_target"
+
     def _monitor_vars_learn(self) -> list[str]:
         return ["cur_lr", "total_loss", "q_target", "q_value"]
 
-    def _td_error(
-        self, batch: dict[str, Any], output: dict[str, Any], next_output: dict[str, Any], next_action: Any
-    ) -> TDError:
-        loss, error, logged = super()._td_error(batch, output, next_output, next_action)
-        return loss, error, {"q_target": logged.pop("target_q_value"), **logged}
-
-    def _head_error(
-        self,
-        batch: dict[str, Any],
-        output: dict[str, Any],
-        next_output: dict[str, Any],
-        action: Tensor,
-        next_action: Tensor,
-    ) -> TDError:
-        loss, error, logged = super()._head_error(batch, output, next_output, action, next_action)
-        q = output["logit"]
-        gap = q.logsumexp(-1) - q.gather(-1, action.unsqueeze(-1)).squeeze(-1)
-        return loss + self._cfg.learn.min_q_weight * weighted_mean(gap, batch["weight"]), error, logged
+    def _head_error(self, head: Head) -> TDError:
+        loss, error, logged = super()._head_error(head)
+        q = head.output["logit"]
+        gap = q.logsumexp(-1) - q.gather(-1, head.action.unsqueeze(-1)).squeeze(-1)
+        return loss + self._cfg.learn.min_q_weight * weighted_mean(gap, head.batch["weight"]), error, logged

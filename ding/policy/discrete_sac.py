@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ding.model.wrapper.model_wrappers import mask_logits
-from ding.policy.q_actor_critic import q_values, smaller
+from ding.policy.q_actor_critic import CriticTerms, q_values, smaller
 from ding.policy.sac import SoftActorCriticPolicy
 from ding.rl_utils.td import q_v_1step_td_data, q_v_1step_td_error
 from ding.utils.config_helper import Settings
@@ -38,6 +38,8 @@ class DiscreteSACPolicy(SoftActorCriticPolicy):
     settings: ClassVar[Settings] = Settings({"type": "discrete_sac"}, SoftActorCriticPolicy.settings)
     _output_keys: Sequence[str] = ("action", "logit")
     has_discrete_actions: ClassVar[bool | None] = True
+    _collect_wrapper = "eps_greedy_multinomial_sample"
+    _eval_wrapper = "argmax_sample"
     model_type: ClassVar[tuple[str, str]] = ("discrete_qac", "ding.model.template.qac")
 
     def _monitor_vars_learn(self) -> list[str]:
@@ -60,7 +62,7 @@ class DiscreteSACPolicy(SoftActorCriticPolicy):
         log_prob = torch.log_softmax(output["logit"], -1)
         return log_prob.exp(), log_prob
 
-    def _critic_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
+    def _critic_terms(self, batch: dict[str, Any]) -> CriticTerms:
         """Return the terms for the target r + gamma (1 - done) V(s').
 
         V(s') = sum_a pi(a|s') (min_i Q'_i(s', a) - alpha log pi(a|s')).
@@ -68,14 +70,14 @@ class DiscreteSACPolicy(SoftActorCriticPolicy):
         with torch.no_grad():
             probability, log_prob = self._policy(batch["next_obs"])
             next_q = q_values(self._target_model.forward(batch["next_obs"], mode="compute_critic"))
-            next_value = (probability * (smaller(next_q) - alpha * log_prob)).sum(-1)
+            next_value = (probability * (smaller(next_q) - self._target_alpha() * log_prob)).sum(-1)
         q = q_values(self._model(batch["obs"], mode="compute_critic"))
         rest = next_value, batch["action"].long(), batch["reward"], batch["done"], batch["weight"]
         losses, errors = zip(
             *[q_v_1step_td_error(q_v_1step_td_data(one, *rest), self._gamma) for one in q], strict=True
         )
         logged = {name: value.mean() for name, value in zip(("q_value_1", "q_value_2"), next_q, strict=False)}
-        return list(losses), torch.stack(errors).mean(0).detach(), {**logged, "target_value": next_value.mean()}
+        return CriticTerms(*self._by_critic(losses, errors), {**logged, "target_value": next_value.mean()})
 
     def _policy_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return the terms; the loss is the mean of sum_a pi(a|s) (alpha log pi(a|s) - min_i Q_i(s, a)), Q detached."""
@@ -89,12 +91,6 @@ class DiscreteSACPolicy(SoftActorCriticPolicy):
 
     # --- collect and eval ---
 
-    def _init_collect(self) -> None:
-        self._collect_model = self._wrapped("eps_greedy_multinomial_sample")
-
     def _act_collect(self, obs: Any, env_ids: list[int], eps: float = 0.0) -> dict[str, Any]:
         """Sample `action` [1] per env, uniformly with probability `eps`, and return it with `logit` [N]."""
         return self._forward_batch(self._collect_model, obs, eps=eps, **self._collect_kwargs)
-
-    def _init_eval(self) -> None:
-        self._eval_model = self._wrapped("argmax_sample")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from ding.policy.dqn import DQNPolicy, TDError, head_actions, renew_noise, split_heads, to_numbers
+from ding.policy.dqn import DQNPolicy, Head, TDError
 from ding.policy.settings import positive
+from ding.policy.steps import Learned
 from ding.rl_utils.distributional import fqf_calculate_fraction_loss, fqf_nstep_td_data, fqf_nstep_td_error
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.optimizer_helper import Adam, RMSprop
@@ -52,6 +54,11 @@ class FQFPolicy(DQNPolicy):
         DQNPolicy.settings,
     )
 
+    _optimizer_names: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "_fraction_loss_optimizer": ("optimizer_fraction_loss", "cur_lr_fraction_loss"),
+        "_quantile_loss_optimizer": ("optimizer_quantile_loss", "cur_lr_quantile_loss"),
+    }
+
     def default_model(self) -> tuple[str, list[str]]:
         return "fqf", ["ding.model.template.q_learning"]
 
@@ -82,57 +89,38 @@ class FQFPolicy(DQNPolicy):
         if sum(map(len, by_part)) == len(rest):
             self._quantile_loss_optimizer.accept_order(itertools.chain(*by_part))
 
-    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
+    def _update(self, batch: dict[str, Any]) -> Learned:
         """Take one step of the fractions and one of the quantiles; `priority` is the error of each sample."""
-        batch = self._prepare(data)
-        self._mode_of(self._model, self._target_net).set(True)
         if self._cfg.noisy_net:
-            renew_noise(self._model)
-            renew_noise(self._target_net)
-        networks = self._forward_networks(batch)
-        quantile_loss, error, logged = self._td_error(batch, *networks)
-        fraction_loss, hats = self._fraction_loss(networks[0], batch["action"])
+            self._renew_noise()
+        heads = self._heads(batch)
+        quantile_loss, error, logged = self._td_error(heads)
+        fraction_loss = torch.stack([self._fraction_loss(head) for head in heads]).mean()
         # No parameter is in both losses: the embedding is detached for the proposal, the fractions for the values.
         self._backward_and_step(fraction_loss, self._fraction_loss_optimizer)
         self._backward_and_step(quantile_loss, self._quantile_loss_optimizer)
-        self._target_model.update(self._learn_model)
-        norms = {f"total_norm_{part}": self._total_norm(part) for part in _PARTS}
-        logged = {"logit": logged["q_value"], "fraction_loss": fraction_loss, "quantile_loss": quantile_loss, **norms}
-        _, values, priority = to_numbers(quantile_loss, logged, error)
-        return {
-            "cur_lr_fraction_loss": self._fraction_loss_optimizer.param_groups[0]["lr"],
-            "cur_lr_quantile_loss": self._quantile_loss_optimizer.param_groups[0]["lr"],
-            **values,
-            "priority": priority,
+        values = {"logit": logged["q_value"], "fraction_loss": fraction_loss, "quantile_loss": quantile_loss}
+        histograms = {
             "[histogram]action_distribution": to_device(batch["action"], "cpu"),
-            "[histogram]quantiles_hats": hats[0].cpu(),
+            "[histogram]quantiles_hats": heads[0].output["quantiles_hats"][0].cpu(),
         }
+        norms = {f"total_norm_{part}": self._total_norm(part) for part in _PARTS}
+        return Learned({**values, **norms}, error, histograms)
 
-    def _fraction_loss(self, output: dict[str, Any], action: Any) -> tuple[Tensor, Tensor]:
-        """Return the fraction loss, averaged over the heads, and the midpoints [B, T] of the first head."""
-        is_single = isinstance(output["logit"], Tensor)
-        heads = [output] if is_single else split_heads(output)
-        actions = head_actions([action] if is_single else action)
-        losses = [
-            fqf_calculate_fraction_loss(head["q_tau_i"], head["q"], head["quantiles"], chosen)
-            - self._cfg.learn.ent_coef * head["entropies"].mean()
-            for head, chosen in zip(heads, actions, strict=True)
-        ]
-        return torch.stack(losses).mean(), heads[0]["quantiles_hats"]
+    def _fraction_loss(self, head: Head) -> Tensor:
+        output, action = head.output, head.action.reshape(-1)
+        loss = fqf_calculate_fraction_loss(output["q_tau_i"], output["q"], output["quantiles"], action)
+        regularized: Tensor = loss - self._cfg.learn.ent_coef * output["entropies"].mean()
+        return regularized
 
-    def _head_error(
-        self,
-        batch: dict[str, Any],
-        output: dict[str, Any],
-        next_output: dict[str, Any],
-        action: Tensor,
-        next_action: Tensor,
-    ) -> TDError:
+    def _head_error(self, head: Head) -> TDError:
         """Regress quantiles at proposed fractions: the error is summed over them, averaged over target quantiles."""
-        outcome = batch["reward"], batch["done"], output["quantiles_hats"], batch["weight"]
-        data = fqf_nstep_td_data(output["q"], next_output["q"], action, next_action, *outcome)
-        value_gamma = batch.get("value_gamma")
-        loss, error = fqf_nstep_td_error(data, self._gamma, self._nstep, self._cfg.learn.kappa, value_gamma)
+        reward, done, weight = head.outcome
+        actions, fractions = (head.action, head.next_action), head.output["quantiles_hats"]
+        data = fqf_nstep_td_data(*head.values("q"), *actions, reward, done, fractions, weight)
+        loss, error = fqf_nstep_td_error(
+            data, self._gamma, self._nstep, self._cfg.learn.kappa, head.batch.get("value_gamma")
+        )
         return loss, error, {}
 
     def _total_norm(self, part: str) -> Tensor:
@@ -143,11 +131,3 @@ class FQFPolicy(DQNPolicy):
             if part in name.split(".") and parameter.grad is not None
         ]
         return torch.stack(norms).norm() if norms else torch.zeros((), device=self._device)
-
-    def _learn_parts(self) -> dict[str, Any]:
-        return {
-            "model": self._learn_model,
-            "target_model": self._target_model,
-            "optimizer_fraction_loss": self._fraction_loss_optimizer,
-            "optimizer_quantile_loss": self._quantile_loss_optimizer,
-        }

@@ -16,6 +16,7 @@ from ding.policy.sequence_policy import (
     with_last_observation,
 )
 from ding.policy.settings import positive
+from ding.policy.steps import Learned
 from ding.rl_utils.vtrace import vtrace_losses, vtrace_targets
 from ding.torch_utils.optimizer_helper import Adam, RMSprop
 from ding.utils.config_helper import Setting, Settings, integer, number, one_of
@@ -81,15 +82,13 @@ class IMPALAPolicy(SequenceActorPolicy):
         )
         self._learn_model = self._wrapped("base")
 
-    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """Take one step on B sequences, and return the values to log and the priorities."""
+    def _update(self, batch: dict[str, Any]) -> Learned:
+        """Take one step on B sequences."""
         learn = self._cfg.learn
-        batch = self._prepare(data)
         reward, action = batch["reward"], batch["action"]  # [T, B], [T, B] or [T, B, A]
         ends = sequence_ends(batch)
 
-        self._mode_of(self._model).set(True)
-        observations = self._model_input(with_last_observation(batch, ends))
+        observations = with_last_observation(batch, ends)
         output = forward_steps(self._learn_model.forward, observations, mode="compute_actor_critic")
         mask_logits(output)
         value, next_value = output["value"][:-1], output["value"][1:].detach()
@@ -108,11 +107,6 @@ class IMPALAPolicy(SequenceActorPolicy):
         loss = vtrace_losses(terms, value, targets, weight)
         total = loss.policy_loss + learn.value_weight * loss.value_loss - learn.entropy_weight * loss.entropy_loss
         self._backward_and_step(total, self._optimizer, self._model)
-
-        names = ("total_loss", "policy_loss", "value_loss", "entropy_loss")
-        logged = dict(zip(names, torch.stack([total, *loss]).tolist(), strict=True))
-        result = {"cur_lr": self._optimizer.param_groups[0]["lr"], **logged}
-        if self._priority:
-            distance = (value.detach() - targets.value).abs() * is_valid
-            result["priority"] = (distance.sum(0) / is_valid.sum(0)).tolist()
-        return result
+        distance = (value.detach() - targets.value).abs() * is_valid
+        priority = distance.sum(0) / is_valid.sum(0) if self._priority else None
+        return Learned({"total_loss": total, **loss._asdict()}, priority)

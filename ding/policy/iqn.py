@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ding.policy.dqn import DQNPolicy, TDError
+from ding.policy.dqn import DQNPolicy, Head, TDError
 from ding.policy.settings import positive
 from ding.rl_utils.distributional import iqn_nstep_td_data, iqn_nstep_td_error
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, one_of
@@ -44,19 +44,14 @@ class IQNPolicy(DQNPolicy):
     def default_model(self) -> tuple[str, list[str]]:
         return "iqn", ["ding.model.template.q_learning"]
 
-    def _head_error(
-        self,
-        batch: dict[str, Any],
-        output: dict[str, Any],
-        next_output: dict[str, Any],
-        action: Tensor,
-        next_action: Tensor,
-    ) -> TDError:
+    def _head_error(self, head: Head) -> TDError:
         """Regress quantiles at random fractions: the error is summed over them, averaged over target quantiles."""
-        outcome = batch["reward"], batch["done"], output["quantiles"], batch["weight"]
-        data = iqn_nstep_td_data(output["q"], next_output["q"], action, next_action, *outcome)
-        value_gamma = batch.get("value_gamma")
-        loss, error = iqn_nstep_td_error(data, self._gamma, self._nstep, self._cfg.learn.kappa, value_gamma)
+        reward, done, weight = head.outcome
+        actions, fractions = (head.action, head.next_action), head.output["quantiles"]
+        data = iqn_nstep_td_data(*head.values("q"), *actions, reward, done, fractions, weight)
+        loss, error = iqn_nstep_td_error(
+            data, self._gamma, self._nstep, self._cfg.learn.kappa, head.batch.get("value_gamma")
+        )
         return loss, error, {}
 
     def _forward_batch(self, model: Any, obs: Any, obs_key: str | None = None, **kwargs: Any) -> dict[str, Any]:

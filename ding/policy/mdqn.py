@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
-from ding.policy.dqn import DQNPolicy, TDError, legal_logit
+from ding.policy.dqn import DQNPolicy, Head, TDError, legal_logit
 from ding.policy.settings import positive
 from ding.rl_utils.td import m_q_1step_td_data, m_q_1step_td_error
 from ding.utils.config_helper import Setting, Settings, number, one_of
@@ -39,10 +38,11 @@ class MDQNPolicy(DQNPolicy):
         DQNPolicy.settings,
     )
 
-    _adam_eps: ClassVar[float] = 3.125e-4
-
     def _monitor_vars_learn(self) -> list[str]:
         return ["cur_lr", "total_loss", "q_value", "action_gap", "clip_frac"]
+
+    def _adam_options(self) -> dict[str, Any]:
+        return {"eps": 3.125e-4}
 
     def _forward_networks(self, batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
         output, next_output, next_action = super()._forward_networks(batch)
@@ -50,21 +50,15 @@ class MDQNPolicy(DQNPolicy):
             output["target_logit"] = self._target_model.forward(batch["obs"])["logit"]
         return output, next_output, next_action
 
-    def _head_error(
-        self,
-        batch: dict[str, Any],
-        output: dict[str, Any],
-        next_output: dict[str, Any],
-        action: Tensor,
-        next_action: Tensor,
-    ) -> TDError:
+    def _head_error(self, head: Head) -> TDError:
         """Return the loss, the error and values to log for the Munchausen target.
 
         It is r + alpha [tau log pi(a|s)] + gamma (1 - done) sum_a' pi(a'|s') (q' - tau log pi(a'|s')).
         """
-        target_q = legal_logit({**output, "logit": output["target_logit"]})
-        outcome = action, batch["reward"].squeeze(0), batch["done"], batch["weight"]
-        data = m_q_1step_td_data(output["logit"], target_q, legal_logit(next_output), *outcome)
+        reward, done, weight = head.outcome
+        target_q = legal_logit({**head.output, "logit": head.output["target_logit"]})
+        q, next_q = head.output["logit"], legal_logit(head.next_output)
+        data = m_q_1step_td_data(q, target_q, next_q, head.action, reward.squeeze(0), done, weight)
         loss, error, action_gap, clipped = m_q_1step_td_error(
             data, self._gamma, self._cfg.entropy_tau, self._cfg.m_alpha, self._criterion
         )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
-from ding.policy.actor_critic import ACTION_KINDS, StochasticPolicy
+from ding.policy.actor_critic import StochasticPolicy
 from ding.policy.common_utils import is_end, stack_column
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.settings import COMPATIBLE
@@ -39,8 +41,28 @@ class EpisodePolicy(StochasticPolicy):
     )
     _records_next_obs: ClassVar[bool] = False
 
+    # The columns of a minibatch, beside the observations.
+    _minibatch_keys: ClassVar[tuple[str, ...]] = ("action", "return", "weight")
+
     def default_model(self) -> tuple[str, list[str]]:
         return "pg", ["ding.model.template.pg"]
+
+    def _prepare(self, data: list[dict[str, Any]]) -> OnPolicyData:
+        return OnPolicyData(data, ignore_done=False, device=self._device if self._cuda else None)
+
+    def _forward_learn(self, data: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Learn from the samples of whole episodes, and return the values to log of each optimizer step."""
+        batch, rows = self._prepare(data), []
+        for _ in range(self._cfg.learn.get("epoch_per_collect", 1)):
+            logged, norms = self._learn_epoch(batch, self._minibatch_keys, self._loss)
+            rows += [torch.stack([*row, norm]).detach() for row, norm in zip(logged, norms, strict=True)]
+        names, rates = self._monitor_vars_learn()[1:], self._learning_rates()
+        # Policies that clip in the optimizer do not log the norm.
+        return [{**rates, **dict(zip(names, row, strict=False))} for row in torch.stack(rows).tolist()]
+
+    def _loss(self, output: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, list[Tensor]]:
+        """Return the loss of a minibatch and the values to log, in the order of `_monitor_vars_learn`."""
+        raise NotImplementedError(f"{type(self).__name__} must define _loss")
 
     @accepts_pieces
     def _get_train_sample(self, transitions: Items) -> Any:
@@ -105,27 +127,14 @@ class PGPolicy(EpisodePolicy):
         self._optimizer = Adam(self._model.parameters(), lr=self._cfg.learn.learning_rate)
         self._learn_model = self._wrapped("base")
 
-    def _forward_learn(self, data: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Learn from the samples of whole episodes, and return the values to log of each optimizer step."""
-        learn = self._cfg.learn
-        batch = OnPolicyData(data, ignore_done=False, device=self._device if self._cuda else None)
-        self._mode_of(self._model).set(True)
-        steps = []
-        for minibatch in batch.minibatches(("action", "return", "weight"), learn.batch_size):
-            output = self._learn_model.forward(self._model_input(minibatch["obs"]))
-            (terms,) = self._kind.terms(output["logit"], minibatch["action"])
-            return_, weight = minibatch["return"], minibatch["weight"]
-            policy_loss = -weighted_mean(terms.log_prob * return_, weight)
-            entropy_loss = -learn.entropy_weight * weighted_mean(terms.entropy, weight)
-            total = policy_loss + entropy_loss
-            grad_norm = self._backward_and_step(total, self._optimizer, self._model, max_grad_norm=learn.grad_norm)
-            logged = [total, policy_loss, entropy_loss, return_.abs().max(), grad_norm]
-            steps.append(torch.stack([entry.detach() for entry in logged]))
-        names = self._monitor_vars_learn()[1:]
-        cur_lr = self._optimizer.param_groups[0]["lr"]
-        return [{"cur_lr": cur_lr, **dict(zip(names, row, strict=True))} for row in torch.stack(steps).tolist()]
+    def _loss(self, output: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, list[Tensor]]:
+        (terms,) = self._kind.terms(output["logit"], batch["action"])
+        return_, weight = batch["return"], batch["weight"]
+        policy_loss = -weighted_mean(terms.log_prob * return_, weight)
+        entropy_loss = -self._cfg.learn.entropy_weight * weighted_mean(terms.entropy, weight)
+        total = policy_loss + entropy_loss
+        return total, [total, policy_loss, entropy_loss, return_.abs().max()]
 
-    def _init_eval(self) -> None:
-        kind = ACTION_KINDS[self._cfg.action_space]
-        wrapper = kind.eval_wrapper if self._cfg.deterministic_eval else kind.collect_wrapper
-        self._eval_model = self._wrapped(wrapper)
+    @property
+    def _eval_wrapper(self) -> str:  # type: ignore[override]
+        return self._kind.eval_wrapper if self._cfg.deterministic_eval else self._kind.collect_wrapper

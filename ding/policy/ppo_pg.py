@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.pg import EpisodePolicy
@@ -54,6 +53,7 @@ class PPOPGPolicy(EpisodePolicy):
         EpisodePolicy.settings,
     )
     _output_keys: Sequence[str] = ("action", "logit")
+    _minibatch_keys: ClassVar[tuple[str, ...]] = ("action", "log_prob_old", "return", "weight")
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
         if learns and self._cfg.learn.ppo_param_init:  # before rank 0 broadcasts its parameters
@@ -74,29 +74,19 @@ class PPOPGPolicy(EpisodePolicy):
         )
         self._learn_model = self._wrapped("base")
 
-    def _forward_learn(self, data: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Learn from the samples of whole episodes, and return the values to log of each optimizer step."""
-        learn = self._cfg.learn
-        batch = OnPolicyData(data, ignore_done=False, device=self._device if self._cuda else None)
+    def _prepare(self, data: list[dict[str, Any]]) -> OnPolicyData:
+        batch = super()._prepare(data)
         (old,) = self._kind.terms(batch.columns["logit"], batch.columns["action"])
         batch.columns["log_prob_old"] = old.log_prob
-        self._mode_of(self._model).set(True)
-        steps = []
-        for _ in range(learn.epoch_per_collect):
-            for minibatch in batch.minibatches(("action", "log_prob_old", "return", "weight"), learn.batch_size):
-                output = self._learn_model.forward(self._model_input(minibatch["obs"]))
-                logit, action, weight = output["logit"], minibatch["action"], minibatch["weight"]
-                (terms,) = self._kind.terms(logit, action)
-                surrogate = clipped_surrogate(
-                    terms.log_prob, minibatch["log_prob_old"], minibatch["return"], weight, learn.clip_ratio
-                )
-                entropy = weighted_mean(terms.entropy, weight)
-                total = surrogate.loss - learn.entropy_weight * entropy
-                self._backward_and_step(total, self._optimizer, self._model)
-                logged = [total, surrogate.loss, entropy, surrogate.approx_kl, surrogate.clipfrac]
-                if self._cfg.action_space == "continuous":
-                    logged += [action.mean(), logit["mu"].mean(), logit["sigma"].mean()]
-                steps.append(torch.stack([entry.detach() for entry in logged]))
-        names = self._monitor_vars_learn()[1:]
-        cur_lr = self._optimizer.param_groups[0]["lr"]
-        return [{"cur_lr": cur_lr, **dict(zip(names, row, strict=True))} for row in torch.stack(steps).tolist()]
+        return batch
+
+    def _loss(self, output: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, list[Tensor]]:
+        learn, logit, action, weight = self._cfg.learn, output["logit"], batch["action"], batch["weight"]
+        (terms,) = self._kind.terms(logit, action)
+        surrogate = clipped_surrogate(terms.log_prob, batch["log_prob_old"], batch["return"], weight, learn.clip_ratio)
+        entropy = weighted_mean(terms.entropy, weight)
+        total = surrogate.loss - learn.entropy_weight * entropy
+        logged = [total, surrogate.loss, entropy, surrogate.approx_kl, surrogate.clipfrac]
+        if self._cfg.action_space == "continuous":
+            logged += [action.mean(), logit["mu"].mean(), logit["sigma"].mean()]
+        return total, logged

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from torch import Tensor
-
-from ding.policy.dqn import DQNPolicy, TDError
+from ding.policy.dqn import DQNPolicy, Head, TDError
 from ding.rl_utils.distributional import qrdqn_nstep_td_data, qrdqn_nstep_td_error
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -39,16 +37,10 @@ class QRDQNPolicy(DQNPolicy):
     def default_model(self) -> tuple[str, list[str]]:
         return "qrdqn", ["ding.model.template.q_learning"]
 
-    def _head_error(
-        self,
-        batch: dict[str, Any],
-        output: dict[str, Any],
-        next_output: dict[str, Any],
-        action: Tensor,
-        next_action: Tensor,
-    ) -> TDError:
+    def _head_error(self, head: Head) -> TDError:
         """Regress quantiles at fixed fractions: the error is summed over them, averaged over target quantiles."""
-        outcome = batch["reward"], batch["done"], output["tau"], batch["weight"]
-        data = qrdqn_nstep_td_data(output["q"], next_output["q"], action, next_action, *outcome)
-        loss, error = qrdqn_nstep_td_error(data, self._gamma, self._nstep, batch.get("value_gamma"))
+        reward, done, weight = head.outcome
+        actions, fractions = (head.action, head.next_action), head.output["tau"]
+        data = qrdqn_nstep_td_data(*head.values("q"), *actions, reward, done, fractions, weight)
+        loss, error = qrdqn_nstep_td_error(data, self._gamma, self._nstep, head.batch.get("value_gamma"))
         return loss, error, {}

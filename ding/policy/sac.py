@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ding.model.common.head import ReparameterizationHead
-from ding.model.wrapper.model_wrappers import DeterministicSampleWrapper, ReparamSampleWrapper, model_wrap
-from ding.policy.q_actor_critic import QActorCriticPolicy, q_values, smaller
+from ding.model.wrapper.model_wrappers import DeterministicSampleWrapper, ReparamSampleWrapper, register_wrapper
+from ding.policy.q_actor_critic import CriticTerms, QActorCriticPolicy, q_values, smaller
 from ding.rl_utils.log_prob import squashed_gaussian_sample
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, number, one_of
@@ -98,6 +98,10 @@ class SoftActorCriticPolicy(QActorCriticPolicy):
         QActorCriticPolicy.settings,
     )
 
+    _optimizer_names: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "_optimizer_q": ("optimizer_q", "cur_lr_q"),
+        "_optimizer_policy": ("optimizer_policy", "cur_lr_p"),
+    }
     _optional_parts: ClassVar[tuple[str, ...]] = ("log_alpha", "alpha")
 
     def _monitor_vars_learn(self) -> list[str]:
@@ -113,8 +117,8 @@ class SoftActorCriticPolicy(QActorCriticPolicy):
     def _init_learn(self) -> None:
         super()._init_learn()
         learn = self._cfg.learn
-        self._optimizer_q = Adam(self._critic_parameters, lr=learn.learning_rate_q)
-        self._optimizer_policy = Adam(self._actor_parameters, lr=learn.learning_rate_policy)
+        self._optimizer_q = Adam(self._part("critic").parameters(), lr=learn.learning_rate_q)
+        self._optimizer_policy = Adam(self._part("actor").parameters(), lr=learn.learning_rate_policy)
         goal = learn.target_entropy if learn.auto_alpha else 0.0
         if goal is None:
             goal = self._target_entropy()
@@ -132,53 +136,29 @@ class SoftActorCriticPolicy(QActorCriticPolicy):
             )
         return shape
 
-    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """Take one step of the critics, the actor and the temperature.
-
-        `priority` is the squared TD error of each sample, averaged over the critics; the other entries are logged.
-        """
-        batch = self._prepare(data)
-        temperature = self._temperature
-        alpha = temperature.value
-        critic_losses, error, logged = self._critic_terms(batch, alpha)
-        self._step_critic(sum(critic_losses[1:], critic_losses[0]), self._optimizer_q)
-        policy_loss, log_prob, more = self._policy_terms(batch, alpha)
-        self._step_actor(policy_loss, self._optimizer_policy)
-        losses = dict(zip(("critic_loss", "twin_critic_loss"), critic_losses, strict=False), policy_loss=policy_loss)
+    def _update_actor(self, batch: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Take one step of the actor, and one of the temperature if it is learned."""
+        loss, log_prob, logged = self._policy_terms(batch, self._temperature.value)
+        self._step(loss, self._optimizer_policy)
+        losses, temperature = {"policy_loss": loss}, self._temperature
         if temperature.optimizer is not None:
             losses["alpha_loss"] = temperature.loss(log_prob)
             self._backward_and_step(losses["alpha_loss"], temperature.optimizer)
             temperature.keep_in_range()
-        self._target_model.update(self._learn_model)
-        total_loss = torch.stack([loss.detach() for loss in losses.values()]).sum()
-        logged |= {**more, "td_error": error.mean(), "alpha": temperature.value, **losses, "total_loss": total_loss}
-        numbers = torch.cat([*[value.detach().view(1) for value in logged.values()], error]).tolist()
-        return {
-            "cur_lr_q": self._optimizer_q.param_groups[0]["lr"],
-            "cur_lr_p": self._optimizer_policy.param_groups[0]["lr"],
-            "priority": numbers[len(logged) :],
-            **dict(zip(logged, numbers, strict=False)),
-        }
-
-    def _critic_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
-        """Return the loss of each critic, the squared TD error [B], and scalars to log."""
-        raise NotImplementedError
+        return losses, {**logged, "alpha": temperature.value.squeeze()}
 
     def _policy_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return the actor's loss, the log-probability of its actions [B] (a mean), and scalars to log."""
         raise NotImplementedError
 
-    def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        optimizers: dict[str, torch.optim.Optimizer] = {
-            "optimizer_q": self._optimizer_q,
-            "optimizer_policy": self._optimizer_policy,
-        }
-        if self._temperature.optimizer is not None:
-            optimizers["optimizer_alpha"] = self._temperature.optimizer
-        return optimizers
+    def _target_alpha(self) -> Tensor:
+        """Return the weight [1] of the entropy in the targets of the critics."""
+        return self._temperature.value
 
     def _learn_parts(self) -> dict[str, Any]:
-        return {**super()._learn_parts(), **self._temperature.learned()}
+        temperature = self._temperature
+        optimizer = {} if temperature.optimizer is None else {"optimizer_alpha": temperature.optimizer}
+        return {**super()._learn_parts(), **optimizer, **temperature.learned()}
 
 
 @POLICY_REGISTRY.register("sac")
@@ -201,6 +181,8 @@ class SACPolicy(SoftActorCriticPolicy):
         SoftActorCriticPolicy.settings,
     )
     has_discrete_actions: ClassVar[bool | None] = False
+    _collect_wrapper = "squashed_sample"
+    _eval_wrapper = "squashed_mean"
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
         if learns:  # before rank 0 broadcasts its parameters
@@ -217,16 +199,16 @@ class SACPolicy(SoftActorCriticPolicy):
         shape = self._action_shape()
         return -float(shape if isinstance(shape, int) else math.prod(shape))
 
-    def _critic_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
+    def _critic_terms(self, batch: dict[str, Any]) -> CriticTerms:
         """Return the terms for the target r + gamma (1 - done) (min_i Q'_i(s', a') - alpha log pi(a'|s')), a' ~ pi."""
         with torch.no_grad():
             next_obs = batch["next_obs"]
             next_action, next_log_prob = squashed_gaussian_sample(self._model(next_obs, mode="compute_actor")["logit"])
             next_q = self._target_model.forward({"obs": next_obs, "action": next_action}, mode="compute_critic")
-            next_value = smaller(q_values(next_q)) - alpha * next_log_prob
+            next_value = smaller(q_values(next_q)) - self._target_alpha() * next_log_prob
         q = self._model({"obs": batch["obs"], "action": batch["action"]}, mode="compute_critic")
         losses, error = self._critic_loss(q_values(q), next_value, batch)
-        return losses, error, {"target_q_value": next_value.mean()}
+        return CriticTerms(losses, error, {"target_q_value": next_value.mean()})
 
     def _policy_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return the terms; the loss is the mean of alpha log pi(a|s) - min_i Q_i(s, a), reparameterized a ~ pi(s)."""
@@ -241,14 +223,6 @@ class SACPolicy(SoftActorCriticPolicy):
     @property
     def _output_keys(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("action", "logit") if self._cfg.collect.collector_logit else ("action",)
-
-    def _init_collect(self) -> None:
-        self._collect_model = SquashedSampleWrapper(model_wrap(self._model, wrapper_name="base"))
-        self._collect_model.reset()
-
-    def _init_eval(self) -> None:
-        self._eval_model = SquashedMeanWrapper(model_wrap(self._model, wrapper_name="base"))
-        self._eval_model.reset()
 
 
 class SquashedSampleWrapper(ReparamSampleWrapper):
@@ -265,6 +239,10 @@ class SquashedMeanWrapper(DeterministicSampleWrapper):
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         return {"action": torch.tanh(super().forward(*args, **kwargs)["action"])}
+
+
+register_wrapper("squashed_sample", SquashedSampleWrapper)
+register_wrapper("squashed_mean", SquashedMeanWrapper)
 
 
 @torch.no_grad()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from torch import Tensor
-
-from ding.policy.dqn import DQNPolicy, TDError, legal_logit
+from ding.policy.dqn import DQNPolicy, Head, TDError, legal_logit
 from ding.policy.settings import positive
 from ding.rl_utils.td import q_nstep_sql_td_error, q_nstep_td_data
 from ding.utils.config_helper import Setting, Settings
@@ -33,32 +31,23 @@ class SQLPolicy(DQNPolicy):
         {"type": "sql", "learn.alpha": Setting(0.1, positive, "Temperature.")}, DQNPolicy.settings
     )
 
+    _collect_wrapper = "eps_greedy_multinomial_sample"
+
     def _monitor_vars_learn(self) -> list[str]:
         return ["cur_lr", "total_loss", "record_value_function"]
 
-    def _head_error(
-        self,
-        batch: dict[str, Any],
-        output: dict[str, Any],
-        next_output: dict[str, Any],
-        action: Tensor,
-        next_action: Tensor,
-    ) -> TDError:
+    def _head_error(self, head: Head) -> TDError:
         """Return loss and error for the target r + gamma (1 - done) alpha log sum_a exp(q'(s', a) / alpha)."""
-        outcome = batch["reward"], batch["done"], batch["weight"]
+        values = head.output["logit"], legal_logit(head.next_output)
         loss, error, soft_value = q_nstep_sql_td_error(
-            q_nstep_td_data(output["logit"], legal_logit(next_output), action, next_action, *outcome),
+            q_nstep_td_data(*values, head.action, head.next_action, *head.outcome),
             self._gamma,
             self._cfg.learn.alpha,
             self._nstep,
-            value_gamma=batch.get("value_gamma"),
+            value_gamma=head.batch.get("value_gamma"),
             criterion=self._criterion,
         )
         return loss, error, {"record_value_function": soft_value.mean()}
-
-    def _init_collect(self) -> None:
-        super()._init_collect()
-        self._collect_model = self._wrapped("eps_greedy_multinomial_sample")
 
     @property
     def _collect_kwargs(self) -> dict[str, Any]:  # type: ignore[override]

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from ding.policy.base_policy import BatchPolicy
-from ding.policy.common_utils import default_preprocess_learn
-from ding.policy.dqn import legal_logit, to_numbers
+from ding.policy.dqn import legal_logit
 from ding.policy.settings import COMPATIBLE, positive
+from ding.policy.steps import Learned
 from ding.rl_utils.returns import weighted_mean
 from ding.rl_utils.td import q_v_1step_td_data, q_v_1step_td_error
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, number
 from ding.utils.registry_factory import POLICY_REGISTRY
-from ding.utils.state_loading import load_parts, with_target
-
-_KEYS = frozenset(("obs", "next_obs", "action", "reward", "done", "terminated", "weight", "IS", "priority_IS"))
+from ding.utils.state_loading import load_parts
 
 
 @POLICY_REGISTRY.register("sqn")
@@ -68,7 +67,14 @@ class SQNPolicy(BatchPolicy):
     )
     has_discrete_actions: ClassVar[bool | None] = True
 
-    _optional_parts: ClassVar[tuple[str, ...]] = ("log_alpha",)
+    _log_alpha: Any = None
+    _optimizer_names: ClassVar[Mapping[str, tuple[str, None]]] = {
+        "_optimizer_q": ("optimizer_q", None),
+        "_optimizer_alpha": ("optimizer_alpha", None),
+    }
+    _optional_parts: ClassVar[tuple[str, ...]] = ("target_model", "log_alpha")
+    _collect_wrapper = "multinomial_sample"
+    _eval_wrapper = "argmax_sample"
 
     def default_model(self) -> tuple[str, list[str]]:
         return "sqn", ["ding.model.template.q_learning"]
@@ -85,13 +91,11 @@ class SQNPolicy(BatchPolicy):
         self._log_alpha = torch.tensor([math.log(learn.alpha)], device=self._device, requires_grad=True)
         self._optimizer_q = Adam(self._model.parameters(), lr=learn.learning_rate_q)
         self._optimizer_alpha = Adam([self._log_alpha], lr=learn.learning_rate_alpha)
-        self._init_target("momentum", theta=learn.target_theta)
+        self._init_target(theta=learn.target_theta)
         self._learn_model = self._wrapped("base")
 
-    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
+    def _update(self, batch: dict[str, Any]) -> Learned:
         """Take one step of both networks and one of alpha; `priority` is the mean squared error of each sample."""
-        batch = self._prepare(data)
-        self._mode_of(self._model, self._target_net).set(True)
         alpha = self._log_alpha.detach().exp()
         next_value, entropy = self._soft_value(batch["next_obs"], alpha)
         q0, q1 = self._learn_model.forward(batch["obs"])["q_value"]
@@ -100,26 +104,15 @@ class SQNPolicy(BatchPolicy):
         self._backward_and_step(q_loss, self._optimizer_q, self._model)
         alpha_loss = (self._log_alpha * (entropy - self._target_entropy)).mean()
         self._backward_and_step(alpha_loss, self._optimizer_alpha)
-        self._target_model.update(self._learn_model)
-        logged = {
+        values = {
+            "q_loss": q_loss,
             "alpha_loss": alpha_loss,
             "entropy": entropy,
             "alpha": self._log_alpha.exp().squeeze(),
             "q_value": (q0.mean() + q1.mean()) / 2,
         }
-        value, values, priority = to_numbers(q_loss, logged, (errors[0] + errors[1]).detach() / 2)
-        action = batch["action"].cpu().numpy()
-        return {"[histogram]action_distribution": action, "q_loss": value, **values, "priority": priority}
-
-    def _prepare(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        batch = default_preprocess_learn(
-            data,
-            use_priority_IS_weight=self._priority_IS_weight,
-            use_priority=self._priority,
-            ignore_done=self._cfg.learn.ignore_done,
-            keys=_KEYS,
-        )
-        return self._on_model(batch, "obs", "next_obs")
+        histograms = {"[histogram]action_distribution": batch["action"].cpu().numpy()}
+        return Learned(values, (errors[0] + errors[1]).detach() / 2, histograms)
 
     @torch.no_grad()
     def _soft_value(self, next_obs: Any, alpha: Tensor) -> tuple[Tensor, Tensor]:
@@ -139,24 +132,14 @@ class SQNPolicy(BatchPolicy):
         return q_v_1step_td_error(data, self._gamma)[1]
 
     def _learn_parts(self) -> dict[str, Any]:
-        return {
-            "model": self._learn_model,
-            "target_model": self._target_model,
-            "optimizer_q": self._optimizer_q,
-            "optimizer_alpha": self._optimizer_alpha,
-            "log_alpha": self._log_alpha,
-        }
-
-    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
-        """Load a state; if it lacks the target network, as one of DI-engine does, that starts as the online one."""
-        super()._load_state_dict_learn(with_target(state_dict))
+        return {**super()._learn_parts(), "log_alpha": self._log_alpha}
 
     # --- collect ---
 
     def _init_collect(self) -> None:
-        if not hasattr(self, "_log_alpha"):  # a policy that also learns acts with the learned temperature
+        if self._log_alpha is None:  # a policy that also learns acts with the learned temperature
             self._log_alpha = torch.tensor([math.log(self._cfg.learn.alpha)], device=self._device)
-        self._collect_model = self._wrapped("multinomial_sample")
+        super()._init_collect()
 
     @property
     def _collect_kwargs(self) -> dict[str, Any]:  # type: ignore[override]
@@ -169,8 +152,3 @@ class SQNPolicy(BatchPolicy):
     def _load_state_dict_collect(self, state_dict: dict[str, Any]) -> None:
         parts = {"model": self._collect_model, "log_alpha": self._log_alpha}
         load_parts(parts, state_dict, self._optional_parts)
-
-    # --- eval ---
-
-    def _init_eval(self) -> None:
-        self._eval_model = self._wrapped("argmax_sample")

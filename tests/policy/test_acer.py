@@ -204,7 +204,7 @@ def test_the_state_of_learning_comes_back_exactly():
     data = make_sequences(policy, 3)
     policy.learn_mode.forward(data)
     state = copy.deepcopy(policy.learn_mode.state_dict())
-    assert state.keys() == {"model", "target_model", "actor_optimizer", "critic_optimizer"}
+    assert state.keys() == {"model", "target_model", "actor_optimizer", "critic_optimizer", "target_update_count"}
     other.learn_mode.load_state_dict(state)
     for _ in range(2):
         assert policy.learn_mode.forward(data) == other.learn_mode.forward(data)

@@ -302,7 +302,7 @@ def test_what_is_declared_of_a_transition_is_so_of_its_function_alone():
 
 def test_state_dicts_have_the_documented_keys():
     policy = make_policy(learn__lr_scheduler={"epoch_num": 4, "min_lr_lambda": 0.5})
-    assert list(policy.learn_mode.state_dict()) == ["model", "optimizer", "value_norm", "lr_scheduler"]
+    assert list(policy.learn_mode.state_dict()) == ["model", "optimizer", "lr_scheduler", "value_norm"]
     assert list(policy.collect_mode.state_dict()) == ["model", "value_norm"]
     assert list(policy.eval_mode.state_dict()) == ["model"]
     plain = make_policy(learn__value_norm=False)

@@ -351,7 +351,8 @@ def test_a_resumed_policy_goes_on_bit_for_bit(cls):
 def test_the_state_has_the_documented_keys_and_the_count_of_iterations():
     policy = make_policy("learn")
     state = policy.learn_mode.state_dict()
-    assert list(state) == ["model", "target_model", "optimizer_actor", "optimizer_critic", "learn_count"]
+    networks = {"model", "target_model", "optimizer_actor", "optimizer_critic"}
+    assert state.keys() == {*networks, "target_update_count", "learn_count"}
     del state["learn_count"]
     policy.learn_mode.load_state_dict(state)
 

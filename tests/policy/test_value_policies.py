@@ -54,7 +54,7 @@ MONITORED = {
 STATE_KEYS = {
     **dict.fromkeys(NAMES, ["model", "target_model", "optimizer", "target_update_count"]),
     "fqf": ["model", "target_model", "optimizer_fraction_loss", "optimizer_quantile_loss", "target_update_count"],
-    "sqn": ["model", "target_model", "optimizer_q", "optimizer_alpha", "log_alpha"],
+    "sqn": ["model", "target_model", "optimizer_q", "optimizer_alpha", "log_alpha", "target_update_count"],
 }
 # What an env's output has besides `logit` and `action`, and its shape.
 ACTING = {
