@@ -25,7 +25,7 @@ from ding.entry.dist_entry import (
     dist_restart_replicas,
     read_coordinator_config,
 )
-from ding.torch_utils.training_guard import guard_training
+from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.references import on_path
 
 Options = Mapping[str, Any]

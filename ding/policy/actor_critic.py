@@ -25,9 +25,8 @@ from ding.policy.common_utils import (
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.settings import setting
 from ding.rl_utils.adder import get_train_sample
-from ding.rl_utils.gae import gae, gae_data
 from ding.rl_utils.log_prob import ActionTerms, categorical_terms, gaussian_terms
-from ding.rl_utils.returns import bootstrap_mask
+from ding.rl_utils.returns import bootstrap_mask, gae, gae_data
 from ding.torch_utils.data_helper import to_device
 from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, one_of
@@ -203,7 +202,7 @@ class ActorCriticPolicy(StochasticPolicy):
 
     def default_model(self) -> tuple[str, list[str]]:
         name = "mavac" if setting(self._cfg, "multi_agent", False) else "vac"
-        return name, [f"ding.model.template.{name}"]
+        return name, ["ding.model.template.vac"]
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
         cfg = self._cfg

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ding.rl_utils.returns import bootstrap_mask
 from ding.torch_utils.data_helper import WIDE_INTEGERS, to_device, to_ndarray, to_tensor
-from ding.torch_utils.network.noise_layer import NoiseLinearLayer
+from ding.torch_utils.network.nn_module import NoiseLinearLayer
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.collate_fn import collate_columns, default_collate
 from ding.utils.data.samples import (

@@ -1,4 +1,4 @@
-"""Deterministic policy gradients off policy: DDPG, also for hybrid actions."""
+"""Deterministic policy gradients off policy: DDPG, also for hybrid actions, TD3, and TD3+BC for data sets."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 import torch
 from easydict import EasyDict
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ding.policy.ppo import normalised
 from ding.policy.q_actor_critic import CriticTerms, QActorCriticPolicy, q_values, smaller
+from ding.policy.settings import positive
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, instance_of, integer, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -181,3 +183,58 @@ class DDPGPolicy(QActorCriticPolicy):
     @property
     def _eval_wrapper(self) -> str:  # type: ignore[override]
         return "hybrid_argmax_sample" if self._is_hybrid else "base"
+
+
+@POLICY_REGISTRY.register("td3")
+class TD3Policy(DDPGPolicy):
+    """TD3 (https://arxiv.org/abs/1802.09477): DDPG with settings against overestimation by the critic.
+
+    The minimum of two critics is the target, target actions have clipped noise, and the actor takes one step per two
+    steps of the critics.
+    """
+
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "td3",
+            "model.twin_critic": True,
+            "learn.actor_update_freq": 2,
+            "learn.noise": True,
+            "learn.noise_sigma": 0.2,
+            "learn.noise_range.min": -0.5,
+            "learn.noise_range.max": 0.5,
+        },
+        DDPGPolicy.settings,
+    )
+
+
+@POLICY_REGISTRY.register("td3_bc")
+class TD3BCPolicy(TD3Policy):
+    """TD3+BC (https://arxiv.org/abs/2106.06860): TD3 with a behaviour cloning term for the actor.
+
+    As in DI-engine, the norms of the gradients of actor and critic are clipped at 1.
+
+    Train it with `serial_pipeline_offline`; the paper normalizes observations (`collect.normalize_states` of the data
+    set).
+    """
+
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "td3_bc",
+            "model.action_space": "regression",
+            "model.actor_head_hidden_size": 256,
+            "model.critic_head_hidden_size": 256,
+            "learn.alpha": Setting(2.5, positive, "Weight of the values relative to the behaviour cloning term."),
+            "eval.evaluator.eval_freq": 5000,
+            "other.replay_buffer.replay_buffer_size": 1000000,
+        },
+        TD3Policy.settings,
+    )
+    _max_grad_norm: ClassVar[float] = 1.0
+
+    def _actor_loss(self, batch: dict[str, Any]) -> Tensor:
+        """Return the mean of (mu(s) - a)^2 - lambda Q_1(s, mu(s)), with lambda = alpha / mean |Q_1|."""
+        obs, action = batch["obs"], batch["action"]
+        output = self._model(obs, mode="compute_actor")
+        q = q_values(self._model(self._judged(obs, output), mode="compute_critic"))[0]
+        weight: Tensor = self._cfg.learn.alpha / q.detach().abs().mean()
+        return F.mse_loss(output["action"].reshape(action.shape), action) - weight * q.mean()

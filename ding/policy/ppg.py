@@ -79,7 +79,7 @@ class PPGOffPolicy(ActorCriticPolicy):
     }
 
     def default_model(self) -> tuple[str, list[str]]:
-        return "ppg", ["ding.model.template.ppg"]
+        return "ppg", ["ding.model.template.vac"]
 
     def _monitor_vars_learn(self) -> list[str]:
         return [

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ding.model.common.head import DiscreteHead, RegressionHead, ReparameterizationHead
-from ding.model.template.mavac import MAVAC
+from ding.model.template.vac import MAVAC
 from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.actor_critic import ACTION_KINDS, ActionKind, ActorCriticPolicy
 from ding.policy.common_utils import linear_lr_scheduler

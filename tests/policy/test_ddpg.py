@@ -8,9 +8,8 @@ import torch
 
 from ding.policy import DDPGCommandModePolicy, TD3CommandModePolicy
 from ding.policy.d4pg import D4PGPolicy
-from ding.policy.ddpg import DDPGPolicy
+from ding.policy.ddpg import DDPGPolicy, TD3Policy
 from ding.policy.sac import SACPolicy
-from ding.policy.td3 import TD3Policy
 from ding.utils.batch_methods import plain_output_keys
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples, Table

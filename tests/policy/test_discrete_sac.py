@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ding.policy import DiscreteSACCommandModePolicy
-from ding.policy.discrete_sac import DiscreteSACPolicy
+from ding.policy.sac import DiscreteSACPolicy
 from ding.utils.batch_methods import plain_output_keys
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples, Table

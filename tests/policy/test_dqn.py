@@ -11,7 +11,7 @@ from torch import nn
 
 from ding.model.template.q_learning import DQN
 from ding.policy.dqn import DQNPolicy
-from ding.torch_utils.network.noise_layer import NoiseLinearLayer
+from ding.torch_utils.network.nn_module import NoiseLinearLayer
 from ding.utils.batch_methods import batch_method
 from ding.utils.default_helper import one_time_warning
 from tests.policy.learning import target_of

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ding.rl_utils.exploration import create_noise_generator
-from ding.torch_utils.nested_tensor import get_tensor_data, zeros_like
+from ding.torch_utils.data_helper import get_tensor_data, zeros_like
 from ding.utils.config_helper import ConfigError, integer, number
 
 # Subtracted from the logits of illegal actions: larger than any value, but finite to avoid NaN.

@@ -1,4 +1,4 @@
-"""FQF: Q-learning of quantile functions with learned fractions."""
+"""Q-learning of the quantiles of values: QR-DQN, IQN, FQF, and discrete CQL for data sets."""
 
 from __future__ import annotations
 
@@ -12,11 +12,113 @@ from torch import Tensor
 from ding.policy.dqn import DQNPolicy, Head, TDError
 from ding.policy.settings import positive
 from ding.policy.steps import Learned
-from ding.rl_utils.distributional import fqf_calculate_fraction_loss, fqf_nstep_td_data, fqf_nstep_td_error
+from ding.rl_utils.distributional import (
+    fqf_calculate_fraction_loss,
+    fqf_nstep_td_data,
+    fqf_nstep_td_error,
+    iqn_nstep_td_data,
+    iqn_nstep_td_error,
+    qrdqn_nstep_td_data,
+    qrdqn_nstep_td_error,
+)
+from ding.rl_utils.returns import weighted_mean
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.optimizer_helper import Adam, RMSprop
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register("qrdqn")
+class QRDQNPolicy(DQNPolicy):
+    """QR-DQN (https://arxiv.org/abs/1710.10044), with the double-Q choice of the next action.
+
+    `priority` is the quantile regression loss of each sample.
+
+    Example:
+        >>> import torch
+        >>> cfg = QRDQNPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = QRDQNPolicy(cfg, enable_field=["collect"])
+        >>> policy.collect_mode.forward({0: torch.zeros(4)}, eps=0.1)[0]["q"].shape
+        torch.Size([2, 32])
+    """
+
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "qrdqn",
+            "model.num_quantiles": NO_DEFAULT,
+            "learn.criterion": Setting(rule=one_of("mse")),
+        },
+        DQNPolicy.settings,
+    )
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "qrdqn", ["ding.model.template.q_learning"]
+
+    def _head_error(self, head: Head) -> TDError:
+        """Regress quantiles at fixed fractions: the error is summed over them, averaged over target quantiles."""
+        reward, done, weight = head.outcome
+        actions, fractions = (head.action, head.next_action), head.output["tau"]
+        data = qrdqn_nstep_td_data(*head.values("q"), *actions, reward, done, fractions, weight)
+        loss, error = qrdqn_nstep_td_error(data, self._gamma, self._nstep, head.batch.get("value_gamma"))
+        return loss, error, {}
+
+
+@POLICY_REGISTRY.register("iqn")
+class IQNPolicy(DQNPolicy):
+    """IQN (https://arxiv.org/abs/1806.06923), with the double-Q choice of the next action.
+
+    `priority` is the quantile regression loss of each sample. When acting, the output of an env has values `q` [T, N]
+    at its own fractions `quantiles` [T].
+
+    Example:
+        >>> import torch
+        >>> cfg = IQNPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = IQNPolicy(cfg, enable_field=["collect"])
+        >>> output = policy.collect_mode.forward({0: torch.zeros(4), 3: torch.zeros(4)}, eps=0.1)
+        >>> output[3]["q"].shape, output[3]["quantiles"].shape
+        (torch.Size([32, 2]), torch.Size([32]))
+    """
+
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "iqn",
+            "model.num_quantiles": NO_DEFAULT,
+            "model.quantile_embedding_size": NO_DEFAULT,
+            "learn.kappa": Setting(1.0, positive, "Threshold of the Huber loss, beyond which it is linear."),
+            "learn.criterion": Setting(rule=one_of("mse")),
+        },
+        DQNPolicy.settings,
+    )
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "iqn", ["ding.model.template.q_learning"]
+
+    def _head_error(self, head: Head) -> TDError:
+        """Regress quantiles at random fractions: the error is summed over them, averaged over target quantiles."""
+        reward, done, weight = head.outcome
+        actions, fractions = (head.action, head.next_action), head.output["quantiles"]
+        data = iqn_nstep_td_data(*head.values("q"), *actions, reward, done, fractions, weight)
+        loss, error = iqn_nstep_td_error(
+            data, self._gamma, self._nstep, self._cfg.learn.kappa, head.batch.get("value_gamma")
+        )
+        return loss, error, {}
+
+    def _forward_batch(self, model: Any, obs: Any, obs_key: str | None = None, **kwargs: Any) -> dict[str, Any]:
+        output = super()._forward_batch(model, obs, obs_key, **kwargs)
+        q, quantiles = output["q"], output["quantiles"]
+        if isinstance(q, Tensor):
+            rows: Any = _rows_of_envs(q, quantiles)
+        else:
+            rows = zip(*[_rows_of_envs(*head) for head in zip(q, quantiles, strict=True)], strict=True)
+        return {**output, **dict(zip(("q", "quantiles"), rows, strict=True))}
+
+
+def _rows_of_envs(q: Tensor, quantiles: Tensor) -> tuple[Tensor, Tensor]:
+    """Return `q` [T, E, N] and `quantiles` [T * E, 1] with the envs as the first axis."""
+    return q.transpose(0, 1), quantiles.view(q.shape[:2]).T
+
 
 # Name of the module that proposes fractions.
 _PROPOSAL = "quantiles_proposal"
@@ -131,3 +233,32 @@ class FQFPolicy(DQNPolicy):
             if part in name.split(".") and parameter.grad is not None
         ]
         return torch.stack(norms).norm() if norms else torch.zeros((), device=self._device)
+
+
+@POLICY_REGISTRY.register("discrete_cql")
+class DiscreteCQLPolicy(QRDQNPolicy):
+    """CQL(H) (https://arxiv.org/abs/2006.04779) on QR-DQN, with a penalty on actions outside the data set.
+
+    Train it with `serial_pipeline_offline`. The loss is that of QR-DQN plus `min_q_weight` times the mean of
+    log sum_a exp q(s, a) - q(s, a of the data). `priority` is the quantile regression loss only.
+    """
+
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "discrete_cql",
+            "learn.update_per_collect": 1,
+            "learn.min_q_weight": 1.0,
+        },
+        QRDQNPolicy.settings,
+    )
+
+    _target_value_name: ClassVar[str] = "q_target"
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return ["cur_lr", "total_loss", "q_target", "q_value"]
+
+    def _head_error(self, head: Head) -> TDError:
+        loss, error, logged = super()._head_error(head)
+        q = head.output["logit"]
+        gap = q.logsumexp(-1) - q.gather(-1, head.action.unsqueeze(-1)).squeeze(-1)
+        return loss + self._cfg.learn.min_q_weight * weighted_mean(gap, head.batch["weight"]), error, logged

@@ -1,4 +1,4 @@
-"""SQN: soft Q-learning with two networks and a learned temperature."""
+"""Soft Q-learning of discrete actions: SQL, Munchausen DQN, and SQN with a learned temperature."""
 
 from __future__ import annotations
 
@@ -10,15 +10,118 @@ import torch
 from torch import Tensor
 
 from ding.policy.base_policy import BatchPolicy
-from ding.policy.dqn import legal_logit
+from ding.policy.dqn import DQNPolicy, Head, TDError, legal_logit
 from ding.policy.settings import COMPATIBLE, positive
 from ding.policy.steps import Learned
 from ding.rl_utils.returns import weighted_mean
-from ding.rl_utils.td import q_v_1step_td_data, q_v_1step_td_error
+from ding.rl_utils.td import (
+    m_q_1step_td_data,
+    m_q_1step_td_error,
+    q_nstep_sql_td_error,
+    q_nstep_td_data,
+    q_v_1step_td_data,
+    q_v_1step_td_error,
+)
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, number
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 from ding.utils.state_loading import load_parts
+
+
+@POLICY_REGISTRY.register("sql")
+class SQLPolicy(DQNPolicy):
+    """Soft Q-learning (https://arxiv.org/abs/1702.08165): the next value is alpha log sum_a exp(q'(s', a) / alpha).
+
+    While collecting, actions are drawn from softmax(q / alpha), or uniformly with probability epsilon; evaluation is
+    greedy.
+
+    Example:
+        >>> import torch
+        >>> cfg = SQLPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = SQLPolicy(cfg, enable_field=["collect"])
+        >>> policy.collect_mode.forward({0: torch.zeros(4)}, eps=0.1)[0]["action"].shape
+        torch.Size([1])
+    """
+
+    settings: ClassVar[Settings] = Settings(
+        {"type": "sql", "learn.alpha": Setting(0.1, positive, "Temperature.")}, DQNPolicy.settings
+    )
+
+    _collect_wrapper = "eps_greedy_multinomial_sample"
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return ["cur_lr", "total_loss", "record_value_function"]
+
+    def _head_error(self, head: Head) -> TDError:
+        """Return loss and error for the target r + gamma (1 - done) alpha log sum_a exp(q'(s', a) / alpha)."""
+        values = head.output["logit"], legal_logit(head.next_output)
+        loss, error, soft_value = q_nstep_sql_td_error(
+            q_nstep_td_data(*values, head.action, head.next_action, *head.outcome),
+            self._gamma,
+            self._cfg.learn.alpha,
+            self._nstep,
+            value_gamma=head.batch.get("value_gamma"),
+            criterion=self._criterion,
+        )
+        return loss, error, {"record_value_function": soft_value.mean()}
+
+    @property
+    def _collect_kwargs(self) -> dict[str, Any]:  # type: ignore[override]
+        """The arguments for sampling from softmax(q / alpha), or uniformly with probability `eps`."""
+        return {"alpha": self._cfg.learn.alpha}
+
+
+@POLICY_REGISTRY.register("mdqn")
+class MDQNPolicy(DQNPolicy):
+    """Munchausen DQN (https://arxiv.org/abs/2007.14430).
+
+    Returns are one-step. Logged are `action_gap`, the difference between the two best values of the target network, and
+    `clip_frac`, the fraction of samples whose log-policy is clipped.
+
+    Example:
+        >>> cfg = MDQNPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> MDQNPolicy(cfg, enable_field=["learn"]).learn_mode.monitor_vars()
+        ['cur_lr', 'total_loss', 'q_value', 'action_gap', 'clip_frac']
+    """
+
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "mdqn",
+            "entropy_tau": Setting(0.03, positive, "Temperature of the policy, softmax(q / entropy_tau)."),
+            "m_alpha": Setting(0.9, number(0, 1), "Weight of the log-policy that is added to the reward."),
+            "nstep": Setting(rule=one_of(1)),
+            "collect.n_sample": 4,
+        },
+        DQNPolicy.settings,
+    )
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return ["cur_lr", "total_loss", "q_value", "action_gap", "clip_frac"]
+
+    def _adam_options(self) -> dict[str, Any]:
+        return {"eps": 3.125e-4}
+
+    def _forward_networks(self, batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
+        output, next_output, next_action = super()._forward_networks(batch)
+        with torch.no_grad():
+            output["target_logit"] = self._target_model.forward(batch["obs"])["logit"]
+        return output, next_output, next_action
+
+    def _head_error(self, head: Head) -> TDError:
+        """Return the loss, the error and values to log for the Munchausen target.
+
+        It is r + alpha [tau log pi(a|s)] + gamma (1 - done) sum_a' pi(a'|s') (q' - tau log pi(a'|s')).
+        """
+        reward, done, weight = head.outcome
+        target_q = legal_logit({**head.output, "logit": head.output["target_logit"]})
+        q, next_q = head.output["logit"], legal_logit(head.next_output)
+        data = m_q_1step_td_data(q, target_q, next_q, head.action, reward.squeeze(0), done, weight)
+        loss, error, action_gap, clipped = m_q_1step_td_error(
+            data, self._gamma, self._cfg.entropy_tau, self._cfg.m_alpha, self._criterion
+        )
+        return loss, error, {"action_gap": action_gap, "clip_frac": clipped.mean()}
 
 
 @POLICY_REGISTRY.register("sqn")
