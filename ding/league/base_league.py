@@ -10,6 +10,7 @@ import shutil
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from easydict import EasyDict
@@ -374,7 +375,7 @@ class BaseLeague(Configurable, ABC):
                     "league with the config of the state"
                 )
             for player_id, own in active.items():
-                own.load_state_dict(states[player_id], self.create_rating)
+                self._restore(own, states[player_id])
             known = {player.player_id: player for player in self.historical_players}
             added = []
             for state in state_dict["historical_players"]:
@@ -382,14 +383,19 @@ class BaseLeague(Configurable, ABC):
                 if player is None:
                     player = self._historical_player(active[state["parent_id"]], state)
                     added.append(player)
-                player.load_state_dict(state, self.create_rating)
+                self._restore(player, state)
             self.payoff.load_state_dict(state_dict["payoff"])
             for player in added:
                 self._add_historical(player)
 
+    def _restore(self, player: Player, state: Mapping[str, Any]) -> None:
+        player.load_state_dict(state)
+        if state["rating"] is not None:
+            player.rating = partial(self.create_rating, **state["rating"])
+
     def _historical_player(self, parent: ActivePlayer, state: Mapping[str, Any]) -> HistoricalPlayer:
         path = os.path.join(self.path_policy, state["checkpoint"])
-        about = state["category"], self.payoff, path, state["player_id"], state["total_agent_step"], None
+        about = state["category"], self.payoff, path, state["player_id"], state["_total_agent_step"], None
         return HistoricalPlayer(parent._cfg, *about, parent_id=parent.player_id)
 
     def player_rank(self, string: bool = False) -> dict[str, float] | str:
@@ -422,6 +428,7 @@ def copy_checkpoint(source: str, target: str, follow_links: bool = False) -> Non
         FileNotFoundError: `source` does not exist.
         OSError: it is a symbolic link and `follow_links` is false, or the copy cannot be written.
     """
+    # Windows has no such flag.
     flags = os.O_RDONLY | (0 if follow_links else getattr(os, "O_NOFOLLOW", 0))
     try:
         descriptor = os.open(source, flags)

@@ -18,6 +18,7 @@ from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.settings import GLOSSARY, check_settings, setting
 from ding.policy.steps import ModuleModes, PolicySteps, act_by_env
 from ding.rl_utils.adder import get_train_sample
+from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.mixed_precision import AUTOCAST_TYPES, MixedPrecision, compile_model, compile_option
 from ding.utils.batch_methods import accepts_pieces, adapts_batch, plain_transition
 from ding.utils.config_helper import ConfigError, Configurable, Setting, Settings, boolean, integer, one_of, settings_of
@@ -109,6 +110,9 @@ class Policy(PolicySteps, Configurable, ABC):
     # Keys of `_learn_parts` that states of DI-engine, or of earlier versions, lack. Without its state, a target network
     # begins as the online one.
     _optional_parts: ClassVar[tuple[str, ...]] = ("lr_scheduler",)
+
+    # Attributes that learning saves, too, by name without the leading underscore. States of DI-engine lack them.
+    _learn_values: ClassVar[tuple[str, ...]] = ()
 
     # Whether actions are discrete (True), real-valued (False), or either (None).
     has_discrete_actions: ClassVar[bool | None] = None
@@ -278,6 +282,7 @@ class Policy(PolicySteps, Configurable, ABC):
         )
 
     def __repr__(self) -> str:
+        # A policy with only a command mode has no model.
         return f"DI-engine DRL Policy\n{shown(getattr(self, '_model', None))}"
 
     # --- what a subclass implements ---
@@ -373,7 +378,9 @@ class Policy(PolicySteps, Configurable, ABC):
 
     def _state_dict_learn(self) -> dict[str, Any]:
         state = parts_state(self._learn_parts())
-        return state if self._target_net is None else {**state, "target_update_count": self._target_model.update_count}
+        if self._target_net is not None:
+            state["target_update_count"] = self._target_model.update_count
+        return state | {name[1:]: copy.copy(getattr(self, name)) for name in self._learn_values}
 
     def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
         if "target_model" in self._optional_parts:
@@ -381,6 +388,9 @@ class Policy(PolicySteps, Configurable, ABC):
         load_parts(self._learn_parts(), state_dict, self._optional_parts, parameter_names(self._model))
         if self._target_net is not None:
             self._target_model.reset(target_update_count=state_dict.get("target_update_count"))
+        for name in self._learn_values:
+            if name[1:] in state_dict:
+                setattr(self, name, to_device(copy.copy(state_dict[name[1:]]), self._device))
 
     def _state_dict_collect(self) -> dict[str, Any]:
         return {"model": self._collect_model.state_dict()}

@@ -140,7 +140,8 @@ class BehaviourCloningPolicy(BatchPolicy):
     def _eval_wrapper(self) -> str:  # type: ignore[override]
         if not self._cfg.continuous:
             return "argmax_sample"
-        is_gaussian = self._model.action_space == "reparameterization"
+        # A model of a user's own returns actions unless it says otherwise.
+        is_gaussian = getattr(self._model, "action_space", "regression") == "reparameterization"
         return "deterministic_sample" if is_gaussian else "base"
 
     def _init_collect(self) -> None:

@@ -132,7 +132,7 @@ def derive_command_policy(name: str) -> type | None:
 
 @lru_cache
 def _with_command_mode(policy: type) -> type | None:
-    if hasattr(policy, "_init_command"):
+    if hasattr(policy, "_init_command"):  # a policy of another library need not be a `CommandModePolicy`
         return policy
     if not issubclass(policy, Policy):
         return None

@@ -129,7 +129,8 @@ def _has_integer_actions(columns: dict[str, Node]) -> bool:
 def _is_row(data: Sequence[dict[str, Any]], columns: dict[str, Node] | None, key: str) -> bool:
     """Return whether an observation is a tensor or array [1] rather than a number."""
     if columns is None:
-        return getattr(data[0][key], "shape", None) == (1,)
+        shape: tuple[int, ...] = np.shape(data[0][key])
+        return shape == (1,)
     node = columns[key]
     return isinstance(node, Column) and node.kind is not Kind.OBJECT and node.data.shape[1:] == (1,)
 

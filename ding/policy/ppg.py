@@ -24,7 +24,6 @@ from ding.rl_utils.ppo import (
     ppo_value_data,
     ppo_value_error,
 )
-from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import Setting, Settings, integer, number, one_of
@@ -73,6 +72,7 @@ class PPGOffPolicy(ActorCriticPolicy):
     )
 
     _learn_keys = ("obs", "adv", "weight")
+    _learn_values: ClassVar[tuple[str, ...]] = ("_train_iteration", "_aux_memories")
     _optimizer_names: ClassVar[Mapping[str, tuple[str, str]]] = {
         "_optimizer_ac": ("optimizer_ac", "policy_cur_lr"),
         "_optimizer_aux_critic": ("optimizer_aux_critic", "value_cur_lr"),
@@ -183,15 +183,6 @@ class PPGOffPolicy(ActorCriticPolicy):
         value = self._learn_model.forward(batch["obs"], mode="compute_critic")["value"]
         value_data = ppo_value_data(value, batch["value"], batch["return_"], batch["weight"])
         return ppo_value_error(value_data, self._cfg.learn.clip_ratio)
-
-    def _state_dict_learn(self) -> dict[str, Any]:
-        own = {"train_iteration": self._train_iteration, "aux_memories": list(self._aux_memories)}
-        return {**super()._state_dict_learn(), **own}
-
-    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
-        super()._load_state_dict_learn(state_dict)
-        self._train_iteration = state_dict.get("train_iteration", 0)
-        self._aux_memories = to_device(list(state_dict.get("aux_memories", [])), self._device)
 
     # --- collect ---
 

@@ -345,6 +345,7 @@ def initialise_actor_critic(model: nn.Module, is_gaussian: bool, log_sigma: floa
         _make_orthogonal(layer, 1.0)
     if not is_gaussian:
         return
+    # A model of a user's own may share one network, or name its parts otherwise.
     actor_critic: Any = [getattr(model, name) for name in ("actor", "critic") if hasattr(model, name)]
     seen: set[int] = set()
     for layer in chain.from_iterable(part.modules() for part in actor_critic):
@@ -354,7 +355,7 @@ def initialise_actor_critic(model: nn.Module, is_gaussian: bool, log_sigma: floa
     for head in model.modules():
         if isinstance(head, ReparameterizationHead):
             head.mu.weight.mul_(_MU_SCALE)
-            if hasattr(head, "log_sigma_param"):
+            if head.log_sigma_param is not None:
                 head.log_sigma_param.fill_(log_sigma)
 
 
@@ -377,7 +378,7 @@ def initialise_by_gains(model: nn.Module, hidden: float, actor: float, critic: f
 
 def _last_layers(head: nn.Module) -> list[nn.Module]:
     if isinstance(head, ReparameterizationHead):
-        return [layer for layer in (head.mu, getattr(head, "log_sigma_layer", None)) if layer is not None]
+        return [layer for layer in (head.mu, head.log_sigma_layer) if layer is not None]
     return [[layer for layer in head.modules() if isinstance(layer, nn.Linear)][-1]]
 
 

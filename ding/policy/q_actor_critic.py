@@ -60,6 +60,7 @@ class QActorCriticPolicy(BatchPolicy):
     )
     # The default model, and the module that registers it.
     model_type: ClassVar[tuple[str, str]] = ("continuous_qac", "ding.model.template.qac")
+    _learn_values: ClassVar[tuple[str, ...]] = ("_learn_count",)
     # The names under which the losses of the critics are logged.
     _critic_loss_names: ClassVar[tuple[str, str]] = ("critic_loss", "twin_critic_loss")
     _collect_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor"}
@@ -75,6 +76,7 @@ class QActorCriticPolicy(BatchPolicy):
 
     @property
     def _has_twin_critic(self) -> bool:
+        # A model of a user's own tells it by the config only.
         return bool(getattr(self._model, "twin_critic", self._cfg.model.get("twin_critic", False)))
 
     # --- learn ---
@@ -152,13 +154,6 @@ class QActorCriticPolicy(BatchPolicy):
         """Return the losses by name, and the mean of the errors [B] of the critics, detached."""
         error = errors[0] if len(errors) == 1 else torch.stack(list(errors)).mean(0)
         return dict(zip(self._critic_loss_names, losses, strict=False)), error.detach()
-
-    def _state_dict_learn(self) -> dict[str, Any]:
-        return {**super()._state_dict_learn(), "learn_count": self._learn_count}
-
-    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
-        super()._load_state_dict_learn(state_dict)
-        self._learn_count = int(state_dict.get("learn_count", self._learn_count))
 
 
 def q_values(output: Mapping[str, Any]) -> list[Tensor]:

@@ -257,7 +257,7 @@ def shrink_gaussian_heads(model: nn.Module, bound: float) -> None:
     """Initialize the last layers of all Gaussian heads uniformly in [-bound, bound]."""
     for head in model.modules():
         if isinstance(head, ReparameterizationHead):
-            for layer in (head.mu, getattr(head, "log_sigma_layer", None)):
+            for layer in (head.mu, head.log_sigma_layer):
                 if layer is not None:
                     layer.weight.uniform_(-bound, bound)
                     layer.bias.uniform_(-bound, bound)

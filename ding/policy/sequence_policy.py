@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -68,7 +69,7 @@ def collate_sequences(data: Sequence[dict[str, Any]], keys: Collection[str]) -> 
             batch[flag] = batch[flag].bool()
     for key in ("obs", "next_obs"):
         obs = batch.get(key)
-        if isinstance(obs, Tensor) and obs.dim() == 2 and getattr(data[0][key][0], "shape", None) == (1,):
+        if isinstance(obs, Tensor) and obs.dim() == 2 and np.shape(data[0][key][0]) == (1,):
             batch[key] = obs.unsqueeze(-1)
     if "logit" in batch:
         batch["logit"] = map_tensors(batch["logit"], _as_vectors)

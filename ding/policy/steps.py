@@ -213,6 +213,7 @@ class PolicySteps:
     _optimizer_names: ClassVar[Mapping[str, tuple[str, str | None]]] = {"_optimizer": ("optimizer", "cur_lr")}
 
     def _get_attribute(self, name: str) -> Any:
+        # As documented, a policy answers by a method `_get_<name>`, otherwise by an attribute `_<name>`.
         getter = getattr(self, "_get_" + name, None)
         if getter is not None:
             return getter()

@@ -107,7 +107,7 @@ def guard_training(
         logging.getLogger("ding").warning("received %s: %s", received.name, doing)
         _save(save_checkpoint, "ckpt_interrupt.pth.tar")
         raise SystemExit(_INTERRUPT_STATUS) from None
-    except Exception:
+    except Exception:  # any: the weights are saved, and it is raised again
         _leave(previous, interruption)
         _save(save_checkpoint, "ckpt_exception.pth.tar")
         raise
@@ -130,6 +130,7 @@ def auto_checkpoint(function: _Function) -> _Function:
 
     @functools.wraps(function)
     def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # The decorated method may be that of any class.
         save_checkpoint = getattr(self, "save_checkpoint", None)
         if not callable(save_checkpoint):
             raise AssertionError(f"auto_checkpoint needs a method save_checkpoint, {type(self).__name__} has none")
@@ -198,7 +199,7 @@ def _save(save_checkpoint: Callable[[str], Any] | None, name: str) -> None:
         save_checkpoint(name)
     except (FloatingPointError, OSError) as e:  # their messages need no traceback
         logging.getLogger("ding").error("%s is not written: %s", name, e)
-    except Exception:
+    except Exception:  # any: the error that ended the training counts, and is raised
         logging.getLogger("ding").exception("could not save %s", name)
 
 

@@ -189,6 +189,8 @@ class ReparameterizationHead(nn.Module):
         self.main = MLP(input_size, width, width, layer_num, activation=activation, norm_type=norm_type)
         last_width = width if layer_num > 0 else input_size
         self.mu = nn.Linear(last_width, output_size)
+        self.log_sigma_layer: nn.Linear | None = None
+        self.log_sigma_param: nn.Parameter | None = None
         if sigma_type == "fixed":
             self.register_buffer("sigma", torch.full((1, output_size), float(fixed_sigma_value)), persistent=False)
         elif sigma_type == "conditioned":
@@ -202,14 +204,14 @@ class ReparameterizationHead(nn.Module):
         mu = self.mu(x)
         if self.bound_type == "tanh":
             mu = torch.tanh(mu)
-        if self.sigma_type == "conditioned":
+        if self.log_sigma_layer is not None:
             sigma = self.log_sigma_layer(x).clamp(LOG_SIGMA_MIN, LOG_SIGMA_MAX).exp()
         else:
             sigma = self._shared_sigma().repeat(*mu.shape[:-1], 1)
         return {"mu": mu, "sigma": sigma}
 
     def _shared_sigma(self) -> torch.Tensor:
-        if self.sigma_type == "fixed":
+        if self.log_sigma_param is None:
             return self.sigma[0]
         if self.sigma_type == "independent":
             return self.log_sigma_param[0].exp()

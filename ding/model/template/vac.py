@@ -214,7 +214,7 @@ def _make_encoder(
 ) -> tuple[nn.Module, int]:
     """Return the encoder for a head with hidden layers of `head_size`, and the width of its embeddings."""
     if given is not None:
-        return given, getattr(given, "output_size", head_size)
+        return given, getattr(given, "output_size", head_size)  # an encoder of a user's own need not have it
     if obs_shape is None:
         raise RuntimeError("obs_shape None is not supported without your own encoder")
     image_encoder = None
@@ -619,6 +619,7 @@ def _encoder_and_head(
 
     If there is no encoder, this layer is the encoder, as in DI-engine, so that its states can be loaded.
     """
+    # An `nn.Identity`, and an encoder of a user's own, do not have it.
     width: Any = getattr(encoder, "output_size", None) or as_shape(obs_shape)
     if not isinstance(width, int):
         raise ValueError(f"obs_shape {obs_shape!r} is not supported without an encoder that has an output_size")

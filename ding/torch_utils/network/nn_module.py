@@ -135,6 +135,7 @@ def sequential_pack(layers: Iterable[nn.Module]) -> nn.Sequential:
     """Return an `nn.Sequential` of `layers`, whose attribute `out_channels` is their last width, if they have one."""
     packed = nn.Sequential(*layers)
     for layer in reversed(list(packed)):
+        # Convolutions and linear layers have these, and so may layers of a user's own.
         width = getattr(layer, "out_channels", getattr(layer, "out_features", None))
         if width is not None:
             packed.out_channels = width
