@@ -3,15 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from easydict import EasyDict
-from gymnasium import spaces
 
-from ding.entry import serial_pipeline
-from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
 from ding.utils.config_helper import ConfigError
-from ding.utils.registry_factory import ENV_REGISTRY, POLICY_REGISTRY
 from tests.policy.samples import make_batch
-from tests.policy.value_policies import MODEL, MODELS, OBS, assert_same, collect, make_policy, plain, state_of
+from tests.policy.value_policies import OBS, assert_same, collect, make_policy, plain, state_of
 
 NAMES = ["c51", "rainbow", "qrdqn", "iqn", "fqf", "mdqn", "sql", "sqn", "bdq"]
 NORMS = [f"total_norm_{part}" for part in ("quantiles_proposal", "Q", "fqf_fc", "encoder")]
@@ -168,83 +163,3 @@ def test_a_model_of_another_dtype_acts_and_learns(name):
     assert collect(policy, OBS)[0]["logit"].dtype is torch.float64
     policy.learn_mode.forward(make_batch(4))
     assert all(parameter.dtype is torch.float64 for parameter in policy._model.parameters())
-
-
-@ENV_REGISTRY.register("value_policies_walk")
-class WalkEnv(BaseEnv):
-    """Episodes of 6 random observations [4]; an action is `cfg.branches` (1) numbers."""
-
-    def __init__(self, cfg):
-        self._cfg = cfg
-        self.observation_space = spaces.Box(0, 1, (4,), dtype=np.float32)
-        branches = cfg.get("branches")
-        self.action_space = spaces.Discrete(2) if branches is None else spaces.MultiDiscrete([4] * branches)
-        self.reward_space = spaces.Box(0, 1, (1,), dtype=np.float32)
-
-    def seed(self, seed, dynamic_seed=True):
-        self._rng = np.random.default_rng(seed)
-
-    def reset(self):
-        self._step = 0
-        return self._rng.random(4, dtype=np.float32)
-
-    def step(self, action):
-        action = np.concatenate(action) if isinstance(action, list) else action  # the random policy's, of several parts
-        assert action.shape == (self._cfg.get("branches", 1),) and action.dtype == np.int64
-        self._step += 1
-        done = self._step == 6
-        info = {"eval_episode_return": 6.0} if done else {}
-        reward = np.ones(1, dtype=np.float32)
-        return BaseEnvTimestep(self._rng.random(4, dtype=np.float32), reward, done, info)
-
-    def close(self):
-        pass
-
-    def __repr__(self):
-        return "WalkEnv"
-
-
-def make_pair(name, model=None, **env):
-    """A config pair as a program from outside brings it."""
-    learn = {"update_per_collect": 2, "batch_size": 8}
-    if name == "fqf":
-        learn.update(learning_rate_fraction=1e-4, learning_rate_quantile=1e-4, target_update_freq=100)
-    elif name == "sqn":
-        learn.update(learning_rate_q=1e-3, learning_rate_alpha=1e-3, alpha=0.2, target_entropy=0.2)
-    else:
-        learn.update(learning_rate=1e-3, target_update_freq=100)
-    policy = {"cuda": False, "priority": name in ("c51", "rainbow", "qrdqn", "iqn", "fqf"), "learn": learn}
-    if name in ("c51", "rainbow", "qrdqn", "iqn"):
-        policy.update(discount_factor=0.97, nstep=3)
-    policy["model"] = dict(MODELS.get(name, MODEL) if model is None else model)
-    policy["collect"] = {"n_sample": 16, "unroll_len": 1}
-    policy["eval"] = {"evaluator": {"eval_freq": 2}}
-    eps = {"type": "exp", "start": 0.95, "end": 0.1, "decay": 10000}
-    policy["other"] = {"eps": eps, "replay_buffer": {"replay_buffer_size": 200}}
-    main = EasyDict(
-        exp_name="exp",
-        env={"collector_env_num": 2, "evaluator_env_num": 2, "n_evaluator_episode": 2, "stop_value": 100, **env},
-        policy=policy,
-    )
-    create = EasyDict(
-        env={"type": "value_policies_walk", "import_names": ["tests.policy.test_value_policies"]},
-        env_manager={"type": "base"},
-        policy={"type": name},
-        replay_buffer={"type": "deque"} if name in ("mdqn", "bdq") else {"type": "advanced"},
-    )
-    return main, create
-
-
-@pytest.mark.parametrize("random_collect_size", [0, 16])
-def test_actions_of_several_branches_go_through_collecting_and_learning(random_collect_size, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    learnt = []
-    forward = POLICY_REGISTRY.get("bdq")._forward_learn
-    monkeypatch.setattr(
-        POLICY_REGISTRY.get("bdq"), "_forward_learn", lambda self, data: learnt.extend(data) or forward(self, data)
-    )
-    main, create = make_pair("bdq", {"obs_shape": 4, "num_branches": 3, "action_bins_per_branch": 4}, branches=3)
-    main.policy.random_collect_size = random_collect_size
-    main.policy.learn.batch_size = 16 + random_collect_size
-    serial_pipeline((main, create), seed=0, max_train_iter=2)
-    assert [sample["action"].shape for sample in learnt] == [(3,)] * 2 * (16 + random_collect_size)
