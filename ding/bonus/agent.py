@@ -87,6 +87,7 @@ class Agent:
         cfg: Mapping[str, Any] | None = None,
         policy_state_dict: str | os.PathLike[str] | None = None,
     ) -> None:
+        # Any object with this method will do.
         if env is not None and not callable(getattr(env, "clone", None)):
             raise TypeError(f"env = {env!r} has no method clone(caller): pass DingEnvWrapper(env), or its id as env_id")
         self.seed, self._model, self._checkpoint = seed, model, policy_state_dict

@@ -14,7 +14,7 @@ import click
 from ding.entry import dist_entry
 from ding.entry.cli_commands import EXPERT_MODES, SERIAL_MODES
 from ding.entry.training_command import pipeline_named
-from ding.torch_utils.training_guard import guard_training
+from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.references import on_path
 
 Options = Mapping[str, Any]

@@ -32,7 +32,7 @@ from ding.entry.dist_config import (
 )
 from ding.entry.progress import UNLIMITED
 from ding.entry.worker_process import THREADS, be_worker, quiet_flask
-from ding.torch_utils.training_guard import guard_training
+from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.child_helper import Commands
 from ding.utils.default_helper import set_pkg_seed
 

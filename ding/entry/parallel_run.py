@@ -48,7 +48,7 @@ from ding.entry.worker_process import (
 from ding.entry.workers import env_name
 from ding.interaction.server.access import draw_run_token
 from ding.policy.settings import positive
-from ding.torch_utils.training_guard import guard_training
+from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import set_pkg_seed
 from ding.utils.file_helper import save_file

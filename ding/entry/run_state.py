@@ -23,7 +23,7 @@ from ding.config.main_settings import MAIN_SETTINGS, value_at
 from ding.entry.progress import mean_return
 from ding.entry.run_folder import BEST
 from ding.envs.env_manager.base_env_manager import BaseEnvManager
-from ding.torch_utils.training_guard import Interruption, refuse_nan
+from ding.torch_utils.checkpoint_helper import Interruption, refuse_nan
 from ding.utils.config_helper import ConfigError, check_values
 from ding.utils.file_helper import atomic_write, sweep_temporary
 from ding.utils.object_state import global_generators_state, load_global_generators_state

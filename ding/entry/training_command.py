@@ -16,7 +16,7 @@ import click
 from easydict import EasyDict
 
 from ding.config.read import read_config, read_config_directly, read_config_with_system
-from ding.torch_utils.training_guard import guard_training
+from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.child_helper import Commands
 from ding.utils.config_helper import ConfigError
 

@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from ding.league.base_league import BaseLeague, create_league
+from ding.league.base_league import BaseLeague, OneVsOneLeague, create_league
 from ding.league.metric import get_elo, get_elo_array
-from ding.league.one_vs_one_league import OneVsOneLeague
 from ding.league.player import ActivePlayer, HistoricalPlayer, NaiveSpPlayer, Player, create_player, pfsp, uniform
 from ding.league.shared_payoff import BattleSharedPayoff, create_payoff
 from ding.utils.import_helper import lazy_names

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
+import re
 import shutil
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from easydict import EasyDict
 
-from ding.league.league_config import (
-    LEAGUE_SETTINGS,
-    active_player_specs,
-    check_league_config,
-    merge_league_config,
-    metric_settings,
-    pretrained_path,
-    pretrained_player_specs,
-)
 from ding.league.player import ActivePlayer, HistoricalPlayer, Player, create_player
 from ding.league.shared_payoff import create_payoff, flat_results
-from ding.utils.config_helper import Configurable
+from ding.utils.config_helper import (
+    NO_DEFAULT,
+    ConfigError,
+    Configurable,
+    Setting,
+    Settings,
+    anything,
+    boolean,
+    check_config,
+    instance_of,
+    integer,
+    number,
+)
+from ding.utils.default_helper import deep_merge_dicts
 from ding.utils.file_helper import atomic_write
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import LEAGUE_REGISTRY
@@ -31,6 +38,120 @@ from ding.utils.system_helper import get_task_uid
 
 if TYPE_CHECKING:
     from ding.league.rating import LeagueMetricEnv
+
+LEAGUE_SETTINGS = Settings(
+    {
+        "league_type": Setting("base", instance_of(str), "Registered name of the league."),
+        "import_names": Setting(["ding.league"], None, "Modules to import first."),
+        "player_category": Setting(["default"], instance_of(list, tuple), "Names of the categories of players."),
+        "active_players": Setting({}, instance_of(Mapping), "Number of players of each type, for each category."),
+        "use_pretrain": Setting(
+            False, boolean, "Whether players start with the weights in `pretrain_checkpoint_path`."
+        ),
+        "use_pretrain_init_historical": Setting(
+            False, boolean, "Whether historical players with these weights are added."
+        ),
+        "pretrain_checkpoint_path": Setting(
+            {"default": "default_cate_pretrain.pth"}, anything, "Files of weights, by category."
+        ),
+        "payoff": Setting(
+            {"type": "battle", "decay": 0.99, "min_win_rate_games": 8}, instance_of(Mapping), "Settings of the payoff."
+        ),
+        "metric.mu": Setting(0, number(), "Initial mean of a rating."),
+        "metric.sigma": Setting(25 / 3, number(0), "Initial standard deviation of a rating."),
+        "metric.beta": Setting(25 / 6, number(0), "Standard deviation of the performance in a game."),
+        "metric.tau": Setting(0.0, number(0), "Growth of the standard deviation before each game."),
+        "metric.draw_probability": Setting(0.02, number(0, 1), "Probability of a draw between equal players."),
+        "metric.elo_init": Setting(NO_DEFAULT, integer(), "Initial Elo rating."),
+        "path_policy": Setting(NO_DEFAULT, instance_of(str), "Folder of the weights."),
+    }
+)
+
+
+class PlayerSpec(NamedTuple):
+    """A player that the config defines."""
+
+    kind: str
+    category: str
+    player_id: str
+
+
+def merge_league_config(defaults: Mapping[str, Any], cfg: Mapping[str, Any]) -> EasyDict:
+    """Return `defaults` updated by `cfg`, with `active_players` replaced; neither argument is changed."""
+    merged = EasyDict(deep_merge_dicts(dict(defaults), copy.deepcopy(dict(cfg))))
+    if "active_players" in cfg:
+        merged.active_players = EasyDict(cfg["active_players"])
+    return merged
+
+
+def check_league_config(cfg: Mapping[str, Any], where: str) -> None:
+    """Check a merged section, except for the sections of player types, which are checked by the players.
+
+    Raises:
+        ConfigError: a value is missing or not allowed.
+    """
+    rules = LEAGUE_SETTINGS.rules()
+    of_types = {key: anything for key, value in cfg.items() if isinstance(value, Mapping) and key != "metric"}
+    check_config(cfg, where, {**of_types, **rules}, required=("path_policy",))
+
+
+def metric_settings(cfg: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `LeagueMetricEnv`."""
+    return {key: value for key, value in cfg["metric"].items() if f"metric.{key}" in LEAGUE_SETTINGS}
+
+
+def active_player_specs(cfg: Mapping[str, Any]) -> Iterator[PlayerSpec]:
+    """Yield the active players: for each category, `active_players[type]` players of each type.
+
+    Raises:
+        ConfigError: a number, or part of a name, is not allowed.
+    """
+    for kind, count in cfg["active_players"].items():
+        allowed = integer(0)(count)
+        if allowed is not None:
+            raise ConfigError(f"active_players.{kind} = {count!r} is not allowed; it must be {allowed}")
+        for category in cfg["player_category"]:
+            for part in (kind, category):
+                if not isinstance(part, str) or not re.fullmatch(r"[\w-]+", part):
+                    raise ConfigError(
+                        f"{part!r} in active_players or player_category is not allowed: it becomes part of a file "
+                        "name, so it must consist of letters, digits, '_' and '-'"
+                    )
+            for index in range(int(count)):
+                yield PlayerSpec(kind, category, f"{kind}_{category}_{index}")
+
+
+def pretrained_player_specs(cfg: Mapping[str, Any]) -> Iterator[tuple[PlayerSpec, str]]:
+    """Yield the initial historical players, one for each category, and the names of their parents.
+
+    Raises:
+        ConfigError: their type is ambiguous.
+    """
+    kinds = [key for key in cfg if "main_player" in key] or list(cfg["active_players"])
+    if len(kinds) != 1:
+        raise ConfigError(
+            "use_pretrain_init_historical needs exactly one config key that contains 'main_player' or, without any, "
+            f"one type of active players; found {', '.join(kinds) or 'none'}"
+        )
+    for category in cfg["player_category"]:
+        parent_id = f"{kinds[0]}_{category}_0"
+        yield PlayerSpec(kinds[0], category, f"{parent_id}_pretrain_historical"), parent_id
+
+
+def pretrained_path(cfg: Mapping[str, Any], category: str) -> str:
+    """Return the path of the pretrained weights of a category.
+
+    Raises:
+        ConfigError: `pretrain_checkpoint_path` does not have it.
+    """
+    paths = cfg["pretrain_checkpoint_path"]
+    path = paths.get(category) if isinstance(paths, Mapping) else None
+    if not isinstance(path, str):
+        raise ConfigError(
+            f"pretrain_checkpoint_path = {paths!r} is not allowed; it must be a dict with the path of a file for the "
+            f"category {category!r}"
+        )
+    return path
 
 
 _logger = logging.getLogger("ding")
@@ -254,7 +375,7 @@ class BaseLeague(Configurable, ABC):
                     "league with the config of the state"
                 )
             for player_id, own in active.items():
-                own.load_state_dict(states[player_id], self.create_rating)
+                self._restore(own, states[player_id])
             known = {player.player_id: player for player in self.historical_players}
             added = []
             for state in state_dict["historical_players"]:
@@ -262,14 +383,19 @@ class BaseLeague(Configurable, ABC):
                 if player is None:
                     player = self._historical_player(active[state["parent_id"]], state)
                     added.append(player)
-                player.load_state_dict(state, self.create_rating)
+                self._restore(player, state)
             self.payoff.load_state_dict(state_dict["payoff"])
             for player in added:
                 self._add_historical(player)
 
+    def _restore(self, player: Player, state: Mapping[str, Any]) -> None:
+        player.load_state_dict(state)
+        if state["rating"] is not None:
+            player.rating = partial(self.create_rating, **state["rating"])
+
     def _historical_player(self, parent: ActivePlayer, state: Mapping[str, Any]) -> HistoricalPlayer:
         path = os.path.join(self.path_policy, state["checkpoint"])
-        about = state["category"], self.payoff, path, state["player_id"], state["total_agent_step"], None
+        about = state["category"], self.payoff, path, state["player_id"], state["_total_agent_step"], None
         return HistoricalPlayer(parent._cfg, *about, parent_id=parent.player_id)
 
     def player_rank(self, string: bool = False) -> dict[str, float] | str:
@@ -302,6 +428,7 @@ def copy_checkpoint(source: str, target: str, follow_links: bool = False) -> Non
         FileNotFoundError: `source` does not exist.
         OSError: it is a symbolic link and `follow_links` is false, or the copy cannot be written.
     """
+    # Windows has no such flag.
     flags = os.O_RDONLY | (0 if follow_links else getattr(os, "O_NOFOLLOW", 0))
     try:
         descriptor = os.open(source, flags)
@@ -328,3 +455,70 @@ def create_league(cfg: Mapping[str, Any], *args: Any) -> BaseLeague:
     import_module(cfg.get("import_names", []))
     league: BaseLeague = LEAGUE_REGISTRY.get(cfg.get("league_type", ""))(cfg, *args)
     return league
+
+
+@LEAGUE_REGISTRY.register("one_vs_one")
+class OneVsOneLeague(BaseLeague):
+    """A league whose jobs are games of two players; see `BaseLeague`.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> league = OneVsOneLeague({"path_policy": folder.name})
+        >>> job = league.get_job_info()
+        >>> job["player_id"], job["player_active_flag"]
+        (['naive_sp_player_default_0', 'naive_sp_player_default_0'], [True, True])
+        >>> league.finish_job({"player_id": job["player_id"], "result": [["wins", "losses"]]})
+        >>> league.get_job_info(eval_flag=True)["eval_opponent"]
+        'RULE_BASED'
+        >>> folder.cleanup()
+    """
+
+    settings = Settings(
+        {
+            "league_type": "one_vs_one",
+            "active_players": {"naive_sp_player": 1},
+            "naive_sp_player.one_phase_step": Setting(
+                10, None, "Number of iterations after which a snapshot may be taken; after twice as many it always is."
+            ),
+            "naive_sp_player.branch_probs": Setting(
+                {"pfsp": 0.5, "sp": 0.5}, None, "Probability of each kind of opponent."
+            ),
+            "naive_sp_player.strong_win_rate": Setting(
+                0.7, None, "Win rate against all historical players that an early snapshot requires."
+            ),
+        },
+        BaseLeague.settings,
+    )
+
+    def _get_job_info(self, player: ActivePlayer, eval_flag: bool = False) -> dict[str, Any]:
+        """Create a job for `player`.
+
+        Returns:
+            `agent_num`, `launch_player` (its name), and lists for all players of the game: `player_id`,
+            `checkpoint_path` and `player_active_flag` (whether the player is trained). An evaluation has one player,
+            and `eval_opponent`.
+        """
+        opponent = player.get_job(eval_flag)["opponent"]
+        players = [player] if eval_flag else [player, opponent]
+        job_info = {
+            "agent_num": len(players),
+            "launch_player": player.player_id,
+            "player_id": [one.player_id for one in players],
+            "checkpoint_path": [one.checkpoint_path for one in players],
+            "player_active_flag": [isinstance(one, ActivePlayer) for one in players],
+        }
+        return {**job_info, "eval_opponent": opponent} if eval_flag else job_info
+
+    def _mutate_player(self, player: ActivePlayer) -> None:
+        """Do nothing: the player continues training."""
+
+    def _update_player(self, player: ActivePlayer, player_info: Mapping[str, Any]) -> bool:
+        """Update a player by `train_iteration`, or by `eval_win`, whether it won an evaluation.
+
+        Return whether the difficulty of its evaluations increased.
+        """
+        if "train_iteration" in player_info:
+            player.total_agent_step = player_info["train_iteration"]
+            return False
+        return bool(player_info.get("eval_win")) and player.increment_eval_difficulty()

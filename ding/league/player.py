@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from numbers import Integral
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from ding.utils.config_helper import (
     number,
 )
 from ding.utils.import_helper import import_module
-from ding.utils.object_state import generator_state, set_generator_state
+from ding.utils.object_state import SavedAttributes
 from ding.utils.registry_factory import PLAYER_REGISTRY
 
 _SUFFIX = ".pth"
@@ -44,7 +44,7 @@ class Payoff(Protocol):
         """Return the win rates of a player against others."""
 
 
-class Player:
+class Player(SavedAttributes):
     """A player: a checkpoint, a record against all other players, and a rating.
 
     Args:
@@ -61,6 +61,7 @@ class Player:
     """
 
     _name = "BasePlayer"
+    _saved: ClassVar[tuple[str, ...]] = ("_total_agent_step",)
 
     def __init__(
         self,
@@ -124,14 +125,11 @@ class Player:
         self._rating = rating
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the values that change during training, in plain values and arrays."""
-        return {"total_agent_step": self.total_agent_step, "rating": rating_settings(self._rating)}
+        """Return the values that change during training, in plain values and arrays.
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], create_rating: Callable[..., Any]) -> None:
-        """Restore a `state_dict`; `create_rating` creates the rating on first access."""
-        self.total_agent_step = state_dict["total_agent_step"]
-        if state_dict["rating"] is not None:
-            self._rating = partial(create_rating, **state_dict["rating"])
+        `rating` has arguments for `BaseLeague.create_rating`, or is None; the league restores it.
+        """
+        return {**super().state_dict(), "rating": rating_settings(self._rating)}
 
     def __repr__(self) -> str:
         return f"{self._name}({self._player_id})"
@@ -191,6 +189,7 @@ class ActivePlayer(Player):
     )
 
     _name = "ActivePlayer"
+    _saved: ClassVar[tuple[str, ...]] = (*Player._saved, "_last_enough_step", "_eval_opponent_index", "_rng")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -207,6 +206,7 @@ class ActivePlayer(Player):
         branches = [_Branch(name, prob) for name, prob in branch_probs.items()]
         for name, prob in branches:
             allowed = number(0, 1)(prob)
+            # Kinds of opponents are methods, which a subclass adds.
             if allowed is not None or not hasattr(self, f"_{name}_branch"):
                 raise ConfigError(
                     f"player {self.player_id}: branch_probs.{name} = {prob!r} is not allowed; it must be "
@@ -216,16 +216,6 @@ class ActivePlayer(Player):
         if abs(total - 1) > 1e-6:
             raise ConfigError(f"player {self.player_id}: branch_probs add up to {total:g}; they must add up to 1")
         return branches
-
-    def state_dict(self) -> dict[str, Any]:
-        own = {"last_enough_step": self._last_enough_step, "eval_opponent_index": self._eval_opponent_index}
-        return {**super().state_dict(), **own, "rng": generator_state(self._rng)}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], create_rating: Callable[..., Any]) -> None:
-        super().load_state_dict(state_dict, create_rating)
-        self._last_enough_step = state_dict["last_enough_step"]
-        self._eval_opponent_index = state_dict["eval_opponent_index"]
-        set_generator_state(self._rng, state_dict["rng"])
 
     def is_trained_enough(self, select_fn: Callable[[Player], bool] | None = None) -> bool:
         """Return whether a snapshot is due; if so, the next phase starts.
@@ -355,7 +345,8 @@ def rating_settings(rating: Any) -> dict[str, Any] | None:
     if rating is None:
         return None
     if callable(rating):
-        return dict(getattr(rating, "keywords", {}))
+        return dict(rating.keywords) if isinstance(rating, partial) else {}
+    # A rating of a user's own `rating_cls` need not have all of them.
     return {name: getattr(rating, attribute) for name, attribute in _ATTRIBUTES if hasattr(rating, attribute)}
 
 

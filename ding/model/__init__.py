@@ -1,91 +1,29 @@
 """Models, the parts that they are built of, and the wrappers around them."""
 
-from ding.model.common import (
-    BranchingHead,
-    ConvEncoder,
-    DiscreteHead,
-    DistributionHead,
-    DuelingHead,
-    FCEncoder,
-    FQFHead,
-    IMPALAConvEncoder,
-    MultiHead,
-    QRDQNHead,
-    QuantileHead,
-    RainbowHead,
-    RegressionHead,
-    ReparameterizationHead,
-    create_model,
-    head_cls_map,
-    independent_normal_dist,
-)
-from ding.model.template import (
-    ACER,
-    BDQ,
-    C51DQN,
-    DQN,
-    DRQN,
-    FQF,
-    IQN,
-    MAVAC,
-    PG,
-    PPG,
-    QAC,
-    QACDIST,
-    QRDQN,
-    SQN,
-    VAC,
-    ContinuousBC,
-    ContinuousQAC,
-    ContinuousQVAC,
-    DiscreteBC,
-    DiscreteQAC,
-    RainbowDQN,
-)
-from ding.model.wrapper import BaseModelWrapper, IModelWrapper, model_wrap, register_wrapper
+from importlib import import_module
 
-__all__ = [
-    "ACER",
-    "BDQ",
-    "C51DQN",
-    "DQN",
-    "DRQN",
-    "FQF",
-    "IQN",
-    "PG",
-    "PPG",
-    "QAC",
-    "QACDIST",
-    "QRDQN",
-    "SQN",
-    "VAC",
-    "BaseModelWrapper",
-    "BranchingHead",
-    "ContinuousBC",
-    "ContinuousQAC",
-    "ContinuousQVAC",
-    "ConvEncoder",
-    "DiscreteBC",
-    "DiscreteHead",
-    "DiscreteQAC",
-    "DistributionHead",
-    "DuelingHead",
-    "FCEncoder",
-    "FQFHead",
-    "IMPALAConvEncoder",
-    "IModelWrapper",
-    "IQN",
-    "MAVAC",
-    "MultiHead",
-    "QRDQNHead",
-    "QuantileHead",
-    "RainbowDQN",
-    "RainbowHead",
-    "RegressionHead",
-    "ReparameterizationHead",
-    "create_model",
-    "head_cls_map",
-    "independent_normal_dist",
-    "model_wrap",
-    "register_wrapper",
-]
+from ding.utils.import_helper import lazy_names
+
+_NAMES = {
+    "common.encoder": "ConvEncoder FCEncoder IMPALAConvEncoder",
+    "common.head": (
+        "BranchingHead DiscreteHead DistributionHead DuelingHead FQFHead MultiHead QRDQNHead QuantileHead "
+        "RainbowHead RegressionHead ReparameterizationHead head_cls_map independent_normal_dist"
+    ),
+    "common.model_factory": "create_model",
+    "template.bc": "ContinuousBC DiscreteBC",
+    "template.q_learning": "BDQ C51DQN DQN DRQN FQF IQN QRDQN RainbowDQN SQN",
+    "template.qac": "ContinuousQAC ContinuousQVAC DiscreteQAC QAC",
+    "template.qac_dist": "QACDIST",
+    "template.vac": "ACER MAVAC PG PPG VAC",
+    "wrapper.model_wrappers": "BaseModelWrapper IModelWrapper model_wrap register_wrapper",
+}
+
+_MODULES = {name: f"ding.model.{module}" for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = sorted(_MODULES)
+__getattr__ = lazy_names(__name__, _MODULES)
+
+# Models are registered when their module is imported.
+for _module in _NAMES:
+    import_module(f"{__name__}.{_module}")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 
-from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.actor_critic import ACTION_KINDS, ActorCriticPolicy
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.ppo import INIT_GAINS, initialise_by_gains, normalised
 from ding.policy.settings import COMPATIBLE
+from ding.policy.steps import Learned
 from ding.rl_utils.ppo import a2c_data, a2c_terms_error
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import Setting, Settings, anything, number, one_of
@@ -72,30 +72,24 @@ class A2CPolicy(ActorCriticPolicy):
         self._optimizer = Adam(self._model.parameters(), lr=learn.learning_rate, betas=betas, eps=learn.eps)
         self._learn_model = self._wrapped("base")
 
-    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
+    def _prepare(self, data: list[dict[str, Any]]) -> OnPolicyData:
+        return OnPolicyData(data, self._cfg.learn.ignore_done, device=self._device if self._cuda else None)
+
+    def _update(self, batch: OnPolicyData) -> Learned:
         """Learn from the samples of a collection, and return the values to log of the last minibatch."""
-        learn = self._cfg.learn
-        batch = OnPolicyData(data, learn.ignore_done, device=self._device if self._cuda else None)
-        self._mode_of(self._model).set(True)
-        for minibatch in batch.minibatches(("action", "value", "adv", "weight"), learn.batch_size):
-            output = self._learn_model.forward(self._model_input(minibatch["obs"]), mode="compute_actor_critic")
-            mask_logits(output)
-            action, value, adv = minibatch["action"], minibatch["value"], minibatch["adv"]
-            return_ = value + adv
-            if learn.adv_norm:
-                adv = normalised(adv)
-            loss = a2c_terms_error(
-                self._kind.terms(output["logit"], action),
-                a2c_data(output["logit"], action, output["value"], adv, return_, minibatch["weight"]),
-            )
-            total = loss.policy_loss + learn.value_weight * loss.value_loss - learn.entropy_weight * loss.entropy_loss
-            grad_norm = self._backward_and_step(total, self._optimizer, self._model, max_grad_norm=learn.grad_norm)
-        return {
-            "cur_lr": self._optimizer.param_groups[0]["lr"],
-            "total_loss": total.item(),
-            "policy_loss": loss.policy_loss.item(),
-            "value_loss": loss.value_loss.item(),
-            "entropy_loss": loss.entropy_loss.item(),
-            "adv_abs_max": adv.abs().max().item(),
-            "grad_norm": grad_norm.item(),
-        }
+        logged, norms = self._learn_epoch(batch, ("action", "value", "adv", "weight"), self._loss)
+        total, loss, adv = logged[-1]
+        terms = dict(zip(("policy_loss", "value_loss", "entropy_loss"), loss, strict=True))
+        return Learned({"total_loss": total, **terms, "adv_abs_max": adv.abs().max(), "grad_norm": norms[-1]})
+
+    def _loss(self, output: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, Any]:
+        learn, action, value, adv = self._cfg.learn, batch["action"], batch["value"], batch["adv"]
+        return_ = value + adv
+        if learn.adv_norm:
+            adv = normalised(adv)
+        loss = a2c_terms_error(
+            self._kind.terms(output["logit"], action),
+            a2c_data(output["logit"], action, output["value"], adv, return_, batch["weight"]),
+        )
+        total = loss.policy_loss + learn.value_weight * loss.value_loss - learn.entropy_weight * loss.entropy_loss
+        return total, (total, loss, adv)

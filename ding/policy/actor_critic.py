@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -11,13 +12,21 @@ import torch
 from easydict import EasyDict
 from torch import Tensor, nn
 
+from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.base_policy import BatchPolicy
-from ding.policy.common_utils import batch_observations, drop_column, flag_column, is_end, stack_column
+from ding.policy.common_utils import (
+    batch_observations,
+    drop_column,
+    flag_column,
+    is_end,
+    model_input,
+    stack_column,
+)
+from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.settings import setting
 from ding.rl_utils.adder import get_train_sample
-from ding.rl_utils.gae import gae, gae_data
 from ding.rl_utils.log_prob import ActionTerms, categorical_terms, gaussian_terms
-from ding.rl_utils.returns import bootstrap_mask
+from ding.rl_utils.returns import bootstrap_mask, gae, gae_data
 from ding.torch_utils.data_helper import to_device
 from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, one_of
@@ -125,11 +134,39 @@ class StochasticPolicy(BatchPolicy):
         self._action_space = setting(self._cfg, "action_space", "discrete")
         super()._set_up_model(model, learns)
 
-    def _init_collect(self) -> None:
-        self._collect_model = self._wrapped(self._kind.collect_wrapper)
+    @property
+    def _collect_wrapper(self) -> str:  # type: ignore[override]
+        return self._kind.collect_wrapper
 
-    def _init_eval(self) -> None:
-        self._eval_model = self._wrapped(self._kind.eval_wrapper)
+    @property
+    def _eval_wrapper(self) -> str:  # type: ignore[override]
+        return self._kind.eval_wrapper
+
+    # --- learn on policy ---
+
+    def _learn_epoch(
+        self, batch: OnPolicyData, keys: Sequence[str], loss: Callable[[Any, dict[str, Any]], tuple[Tensor, Any]]
+    ) -> tuple[list[Any], list[Tensor]]:
+        """Take one step on each of the shuffled minibatches of a collection.
+
+        Args:
+            keys: the columns of a minibatch, beside the observations.
+            loss: returns the loss of a minibatch from the model's output, and what to log.
+
+        Returns:
+            What `loss` returned to log of each step, and the norms of the gradients, if `learn.grad_norm` limits them.
+        """
+        learn, mode = self._cfg.learn, self._modes[(self._model,)]
+        max_norm = learn.get("grad_norm", math.inf)
+        mode.set(True)
+        logged, norms = [], []
+        for minibatch in batch.minibatches(keys, int(learn.batch_size)):
+            output = self._learn_model.forward(model_input(minibatch["obs"], mode.dtype), **self._collect_kwargs)
+            mask_logits(output)
+            total, values = loss(output, minibatch)
+            norms.append(self._backward_and_step(total, self._optimizer, self._model, max_grad_norm=max_norm))
+            logged.append(values)
+        return logged, norms
 
 
 class ActorCriticPolicy(StochasticPolicy):
@@ -165,7 +202,7 @@ class ActorCriticPolicy(StochasticPolicy):
 
     def default_model(self) -> tuple[str, list[str]]:
         name = "mavac" if setting(self._cfg, "multi_agent", False) else "vac"
-        return name, [f"ding.model.template.{name}"]
+        return name, ["ding.model.template.vac"]
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
         cfg = self._cfg
@@ -180,7 +217,7 @@ class ActorCriticPolicy(StochasticPolicy):
 
     def _values(self, observations: Any) -> Tensor:
         """Return the values [B] of the critic, in evaluation mode and without gradients."""
-        self._mode_of(self._model).set(False)
+        self._modes[(self._model,)].set(False)
         with torch.no_grad():
             value: Tensor = self._model(self._model_input(observations), mode="compute_critic")["value"]
         return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from typing import Any, ClassVar
 
@@ -14,9 +14,11 @@ from torch import nn
 
 from ding.model.common.model_factory import create_model
 from ding.policy import modes
+from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.settings import GLOSSARY, check_settings, setting
-from ding.policy.steps import PolicySteps, act_by_env
+from ding.policy.steps import ModuleModes, PolicySteps, act_by_env
 from ding.rl_utils.adder import get_train_sample
+from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.mixed_precision import AUTOCAST_TYPES, MixedPrecision, compile_model, compile_option
 from ding.utils.batch_methods import accepts_pieces, adapts_batch, plain_transition
 from ding.utils.config_helper import ConfigError, Configurable, Setting, Settings, boolean, integer, one_of, settings_of
@@ -27,7 +29,7 @@ from ding.utils.object_state import attributes_state, load_attributes_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.utils.registry_factory import POLICY_REGISTRY
 from ding.utils.showing import shown
-from ding.utils.state_loading import check_keys, load_parts, parameter_names, parts_state
+from ding.utils.state_loading import check_keys, load_parts, parameter_names, parts_state, with_target
 
 # Fields are initialized in this order, whatever the order of the argument: it determines the random numbers drawn.
 _FIELD_ORDER = ("learn", "collect", "eval", "command")
@@ -59,8 +61,9 @@ class Policy(PolicySteps, Configurable, ABC):
     - `default_model()`, needed if `cfg.model` has no `type` and no model is passed.
     - `_monitor_vars_learn()`: return the names of the values to log, `cur_lr` and `total_loss` by default.
     - `_reset_learn(data_id)`, `_reset_collect(data_id)`, `_reset_eval(data_id)`: reset the state of these envs.
-    - `_learn_parts()`: return what to save, needed if that is more than `_learn_model` and `_optimizer`, or if these
-      have other names; or `_state_dict_learn()` and `_load_state_dict_learn(state_dict)`, as for `collect` and `eval`.
+    - `_learn_parts()`: return what to save, needed if that is more than `_learn_model`, the target network of
+      `_init_target`, `_lr_scheduler` and the optimizers in `_optimizer_names`; or `_state_dict_learn()` and
+      `_load_state_dict_learn(state_dict)`, as for `collect` and `eval`.
     - `_get_<name>()`: return what the modes' `get_attribute(name)` returns, by default the attribute `_<name>`.
 
     The serial pipelines also need a command mode; see `CommandModePolicy`.
@@ -104,8 +107,12 @@ class Policy(PolicySteps, Configurable, ABC):
     _eval_model: Any
     _optimizer: torch.optim.Optimizer
 
-    # Keys of `_learn_parts` that states of DI-engine, or of earlier versions, lack.
-    _optional_parts: ClassVar[tuple[str, ...]] = ()
+    # Keys of `_learn_parts` that states of DI-engine, or of earlier versions, lack. Without its state, a target network
+    # begins as the online one.
+    _optional_parts: ClassVar[tuple[str, ...]] = ("lr_scheduler",)
+
+    # Attributes that learning saves, too, by name without the leading underscore. States of DI-engine lack them.
+    _learn_values: ClassVar[tuple[str, ...]] = ()
 
     # Whether actions are discrete (True), real-valued (False), or either (None).
     has_discrete_actions: ClassVar[bool | None] = None
@@ -155,7 +162,7 @@ class Policy(PolicySteps, Configurable, ABC):
         self._unroll_len = int(setting(cfg, "collect.unroll_len", 1))
         self._priority = setting(cfg, "priority", False)
         self._on_policy = cfg.on_policy
-        self._modes = {}
+        self._modes = ModuleModes()
         requested = self.total_field if enable_field is None else set(enable_field)
         if not requested <= self.total_field:
             raise AssertionError(
@@ -275,6 +282,7 @@ class Policy(PolicySteps, Configurable, ABC):
         )
 
     def __repr__(self) -> str:
+        # A policy with only a command mode has no model.
         return f"DI-engine DRL Policy\n{shown(getattr(self, '_model', None))}"
 
     # --- what a subclass implements ---
@@ -362,13 +370,27 @@ class Policy(PolicySteps, Configurable, ABC):
 
     def _learn_parts(self) -> dict[str, Any]:
         """Return what learning saves and loads, by key: modules, optimizers, tensors and other stateful objects."""
-        return {"model": self._learn_model, "optimizer": self._optimizer}
+        parts = {"model": self._learn_model}
+        if self._target_net is not None:
+            parts["target_model"] = self._target_model
+        parts |= {key: getattr(self, attribute) for attribute, (key, _) in self._optimizer_names.items()}
+        return parts if self._lr_scheduler is None else {**parts, "lr_scheduler": self._lr_scheduler}
 
     def _state_dict_learn(self) -> dict[str, Any]:
-        return parts_state(self._learn_parts())
+        state = parts_state(self._learn_parts())
+        if self._target_net is not None:
+            state["target_update_count"] = self._target_model.update_count
+        return state | {name[1:]: copy.copy(getattr(self, name)) for name in self._learn_values}
 
     def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
+        if "target_model" in self._optional_parts:
+            state_dict = with_target(state_dict)
         load_parts(self._learn_parts(), state_dict, self._optional_parts, parameter_names(self._model))
+        if self._target_net is not None:
+            self._target_model.reset(target_update_count=state_dict.get("target_update_count"))
+        for name in self._learn_values:
+            if name[1:] in state_dict:
+                setattr(self, name, to_device(copy.copy(state_dict[name[1:]]), self._device))
 
     def _state_dict_collect(self) -> dict[str, Any]:
         return {"model": self._collect_model.state_dict()}
@@ -390,7 +412,8 @@ class BatchPolicy(Policy):
 
     `_act_collect` and `_act_eval`, which forward `_collect_model` and `_eval_model`, take the place of
     `_forward_collect` and `_forward_eval`. A class that overrides one of the latter is nevertheless called with dicts.
-    Train samples are plain transitions.
+    Train samples are plain transitions. `_update`, which takes the optimizer steps on a batch of them, takes the place
+    of `_forward_learn`.
     """
 
     # Keyword arguments of the model's forward when collecting and evaluating.
@@ -399,6 +422,51 @@ class BatchPolicy(Policy):
     # What transitions hold of the output, and whether they hold the next observation.
     _output_keys: Sequence[str] = ("action",)
     _records_next_obs: ClassVar[bool] = True
+    # Wrappers of the model, by which it acts when collecting and evaluating.
+    _collect_wrapper: str = "base"
+    _eval_wrapper: str = "base"
+    # What is collated of train samples, beside `_output_keys` and importance weights, and whether rewards are [n, B].
+    _learn_keys: Collection[str] = ("obs", "next_obs", "reward", "done", "terminated", "weight")
+    _uses_nstep: bool = False
+
+    # --- learn ---
+
+    def _forward_learn(self, data: Any) -> dict[str, Any] | list[dict[str, Any]]:
+        """Take one training step on B samples, and return the values to log and the priorities of the samples.
+
+        Logged learning rates are those of this step.
+        """
+        batch = self._prepare(data)
+        networks = (self._model,) if self._target_net is None else (self._model, self._target_net)
+        self._modes[networks].set(True)
+        learned = self._update(batch)
+        if self._target_net is not None:
+            self._target_model.update(self._learn_model)
+        info = {**self._learning_rates(), **learned.to_numbers()}
+        if self._lr_scheduler is not None:
+            self._lr_scheduler.step()
+        return info
+
+    def _prepare(self, data: Any) -> Any:
+        """Collate the samples on the device of the model."""
+        keys = {*self._learn_keys, *self._output_keys}
+        batch = default_preprocess_learn(
+            data,
+            use_priority_IS_weight=self._priority_IS_weight,
+            use_priority=self._priority,
+            use_nstep=self._uses_nstep,
+            ignore_done=self._cfg.learn.get("ignore_done", False),
+            keys=keys | {"IS", "priority_IS"} if self._priority_IS_weight else keys,
+        )
+        return self._on_model(batch)
+
+    # --- collect and eval ---
+
+    def _init_collect(self) -> None:
+        self._collect_model = self._wrapped(self._collect_wrapper)
+
+    def _init_eval(self) -> None:
+        self._eval_model = self._wrapped(self._eval_wrapper)
 
     def _act_collect(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
         """Act with exploration.

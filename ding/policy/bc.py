@@ -11,12 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.base_policy import BatchPolicy
-from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.dqn import head_actions
 from ding.policy.settings import positive
-from ding.torch_utils.data_helper import to_device
+from ding.policy.steps import Learned
 from ding.utils.config_helper import Setting, Settings, anything, boolean, integer, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
@@ -69,7 +67,7 @@ class BehaviourCloningPolicy(BatchPolicy):
         },
         BatchPolicy.settings,
     )
-    _optional_parts: ClassVar[tuple[str, ...]] = ("lr_scheduler",)
+    _learn_keys = ("obs",)
 
     @property
     def has_discrete_actions(self) -> bool | None:  # type: ignore[override]
@@ -98,24 +96,16 @@ class BehaviourCloningPolicy(BatchPolicy):
         if self._schedule is not None:
             self._schedule.step()
 
-    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
+    def _update(self, batch: dict[str, Any]) -> Learned:
         """Take one step on observations and actions; logged times are in seconds."""
         start = perf_counter()
-        batch = default_preprocess_learn(data, keys=("obs", "action"))
-        if self._cuda:
-            batch = to_device(batch, self._device)
-        self._mode_of(self._model).set(True)
-        output = self._model(self._model_input(batch["obs"]))
-        loss, accuracy = self._loss(output, batch["action"])
+        loss, accuracy = self._loss(self._model(batch["obs"]), batch["action"])
         middle = perf_counter()
         self._backward_and_step(loss, self._optimizer, self._model)
-        logged = {
-            "cur_lr": self._optimizer.param_groups[0]["lr"],
-            "total_loss": loss.item(),
-            "forward_time": middle - start,
-            "backward_time": perf_counter() - middle,
-        }
-        return {**logged, "total_accuracy": accuracy} if self._cfg.learn.show_accuracy else logged
+        others = {"forward_time": middle - start, "backward_time": perf_counter() - middle}
+        if self._cfg.learn.show_accuracy:
+            others["total_accuracy"] = accuracy
+        return Learned({"total_loss": loss}, others=others)
 
     def _loss(self, output: dict[str, Any], action: Any) -> tuple[Tensor, float]:
         """Return the scalar loss and the accuracy (0 for real-valued actions)."""
@@ -146,24 +136,21 @@ class BehaviourCloningPolicy(BatchPolicy):
 
     # --- collect and eval ---
 
-    def _wrap(self) -> Any:
-        """Return the model wrapped to act greedily."""
+    @property
+    def _eval_wrapper(self) -> str:  # type: ignore[override]
         if not self._cfg.continuous:
-            return model_wrap(self._model, wrapper_name="argmax_sample")
+            return "argmax_sample"
+        # A model of a user's own returns actions unless it says otherwise.
         is_gaussian = getattr(self._model, "action_space", "regression") == "reparameterization"
-        return model_wrap(self._model, wrapper_name="deterministic_sample" if is_gaussian else "base")
+        return "deterministic_sample" if is_gaussian else "base"
 
     def _init_collect(self) -> None:
         collect = self._cfg.collect
-        if not self._cfg.continuous:
-            self._collect_model = model_wrap(self._model, wrapper_name="eps_greedy_sample")
-        elif collect.noise:
-            self._collect_model = model_wrap(
-                self._wrap(), wrapper_name="action_noise", noise_type="gauss", noise_range=collect.noise_range
+        self._collect_model = self._wrapped(self._eval_wrapper if self._cfg.continuous else "eps_greedy_sample")
+        if self._cfg.continuous and collect.noise:
+            self._collect_model = self._wrapped(
+                "action_noise", self._collect_model, noise_type="gauss", noise_range=collect.noise_range
             )
-        else:
-            self._collect_model = self._wrap()
-        self._collect_model.reset()
 
     def _act_collect(
         self, obs: Any, env_ids: list[int], eps: float | None = None, sigma: float | None = None
@@ -175,10 +162,6 @@ class BehaviourCloningPolicy(BatchPolicy):
         elif self._cfg.collect.noise:
             settings["sigma"] = self._cfg.collect.noise_sigma if sigma is None else sigma
         return self._forward_batch(self._collect_model, obs, **settings)
-
-    def _init_eval(self) -> None:
-        self._eval_model = self._wrap()
-        self._eval_model.reset()
 
 
 def _make_optimizer(model: nn.Module, learn: Mapping[str, Any]) -> torch.optim.Optimizer:

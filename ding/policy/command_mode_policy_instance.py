@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from ding.policy.base_policy import CommandModePolicy, Policy
 from ding.policy.bc import BehaviourCloningPolicy
 from ding.policy.ddpg import DDPGPolicy
-from ding.policy.discrete_sac import DiscreteSACPolicy
+from ding.policy.sac import DiscreteSACPolicy
 from ding.policy.settings import positive
 from ding.rl_utils.exploration import get_epsilon_greedy_fn
 from ding.utils.batch_methods import batch_method_name
@@ -132,7 +132,7 @@ def derive_command_policy(name: str) -> type | None:
 
 @lru_cache
 def _with_command_mode(policy: type) -> type | None:
-    if hasattr(policy, "_init_command"):
+    if hasattr(policy, "_init_command"):  # a policy of another library need not be a `CommandModePolicy`
         return policy
     if not issubclass(policy, Policy):
         return None

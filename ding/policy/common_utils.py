@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ding.rl_utils.returns import bootstrap_mask
 from ding.torch_utils.data_helper import WIDE_INTEGERS, to_device, to_ndarray, to_tensor
-from ding.torch_utils.network.noise_layer import NoiseLinearLayer
+from ding.torch_utils.network.nn_module import NoiseLinearLayer
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.collate_fn import collate_columns, default_collate
 from ding.utils.data.samples import (
@@ -129,7 +129,8 @@ def _has_integer_actions(columns: dict[str, Node]) -> bool:
 def _is_row(data: Sequence[dict[str, Any]], columns: dict[str, Node] | None, key: str) -> bool:
     """Return whether an observation is a tensor or array [1] rather than a number."""
     if columns is None:
-        return getattr(data[0][key], "shape", None) == (1,)
+        shape: tuple[int, ...] = np.shape(data[0][key])
+        return shape == (1,)
     node = columns[key]
     return isinstance(node, Column) and node.kind is not Kind.OBJECT and node.data.shape[1:] == (1,)
 

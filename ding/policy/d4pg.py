@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from ding.policy.ddpg import DDPGPolicy
+from ding.policy.q_actor_critic import CriticTerms
 from ding.rl_utils.adder import get_nstep_return_data
 from ding.rl_utils.distributional import dist_nstep_td_data, dist_nstep_td_error
 from ding.utils.batch_methods import accepts_pieces
@@ -40,8 +40,8 @@ class D4PGPolicy(DDPGPolicy):
         DDPGPolicy.settings,
     )
     model_type: ClassVar[tuple[str, str]] = ("qac_dist", "ding.model.template.qac_dist")
-    learn_keys: ClassVar[tuple[str, ...]] = (*DDPGPolicy.learn_keys, "value_gamma")
-    uses_nstep: ClassVar[bool] = True
+    _learn_keys = (*DDPGPolicy._learn_keys, "value_gamma")
+    _uses_nstep = True
 
     def _monitor_vars_learn(self) -> list[str]:
         names = ["cur_lr_actor", "cur_lr_critic", "critic_loss", "actor_loss", "total_loss", "q_value"]
@@ -49,7 +49,7 @@ class D4PGPolicy(DDPGPolicy):
 
     # --- learn ---
 
-    def _critic_terms(self, batch: dict[str, Any]) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
+    def _critic_terms(self, batch: dict[str, Any]) -> CriticTerms:
         """Return the terms; the loss is the cross-entropy of Z(s, a) to the n-step target.
 
         The target is the projection of r_1 + ... + gamma^n Z'(s_n, mu'(s_n)).
@@ -67,7 +67,8 @@ class D4PGPolicy(DDPGPolicy):
         bounds = settings.v_min, settings.v_max, settings.n_atom
         nstep, value_gamma = int(self._cfg.nstep), batch.get("value_gamma")
         loss, error = dist_nstep_td_error(td_data, self._gamma, *bounds, nstep, value_gamma)
-        return [loss], error.detach(), {"q_value": critic["q_value"].mean()}
+        logged = {"q_value": critic["q_value"].mean(), "action": self._mean_action(batch)}
+        return CriticTerms({"critic_loss": loss}, error.detach(), logged)
 
     # --- collect ---
 

@@ -1,4 +1,4 @@
-"""Deterministic policy gradients off policy: DDPG, also for hybrid actions."""
+"""Deterministic policy gradients off policy: DDPG, also for hybrid actions, TD3, and TD3+BC for data sets."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 import torch
 from easydict import EasyDict
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy.ppo import normalised
-from ding.policy.q_actor_critic import QActorCriticPolicy, q_values, smaller
+from ding.policy.q_actor_critic import CriticTerms, QActorCriticPolicy, q_values, smaller
+from ding.policy.settings import positive
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, instance_of, integer, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -59,6 +60,12 @@ class DDPGPolicy(QActorCriticPolicy):
         QActorCriticPolicy.settings,
     )
 
+    _optimizer_names: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "_optimizer_critic": ("optimizer_critic", "cur_lr_critic"),
+        "_optimizer_actor": ("optimizer_actor", "cur_lr_actor"),
+    }
+    _critic_loss_names: ClassVar[tuple[str, str]] = ("critic_loss", "critic_twin_loss")
+
     @property
     def _is_hybrid(self) -> bool:
         return bool(self._cfg.action_space == "hybrid")
@@ -88,47 +95,20 @@ class DDPGPolicy(QActorCriticPolicy):
     def _init_learn(self) -> None:
         super()._init_learn()
         learn = self._cfg.learn
-        self._optimizer_actor = Adam(self._actor_parameters, lr=learn.learning_rate_actor)
-        self._optimizer_critic = Adam(self._critic_parameters, lr=learn.learning_rate_critic)
+        self._optimizer_actor = Adam(self._part("actor").parameters(), lr=learn.learning_rate_actor)
+        self._optimizer_critic = Adam(self._part("critic").parameters(), lr=learn.learning_rate_critic)
         self._target_actor = self._target_model
         if learn.noise:  # target policy smoothing, see TD3
             if "noise_sigma" not in learn:
                 raise ConfigError(
                     "policy.learn.noise = True requires policy.learn.noise_sigma, the standard deviation of the noise"
                 )
-            self._target_actor = model_wrap(
-                self._target_model,
-                wrapper_name="action_noise",
-                noise_type="gauss",
-                noise_kwargs={"mu": 0.0, "sigma": learn.noise_sigma},
-                noise_range=learn.get("noise_range"),
-            )
-        self._learn_count = 0
+            self._target_actor = self._with_noise(self._target_model, learn.noise_sigma, learn.get("noise_range"))
 
-    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """Take one step of the critics, and at every `actor_update_freq`-th call one of the actor.
-
-        `priority` is the error of each sample, averaged over the critics; the other entries are logged.
-        """
-        batch = self._prepare(data)
-        critic_losses, error, logged = self._critic_terms(batch)
-        self._step_critic(sum(critic_losses[1:], critic_losses[0]), self._optimizer_critic)
-        losses = dict(zip(("critic_loss", "critic_twin_loss"), critic_losses, strict=False))
-        self._learn_count += 1
-        if self._learn_count % self._cfg.learn.actor_update_freq == 0:
-            losses["actor_loss"] = self._actor_loss(batch)
-            self._step_actor(losses["actor_loss"], self._optimizer_actor)
-        self._target_model.update(self._learn_model)
-        total_loss = torch.stack([loss.detach() for loss in losses.values()]).sum()
-        action = batch["action"]["action_args"] if self._is_hybrid else batch["action"]
-        logged |= {**losses, "total_loss": total_loss, "action": action.mean(), "td_error": error.mean()}
-        numbers = torch.cat([*[value.detach().view(1) for value in logged.values()], error]).tolist()
-        return {
-            "cur_lr_actor": self._optimizer_actor.param_groups[0]["lr"],
-            "cur_lr_critic": self._optimizer_critic.param_groups[0]["lr"],
-            "priority": numbers[len(logged) :],
-            **dict(zip(logged, numbers, strict=False)),
-        }
+    def _with_noise(self, model: Any, sigma: float, limits: Mapping[str, float] | None) -> Any:
+        """Return a model with Gaussian noise on its actions."""
+        noise = {"mu": 0.0, "sigma": sigma}
+        return self._wrapped("action_noise", model, noise_type="gauss", noise_kwargs=noise, noise_range=limits)
 
     def _prepare(self, data: list[dict[str, Any]]) -> dict[str, Any]:
         batch = super()._prepare(data)
@@ -136,8 +116,8 @@ class DDPGPolicy(QActorCriticPolicy):
             batch["reward"] = normalised(batch["reward"])
         return batch
 
-    def _critic_terms(self, batch: dict[str, Any]) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
-        """Return the loss of each critic, the errors [B], and scalars to log.
+    def _critic_terms(self, batch: dict[str, Any]) -> CriticTerms:
+        """Return the terms of a step of the critics.
 
         The target is r + gamma (1 - done) min_i Q'_i(s', mu'(s')).
         """
@@ -149,7 +129,19 @@ class DDPGPolicy(QActorCriticPolicy):
         q = q_values(self._model({key: batch[key] for key in self._judged_keys}, mode="compute_critic"))
         losses, error = self._critic_loss(q, next_value, batch)
         logged = {name: value.mean() for name, value in zip(("q_value", "q_value_twin"), q, strict=False)}
-        return losses, error, {**logged, "target q_value": next_value.mean()}
+        return CriticTerms(
+            losses, error, {**logged, "target q_value": next_value.mean(), "action": self._mean_action(batch)}
+        )
+
+    def _mean_action(self, batch: Mapping[str, Any]) -> Tensor:
+        action = batch["action"]["action_args"] if self._is_hybrid else batch["action"]
+        mean: Tensor = action.mean()
+        return mean
+
+    def _update_actor(self, batch: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        loss = self._actor_loss(batch)
+        self._step(loss, self._optimizer_actor)
+        return {"actor_loss": loss}, {}
 
     def _actor_loss(self, batch: dict[str, Any]) -> Tensor:
         """Return the mean of -Q_1(s, mu(s))."""
@@ -167,16 +159,6 @@ class DDPGPolicy(QActorCriticPolicy):
     def _judged_keys(self) -> tuple[str, ...]:
         return ("obs", "action", "logit") if self._is_hybrid else ("obs", "action")
 
-    def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        return {"optimizer_actor": self._optimizer_actor, "optimizer_critic": self._optimizer_critic}
-
-    def _state_dict_learn(self) -> dict[str, Any]:
-        return {**super()._state_dict_learn(), "learn_count": self._learn_count}
-
-    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
-        super()._load_state_dict_learn(state_dict)
-        self._learn_count = int(state_dict.get("learn_count", self._learn_count))
-
     # --- collect and eval ---
 
     @property
@@ -184,17 +166,10 @@ class DDPGPolicy(QActorCriticPolicy):
         return ("action", "logit") if self._is_hybrid else ("action",)
 
     def _init_collect(self) -> None:
-        self._collect_model = model_wrap(
-            self._model,
-            wrapper_name="action_noise",
-            noise_type="gauss",
-            noise_kwargs={"mu": 0.0, "sigma": self._cfg.collect.noise_sigma},
-            noise_range=None,
-        )
+        self._collect_model = self._with_noise(self._model, self._cfg.collect.noise_sigma, None)
         if self._is_hybrid:
             self._cfg.transition_with_policy_data = True  # samples require the logit, which random actions do not have
-            self._collect_model = model_wrap(self._collect_model, wrapper_name="hybrid_eps_greedy_multinomial_sample")
-        self._collect_model.reset()
+            self._collect_model = self._wrapped("hybrid_eps_greedy_multinomial_sample", self._collect_model)
 
     def _act_collect(self, obs: Any, env_ids: list[int], eps: float = 0.0) -> dict[str, Any]:
         """Act with noise, and return `action` [A] per env.
@@ -205,6 +180,61 @@ class DDPGPolicy(QActorCriticPolicy):
         kwargs: dict[str, Any] = {"eps": eps} if self._is_hybrid else {}
         return self._forward_batch(self._collect_model, obs, **self._collect_kwargs, **kwargs)
 
-    def _init_eval(self) -> None:
-        wrapper = "hybrid_argmax_sample" if self._is_hybrid else "base"
-        self._eval_model = self._wrapped(wrapper)
+    @property
+    def _eval_wrapper(self) -> str:  # type: ignore[override]
+        return "hybrid_argmax_sample" if self._is_hybrid else "base"
+
+
+@POLICY_REGISTRY.register("td3")
+class TD3Policy(DDPGPolicy):
+    """TD3 (https://arxiv.org/abs/1802.09477): DDPG with settings against overestimation by the critic.
+
+    The minimum of two critics is the target, target actions have clipped noise, and the actor takes one step per two
+    steps of the critics.
+    """
+
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "td3",
+            "model.twin_critic": True,
+            "learn.actor_update_freq": 2,
+            "learn.noise": True,
+            "learn.noise_sigma": 0.2,
+            "learn.noise_range.min": -0.5,
+            "learn.noise_range.max": 0.5,
+        },
+        DDPGPolicy.settings,
+    )
+
+
+@POLICY_REGISTRY.register("td3_bc")
+class TD3BCPolicy(TD3Policy):
+    """TD3+BC (https://arxiv.org/abs/2106.06860): TD3 with a behaviour cloning term for the actor.
+
+    As in DI-engine, the norms of the gradients of actor and critic are clipped at 1.
+
+    Train it with `serial_pipeline_offline`; the paper normalizes observations (`collect.normalize_states` of the data
+    set).
+    """
+
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "td3_bc",
+            "model.action_space": "regression",
+            "model.actor_head_hidden_size": 256,
+            "model.critic_head_hidden_size": 256,
+            "learn.alpha": Setting(2.5, positive, "Weight of the values relative to the behaviour cloning term."),
+            "eval.evaluator.eval_freq": 5000,
+            "other.replay_buffer.replay_buffer_size": 1000000,
+        },
+        TD3Policy.settings,
+    )
+    _max_grad_norm: ClassVar[float] = 1.0
+
+    def _actor_loss(self, batch: dict[str, Any]) -> Tensor:
+        """Return the mean of (mu(s) - a)^2 - lambda Q_1(s, mu(s)), with lambda = alpha / mean |Q_1|."""
+        obs, action = batch["obs"], batch["action"]
+        output = self._model(obs, mode="compute_actor")
+        q = q_values(self._model(self._judged(obs, output), mode="compute_critic"))[0]
+        weight: Tensor = self._cfg.learn.alpha / q.detach().abs().mean()
+        return F.mse_loss(output["action"].reshape(action.shape), action) - weight * q.mean()

@@ -8,12 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ding.policy.common_utils import flag_column, linear_lr_scheduler
-from ding.policy.dqn import DQNPolicy
+from ding.policy.common_utils import flag_column
+from ding.policy.dqn import DQNPolicy, Head, TDError
 from ding.policy.settings import positive
 from ding.rl_utils.returns import bootstrap_mask
 from ding.rl_utils.td import dqfd_nstep_td_data, dqfd_nstep_td_error
-from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import ConfigError, Setting, Settings, integer, number
 from ding.utils.data.samples import END_FLAGS, Column, Items, Kind, like, rows_of, table_of
@@ -54,24 +53,13 @@ class DQFDPolicy(DQNPolicy):
         DQNPolicy.settings,
     )
 
-    def _init_learn(self) -> None:
-        super()._init_learn()
-        self._learn_keys |= {"next_obs_1", "done_1"}
+    _learn_keys = (*DQNPolicy._learn_keys, "next_obs_1", "done_1")
 
-    def _init_optimizers(self) -> None:
-        learn = self._cfg.learn
-        self._optimizer = Adam(
-            self._model.parameters(),
-            lr=learn.learning_rate,
-            weight_decay=learn.lambda3,
-            optim_type="adamw",
-            grad_clip_type=learn.get("grad_clip_type"),
-            clip_value=learn.get("grad_clip_value"),
-        )
-        self._lr_scheduler = linear_lr_scheduler(self._optimizer, learn.get("lr_scheduler"))
+    def _adam_options(self) -> dict[str, Any]:
+        return {"weight_decay": self._cfg.learn.lambda3, "optim_type": "adamw"}
 
     def _prepare(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        batch = super()._prepare(data)
+        batch: dict[str, Any] = super()._prepare(data)
         batch["next_obs_1"] = self._model_input(batch["next_obs_1"])
         done = batch["done"]
         batch["done_1"] = torch.zeros_like(done) if self._cfg.learn.ignore_done else batch["done_1"].to(done.dtype)
@@ -92,30 +80,14 @@ class DQFDPolicy(DQNPolicy):
             action = self._learn_model.forward(batch["next_obs_1"])["action"]
         return output, {**next_output, "one_step": (q, action)}, next_action
 
-    def _head_error(
-        self,
-        batch: dict[str, Any],
-        output: dict[str, Any],
-        next_output: dict[str, Any],
-        action: Tensor,
-        next_action: Tensor,
-    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def _head_error(self, head: Head) -> TDError:
         """Return lambda1 * n-step + one-step + lambda2 * margin loss, and the error; see `dqfd_nstep_td_error`."""
         learn = self._cfg.learn
-        next_q, next_action_one_step = next_output["one_step"]
-        data = dqfd_nstep_td_data(
-            output["logit"],
-            next_output["logit"],
-            action.view(-1),
-            next_action,
-            batch["reward"],
-            batch["done"],
-            batch["done_1"],
-            batch["weight"],
-            next_q,
-            next_action_one_step,
-            batch["is_expert"],
-        )
+        reward, done, weight = head.outcome
+        actions, ends = (head.action.view(-1), head.next_action), (done, head.batch["done_1"])
+        next_q, next_action = head.next_output["one_step"]
+        rest = next_q, next_action, head.batch["is_expert"]
+        data = dqfd_nstep_td_data(*head.values("logit"), *actions, reward, *ends, weight, *rest)
         loss, error, _ = dqfd_nstep_td_error(
             data,
             self._gamma,
@@ -123,7 +95,7 @@ class DQFDPolicy(DQNPolicy):
             learn.lambda2,
             learn.margin_function,
             nstep=self._nstep,
-            value_gamma=batch.get("value_gamma"),
+            value_gamma=head.batch.get("value_gamma"),
             criterion=self._criterion,
         )
         return loss, error, {}

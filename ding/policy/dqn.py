@@ -6,7 +6,7 @@ Related policies, such as C51, override `_head_error`, the loss of one head.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -14,24 +14,50 @@ from torch import Tensor, nn
 
 from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.base_policy import BatchPolicy
-from ding.policy.common_utils import default_preprocess_learn, linear_lr_scheduler, set_noise_mode
+from ding.policy.common_utils import linear_lr_scheduler, set_noise_mode
 from ding.policy.settings import setting
+from ding.policy.steps import Learned
 from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
-from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error
-from ding.torch_utils.network.noise_layer import NoiseLinearLayer
+from ding.rl_utils.td import bdq_nstep_td_error, q_nstep_td_data, q_nstep_td_error
+from ding.torch_utils.network.nn_module import NoiseLinearLayer
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.batch_methods import accepts_pieces
-from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, boolean, number, one_of
-from ding.utils.data.samples import Items
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, boolean, integer, number, one_of
+from ding.utils.data.samples import Column, Items, Kind, like, node_items, pack, rows_of, table_of
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import POLICY_REGISTRY
 
-_LEARN_KEYS = ("obs", "next_obs", "action", "reward", "done", "terminated", "value_gamma", "weight")
-_WEIGHT_KEYS = ("IS", "priority_IS")
 _CRITERIA = {"mse": partial(F.mse_loss, reduction="none"), "huber": partial(F.huber_loss, reduction="none")}
 
 # The loss [], the error [B] of each sample, and values to log.
 TDError = tuple[Tensor, Tensor, dict[str, Tensor]]
+
+
+class Head(NamedTuple):
+    """What the loss of one head is computed from, for B samples. Only multi-discrete actions have several heads.
+
+    Attributes:
+        batch: the samples.
+        output: the output of the network for `obs`.
+        next_output: the output of the target network for `next_obs`.
+        action: [B], of the samples.
+        next_action: [B], by which `next_output` is evaluated.
+    """
+
+    batch: dict[str, Any]
+    output: dict[str, Any]
+    next_output: dict[str, Any]
+    action: Tensor
+    next_action: Tensor
+
+    def values(self, key: str) -> tuple[Tensor, Tensor]:
+        """Return this entry of both outputs."""
+        return self.output[key], self.next_output[key]
+
+    @property
+    def outcome(self) -> tuple[Tensor, Tensor, Any]:
+        """The reward [n, B], `done` [B], and the weight [B] or None."""
+        return self.batch["reward"], self.batch["done"], self.batch["weight"]
 
 
 @POLICY_REGISTRY.register("dqn")
@@ -86,8 +112,12 @@ class DQNPolicy(BatchPolicy):
     )
     has_discrete_actions: ClassVar[bool | None] = True
 
-    _adam_eps: ClassVar[float] = 1e-8
-    _optional_parts: ClassVar[tuple[str, ...]] = ("lr_scheduler",)
+    _learn_keys = (*BatchPolicy._learn_keys, "value_gamma")
+    _uses_nstep = True
+    _collect_wrapper = "eps_greedy_sample"
+    _eval_wrapper = "argmax_sample"
+    # The name under which the mean value of the target network is logged.
+    _target_value_name: ClassVar[str] = "target_q_value"
 
     def default_model(self) -> tuple[str, list[str]]:
         return "dqn", ["ding.model.template.q_learning"]
@@ -101,11 +131,9 @@ class DQNPolicy(BatchPolicy):
         self._init_importance_weights()
         self._gamma = self._cfg.discount_factor
         self._nstep = int(self._cfg.nstep)
-        self._learn_keys = frozenset(_LEARN_KEYS + (_WEIGHT_KEYS if self._priority_IS_weight else ()))
         self._criterion = _CRITERIA[self._cfg.learn.get("criterion", "mse")]
         self._init_optimizers()
-        update_type, update_kwargs = self._target_update()
-        self._init_target(update_type, **update_kwargs)
+        self._init_target(*self._target_update())
         self._learn_model = self._wrapped("argmax_sample")
 
     def _init_optimizers(self) -> None:
@@ -113,14 +141,21 @@ class DQNPolicy(BatchPolicy):
         self._optimizer = Adam(
             self._model.parameters(),
             lr=learn.learning_rate,
-            eps=self._adam_eps,
             grad_clip_type=learn.get("grad_clip_type"),
             clip_value=learn.get("grad_clip_value"),
+            **self._adam_options(),
         )
         self._lr_scheduler = linear_lr_scheduler(self._optimizer, learn.get("lr_scheduler"))
 
-    def _target_update(self) -> tuple[str, dict[str, Any]]:
-        """Return the target update: that of the key that is set; of two, theta only if it alone is not the default."""
+    def _adam_options(self) -> dict[str, Any]:
+        """Return further options of the optimizer."""
+        return {}
+
+    def _target_update(self) -> tuple[int | None, float | None]:
+        """Return frequency and rate of the target update, one of which counts.
+
+        It is the key that is set; of two, theta only if it alone is not the default.
+        """
         learn = self._cfg.learn
         freq, theta = learn.get("target_update_freq"), learn.get("target_theta")
         if freq is None and theta is None:
@@ -131,50 +166,36 @@ class DQNPolicy(BatchPolicy):
         default_freq = setting(defaults, "learn.target_update_freq")
         default_theta = setting(defaults, "learn.target_theta")
         if freq is None or (theta is not None and freq == default_freq and theta != default_theta):
-            return "momentum", {"theta": theta}
+            return None, theta
         if theta not in (None, default_theta):
             one_time_warning(
                 f"{type(self).__name__}: learn.target_theta = {theta} has no effect beside learn.target_update_freq = "
                 f"{freq}; set the one that is not wanted to None"
             )
-        return "assign", {"freq": freq}
+        return freq, theta
 
-    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """Take one optimizer step; `priority` is the (by default squared) error of each sample, the rest is logged."""
-        batch = self._prepare(data)
-        self._mode_of(self._model, self._target_net).set(True)
+    def _update(self, batch: dict[str, Any]) -> Learned:
+        """Take one step; `priority` is the (by default squared) error of each sample."""
         if self._cfg.noisy_net:
-            renew_noise(self._model)
-            renew_noise(self._target_net)
-        loss, error, logged = self._td_error(batch, *self._forward_networks(batch))
+            self._renew_noise()
+        loss, error, logged = self._td_error(self._heads(batch))
         self._backward_and_step(loss, self._optimizer, self._model)
-        self._target_model.update(self._learn_model)
-        cur_lr = self._optimizer.param_groups[0]["lr"]
-        if self._lr_scheduler is not None:
-            self._lr_scheduler.step()
-        total_loss, values, priority = to_numbers(loss, logged, error)
-        return {"cur_lr": cur_lr, "total_loss": total_loss, **values, "priority": priority}
+        return Learned({"total_loss": loss, **logged}, error)
+
+    def _renew_noise(self) -> None:
+        """Resample the noise of both networks."""
+        for network in (self._model, self._target_net):
+            renew_noise(network)
 
     def calculate_priority(self, data: list[dict[str, Any]], update_target_model: bool = False) -> dict[str, Any]:
         """Return `{'priority': [...]}` of train samples without learning from them."""
         if update_target_model:
             self._target_model.update(self._learn_model)
         batch = self._prepare(data)
-        self._mode_of(self._model, self._target_net).set(False)
+        self._modes[self._model, self._target_net].set(False)
         with torch.no_grad():
-            _, error, _ = self._td_error(batch, *self._forward_networks(batch))
+            _, error, _ = self._td_error(self._heads(batch))
         return {"priority": error.tolist()}
-
-    def _prepare(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        batch = default_preprocess_learn(
-            data,
-            use_priority_IS_weight=self._priority_IS_weight,
-            use_priority=self._priority,
-            use_nstep=True,
-            ignore_done=self._cfg.learn.ignore_done,
-            keys=self._learn_keys,
-        )
-        return self._on_model(batch, "obs", "next_obs")
 
     def _forward_networks(self, batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
         """Return the output of the network, the target network's for the next observations, and the next action."""
@@ -184,61 +205,46 @@ class DQNPolicy(BatchPolicy):
             next_action = self._learn_model.forward(batch["next_obs"])["action"]
         return output, next_output, next_action
 
-    def _td_error(
-        self, batch: dict[str, Any], output: dict[str, Any], next_output: dict[str, Any], next_action: Any
-    ) -> TDError:
-        """Return loss, error [B] and values to log; for multi-discrete actions, averaged over the heads."""
-        q, next_q = output["logit"], next_output["logit"]
-        if isinstance(q, Tensor):
-            loss, error, logged = self._head_error(batch, output, next_output, batch["action"].long(), next_action)
-            means = {"q_value": q.detach().mean(), "target_q_value": next_q.mean()}
-        else:
-            actions = head_actions(batch["action"])
-            heads = zip(split_heads(output), split_heads(next_output), actions, next_action, strict=True)
-            errors = [self._head_error(batch, *head) for head in heads]
-            loss = torch.stack([head_loss for head_loss, _, _ in errors]).mean()
-            error = torch.stack([head_error for _, head_error, _ in errors]).mean(0)
-            logged = {name: torch.stack([head[name] for _, _, head in errors]).mean() for name in errors[0][2]}
-            means = {"q_value": _mean(q), "target_q_value": _mean(next_q)}
+    def _heads(self, batch: dict[str, Any]) -> list[Head]:
+        """Forward the networks, and return what each head has of their output."""
+        output, next_output, next_action = self._forward_networks(batch)
+        if isinstance(output["logit"], Tensor):
+            return [Head(batch, output, next_output, batch["action"].long(), next_action)]
+        columns = split_heads(output), split_heads(next_output), head_actions(batch["action"]), next_action
+        return [Head(batch, *column) for column in zip(*columns, strict=True)]
+
+    def _td_error(self, heads: list[Head]) -> TDError:
+        """Return loss, error [B] and values to log, averaged over the heads."""
+        if len(heads) == 1:
+            return self._terms(heads[0])
+        losses, errors, values = zip(*map(self._terms, heads), strict=True)
+        logged = {name: torch.stack([head[name] for head in values]).mean() for name in values[0]}
+        return torch.stack(losses).mean(), torch.stack(errors).mean(0), logged
+
+    def _terms(self, head: Head) -> TDError:
+        """Return loss, error [B] and all values to log of one head."""
+        loss, error, logged = self._head_error(head)
+        means = {"q_value": head.output["logit"].detach().mean()}
+        means[self._target_value_name] = head.next_output["logit"].mean()
         return loss, error.detach(), {**means, **logged}
 
-    def _head_error(
-        self,
-        batch: dict[str, Any],
-        output: dict[str, Any],
-        next_output: dict[str, Any],
-        action: Tensor,
-        next_action: Tensor,
-    ) -> TDError:
-        """Return loss, error [B] and additional values to log of one head, whose actions are [B].
+    def _head_error(self, head: Head) -> TDError:
+        """Return loss, error [B] and additional values to log of one head.
 
         The target is r + gamma (1 - done) q'(s', argmax_a q(s', a)) with q' of the target network.
         """
-        td_data = q_nstep_td_data(
-            output["logit"], next_output["logit"], action, next_action, batch["reward"], batch["done"], batch["weight"]
-        )
+        data = q_nstep_td_data(*head.values("logit"), head.action, head.next_action, *head.outcome)
         loss, error = q_nstep_td_error(
-            td_data, self._gamma, self._nstep, value_gamma=batch.get("value_gamma"), criterion=self._criterion
+            data, self._gamma, self._nstep, value_gamma=head.batch.get("value_gamma"), criterion=self._criterion
         )
         return loss, error, {}
-
-    def _learn_parts(self) -> dict[str, Any]:
-        parts = {"model": self._learn_model, "target_model": self._target_model, "optimizer": self._optimizer}
-        return parts if self._lr_scheduler is None else {**parts, "lr_scheduler": self._lr_scheduler}
-
-    def _state_dict_learn(self) -> dict[str, Any]:
-        return {**super()._state_dict_learn(), "target_update_count": self._target_model.update_count}
-
-    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
-        super()._load_state_dict_learn(state_dict)
-        self._target_model.reset(target_update_count=state_dict.get("target_update_count"))
 
     # --- collect ---
 
     def _init_collect(self) -> None:
         self._gamma = self._cfg.discount_factor
         self._nstep = int(self._cfg.nstep)
-        self._collect_model = self._wrapped("eps_greedy_sample")
+        super()._init_collect()
 
     def _act_collect(  # type: ignore[override]
         self, obs: Any, env_ids: list[int], eps: float
@@ -255,9 +261,6 @@ class DQNPolicy(BatchPolicy):
 
     # --- eval ---
 
-    def _init_eval(self) -> None:
-        self._eval_model = self._wrapped("argmax_sample")
-
     def _act_eval(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
         """Act greedily; the output is as in `_act_collect`."""
         set_noise_mode(self._model, False)
@@ -270,12 +273,6 @@ def renew_noise(module: nn.Module) -> None:
         if isinstance(layer, NoiseLinearLayer):
             layer.enable_noise = True
             layer.reset_noise()
-
-
-def to_numbers(loss: Tensor, logged: dict[str, Tensor], error: Tensor) -> tuple[float, dict[str, float], list[float]]:
-    """Convert a loss, values to log and the errors [B] to Python numbers in one transfer."""
-    total_loss, *numbers = torch.cat((torch.stack((loss, *logged.values())), error)).tolist()
-    return total_loss, dict(zip(logged, numbers, strict=False)), numbers[len(logged) :]
 
 
 def split_heads(output: dict[str, Any]) -> list[dict[str, Any]]:
@@ -295,12 +292,67 @@ def legal_logit(output: dict[str, Any]) -> Tensor:
     return logit
 
 
-def _mean(logits: list[Tensor]) -> Tensor:
-    """Return the mean of the means of several heads."""
-    return torch.stack([logit.detach().mean() for logit in logits]).mean()
-
-
 def head_actions(action: Any) -> list[Tensor]:
     """Return the actions [B] per head, from a tensor [B, K] or K tensors [B] or [B, 1]."""
     heads = action.unbind(-1) if isinstance(action, Tensor) else action
     return [head.reshape(-1).long() for head in heads]
+
+
+@POLICY_REGISTRY.register("bdq")
+class BDQPolicy(DQNPolicy):
+    """BDQ (https://arxiv.org/abs/1711.08946): an action [D] chooses one bin in each of D branches.
+
+    The mean value of each branch is logged as `q_value_b_<branch>`.
+
+    Example:
+        >>> cfg = BDQPolicy.default_config()
+        >>> cfg.model.update(obs_shape=4, num_branches=2, action_bins_per_branch=5)
+        >>> policy = BDQPolicy(cfg, enable_field=["collect"])
+        >>> policy.collect_mode.forward({0: torch.zeros(4)}, eps=0.1)[0]["action"].shape
+        torch.Size([2])
+    """
+
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "bdq",
+            "model.num_branches": Setting(rule=integer(1), doc="Number of branches, the dimensions of an action."),
+            "model.action_bins_per_branch": Setting(rule=integer(1), doc="Number of bins of each branch."),
+        },
+        DQNPolicy.settings,
+    )
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "bdq", ["ding.model.template.q_learning"]
+
+    def _monitor_vars_learn(self) -> list[str]:
+        branches = self._cfg.model.get("num_branches", 1)
+        return ["cur_lr", "total_loss", "q_value", *[f"q_value_b_{i}" for i in range(branches)]]
+
+    def _head_error(self, head: Head) -> TDError:
+        """Return the loss, the error [B] and values to log; see `DQNPolicy`. The error is the mean over the branches.
+
+        All branches have the target r + gamma (1 - done) mean_d q'_d(s', argmax_a q_d(s', a)).
+        """
+        q, next_q = head.values("logit")
+        data = q_nstep_td_data(q, next_q, head.action.view(q.shape[:2]), head.next_action, *head.outcome)
+        loss, error = bdq_nstep_td_error(
+            data, self._gamma, self._nstep, value_gamma=head.batch.get("value_gamma"), criterion=self._criterion
+        )
+        return loss, error, {f"q_value_b_{i}": branch.mean() for i, branch in enumerate(q.detach().unbind(1))}
+
+    @accepts_pieces
+    def _get_train_sample(self, transitions: Items) -> Any:
+        """Return n-step samples whose action is one tensor [D], even if a random policy gave a list."""
+        table = table_of(transitions)
+        if table is None:
+            joined = [{**transition, "action": _joined(transition["action"])} for transition in rows_of(transitions)]
+            return super()._get_train_sample(joined)
+        action = table.columns["action"]
+        if not isinstance(action, Column) or action.kind is not Kind.TENSOR or action.steps:
+            table = table.with_columns(action=pack([_joined(item) for item in node_items(action)]))
+            transitions = like(transitions, table)
+        return super()._get_train_sample(transitions)
+
+
+def _joined(action: Any) -> Tensor:
+    return action if isinstance(action, Tensor) else torch.cat(list(action))

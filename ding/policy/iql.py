@@ -7,15 +7,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ding.model.wrapper.model_wrappers import model_wrap
-from ding.policy.q_actor_critic import QActorCriticPolicy, q_values, smaller
-from ding.policy.sac import SquashedMeanWrapper, SquashedSampleWrapper, shrink_gaussian_heads
+from ding.policy.q_actor_critic import CriticTerms, QActorCriticPolicy, q_values, smaller
+from ding.policy.sac import SACPolicy, SoftActorCriticPolicy, shrink_gaussian_heads
 from ding.policy.settings import positive
 from ding.rl_utils.log_prob import squashed_gaussian_log_prob
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import ConfigError, Setting, Settings, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
-from ding.utils.state_loading import with_target
 
 # Upper bounds of the advantage weights: with `learn.beta`, as in DI-engine, and with `learn.inverse_temperature`, as in
 # the paper.
@@ -64,11 +62,11 @@ class IQLPolicy(QActorCriticPolicy):
         QActorCriticPolicy.settings,
     )
     has_discrete_actions: ClassVar[bool | None] = False
-
-    def default_model(self) -> tuple[str, list[str]]:
-        if self._cfg.multi_agent:
-            raise ConfigError("policy.multi_agent = True needs a model of your own: set policy.model.type or pass one")
-        return "continuous_qvac", ["ding.model.template.qac"]
+    model_type: ClassVar[tuple[str, str]] = ("continuous_qvac", "ding.model.template.qac")
+    _optimizer_names = SoftActorCriticPolicy._optimizer_names
+    _optional_parts: ClassVar[tuple[str, ...]] = ("target_model",)
+    _collect_wrapper = SACPolicy._collect_wrapper
+    _eval_wrapper = SACPolicy._eval_wrapper
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
         if learns:  # before rank 0 broadcasts its parameters
@@ -85,77 +83,41 @@ class IQLPolicy(QActorCriticPolicy):
     def _init_learn(self) -> None:
         super()._init_learn()
         learn = self._cfg.learn
-        self._optimizer_q = Adam(self._critic_parameters, lr=learn.learning_rate_q)
-        self._optimizer_policy = Adam(self._actor_parameters, lr=learn.learning_rate_policy)
+        self._optimizer_q = Adam(self._part("critic").parameters(), lr=learn.learning_rate_q)
+        self._optimizer_policy = Adam(self._part("actor").parameters(), lr=learn.learning_rate_policy)
         if learn.get("inverse_temperature") is not None and learn.beta != IQLPolicy.config["learn"]["beta"]:
             raise ConfigError(
                 f"policy.learn.beta = {learn.beta} and policy.learn.inverse_temperature = {learn.inverse_temperature} "
                 "are not allowed together: weights are exp(advantage / beta) or exp(inverse_temperature * advantage)"
             )
 
-    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """Take one step of critics and values, and one of the actor.
-
-        `priority` is the squared TD error of each sample, averaged over the critics; the other entries are logged.
-        """
-        batch, learn = self._prepare(data), self._cfg.learn
+    def _critic_terms(self, batch: dict[str, Any]) -> CriticTerms:
+        """Return the terms of critics and values, and keep the advantages for the actor."""
         taken = {"obs": batch["obs"], "action": batch["action"]}
         with torch.no_grad():
             target_q = smaller(q_values(self._target_model.forward(taken, mode="compute_critic")))
             next_value = self._model(batch["next_obs"], mode="compute_value")["v_value"]
         output = self._model(taken, mode="compute_critic")
         q, value = q_values(output), output["v_value"]
-        critic_losses, error = self._critic_loss(q, next_value, batch)
-        value_loss = expectile_loss(target_q - value, learn.tau)
-        advantage = (target_q - value).detach()
-        self._step_critic(sum(critic_losses, value_loss), self._optimizer_q)
-        weight = self._advantage_weight(advantage)
+        losses, error = self._critic_loss(q, next_value, batch)
+        losses["value_loss"] = expectile_loss(target_q - value, self._cfg.learn.tau)
+        batch["advantage"] = (target_q - value).detach()
+        return CriticTerms(losses, error, {"q_value": q[0].mean(), "value": value.mean()})
+
+    def _update_actor(self, batch: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        weight = self._advantage_weight(batch["advantage"])
         log_prob = squashed_gaussian_log_prob(
             self._model(batch["obs"], mode="compute_actor")["logit"], batch["action"].reshape(len(weight), -1)
         )
-        policy_loss = -(weight * log_prob).mean()
-        self._step_actor(policy_loss, self._optimizer_policy)
-        self._target_model.update(self._learn_model)
-        losses = dict(zip(("critic_loss", "twin_critic_loss"), critic_losses, strict=False))
-        losses |= {"value_loss": value_loss, "policy_loss": policy_loss}
-        logged = {
-            **losses,
-            "total_loss": torch.stack([loss.detach() for loss in losses.values()]).sum(),
-            "td_error": error.mean(),
-            "q_value": q[0].mean(),
-            "value": value.mean(),
-            "advantage_weight": weight.mean(),
-        }
-        numbers = torch.cat([*[one.detach().view(1) for one in logged.values()], error]).tolist()
-        return {
-            "cur_lr_q": self._optimizer_q.param_groups[0]["lr"],
-            "cur_lr_p": self._optimizer_policy.param_groups[0]["lr"],
-            "priority": numbers[len(logged) :],
-            **dict(zip(logged, numbers, strict=False)),
-        }
+        loss = -(weight * log_prob).mean()
+        self._step(loss, self._optimizer_policy)
+        return {"policy_loss": loss}, {"advantage_weight": weight.mean()}
 
     def _advantage_weight(self, advantage: Tensor) -> Tensor:
         """Return the weights [B] of the actions of the data set."""
         beta, inverse = self._cfg.learn.beta, self._cfg.learn.get("inverse_temperature")
         scaled: Tensor = advantage / beta if inverse is None else inverse * advantage
         return scaled.exp().clamp(max=_MAX_WEIGHT if inverse is None else _MAX_WEIGHT_OF_PAPER)
-
-    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
-        """Load a state; if it lacks the target network, as one of DI-engine does, that starts as the online one."""
-        super()._load_state_dict_learn(with_target(state_dict))
-
-    def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        return {"optimizer_q": self._optimizer_q, "optimizer_policy": self._optimizer_policy}
-
-    # --- collect and eval ---
-
-    def _init_collect(self) -> None:
-        self._collect_model = SquashedSampleWrapper(model_wrap(self._model, wrapper_name="base"))
-        self._collect_model.reset()
-
-    def _init_eval(self) -> None:
-        self._eval_model = SquashedMeanWrapper(model_wrap(self._model, wrapper_name="base"))
-        self._eval_model.reset()
 
 
 def expectile_loss(difference: Tensor, tau: float) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ding.policy.common_utils import batch_observations, default_preprocess_learn
-from ding.rl_utils.gae import gae, gae_data
+from ding.rl_utils.returns import gae, gae_data
 from ding.torch_utils.data_helper import to_device
 from ding.utils.data.samples import IntArray, Items, columns_of, rows_of, table_of
 

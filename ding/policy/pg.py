@@ -1,18 +1,21 @@
-"""REINFORCE: policy gradients with the returns of whole episodes."""
+"""Policy gradients with the returns of whole episodes: REINFORCE, and PPO without a critic."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor, nn
 
-from ding.policy.actor_critic import ACTION_KINDS, StochasticPolicy
+from ding.policy.actor_critic import StochasticPolicy
 from ding.policy.common_utils import is_end, stack_column
 from ding.policy.on_policy_data import OnPolicyData
+from ding.policy.ppo import initialise_actor_critic
 from ding.policy.settings import COMPATIBLE
 from ding.rl_utils.adder import get_train_sample
-from ding.rl_utils.gae import gae, gae_data
-from ding.rl_utils.returns import weighted_mean
+from ding.rl_utils.ppo import clipped_surrogate
+from ding.rl_utils.returns import gae, gae_data, weighted_mean
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, boolean, one_of
@@ -39,8 +42,28 @@ class EpisodePolicy(StochasticPolicy):
     )
     _records_next_obs: ClassVar[bool] = False
 
+    # The columns of a minibatch, beside the observations.
+    _minibatch_keys: ClassVar[tuple[str, ...]] = ("action", "return", "weight")
+
     def default_model(self) -> tuple[str, list[str]]:
-        return "pg", ["ding.model.template.pg"]
+        return "pg", ["ding.model.template.vac"]
+
+    def _prepare(self, data: list[dict[str, Any]]) -> OnPolicyData:
+        return OnPolicyData(data, ignore_done=False, device=self._device if self._cuda else None)
+
+    def _forward_learn(self, data: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Learn from the samples of whole episodes, and return the values to log of each optimizer step."""
+        batch, rows = self._prepare(data), []
+        for _ in range(self._cfg.learn.get("epoch_per_collect", 1)):
+            logged, norms = self._learn_epoch(batch, self._minibatch_keys, self._loss)
+            rows += [torch.stack([*row, norm]).detach() for row, norm in zip(logged, norms, strict=True)]
+        names, rates = self._monitor_vars_learn()[1:], self._learning_rates()
+        # Policies that clip in the optimizer do not log the norm.
+        return [{**rates, **dict(zip(names, row, strict=False))} for row in torch.stack(rows).tolist()]
+
+    def _loss(self, output: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, list[Tensor]]:
+        """Return the loss of a minibatch and the values to log, in the order of `_monitor_vars_learn`."""
+        raise NotImplementedError(f"{type(self).__name__} must define _loss")
 
     @accepts_pieces
     def _get_train_sample(self, transitions: Items) -> Any:
@@ -105,27 +128,88 @@ class PGPolicy(EpisodePolicy):
         self._optimizer = Adam(self._model.parameters(), lr=self._cfg.learn.learning_rate)
         self._learn_model = self._wrapped("base")
 
-    def _forward_learn(self, data: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Learn from the samples of whole episodes, and return the values to log of each optimizer step."""
-        learn = self._cfg.learn
-        batch = OnPolicyData(data, ignore_done=False, device=self._device if self._cuda else None)
-        self._mode_of(self._model).set(True)
-        steps = []
-        for minibatch in batch.minibatches(("action", "return", "weight"), learn.batch_size):
-            output = self._learn_model.forward(self._model_input(minibatch["obs"]))
-            (terms,) = self._kind.terms(output["logit"], minibatch["action"])
-            return_, weight = minibatch["return"], minibatch["weight"]
-            policy_loss = -weighted_mean(terms.log_prob * return_, weight)
-            entropy_loss = -learn.entropy_weight * weighted_mean(terms.entropy, weight)
-            total = policy_loss + entropy_loss
-            grad_norm = self._backward_and_step(total, self._optimizer, self._model, max_grad_norm=learn.grad_norm)
-            logged = [total, policy_loss, entropy_loss, return_.abs().max(), grad_norm]
-            steps.append(torch.stack([entry.detach() for entry in logged]))
-        names = self._monitor_vars_learn()[1:]
-        cur_lr = self._optimizer.param_groups[0]["lr"]
-        return [{"cur_lr": cur_lr, **dict(zip(names, row, strict=True))} for row in torch.stack(steps).tolist()]
+    def _loss(self, output: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, list[Tensor]]:
+        (terms,) = self._kind.terms(output["logit"], batch["action"])
+        return_, weight = batch["return"], batch["weight"]
+        policy_loss = -weighted_mean(terms.log_prob * return_, weight)
+        entropy_loss = -self._cfg.learn.entropy_weight * weighted_mean(terms.entropy, weight)
+        total = policy_loss + entropy_loss
+        return total, [total, policy_loss, entropy_loss, return_.abs().max()]
 
-    def _init_eval(self) -> None:
-        kind = ACTION_KINDS[self._cfg.action_space]
-        wrapper = kind.eval_wrapper if self._cfg.deterministic_eval else kind.collect_wrapper
-        self._eval_model = self._wrapped(wrapper)
+    @property
+    def _eval_wrapper(self) -> str:  # type: ignore[override]
+        return self._kind.eval_wrapper if self._cfg.deterministic_eval else self._kind.collect_wrapper
+
+
+@POLICY_REGISTRY.register("ppo_pg")
+class PPOPGPolicy(EpisodePolicy):
+    """The clipped policy loss of PPO (https://arxiv.org/abs/1707.06347) with returns instead of advantages.
+
+    Each collection of episodes is learned from in `epoch_per_collect` passes, in shuffled minibatches with the loss
+
+        -mean(min(r R, clip(r, 1 - clip_ratio, 1 + clip_ratio) R)) - entropy_weight mean(H(p(.|s)))
+
+    where r = p(a|s) / p_old(a|s), and R is the discounted return from s to the end of the episode, including an end by
+    a time limit. The collector must collect whole episodes: `policy.collect.collector.type = 'episode'`.
+
+    Example:
+        >>> cfg = PPOPGPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = PPOPGPolicy(cfg, enable_field=["eval"])
+        >>> policy.eval_mode.forward({0: torch.zeros(4)})[0]["action"].shape
+        torch.Size([1])
+    """
+
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "ppo_pg",
+            "multi_agent": Setting(False, one_of(False), COMPATIBLE),
+            "transition_with_policy_data": True,
+            "learn.epoch_per_collect": 10,
+            "learn.learning_rate": 3e-4,
+            "learn.entropy_weight": 0.0,
+            "learn.clip_ratio": 0.2,
+            "learn.ppo_param_init": True,
+            "learn.grad_clip_type": "clip_norm",
+            "learn.grad_clip_value": 0.5,
+        },
+        EpisodePolicy.settings,
+    )
+    _output_keys: Sequence[str] = ("action", "logit")
+    _minibatch_keys: ClassVar[tuple[str, ...]] = ("action", "log_prob_old", "return", "weight")
+
+    def _set_up_model(self, model: nn.Module, learns: bool) -> None:
+        if learns and self._cfg.learn.ppo_param_init:  # before rank 0 broadcasts its parameters
+            initialise_actor_critic(model, is_gaussian=self._cfg.action_space == "continuous")
+        super()._set_up_model(model, learns)
+
+    def _monitor_vars_learn(self) -> list[str]:
+        names = ["cur_lr", "total_loss", "policy_loss", "entropy_loss", "approx_kl", "clipfrac"]
+        return [*names, "act", "mu_mean", "sigma_mean"] if self._cfg.action_space == "continuous" else names
+
+    def _init_learn(self) -> None:
+        learn = self._cfg.learn
+        self._optimizer = Adam(
+            self._model.parameters(),
+            lr=learn.learning_rate,
+            grad_clip_type=learn.grad_clip_type,
+            clip_value=learn.grad_clip_value,
+        )
+        self._learn_model = self._wrapped("base")
+
+    def _prepare(self, data: list[dict[str, Any]]) -> OnPolicyData:
+        batch = super()._prepare(data)
+        (old,) = self._kind.terms(batch.columns["logit"], batch.columns["action"])
+        batch.columns["log_prob_old"] = old.log_prob
+        return batch
+
+    def _loss(self, output: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, list[Tensor]]:
+        learn, logit, action, weight = self._cfg.learn, output["logit"], batch["action"], batch["weight"]
+        (terms,) = self._kind.terms(logit, action)
+        surrogate = clipped_surrogate(terms.log_prob, batch["log_prob_old"], batch["return"], weight, learn.clip_ratio)
+        entropy = weighted_mean(terms.entropy, weight)
+        total = surrogate.loss - learn.entropy_weight * entropy
+        logged = [total, surrogate.loss, entropy, surrogate.approx_kl, surrogate.clipfrac]
+        if self._cfg.action_space == "continuous":
+            logged += [action.mean(), logit["mu"].mean(), logit["sigma"].mean()]
+        return total, logged

@@ -59,6 +59,7 @@ def _random_output(space: Any, obs: Any) -> dict[str, Any]:
         if isinstance(obs, Mapping) and "global_state" in obs:
             return _random_masked(torch.as_tensor(obs["action_mask"]))
         action = torch.as_tensor(np.stack([member.sample() for member in space]))
+        # As in `_random_action`, a space may be gym's or gymnasium's.
         shape = [len(space), int(space[0].n)] if hasattr(space[0], "n") else list(action.shape)
         return {"action": action, "logit": torch.ones(shape)}
     return {"action": _random_action(space)}
@@ -73,7 +74,10 @@ def _random_masked(mask: Tensor) -> dict[str, Any]:
 
 
 def _random_action(space: Any) -> Tensor | list[Tensor]:
-    """Sample in the shape of a policy's output; works with spaces of gym and gymnasium."""
+    """Sample in the shape of a policy's output.
+
+    Spaces are told apart by their attributes, since those of gym and gymnasium have no common base class.
+    """
     sample = space.sample()
     if isinstance(getattr(space, "spaces", None), Mapping):
         return torch.as_tensor(np.stack(list(sample.values())))

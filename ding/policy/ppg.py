@@ -11,9 +11,10 @@ from torch import Tensor
 
 from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.actor_critic import ActorCriticPolicy
-from ding.policy.common_utils import default_preprocess_learn, is_end
+from ding.policy.common_utils import is_end
 from ding.policy.on_policy_data import narrow, take
 from ding.policy.ppo import normalised
+from ding.policy.steps import Learned
 from ding.rl_utils.adder import get_gae_with_default_last_value
 from ding.rl_utils.ppo import (
     ppg_data,
@@ -23,14 +24,12 @@ from ding.rl_utils.ppo import (
     ppo_value_data,
     ppo_value_error,
 )
-from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import Setting, Settings, integer, number, one_of
 from ding.utils.data.samples import Column, Items, Kind, last_rows, with_columns
 from ding.utils.registry_factory import POLICY_REGISTRY
 
-_KEYS = frozenset(("obs", "action", "logit", "value", "adv", "weight"))
 _BUFFERS = ("policy", "value")
 
 
@@ -72,8 +71,15 @@ class PPGOffPolicy(ActorCriticPolicy):
         ActorCriticPolicy.settings,
     )
 
+    _learn_keys = ("obs", "adv", "weight")
+    _learn_values: ClassVar[tuple[str, ...]] = ("_train_iteration", "_aux_memories")
+    _optimizer_names: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "_optimizer_ac": ("optimizer_ac", "policy_cur_lr"),
+        "_optimizer_aux_critic": ("optimizer_aux_critic", "value_cur_lr"),
+    }
+
     def default_model(self) -> tuple[str, list[str]]:
-        return "ppg", ["ding.model.template.ppg"]
+        return "ppg", ["ding.model.template.vac"]
 
     def _monitor_vars_learn(self) -> list[str]:
         return [
@@ -94,51 +100,50 @@ class PPGOffPolicy(ActorCriticPolicy):
         self._train_iteration = 0
         self._aux_memories: list[dict[str, Any]] = []  # batches for the auxiliary phase
 
-    def _forward_learn(self, data: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, Any]:
-        """Take one step of the actor on `data['policy']` and one of the critic on `data['value']`.
-
-        An auxiliary phase adds `aux_value_loss, auxiliary_loss` and `behavioral_cloning_loss`, averaged over its steps.
+    def _prepare(self, data: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+        """Collate the samples of each buffer.
 
         Raises:
             ValueError: one of the two batches is missing or empty.
         """
-        learn = self._cfg.learn
         if not isinstance(data, Mapping) or any(name not in data for name in _BUFFERS):
             raise ValueError(
                 f"{type(self).__name__} learns from a dict with a batch of train samples for each of "
                 f"{', '.join(_BUFFERS)}, not from a {type(data).__name__}"
             )
-        policy_batch, value_batch = (self._prepare(data[name]) for name in _BUFFERS)
-        self._mode_of(self._model).set(True)
-        adv = normalised(policy_batch["adv"]) if learn.adv_norm else policy_batch["adv"]
+        collate = super()._prepare
+        return {name: collate(data[name]) for name in _BUFFERS}
+
+    def _update(self, batch: dict[str, dict[str, Any]]) -> Learned:
+        """Take one step of the actor on the samples of `policy`, and one of the critic on those of `value`.
+
+        An auxiliary phase adds `aux_value_loss, auxiliary_loss` and `behavioral_cloning_loss`, averaged over its steps.
+        """
+        learn, acted, valued = self._cfg.learn, batch["policy"], batch["value"]
+        adv = normalised(acted["adv"]) if learn.adv_norm else acted["adv"]
         policy_data = ppo_policy_data(
-            self._logit(policy_batch["obs"]),
-            policy_batch["logit"],
-            policy_batch["action"],
-            adv,
-            policy_batch["weight"],
-            None,
+            self._logit(acted["obs"]), acted["logit"], acted["action"], adv, acted["weight"], None
         )
         loss, info = ppo_policy_error(policy_data, learn.clip_ratio)
         policy_total = loss.policy_loss - learn.entropy_weight * loss.entropy_loss
         self._backward_and_step(policy_total, self._optimizer_ac)
-        memory = {key: value_batch[key] for key in ("obs", "action", "value", "weight")}
-        memory["return_"] = value_batch["value"] + value_batch["adv"]
+        memory = {key: valued[key] for key in ("obs", "action", "value", "weight")}
+        memory["return_"] = valued["value"] + valued["adv"]
         value_loss = learn.value_weight * self._critic_error(memory)
         self._backward_and_step(value_loss, self._optimizer_aux_critic)
-        names = ("policy_loss", "value_loss", "entropy_loss", "policy_adv_abs_max", "total_loss")
-        values = [loss.policy_loss, value_loss, loss.entropy_loss, adv.abs().max()]
-        values.append(policy_total + value_loss)
-        logged = dict(zip(names, torch.stack(values).tolist(), strict=True))
-        logged.update(approx_kl=info.approx_kl, clipfrac=info.clipfrac)
-        logged["policy_cur_lr"] = self._optimizer_ac.param_groups[0]["lr"]
-        logged["value_cur_lr"] = self._optimizer_aux_critic.param_groups[0]["lr"]
-
+        values = {
+            "policy_loss": loss.policy_loss,
+            "value_loss": value_loss,
+            "entropy_loss": loss.entropy_loss,
+            "policy_adv_abs_max": adv.abs().max(),
+            "total_loss": policy_total + value_loss,
+        }
+        others = {"approx_kl": info.approx_kl, "clipfrac": info.clipfrac}
         self._train_iteration += 1
         self._aux_memories.append(memory)
         if self._train_iteration % learn.aux_freq == 0:
-            logged.update(self._learn_aux())
-        return logged
+            others |= self._learn_aux()
+        return Learned(values, others=others)
 
     def _learn_aux(self) -> dict[str, float]:
         """Run the auxiliary phase on all stored batches, and clear them."""
@@ -167,10 +172,6 @@ class PPGOffPolicy(ActorCriticPolicy):
         means = torch.stack(losses).mean(0).tolist()
         return dict(zip(("aux_value_loss", "auxiliary_loss", "behavioral_cloning_loss"), means, strict=True))
 
-    def _prepare(self, data: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        batch = default_preprocess_learn(data, keys=_KEYS)
-        return self._on_model(batch, "obs")
-
     def _logit(self, obs: Any) -> Tensor:
         output = self._learn_model.forward(obs, mode="compute_actor")
         mask_logits(output)
@@ -182,22 +183,6 @@ class PPGOffPolicy(ActorCriticPolicy):
         value = self._learn_model.forward(batch["obs"], mode="compute_critic")["value"]
         value_data = ppo_value_data(value, batch["value"], batch["return_"], batch["weight"])
         return ppo_value_error(value_data, self._cfg.learn.clip_ratio)
-
-    def _learn_parts(self) -> dict[str, Any]:
-        return {
-            "model": self._learn_model,
-            "optimizer_ac": self._optimizer_ac,
-            "optimizer_aux_critic": self._optimizer_aux_critic,
-        }
-
-    def _state_dict_learn(self) -> dict[str, Any]:
-        own = {"train_iteration": self._train_iteration, "aux_memories": list(self._aux_memories)}
-        return {**super()._state_dict_learn(), **own}
-
-    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
-        super()._load_state_dict_learn(state_dict)
-        self._train_iteration = state_dict.get("train_iteration", 0)
-        self._aux_memories = to_device(list(state_dict.get("aux_memories", [])), self._device)
 
     # --- collect ---
 

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from ding.model.common.head import DiscreteHead, RegressionHead, ReparameterizationHead
-from ding.model.template.mavac import MAVAC
+from ding.model.template.vac import MAVAC
 from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.actor_critic import ACTION_KINDS, ActionKind, ActorCriticPolicy
-from ding.policy.common_utils import linear_lr_scheduler, model_input
+from ding.policy.common_utils import linear_lr_scheduler
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.settings import COMPATIBLE
 from ding.rl_utils.ppo import (
@@ -173,27 +173,16 @@ class PPOPolicy(ActorCriticPolicy):
 
         The result has the values to log of each optimizer step.
         """
-        batch = self._prepare(data)
-        loss, rows = self._loss(), []
+        batch, loss, rows = self._prepare(data), self._loss(), []
         for _ in range(int(self._cfg.learn.epoch_per_collect)):
             self._set_targets(batch)
-            mode, steps = self._mode_of(self._model), []
-            mode.set(True)
-            for minibatch in batch.minibatches(_MINIBATCH_KEYS, int(self._cfg.learn.batch_size)):
-                output = self._learn_model.forward(
-                    model_input(minibatch["obs"], mode.dtype), mode="compute_actor_critic"
-                )
-                mask_logits(output)
-                total, logged = loss(output, minibatch)
-                self._backward_and_step(total, self._optimizer, self._model)
-                steps.append(logged)
+            steps, _ = self._learn_epoch(batch, _MINIBATCH_KEYS, loss)
             rows.append(loss.logged_values(steps))
-        cur_lr = float(self._optimizer.param_groups[0]["lr"])
+        rates = self._learning_rates()
         if self._lr_scheduler is not None:
-            cur_lr = float(self._lr_scheduler.get_last_lr()[0])
             self._lr_scheduler.step()
         names = LOGGED + LOGGED_CONTINUOUS  # the latter exist for continuous actions only
-        return [{"cur_lr": cur_lr, **dict(zip(names, row, strict=False))} for row in torch.cat(rows).tolist()]
+        return [{**rates, **dict(zip(names, row, strict=False))} for row in torch.cat(rows).tolist()]
 
     def _loss(self) -> PPOLoss:
         learn = self._cfg.learn
@@ -235,10 +224,6 @@ class PPOPolicy(ActorCriticPolicy):
         batch.columns["return_"] = returns / scale
         if self._value_norm:
             self._running_mean_std.take_in(returns, all_ranks=self._cfg.multi_gpu)
-
-    def _learn_parts(self) -> dict[str, Any]:
-        parts = super()._learn_parts()
-        return parts if self._lr_scheduler is None else {**parts, "lr_scheduler": self._lr_scheduler}
 
 
 # --- the loss ---
@@ -360,6 +345,7 @@ def initialise_actor_critic(model: nn.Module, is_gaussian: bool, log_sigma: floa
         _make_orthogonal(layer, 1.0)
     if not is_gaussian:
         return
+    # A model of a user's own may share one network, or name its parts otherwise.
     actor_critic: Any = [getattr(model, name) for name in ("actor", "critic") if hasattr(model, name)]
     seen: set[int] = set()
     for layer in chain.from_iterable(part.modules() for part in actor_critic):
@@ -369,7 +355,7 @@ def initialise_actor_critic(model: nn.Module, is_gaussian: bool, log_sigma: floa
     for head in model.modules():
         if isinstance(head, ReparameterizationHead):
             head.mu.weight.mul_(_MU_SCALE)
-            if hasattr(head, "log_sigma_param"):
+            if head.log_sigma_param is not None:
                 head.log_sigma_param.fill_(log_sigma)
 
 
@@ -392,7 +378,7 @@ def initialise_by_gains(model: nn.Module, hidden: float, actor: float, critic: f
 
 def _last_layers(head: nn.Module) -> list[nn.Module]:
     if isinstance(head, ReparameterizationHead):
-        return [layer for layer in (head.mu, getattr(head, "log_sigma_layer", None)) if layer is not None]
+        return [layer for layer in (head.mu, head.log_sigma_layer) if layer is not None]
     return [[layer for layer in head.modules() if isinstance(layer, nn.Linear)][-1]]
 
 

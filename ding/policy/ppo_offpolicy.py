@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.actor_critic import ACTION_KINDS, ActorCriticPolicy
-from ding.policy.common_utils import default_preprocess_learn, stack_column
+from ding.policy.common_utils import stack_column
 from ding.policy.ppo import initialise_actor_critic, normalised
+from ding.policy.steps import Learned
 from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
 from ding.rl_utils.ppo import clipped_surrogate, ppo_value_data, ppo_value_error
 from ding.rl_utils.returns import nstep_return, nstep_return_data, weighted_mean
@@ -20,8 +21,7 @@ from ding.utils.config_helper import Setting, Settings, boolean, one_of
 from ding.utils.data.samples import Items, column_of, with_columns
 from ding.utils.registry_factory import POLICY_REGISTRY
 
-_KEYS = frozenset(("obs", "action", "logit", "value", "adv", "return", "weight"))
-_NSTEP_KEYS = frozenset(("next_obs", "reward", "done", "terminated", "truncated", "value_gamma"))
+_NSTEP_KEYS = ("next_obs", "reward", "done", "terminated", "truncated", "value_gamma")
 # Initial log standard deviation of Gaussian actions.
 _LOG_SIGMA = -2.0
 
@@ -89,11 +89,17 @@ class PPOOffPolicy(ActorCriticPolicy):
         )
         self._learn_model = self._wrapped("base")
 
-    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """Take one optimizer step, and return the values to log."""
-        learn, batch = self._cfg.learn, self._prepare(data)
-        self._mode_of(self._model).set(True)
-        output = self._learn_model.forward(self._model_input(batch["obs"]), mode="compute_actor_critic")
+    @property
+    def _learn_keys(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("obs", "adv", "return", "weight", *(_NSTEP_KEYS if self._nstep_return else ()))
+
+    @property
+    def _uses_nstep(self) -> bool:  # type: ignore[override]
+        return bool(self._nstep_return)
+
+    def _update(self, batch: dict[str, Any]) -> Learned:
+        learn = self._cfg.learn
+        output = self._learn_model.forward(batch["obs"], mode="compute_actor_critic")
         mask_logits(output)
         weight, action, logit, value = batch["weight"], batch["action"], output["logit"], output["value"]
         adv = normalised(batch["adv"]) if learn.adv_norm else batch["adv"]
@@ -103,29 +109,24 @@ class PPOOffPolicy(ActorCriticPolicy):
             clipped_surrogate(new.log_prob, old.log_prob, adv, weight, learn.clip_ratio)
             for new, old in zip(terms, old_terms, strict=True)
         ]
-        policy_loss, approx_kl, clipfrac = (
-            torch.stack([getattr(part, name) for part in surrogates]) for name in ("loss", "approx_kl", "clipfrac")
-        )
+        policy_loss = torch.stack([part.loss for part in surrogates]).sum()
         entropy = torch.stack([weighted_mean(term.entropy, weight) for term in terms]).sum()
         value_loss = self._value_loss(value, batch)
-        total = policy_loss.sum() + learn.value_weight * value_loss - learn.entropy_weight * entropy
+        total = policy_loss + learn.value_weight * value_loss - learn.entropy_weight * entropy
         self._backward_and_step(total, self._optimizer, self._model)
-        logged = [total, policy_loss.sum(), batch["value"].mean(), value_loss, entropy, adv.abs().max()]
-        logged += [approx_kl.max(), clipfrac.max()]
+        logged = {
+            "total_loss": total,
+            "policy_loss": policy_loss,
+            "value": batch["value"].mean(),
+            "value_loss": value_loss,
+            "entropy_loss": entropy,
+            "adv_abs_max": adv.abs().max(),
+            "approx_kl": torch.stack([part.approx_kl for part in surrogates]).max(),
+            "clipfrac": torch.stack([part.clipfrac for part in surrogates]).max(),
+        }
         if self._cfg.action_space == "continuous":
-            logged += [action.mean(), logit["mu"].mean(), logit["sigma"].mean()]
-        entries = torch.stack([entry.detach() for entry in logged]).tolist()
-        cur_lr = self._optimizer.param_groups[0]["lr"]
-        return {"cur_lr": cur_lr, **dict(zip(self._monitor_vars_learn()[1:], entries, strict=True))}
-
-    def _prepare(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        batch = default_preprocess_learn(
-            data,
-            use_nstep=self._nstep_return,
-            ignore_done=self._cfg.learn.ignore_done,
-            keys=_KEYS | _NSTEP_KEYS if self._nstep_return else _KEYS,
-        )
-        return self._on_model(batch)
+            logged |= {"act": action.mean(), "mu_mean": logit["mu"].mean(), "sigma_mean": logit["sigma"].mean()}
+        return Learned(logged)
 
     def _value_loss(self, value: Tensor, batch: dict[str, Any]) -> Tensor:
         """Return the loss of predictions [B] in units of the value scale, after an update of the scale."""
@@ -144,7 +145,7 @@ class PPOOffPolicy(ActorCriticPolicy):
 
     @torch.no_grad()
     def _nstep_returns(self, batch: dict[str, Any], scale: float) -> Tensor:
-        next_value = self._model(self._model_input(batch["next_obs"]), mode="compute_critic")["value"] * scale
+        next_value = self._model(batch["next_obs"], mode="compute_critic")["value"] * scale
         data = nstep_return_data(batch["reward"], next_value, batch["done"])
         return nstep_return(data, self._gamma, self._nstep, batch.get("value_gamma"))
 

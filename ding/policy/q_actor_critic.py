@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ding.policy.base_policy import BatchPolicy
-from ding.policy.common_utils import default_preprocess_learn
+from ding.policy.steps import Learned, parameters_of
 from ding.rl_utils.td import v_1step_td_data, v_1step_td_error
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean
+
+
+class CriticTerms(NamedTuple):
+    """What is computed for a step of the critics.
+
+    Attributes:
+        losses: those of the critics, and others of their optimizer, by the names under which they are logged.
+        error: the error of each sample [B], its priority.
+        logged: further scalars to log.
+    """
+
+    losses: dict[str, Tensor]
+    error: Tensor
+    logged: dict[str, Tensor]
 
 
 class QActorCriticPolicy(BatchPolicy):
@@ -21,7 +35,8 @@ class QActorCriticPolicy(BatchPolicy):
     Such a model has the modes `compute_actor` and `compute_critic`, and the attributes `actor` and `critic`, modules
     that hold the parameters of each. The target networks follow at the rate `learn.target_theta`.
 
-    A subclass creates its optimizers in `_init_learn` after calling the base method, and lists them in `_optimizers`.
+    A subclass creates its optimizers in `_init_learn` after calling the base method, lists them in `_optimizer_names`,
+    that of the critics first, and defines `_critic_terms` and `_update_actor`.
     """
 
     settings: ClassVar[Settings] = Settings(
@@ -45,9 +60,9 @@ class QActorCriticPolicy(BatchPolicy):
     )
     # The default model, and the module that registers it.
     model_type: ClassVar[tuple[str, str]] = ("continuous_qac", "ding.model.template.qac")
-    # Keys of samples, in addition to `_output_keys` and importance weights.
-    learn_keys: ClassVar[tuple[str, ...]] = ("obs", "next_obs", "reward", "done", "terminated", "weight")
-    uses_nstep: ClassVar[bool] = False
+    _learn_values: ClassVar[tuple[str, ...]] = ("_learn_count",)
+    # The names under which the losses of the critics are logged.
+    _critic_loss_names: ClassVar[tuple[str, str]] = ("critic_loss", "twin_critic_loss")
     _collect_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor"}
     _eval_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor"}
     # The norm at which the gradients of actor and critic are clipped.
@@ -61,6 +76,7 @@ class QActorCriticPolicy(BatchPolicy):
 
     @property
     def _has_twin_critic(self) -> bool:
+        # A model of a user's own tells it by the config only.
         return bool(getattr(self._model, "twin_critic", self._cfg.model.get("twin_critic", False)))
 
     # --- learn ---
@@ -69,13 +85,9 @@ class QActorCriticPolicy(BatchPolicy):
         learn = self._cfg.learn
         self._init_importance_weights()
         self._gamma = learn.discount_factor
-        self._batch_keys = frozenset(self.learn_keys + (("IS", "priority_IS") if self._priority_IS_weight else ()))
-        # Created once: a model of another structure needs a new policy.
-        self._actor_parameters, self._critic_parameters = (
-            list(part.parameters()) for part in (self._part("actor"), self._part("critic"))
-        )
-        self._init_target("momentum", theta=learn.target_theta)
+        self._init_target(theta=learn.target_theta)
         self._learn_model = self._wrapped("base")
+        self._learn_count = 0
 
     def _part(self, name: str) -> Any:
         part = getattr(self._model, name, None)
@@ -87,20 +99,34 @@ class QActorCriticPolicy(BatchPolicy):
         return part
 
     def _prepare(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """Collate the samples on the device of the model, and set both networks to training mode."""
-        batch = default_preprocess_learn(
-            data,
-            use_priority_IS_weight=self._priority_IS_weight,
-            use_priority=self._priority,
-            use_nstep=self.uses_nstep,
-            ignore_done=self._cfg.learn.ignore_done,
-            keys=self._batch_keys.union(self._output_keys),
-        )
-        batch = self._on_model(batch, "obs", "next_obs")
+        batch: dict[str, Any] = super()._prepare(data)
         if self.has_discrete_actions is not True:
             batch["action"] = self._real_valued(batch["action"])
-        self._mode_of(self._model, self._target_net).set(True)
         return batch
+
+    def _update(self, batch: dict[str, Any]) -> Learned:
+        """Take one step of the critics, and one of the actor if it is due; `priority` is the error of each sample."""
+        losses, error, logged = self._critic_terms(batch)
+        first, *others = losses.values()
+        self._step(sum(others, first), getattr(self, next(iter(self._optimizer_names))))
+        self._learn_count += 1
+        if self._learn_count % self._cfg.learn.get("actor_update_freq", 1) == 0:
+            actor_losses, more = self._update_actor(batch)
+            losses, logged = {**losses, **actor_losses}, {**logged, **more}
+        total_loss = torch.stack([loss.detach() for loss in losses.values()]).sum()
+        return Learned({**losses, **logged, "total_loss": total_loss, "td_error": error.mean()}, error)
+
+    def _step(self, loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+        """Take one step on a loss that may pass through other parameters, which get no gradients."""
+        self._backward_and_step(loss, optimizer, inputs=parameters_of(optimizer), max_grad_norm=self._max_grad_norm)
+
+    def _critic_terms(self, batch: dict[str, Any]) -> CriticTerms:
+        """Return the terms of a step of the critics."""
+        raise NotImplementedError(f"{type(self).__name__} must define _critic_terms")
+
+    def _update_actor(self, batch: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Take a step of the actor, and return its losses and further scalars to log, by name."""
+        raise NotImplementedError(f"{type(self).__name__} must define _update_actor")
 
     def _real_valued(self, action: Any) -> Any:
         """Convert `action` to the dtype of the model; for a hybrid action, its arguments."""
@@ -108,8 +134,10 @@ class QActorCriticPolicy(BatchPolicy):
             return {**action, "action_args": self._model_input(action["action_args"], integers=True)}
         return self._model_input(action, integers=True)
 
-    def _critic_loss(self, q: list[Tensor], next_value: Tensor, batch: dict[str, Any]) -> tuple[list[Tensor], Tensor]:
-        """Return the loss of each critic and the squared TD error [B], averaged over the critics.
+    def _critic_loss(
+        self, q: list[Tensor], next_value: Tensor, batch: dict[str, Any]
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """Return the loss of each critic by its name, and the squared TD error [B], averaged over the critics.
 
         Args:
             q: [B] for each critic.
@@ -120,24 +148,12 @@ class QActorCriticPolicy(BatchPolicy):
             *[v_1step_td_error(v_1step_td_data(one, next_value, reward, done, weight), self._gamma) for one in q],
             strict=True,
         )
-        error = errors[0] if len(errors) == 1 else torch.stack(errors).mean(0)
-        return list(losses), error.detach()
+        return self._by_critic(losses, errors)
 
-    def _step_critic(self, loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
-        parameters = self._critic_parameters
-        self._backward_and_step(loss, optimizer, parameters, parameters, self._max_grad_norm)
-
-    def _step_actor(self, loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
-        """Take one step on a loss that passes through the critic, without gradients for the critic's parameters."""
-        parameters = self._actor_parameters
-        self._backward_and_step(loss, optimizer, parameters, parameters, self._max_grad_norm)
-
-    def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """Return the optimizers by their keys in the state."""
-        raise NotImplementedError(f"{type(self).__name__} must define _optimizers")
-
-    def _learn_parts(self) -> dict[str, Any]:
-        return {"model": self._learn_model, "target_model": self._target_model, **self._optimizers()}
+    def _by_critic(self, losses: Sequence[Tensor], errors: Sequence[Tensor]) -> tuple[dict[str, Tensor], Tensor]:
+        """Return the losses by name, and the mean of the errors [B] of the critics, detached."""
+        error = errors[0] if len(errors) == 1 else torch.stack(list(errors)).mean(0)
+        return dict(zip(self._critic_loss_names, losses, strict=False)), error.detach()
 
 
 def q_values(output: Mapping[str, Any]) -> list[Tensor]:

@@ -9,10 +9,11 @@ import torch
 from easydict import EasyDict
 from torch import Tensor, nn
 
-from ding.model.wrapper.model_wrappers import mask_logits, model_wrap
+from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import flag_column
 from ding.policy.sequence_policy import collate_sequences, map_tensors
+from ding.policy.steps import Learned
 from ding.rl_utils.adder import append_null_steps, get_nstep_return_data, get_train_sample
 from ding.rl_utils.returns import bootstrap_mask
 from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error, q_nstep_td_error_with_rescale
@@ -121,37 +122,26 @@ class R2D2Policy(BatchPolicy):
         self._learn_keys = _LEARN_KEYS + (_WEIGHT_KEYS if self._priority_IS_weight else ())
         self._optimizer = Adam(self._model.parameters(), lr=learn.learning_rate)
         self._optimizer.accept_order(_earlier_order(self._model))
-        freq = learn.target_update_freq
-        if freq is None:
-            self._init_target("momentum", theta=learn.target_update_theta)
-        else:
-            self._init_target("assign", freq=freq)
+        self._init_target(learn.target_update_freq, learn.target_update_theta)
         self._learn_model = self._wrapped("argmax_sample")
 
-    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """Take one step on B sequences; `priority` has one value per sequence, the other entries are logged."""
-        batch = self._prepare(data)
-        for network in (self._model, self._target_net):
-            self._mode_of(network).set(True)
+    def _update(self, batch: dict[str, Any]) -> Learned:
+        """Take one step on B sequences; `priority` has one value per sequence."""
         loss, priority, q, q_taken, next_value = self._td_error(batch)
         self._backward_and_step(loss, self._optimizer, self._model)
-        self._target_model.update(self._learn_model)
-        logged = [loss, q_taken[0].mean(), next_value[0].mean(), q[0].mean()]
-        total_loss, taken, target, mean, *priorities = torch.cat([torch.stack(logged).detach(), priority]).tolist()
-        return {
-            "cur_lr": self._optimizer.param_groups[0]["lr"],
-            "total_loss": total_loss,
-            "priority": priorities,
+        values = {
+            "total_loss": loss,
             # Of the first step after burn-in.
-            "q_s_taken-a_t0": taken,
-            "target_q_s_max-a_t0": target,
-            "q_s_a-mean_t0": mean,
+            "q_s_taken-a_t0": q_taken[0].mean(),
+            "target_q_s_max-a_t0": next_value[0].mean(),
+            "q_s_a-mean_t0": q[0].mean(),
         }
+        return Learned(values, priority)
 
     def _prepare(self, data: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return the sequences as tensors [L, B, ...], see `collate_sequences`; `prev_state` is B states."""
         batch = collate_sequences(data, self._learn_keys)
-        return self._on_model(batch, "obs")
+        return self._on_model(batch)
 
     def _td_error(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Return loss, priority [B], q [T, B, N], q of the actions [T, B], and the bootstrap values [T, B].
@@ -215,28 +205,17 @@ class R2D2Policy(BatchPolicy):
         q: Tensor = output["logit"]
         return q
 
-    def _learn_parts(self) -> dict[str, Any]:
-        return {"model": self._learn_model, "target_model": self._target_model, "optimizer": self._optimizer}
-
-    def _state_dict_learn(self) -> dict[str, Any]:
-        return {**super()._state_dict_learn(), "target_update_count": self._target_model.update_count}
-
-    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
-        super()._load_state_dict_learn(state_dict)
-        self._target_model.reset(target_update_count=state_dict.get("target_update_count"))
-
     # --- collect ---
 
     def _init_collect(self) -> None:
-        states = model_wrap(
-            self._model,
-            wrapper_name="hidden_state",
-            state_num=_env_num(self._cfg, "collect"),
-            save_prev_state=True,
-            stack_prev_state=True,
+        self._collect_model = self._wrapped("eps_greedy_sample", self._with_state("collect", stack_prev_state=True))
+
+    def _with_state(self, field: str, stack_prev_state: bool = False) -> Any:
+        """Return the model with a recurrent state for each env."""
+        number = _env_num(self._cfg, field)
+        return self._wrapped(
+            "hidden_state", state_num=number, save_prev_state=stack_prev_state, stack_prev_state=stack_prev_state
         )
-        self._collect_model = model_wrap(states, wrapper_name="eps_greedy_sample")
-        self._collect_model.reset()
 
     def _act_collect(  # type: ignore[override]
         self, obs: Any, env_ids: list[int], eps: float
@@ -263,9 +242,7 @@ class R2D2Policy(BatchPolicy):
     # --- eval ---
 
     def _init_eval(self) -> None:
-        states = model_wrap(self._model, wrapper_name="hidden_state", state_num=_env_num(self._cfg, "eval"))
-        self._eval_model = model_wrap(states, wrapper_name="argmax_sample")
-        self._eval_model.reset()
+        self._eval_model = self._wrapped("argmax_sample", self._with_state("eval"))
 
     def _act_eval(self, obs: Any, env_ids: list[int]) -> dict[str, Any]:
         """Act greedily, and return per env `action` [1] and `logit` [N]."""

@@ -1,20 +1,27 @@
-"""Soft actor-critic for continuous actions."""
+"""Soft actor-critic for continuous and for discrete actions, and CQL for data sets."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ding.model.common.head import ReparameterizationHead
-from ding.model.wrapper.model_wrappers import DeterministicSampleWrapper, ReparamSampleWrapper, model_wrap
-from ding.policy.q_actor_critic import QActorCriticPolicy, q_values, smaller
+from ding.model.wrapper.model_wrappers import (
+    DeterministicSampleWrapper,
+    ReparamSampleWrapper,
+    mask_logits,
+    register_wrapper,
+)
+from ding.policy.on_policy_data import take
+from ding.policy.q_actor_critic import CriticTerms, QActorCriticPolicy, q_values, smaller
 from ding.rl_utils.log_prob import squashed_gaussian_sample
+from ding.rl_utils.td import q_v_1step_td_data, q_v_1step_td_error
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, number, one_of
+from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, integer, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -98,6 +105,10 @@ class SoftActorCriticPolicy(QActorCriticPolicy):
         QActorCriticPolicy.settings,
     )
 
+    _optimizer_names: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "_optimizer_q": ("optimizer_q", "cur_lr_q"),
+        "_optimizer_policy": ("optimizer_policy", "cur_lr_p"),
+    }
     _optional_parts: ClassVar[tuple[str, ...]] = ("log_alpha", "alpha")
 
     def _monitor_vars_learn(self) -> list[str]:
@@ -113,8 +124,8 @@ class SoftActorCriticPolicy(QActorCriticPolicy):
     def _init_learn(self) -> None:
         super()._init_learn()
         learn = self._cfg.learn
-        self._optimizer_q = Adam(self._critic_parameters, lr=learn.learning_rate_q)
-        self._optimizer_policy = Adam(self._actor_parameters, lr=learn.learning_rate_policy)
+        self._optimizer_q = Adam(self._part("critic").parameters(), lr=learn.learning_rate_q)
+        self._optimizer_policy = Adam(self._part("actor").parameters(), lr=learn.learning_rate_policy)
         goal = learn.target_entropy if learn.auto_alpha else 0.0
         if goal is None:
             goal = self._target_entropy()
@@ -132,53 +143,29 @@ class SoftActorCriticPolicy(QActorCriticPolicy):
             )
         return shape
 
-    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        """Take one step of the critics, the actor and the temperature.
-
-        `priority` is the squared TD error of each sample, averaged over the critics; the other entries are logged.
-        """
-        batch = self._prepare(data)
-        temperature = self._temperature
-        alpha = temperature.value
-        critic_losses, error, logged = self._critic_terms(batch, alpha)
-        self._step_critic(sum(critic_losses[1:], critic_losses[0]), self._optimizer_q)
-        policy_loss, log_prob, more = self._policy_terms(batch, alpha)
-        self._step_actor(policy_loss, self._optimizer_policy)
-        losses = dict(zip(("critic_loss", "twin_critic_loss"), critic_losses, strict=False), policy_loss=policy_loss)
+    def _update_actor(self, batch: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Take one step of the actor, and one of the temperature if it is learned."""
+        loss, log_prob, logged = self._policy_terms(batch, self._temperature.value)
+        self._step(loss, self._optimizer_policy)
+        losses, temperature = {"policy_loss": loss}, self._temperature
         if temperature.optimizer is not None:
             losses["alpha_loss"] = temperature.loss(log_prob)
             self._backward_and_step(losses["alpha_loss"], temperature.optimizer)
             temperature.keep_in_range()
-        self._target_model.update(self._learn_model)
-        total_loss = torch.stack([loss.detach() for loss in losses.values()]).sum()
-        logged |= {**more, "td_error": error.mean(), "alpha": temperature.value, **losses, "total_loss": total_loss}
-        numbers = torch.cat([*[value.detach().view(1) for value in logged.values()], error]).tolist()
-        return {
-            "cur_lr_q": self._optimizer_q.param_groups[0]["lr"],
-            "cur_lr_p": self._optimizer_policy.param_groups[0]["lr"],
-            "priority": numbers[len(logged) :],
-            **dict(zip(logged, numbers, strict=False)),
-        }
-
-    def _critic_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
-        """Return the loss of each critic, the squared TD error [B], and scalars to log."""
-        raise NotImplementedError
+        return losses, {**logged, "alpha": temperature.value.squeeze()}
 
     def _policy_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return the actor's loss, the log-probability of its actions [B] (a mean), and scalars to log."""
         raise NotImplementedError
 
-    def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        optimizers: dict[str, torch.optim.Optimizer] = {
-            "optimizer_q": self._optimizer_q,
-            "optimizer_policy": self._optimizer_policy,
-        }
-        if self._temperature.optimizer is not None:
-            optimizers["optimizer_alpha"] = self._temperature.optimizer
-        return optimizers
+    def _target_alpha(self) -> Tensor:
+        """Return the weight [1] of the entropy in the targets of the critics."""
+        return self._temperature.value
 
     def _learn_parts(self) -> dict[str, Any]:
-        return {**super()._learn_parts(), **self._temperature.learned()}
+        temperature = self._temperature
+        optimizer = {} if temperature.optimizer is None else {"optimizer_alpha": temperature.optimizer}
+        return {**super()._learn_parts(), **optimizer, **temperature.learned()}
 
 
 @POLICY_REGISTRY.register("sac")
@@ -201,6 +188,8 @@ class SACPolicy(SoftActorCriticPolicy):
         SoftActorCriticPolicy.settings,
     )
     has_discrete_actions: ClassVar[bool | None] = False
+    _collect_wrapper = "squashed_sample"
+    _eval_wrapper = "squashed_mean"
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
         if learns:  # before rank 0 broadcasts its parameters
@@ -217,16 +206,16 @@ class SACPolicy(SoftActorCriticPolicy):
         shape = self._action_shape()
         return -float(shape if isinstance(shape, int) else math.prod(shape))
 
-    def _critic_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[list[Tensor], Tensor, dict[str, Tensor]]:
+    def _critic_terms(self, batch: dict[str, Any]) -> CriticTerms:
         """Return the terms for the target r + gamma (1 - done) (min_i Q'_i(s', a') - alpha log pi(a'|s')), a' ~ pi."""
         with torch.no_grad():
             next_obs = batch["next_obs"]
             next_action, next_log_prob = squashed_gaussian_sample(self._model(next_obs, mode="compute_actor")["logit"])
             next_q = self._target_model.forward({"obs": next_obs, "action": next_action}, mode="compute_critic")
-            next_value = smaller(q_values(next_q)) - alpha * next_log_prob
+            next_value = smaller(q_values(next_q)) - self._target_alpha() * next_log_prob
         q = self._model({"obs": batch["obs"], "action": batch["action"]}, mode="compute_critic")
         losses, error = self._critic_loss(q_values(q), next_value, batch)
-        return losses, error, {"target_q_value": next_value.mean()}
+        return CriticTerms(losses, error, {"target_q_value": next_value.mean()})
 
     def _policy_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return the terms; the loss is the mean of alpha log pi(a|s) - min_i Q_i(s, a), reparameterized a ~ pi(s)."""
@@ -241,14 +230,6 @@ class SACPolicy(SoftActorCriticPolicy):
     @property
     def _output_keys(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("action", "logit") if self._cfg.collect.collector_logit else ("action",)
-
-    def _init_collect(self) -> None:
-        self._collect_model = SquashedSampleWrapper(model_wrap(self._model, wrapper_name="base"))
-        self._collect_model.reset()
-
-    def _init_eval(self) -> None:
-        self._eval_model = SquashedMeanWrapper(model_wrap(self._model, wrapper_name="base"))
-        self._eval_model.reset()
 
 
 class SquashedSampleWrapper(ReparamSampleWrapper):
@@ -267,12 +248,189 @@ class SquashedMeanWrapper(DeterministicSampleWrapper):
         return {"action": torch.tanh(super().forward(*args, **kwargs)["action"])}
 
 
+register_wrapper("squashed_sample", SquashedSampleWrapper)
+register_wrapper("squashed_mean", SquashedMeanWrapper)
+
+
 @torch.no_grad()
 def shrink_gaussian_heads(model: nn.Module, bound: float) -> None:
     """Initialize the last layers of all Gaussian heads uniformly in [-bound, bound]."""
     for head in model.modules():
         if isinstance(head, ReparameterizationHead):
-            for layer in (head.mu, getattr(head, "log_sigma_layer", None)):
+            for layer in (head.mu, head.log_sigma_layer):
                 if layer is not None:
                     layer.weight.uniform_(-bound, bound)
                     layer.bias.uniform_(-bound, bound)
+
+
+# Target entropy as a fraction of the largest possible entropy.
+_ENTROPY_SHARE = 0.98
+
+
+@POLICY_REGISTRY.register("discrete_sac")
+class DiscreteSACPolicy(SoftActorCriticPolicy):
+    """SAC for discrete actions (https://arxiv.org/abs/1910.07207), with exact expectations over actions.
+
+    The `action_mask` of a dict observation masks illegal actions, both in acting and in learning.
+
+    Example:
+        >>> cfg = DiscreteSACPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = DiscreteSACPolicy(cfg, enable_field=["collect"])
+        >>> output = policy.collect_mode.forward({0: torch.zeros(4), 3: torch.zeros(4)}, eps=0.1)
+        >>> {env_id: out["action"].shape for env_id, out in output.items()}
+        {0: torch.Size([1]), 3: torch.Size([1])}
+    """
+
+    settings: ClassVar[Settings] = Settings({"type": "discrete_sac"}, SoftActorCriticPolicy.settings)
+    _output_keys: Sequence[str] = ("action", "logit")
+    has_discrete_actions: ClassVar[bool | None] = True
+    _collect_wrapper = "eps_greedy_multinomial_sample"
+    _eval_wrapper = "argmax_sample"
+    model_type: ClassVar[tuple[str, str]] = ("discrete_qac", "ding.model.template.qac")
+
+    def _monitor_vars_learn(self) -> list[str]:
+        names = [*super()._monitor_vars_learn(), "target_value", "entropy", "q_value_1"]
+        return [*names, "q_value_2"] if self._has_twin_critic else names
+
+    # --- learn ---
+
+    def _target_entropy(self) -> float:
+        """Return 0.98 times the entropy of uniformly random actions, as in section 5.1 of the paper."""
+        actions = self._action_shape()
+        if not isinstance(actions, int):
+            actions = math.prod(actions)
+        return _ENTROPY_SHARE * math.log(actions)
+
+    def _policy(self, obs: Any) -> tuple[Tensor, Tensor]:
+        """Return the probabilities and log-probabilities of all actions, [B, N]."""
+        output = self._model(obs, mode="compute_actor")
+        mask_logits(output)
+        log_prob = torch.log_softmax(output["logit"], -1)
+        return log_prob.exp(), log_prob
+
+    def _critic_terms(self, batch: dict[str, Any]) -> CriticTerms:
+        """Return the terms for the target r + gamma (1 - done) V(s').
+
+        V(s') = sum_a pi(a|s') (min_i Q'_i(s', a) - alpha log pi(a|s')).
+        """
+        with torch.no_grad():
+            probability, log_prob = self._policy(batch["next_obs"])
+            next_q = q_values(self._target_model.forward(batch["next_obs"], mode="compute_critic"))
+            next_value = (probability * (smaller(next_q) - self._target_alpha() * log_prob)).sum(-1)
+        q = q_values(self._model(batch["obs"], mode="compute_critic"))
+        rest = next_value, batch["action"].long(), batch["reward"], batch["done"], batch["weight"]
+        losses, errors = zip(
+            *[q_v_1step_td_error(q_v_1step_td_data(one, *rest), self._gamma) for one in q], strict=True
+        )
+        logged = {name: value.mean() for name, value in zip(("q_value_1", "q_value_2"), next_q, strict=False)}
+        return CriticTerms(*self._by_critic(losses, errors), {**logged, "target_value": next_value.mean()})
+
+    def _policy_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Return the terms; the loss is the mean of sum_a pi(a|s) (alpha log pi(a|s) - min_i Q_i(s, a)), Q detached."""
+        obs = batch["obs"]
+        with torch.no_grad():
+            q = smaller(q_values(self._model(obs, mode="compute_critic")))
+        probability, log_prob = self._policy(obs)
+        negative_entropy = (probability * log_prob).sum(-1)
+        loss = alpha * negative_entropy - (probability * q).sum(-1)
+        return loss.mean(), negative_entropy, {"entropy": -negative_entropy.mean()}
+
+    # --- collect and eval ---
+
+    def _act_collect(self, obs: Any, env_ids: list[int], eps: float = 0.0) -> dict[str, Any]:
+        """Sample `action` [1] per env, uniformly with probability `eps`, and return it with `logit` [N]."""
+        return self._forward_batch(self._collect_model, obs, eps=eps, **self._collect_kwargs)
+
+
+# Upper bound of the Lagrange multiplier.
+_MAX_MULTIPLIER = 1e6
+
+
+@POLICY_REGISTRY.register("cql")
+class CQLPolicy(SACPolicy):
+    """CQL(H) (https://arxiv.org/abs/2006.04779): SAC with a penalty on the values of actions outside the data set.
+
+    Train it with `serial_pipeline_offline`. The loss of each critic is that of SAC plus `min_q_weight` times
+    log of the integral of exp Q(s, a) over all actions, minus Q(s, a) of the data. The integral is estimated from
+    `num_actions` uniform actions, and as many of the actor at s and at s'. With `with_lagrange` a multiplier is learned
+    that keeps this term at `lagrange_thresh`.
+    """
+
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "cql",
+            "model.actor_head_hidden_size": 256,
+            "model.critic_head_hidden_size": 256,
+            "learn.num_actions": Setting(10, integer(1), "Actions sampled per state in the conservative term."),
+            "learn.with_lagrange": Setting(False, boolean, "Learn the weight of the conservative term."),
+            "learn.lagrange_thresh": Setting(-1, number(), "Target of the conservative term, with `with_lagrange`."),
+            "learn.min_q_weight": 1.0,
+            "learn.with_q_entropy": Setting(False, boolean, "Include the entropy of the next action in targets."),
+        },
+        SACPolicy.settings,
+    )
+    _optional_parts: ClassVar[tuple[str, ...]] = ("log_alpha", "alpha", "log_alpha_prime", "optimizer_alpha_prime")
+
+    def _monitor_vars_learn(self) -> list[str]:
+        names = [*super()._monitor_vars_learn(), "conservative_loss"]
+        return [*names, "alpha_prime", "alpha_prime_loss"] if self._cfg.learn.with_lagrange else names
+
+    def _init_learn(self) -> None:
+        super()._init_learn()
+        learn = self._cfg.learn
+        if learn.with_lagrange:
+            self._log_alpha_prime = torch.zeros(1, device=self._device, requires_grad=True)
+            self._optimizer_alpha_prime = Adam([self._log_alpha_prime], lr=learn.learning_rate_q)
+
+    def _target_alpha(self) -> Tensor:
+        alpha = super()._target_alpha()
+        return alpha if self._cfg.learn.with_q_entropy else torch.zeros_like(alpha)
+
+    def _critic_terms(self, batch: dict[str, Any]) -> CriticTerms:
+        learn = self._cfg.learn
+        losses, error, logged = super()._critic_terms(batch)
+        gaps = [learn.min_q_weight * gap for gap in self._conservative_gaps(batch)]
+        logged["conservative_loss"] = torch.stack(gaps).mean()
+        if learn.with_lagrange:
+            excess = [gap - learn.lagrange_thresh for gap in gaps]
+            multiplier = self._log_alpha_prime.exp().clamp(max=_MAX_MULTIPLIER)
+            gaps = [multiplier.detach().squeeze() * one for one in excess]
+            loss = -(multiplier * torch.stack(excess).mean().detach()).sum()
+            self._backward_and_step(loss, self._optimizer_alpha_prime)
+            logged |= {"alpha_prime": multiplier.mean(), "alpha_prime_loss": loss}
+        summed = {name: loss + gap for (name, loss), gap in zip(losses.items(), gaps, strict=True)}
+        return CriticTerms(summed, error, logged)
+
+    def _conservative_gaps(self, batch: dict[str, Any]) -> list[Tensor]:
+        """Return for each critic the mean of log sum_j exp(Q(s, a_j) - log p(a_j)) - Q(s, a), for drawn actions a_j.
+
+        Actions are weighted by 1 / p, so that the sum estimates the integral (up to a factor).
+        """
+        obs, action = batch["obs"], batch["action"]
+        size, number = len(action), self._cfg.learn.num_actions
+        action = action.reshape(size, -1)
+        rows = torch.arange(size, device=action.device)
+        with torch.no_grad():
+            uniform = torch.rand(size, number, action.shape[1], device=action.device) * 2 - 1
+            actions, log_densities = [uniform], [torch.full((size, number), -action.shape[1] * math.log(2))]
+            for observations in (obs, batch["next_obs"]):
+                logit = self._model(observations, mode="compute_actor")["logit"]
+                drawn = squashed_gaussian_sample(take(logit, rows.repeat_interleave(number)))
+                actions.append(drawn.action.view_as(uniform))
+                log_densities.append(drawn.log_prob.view(size, number))
+            log_density = torch.cat([one.to(action.device) for one in log_densities], 1)
+        repeated = take(obs, rows.repeat_interleave(3 * number))
+        every = torch.cat(actions, 1).flatten(0, 1)
+        q_every = q_values(self._model({"obs": repeated, "action": every}, mode="compute_critic"))
+        q_data = q_values(self._model({"obs": obs, "action": action}, mode="compute_critic"))
+        return [
+            (torch.logsumexp(many.view(size, -1) - log_density, 1) - one).mean()
+            for many, one in zip(q_every, q_data, strict=True)
+        ]
+
+    def _learn_parts(self) -> dict[str, Any]:
+        parts = super()._learn_parts()
+        if self._cfg.learn.with_lagrange:
+            parts |= {"optimizer_alpha_prime": self._optimizer_alpha_prime, "log_alpha_prime": self._log_alpha_prime}
+        return parts

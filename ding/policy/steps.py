@@ -1,4 +1,4 @@
-"""Shared parts of all policies: attribute access, optimizer steps on all ranks, batched forwards."""
+"""Shared parts of all policies: attribute access, the training step, target networks, batched forwards."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -159,6 +160,37 @@ class ModuleMode:
         return torch.float32
 
 
+class ModuleModes(dict[tuple[nn.Module, ...], ModuleMode]):
+    """The `ModuleMode` of each tuple of modules, created at the first access."""
+
+    def __missing__(self, modules: tuple[nn.Module, ...]) -> ModuleMode:
+        mode = self[modules] = ModuleMode(*modules)
+        return mode
+
+
+class Learned(NamedTuple):
+    """What is logged of a training step.
+
+    Attributes:
+        values: scalars [] by name.
+        priority: the new priority of each sample [B], if there is one.
+        others: entries that are logged as they are.
+    """
+
+    values: Mapping[str, Tensor]
+    priority: Tensor | None = None
+    others: Mapping[str, Any] = MappingProxyType({})
+
+    def to_numbers(self) -> dict[str, Any]:
+        """Return all entries, the tensors as Python numbers in one transfer."""
+        scalars = torch.stack(tuple(self.values.values()))
+        if self.priority is None:
+            return {**dict(zip(self.values, scalars.tolist(), strict=True)), **self.others}
+        numbers = torch.cat((scalars, self.priority)).tolist()
+        priority = numbers[len(self.values) :]
+        return {**dict(zip(self.values, numbers, strict=False)), "priority": priority, **self.others}
+
+
 class PolicySteps:
     """Shared parts of `Policy`, which sets the attributes."""
 
@@ -167,10 +199,21 @@ class PolicySteps:
     _cuda: bool
     _priority: bool
     _device: str
-    _modes: dict[tuple[nn.Module, ...], ModuleMode]
+    _modes: ModuleModes
+    _learn_model: Any
     _mixed_precision: MixedPrecision | None = None
+    # Whether losses are weighted by the buffer's `priority_IS`.
+    _priority_IS_weight: bool = False
+    # The network whose weights follow the model's, and its wrapper; see `_init_target`.
+    _target_net: Any = None
+    _target_model: Any = None
+    # The schedule of the learning rate, which takes a step with each training step.
+    _lr_scheduler: torch.optim.lr_scheduler.LambdaLR | None = None
+    # The optimizers: by attribute, the key in states and the name under which the learning rate is logged, if it is.
+    _optimizer_names: ClassVar[Mapping[str, tuple[str, str | None]]] = {"_optimizer": ("optimizer", "cur_lr")}
 
     def _get_attribute(self, name: str) -> Any:
+        # As documented, a policy answers by a method `_get_<name>`, otherwise by an attribute `_<name>`.
         getter = getattr(self, "_get_" + name, None)
         if getter is not None:
             return getter()
@@ -208,19 +251,34 @@ class PolicySteps:
         if self._priority_IS_weight and not self._priority:
             raise ConfigError(f"{type(self).__name__}: priority_IS_weight = True is not allowed with priority = False")
 
-    def _init_target(self, update_type: str, **update_kwargs: Any) -> None:
-        """Copy the model as the target network, which follows it; see `TargetNetworkWrapper`."""
+    def _init_target(self, freq: int | None = None, theta: float | None = None) -> None:
+        """Copy the model as the target network, which follows it; see `TargetNetworkWrapper`.
+
+        It is copied again every `freq` training steps, or follows at the rate `theta` if `freq` is None.
+        """
+        update = ("momentum", {"theta": theta}) if freq is None else ("assign", {"freq": freq})
         self._target_net = copy.deepcopy(self._model)
-        self._target_model: Any = model_wrap(
-            self._target_net, wrapper_name="target", update_type=update_type, update_kwargs=update_kwargs
+        self._target_model = model_wrap(
+            self._target_net, wrapper_name="target", update_type=update[0], update_kwargs=update[1]
         )
         self._target_model.reset()
 
-    def _wrapped(self, wrapper_name: str) -> IModelWrapper:
-        """Return the model in a wrapper, which is reset."""
-        wrapper = model_wrap(self._model, wrapper_name=wrapper_name)
+    def _wrapped(self, wrapper_name: str, model: IModelWrapper | None = None, **kwargs: Any) -> IModelWrapper:
+        """Return the model, or another wrapper of it, in a wrapper, which is reset."""
+        wrapper = model_wrap(self._model if model is None else model, wrapper_name=wrapper_name, **kwargs)
         wrapper.reset()
         return wrapper
+
+    def _update(self, batch: Any) -> Learned:
+        """Compute the losses of an algorithm and take a step on each by `_backward_and_step`."""
+        raise NotImplementedError(f"{type(self).__name__} must define _forward_learn, or _update")
+
+    def _learning_rates(self) -> dict[str, float]:
+        rates = {}
+        for attribute, (_, name) in self._optimizer_names.items():
+            if name is not None:
+                rates[name] = float(getattr(self, attribute).param_groups[0]["lr"])
+        return rates
 
     def _backward_and_step(
         self,
@@ -246,35 +304,27 @@ class PolicySteps:
             elif wanted := [tensor for tensor in inputs if tensor.requires_grad]:
                 scaled.backward(inputs=wanted)  # type: ignore[no-untyped-call]
             if self._cfg.multi_gpu:
-                self.sync_gradients(_parameters_of(optimizer) if model is None else model)
+                self.sync_gradients(parameters_of(optimizer) if model is None else model)
             if mixed is not None:
                 mixed.unscale(optimizer)
             norm = _NO_NORM
             if max_grad_norm < math.inf:
-                norm = nn.utils.clip_grad_norm_(_parameters_of(optimizer), max_grad_norm)
+                norm = nn.utils.clip_grad_norm_(parameters_of(optimizer), max_grad_norm)
             with flushed_denormals():
                 optimizer.step() if mixed is None else mixed.step(optimizer)
         return norm
 
-    def _mode_of(self, *modules: nn.Module) -> ModuleMode:
-        """Return the object that switches these modules between training and evaluation mode."""
-        mode = self._modes.get(modules)
-        if mode is None:
-            mode = self._modes[modules] = ModuleMode(*modules)
-        return mode
-
     def _model_input(self, obs: Any, integers: bool = False) -> Any:
         """Convert the tensors of `obs` to the model's dtype; integers other than bytes only if `integers` is set."""
-        return model_input(obs, self._mode_of(self._model).dtype, integers)
+        return model_input(obs, self._modes[(self._model,)].dtype, integers)
 
-    def _on_model(self, batch: dict[str, Any], *observations: str) -> dict[str, Any]:
-        """Move a train batch to the device of the model, and convert the entries `observations` to its dtype."""
+    def _on_model(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Move a train batch to the device of the model, and convert its observations to the model's dtype."""
         if self._cuda:
             batch = to_device(batch, self._device)
-        dtype = self._mode_of(self._model).dtype
-        for key in observations:
-            obs = batch[key]
-            if not isinstance(obs, Tensor) or obs.dtype is not dtype:
+        dtype = self._modes[(self._model,)].dtype
+        for key in ("obs", "next_obs"):
+            if key in batch and (not isinstance(obs := batch[key], Tensor) or obs.dtype is not dtype):
                 batch[key] = model_input(obs, dtype)
         return batch
 
@@ -286,7 +336,7 @@ class PolicySteps:
         Args:
             obs: an array or tensor [E, *obs_shape], or a (nested) dict of them.
         """
-        mode = self._mode_of(self._model)
+        mode = self._modes[(self._model,)]
         mode.set(False)
         obs = acting_input(obs, mode.dtype, self._device if self._cuda else None)
         if obs_key is not None:
@@ -330,5 +380,6 @@ def act_by_env(
     return dict(zip(env_ids, split_output(output), strict=True))
 
 
-def _parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Return the parameters of all groups."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -17,8 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ding.rl_utils.gae import gae_columns
-from ding.rl_utils.returns import bootstrap_mask, nstep_columns
+from ding.rl_utils.returns import bootstrap_mask, gae_columns, nstep_columns
 from ding.utils.data.samples import (
     Column,
     IntArray,

@@ -1,109 +1,28 @@
 """Tensors: conversion of nested data, checkpoints, networks."""
 
-from ding.torch_utils.checkpoint_helper import (
-    CheckpointHelper,
-    CountVar,
-    auto_checkpoint,
-    build_checkpoint_helper,
-    guard_training,
-)
-from ding.torch_utils.data_helper import (
-    CudaFetcher,
-    LogDict,
-    build_log_buffer,
-    get_null_data,
-    get_tensor_data,
-    same_shape,
-    squeeze,
-    tensor_to_list,
-    to_device,
-    to_dtype,
-    to_item,
-    to_list,
-    to_ndarray,
-    to_tensor,
-    unsqueeze,
-    zeros_like,
-)
-from ding.torch_utils.network import (
-    MLP,
-    Flatten,
-    GRUGatingUnit,
-    GTrXL,
-    NoiseLinearLayer,
-    ResBlock,
-    ResFCBlock,
-    ResNet,
-    ScatterConnection,
-    Transformer,
-    build_activation,
-    build_normalization,
-    conv2d_block,
-    fc_block,
-    get_lstm,
-    noise_block,
-    one_hot,
-    resnet18,
-    sequential_pack,
-)
-from ding.torch_utils.network.nn_module import DataParallel
-from ding.torch_utils.nn_test_helper import is_differentiable
-from ding.torch_utils.optimizer_helper import (
-    Adam,
-    RMSprop,
-    calculate_grad_norm,
-    calculate_grad_norm_without_bias_two_norm,
-    grad_ignore_norm,
-    grad_ignore_value,
-)
+from ding.utils.import_helper import lazy_names
 
-__all__ = [
-    "Adam",
-    "CheckpointHelper",
-    "CountVar",
-    "CudaFetcher",
-    "DataParallel",
-    "Flatten",
-    "GRUGatingUnit",
-    "GTrXL",
-    "LogDict",
-    "MLP",
-    "NoiseLinearLayer",
-    "RMSprop",
-    "ResBlock",
-    "ResFCBlock",
-    "ResNet",
-    "ScatterConnection",
-    "Transformer",
-    "auto_checkpoint",
-    "build_activation",
-    "build_checkpoint_helper",
-    "build_log_buffer",
-    "build_normalization",
-    "calculate_grad_norm",
-    "calculate_grad_norm_without_bias_two_norm",
-    "conv2d_block",
-    "fc_block",
-    "get_lstm",
-    "get_null_data",
-    "get_tensor_data",
-    "grad_ignore_norm",
-    "grad_ignore_value",
-    "guard_training",
-    "is_differentiable",
-    "noise_block",
-    "one_hot",
-    "resnet18",
-    "same_shape",
-    "sequential_pack",
-    "squeeze",
-    "tensor_to_list",
-    "to_device",
-    "to_dtype",
-    "to_item",
-    "to_list",
-    "to_ndarray",
-    "to_tensor",
-    "unsqueeze",
-    "zeros_like",
-]
+_NAMES = {
+    "checkpoint_helper": "CheckpointHelper CountVar auto_checkpoint build_checkpoint_helper guard_training",
+    "data_helper": (
+        "CudaFetcher LogDict build_log_buffer get_null_data get_tensor_data same_shape squeeze tensor_to_list "
+        "to_device to_dtype to_item to_list to_ndarray to_tensor unsqueeze zeros_like"
+    ),
+    "network.gtrxl": "GRUGatingUnit GTrXL Transformer",
+    "network.nn_module": (
+        "DataParallel Flatten MLP NoiseLinearLayer ScatterConnection build_activation conv2d_block fc_block "
+        "noise_block one_hot sequential_pack"
+    ),
+    "network.normalization": "build_normalization",
+    "network.resnet": "ResBlock ResFCBlock ResNet resnet18",
+    "network.rnn": "get_lstm",
+    "nn_test_helper": "is_differentiable",
+    "optimizer_helper": (
+        "Adam RMSprop calculate_grad_norm calculate_grad_norm_without_bias_two_norm grad_ignore_norm grad_ignore_value"
+    ),
+}
+
+_MODULES = {name: f"ding.torch_utils.{module}" for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = sorted(_MODULES)
+__getattr__ = lazy_names(__name__, _MODULES)

@@ -122,7 +122,7 @@ def compile_model(model: nn.Module, backend: bool | str) -> None:
     try:
         # The model is compiled at its first call, in the middle of a run: find out before.
         torch.compile(_double, backend=name)(torch.ones(2))
-    except Exception as e:
+    except Exception as e:  # whatever a backend raises, it cannot be used
         raise ConfigError(
             f"learn.compile = {backend!r}: torch.compile does not work here: {e}; install what it asks for, choose "
             f"another backend ({', '.join(torch.compiler.list_backends())}), or set learn.compile = False"

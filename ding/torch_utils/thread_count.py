@@ -64,6 +64,7 @@ def fitting_count(model: nn.Module | None) -> int | None:
 
 def model_of(mode: Any) -> nn.Module | None:
     """Return the model of a mode of a policy of this package, None for other policies."""
+    # A mode, or its `forward`, may be anything that a user has written.
     model = getattr(getattr(getattr(mode, "forward", None), "__self__", None), "_model", None)
     return model if isinstance(model, nn.Module) else None
 

@@ -134,9 +134,12 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]
     """
 
     def __getattr__(name: str) -> Any:
-        if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(modules[name]), name)
+        if name in modules:
+            return getattr(importlib.import_module(modules[name]), name)
+        inner = f"{package}.{name}"
+        if any(f"{module}.".startswith(f"{inner}.") for module in modules.values()):  # a module not imported so far
+            return importlib.import_module(inner)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return __getattr__
 

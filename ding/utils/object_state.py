@@ -13,7 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -81,6 +81,33 @@ def load_attributes_state(obj: Any, state: Mapping[str, Any]) -> None:
         ValueError: the state has an object where `obj` has None.
     """
     _load_attributes(obj, state, type(obj).__name__, {0: obj})
+
+
+class SavedAttributes:
+    """An object whose state is that of the attributes named in `_saved`.
+
+    Example:
+        >>> class Counter(SavedAttributes):
+        ...     _saved = ("count",)
+        ...     def __init__(self):
+        ...         self.count, self.name = 0, "counter"
+        >>> Counter().state_dict()
+        {'count': 0}
+    """
+
+    _saved: ClassVar[tuple[str, ...]] = ()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the saved attributes by name; see `attributes_state`."""
+        return attributes_state(self, vars(self).keys() - set(self._saved))
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore a `state_dict`, which may have further entries.
+
+        Raises:
+            KeyError: an attribute is missing.
+        """
+        load_attributes_state(self, {name: state_dict[name] for name in self._saved})
 
 
 def generator_state(rng: Any) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def test_a_script_that_ends_by_an_exception_ends_the_other(tmp_path):
 COMPUTING_SCRIPT = """
 import os, pathlib, signal, time
 
-from ding.torch_utils.training_guard import guard_training
+from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils import DDPContext, allreduce_data, get_rank
 
 with DDPContext("gloo"), guard_training(lambda name: pathlib.Path(name).touch()):

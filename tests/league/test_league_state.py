@@ -79,7 +79,7 @@ def test_the_weights_may_have_moved_to_another_folder(trained):
 
 def test_players_that_are_there_already_are_not_doubled(trained):
     again = unpack(pack(trained.state_dict()))
-    again["historical_players"][0]["total_agent_step"] = 7
+    again["historical_players"][0]["_total_agent_step"] = 7
     trained.load_state_dict(again)
     assert [player.total_agent_step for player in trained.historical_players] == [7, 40, 60]
     assert len(trained.payoff.players) == 4

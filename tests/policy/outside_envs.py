@@ -44,20 +44,6 @@ class OutsideEnv(BaseEnv):
         return type(self).__name__
 
 
-@ENV_REGISTRY.register("outside_pendulum")
-class OutsidePendulum(OutsideEnv):
-    action_space = spaces.Box(-1, 1, (1,), np.float32)
-
-
-@ENV_REGISTRY.register("outside_cartpole")
-class OutsideCartPole(OutsideEnv):
-    action_space = spaces.Discrete(2)
-
-    def reward(self, action):
-        assert action.shape == (1,) and int(action[0]) in self.action_space
-        return float(action[0])
-
-
 @ENV_REGISTRY.register("outside_hybrid")
 class OutsideHybrid(OutsideEnv):
     action_space = spaces.Dict(action_type=spaces.Discrete(3), action_args=spaces.Box(-1, 1, (2,), np.float32))

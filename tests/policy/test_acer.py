@@ -9,8 +9,6 @@ from ding.entry import serial_pipeline
 from ding.policy import ACERCommandModePolicy, ACERPolicy
 from ding.rl_utils import acer_policy_error, acer_trust_region_update, compute_q_retraces
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.plain_columns import from_plain, to_plain
-from ding.utils.data.samples import Samples, Table, listed, whole_of
 from ding.utils.default_helper import one_time_warning
 from tests.benchmarks.learning_tasks import acer as task
 from tests.policy.learning import set_target, target_of
@@ -188,29 +186,6 @@ def test_importance_weights_scale_the_losses_of_their_sequence():
     assert plain["priority"][0] == pytest.approx(alone["priority"][0]) and plain["priority"][0] > 0
 
 
-@pytest.mark.parametrize("length", [3, 4, 6])
-def test_columns_make_the_sequences_of_dicts_and_teach_the_same(length):
-    policy = make_policy("collect")
-    episodes = [make_episode(length, seed, last={"done": True}) for seed in (0, 1)]
-    samples = [sample for episode in episodes for sample in policy._get_train_sample(copy.deepcopy(episode))]
-    columns = listed(whole_of([policy._get_train_sample(Samples(Table.of(episode))) for episode in episodes]))
-    expected = make_policy("learn").learn_mode.forward(samples)
-    for data in (columns, from_plain(to_plain(columns.table.compact()))):
-        assert make_policy("learn").learn_mode.forward(data) == expected
-
-
-def test_the_state_of_learning_comes_back_exactly():
-    policy, other = (make_policy("learn", seed=seed) for seed in (0, 1))
-    data = make_sequences(policy, 3)
-    policy.learn_mode.forward(data)
-    state = copy.deepcopy(policy.learn_mode.state_dict())
-    assert state.keys() == {"model", "target_model", "actor_optimizer", "critic_optimizer"}
-    other.learn_mode.load_state_dict(state)
-    for _ in range(2):
-        assert policy.learn_mode.forward(data) == other.learn_mode.forward(data)
-    assert torch.equal(parameters_of(policy), parameters_of(other))
-
-
 def test_illegal_actions_are_never_wanted():
     policy = make_policy("learn")
     (sample,) = make_sequences(policy, 1)
@@ -240,17 +215,6 @@ def test_settings_that_cannot_work_are_refused():
         make_policy("learn", priority_IS_weight=True)
     with pytest.raises(ConfigError, match=r"collect.unroll_len"):
         make_policy("learn", collect__unroll_len=1)
-
-
-def test_the_example_config_of_an_outside_program_trains(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    weights = []
-    for limit in (0, 2):
-        policy = serial_pipeline(pair_of(task, "exp"), seed=0, max_train_iter=limit)
-        assert type(policy) is ACERCommandModePolicy
-        assert policy.collect_mode.get_attribute("unroll_len") == 32
-        weights.append(policy.learn_mode.state_dict()["model"])
-    assert any(not torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
 
 
 def test_what_is_collected_before_training_has_the_logits_that_learning_needs(tmp_path, monkeypatch):

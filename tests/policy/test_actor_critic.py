@@ -3,7 +3,6 @@
 import functools
 import logging
 
-import numpy as np
 import pytest
 import torch
 from easydict import EasyDict
@@ -108,12 +107,6 @@ def test_illegal_actions_are_never_taken():
         policy._model.actor_head.Q[-1][0].bias.copy_(torch.tensor([1.0, 0.0, 5.0]))
     evaluated = policy._act_eval(observations, list(range(500)))["action"]
     assert evaluated[:4].tolist() == [1, 0, 1, 0]
-
-
-def test_a_transition_holds_what_the_policy_thought():
-    policy = make_policy("collect")
-    (transition,) = make_piece(policy, 1)
-    assert list(transition) == ["obs", "next_obs", "action", "logit", "value", "reward", "done"]
 
 
 # --- advantages ---
@@ -300,36 +293,6 @@ def test_what_is_declared_of_a_transition_is_so_of_its_function_alone():
 # --- state ---
 
 
-def test_state_dicts_have_the_documented_keys():
-    policy = make_policy(learn__lr_scheduler={"epoch_num": 4, "min_lr_lambda": 0.5})
-    assert list(policy.learn_mode.state_dict()) == ["model", "optimizer", "value_norm", "lr_scheduler"]
-    assert list(policy.collect_mode.state_dict()) == ["model", "value_norm"]
-    assert list(policy.eval_mode.state_dict()) == ["model"]
-    plain = make_policy(learn__value_norm=False)
-    assert list(plain.learn_mode.state_dict()) == ["model", "optimizer"]
-    assert list(plain.collect_mode.state_dict()) == ["model"]
-
-
-@pytest.mark.differs(
-    "a checkpoint of PPO loses the value scale and the learning-rate schedule",
-    "it has `value_norm` and `lr_scheduler`; states without them load",
-)
-def test_a_resumed_policy_goes_on_bit_for_bit(tmp_path):
-    settings = {"learn__lr_scheduler": {"epoch_num": 4, "min_lr_lambda": 0.1}}
-    policy, resumed = make_policy(**settings), make_policy(seed=9, **settings)
-    policy.learn_mode.forward(make_pieces(policy))
-    torch.save(policy.learn_mode.state_dict(), tmp_path / "ckpt")
-    resumed.learn_mode.load_state_dict(torch.load(tmp_path / "ckpt", weights_only=True))
-    data = make_pieces(policy)
-    results = []
-    for one in (policy, resumed):
-        np.random.seed(1)
-        results.append(one.learn_mode.forward([dict(sample) for sample in data]))
-    assert results[0] == results[1]
-    assert torch.equal(parameters_of(policy), parameters_of(resumed))
-    assert scale_of(policy.learn_mode) == scale_of(resumed.learn_mode) != 1.0
-
-
 def test_a_state_without_the_newer_keys_loads():
     policy = make_policy(learn__lr_scheduler={"epoch_num": 4, "min_lr_lambda": 0.1})
     state = make_policy(seed=3, learn__value_norm=False).learn_mode.state_dict()
@@ -349,20 +312,6 @@ def test_a_collecting_process_takes_weights_and_scale_from_the_learner():
     assert torch.equal(parameters_of(learner), parameters_of(collector))
     assert scale_of(collector.collect_mode) == scale_of(learner.learn_mode) != 1.0
     make_policy("eval").eval_mode.load_state_dict(learner.learn_mode.state_dict())
-
-
-@pytest.mark.differs("PPO that only collects fails: its value scale is made where it learns", "every mode has it")
-@pytest.mark.parametrize("field", ["learn", "collect", "eval"])
-@pytest.mark.parametrize("space", ["discrete", "continuous", "hybrid"])
-def test_each_mode_works_alone(field, space):
-    data = make_pieces(make_policy(space=space))
-    policy = make_policy(field, space=space)
-    if field == "learn":
-        assert len(policy.learn_mode.forward(data)) == 6
-    elif field == "collect":
-        make_pieces(policy)
-    else:
-        assert list(policy.eval_mode.forward(OBS)) == [3, 0]
 
 
 # --- initialisation ---

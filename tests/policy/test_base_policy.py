@@ -1,11 +1,13 @@
 """What every policy has: modes, attributes, configuration, the model and its gradients."""
 
+import importlib
 import random
 
 import pytest
 import torch
 from easydict import EasyDict
 
+import ding.policy
 from ding.model.template.q_learning import DQN
 from ding.policy.base_policy import CommandModePolicy, Policy, create_policy, get_policy_cls
 from ding.policy.command_mode_policy_instance import DQNCommandModePolicy
@@ -265,11 +267,6 @@ def test_unknown_keys_belong_to_the_user():
     DQNCommandModePolicy(make_config(nsteps=0, learn__batchsize="many"), enable_field=["command"])
 
 
-def test_importance_weights_without_priority_are_refused_at_construction():
-    with pytest.raises(ConfigError, match="priority_IS_weight"):
-        DQNPolicy(make_config(priority_IS_weight=True), enable_field=["learn"])
-
-
 @pytest.mark.parametrize("name", ["sqn", "r2d2", "acer", "impala"])
 def test_several_actions_a_step_are_refused_by_policies_that_have_one(name):
     cfg = POLICY_REGISTRY.get(name).default_config()
@@ -277,3 +274,24 @@ def test_several_actions_a_step_are_refused_by_policies_that_have_one(name):
     cfg.collect.env_num = 1
     with pytest.raises(ConfigError, match=r"model.action_shape = \[3, 2\] .* one action a step"):
         create_policy(cfg, enable_field=["collect"])
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        *[("c51", "C51Policy"), ("rainbow", "RainbowDQNPolicy"), ("qrdqn", "QRDQNPolicy"), ("iqn", "IQNPolicy")],
+        *[
+            ("fqf", "FQFPolicy"),
+            ("mdqn", "MDQNPolicy"),
+            ("sql", "SQLPolicy"),
+            ("sqn", "SQNPolicy"),
+            ("bdq", "BDQPolicy"),
+        ],
+        *[("ddpg", "DDPGPolicy"), ("td3", "TD3Policy"), ("td3_bc", "TD3BCPolicy"), ("cql", "CQLPolicy")],
+        *[("discrete_sac", "DiscreteSACPolicy"), ("acer", "ACERPolicy"), ("impala", "IMPALAPolicy")],
+    ],
+)
+def test_a_policy_is_found_in_the_module_of_its_own_that_configs_name(module, name):
+    get_policy_cls(EasyDict(type="dqn", import_names=[f"ding.policy.{module}"]))
+    found = importlib.import_module(f"ding.policy.{module}")
+    assert getattr(found, name) is getattr(ding.policy, name)

@@ -14,7 +14,7 @@ from ding.policy.common_utils import (
     single_env_forward_wrapper_ttorch,
 )
 from ding.rl_utils import v_1step_td_data, v_1step_td_error
-from ding.torch_utils.network.noise_layer import NoiseLinearLayer
+from ding.torch_utils.network.nn_module import NoiseLinearLayer
 from ding.utils.config_helper import ConfigError
 from ding.worker.replay_buffer import AdvancedReplayBuffer
 from tests.policy.samples import make_batch

@@ -1,6 +1,5 @@
 """CQL for continuous actions: what it learns, what it keeps, and how it is trained."""
 
-import copy
 import math
 
 import pytest
@@ -11,7 +10,7 @@ from ding.entry import serial_pipeline_offline
 from ding.policy import CQLCommandModePolicy, CQLPolicy, SACPolicy
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples, Table
-from tests.policy.continuous_samples import assert_states_equal, columns, make_batch, make_config
+from tests.policy.continuous_samples import columns, make_batch, make_config
 from tests.policy.learning import set_target
 from tests.policy.test_td3_bc import pendulum_config, pendulum_data
 
@@ -103,33 +102,10 @@ def test_a_multiplier_keeps_the_gap_at_the_threshold():
     assert learn(policy, data)["alpha_prime"] == pytest.approx(expected, rel=1e-5)
 
 
-def test_monitored_variables_are_those_of_the_output():
-    for settings in ({}, {"learn__with_lagrange": True}):
-        policy = make_policy("learn", **settings)
-        assert set(policy.learn_mode.monitor_vars()) == set(learn(policy, make_batch(4))) - {"priority"}
-
-
 def test_one_critic_and_columns_will_do():
     data = make_batch(8)
     one, other = (make_policy("learn", model__twin_critic=False) for _ in range(2))
     assert learn(one, data) == learn(other, Samples(Table.of(data)))
-
-
-@pytest.mark.differs(
-    "the temperature and the Lagrange multiplier of CQL are not saved",
-    "they are, with their optimizers",
-)
-@pytest.mark.parametrize("with_lagrange", [False, True])
-def test_a_state_goes_on_to_the_bit(with_lagrange):
-    first, second = (make_policy("learn", learn__with_lagrange=with_lagrange) for _ in range(2))
-    for seed in range(3):
-        learn(first, make_batch(8), seed)
-    second.learn_mode.load_state_dict(copy.deepcopy(first.learn_mode.state_dict()))
-    data = make_batch(8)
-    assert learn(first, data) == learn(second, data)
-    assert_states_equal(first.learn_mode.state_dict(), second.learn_mode.state_dict())
-    keys = {"log_alpha_prime", "optimizer_alpha_prime"} & set(first.learn_mode.state_dict())
-    assert len(keys) == (2 if with_lagrange else 0)
 
 
 def test_settings_are_checked():

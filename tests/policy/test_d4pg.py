@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from ding.policy import D4PGCommandModePolicy
 from ding.policy.d4pg import D4PGPolicy
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import Samples, Table
-from tests.policy.continuous_samples import assert_states_equal, make_batch, make_config, parameters
+from tests.policy.continuous_samples import make_batch, make_config, parameters
 
 
 def make_policy(*fields, cls=D4PGPolicy, seed=0, **settings):
@@ -79,43 +77,6 @@ def test_a_learning_step_is_that_of_d4pg():
     assert output["total_loss"] == pytest.approx(loss.item() + actor_loss.item(), rel=1e-4)
     assert output["q_value"] == pytest.approx(critic["q_value"].mean().item(), rel=1e-4)
     assert torch.allclose(parameters(policy._model), parameters(net), atol=1e-5)
-
-
-def test_output_names_are_those_that_are_monitored_and_floats():
-    policy = make_policy()
-    output = policy.learn_mode.forward(make_samples(policy))
-    names = policy.learn_mode.monitor_vars()
-    assert set(names) == output.keys() - {"priority"}
-    assert all(type(output[name]) is float for name in names)
-
-
-def test_samples_in_columns_learn_like_dicts():
-    data = make_samples(make_policy())
-    assert make_policy("learn").learn_mode.forward(Samples(Table.of(data))) == make_policy("learn").learn_mode.forward(
-        data
-    )
-
-
-def test_a_resumed_policy_goes_on_bit_for_bit():
-    policy, other = make_policy(), make_policy(seed=7)
-    data = make_samples(policy)
-    policy.learn_mode.forward(data)
-    other.learn_mode.load_state_dict(copy.deepcopy(policy.learn_mode.state_dict()))
-    assert other.learn_mode.forward(data) == policy.learn_mode.forward(data)
-    assert_states_equal(other.learn_mode.state_dict(), policy.learn_mode.state_dict())
-
-
-def test_each_mode_works_alone():
-    learner, collector, evaluator = (make_policy(field, seed=i) for i, field in enumerate(["learn", "collect", "eval"]))
-    learner.learn_mode.forward(make_samples(collector))
-    collector.collect_mode.load_state_dict(learner.learn_mode.state_dict())
-    evaluator.eval_mode.load_state_dict(learner.learn_mode.state_dict())
-    action = evaluator.eval_mode.forward({4: torch.ones(3)})[4]["action"]
-    expected = learner._model(torch.ones(1, 3), mode="compute_actor")["action"][0]
-    assert torch.allclose(action, expected)
-    assert collector.collect_mode.forward({4: torch.ones(3)})[4]["action"].shape == (2,)
-    command = make_policy("command", cls=D4PGCommandModePolicy).command_mode
-    assert command.get_setting_collect({"envstep": 0}) == {}
 
 
 @pytest.mark.parametrize(("setting", "value"), [("nstep", 0), ("model__n_atom", 1), ("action_space", "hybrid")])

@@ -5,16 +5,17 @@ import math
 
 import pytest
 import torch
+from easydict import EasyDict
 
+from ding.entry import serial_pipeline
 from ding.policy import DDPGCommandModePolicy, TD3CommandModePolicy
 from ding.policy.d4pg import D4PGPolicy
-from ding.policy.ddpg import DDPGPolicy
+from ding.policy.ddpg import DDPGPolicy, TD3Policy
 from ding.policy.sac import SACPolicy
-from ding.policy.td3 import TD3Policy
 from ding.utils.batch_methods import plain_output_keys
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples, Table
-from tests.policy.continuous_samples import assert_states_equal, columns, make_batch, make_config, parameters
+from tests.policy.continuous_samples import columns, make_batch, make_config, parameters
 from tests.policy.learning import assert_actor_leaves_the_critic_alone, target_of
 
 OBS = {3: torch.zeros(3), 0: torch.ones(3)}
@@ -146,37 +147,6 @@ def test_the_actors_step_leaves_no_gradient_in_the_critic(space):
     assert_actor_leaves_the_critic_alone(policy, lambda: learn(policy, data))
 
 
-@pytest.mark.differs(
-    "TD3 monitors names that it does not return, and none of its losses",
-    "it monitors what it returns",
-)
-@pytest.mark.differs("DDPG returns tensors among its numbers to log", "floats")
-@pytest.mark.parametrize("cls", [DDPGPolicy, TD3Policy])
-def test_output_names_are_those_that_are_monitored_and_floats(cls):
-    policy = make_policy("learn", cls=cls, learn__actor_update_freq=1)
-    output = policy.learn_mode.forward(make_batch(4))
-    names = policy.learn_mode.monitor_vars()
-    assert set(names) == output.keys() - {"priority"}
-    assert all(type(output[name]) is float for name in names)
-    assert len(output["priority"]) == 4
-    assert ("q_value_twin" in names) == ("critic_twin_loss" in names) == (cls is TD3Policy)
-
-
-def test_a_time_limit_bootstraps_and_a_terminal_state_does_not():
-    data = make_batch(8, done=False)
-
-    def loss(**flags):
-        return learn(make_policy("learn"), [{**s, **flags} for s in data])["critic_loss"]
-
-    assert loss(done=True, terminated=False, truncated=True) == loss(done=False)
-    assert loss(done=True, terminated=True, truncated=False) == loss(done=True) != loss(done=False)
-
-
-def test_samples_in_columns_learn_like_dicts():
-    data = make_batch(8)
-    assert learn(make_policy("learn"), Samples(Table.of(data))) == learn(make_policy("learn"), data)
-
-
 @pytest.mark.parametrize("shape", [1, (1,)])
 def test_actions_of_one_dimension_learn(shape):
     policy = make_policy("learn", cls=TD3Policy, model__action_shape=shape)
@@ -221,14 +191,6 @@ def test_evaluation_acts_without_noise():
     output = policy.eval_mode.forward(OBS)
     action = policy._model(torch.stack(list(OBS.values())), mode="compute_actor")["action"]
     assert [output[env_id]["action"].tolist() for env_id in OBS] == [[value] for value in action.tolist()]
-
-
-def test_transitions_are_plain():
-    policy = make_policy("collect")
-    output = policy.collect_mode.forward(OBS)[0]
-    transition = policy.collect_mode.process_transition(OBS[0], output, Step)
-    assert list(transition) == ["obs", "next_obs", "action", "reward", "done"]
-    assert plain_output_keys(policy.collect_mode.process_transition) == ("action",)
 
 
 # --- hybrid actions ---
@@ -312,6 +274,30 @@ def test_what_is_collected_with_hybrid_actions_can_be_learned():
     )
 
 
+def test_hybrid_actions_go_through_a_pipeline(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    eps = {"type": "linear", "start": 1.0, "end": 0.1, "decay": 100}
+    main = EasyDict(
+        exp_name="hybrid",
+        env={"collector_env_num": 2, "evaluator_env_num": 1, "n_evaluator_episode": 1, "stop_value": 1e9},
+        policy={
+            "action_space": "hybrid",
+            "random_collect_size": 40,
+            "model": {"obs_shape": 3, "action_shape": {"action_type_shape": 3, "action_args_shape": 2}},
+            "learn": {"update_per_collect": 2, "batch_size": 16},
+            "collect": {"n_sample": 24},
+            "other": {"eps": eps, "replay_buffer": {"replay_buffer_size": 1000}},
+        },
+    )
+    create = EasyDict(
+        env={"type": "outside_hybrid", "import_names": ["tests.policy.outside_envs"]},
+        env_manager={"type": "base"},
+        policy={"type": "ddpg", "import_names": ["ding.policy.ddpg"]},
+        replay_buffer={"type": "naive"},
+    )
+    assert isinstance(serial_pipeline((main, create), seed=0, max_train_iter=3), DDPGCommandModePolicy)
+
+
 @pytest.mark.differs(
     "random actions that DDPG collects first lack the `logit` that hybrid actions need",
     "with hybrid actions the policy collects them itself",
@@ -333,36 +319,6 @@ def test_the_command_mode_has_an_epsilon_for_hybrid_actions_only():
 
 
 # --- state ---
-
-
-@pytest.mark.differs("a resumed TD3 restarts the count of its actor updates", "the count is saved, as `learn_count`")
-@pytest.mark.parametrize("cls", [DDPGPolicy, TD3Policy])
-def test_a_resumed_policy_goes_on_bit_for_bit(cls):
-    policy, other = make_policy("learn", cls=cls), make_policy("learn", cls=cls, seed=7)
-    for seed in range(3):
-        learn(policy, make_batch(8), seed)
-    other.learn_mode.load_state_dict(copy.deepcopy(policy.learn_mode.state_dict()))
-    for _ in range(2):
-        data = make_batch(8)
-        assert learn(other, data) == learn(policy, data)
-    assert_states_equal(other.learn_mode.state_dict(), policy.learn_mode.state_dict())
-
-
-def test_the_state_has_the_documented_keys_and_the_count_of_iterations():
-    policy = make_policy("learn")
-    state = policy.learn_mode.state_dict()
-    assert list(state) == ["model", "target_model", "optimizer_actor", "optimizer_critic", "learn_count"]
-    del state["learn_count"]
-    policy.learn_mode.load_state_dict(state)
-
-
-def test_each_mode_works_alone_and_takes_the_weights_of_the_learner():
-    state = make_policy("learn", seed=2).learn_mode.state_dict()
-    collector, evaluator = make_policy("collect"), make_policy("eval")
-    collector.collect_mode.load_state_dict(state)
-    evaluator.eval_mode.load_state_dict(state)
-    assert torch.equal(parameters(collector._model), parameters(evaluator._model))
-    assert not torch.equal(parameters(collector._model), parameters(make_policy("eval")._model))
 
 
 # --- settings ---

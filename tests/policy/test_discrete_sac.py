@@ -7,12 +7,11 @@ import pytest
 import torch
 
 from ding.policy import DiscreteSACCommandModePolicy
-from ding.policy.discrete_sac import DiscreteSACPolicy
+from ding.policy.sac import DiscreteSACPolicy
 from ding.utils.batch_methods import plain_output_keys
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples, Table
 from tests.policy.continuous_samples import (
-    assert_states_equal,
     columns,
     make_config,
     make_discrete_batch,
@@ -103,17 +102,6 @@ def test_learning_steps_are_those_of_soft_actor_critic(twin, weighted):
         assert output == {key: pytest.approx(value, rel=1e-4, abs=1e-5) for key, value in expected.items()}
     assert torch.allclose(parameters(policy._model).double(), parameters(oracle.net), atol=1e-5)
     assert torch.allclose(parameters(target_of(policy)).double(), parameters(oracle.target), atol=1e-5)
-
-
-@pytest.mark.differs("discrete SAC with one critic logs two rows of its values as two critics", "the value of the one")
-@pytest.mark.parametrize("twin", [True, False])
-def test_output_names_are_those_that_are_monitored_and_floats(twin):
-    policy = make_policy("learn", model__twin_critic=twin)
-    output = policy.learn_mode.forward(make_discrete_batch(4))
-    names = policy.learn_mode.monitor_vars()
-    assert set(names) == output.keys() - {"priority"}
-    assert all(type(output[name]) is float for name in names)
-    assert ("q_value_2" in names) == ("twin_critic_loss" in names) == twin
 
 
 @pytest.mark.differs(
@@ -218,22 +206,3 @@ def test_the_command_mode_needs_an_epsilon_schedule():
     assert policy.command_mode.get_setting_collect({"envstep": 0}) == {"eps": 0.9}
     with pytest.raises(ConfigError, match=r"policy.other.eps is missing; .* such as \{'type': 'exp', 'start': 0.95"):
         make_policy("command", cls=DiscreteSACCommandModePolicy)
-
-
-def test_a_resumed_policy_goes_on_bit_for_bit():
-    policy, other = make_policy("learn"), make_policy("learn", seed=7)
-    for _ in range(2):
-        policy.learn_mode.forward(make_discrete_batch(8))
-    other.learn_mode.load_state_dict(copy.deepcopy(policy.learn_mode.state_dict()))
-    data = make_discrete_batch(8)
-    assert other.learn_mode.forward(data) == policy.learn_mode.forward(data)
-    assert_states_equal(other.learn_mode.state_dict(), policy.learn_mode.state_dict())
-
-
-def test_each_mode_works_alone():
-    collector, learner = make_policy("collect"), make_policy("learn")
-    outputs = collector.collect_mode.forward(OBS, eps=0.5)
-    transitions = [collector.collect_mode.process_transition(OBS[i], outputs[i], Step) for i in OBS]
-    assert len(learner.learn_mode.forward(collector.collect_mode.get_train_sample(transitions))["priority"]) == 2
-    collector.collect_mode.load_state_dict(learner.learn_mode.state_dict())
-    assert torch.equal(parameters(collector._model), parameters(learner._model))

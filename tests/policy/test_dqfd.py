@@ -12,7 +12,6 @@ from ding.policy import DQFDCommandModePolicy, DQFDPolicy
 from ding.rl_utils import dqfd_nstep_td_data, dqfd_nstep_td_error
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples, Table
-from tests.policy.continuous_samples import assert_states_equal
 from tests.policy.learning import target_of
 from tests.policy.test_bc import Balance
 
@@ -114,12 +113,6 @@ def test_samples_without_a_mark_are_the_policys_own():
     )
 
 
-def test_columns_are_learned_from_like_dicts():
-    data = make_batch()
-    outputs = [make_policy("learn").learn_mode.forward(batch) for batch in (data, Samples(Table.of(data)))]
-    assert outputs[0] == outputs[1]
-
-
 def test_terminal_states_bootstrap_where_done_is_ignored():
     policy, data = make_policy("learn", learn__ignore_done=True), make_batch()
     for row in data:
@@ -177,15 +170,6 @@ def test_samples_know_what_follows_after_one_step_and_after_n(as_columns):
     samples = policy.collect_mode.get_train_sample(Samples(Table.of(steps)) if as_columns else steps)
     assert [row["done_1"] for row in samples] == [False, False, False, True]
     assert [row["reward"].tolist() for row in samples] == [[0, 1], [1, 2], [2, 3], [3, 0]]
-
-
-def test_a_state_goes_on_to_the_bit():
-    first, second = make_policy("learn"), make_policy("learn")
-    first.learn_mode.forward(make_batch())
-    second.learn_mode.load_state_dict(copy.deepcopy(first.learn_mode.state_dict()))
-    outputs = [policy.learn_mode.forward(make_batch(8)) for policy in (first, second)]
-    assert outputs[0] == outputs[1]
-    assert_states_equal(first.learn_mode.state_dict(), second.learn_mode.state_dict())
 
 
 def test_several_actions_a_step_are_refused():

@@ -2,7 +2,6 @@
 
 import copy
 import functools
-from collections import namedtuple
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from torch import nn
 
 from ding.model.template.q_learning import DQN
 from ding.policy.dqn import DQNPolicy
-from ding.torch_utils.network.noise_layer import NoiseLinearLayer
+from ding.torch_utils.network.nn_module import NoiseLinearLayer
 from ding.utils.batch_methods import batch_method
 from ding.utils.default_helper import one_time_warning
 from tests.policy.learning import target_of
@@ -104,16 +103,6 @@ def test_a_learning_step_is_double_dqn_with_adam():
     assert torch.allclose(parameters_of(policy), expected, atol=1e-5)
 
 
-def test_output_has_exactly_the_documented_keys_as_floats():
-    policy = make_policy("learn")
-    output = policy.learn_mode.forward(make_batch(8))
-    assert list(output) == ["cur_lr", "total_loss", "q_value", "target_q_value", "priority"]
-    assert all(type(output[name]) is float for name in policy.learn_mode.monitor_vars())
-    assert policy.learn_mode.monitor_vars() == ["cur_lr", "total_loss", "q_value", "target_q_value"]
-    assert len(output["priority"]) == 8
-    assert type(output["priority"][0]) is float
-
-
 def test_extra_keys_of_any_kind_do_not_disturb():
     make_policy("learn").learn_mode.forward(make_batch(4, info=object(), nothing=None))
 
@@ -124,25 +113,6 @@ def test_importance_weights_scale_the_loss_but_not_the_priority():
     weighted = make_policy("learn", priority=True, priority_IS_weight=True).learn_mode.forward(data)
     assert weighted["total_loss"] == pytest.approx(plain["total_loss"] / 2)
     assert weighted["priority"] == pytest.approx(plain["priority"])
-
-
-def test_ignoring_done_bootstraps_from_terminal_states():
-    terminal, alive = make_batch(8, done=True), make_batch(8, done=False)
-    for a, b in zip(terminal, alive, strict=True):
-        b.update({key: a[key] for key in ("obs", "next_obs", "reward")})
-    loss = make_policy("learn", learn__ignore_done=True).learn_mode.forward(terminal)["total_loss"]
-    assert loss == make_policy("learn").learn_mode.forward(alive)["total_loss"]
-    assert loss != make_policy("learn").learn_mode.forward(terminal)["total_loss"]
-
-
-def test_a_time_limit_bootstraps_and_a_terminal_state_does_not():
-    data = make_batch(8, done=False)
-
-    def loss(**flags):
-        return make_policy("learn").learn_mode.forward([{**s, **flags} for s in data])["total_loss"]
-
-    assert loss(done=True, terminated=False, truncated=True) == loss(done=False)
-    assert loss(done=True, terminated=True, truncated=False) == loss(done=True)
 
 
 def test_nstep_samples_learn_with_their_own_discount():
@@ -551,14 +521,6 @@ def test_dict_observations_reach_a_model_of_their_own():
 # --- samples and state ---
 
 
-def test_a_transition_holds_what_was_seen_and_done():
-    policy = make_policy("collect")
-    obs, next_obs, reward = object(), object(), object()
-    timestep = namedtuple("Timestep", ["obs", "reward", "done", "info"])(next_obs, reward, True, {})
-    transition = policy.collect_mode.process_transition(obs, {"action": "a", "logit": "l"}, timestep)
-    assert transition == {"obs": obs, "next_obs": next_obs, "action": "a", "reward": reward, "done": True}
-
-
 def test_single_step_samples_are_the_transitions():
     data = make_batch(3)
     assert make_policy("collect").collect_mode.get_train_sample(data) is data
@@ -567,18 +529,6 @@ def test_single_step_samples_are_the_transitions():
 def test_samples_may_be_unrolled():
     samples = make_policy("collect", collect__unroll_len=2).collect_mode.get_train_sample(make_batch(4))
     assert [len(sample["obs"]) for sample in samples] == [2, 2]
-
-
-def test_a_learner_state_restores_training_exactly():
-    policy = make_policy("learn")
-    data = make_batch(8)
-    policy.learn_mode.forward(data)
-    state = copy.deepcopy(policy.learn_mode.state_dict())
-    assert list(state) == ["model", "target_model", "optimizer", "target_update_count"]
-    other = make_policy("learn", seed=1)
-    other.learn_mode.load_state_dict(state)
-    assert other.learn_mode.forward(data) == policy.learn_mode.forward(data)
-    assert torch.equal(parameters_of(other), parameters_of(policy))
 
 
 @pytest.mark.differs(
@@ -608,46 +558,11 @@ def test_a_state_without_the_count_of_updates_leaves_it():
     assert is_target_equal(policy)
 
 
-@pytest.mark.parametrize("field", ["collect", "eval"])
-def test_acting_policies_load_the_state_of_a_learner(field):
-    learner, actor = make_policy("learn"), make_policy(field, seed=1)
-    mode = getattr(actor, field + "_mode")
-    mode.load_state_dict(learner.learn_mode.state_dict())
-    assert torch.equal(parameters_of(actor), parameters_of(learner))
-    assert list(mode.state_dict()) == ["model"]
-    broken = {"model": {"encoder.init.weight": torch.zeros(1)}}
-    with pytest.raises(RuntimeError, match="Missing key"):
-        mode.load_state_dict(broken)
-
-
 def test_modes_share_one_model():
     policy = make_policy()
     before = policy.eval_mode.forward(OBS)[0]["logit"].clone()
     policy.learn_mode.forward(make_batch(8))
     assert not torch.equal(policy.eval_mode.forward(OBS)[0]["logit"], before)
-
-
-@pytest.mark.parametrize("fields", [["learn"], ["collect"], ["eval"], ["collect", "eval"]])
-def test_each_field_is_self_sufficient(fields):
-    policy = make_policy(*fields)
-    run = {
-        "learn": functools.partial(policy.learn_mode.forward, make_batch(4)),
-        "collect": functools.partial(policy.collect_mode.forward, OBS, eps=0.1),
-        "eval": functools.partial(policy.eval_mode.forward, OBS),
-    }
-    for field in fields:
-        assert run[field]()
-    for mode in (policy.learn_mode, policy.collect_mode, policy.eval_mode):
-        assert mode.reset() is None
-        assert mode.reset([0]) is None
-
-
-def test_the_same_seed_makes_the_same_training():
-    outputs = []
-    for _ in range(2):
-        policy = make_policy(seed=3)
-        outputs.append([policy.learn_mode.forward(make_batch(8)) for _ in range(3)])
-    assert outputs[0] == outputs[1]
 
 
 def test_observations_travel_to_the_device_as_they_are_and_become_floats_there(monkeypatch):

@@ -150,14 +150,6 @@ def test_a_policy_of_one_rank_learns_as_one_without_ranks(lone_group, bp_update_
     assert results[0] == pytest.approx(results[1])
 
 
-@pytest.mark.differs("each policy must remember to synchronise gradients", "the shared optimizer step does it")
-def test_every_learner_step_synchronises(lone_group, monkeypatch):
-    policy = DQNPolicy(make_config(multi_gpu=True), enable_field=["learn"])
-    synced = watch_syncs(monkeypatch)
-    policy.learn_mode.forward(make_batch(8))
-    assert [list(map(id, given)) for given in synced] == [list(map(id, policy._model.parameters()))]
-
-
 def _train_as_rank(rank, folder):
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     torch.manual_seed(rank)

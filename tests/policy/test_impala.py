@@ -6,17 +6,13 @@ from collections import namedtuple
 import numpy as np
 import pytest
 import torch
-from easydict import EasyDict
 
-from ding.entry import serial_pipeline
-from ding.policy import IMPALACommandModePolicy, IMPALAPolicy, create_policy
+from ding.policy import IMPALAPolicy
 from ding.rl_utils import vtrace_data, vtrace_error_continuous_action, vtrace_error_discrete_action
 from ding.utils.batch_methods import plain_output_keys
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.plain_columns import from_plain, to_plain
 from ding.utils.data.samples import Samples, Table, listed, whole_of
-from tests.benchmarks.learning_tasks import impala as task
-from tests.policy.outside_program import pair_of
 
 Timestep = namedtuple("Timestep", ("obs", "reward", "done", "info"))
 LEARN = {"discount_factor": 0.9, "lambda_": 0.8, "rho_clip_ratio": 1.1, "c_clip_ratio": 0.9, "rho_pg_clip_ratio": 1.2}
@@ -207,19 +203,6 @@ def test_columns_make_the_sequences_of_dicts_and_teach_the_same(length, action_s
     assert columns.table is not None
 
 
-@pytest.mark.parametrize("optim", ["adam", "rmsprop"])
-def test_the_state_of_learning_comes_back_exactly(optim):
-    policy, other = (make_policy("learn", seed=seed, learn__optim=optim) for seed in (0, 1))
-    data = make_sequences(policy, 3)
-    policy.learn_mode.forward(data)
-    state = copy.deepcopy(policy.learn_mode.state_dict())
-    assert state.keys() == {"model", "optimizer"}
-    other.learn_mode.load_state_dict(state)
-    for _ in range(2):
-        assert policy.learn_mode.forward(data) == other.learn_mode.forward(data)
-    assert torch.equal(parameters_of(policy), parameters_of(other))
-
-
 def test_gradients_are_clipped_where_that_is_set():
     def step(**settings):
         policy = make_policy("learn", learn__optim="rmsprop", **settings)
@@ -280,18 +263,3 @@ def test_pieces_have_the_length_of_the_setting():
 def test_settings_that_cannot_work_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         make_policy("learn", **settings)
-
-
-def test_the_example_config_of_an_outside_program_trains(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    weights = []
-    for limit in (0, 2):
-        policy = serial_pipeline(pair_of(task, "exp"), seed=0, max_train_iter=limit)
-        assert type(policy) is IMPALACommandModePolicy
-        weights.append(policy.learn_mode.state_dict()["model"])
-    assert any(not torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
-
-
-def test_the_command_mode_has_nothing_to_set():
-    cfg = EasyDict({**IMPALAPolicy.default_config(), "type": "impala_command"})
-    assert create_policy(cfg, enable_field=["command"]).command_mode.get_setting_collect({}) == {}

@@ -13,7 +13,6 @@ from ding.policy import IQLCommandModePolicy, IQLPolicy
 from ding.policy.iql import expectile_loss
 from ding.rl_utils.log_prob import squashed_gaussian_log_prob
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import Samples, Table
 from tests.policy.continuous_samples import assert_states_equal, columns, make_batch, make_config
 from tests.policy.learning import before_each_step
 from tests.policy.test_td3_bc import pendulum_config, pendulum_data
@@ -131,23 +130,6 @@ def test_the_model_has_values_beside_the_critics():
     assert torch.equal(model(obs, mode="compute_value")["v_value"], output["v_value"])
     own = {id(parameter) for parameter in model.critic_v_head.parameters()}
     assert own <= {id(parameter) for parameter in model.critic.parameters()}
-
-
-def test_monitored_variables_are_those_of_the_output():
-    for twin in (False, True):
-        policy = make_policy("learn", model__twin_critic=twin)
-        output = policy.learn_mode.forward(make_batch(8))
-        assert set(policy.learn_mode.monitor_vars()) == set(output) - {"priority"}
-
-
-def test_columns_are_learned_from_like_dicts_and_a_state_goes_on_to_the_bit():
-    data = make_batch(8)
-    first, second = make_policy("learn"), make_policy("learn")
-    assert first.learn_mode.forward(data) == second.learn_mode.forward(Samples(Table.of(data)))
-    third = make_policy("learn")
-    third.learn_mode.load_state_dict(copy.deepcopy(first.learn_mode.state_dict()))
-    assert first.learn_mode.forward(data) == third.learn_mode.forward(data)
-    assert_states_equal(first.learn_mode.state_dict(), third.learn_mode.state_dict())
 
 
 def test_the_mean_is_taken_and_explored_around():

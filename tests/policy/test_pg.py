@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding.policy.pg import PGPolicy
-from ding.policy.ppo_pg import PPOPGPolicy
+from ding.policy.pg import PGPolicy, PPOPGPolicy
 from ding.utils.config_helper import ConfigError
 from tests.policy.on_policy_samples import (
     TERMINATED,

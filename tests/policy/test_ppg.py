@@ -19,8 +19,6 @@ from ding.rl_utils import (
 )
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples, Table
-from tests.benchmarks.learning_tasks import ppg_offpolicy as task
-from tests.policy.outside_program import pair_of
 
 AUX = {"aux_value_loss", "auxiliary_loss", "behavioral_cloning_loss"}
 
@@ -214,21 +212,7 @@ def test_acting():
     assert isinstance(policy._model, PPG)
 
 
-def test_it_learns_from_columns_what_it_learns_from_dicts():
-    one, other = make_policy("learn"), make_policy("learn")
-    data = {"policy": make_samples(5), "value": make_samples(5, 1)}
-    assert one.learn_mode.forward(data) == other.learn_mode.forward({k: Samples(Table.of(v)) for k, v in data.items()})
-
-
 @pytest.mark.parametrize(("setting", "value"), [("priority", True), ("collect__unroll_len", 2)])
 def test_settings_that_cannot_work_are_refused(setting, value):
     with pytest.raises(ConfigError, match=setting.replace("__", ".")):
         make_policy("learn", **{setting: value})
-
-
-def test_a_main_program_trains_from_two_buffers(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    main, create = pair_of(task, "exp")
-    policy = task.train(main, create, seed=0, max_train_iter=6)
-    assert policy.learn_mode.state_dict()["train_iteration"] >= 6
-    assert (tmp_path / "exp" / "eval.jsonl").exists()

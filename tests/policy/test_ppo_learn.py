@@ -192,18 +192,6 @@ LOGGED = [
 
 
 @pytest.mark.parametrize("space", SPACES)
-def test_each_step_is_told_with_exactly_the_documented_keys_as_floats(space):
-    policy = make_policy(space=space)
-    steps = policy.learn_mode.forward(make_pieces(policy))
-    assert len(steps) == 2 * math.ceil(21 / 8)
-    extra = ["act", "mu_mean", "sigma_mean"] if space == "continuous" else []
-    assert all(list(step) == LOGGED + extra for step in steps)
-    assert all(type(value) is float for step in steps for value in step.values())
-    assert steps[0]["approx_kl"] == pytest.approx(0, abs=1e-6) and steps[0]["clipfrac"] == 0
-    assert all(step["adv_mean"] == pytest.approx(0, abs=1e-6) and step["kl_div"] == 0 for step in steps)
-
-
-@pytest.mark.parametrize("space", SPACES)
 def test_what_is_told_of_each_step_is_that_of_its_minibatch(space, monkeypatch):
     policy, told = make_policy(space=space, learn__learning_rate=0.05), []
 
@@ -239,17 +227,6 @@ def test_monitored_names(tmp_path):
     path = str(tmp_path / "pretrained.pth.tar")
     save_file(path, make_policy()._model.state_dict())
     assert make_policy(learn__pretrained_model_path=path).learn_mode.monitor_vars() == LOGGED
-
-
-def test_equal_seeds_learn_equal_bytes():
-    def once():
-        policy = make_policy()
-        np.random.seed(3)
-        data = make_pieces(policy)
-        return policy.learn_mode.forward(data), parameters_of(policy)
-
-    (ours, parameters), (theirs, others) = once(), once()
-    assert ours == theirs and torch.equal(parameters, others)
 
 
 def test_whole_numbers_may_be_floats():
@@ -452,15 +429,6 @@ def test_agents_with_values_of_their_own_learn():
     assert data[0]["action"].shape == data[0]["value"].shape == data[0]["adv"].shape == (2,)
     steps = policy.learn_mode.forward(data)
     assert len(steps) == 6 and not any(math.isnan(v) for step in steps for v in step.values())
-
-
-@pytest.mark.differs("PPO on several ranks trains replicas that drift apart", "each step averages the gradients")
-def test_every_step_averages_the_gradients_of_all_ranks(monkeypatch):
-    monkeypatch.setattr("ding.policy.steps.GradientSynchronizer", lambda model, sync: None)
-    policy, synchronised = make_policy(multi_gpu=True), []
-    monkeypatch.setattr(policy, "sync_gradients", lambda model: synchronised.append(model))
-    steps = policy.learn_mode.forward(make_pieces(policy))
-    assert synchronised == [policy._model] * len(steps)
 
 
 def test_one_rank_learns_as_one_without_ranks(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ding.policy.c51 import C51Policy
-from ding.torch_utils.network.noise_layer import NoiseLinearLayer
+from ding.torch_utils.network.nn_module import NoiseLinearLayer
 from tests.policy.samples import make_batch
 from tests.policy.value_policies import OBS, make_policy, plain
 

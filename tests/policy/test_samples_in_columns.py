@@ -87,9 +87,6 @@ def test_dqn_learns_the_same_from_columns_and_sees_what_was_changed():
     assert policies[1].learn_mode.forward(changed)["total_loss"] > 100
 
 
-ENDS = [TERMINATED, TRUNCATED, {"done": True}, {"done": False}, {"done": True, "truncated": True}]
-
-
 @pytest.mark.parametrize("recompute_adv", [True, False])
 @pytest.mark.parametrize("ignore_done", [True, False])
 @pytest.mark.parametrize(

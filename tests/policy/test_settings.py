@@ -5,7 +5,7 @@ import pytest
 from ding.policy.base_policy import Policy
 from ding.policy.dqn import DQNPolicy
 from ding.policy.settings import check_settings
-from ding.policy.sqn import SQNPolicy
+from ding.policy.soft_q import SQNPolicy
 from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import POLICY_REGISTRY
 

@@ -1,7 +1,5 @@
 """TD3+BC: what it learns, and how it is trained."""
 
-import copy
-
 import numpy as np
 import pytest
 import torch
@@ -10,7 +8,6 @@ from easydict import EasyDict
 from ding.entry import serial_pipeline_offline
 from ding.policy import TD3BCCommandModePolicy, TD3BCPolicy, TD3Policy
 from ding.utils.data.dataset import npz_save
-from ding.utils.data.samples import Samples, Table
 from tests.policy.continuous_samples import assert_states_equal, columns, make_batch, make_config
 from tests.policy.learning import assert_actor_leaves_the_critic_alone, before_each_step, gradients_of
 
@@ -105,22 +102,6 @@ def test_an_action_of_one_dimension_is_compared_with_itself():
     q = twin._model({"obs": obs, "action": mu}, mode="compute_critic")["q_value"][0]
     expected = (mu - action[:, 0]).square().mean() - 2.5 * q.mean() / q.abs().mean()
     assert output["actor_loss"] == pytest.approx(expected.item(), rel=1e-5)
-
-
-def test_columns_are_learned_from_like_dicts_and_a_state_goes_on_to_the_bit():
-    data = make_batch(8)
-    first, second = make_policy("learn"), make_policy("learn")
-    outputs = []
-    for policy, batch in ((first, data), (second, Samples(Table.of(data)))):
-        torch.manual_seed(1)
-        outputs.append(policy.learn_mode.forward(batch))
-    assert outputs[0] == outputs[1]
-    third = make_policy("learn")
-    third.learn_mode.load_state_dict(copy.deepcopy(first.learn_mode.state_dict()))
-    for policy in (first, third):
-        torch.manual_seed(2)
-        policy.learn_mode.forward(data)
-    assert_states_equal(first.learn_mode.state_dict(), third.learn_mode.state_dict())
 
 
 def pendulum_data(path, number=64):

@@ -1,48 +1,16 @@
 """What all relatives of DQN have in common: keys, state, weights, modes, pipelines, time limits."""
 
-import functools
-
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
-from easydict import EasyDict
-from gymnasium import spaces
 
-import ding.policy
-from ding.entry import serial_pipeline
-from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import Samples, Table
-from ding.utils.registry_factory import ENV_REGISTRY, POLICY_REGISTRY
-from tests.policy.learning import watch_syncs
 from tests.policy.samples import make_batch
-from tests.policy.value_policies import MODEL, MODELS, OBS, assert_same, collect, make_policy, plain, state_of
+from tests.policy.value_policies import OBS, assert_same, collect, make_policy, plain, state_of
 
 NAMES = ["c51", "rainbow", "qrdqn", "iqn", "fqf", "mdqn", "sql", "sqn", "bdq"]
-CLASSES = {
-    "c51": "C51Policy",
-    "rainbow": "RainbowDQNPolicy",
-    "qrdqn": "QRDQNPolicy",
-    "iqn": "IQNPolicy",
-    "fqf": "FQFPolicy",
-    "mdqn": "MDQNPolicy",
-    "sql": "SQLPolicy",
-    "sqn": "SQNPolicy",
-    "bdq": "BDQPolicy",
-}
-Q_LOGGED = ["cur_lr", "total_loss", "q_value", "target_q_value", "priority"]
 NORMS = [f"total_norm_{part}" for part in ("quantiles_proposal", "Q", "fqf_fc", "encoder")]
 FQF_LOGGED = ["cur_lr_fraction_loss", "cur_lr_quantile_loss", "logit", "fraction_loss", "quantile_loss", *NORMS]
-HISTOGRAMS = ["[histogram]action_distribution", "[histogram]quantiles_hats"]
-LEARN_KEYS = {
-    **dict.fromkeys(("c51", "rainbow", "qrdqn", "iqn"), Q_LOGGED),
-    "fqf": [*FQF_LOGGED, "priority", *HISTOGRAMS],
-    "mdqn": [*Q_LOGGED, "action_gap", "clip_frac"],
-    "sql": [*Q_LOGGED, "record_value_function"],
-    "sqn": ["[histogram]action_distribution", "q_loss", "alpha_loss", "entropy", "alpha", "q_value", "priority"],
-    "bdq": [*Q_LOGGED, "q_value_b_0"],
-}
 MONITORED = {
     **dict.fromkeys(("c51", "rainbow", "qrdqn", "iqn"), ["cur_lr", "total_loss", "q_value", "target_q_value"]),
     "fqf": FQF_LOGGED,
@@ -51,11 +19,6 @@ MONITORED = {
     "sqn": ["alpha_loss", "alpha", "entropy", "q_loss", "q_value"],
     "bdq": ["cur_lr", "total_loss", "q_value", "q_value_b_0"],
 }
-STATE_KEYS = {
-    **dict.fromkeys(NAMES, ["model", "target_model", "optimizer", "target_update_count"]),
-    "fqf": ["model", "target_model", "optimizer_fraction_loss", "optimizer_quantile_loss", "target_update_count"],
-    "sqn": ["model", "target_model", "optimizer_q", "optimizer_alpha", "log_alpha"],
-}
 # What an env's output has besides `logit` and `action`, and its shape.
 ACTING = {
     **dict.fromkeys(("c51", "rainbow"), {"distribution": (2, 51)}),
@@ -63,30 +26,6 @@ ACTING = {
     "iqn": {"q": (8, 2), "quantiles": (8,)},
     "fqf": {"q": (8, 2), "quantiles": (9,), "quantiles_hats": (8,), "q_tau_i": (7, 2), "entropies": (1,)},
 }
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_policy_and_its_command_mode_are_registered_and_exported(name):
-    cls = getattr(ding.policy, CLASSES[name])
-    assert POLICY_REGISTRY.get(name) is cls and cls.default_config().type == name
-    command = getattr(ding.policy, CLASSES[name].replace("Policy", "CommandModePolicy"))
-    assert POLICY_REGISTRY.get(name + "_command") is command and issubclass(command, cls)
-    setting = make_policy(name, "command", command=True).command_mode.get_setting_collect({"envstep": 0})
-    assert setting == ({} if name == "sqn" else {"eps": cls.default_config().other.eps.start})
-
-
-@pytest.mark.differs(
-    "Rainbow, QR-DQN and IQN monitor `q_value` and `target_q_value`, which they never return",
-    "they return them",
-)
-@pytest.mark.parametrize("name", NAMES)
-def test_learning_tells_the_documented_values(name):
-    policy = make_policy(name, "learn", **plain(name))
-    output = policy.learn_mode.forward(make_batch(8))
-    assert sorted(output) == sorted(LEARN_KEYS[name])
-    assert policy.learn_mode.monitor_vars() == MONITORED[name]
-    assert all(type(output[key]) is float for key in MONITORED[name])
-    assert len(output["priority"]) == 8 and all(type(error) is float and error >= 0 for error in output["priority"])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -117,12 +56,6 @@ def test_importance_weights_of_each_sample_scale_the_loss_and_not_the_priority(n
     assert output[key] == pytest.approx(mean, rel=1e-4)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_weights_without_priority_are_refused(name):
-    with pytest.raises(ValueError, match="priority_IS_weight = True is not allowed with priority = False"):
-        make_policy(name, "learn", priority=False, priority_IS_weight=True)
-
-
 @pytest.mark.parametrize("name", ["c51", "rainbow", "qrdqn", "iqn", "fqf"])
 def test_a_criterion_is_refused_where_the_loss_is_the_distribution_s_own(name):
     with pytest.raises(ValueError, match="learn.criterion = 'huber' is not allowed"):
@@ -151,19 +84,6 @@ def test_the_criterion_counts(name):
     assert errors == pytest.approx([e / 2 if e < 1 else e**0.5 - 0.5 for e in squared], rel=1e-4)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_time_limit_bootstraps_and_a_terminal_state_does_not(name):
-    data = make_batch(8, done=False, reward=torch.ones(1))
-
-    def errors(**flags):
-        policy = make_policy(name, "learn", **plain(name))
-        return policy.learn_mode.forward([{**sample, **flags} for sample in data])["priority"]
-
-    assert errors(done=True, terminated=False, truncated=True) == errors()
-    assert errors(done=True, terminated=True, truncated=False) == errors(done=True)
-    assert errors() != errors(done=True)
-
-
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("mdqn", "sqn")])
 def test_samples_of_n_steps_are_learnt_with_their_own_discount(name):
     policy = make_policy(name, "learn", "collect", **{**plain(name), "nstep": 3, "discount_factor": 0.5})
@@ -175,51 +95,6 @@ def test_samples_of_n_steps_are_learnt_with_their_own_discount(name):
     torch.manual_seed(0)
     other = policy.calculate_priority(single)["priority"]
     assert own[:2] == pytest.approx(other[:2]) and own[2:] != pytest.approx(other[2:], rel=1e-6)
-
-
-@pytest.mark.differs("the temperature and the target network of `sqn` are not saved", "they are part of the state")
-@pytest.mark.parametrize("name", NAMES)
-def test_a_learner_state_restores_training_exactly(name):
-    often = {"learn__target_update_freq": 3, **plain(name)}
-    policy = make_policy(name, "learn", **often)
-    data = make_batch(8)
-    for _ in range(2):
-        policy.learn_mode.forward(data)
-    state = state_of(policy)
-    assert list(state) == STATE_KEYS[name]
-    other = make_policy(name, "learn", seed=1, **often)
-    for _ in range(3):
-        other.learn_mode.forward(make_batch(8))
-    other.learn_mode.load_state_dict(state)
-    assert_same(state_of(other), state)
-    results = []
-    for each in (policy, other):
-        torch.manual_seed(5)
-        results.append([each.learn_mode.forward(data) for _ in range(3)])
-    assert_same(results[0], results[1])
-    assert_same(state_of(other)["model"], state_of(policy)["model"])
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("field", ["collect", "eval"])
-def test_acting_policies_load_the_state_of_a_learner(name, field):
-    learner, actor = make_policy(name, "learn"), make_policy(name, field, seed=1)
-    getattr(actor, field + "_mode").load_state_dict(learner.learn_mode.state_dict())
-    assert_same(dict(actor._model.state_dict()), dict(learner._model.state_dict()))
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("field", ["learn", "collect", "eval"])
-def test_each_field_is_self_sufficient(name, field):
-    policy = make_policy(name, field, **plain(name))
-    run = {
-        "learn": functools.partial(policy.learn_mode.forward, make_batch(4)),
-        "collect": functools.partial(collect, policy, OBS),
-        "eval": functools.partial(policy.eval_mode.forward, OBS),
-    }
-    assert run[field]()
-    for mode in (policy.learn_mode, policy.collect_mode, policy.eval_mode):
-        assert mode.reset() is mode.reset([0]) is None
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -269,29 +144,6 @@ def test_multi_discrete_actions_learn_the_mean_over_their_heads(name):
     assert learnt[key] == pytest.approx(np.mean(learnt["priority"]), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_what_a_collector_makes_in_columns_is_learnt_like_dicts(name):
-    data = make_batch(8)
-    keys = ("obs", "next_obs", "action", "reward", "done")
-    columns = Samples(Table.of([{key: sample[key] for key in keys} for sample in data]))
-    assert columns.table is not None
-    results = []
-    for samples in (data, columns):
-        policy = make_policy(name, "learn", **plain(name))
-        results.append(policy.learn_mode.forward(samples))
-    assert_same(results[0], results[1])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_same_seed_makes_the_same_training(name):
-    data = make_batch(8)
-    outputs = []
-    for _ in range(2):
-        policy = make_policy(name, seed=3, **plain(name))
-        outputs.append([policy.learn_mode.forward(data) for _ in range(3)])
-    assert_same(outputs[0], outputs[1])
-
-
 @pytest.mark.parametrize("key, dtype", [("action", torch.int8), ("action", torch.int32), ("reward", torch.float64)])
 @pytest.mark.parametrize("name", NAMES)
 def test_actions_and_rewards_of_another_dtype_are_learnt_like_the_usual_ones(name, key, dtype):
@@ -311,121 +163,3 @@ def test_a_model_of_another_dtype_acts_and_learns(name):
     assert collect(policy, OBS)[0]["logit"].dtype is torch.float64
     policy.learn_mode.forward(make_batch(4))
     assert all(parameter.dtype is torch.float64 for parameter in policy._model.parameters())
-
-
-@ENV_REGISTRY.register("value_policies_walk")
-class WalkEnv(BaseEnv):
-    """Episodes of 6 random observations [4]; an action is `cfg.branches` (1) numbers."""
-
-    def __init__(self, cfg):
-        self._cfg = cfg
-        self.observation_space = spaces.Box(0, 1, (4,), dtype=np.float32)
-        branches = cfg.get("branches")
-        self.action_space = spaces.Discrete(2) if branches is None else spaces.MultiDiscrete([4] * branches)
-        self.reward_space = spaces.Box(0, 1, (1,), dtype=np.float32)
-
-    def seed(self, seed, dynamic_seed=True):
-        self._rng = np.random.default_rng(seed)
-
-    def reset(self):
-        self._step = 0
-        return self._rng.random(4, dtype=np.float32)
-
-    def step(self, action):
-        action = np.concatenate(action) if isinstance(action, list) else action  # the random policy's, of several parts
-        assert action.shape == (self._cfg.get("branches", 1),) and action.dtype == np.int64
-        self._step += 1
-        done = self._step == 6
-        info = {"eval_episode_return": 6.0} if done else {}
-        reward = np.ones(1, dtype=np.float32)
-        return BaseEnvTimestep(self._rng.random(4, dtype=np.float32), reward, done, info)
-
-    def close(self):
-        pass
-
-    def __repr__(self):
-        return "WalkEnv"
-
-
-def make_pair(name, model=None, **env):
-    """A config pair as a program from outside brings it."""
-    learn = {"update_per_collect": 2, "batch_size": 8}
-    if name == "fqf":
-        learn.update(learning_rate_fraction=1e-4, learning_rate_quantile=1e-4, target_update_freq=100)
-    elif name == "sqn":
-        learn.update(learning_rate_q=1e-3, learning_rate_alpha=1e-3, alpha=0.2, target_entropy=0.2)
-    else:
-        learn.update(learning_rate=1e-3, target_update_freq=100)
-    policy = {"cuda": False, "priority": name in ("c51", "rainbow", "qrdqn", "iqn", "fqf"), "learn": learn}
-    if name in ("c51", "rainbow", "qrdqn", "iqn"):
-        policy.update(discount_factor=0.97, nstep=3)
-    policy["model"] = dict(MODELS.get(name, MODEL) if model is None else model)
-    policy["collect"] = {"n_sample": 16, "unroll_len": 1}
-    policy["eval"] = {"evaluator": {"eval_freq": 2}}
-    eps = {"type": "exp", "start": 0.95, "end": 0.1, "decay": 10000}
-    policy["other"] = {"eps": eps, "replay_buffer": {"replay_buffer_size": 200}}
-    main = EasyDict(
-        exp_name="exp",
-        env={"collector_env_num": 2, "evaluator_env_num": 2, "n_evaluator_episode": 2, "stop_value": 100, **env},
-        policy=policy,
-    )
-    create = EasyDict(
-        env={"type": "value_policies_walk", "import_names": ["tests.policy.test_value_policies"]},
-        env_manager={"type": "base"},
-        policy={"type": name},
-        replay_buffer={"type": "deque"} if name in ("mdqn", "bdq") else {"type": "advanced"},
-    )
-    return main, create
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_config_from_outside_runs_an_iteration(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    trained = serial_pipeline(make_pair(name), seed=0, max_train_iter=2)
-    assert type(trained).__name__ == CLASSES[name].replace("Policy", "CommandModePolicy")
-    assert (tmp_path / "exp" / "ckpt" / "iteration_2.pth.tar").exists()
-
-
-@pytest.mark.parametrize("random_collect_size", [0, 16])
-def test_actions_of_several_branches_go_through_collecting_and_learning(random_collect_size, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    learnt = []
-    forward = POLICY_REGISTRY.get("bdq")._forward_learn
-    monkeypatch.setattr(
-        POLICY_REGISTRY.get("bdq"), "_forward_learn", lambda self, data: learnt.extend(data) or forward(self, data)
-    )
-    main, create = make_pair("bdq", {"obs_shape": 4, "num_branches": 3, "action_bins_per_branch": 4}, branches=3)
-    main.policy.random_collect_size = random_collect_size
-    main.policy.learn.batch_size = 16 + random_collect_size
-    serial_pipeline((main, create), seed=0, max_train_iter=2)
-    assert [sample["action"].shape for sample in learnt] == [(3,)] * 2 * (16 + random_collect_size)
-
-
-@pytest.fixture
-def lone_group(tmp_path):
-    """A process group of this process only, on the CPU."""
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_gradients_sent_during_backward_make_the_same_steps(name, lone_group):
-    data = make_batch(8)
-    results = []
-    for settings in ({}, {"multi_gpu": True, "bp_update_sync": False}):
-        policy = make_policy(name, "learn", **settings, **plain(name))
-        torch.manual_seed(1)
-        results.append([policy.learn_mode.forward(data)["priority"] for _ in range(3)])
-    for one, other in zip(*results, strict=True):
-        assert one == pytest.approx(other, rel=1e-4, abs=1e-6)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_all_steps_are_averaged_over_the_ranks(name, lone_group, monkeypatch):
-    policy = make_policy(name, "learn", multi_gpu=True, **plain(name))
-    synced = watch_syncs(monkeypatch)
-    policy.learn_mode.forward(make_batch(8))
-    parameters = [p for given in synced for p in given]
-    expected = [*policy._model.parameters(), *([policy._log_alpha] if name == "sqn" else [])]
-    assert sorted(map(id, parameters)) == sorted(map(id, expected))

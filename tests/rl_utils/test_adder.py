@@ -16,7 +16,7 @@ from ding.rl_utils.adder import (
     get_nstep_return_data,
     get_train_sample,
 )
-from ding.rl_utils.gae import gae, gae_data
+from ding.rl_utils.returns import gae, gae_data
 from ding.utils.data.samples import Samples, Table, pack
 
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ding.rl_utils.gae import gae, gae_columns, gae_data
+from ding.rl_utils.returns import gae, gae_columns, gae_data
 
 
 def naive_gae(value, next_value, reward, done, traj_flag, gamma, lambda_):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ding.torch_utils import auto_checkpoint, guard_training
-from ding.torch_utils.training_guard import Interruption, refuse_nan
+from ding.torch_utils.checkpoint_helper import Interruption, refuse_nan
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 

@@ -1,41 +1,17 @@
 """Parts that model templates are built of."""
 
-from ding.model.common.distributional_heads import (
-    BranchingHead,
-    DistributionHead,
-    FQFHead,
-    QRDQNHead,
-    QuantileHead,
-    RainbowHead,
-)
-from ding.model.common.encoder import ConvEncoder, FCEncoder, IMPALAConvEncoder
-from ding.model.common.head import (
-    DiscreteHead,
-    DuelingHead,
-    MultiHead,
-    RegressionHead,
-    ReparameterizationHead,
-    head_cls_map,
-    independent_normal_dist,
-)
-from ding.model.common.model_factory import create_model
+from ding.utils.import_helper import lazy_names
 
-__all__ = [
-    "BranchingHead",
-    "ConvEncoder",
-    "DiscreteHead",
-    "DistributionHead",
-    "DuelingHead",
-    "FCEncoder",
-    "FQFHead",
-    "IMPALAConvEncoder",
-    "MultiHead",
-    "QRDQNHead",
-    "QuantileHead",
-    "RainbowHead",
-    "RegressionHead",
-    "ReparameterizationHead",
-    "create_model",
-    "head_cls_map",
-    "independent_normal_dist",
-]
+_NAMES = {
+    "encoder": "ConvEncoder FCEncoder IMPALAConvEncoder",
+    "head": (
+        "BranchingHead DiscreteHead DistributionHead DuelingHead FQFHead MultiHead QRDQNHead QuantileHead "
+        "RainbowHead RegressionHead ReparameterizationHead head_cls_map independent_normal_dist"
+    ),
+    "model_factory": "create_model",
+}
+
+_MODULES = {name: f"ding.model.common.{module}" for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = sorted(_MODULES)
+__getattr__ = lazy_names(__name__, _MODULES)

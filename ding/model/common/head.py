@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributions import Independent, Normal
 
-from ding.torch_utils.network.activation import Activation, as_activation
-from ding.torch_utils.network.nn_module import MLP, fc_block, noise_block
-from ding.torch_utils.network.noise_layer import NoiseLinearLayer
+from ding.rl_utils.distributional import beta_function_map, uniform
+from ding.torch_utils.network.nn_module import MLP, Activation, NoiseLinearLayer, as_activation, fc_block, noise_block
+from ding.utils.config_helper import ConfigError
 
 LOG_SIGMA_MIN, LOG_SIGMA_MAX = -20.0, 2.0
 
@@ -188,6 +189,8 @@ class ReparameterizationHead(nn.Module):
         self.main = MLP(input_size, width, width, layer_num, activation=activation, norm_type=norm_type)
         last_width = width if layer_num > 0 else input_size
         self.mu = nn.Linear(last_width, output_size)
+        self.log_sigma_layer: nn.Linear | None = None
+        self.log_sigma_param: nn.Parameter | None = None
         if sigma_type == "fixed":
             self.register_buffer("sigma", torch.full((1, output_size), float(fixed_sigma_value)), persistent=False)
         elif sigma_type == "conditioned":
@@ -201,14 +204,14 @@ class ReparameterizationHead(nn.Module):
         mu = self.mu(x)
         if self.bound_type == "tanh":
             mu = torch.tanh(mu)
-        if self.sigma_type == "conditioned":
+        if self.log_sigma_layer is not None:
             sigma = self.log_sigma_layer(x).clamp(LOG_SIGMA_MIN, LOG_SIGMA_MAX).exp()
         else:
             sigma = self._shared_sigma().repeat(*mu.shape[:-1], 1)
         return {"mu": mu, "sigma": sigma}
 
     def _shared_sigma(self) -> torch.Tensor:
-        if self.sigma_type == "fixed":
+        if self.log_sigma_param is None:
             return self.sigma[0]
         if self.sigma_type == "independent":
             return self.log_sigma_param[0].exp()
@@ -258,3 +261,306 @@ def independent_normal_dist(logits: Mapping[str, torch.Tensor] | Sequence[torch.
     if isinstance(logits, (list, tuple)) and len(logits) == 2:
         return Independent(Normal(*logits), 1)
     raise TypeError(f"logits must be {{'mu', 'sigma'}} or a pair (mu, sigma), not {type(logits).__name__}")
+
+
+class DistributionHead(nn.Module):
+    """Head with a categorical value distribution per action: `{'logit': [B, N], 'distribution': [B, N, n_atom]}`.
+
+    The distribution gives a probability to each of `n_atom` values, evenly spaced from `v_min` to `v_max`, plus `eps`,
+    to keep logarithms finite. `logit` is its mean. See https://arxiv.org/abs/1707.06887.
+
+    Raises:
+        ConfigError: there are fewer than two atoms, or `v_min` is not below `v_max`.
+
+    Example:
+        >>> output = DistributionHead(8, 3, n_atom=11)(torch.rand(2, 8))
+        >>> output["logit"].shape, output["distribution"].shape
+        (torch.Size([2, 3]), torch.Size([2, 3, 11]))
+    """
+
+    support: Tensor
+
+    def __init__(
+        self,
+        hidden_size: int,
+        output_size: int,
+        layer_num: int = 1,
+        n_atom: int = 51,
+        v_min: float = -10,
+        v_max: float = 10,
+        activation: Activation = nn.ReLU,
+        norm_type: str | None = None,
+        noise: bool = False,
+        eps: float = 1e-6,
+    ) -> None:
+        super().__init__()
+        act = as_activation(activation)
+        self.Q = head_branch(hidden_size, output_size * n_atom, layer_num, act, norm_type, None, noise)
+        self.register_buffer("support", _support(v_min, v_max, n_atom), persistent=False)
+        self.n_atom = n_atom
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return _expected(self.Q(x).unflatten(-1, (-1, self.n_atom)), self.support, self.eps)
+
+
+class RainbowHead(nn.Module):
+    """`DistributionHead` with dueling advantages and values for each atom; by default its layers are noisy.
+
+    See https://arxiv.org/abs/1710.02298.
+
+    Raises:
+        ConfigError: as for `DistributionHead`.
+
+    Example:
+        >>> RainbowHead(8, 3, n_atom=11)(torch.rand(2, 8))["distribution"].shape
+        torch.Size([2, 3, 11])
+    """
+
+    support: Tensor
+
+    def __init__(
+        self,
+        hidden_size: int,
+        output_size: int,
+        layer_num: int = 1,
+        n_atom: int = 51,
+        v_min: float = -10,
+        v_max: float = 10,
+        activation: Activation = nn.ReLU,
+        norm_type: str | None = None,
+        noise: bool = True,
+        eps: float = 1e-6,
+    ) -> None:
+        super().__init__()
+        act = as_activation(activation)
+        self.A = head_branch(hidden_size, output_size * n_atom, layer_num, act, norm_type, None, noise)
+        self.Q = head_branch(hidden_size, n_atom, layer_num, act, norm_type, None, noise)
+        self.register_buffer("support", _support(v_min, v_max, n_atom), persistent=False)
+        self.n_atom = n_atom
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        advantage = self.A(x).unflatten(-1, (-1, self.n_atom))
+        value = self.Q(x).unsqueeze(-2)
+        return _expected(advantage - advantage.mean(-2, keepdim=True) + value, self.support, self.eps)
+
+
+def _support(v_min: float, v_max: float, n_atom: int) -> Tensor:
+    if not v_min < v_max or n_atom < 2:
+        raise ConfigError(
+            f"v_min = {v_min}, v_max = {v_max}, n_atom = {n_atom} are not allowed: a value distribution needs two "
+            "atoms or more, and v_min below v_max"
+        )
+    return torch.linspace(v_min, v_max, n_atom)
+
+
+def _expected(scores: Tensor, support: Tensor, eps: float) -> dict[str, Tensor]:
+    distribution = scores.softmax(-1) + eps
+    return {"logit": (distribution * support).sum(-1), "distribution": distribution}
+
+
+class QRDQNHead(nn.Module):
+    """T quantiles of each action's value: `{'logit': [B, N], 'q': [B, N, T], 'tau': [B, T, 1]}`.
+
+    `tau` are the fractions, the same for all: the midpoints of T equal parts of [0, 1]. `logit` is the mean of the
+    quantiles. See https://arxiv.org/abs/1710.10044.
+
+    Example:
+        >>> output = QRDQNHead(8, 3, num_quantiles=4)(torch.rand(2, 8))
+        >>> output["q"].shape, output["tau"][0, :, 0]
+        (torch.Size([2, 3, 4]), tensor([0.1250, 0.3750, 0.6250, 0.8750]))
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        output_size: int,
+        layer_num: int = 1,
+        num_quantiles: int = 32,
+        activation: Activation = nn.ReLU,
+        norm_type: str | None = None,
+        noise: bool = False,
+    ) -> None:
+        super().__init__()
+        act = as_activation(activation)
+        self.Q = head_branch(hidden_size, output_size * num_quantiles, layer_num, act, norm_type, None, noise)
+        self.num_quantiles = num_quantiles
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        q = self.Q(x).unflatten(-1, (-1, self.num_quantiles))
+        tau = (torch.arange(self.num_quantiles, device=q.device, dtype=q.dtype) + 0.5) / self.num_quantiles
+        return {"logit": q.mean(-1), "q": q, "tau": tau.view(1, -1, 1).repeat(len(q), 1, 1)}
+
+
+class QuantileHead(nn.Module):
+    """Values at T random fractions: `{'logit': [B, N], 'q': [T, B, N], 'quantiles': [T * B, 1]}`.
+
+    The fractions are drawn at each forward, for each row of the batch; row b of fraction t is row t * B + b of
+    `quantiles`. `logit` is the mean of the values or, with risk distortion, of the values at T other, distorted
+    fractions. See https://arxiv.org/abs/1806.06923.
+
+    Args:
+        quantile_embedding_size: the number of cosines in the embedding of a fraction.
+        beta_function_type: the risk distortion, a key of `ding.rl_utils.distributional.beta_function_map`.
+
+    Raises:
+        KeyError: `beta_function_type` is unknown.
+
+    Example:
+        >>> output = QuantileHead(8, 3, num_quantiles=4)(torch.rand(2, 8))
+        >>> output["q"].shape, output["quantiles"].shape
+        (torch.Size([4, 2, 3]), torch.Size([8, 1]))
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        output_size: int,
+        layer_num: int = 1,
+        num_quantiles: int = 32,
+        quantile_embedding_size: int = 128,
+        beta_function_type: str = "uniform",
+        activation: Activation = nn.ReLU,
+        norm_type: str | None = None,
+        noise: bool = False,
+    ) -> None:
+        super().__init__()
+        if beta_function_type not in beta_function_map:
+            raise KeyError(
+                f"beta_function_type {beta_function_type!r} is unknown; allowed: {', '.join(beta_function_map)}"
+            )
+        self.Q = head_branch(hidden_size, output_size, layer_num, as_activation(activation), norm_type, None, noise)
+        self.iqn_fc = nn.Linear(quantile_embedding_size, hidden_size)
+        self.num_quantiles = num_quantiles
+        self.quantile_embedding_size = quantile_embedding_size
+        self.beta_function = beta_function_map[beta_function_type]
+
+    def forward(self, x: Tensor, num_quantiles: int | None = None) -> dict[str, Tensor]:
+        """Forward [B, hidden_size] with `num_quantiles` instead of the default number of fractions."""
+        count = self.num_quantiles if num_quantiles is None else num_quantiles
+        tau = torch.rand(count, len(x), 1, device=x.device, dtype=x.dtype)
+        q = self._values(x, tau)
+        distorted = q if self.beta_function is uniform else self._values(x, self.beta_function(torch.rand_like(tau)))
+        return {"logit": distorted.mean(0), "q": q, "quantiles": tau.flatten(0, 1)}
+
+    def _values(self, x: Tensor, tau: Tensor) -> Tensor:
+        """Return the values [T, B, N] at fractions [T, B, 1]."""
+        multiples = torch.arange(1, self.quantile_embedding_size + 1, device=x.device, dtype=x.dtype)
+        embedding = torch.relu(self.iqn_fc(torch.cos(math.pi * multiples * tau)))
+        values: Tensor = self.Q((x * embedding).flatten(0, 1)).unflatten(0, tau.shape[:2])
+        return values
+
+
+class FQFHead(nn.Module):
+    """Values at T fractions that a network proposes for each observation. See https://arxiv.org/abs/1911.02140.
+
+    The output:
+
+    - `quantiles` [B, T + 1]: the fractions, from 0 to 1.
+    - `quantiles_hats` [B, T]: the midpoints between them, without gradient.
+    - `q` [B, T, N]: the values at the midpoints; `logit` [B, N]: their mean.
+    - `q_tau_i` [B, T - 1, N]: the values at the inner fractions, without gradient.
+    - `entropies` [B, 1]: the entropy of the widths of the parts.
+
+    The embedding gets no gradient from the proposal.
+
+    Example:
+        >>> output = FQFHead(8, 3, num_quantiles=4)(torch.rand(2, 8))
+        >>> output["quantiles"].shape, output["q"].shape, output["q_tau_i"].shape
+        (torch.Size([2, 5]), torch.Size([2, 4, 3]), torch.Size([2, 3, 3]))
+    """
+
+    sigma_pi: Tensor
+
+    def __init__(
+        self,
+        hidden_size: int,
+        output_size: int,
+        layer_num: int = 1,
+        num_quantiles: int = 32,
+        quantile_embedding_size: int = 128,
+        activation: Activation = nn.ReLU,
+        norm_type: str | None = None,
+        noise: bool = False,
+    ) -> None:
+        super().__init__()
+        self.Q = head_branch(hidden_size, output_size, layer_num, as_activation(activation), norm_type, None, noise)
+        self.fqf_fc = nn.Sequential(nn.Linear(quantile_embedding_size, hidden_size), nn.ReLU())
+        multiples = math.pi * torch.arange(1, quantile_embedding_size + 1, dtype=torch.float32)
+        self.register_buffer("sigma_pi", multiples.view(1, 1, -1))
+        proposal = nn.Linear(hidden_size, num_quantiles)
+        nn.init.xavier_uniform_(proposal.weight, gain=0.01)
+        nn.init.zeros_(proposal.bias)
+        self.quantiles_proposal = nn.Sequential(proposal, nn.LogSoftmax(dim=1))
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        log_width = self.quantiles_proposal(x.detach())  # [B, T]
+        width = log_width.exp()
+        quantiles = nn.functional.pad(width.cumsum(1), (1, 0))  # [B, T + 1]
+        midpoints = ((quantiles[:, 1:] + quantiles[:, :-1]) / 2).detach()
+        q = self._values(x, midpoints)
+        with torch.no_grad():
+            q_tau_i = self._values(x, quantiles[:, 1:-1])
+        return {
+            "logit": q.mean(1),
+            "q": q,
+            "quantiles": quantiles,
+            "quantiles_hats": midpoints,
+            "q_tau_i": q_tau_i,
+            "entropies": -(width * log_width).sum(1, keepdim=True),
+        }
+
+    def _values(self, x: Tensor, fractions: Tensor) -> Tensor:
+        """Return the values [B, T', N] at fractions [B, T']."""
+        embedding = self.fqf_fc(torch.cos(fractions.unsqueeze(-1) * self.sigma_pi))
+        values: Tensor = self.Q((x.unsqueeze(1) * embedding).flatten(0, 1)).unflatten(0, fractions.shape)
+        return values
+
+
+class BranchingHead(nn.Module):
+    """Values of D simultaneous actions: `{'logit': [B, D, bins]}`.
+
+    Each branch has its own advantages, with zero mean, added to a shared state value. See
+    https://arxiv.org/abs/1711.08946.
+
+    Example:
+        >>> BranchingHead(8, num_branches=2, action_bins_per_branch=5)(torch.rand(3, 8))["logit"].shape
+        torch.Size([3, 2, 5])
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_branches: int = 0,
+        action_bins_per_branch: int = 2,
+        layer_num: int = 1,
+        a_layer_num: int | None = None,
+        v_layer_num: int | None = None,
+        norm_type: str | None = None,
+        activation: Activation = nn.ReLU,
+        noise: bool = False,
+    ) -> None:
+        super().__init__()
+        act = as_activation(activation)
+        a_layers = layer_num if a_layer_num is None else a_layer_num
+        v_layers = layer_num if v_layer_num is None else v_layer_num
+        self.V = head_branch(hidden_size, 1, v_layers, act, norm_type, None, noise)
+        self.branches = nn.ModuleList(
+            head_branch(hidden_size, action_bins_per_branch, a_layers, act, norm_type, None, noise)
+            for _ in range(num_branches)
+        )
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        advantage = torch.stack([branch(x) for branch in self.branches], -2)
+        return {"logit": advantage - advantage.mean(-1, keepdim=True) + self.V(x).unsqueeze(-2)}
+
+
+head_cls_map.update(
+    distribution=DistributionHead,
+    rainbow=RainbowHead,
+    qrdqn=QRDQNHead,
+    quantile=QuantileHead,
+    fqf=FQFHead,
+    branch=BranchingHead,
+)

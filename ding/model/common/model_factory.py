@@ -67,6 +67,7 @@ class _UnknownArgument(ConfigError, TypeError):
 
 def _name_of(constructor: Any) -> str:
     function = constructor.func if isinstance(constructor, functools.partial) else constructor
+    # A registered callable need not be a class or a function.
     return str(getattr(function, "__name__", type(function).__name__))
 
 

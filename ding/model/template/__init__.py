@@ -1,34 +1,22 @@
 """Whole models, registered by name."""
 
-from ding.model.template.bc import ContinuousBC, DiscreteBC
-from ding.model.template.mavac import MAVAC
-from ding.model.template.pg import PG
-from ding.model.template.ppg import PPG
-from ding.model.template.q_learning import BDQ, C51DQN, DQN, DRQN, FQF, IQN, QRDQN, SQN, RainbowDQN
-from ding.model.template.qac import QAC, ContinuousQAC, ContinuousQVAC, DiscreteQAC
-from ding.model.template.qac_dist import QACDIST
-from ding.model.template.vac import ACER, VAC
+from importlib import import_module
 
-__all__ = [
-    "ACER",
-    "BDQ",
-    "C51DQN",
-    "ContinuousBC",
-    "ContinuousQAC",
-    "ContinuousQVAC",
-    "DQN",
-    "DRQN",
-    "DiscreteBC",
-    "DiscreteQAC",
-    "FQF",
-    "IQN",
-    "MAVAC",
-    "PG",
-    "PPG",
-    "QAC",
-    "QACDIST",
-    "QRDQN",
-    "RainbowDQN",
-    "SQN",
-    "VAC",
-]
+from ding.utils.import_helper import lazy_names
+
+_NAMES = {
+    "bc": "ContinuousBC DiscreteBC",
+    "q_learning": "BDQ C51DQN DQN DRQN FQF IQN QRDQN RainbowDQN SQN",
+    "qac": "ContinuousQAC ContinuousQVAC DiscreteQAC QAC",
+    "qac_dist": "QACDIST",
+    "vac": "ACER MAVAC PG PPG VAC",
+}
+
+_MODULES = {name: f"ding.model.template.{module}" for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = sorted(_MODULES)
+__getattr__ = lazy_names(__name__, _MODULES)
+
+# Models are registered when their module is imported.
+for _module in _NAMES:
+    import_module(f"{__name__}.{_module}")

@@ -7,12 +7,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ding.model.common.encoder import ConvEncoder, ObsShape
+from ding.model.common.encoder import ConvEncoder, ObsShape, as_obs_shape, as_shape, observations_of, public_shape
 from ding.model.common.head import RegressionHead, ReparameterizationHead
-from ding.model.common.inputs import as_obs_shape, as_shape, observations_of, public_shape
 from ding.model.template.q_learning import DQN
 from ding.model.template.qac import action_size, branch
-from ding.torch_utils.network.activation import Activation, as_activation
+from ding.torch_utils.network.nn_module import Activation, as_activation
 from ding.utils.registry_factory import MODEL_REGISTRY
 
 

@@ -9,20 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ding.model.common.distributional_heads import (
+from ding.model.common.encoder import ObsShape, as_obs_shape, as_shape, build_encoder, observations_of
+from ding.model.common.head import (
     BranchingHead,
+    DiscreteHead,
     DistributionHead,
+    DuelingHead,
     FQFHead,
+    MultiHead,
     QRDQNHead,
     QuantileHead,
     RainbowHead,
 )
-from ding.model.common.encoder import ObsShape, build_encoder
-from ding.model.common.head import DiscreteHead, DuelingHead, MultiHead
-from ding.model.common.inputs import as_obs_shape, as_shape, observations_of
-from ding.torch_utils.network.activation import Activation, as_activation
-from ding.torch_utils.network.nn_module import fc_block
-from ding.torch_utils.network.noise_layer import NoiseLinearLayer
+from ding.torch_utils.network.nn_module import Activation, NoiseLinearLayer, as_activation, fc_block
 from ding.torch_utils.network.rnn import get_lstm
 from ding.utils.registry_factory import MODEL_REGISTRY
 

@@ -10,10 +10,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ding.model.common.encoder import ConvEncoder, ObsShape, build_encoder
+from ding.model.common.encoder import (
+    ConvEncoder,
+    ObsShape,
+    as_obs_shape,
+    as_shape,
+    build_encoder,
+    observations_of,
+    public_shape,
+)
 from ding.model.common.head import DiscreteHead, RegressionHead, ReparameterizationHead
-from ding.model.common.inputs import as_obs_shape, as_shape, observations_of, public_shape
-from ding.torch_utils.network.activation import Activation, as_activation
+from ding.torch_utils.network.nn_module import Activation, as_activation
 from ding.utils.registry_factory import MODEL_REGISTRY
 
 ACTION_SPACES = ("regression", "reparameterization", "hybrid")

@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ding.model.common.distributional_heads import DistributionHead
-from ding.model.common.head import RegressionHead, ReparameterizationHead
-from ding.model.common.inputs import as_shape, observations_of
+from ding.model.common.encoder import as_shape, observations_of
+from ding.model.common.head import DistributionHead, RegressionHead, ReparameterizationHead
 from ding.model.template.qac import ActorAndCritic, action_size, branch
-from ding.torch_utils.network.activation import Activation, as_activation
+from ding.torch_utils.network.nn_module import Activation, as_activation
 from ding.utils.registry_factory import MODEL_REGISTRY
 
 ACTION_SPACES = ("regression", "reparameterization")

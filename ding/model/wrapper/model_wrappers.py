@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ding.rl_utils.exploration import create_noise_generator
-from ding.torch_utils.nested_tensor import get_tensor_data, zeros_like
+from ding.torch_utils.data_helper import get_tensor_data, zeros_like
 from ding.utils.config_helper import ConfigError, integer, number
 
 # Subtracted from the logits of illegal actions: larger than any value, but finite to avoid NaN.
@@ -44,7 +44,7 @@ class IModelWrapper:
     def train(self, mode: bool = True) -> IModelWrapper:
         """Set the model to training mode, if it is not already."""
         model = self.unwrap()
-        if getattr(model, "training", None) is not mode:
+        if not isinstance(model, nn.Module) or model.training is not mode:
             model.train(mode)
         return self
 
@@ -61,7 +61,7 @@ class IModelWrapper:
 
     def reset(self, data_id: list[int] | None = None, **kwargs: Any) -> None:
         """Reset the state of the ids in `data_id` (None: all); other arguments are passed to inner wrappers."""
-        if hasattr(self._model, "reset"):
+        if hasattr(self._model, "reset"):  # of modules, only some with a state have it
             self._model.reset(data_id=data_id, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

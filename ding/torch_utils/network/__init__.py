@@ -1,40 +1,19 @@
 """Network blocks."""
 
-from ding.torch_utils.network.activation import build_activation
-from ding.torch_utils.network.gtrxl import GRUGatingUnit, GTrXL, Transformer
-from ding.torch_utils.network.nn_module import (
-    MLP,
-    Flatten,
-    ScatterConnection,
-    conv2d_block,
-    fc_block,
-    noise_block,
-    one_hot,
-    sequential_pack,
-)
-from ding.torch_utils.network.noise_layer import NoiseLinearLayer
-from ding.torch_utils.network.normalization import build_normalization
-from ding.torch_utils.network.resnet import ResBlock, ResFCBlock, ResNet, resnet18
-from ding.torch_utils.network.rnn import get_lstm
+from ding.utils.import_helper import lazy_names
 
-__all__ = [
-    "Flatten",
-    "GRUGatingUnit",
-    "GTrXL",
-    "MLP",
-    "NoiseLinearLayer",
-    "ResBlock",
-    "ResFCBlock",
-    "ResNet",
-    "ScatterConnection",
-    "Transformer",
-    "build_activation",
-    "build_normalization",
-    "conv2d_block",
-    "fc_block",
-    "get_lstm",
-    "noise_block",
-    "one_hot",
-    "resnet18",
-    "sequential_pack",
-]
+_NAMES = {
+    "gtrxl": "GRUGatingUnit GTrXL Transformer",
+    "nn_module": (
+        "Flatten MLP NoiseLinearLayer ScatterConnection build_activation conv2d_block fc_block noise_block one_hot "
+        "sequential_pack"
+    ),
+    "normalization": "build_normalization",
+    "resnet": "ResBlock ResFCBlock ResNet resnet18",
+    "rnn": "get_lstm",
+}
+
+_MODULES = {name: f"ding.torch_utils.network.{module}" for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = sorted(_MODULES)
+__getattr__ = lazy_names(__name__, _MODULES)

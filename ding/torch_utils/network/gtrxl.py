@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ding.torch_utils.network.activation import Activation, as_activation
-from ding.torch_utils.network.nn_module import MLP, fc_block
+from ding.torch_utils.network.nn_module import MLP, Activation, as_activation, fc_block
 
 
 class Attention(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -9,9 +10,109 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ding.torch_utils.network.activation import Activation, as_activation
-from ding.torch_utils.network.noise_layer import NoiseLinearLayer
 from ding.torch_utils.network.normalization import build_conv_normalization, build_normalization
+
+# What layers accept as their `activation`: a module, a module class (instantiated once per network), a name, or None.
+Activation = nn.Module | type[nn.Module] | str | None
+
+
+class Square(nn.Module):
+    """The activation x * x, element-wise."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * x
+
+
+class GLU(nn.Module):
+    """A linear layer gated by a context: layer2(x * sigmoid(layer1(context))).
+
+    See "Language Modeling with Gated Convolutional Networks", https://arxiv.org/abs/1612.08083.
+
+    Args:
+        input_dim: the width of `x`, [*, input_dim].
+        output_dim: the width of the result.
+        context_dim: the width of the context, [*, context_dim].
+        input_type: 'fc', or 'conv2d' for images [B, width, H, W] and 1x1 convolutions.
+
+    Raises:
+        ValueError: `input_type` is unknown.
+
+    Example:
+        >>> GLU(4, 3, context_dim=2)(torch.rand(5, 4), torch.rand(5, 2)).shape
+        torch.Size([5, 3])
+    """
+
+    def __init__(self, input_dim: int, output_dim: int, context_dim: int, input_type: str = "fc") -> None:
+        super().__init__()
+        self.layer1: nn.Module
+        self.layer2: nn.Module
+        if input_type == "fc":
+            self.layer1, self.layer2 = nn.Linear(context_dim, input_dim), nn.Linear(input_dim, output_dim)
+        elif input_type == "conv2d":
+            self.layer1 = nn.Conv2d(context_dim, input_dim, 1)
+            self.layer2 = nn.Conv2d(input_dim, output_dim, 1)
+        else:
+            raise ValueError(f"input_type {input_type!r} is unknown; allowed: 'fc' and 'conv2d'")
+
+    def forward(self, x: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.layer2(x * torch.sigmoid(self.layer1(context)))
+        return out
+
+
+_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "leaky_relu": nn.LeakyReLU,
+    "prelu": nn.PReLU,
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "swish": nn.SiLU,
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+    "sigmoid": nn.Sigmoid,
+    "softplus": nn.Softplus,
+    "square": Square,
+    "identity": nn.Identity,
+}
+
+
+def build_activation(activation: str, inplace: bool | None = None) -> Any:
+    """Return a new activation module called `activation`; only 'relu' supports `inplace`.
+
+    For 'glu' the class `GLU` is returned, not a module, since it needs widths.
+
+    Raises:
+        KeyError: the name is unknown.
+        AssertionError: `inplace` is given for another activation than 'relu'.
+
+    Example:
+        >>> build_activation("relu", inplace=True)
+        ReLU(inplace=True)
+    """
+    if activation == "glu" and inplace is None:
+        return GLU
+    if activation not in _ACTIVATIONS and activation != "glu":
+        raise KeyError(f"unknown activation {activation!r}; known: {', '.join(_ACTIVATIONS)}")
+    if inplace is None:
+        return _ACTIVATIONS[activation]()
+    if activation != "relu":
+        raise AssertionError(f"inplace={inplace} is only understood by 'relu', not by {activation!r}")
+    return nn.ReLU(inplace=inplace)
+
+
+def as_activation(activation: Activation) -> nn.Module | None:
+    """Return the module for `activation`; a module is returned as it is, so one instance may be used in several places.
+
+    Raises:
+        KeyError: the name is unknown.
+        ValueError: the activation is 'glu', which needs a context that a layer does not have.
+    """
+    if activation == "glu" or activation is GLU:
+        raise ValueError("activation 'glu' needs a context and cannot follow a layer; use build_activation('glu')")
+    if isinstance(activation, str):
+        module: nn.Module = build_activation(activation)
+        return module
+    return activation() if isinstance(activation, type) else activation
+
 
 # torch's layer, under the name that this package has always had for it.
 Flatten = nn.Flatten
@@ -34,6 +135,7 @@ def sequential_pack(layers: Iterable[nn.Module]) -> nn.Sequential:
     """Return an `nn.Sequential` of `layers`, whose attribute `out_channels` is their last width, if they have one."""
     packed = nn.Sequential(*layers)
     for layer in reversed(list(packed)):
+        # Convolutions and linear layers have these, and so may layers of a user's own.
         width = getattr(layer, "out_channels", getattr(layer, "out_features", None))
         if width is not None:
             packed.out_channels = width
@@ -291,3 +393,65 @@ class DataParallel(nn.DataParallel[nn.Module]):
             if name == "module" or name.startswith("__"):
                 raise
             return getattr(self.module, name)
+
+
+class NoiseLinearLayer(nn.Module):
+    """A linear layer whose weights are mu + sigma * eps, with eps factorised Gaussian noise.
+
+    See "Noisy Networks for Exploration", https://arxiv.org/abs/1706.10295. The noise is used only while `enable_noise`
+    is true (it is false at first, also in training mode), and stays the same until `reset_noise`.
+
+    Example:
+        >>> layer = NoiseLinearLayer(4, 2)
+        >>> layer.enable_noise = True
+        >>> layer.reset_noise()
+        >>> layer(torch.ones(3, 4)).shape
+        torch.Size([3, 2])
+    """
+
+    weight_eps: torch.Tensor
+    bias_eps: torch.Tensor
+
+    def __init__(self, in_channels: int, out_channels: int, sigma0: float = 0.4) -> None:
+        super().__init__()
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.sigma0 = sigma0
+        self.enable_noise = False
+        self.weight_mu = nn.Parameter(torch.empty(out_channels, in_channels))
+        self.weight_sigma = nn.Parameter(torch.empty(out_channels, in_channels))
+        self.bias_mu = nn.Parameter(torch.empty(out_channels))
+        self.bias_sigma = nn.Parameter(torch.empty(out_channels))
+        self.register_buffer("weight_eps", torch.empty(out_channels, in_channels))
+        self.register_buffer("bias_eps", torch.empty(out_channels))
+        self.reset_parameters()
+        self.reset_noise()
+
+    def reset_parameters(self) -> None:
+        """Draw mu uniformly from +-1/sqrt(in); set sigma to sigma0/sqrt(in) (weight) and sigma0/sqrt(out) (bias)."""
+        bound = 1 / math.sqrt(self.in_channels)
+        nn.init.uniform_(self.weight_mu, -bound, bound)
+        nn.init.uniform_(self.bias_mu, -bound, bound)
+        nn.init.constant_(self.weight_sigma, self.sigma0 / math.sqrt(self.in_channels))
+        nn.init.constant_(self.bias_sigma, self.sigma0 / math.sqrt(self.out_channels))
+
+    def reset_noise(self) -> None:
+        """Draw new noise from torch's global generator."""
+        noise_in = self._scaled_noise(self.in_channels)
+        noise_out = self._scaled_noise(self.out_channels)
+        self.weight_eps.copy_(torch.outer(noise_out, noise_in))
+        self.bias_eps.copy_(noise_out)
+
+    def _scaled_noise(self, size: int) -> torch.Tensor:
+        x = torch.randn(size, device=self.weight_mu.device)
+        return x.sign() * x.abs().sqrt()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.enable_noise:
+            return F.linear(x, self.weight_mu, self.bias_mu)
+        weight = self.weight_mu + self.weight_sigma * self.weight_eps
+        bias = self.bias_mu + self.bias_sigma * self.bias_eps
+        return F.linear(x, weight, bias)
+
+    def extra_repr(self) -> str:
+        return f"in_channels={self.in_channels}, out_channels={self.out_channels}, sigma0={self.sigma0}"

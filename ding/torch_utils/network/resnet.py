@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ding.torch_utils.network.activation import Activation, as_activation
-from ding.torch_utils.network.nn_module import conv2d_block, fc_block
+from ding.torch_utils.network.nn_module import Activation, as_activation, conv2d_block, fc_block
 
 
 class ResBlock(nn.Module):

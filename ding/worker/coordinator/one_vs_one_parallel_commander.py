@@ -11,9 +11,7 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.league.base_league import BaseLeague, create_league
-from ding.league.league_config import merge_league_config
-from ding.league.one_vs_one_league import OneVsOneLeague
+from ding.league.base_league import BaseLeague, OneVsOneLeague, create_league, merge_league_config
 from ding.league.player import ActivePlayer
 from ding.league.shared_payoff import flat_results
 from ding.utils.config_helper import ConfigError, Settings

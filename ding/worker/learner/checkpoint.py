@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ding.torch_utils.training_guard import refuse_nan
+from ding.torch_utils.checkpoint_helper import refuse_nan
 from ding.utils.default_helper import one_time_warning
 
 # Types that `torch.load(weights_only=True)` restores unchanged.

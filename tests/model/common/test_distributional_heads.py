@@ -5,17 +5,17 @@ import math
 import pytest
 import torch
 
-from ding.model.common.distributional_heads import (
+from ding.model.common.head import (
     BranchingHead,
     DistributionHead,
     FQFHead,
     QRDQNHead,
     QuantileHead,
     RainbowHead,
+    head_cls_map,
 )
-from ding.model.common.head import head_cls_map
 from ding.rl_utils.distributional import beta_function_map
-from ding.torch_utils.network.noise_layer import NoiseLinearLayer
+from ding.torch_utils.network.nn_module import NoiseLinearLayer
 
 
 def pairs(*layers):

@@ -7,9 +7,8 @@ import torch
 from torch import nn
 
 from ding.model.common.encoder import ConvEncoder, DictEncoder, FCEncoder, IMPALAConvEncoder, build_encoder
-from ding.model.template.pg import PG
 from ding.model.template.q_learning import C51DQN, DQN, DRQN
-from ding.model.template.vac import VAC
+from ding.model.template.vac import PG, VAC
 from ding.torch_utils.network.resnet import ResBlock, ResFCBlock
 
 

@@ -15,7 +15,7 @@ from ding.model.common.head import (
     head_cls_map,
     independent_normal_dist,
 )
-from ding.torch_utils.network.noise_layer import NoiseLinearLayer
+from ding.torch_utils.network.nn_module import NoiseLinearLayer
 
 
 def names(module):

@@ -99,7 +99,7 @@ def test_what_does_not_fit_is_refused():
 
 
 def test_the_model_is_registered():
-    cfg = {"type": "mavac", "import_names": ["ding.model.template.mavac"], "agent_obs_shape": 8}
+    cfg = {"type": "mavac", "import_names": ["ding.model.template.vac"], "agent_obs_shape": 8}
     assert isinstance(create_model({**cfg, "global_obs_shape": 12, "action_shape": 5, "agent_num": 3}), MAVAC)
 
 

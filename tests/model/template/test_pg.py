@@ -74,5 +74,5 @@ def test_what_it_cannot_do_is_refused():
 
 
 def test_the_model_is_registered():
-    model = create_model({"type": "pg", "obs_shape": 4, "action_shape": 2, "import_names": ["ding.model.template.pg"]})
+    model = create_model({"type": "pg", "obs_shape": 4, "action_shape": 2, "import_names": ["ding.model.template.vac"]})
     assert isinstance(model, PG)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ding.model import DQN
-from ding.torch_utils.network.noise_layer import NoiseLinearLayer
+from ding.torch_utils.network.nn_module import NoiseLinearLayer
 from ding.torch_utils.nn_test_helper import is_differentiable
 
 

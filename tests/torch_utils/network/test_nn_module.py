@@ -7,9 +7,18 @@ import pytest
 import torch
 from torch import nn
 
-from ding.torch_utils.network.activation import GLU, as_activation, build_activation
-from ding.torch_utils.network.nn_module import MLP, conv2d_block, fc_block, noise_block, one_hot, sequential_pack
-from ding.torch_utils.network.noise_layer import NoiseLinearLayer
+from ding.torch_utils.network.nn_module import (
+    GLU,
+    MLP,
+    NoiseLinearLayer,
+    as_activation,
+    build_activation,
+    conv2d_block,
+    fc_block,
+    noise_block,
+    one_hot,
+    sequential_pack,
+)
 from ding.torch_utils.network.normalization import ChannelLayerNorm, build_conv_normalization, build_normalization
 
 

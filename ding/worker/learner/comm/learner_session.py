@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any, Protocol
 
 from ding.interaction.exception.base import failure_for
-from ding.torch_utils.training_guard import refuse_nan
+from ding.torch_utils.checkpoint_helper import refuse_nan
 from ding.utils.config_helper import integer, number
 from ding.worker.learner.base_learner import BaseLearner, LoadedBatches
 from ding.worker.learner.checkpoint import plain_state

@@ -1,25 +1,127 @@
-"""SQN: soft Q-learning with two networks and a learned temperature."""
+"""Soft Q-learning of discrete actions: SQL, Munchausen DQN, and SQN with a learned temperature."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from ding.policy.base_policy import BatchPolicy
-from ding.policy.common_utils import default_preprocess_learn
-from ding.policy.dqn import legal_logit, to_numbers
+from ding.policy.dqn import DQNPolicy, Head, TDError, legal_logit
 from ding.policy.settings import COMPATIBLE, positive
+from ding.policy.steps import Learned
 from ding.rl_utils.returns import weighted_mean
-from ding.rl_utils.td import q_v_1step_td_data, q_v_1step_td_error
+from ding.rl_utils.td import (
+    m_q_1step_td_data,
+    m_q_1step_td_error,
+    q_nstep_sql_td_error,
+    q_nstep_td_data,
+    q_v_1step_td_data,
+    q_v_1step_td_error,
+)
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, number
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
-from ding.utils.state_loading import load_parts, with_target
+from ding.utils.state_loading import load_parts
 
-_KEYS = frozenset(("obs", "next_obs", "action", "reward", "done", "terminated", "weight", "IS", "priority_IS"))
+
+@POLICY_REGISTRY.register("sql")
+class SQLPolicy(DQNPolicy):
+    """Soft Q-learning (https://arxiv.org/abs/1702.08165): the next value is alpha log sum_a exp(q'(s', a) / alpha).
+
+    While collecting, actions are drawn from softmax(q / alpha), or uniformly with probability epsilon; evaluation is
+    greedy.
+
+    Example:
+        >>> import torch
+        >>> cfg = SQLPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = SQLPolicy(cfg, enable_field=["collect"])
+        >>> policy.collect_mode.forward({0: torch.zeros(4)}, eps=0.1)[0]["action"].shape
+        torch.Size([1])
+    """
+
+    settings: ClassVar[Settings] = Settings(
+        {"type": "sql", "learn.alpha": Setting(0.1, positive, "Temperature.")}, DQNPolicy.settings
+    )
+
+    _collect_wrapper = "eps_greedy_multinomial_sample"
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return ["cur_lr", "total_loss", "record_value_function"]
+
+    def _head_error(self, head: Head) -> TDError:
+        """Return loss and error for the target r + gamma (1 - done) alpha log sum_a exp(q'(s', a) / alpha)."""
+        values = head.output["logit"], legal_logit(head.next_output)
+        loss, error, soft_value = q_nstep_sql_td_error(
+            q_nstep_td_data(*values, head.action, head.next_action, *head.outcome),
+            self._gamma,
+            self._cfg.learn.alpha,
+            self._nstep,
+            value_gamma=head.batch.get("value_gamma"),
+            criterion=self._criterion,
+        )
+        return loss, error, {"record_value_function": soft_value.mean()}
+
+    @property
+    def _collect_kwargs(self) -> dict[str, Any]:  # type: ignore[override]
+        """The arguments for sampling from softmax(q / alpha), or uniformly with probability `eps`."""
+        return {"alpha": self._cfg.learn.alpha}
+
+
+@POLICY_REGISTRY.register("mdqn")
+class MDQNPolicy(DQNPolicy):
+    """Munchausen DQN (https://arxiv.org/abs/2007.14430).
+
+    Returns are one-step. Logged are `action_gap`, the difference between the two best values of the target network, and
+    `clip_frac`, the fraction of samples whose log-policy is clipped.
+
+    Example:
+        >>> cfg = MDQNPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> MDQNPolicy(cfg, enable_field=["learn"]).learn_mode.monitor_vars()
+        ['cur_lr', 'total_loss', 'q_value', 'action_gap', 'clip_frac']
+    """
+
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "mdqn",
+            "entropy_tau": Setting(0.03, positive, "Temperature of the policy, softmax(q / entropy_tau)."),
+            "m_alpha": Setting(0.9, number(0, 1), "Weight of the log-policy that is added to the reward."),
+            "nstep": Setting(rule=one_of(1)),
+            "collect.n_sample": 4,
+        },
+        DQNPolicy.settings,
+    )
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return ["cur_lr", "total_loss", "q_value", "action_gap", "clip_frac"]
+
+    def _adam_options(self) -> dict[str, Any]:
+        return {"eps": 3.125e-4}
+
+    def _forward_networks(self, batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
+        output, next_output, next_action = super()._forward_networks(batch)
+        with torch.no_grad():
+            output["target_logit"] = self._target_model.forward(batch["obs"])["logit"]
+        return output, next_output, next_action
+
+    def _head_error(self, head: Head) -> TDError:
+        """Return the loss, the error and values to log for the Munchausen target.
+
+        It is r + alpha [tau log pi(a|s)] + gamma (1 - done) sum_a' pi(a'|s') (q' - tau log pi(a'|s')).
+        """
+        reward, done, weight = head.outcome
+        target_q = legal_logit({**head.output, "logit": head.output["target_logit"]})
+        q, next_q = head.output["logit"], legal_logit(head.next_output)
+        data = m_q_1step_td_data(q, target_q, next_q, head.action, reward.squeeze(0), done, weight)
+        loss, error, action_gap, clipped = m_q_1step_td_error(
+            data, self._gamma, self._cfg.entropy_tau, self._cfg.m_alpha, self._criterion
+        )
+        return loss, error, {"action_gap": action_gap, "clip_frac": clipped.mean()}
 
 
 @POLICY_REGISTRY.register("sqn")
@@ -68,7 +170,14 @@ class SQNPolicy(BatchPolicy):
     )
     has_discrete_actions: ClassVar[bool | None] = True
 
-    _optional_parts: ClassVar[tuple[str, ...]] = ("log_alpha",)
+    _log_alpha: Any = None
+    _optimizer_names: ClassVar[Mapping[str, tuple[str, None]]] = {
+        "_optimizer_q": ("optimizer_q", None),
+        "_optimizer_alpha": ("optimizer_alpha", None),
+    }
+    _optional_parts: ClassVar[tuple[str, ...]] = ("target_model", "log_alpha")
+    _collect_wrapper = "multinomial_sample"
+    _eval_wrapper = "argmax_sample"
 
     def default_model(self) -> tuple[str, list[str]]:
         return "sqn", ["ding.model.template.q_learning"]
@@ -85,13 +194,11 @@ class SQNPolicy(BatchPolicy):
         self._log_alpha = torch.tensor([math.log(learn.alpha)], device=self._device, requires_grad=True)
         self._optimizer_q = Adam(self._model.parameters(), lr=learn.learning_rate_q)
         self._optimizer_alpha = Adam([self._log_alpha], lr=learn.learning_rate_alpha)
-        self._init_target("momentum", theta=learn.target_theta)
+        self._init_target(theta=learn.target_theta)
         self._learn_model = self._wrapped("base")
 
-    def _forward_learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
+    def _update(self, batch: dict[str, Any]) -> Learned:
         """Take one step of both networks and one of alpha; `priority` is the mean squared error of each sample."""
-        batch = self._prepare(data)
-        self._mode_of(self._model, self._target_net).set(True)
         alpha = self._log_alpha.detach().exp()
         next_value, entropy = self._soft_value(batch["next_obs"], alpha)
         q0, q1 = self._learn_model.forward(batch["obs"])["q_value"]
@@ -100,26 +207,15 @@ class SQNPolicy(BatchPolicy):
         self._backward_and_step(q_loss, self._optimizer_q, self._model)
         alpha_loss = (self._log_alpha * (entropy - self._target_entropy)).mean()
         self._backward_and_step(alpha_loss, self._optimizer_alpha)
-        self._target_model.update(self._learn_model)
-        logged = {
+        values = {
+            "q_loss": q_loss,
             "alpha_loss": alpha_loss,
             "entropy": entropy,
             "alpha": self._log_alpha.exp().squeeze(),
             "q_value": (q0.mean() + q1.mean()) / 2,
         }
-        value, values, priority = to_numbers(q_loss, logged, (errors[0] + errors[1]).detach() / 2)
-        action = batch["action"].cpu().numpy()
-        return {"[histogram]action_distribution": action, "q_loss": value, **values, "priority": priority}
-
-    def _prepare(self, data: list[dict[str, Any]]) -> dict[str, Any]:
-        batch = default_preprocess_learn(
-            data,
-            use_priority_IS_weight=self._priority_IS_weight,
-            use_priority=self._priority,
-            ignore_done=self._cfg.learn.ignore_done,
-            keys=_KEYS,
-        )
-        return self._on_model(batch, "obs", "next_obs")
+        histograms = {"[histogram]action_distribution": batch["action"].cpu().numpy()}
+        return Learned(values, (errors[0] + errors[1]).detach() / 2, histograms)
 
     @torch.no_grad()
     def _soft_value(self, next_obs: Any, alpha: Tensor) -> tuple[Tensor, Tensor]:
@@ -139,24 +235,14 @@ class SQNPolicy(BatchPolicy):
         return q_v_1step_td_error(data, self._gamma)[1]
 
     def _learn_parts(self) -> dict[str, Any]:
-        return {
-            "model": self._learn_model,
-            "target_model": self._target_model,
-            "optimizer_q": self._optimizer_q,
-            "optimizer_alpha": self._optimizer_alpha,
-            "log_alpha": self._log_alpha,
-        }
-
-    def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
-        """Load a state; if it lacks the target network, as one of DI-engine does, that starts as the online one."""
-        super()._load_state_dict_learn(with_target(state_dict))
+        return {**super()._learn_parts(), "log_alpha": self._log_alpha}
 
     # --- collect ---
 
     def _init_collect(self) -> None:
-        if not hasattr(self, "_log_alpha"):  # a policy that also learns acts with the learned temperature
+        if self._log_alpha is None:  # a policy that also learns acts with the learned temperature
             self._log_alpha = torch.tensor([math.log(self._cfg.learn.alpha)], device=self._device)
-        self._collect_model = self._wrapped("multinomial_sample")
+        super()._init_collect()
 
     @property
     def _collect_kwargs(self) -> dict[str, Any]:  # type: ignore[override]
@@ -169,8 +255,3 @@ class SQNPolicy(BatchPolicy):
     def _load_state_dict_collect(self, state_dict: dict[str, Any]) -> None:
         parts = {"model": self._collect_model, "log_alpha": self._log_alpha}
         load_parts(parts, state_dict, self._optional_parts)
-
-    # --- eval ---
-
-    def _init_eval(self) -> None:
-        self._eval_model = self._wrapped("argmax_sample")

@@ -1,0 +1,264 @@
+"""Q-learning of the quantiles of values: QR-DQN, IQN, FQF, and discrete CQL for data sets."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ding.policy.dqn import DQNPolicy, Head, TDError
+from ding.policy.settings import positive
+from ding.policy.steps import Learned
+from ding.rl_utils.distributional import (
+    fqf_calculate_fraction_loss,
+    fqf_nstep_td_data,
+    fqf_nstep_td_error,
+    iqn_nstep_td_data,
+    iqn_nstep_td_error,
+    qrdqn_nstep_td_data,
+    qrdqn_nstep_td_error,
+)
+from ding.rl_utils.returns import weighted_mean
+from ding.torch_utils.data_helper import to_device
+from ding.torch_utils.optimizer_helper import Adam, RMSprop
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, number, one_of
+from ding.utils.registry_factory import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register("qrdqn")
+class QRDQNPolicy(DQNPolicy):
+    """QR-DQN (https://arxiv.org/abs/1710.10044), with the double-Q choice of the next action.
+
+    `priority` is the quantile regression loss of each sample.
+
+    Example:
+        >>> import torch
+        >>> cfg = QRDQNPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = QRDQNPolicy(cfg, enable_field=["collect"])
+        >>> policy.collect_mode.forward({0: torch.zeros(4)}, eps=0.1)[0]["q"].shape
+        torch.Size([2, 32])
+    """
+
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "qrdqn",
+            "model.num_quantiles": NO_DEFAULT,
+            "learn.criterion": Setting(rule=one_of("mse")),
+        },
+        DQNPolicy.settings,
+    )
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "qrdqn", ["ding.model.template.q_learning"]
+
+    def _head_error(self, head: Head) -> TDError:
+        """Regress quantiles at fixed fractions: the error is summed over them, averaged over target quantiles."""
+        reward, done, weight = head.outcome
+        actions, fractions = (head.action, head.next_action), head.output["tau"]
+        data = qrdqn_nstep_td_data(*head.values("q"), *actions, reward, done, fractions, weight)
+        loss, error = qrdqn_nstep_td_error(data, self._gamma, self._nstep, head.batch.get("value_gamma"))
+        return loss, error, {}
+
+
+@POLICY_REGISTRY.register("iqn")
+class IQNPolicy(DQNPolicy):
+    """IQN (https://arxiv.org/abs/1806.06923), with the double-Q choice of the next action.
+
+    `priority` is the quantile regression loss of each sample. When acting, the output of an env has values `q` [T, N]
+    at its own fractions `quantiles` [T].
+
+    Example:
+        >>> import torch
+        >>> cfg = IQNPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = IQNPolicy(cfg, enable_field=["collect"])
+        >>> output = policy.collect_mode.forward({0: torch.zeros(4), 3: torch.zeros(4)}, eps=0.1)
+        >>> output[3]["q"].shape, output[3]["quantiles"].shape
+        (torch.Size([32, 2]), torch.Size([32]))
+    """
+
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "iqn",
+            "model.num_quantiles": NO_DEFAULT,
+            "model.quantile_embedding_size": NO_DEFAULT,
+            "learn.kappa": Setting(1.0, positive, "Threshold of the Huber loss, beyond which it is linear."),
+            "learn.criterion": Setting(rule=one_of("mse")),
+        },
+        DQNPolicy.settings,
+    )
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "iqn", ["ding.model.template.q_learning"]
+
+    def _head_error(self, head: Head) -> TDError:
+        """Regress quantiles at random fractions: the error is summed over them, averaged over target quantiles."""
+        reward, done, weight = head.outcome
+        actions, fractions = (head.action, head.next_action), head.output["quantiles"]
+        data = iqn_nstep_td_data(*head.values("q"), *actions, reward, done, fractions, weight)
+        loss, error = iqn_nstep_td_error(
+            data, self._gamma, self._nstep, self._cfg.learn.kappa, head.batch.get("value_gamma")
+        )
+        return loss, error, {}
+
+    def _forward_batch(self, model: Any, obs: Any, obs_key: str | None = None, **kwargs: Any) -> dict[str, Any]:
+        output = super()._forward_batch(model, obs, obs_key, **kwargs)
+        q, quantiles = output["q"], output["quantiles"]
+        if isinstance(q, Tensor):
+            rows: Any = _rows_of_envs(q, quantiles)
+        else:
+            rows = zip(*[_rows_of_envs(*head) for head in zip(q, quantiles, strict=True)], strict=True)
+        return {**output, **dict(zip(("q", "quantiles"), rows, strict=True))}
+
+
+def _rows_of_envs(q: Tensor, quantiles: Tensor) -> tuple[Tensor, Tensor]:
+    """Return `q` [T, E, N] and `quantiles` [T * E, 1] with the envs as the first axis."""
+    return q.transpose(0, 1), quantiles.view(q.shape[:2]).T
+
+
+# Name of the module that proposes fractions.
+_PROPOSAL = "quantiles_proposal"
+# Parts of the model whose gradient norms are logged.
+_PARTS = (_PROPOSAL, "Q", "fqf_fc", "encoder")
+
+
+@POLICY_REGISTRY.register("fqf")
+class FQFPolicy(DQNPolicy):
+    """FQF (https://arxiv.org/abs/1911.02140), with the double-Q choice of the next action.
+
+    Each iteration takes two steps: RMSprop on the network that proposes fractions, Adam on the rest. `priority` is the
+    quantile regression loss of each sample.
+
+    Example:
+        >>> cfg = FQFPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = FQFPolicy(cfg, enable_field=["collect"])
+        >>> policy.collect_mode.forward({0: torch.zeros(4)}, eps=0.1)[0]["quantiles"].shape
+        torch.Size([33])
+    """
+
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "fqf",
+            "model.num_quantiles": NO_DEFAULT,
+            "model.quantile_embedding_size": NO_DEFAULT,
+            "learn.learning_rate_fraction": Setting(2.5e-9, positive, "Learning rate of the proposed fractions."),
+            "learn.learning_rate_quantile": Setting(5e-5, positive, "Learning rate of all other parameters."),
+            "learn.kappa": Setting(1.0, positive, "Divisor of the quantile regression loss."),
+            "learn.ent_coef": Setting(0, number(), "Weight of the fractions' entropy in their loss."),
+            "learn.criterion": Setting(rule=one_of("mse")),
+            "learn.lr_scheduler": Setting(rule=one_of(None)),
+        },
+        DQNPolicy.settings,
+    )
+
+    _optimizer_names: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "_fraction_loss_optimizer": ("optimizer_fraction_loss", "cur_lr_fraction_loss"),
+        "_quantile_loss_optimizer": ("optimizer_quantile_loss", "cur_lr_quantile_loss"),
+    }
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "fqf", ["ding.model.template.q_learning"]
+
+    def _monitor_vars_learn(self) -> list[str]:
+        norms = [f"total_norm_{part}" for part in _PARTS]
+        return ["cur_lr_fraction_loss", "cur_lr_quantile_loss", "logit", "fraction_loss", "quantile_loss", *norms]
+
+    def _init_optimizers(self) -> None:
+        learn = self._cfg.learn
+        clipping = {"grad_clip_type": learn.get("grad_clip_type"), "clip_value": learn.get("grad_clip_value")}
+        named = [(name.split("."), parameter) for name, parameter in self._model.named_parameters()]
+        rest = [(path, parameter) for path, parameter in named if _PROPOSAL not in path]
+        self._fraction_loss_optimizer = RMSprop(
+            [parameter for path, parameter in named if _PROPOSAL in path],
+            lr=learn.learning_rate_fraction,
+            alpha=0.95,
+            eps=1e-5,
+            **clipping,
+        )
+        self._quantile_loss_optimizer = Adam(
+            [parameter for _, parameter in rest],
+            lr=learn.learning_rate_quantile,
+            eps=1e-2 / learn.batch_size,
+            **clipping,
+        )
+        # DI-engine's optimizer has the parameters part by part: values, embedding of the fractions, encoder.
+        by_part = [[parameter for path, parameter in rest if part in path] for part in ("Q", "fqf_fc", "encoder")]
+        if sum(map(len, by_part)) == len(rest):
+            self._quantile_loss_optimizer.accept_order(itertools.chain(*by_part))
+
+    def _update(self, batch: dict[str, Any]) -> Learned:
+        """Take one step of the fractions and one of the quantiles; `priority` is the error of each sample."""
+        if self._cfg.noisy_net:
+            self._renew_noise()
+        heads = self._heads(batch)
+        quantile_loss, error, logged = self._td_error(heads)
+        fraction_loss = torch.stack([self._fraction_loss(head) for head in heads]).mean()
+        # No parameter is in both losses: the embedding is detached for the proposal, the fractions for the values.
+        self._backward_and_step(fraction_loss, self._fraction_loss_optimizer)
+        self._backward_and_step(quantile_loss, self._quantile_loss_optimizer)
+        values = {"logit": logged["q_value"], "fraction_loss": fraction_loss, "quantile_loss": quantile_loss}
+        histograms = {
+            "[histogram]action_distribution": to_device(batch["action"], "cpu"),
+            "[histogram]quantiles_hats": heads[0].output["quantiles_hats"][0].cpu(),
+        }
+        norms = {f"total_norm_{part}": self._total_norm(part) for part in _PARTS}
+        return Learned({**values, **norms}, error, histograms)
+
+    def _fraction_loss(self, head: Head) -> Tensor:
+        output, action = head.output, head.action.reshape(-1)
+        loss = fqf_calculate_fraction_loss(output["q_tau_i"], output["q"], output["quantiles"], action)
+        regularized: Tensor = loss - self._cfg.learn.ent_coef * output["entropies"].mean()
+        return regularized
+
+    def _head_error(self, head: Head) -> TDError:
+        """Regress quantiles at proposed fractions: the error is summed over them, averaged over target quantiles."""
+        reward, done, weight = head.outcome
+        actions, fractions = (head.action, head.next_action), head.output["quantiles_hats"]
+        data = fqf_nstep_td_data(*head.values("q"), *actions, reward, done, fractions, weight)
+        loss, error = fqf_nstep_td_error(
+            data, self._gamma, self._nstep, self._cfg.learn.kappa, head.batch.get("value_gamma")
+        )
+        return loss, error, {}
+
+    def _total_norm(self, part: str) -> Tensor:
+        """Return the 2-norm of the gradients of one part of the model, 0 if there are none."""
+        norms = [
+            parameter.grad.norm()
+            for name, parameter in self._model.named_parameters()
+            if part in name.split(".") and parameter.grad is not None
+        ]
+        return torch.stack(norms).norm() if norms else torch.zeros((), device=self._device)
+
+
+@POLICY_REGISTRY.register("discrete_cql")
+class DiscreteCQLPolicy(QRDQNPolicy):
+    """CQL(H) (https://arxiv.org/abs/2006.04779) on QR-DQN, with a penalty on actions outside the data set.
+
+    Train it with `serial_pipeline_offline`. The loss is that of QR-DQN plus `min_q_weight` times the mean of
+    log sum_a exp q(s, a) - q(s, a of the data). `priority` is the quantile regression loss only.
+    """
+
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "discrete_cql",
+            "learn.update_per_collect": 1,
+            "learn.min_q_weight": 1.0,
+        },
+        QRDQNPolicy.settings,
+    )
+
+    _target_value_name: ClassVar[str] = "q_target"
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return ["cur_lr", "total_loss", "q_target", "q_value"]
+
+    def _head_error(self, head: Head) -> TDError:
+        loss, error, logged = super()._head_error(head)
+        q = head.output["logit"]
+        gap = q.logsumexp(-1) - q.gather(-1, head.action.unsqueeze(-1)).squeeze(-1)
+        return loss + self._cfg.learn.min_q_weight * weighted_mean(gap, head.batch["weight"]), error, logged

@@ -1,0 +1,375 @@
+"""What each registered policy promises, with samples that its own collector has made.
+
+A policy's own test file has what is its own: its loss, its settings, its errors.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from easydict import EasyDict
+
+import ding.policy
+from ding.config.config import compile_config
+from ding.entry.pipeline import read_pair, with_command_mode
+from ding.entry.serial_entry_dqfd import mark
+from ding.entry.workers import build_run
+from ding.policy import steps
+from ding.policy.base_policy import create_policy
+from ding.utils.config_helper import ConfigError
+from ding.utils.data.plain_columns import from_plain, to_plain
+from ding.utils.data.samples import Samples, Table
+from ding.utils.registry_factory import POLICY_REGISTRY
+from tests.benchmarks.learning import names
+from tests.policy.learning import watch_syncs, watched_steps
+from tests.same_state import differences, through_bytes
+
+# What is learned from a data set learns here from what another policy has collected.
+_COLLECTED_BY = {"cql": "sac", "td3_bc": "td3", "iql": "sac", "discrete_cql": "qrdqn", "bc": "dqn", "sqil": "sql"}
+# What is no state: what is cached of modules, and hooks, which torch numbers.
+_NO_STATE = ("_modes", "_optimizer_step_pre_hooks")
+_TIMES = ("forward_time", "backward_time")
+# Policies that give their samples a priority by the value of the next observation.
+_BOOTSTRAPPING = ["dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "mdqn", "sql", "sqn", "bdq", "ddpg", "td3", "d4pg",
+                  "sac", "discrete_sac", "discrete_cql", "cql", "td3_bc", "iql"]  # fmt: skip
+each_policy = pytest.mark.parametrize("name", names())
+
+
+def _configs(name: str, nstep: int | None = None) -> EasyDict:
+    task = importlib.import_module(f"tests.benchmarks.learning_tasks.{name}")
+    pair = EasyDict(copy.deepcopy(task.main_config)), EasyDict(copy.deepcopy(task.create_config))
+    main, create = read_pair(pair)
+    with_command_mode(create)
+    main.exp_name = name
+    main.env.update(collector_env_num=2, evaluator_env_num=1, n_evaluator_episode=1)
+    collect = main.policy.setdefault("collect", EasyDict())
+    for section in (main.policy, collect):
+        if "n_episode" in section:
+            section.n_episode = 2
+        if "n_sample" in section:
+            section.n_sample = 64
+    if "env_num" in collect:
+        collect.env_num = main.policy.eval.env_num = 2
+    main.policy.random_collect_size = 0
+    if nstep is not None:
+        main.policy.nstep = nstep
+    main.policy.update(priority=False, priority_IS_weight=False)
+    main.policy.learn.batch_size = 32
+    return compile_config(main, seed=0, auto=True, create_cfg=create, save_cfg=False)
+
+
+@pytest.fixture(autouse=True)
+def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@functools.cache
+def _policy_config(name: str) -> EasyDict:
+    return _configs(name).policy
+
+
+def make(name: str, *fields: str, seed: int = 1, **settings: Any) -> Any:
+    cfg = copy.deepcopy(_policy_config(name))
+    for path, value in settings.items():
+        section = cfg
+        *parents, key = path.split("__")
+        for parent in parents:
+            section = section[parent]
+        section[key] = value
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    return create_policy(cfg, enable_field=list(fields or ("learn", "collect", "eval", "command")))
+
+
+@functools.cache
+def samples(name: str) -> list[Any]:
+    """What a collector with this policy has collected."""
+    with ExitStack() as stack:
+        nstep = _policy_config(name).get("nstep")
+        cfg = _configs(_COLLECTED_BY.get(name, name), nstep)
+        run = build_run(stack, cfg, None, None, has_buffer=False)
+        data = run.collector.collect(policy_kwargs=run.commander.step())
+        if not run.cfg.policy.get("on_policy"):
+            while len(data) < 12:
+                data = list(data) + list(run.collector.collect(policy_kwargs=run.commander.step()))
+            data = data[:12]
+        data = list(data)
+    if name == "dqfd":
+        mark(data, "is_expert", 0)
+    return data
+
+
+def batch(name: str, data: list[Any] | None = None) -> Any:
+    """These samples as a learner gets them, in columns."""
+    found: Any = Samples(Table.of(copy.deepcopy(samples(name) if data is None else data)))
+    return _for_buffers(name, found)
+
+
+def _for_buffers(name: str, data: Any) -> Any:
+    return {"policy": data, "value": data} if name == "ppg_offpolicy" else data
+
+
+def learn(policy: Any, data: Any, seed: int = 5) -> Any:
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    return policy.learn_mode.forward(data)
+
+
+def rows(output: Any) -> list[dict[str, Any]]:
+    return output if isinstance(output, list) else [output]
+
+
+def observations(name: str, *env_ids: int) -> dict[int, Any]:
+    def one(obs: Any) -> Any:
+        first = obs[0] if isinstance(obs, list) else obs
+        return torch.as_tensor(np.asarray(first))
+
+    return {env_id: one(sample["obs"]) for env_id, sample in zip(env_ids, samples(name), strict=False)}
+
+
+def act(policy: Any, obs: dict[int, Any]) -> dict[int, Any]:
+    commands = policy.command_mode.get_setting_collect({"envstep": 3, "learner_step": 3, "learner_train_iter": 3})
+    found: dict[int, Any] = policy.collect_mode.forward(obs, **commands)
+    return found
+
+
+# --- state ---
+
+
+@each_policy
+def test_a_policy_that_takes_over_the_state_of_another_holds_the_same_and_goes_on_alike(name: str) -> None:
+    one, other = make(name), make(name, seed=2)
+    for _ in range(3):
+        one.learn_mode.forward(batch(name))
+    act(one, observations(name, 0, 1))
+    other.load_state_dict(through_bytes(one.state_dict()))
+    assert differences(one, other, _NO_STATE) == []
+    outcomes = [learn(policy, batch(name)) for policy in (one, other)]
+    assert differences(*outcomes, _TIMES) == [] and differences(one, other, _NO_STATE) == []
+
+
+_SCHEDULE = {"learn__lr_scheduler": {"epoch_num": 5, "min_lr_lambda": 0.1}}
+_LEARNING = [
+    *[(name, {}) for name in names()],
+    *[
+        ("ppo", _SCHEDULE),
+        ("dqn", {"learn__target_update_freq": 3, **_SCHEDULE}),
+        ("cql", {"learn__with_lagrange": True}),
+    ],
+    ("sac", {"learn__log_space": False}),
+]
+
+
+@pytest.mark.differs(
+    "a checkpoint of PPO loses the value scale and the learning-rate schedule",
+    "it has `value_norm` and `lr_scheduler`; states without them load",
+)
+@pytest.mark.differs("a checkpoint of off-policy PPO loses the value scale", "it has `value_norm`")
+@pytest.mark.differs(
+    "a checkpoint of SAC loses its temperature",
+    "it has `log_alpha`, or `alpha` without `log_space`; states without them load",
+)
+@pytest.mark.differs(
+    "the temperature and the Lagrange multiplier of CQL are not saved", "they are, with their optimizers"
+)
+@pytest.mark.differs("a resumed TD3 restarts the count of its actor updates", "the count is saved, as `learn_count`")
+@pytest.mark.differs("the temperature and the target network of `sqn` are not saved", "they are part of the state")
+@pytest.mark.parametrize(("name", "settings"), _LEARNING)
+def test_a_learner_goes_on_bit_by_bit_from_the_checkpoint_of_another(name: str, settings: dict[str, Any]) -> None:
+    one, other = make(name, "learn", **settings), make(name, "learn", seed=2, **settings)
+    for policy, times in ((one, 2), (other, 1)):
+        for _ in range(times):
+            learn(policy, batch(name))
+    torch.save(one.learn_mode.state_dict(), "state")
+    other.learn_mode.load_state_dict(torch.load("state", weights_only=True))
+    for seed in range(2):
+        outcomes = [learn(policy, batch(name), seed) for policy in (one, other)]
+        assert differences(*outcomes, _TIMES) == []
+    assert differences(one._model.state_dict(), other._model.state_dict()) == []
+
+
+@each_policy
+def test_a_state_without_counts_as_of_di_engine_loads(name: str) -> None:
+    policy = make(name, "learn")
+    state = policy.learn_mode.state_dict()
+    counts = ("target_update_count", "learn_count", "train_iteration", "aux_memories")
+    policy.learn_mode.load_state_dict({key: value for key, value in state.items() if key not in counts})
+    assert differences(policy.learn_mode.state_dict(), state) == []
+
+
+@each_policy
+@pytest.mark.parametrize("field", ["collect", "eval"])
+def test_a_process_that_acts_takes_the_weights_of_the_learner(name: str, field: str) -> None:
+    learner, actor = make(name, "learn"), make(name, field, seed=2)
+    learner.learn_mode.forward(batch(name))
+    getattr(actor, f"{field}_mode").load_state_dict(copy.deepcopy(learner.learn_mode.state_dict()))
+    assert differences(learner._model.state_dict(), actor._model.state_dict()) == []
+
+
+@pytest.mark.differs("PPO that only collects fails: its value scale is made where it learns", "every mode has it")
+@pytest.mark.differs("A2C and off-policy PPO fail in a process that only learns", "each mode works alone")
+@pytest.mark.differs("R2D2 that only learns lacks the length of its sequences", "each mode works by itself")
+@each_policy
+def test_each_mode_works_alone(name: str) -> None:
+    assert rows(make(name, "learn").learn_mode.forward(batch(name)))[0]
+    assert act(make(name, "collect", "command"), observations(name, 0)).keys() == {0}
+    assert make(name, "eval").eval_mode.forward(observations(name, 0)).keys() == {0}
+    policy = make(name)
+    for mode in (policy.learn_mode, policy.collect_mode, policy.eval_mode):
+        assert mode.reset() is mode.reset([0]) is None
+
+
+# --- learning ---
+
+
+@each_policy
+def test_dicts_and_columns_also_of_another_process_teach_the_same(name: str) -> None:
+    columns: Any = Samples(Table.of(copy.deepcopy(samples(name))))
+    kinds = [copy.deepcopy(samples(name)), columns, from_plain(to_plain(columns))]
+    policies = [make(name, "learn") for _ in kinds]
+    outcomes = [learn(policy, _for_buffers(name, data)) for policy, data in zip(policies, kinds, strict=True)]
+    for policy, outcome in zip(policies[1:], outcomes[1:], strict=True):
+        assert differences(outcome, outcomes[0], _TIMES) == []
+        assert differences(policy._model.state_dict(), policies[0]._model.state_dict()) == []
+
+
+_TWINS = {**dict.fromkeys(("sac", "discrete_sac", "td3", "cql", "iql"), False), "ddpg": True}
+
+
+@pytest.mark.differs(
+    "Rainbow, QR-DQN and IQN monitor `q_value` and `target_q_value`, which they never return", "they return them"
+)
+@pytest.mark.differs(
+    "TD3 monitors names that it does not return, and none of its losses", "it monitors what it returns"
+)
+@pytest.mark.differs("DDPG returns tensors among its numbers to log", "floats")
+@pytest.mark.differs("discrete SAC with one critic logs two rows of its values as two critics", "the value of the one")
+@pytest.mark.differs("SAC returns loss tensors that hold on to their graphs", "floats")
+@pytest.mark.differs(
+    "the monitored names of SAC lack a comma, and name values that do not exist", "they are those of the output"
+)
+@pytest.mark.differs(
+    "behaviour cloning logs `sync_time`, by itself", "averaging gradients over ranks is part of `backward_time`"
+)
+@pytest.mark.parametrize(("name", "twin"), [*[(name, None) for name in names()], *_TWINS.items()])
+def test_learning_tells_the_monitored_values_as_floats(name: str, twin: bool | None) -> None:
+    policy = make(name, "learn", **({} if twin is None else {"model__twin_critic": twin}))
+    told: dict[str, Any] = {}
+    for _ in range(6):  # an auxiliary phase of PPG comes every few steps
+        for row in rows(policy.learn_mode.forward(batch(name))):
+            told.update(row)
+    missing = set(policy.learn_mode.monitor_vars()) - told.keys()
+    assert not missing - {"sigma_grad"}, missing  # which no policy computes
+    for key, value in told.items():
+        if key == "priority":
+            assert len(value) == len(samples(name)) and all(type(one) is float and one >= 0 for one in value)
+        elif not key.startswith("["):
+            assert type(value) is float, key
+    assert "sync_time" not in told
+    if twin is not None:
+        assert bool({"twin_critic_loss", "critic_twin_loss"} & told.keys()) is twin and (
+            twin or "q_value_2" not in told
+        )
+
+
+@pytest.mark.parametrize("name", _BOOTSTRAPPING)
+def test_a_time_limit_bootstraps_and_a_terminal_state_does_not(name: str) -> None:
+    def errors(**flags: Any) -> list[float]:
+        plain = [{**sample, "done": False} for sample in samples(name)]
+        data = [{k: v for k, v in s.items() if k not in ("terminated", "truncated")} | flags for s in plain]
+        found: list[float] = learn(make(name, "learn", learn__ignore_done=False), batch(name, data))["priority"]
+        return found
+
+    assert errors(done=True, terminated=False, truncated=True) == errors()
+    assert errors(done=True, terminated=True, truncated=False) == errors(done=True)
+    assert errors() != errors(done=True)
+    assert learn(make(name, "learn", learn__ignore_done=True), batch(name, [{**s, "done": True, "terminated": True}
+                 for s in samples(name)]))["priority"] == errors()  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name not in ("pg", "ppo_pg", "bc")])
+def test_importance_weights_without_priority_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="priority_IS_weight"):
+        make(name, "learn", priority=False, priority_IS_weight=True)
+
+
+@pytest.fixture
+def lone_group(tmp_path: Path) -> Iterator[None]:
+    """A process group of this process only, on the CPU."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.differs(
+    "A2C, PG and both further kinds of PPO train replicas that drift apart", "each step averages the gradients"
+)
+@pytest.mark.differs("PPO on several ranks trains replicas that drift apart", "each step averages the gradients")
+@pytest.mark.differs("gradients of R2D2, IMPALA, ACER and PPG are not averaged over ranks", "they are")
+@pytest.mark.differs("each policy must remember to synchronise gradients", "the shared optimizer step does it")
+@each_policy
+@pytest.mark.parametrize("bp_update_sync", [True, False])
+def test_the_gradients_of_every_step_are_averaged_over_the_ranks(
+    name: str, bp_update_sync: bool, lone_group: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone, policy = make(name, "learn"), make(name, "learn", multi_gpu=True, bp_update_sync=bp_update_sync)
+    syncs, sent, begin_sum = watch_syncs(monkeypatch), [], steps.begin_sum
+    monkeypatch.setattr(steps, "begin_sum", lambda what, x: (sent.append(x), begin_sum(what, x))[1])
+    expected = [learn(alone, batch(name), seed) for seed in range(2)]
+    with watched_steps() as stepped:
+        outcomes = [learn(policy, batch(name), seed) for seed in range(2)]
+    for own, other in zip(outcomes, expected, strict=True):
+        for row, wanted in zip(rows(own), rows(other), strict=True):
+            told = {key for key, value in wanted.items() if isinstance(value, float) and key not in _TIMES}
+            assert {key: row[key] for key in told} == {
+                key: pytest.approx(wanted[key], rel=1e-3, abs=1e-6) for key in told
+            }
+    synced, moved = ({id(parameter) for given in calls for parameter in given} for calls in (syncs, stepped))
+    assert moved <= synced and {id(parameter) for parameter in policy._model.parameters()} <= moved
+    assert (len(sent) > 0) is not bp_update_sync
+
+
+# --- acting ---
+
+
+@each_policy
+def test_outputs_have_the_ids_of_the_envs_in_their_order_and_no_gradients(name: str) -> None:
+    policy = make(name)
+    obs = observations(name, 1, 0)
+    for output in (act(policy, obs), policy.eval_mode.forward(obs)):
+        assert list(output) == [1, 0]
+        for out in output.values():
+            for value in out.values():
+                assert not getattr(value, "requires_grad", False)
+            assert "action" in out
+
+
+@each_policy
+def test_a_transition_has_what_the_samples_need(name: str) -> None:
+    policy = make(name, "collect", "command")
+    obs = observations(name, 0)
+    timestep = EasyDict(obs=obs[0], reward=torch.ones(1), done=False, info={})
+    transition = policy.collect_mode.process_transition(obs[0], act(policy, obs)[0], timestep)
+    assert {"obs", "action", "reward", "done"} <= transition.keys()
+    assert transition["obs"] is obs[0] and transition["reward"] is timestep.reward and transition["done"] is False
+
+
+@pytest.mark.parametrize("name", [name for name in POLICY_REGISTRY if name + "_command" in POLICY_REGISTRY])
+def test_a_policy_and_its_command_mode_are_registered_and_exported(name: str) -> None:
+    cls = POLICY_REGISTRY.get(name)
+    if not cls.__module__.startswith("ding.policy."):
+        return
+    command = POLICY_REGISTRY.get(name + "_command")
+    assert getattr(ding.policy, cls.__name__) is cls and issubclass(command, cls)
+    assert getattr(ding.policy, cls.__name__.replace("Policy", "CommandModePolicy")) is command
+    assert cls.default_config().type == ("ppo" if name == "ppo_offpolicy" else name)

@@ -1,0 +1,110 @@
+"""A policy of one's own that leaves collation, target network, schedule and logging to the shared training step."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from easydict import EasyDict
+from torch import nn
+
+from ding.policy import BatchPolicy
+from ding.policy.common_utils import linear_lr_scheduler
+from ding.policy.steps import Learned
+from ding.utils.data.samples import Samples, Table
+
+
+class Regression(BatchPolicy):
+    """Learns the rewards of observations, with a target network and a schedule."""
+
+    config = {"type": "regression", "learn": {"batch_size": 4, "learning_rate": 0.1, "lr_scheduler": None}}
+    _learn_values = ("_seen",)
+
+    def _init_learn(self):
+        learn = self._cfg.learn
+        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=learn.learning_rate)
+        self._lr_scheduler = linear_lr_scheduler(self._optimizer, learn.lr_scheduler)
+        self._init_target(freq=2)
+        self._learn_model = self._wrapped("base")
+        self._seen = 0
+
+    def _update(self, batch):
+        assert self._model.training and self._target_net.training
+        error = (self._model(batch["obs"]).squeeze(1) - batch["reward"]) ** 2
+        self._seen += len(error)
+        self._backward_and_step(error.mean(), self._optimizer)
+        return Learned({"total_loss": error.mean()}, error.detach(), {"note": "x"})
+
+
+class Undefined(BatchPolicy):
+    config = {"type": "undefined", "learn": {"batch_size": 4}}
+
+    def _init_learn(self):
+        self._learn_model = self._model
+
+
+def make(cls=Regression, seed=0, **learn):
+    cfg = cls.default_config()
+    cfg.learn.update(learn)
+    torch.manual_seed(seed)
+    return cls(cfg, model=nn.Linear(2, 1), enable_field=["learn"])
+
+
+def batch(size=4):
+    draw = torch.Generator().manual_seed(1)
+    return [
+        {
+            "obs": torch.rand(2, generator=draw),
+            "next_obs": torch.rand(2, generator=draw),
+            "action": torch.tensor([0]),
+            "reward": torch.rand(1, generator=draw),
+            "done": False,
+        }
+        for _ in range(size)
+    ]
+
+
+def test_a_training_step_logs_numbers_moves_the_schedule_and_copies_the_target():
+    policy = make(lr_scheduler=EasyDict(epoch_num=2, min_lr_lambda=0.5))
+    before = policy._model.weight.detach().clone()
+    first = policy.learn_mode.forward(batch())
+    assert first["cur_lr"] == 0.1 and first["note"] == "x" and len(first["priority"]) == 4
+    assert first["total_loss"] == pytest.approx(sum(first["priority"]) / 4)
+    assert torch.equal(policy._target_net.weight, before)
+    second = policy.learn_mode.forward(Samples(Table.of(batch())))
+    assert second["cur_lr"] == pytest.approx(0.075) and second["total_loss"] < first["total_loss"]
+    assert torch.equal(policy._target_net.weight, policy._model.weight)
+
+
+def test_its_state_has_target_schedule_count_and_values_and_another_goes_on_from_it():
+    settings = {"lr_scheduler": EasyDict(epoch_num=4, min_lr_lambda=0.5)}
+    policy, other = make(**settings), make(seed=1, **settings)
+    policy.learn_mode.forward(batch())
+    state = copy.deepcopy(policy.learn_mode.state_dict())
+    assert state.keys() == {"model", "target_model", "optimizer", "lr_scheduler", "target_update_count", "seen"}
+    other.learn_mode.load_state_dict(state)
+    assert [policy.learn_mode.forward(batch()) for _ in range(3)] == [
+        other.learn_mode.forward(batch()) for _ in range(3)
+    ]
+    assert other._seen == 16
+
+
+def test_an_optimizer_that_is_replaced_later_is_the_one_that_steps_and_is_saved():
+    policy = make()
+    policy._optimizer = torch.optim.SGD(policy._model.parameters(), lr=0.5)
+    assert policy.learn_mode.forward(batch())["cur_lr"] == 0.5
+    assert policy.learn_mode.state_dict()["optimizer"]["param_groups"][0]["lr"] == 0.5
+
+
+def test_a_copy_of_a_policy_learns_by_itself():
+    policy = make()
+    policy.learn_mode.forward(batch())
+    for other in (copy.deepcopy(policy), pickle.loads(pickle.dumps(policy))):
+        before = policy._model.weight.detach().clone()
+        other.learn_mode.forward(batch())
+        assert torch.equal(policy._model.weight, before) and not torch.equal(other._model.weight, before)
+
+
+def test_a_policy_that_does_not_say_how_it_learns_names_what_is_missing():
+    with pytest.raises(NotImplementedError, match="Undefined must define _forward_learn, or _update"):
+        make(Undefined).learn_mode.forward(batch())
