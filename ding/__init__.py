@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from ding import module_aliases
+
 if TYPE_CHECKING:
     from ding.entry.training import train as train
 
@@ -23,3 +25,6 @@ def __getattr__(name: str) -> Any:
     from ding.entry.training import train
 
     return train
+
+
+module_aliases.install()

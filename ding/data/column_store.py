@@ -33,7 +33,7 @@ from ding.utils.data.samples import (
     table_of,
     with_end_flags,
 )
-from ding.utils.running_stats import fastcopy
+from ding.utils.fast_copy import fastcopy
 from ding.utils.segment_tree import IntArray
 
 # Objects of these types cannot be changed, so they need no copies.

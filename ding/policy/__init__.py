@@ -1,6 +1,5 @@
 """Policies: how to learn from samples and how to act."""
 
-import sys
 from importlib import import_module
 
 from ding.utils.import_helper import lazy_names
@@ -29,24 +28,11 @@ _NAMES = {
     "soft_q": "MDQNPolicy SQLPolicy SQNPolicy",
 }
 
-# Modules that DI-engine has for them, whose names are written in configs (`import_names`) and programs.
-_MODULES_OF_DI_ENGINE = {
-    "c51": "rainbow",
-    "ddpg": "td3 td3_bc",
-    "dqn": "bdq",
-    "quantile": "fqf iqn qrdqn",
-    "sac": "cql discrete_sac",
-    "sequence_policy": "acer impala",
-    "soft_q": "mdqn sql sqn",
-}
-
 _MODULES = {name: f"ding.policy.{module}" for module, names in _NAMES.items() for name in names.split()}
 __getattr__ = lazy_names(__name__, _MODULES)
 
 # Policies are registered when their module is imported.
 _imported = {module: import_module(f"{__name__}.{module}") for module in _NAMES}
-for _module, _names in _MODULES_OF_DI_ENGINE.items():
-    sys.modules.update({f"{__name__}.{_name}": _imported[_module] for _name in _names.split()})
 _command = _imported["command_mode_policy_instance"]
 _MODULES |= dict.fromkeys(_command.add_command_modes(), _command.__name__)
 

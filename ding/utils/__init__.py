@@ -13,6 +13,7 @@ _NAMES = {
         "iter_mapping list_split lists_to_dicts make_key_as_identifier one_time_warning override "
         "remove_illegal_item set_pkg_seed split_data_generator squeeze"
     ),
+    "fast_copy": "fastcopy",
     "file_helper": "atomic_write read_file remove_file save_file",
     "import_helper": (
         "import_module try_import_ceph try_import_link try_import_mc try_import_redis try_import_rediscluster"
@@ -33,7 +34,6 @@ _NAMES = {
         "WORLD_MODEL_REGISTRY registries"
     ),
     "render_helper": "fps get_env_fps render render_env",
-    "running_stats": "fastcopy",
     "segment_tree": "MinSegmentTree SegmentTree SumSegmentTree",
     "system_helper": (
         "PropagatingThread exist_operator_server find_free_port get_ip get_operator_server_kwargs get_pid get_task_uid"

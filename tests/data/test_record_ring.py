@@ -21,8 +21,8 @@ from ding.data.buffer import BufferedData, DequeBuffer, DequeBufferWrapper
 from ding.data.buffer.middleware import clone_object
 from ding.policy.common_utils import default_preprocess_learn
 from ding.utils.data.samples import Samples, Table
+from ding.utils.fast_copy import fastcopy
 from ding.utils.msgpack_helper import pack, unpack
-from ding.utils.running_stats import fastcopy
 
 CONFIGS: list[dict[str, Any]] = [
     {},

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ding.utils.default_helper import SingletonMetaclass, iter_mapping
+from ding.utils.fast_copy import fastcopy
 from ding.utils.import_helper import (
     FakeLink,
     import_module,
@@ -16,7 +17,6 @@ from ding.utils.import_helper import (
     try_import_redis,
     try_import_rediscluster,
 )
-from ding.utils.running_stats import fastcopy
 
 
 def test_iter_mapping_is_lazy():

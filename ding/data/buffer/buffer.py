@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from ding.utils.running_stats import fastcopy
+from ding.utils.fast_copy import fastcopy
 
 # f(action, chain, *args, **kwargs): returns chain(*args, **kwargs), or a result of its own.
 Middleware = Callable[..., Any]

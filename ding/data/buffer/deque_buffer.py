@@ -19,7 +19,7 @@ from ding.data.buffer_interface import MemoryCheck, new_generator, read_data_fil
 from ding.data.column_store import ColumnStore, put_objects
 from ding.data.ring import Slots
 from ding.utils.data.samples import Table, rows_of
-from ding.utils.running_stats import fastcopy
+from ding.utils.fast_copy import fastcopy
 from ding.utils.segment_tree import FloatArray, IntArray
 
 _NUMBER_DIGITS = 16

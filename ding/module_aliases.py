@@ -1,0 +1,77 @@
+"""Modules of DI-engine whose contents are in other modules here: programs and configs may import them by both names."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+# By package: the module here, and the names that DI-engine has for it.
+_ALIASES: Mapping[str, Mapping[str, str]] = {
+    "ding.entry": {
+        "serial_entry": "serial_entry_onpolicy",
+        "serial_entry_dqfd": "serial_entry_sqil",
+        "serial_entry_offline": "serial_entry_bc",
+    },
+    "ding.league": {"base_league": "one_vs_one_league"},
+    "ding.model.common": {"model_factory": "utils"},
+    "ding.model.template": {"q_learning": "sqn", "qac": "qvac", "vac": "acer mavac pg ppg"},
+    "ding.policy": {
+        "c51": "rainbow",
+        "ddpg": "td3 td3_bc",
+        "dqn": "bdq",
+        "quantile": "fqf iqn qrdqn",
+        "sac": "cql discrete_sac",
+        "sequence_policy": "acer impala",
+        "soft_q": "mdqn sql sqn",
+    },
+    "ding.rl_utils": {
+        "distributional": "beta_function",
+        "ppo": "a2c ppg",
+        "returns": "gae value_rescale",
+        "vtrace": "acer retrace",
+    },
+    "ding.torch_utils.network": {
+        "gtrxl": "transformer",
+        "nn_module": "activation scatter_connection",
+        "resnet": "res_block",
+    },
+    "ding.utils": {
+        "default_helper": "collection_helper design_helper dict_helper scheduler_helper type_helper",
+        "log_helper": "log_writer_helper",
+        "system_helper": "k8s_helper slurm_helper",
+        "time_helper": "profiler_helper time_helper_base time_helper_cuda",
+    },
+}
+ALIASES = {
+    f"{package}.{alias}": f"{package}.{module}"
+    for package, modules in _ALIASES.items()
+    for module, aliases in modules.items()
+    for alias in aliases.split()
+}
+
+
+class AliasFinder:
+    """Finder and loader of the aliases; it is asked for what no other finder has found."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return the spec of an alias, None for any other name."""
+        return ModuleSpec(name, AliasFinder) if name in ALIASES else None  # type: ignore[arg-type]
+
+    @staticmethod
+    def create_module(spec: ModuleSpec) -> None:
+        """Leave it to the import system to make a module, which the other one replaces."""
+
+    @staticmethod
+    def exec_module(module: ModuleType) -> None:
+        """Put the module that has the contents in the place of the alias."""
+        sys.modules[module.__name__] = importlib.import_module(ALIASES[module.__name__])
+
+
+def install() -> None:
+    """Let the aliases be imported; a second call changes nothing."""
+    if AliasFinder not in sys.meta_path:
+        sys.meta_path.append(AliasFinder)

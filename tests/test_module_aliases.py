@@ -1,0 +1,93 @@
+"""Modules of DI-engine whose contents are elsewhere here."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from ding import module_aliases
+from ding.module_aliases import ALIASES
+
+# What programs import from these modules.
+CONTENTS = {
+    "ding.entry.serial_entry_bc": "serial_pipeline_bc",
+    "ding.entry.serial_entry_onpolicy": "serial_pipeline_onpolicy",
+    "ding.entry.serial_entry_sqil": "serial_pipeline_sqil",
+    "ding.league.one_vs_one_league": "OneVsOneLeague",
+    "ding.model.common.utils": "create_model",
+    "ding.model.template.acer": "ACER",
+    "ding.model.template.mavac": "MAVAC",
+    "ding.model.template.pg": "PG",
+    "ding.model.template.ppg": "PPG",
+    "ding.model.template.qvac": "ContinuousQVAC",
+    "ding.model.template.sqn": "SQN",
+    "ding.policy.acer": "ACERPolicy",
+    "ding.policy.bdq": "BDQPolicy",
+    "ding.policy.cql": "CQLPolicy",
+    "ding.policy.discrete_sac": "DiscreteSACPolicy",
+    "ding.policy.fqf": "FQFPolicy",
+    "ding.policy.impala": "IMPALAPolicy",
+    "ding.policy.iqn": "IQNPolicy",
+    "ding.policy.mdqn": "MDQNPolicy",
+    "ding.policy.qrdqn": "QRDQNPolicy",
+    "ding.policy.rainbow": "RainbowDQNPolicy",
+    "ding.policy.sql": "SQLPolicy",
+    "ding.policy.sqn": "SQNPolicy",
+    "ding.policy.td3": "TD3Policy",
+    "ding.policy.td3_bc": "TD3BCPolicy",
+    "ding.rl_utils.a2c": "a2c_data a2c_error",
+    "ding.rl_utils.acer": "acer_policy_error acer_trust_region_update acer_value_error",
+    "ding.rl_utils.beta_function": "beta_function_map",
+    "ding.rl_utils.gae": "gae gae_data",
+    "ding.rl_utils.ppg": "ppg_data ppg_joint_error",
+    "ding.rl_utils.retrace": "compute_q_retraces",
+    "ding.rl_utils.value_rescale": "value_inv_transform value_transform",
+    "ding.torch_utils.network.activation": "build_activation",
+    "ding.torch_utils.network.res_block": "ResBlock ResFCBlock",
+    "ding.torch_utils.network.scatter_connection": "ScatterConnection",
+    "ding.torch_utils.network.transformer": "Transformer",
+    "ding.utils.collection_helper": "iter_mapping",
+    "ding.utils.design_helper": "SingletonMetaclass",
+    "ding.utils.dict_helper": "convert_easy_dict_to_dict",
+    "ding.utils.k8s_helper": "exist_operator_server get_operator_server_kwargs",
+    "ding.utils.log_writer_helper": "DistributedWriter",
+    "ding.utils.profiler_helper": "Profiler register_profiler",
+    "ding.utils.scheduler_helper": "Scheduler",
+    "ding.utils.slurm_helper": "get_ip",
+    "ding.utils.time_helper_base": "TimeWrapper",
+    "ding.utils.time_helper_cuda": "TimeWrapperCuda",
+    "ding.utils.type_helper": "SequenceType",
+}
+
+
+def test_each_alias_has_an_entry_here():
+    assert sorted(CONTENTS) == sorted(ALIASES)
+
+
+@pytest.mark.parametrize("alias", sorted(ALIASES))
+def test_an_alias_is_the_module_itself_with_what_programs_import_from_it(alias):
+    module = importlib.import_module(alias)
+    assert module is importlib.import_module(ALIASES[alias])
+    assert module.__name__ == module.__spec__.name == ALIASES[alias]
+    assert [name for name in CONTENTS[alias].split() if not hasattr(module, name)] == []
+
+
+def test_an_alias_can_be_the_first_thing_that_is_imported():
+    code = (
+        "from ding.policy.td3 import TD3Policy; import ding.utils.k8s_helper as k; "
+        "print(TD3Policy.__module__, k.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["ding.policy.ddpg", "ding.utils.system_helper"]
+
+
+def test_other_modules_are_still_missed():
+    with pytest.raises(ModuleNotFoundError, match="No module named 'ding.utils.no_helper'"):
+        importlib.import_module("ding.utils.no_helper")
+
+
+def test_installing_again_changes_nothing():
+    before = list(sys.meta_path)
+    module_aliases.install()
+    assert sys.meta_path == before
