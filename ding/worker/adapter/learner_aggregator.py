@@ -47,7 +47,7 @@ Address = tuple[str, str, int]
 GRACE_S = 1.0
 
 
-class LearnerSeat:
+class LearnerHandle:
     """A connected learner with a thread that sends its messages in order.
 
     Attributes:
@@ -106,16 +106,18 @@ class LearnerGroup:
 
     def __init__(self, connector: Connector, logger: Any) -> None:
         self._connector, self._logger = connector, logger
-        self._seats: dict[str, tuple[int, LearnerSeat]] = {}
+        self._handles: dict[str, tuple[int, LearnerHandle]] = {}
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._is_closed = False
 
     @property
-    def seats(self) -> list[LearnerSeat]:
+    def handles(self) -> list[LearnerHandle]:
         """The connected learners in the order of the requests to join."""
         with self._lock:
-            return [seat for _, seat in sorted(self._seats.values(), key=lambda entry: entry[0]) if not seat.is_lost]
+            return [
+                handle for _, handle in sorted(self._handles.values(), key=lambda entry: entry[0]) if not handle.is_lost
+            ]
 
     def join_all(self, addresses: Sequence[Address], timeout_s: float) -> None:
         """Connect learners concurrently.
@@ -140,13 +142,13 @@ class LearnerGroup:
 
     def _join(self, number: int, name: str, host: str, port: int, timeout_s: float) -> None:
         client, resource = connect(self._connector, str(name), host, int(port), timeout_s)
-        seat = LearnerSeat(str(name), client, resource)
+        handle = LearnerHandle(str(name), client, resource)
         with self._lock:
             if not self._is_closed:
-                _, before = self._seats.get(seat.name, (0, None))
-                self._seats[seat.name] = (number, seat)
+                _, before = self._handles.get(handle.name, (0, None))
+                self._handles[handle.name] = (number, handle)
         if self._is_closed:
-            before = seat
+            before = handle
         if before is not None:
             before.close()
         self._logger.info("the learner %s at %s:%s is connected: %s", name, host, port, resource)
@@ -154,27 +156,27 @@ class LearnerGroup:
     def leave(self, name: str) -> None:
         """Disconnect a learner, if connected."""
         with self._lock:
-            _, seat = self._seats.pop(name, (0, None))
-        if seat is not None:
-            seat.close()
+            _, handle = self._handles.pop(name, (0, None))
+        if handle is not None:
+            handle.close()
             self._logger.info("the learner %s has left", name)
 
     def missing(self, names: Sequence[str]) -> list[str]:
         """Return the `names` that are not connected."""
-        connected = {seat.name for seat in self.seats}
+        connected = {handle.name for handle in self.handles}
         return [name for name in names if name not in connected]
 
     def close(self) -> None:
         """Disconnect all learners; call it after closing the connector. Further calls do nothing."""
         with self._lock:
             self._is_closed = True
-            seats = [seat for _, seat in self._seats.values()]
-        for seat in seats:
-            seat.close()
+            handles = [handle for _, handle in self._handles.values()]
+        for handle in handles:
+            handle.close()
 
 
 def ask_all(
-    calls: Sequence[tuple[LearnerSeat, Task]], timeout_s: float, message: str | None = None, to_the_end: bool = False
+    calls: Sequence[tuple[LearnerHandle, Task]], timeout_s: float, message: str | None = None, to_the_end: bool = False
 ) -> list[dict[str, Any]]:
     """Have each learner run its task, all concurrently, and return the results in order.
 
@@ -186,19 +188,19 @@ def ask_all(
     Raises:
         TaskFail: a learner failed, is lost, or did not answer; its `traceback` has all errors.
     """
-    futures = [seat.run(task, timeout_s) for seat, task in calls]
+    futures = [handle.run(task, timeout_s) for handle, task in calls]
     left = wait(futures, timeout_s, "ALL_COMPLETED" if to_the_end else FIRST_EXCEPTION).not_done
     if left:
         wait(left, GRACE_S)
     failures: list[tuple[str, BaseException]] = []
     late: list[tuple[str, BaseException]] = []
-    for (seat, task), future in zip(calls, futures, strict=True):
+    for (handle, task), future in zip(calls, futures, strict=True):
         error = future.exception() if future.done() else None
         if error is not None:
-            failures.append((seat.name, error))
+            failures.append((handle.name, error))
         elif not future.done():
-            reason = f"the learner {seat.name} has not answered the task {task['name']} within {timeout_s:g} s"
-            late.append((seat.name, WorkerLost(reason)))
+            reason = f"the learner {handle.name} has not answered the task {task['name']} within {timeout_s:g} s"
+            late.append((handle.name, WorkerLost(reason)))
     if failures or late:
         raise _failure(failures or late, message)
     return [future.result() for future in futures]
@@ -258,8 +260,8 @@ _DONE = "learner_done"
 START_GRACE_S = 2.0
 
 
-class _Track:
-    """The progress of one learner.
+class _Learner:
+    """A learner that runs the task of a group, and how far it is.
 
     Attributes:
         batch_size, capacity: the size and the number of batches that it requests.
@@ -270,8 +272,8 @@ class _Track:
         is_closed: whether it has ended the task.
     """
 
-    def __init__(self, seat: LearnerSeat) -> None:
-        self.seat = seat
+    def __init__(self, handle: LearnerHandle) -> None:
+        self.handle = handle
         self.batch_size = self.capacity = self.batches_done = 0
         self.silence_s = 0.0
         self.infos: deque[dict[str, Any]] = deque()
@@ -298,7 +300,7 @@ class GroupRun:
     that average their gradients stay synchronized. The group reports an info once all learners have reported theirs.
 
     Args:
-        seats: the learners, at least one.
+        handles: the learners, at least one.
         task: the start task with its `task_info`.
         timeout_s: seconds for a learner to answer a message.
 
@@ -306,49 +308,52 @@ class GroupRun:
         ids: `task_id` and `buffer_id`.
     """
 
-    def __init__(self, seats: Sequence[LearnerSeat], task: Task, timeout_s: float) -> None:
+    def __init__(self, handles: Sequence[LearnerHandle], task: Task, timeout_s: float) -> None:
         info = task.get("task_info") or {}
         self.ids = {key: info.get(key) for key in ("task_id", "buffer_id")}
         self._timeout_s = timeout_s
-        self._tracks = [_Track(seat) for seat in seats]
+        self._learners = [_Learner(handle) for handle in handles]
         self._batches_done = 0
         self._has_failed = self._has_ended = False
         self._begin(task)
 
     def _begin(self, task: Task) -> None:
         try:
-            self._ask([task] * len(self._tracks), message="one of learner can't start_task")
+            self._ask([task] * len(self._learners), message="one of learner can't start_task")
         except TaskFail:  # some may have started
-            wait([track.seat.run({"name": LEARNER_CLOSE}, self._timeout_s) for track in self._tracks], START_GRACE_S)
+            wait(
+                [learner.handle.run({"name": LEARNER_CLOSE}, self._timeout_s) for learner in self._learners],
+                START_GRACE_S,
+            )
             raise
 
     def demand(self, task: Task) -> dict[str, Any]:
         """Return the request of the group: the sum of the batch sizes, and the smallest number of batches."""
-        asked = [track for track in self._tracks if not track.is_done]
+        asked = [learner for learner in self._learners if not learner.is_done]
         replies = self._ask([task] * len(asked), asked)
-        for track, reply in zip(asked, replies, strict=True):
-            track.take_demand(reply)
-        requested = {"batch_size": sum(track.batch_size for track in self._tracks)}
+        for learner, reply in zip(asked, replies, strict=True):
+            learner.take_demand(reply)
+        requested = {"batch_size": sum(learner.batch_size for learner in self._learners)}
         if not task.get("batched"):
             return {**replies[0], **requested} if replies else {**self.ids, **requested}
-        if any(track.is_done for track in self._tracks):
-            self._end([track for track in self._tracks if not track.is_done])
+        if any(learner.is_done for learner in self._learners):
+            self._end([learner for learner in self._learners if not learner.is_done])
         first = replies[0] if replies else {}
-        progress = {"cur_learner_iter": first.get("cur_learner_iter", 0), "silence_s": self._silence_s}
-        return {**progress, **requested, "batch_num": self._capacity, **self._new_infos()}
+        reported = {"cur_learner_iter": first.get("cur_learner_iter", 0), "silence_s": self._silence_s}
+        return {**reported, **requested, "batch_num": self._capacity, **self._new_infos()}
 
     @property
     def _silence_s(self) -> float:
         """Seconds without progress of the slowest learner, for which the others wait."""
-        return max((track.silence_s for track in self._tracks if not track.is_done), default=0.0)
+        return max((learner.silence_s for learner in self._learners if not learner.is_done), default=0.0)
 
     @property
     def _capacity(self) -> int:
-        return min(track.capacity for track in self._tracks)
+        return min(learner.capacity for learner in self._learners)
 
     @property
     def _sizes(self) -> list[int]:
-        return [track.batch_size for track in self._tracks]
+        return [learner.batch_size for learner in self._learners]
 
     def learn(self, task: Task) -> dict[str, Any]:
         """Send each learner its part of each batch.
@@ -364,10 +369,10 @@ class GroupRun:
         if len(batches) > self._capacity:
             raise ValueError(f"the learners requested {self._capacity} batches at most, but got {len(batches)}")
         by_learner = zip(*(split(batch, self._sizes) for batch in batches), strict=True)
-        tasks = [_learn_task(t.seat, parts) for t, parts in zip(self._tracks, by_learner, strict=True)]
-        for track, reply in zip(self._tracks, self._ask(tasks), strict=True):
-            track.capacity -= len(batches)
-            track.take_infos(reply)
+        tasks = [_learn_task(t.handle, parts) for t, parts in zip(self._learners, by_learner, strict=True)]
+        for learner, reply in zip(self._learners, self._ask(tasks), strict=True):
+            learner.capacity -= len(batches)
+            learner.take_infos(reply)
         new = self._new_infos()
         return {**new, "info": new["infos"][-1] if new["infos"] else {}}
 
@@ -380,17 +385,17 @@ class GroupRun:
         Raises:
             TaskFail: a learner could not end the task.
         """
-        self._end([track for track in self._tracks if not track.is_closed and not track.seat.is_lost])
+        self._end([learner for learner in self._learners if not learner.is_closed and not learner.handle.is_lost])
         return self._new_infos()
 
-    def _end(self, tracks: Sequence[_Track]) -> None:
+    def _end(self, chosen: Sequence[_Learner]) -> None:
         task = {"name": LEARNER_CLOSE, "drain": not self._has_failed}
-        for track, reply in zip(tracks, self._ask([task] * len(tracks), tracks, to_the_end=True), strict=True):
-            track.take_infos(reply)
-            track.is_done = track.is_closed = True
+        for learner, reply in zip(chosen, self._ask([task] * len(chosen), chosen, to_the_end=True), strict=True):
+            learner.take_infos(reply)
+            learner.is_done = learner.is_closed = True
 
-    def _ask(self, tasks: Sequence[Task], tracks: Sequence[_Track] | None = None, **how: Any) -> list[dict[str, Any]]:
-        calls = [(t.seat, task) for t, task in zip(self._tracks if tracks is None else tracks, tasks, strict=True)]
+    def _ask(self, tasks: Sequence[Task], chosen: Sequence[_Learner] | None = None, **how: Any) -> list[dict[str, Any]]:
+        calls = [(t.handle, task) for t, task in zip(self._learners if chosen is None else chosen, tasks, strict=True)]
         try:
             return ask_all(calls, self._timeout_s, **how)
         except TaskFail:
@@ -403,15 +408,15 @@ class GroupRun:
         The last info of one learner is the last of the group: the others cannot continue without that learner.
         """
         infos: list[dict[str, Any]] = []
-        while not self._has_ended and all(track.infos for track in self._tracks):
-            heads = [track.infos.popleft() for track in self._tracks]
+        while not self._has_ended and all(learner.infos for learner in self._learners):
+            heads = [learner.infos.popleft() for learner in self._learners]
             self._has_ended = any(info.get(_DONE) for info in heads)
             infos.append(_merged(heads, self._has_ended))
-        left = [track.infos[-1] for track in self._tracks if track.infos]
-        if left and not self._has_ended and all(track.is_done for track in self._tracks):  # some reported fewer
+        left = [learner.infos[-1] for learner in self._learners if learner.infos]
+        if left and not self._has_ended and all(learner.is_done for learner in self._learners):  # some reported fewer
             self._has_ended = True
             infos.append(_merged(left, True))
-        done = min(track.batches_done for track in self._tracks) - self._batches_done
+        done = min(learner.batches_done for learner in self._learners) - self._batches_done
         self._batches_done += done
         return {"infos": infos, "batches_done": done, **self.ids}
 
@@ -421,8 +426,8 @@ def _merged(infos: Sequence[dict[str, Any]], is_last: bool) -> dict[str, Any]:
     return {**merged, _DONE: True} if is_last else merged
 
 
-def _learn_task(seat: LearnerSeat, parts: Sequence[list[Any]]) -> Task:
-    if seat.is_batched:
+def _learn_task(handle: LearnerHandle, parts: Sequence[list[Any]]) -> Task:
+    if handle.is_batched:
         return {"name": LEARNER_LEARN, "batched": True, **pack_batches(parts)}
     return {"name": LEARNER_LEARN, "data": list(parts[0])}  # it requests one at a time
 
@@ -557,7 +562,7 @@ class LearnerAggregator:
             self._group.join_all(list(self._cfg.learner.values()), self._cfg.connect_timeout_s)
             if self._sync is not None:
                 self._sync.start()
-                self._sync.wait_for(lambda: bool(self._group.seats), "a learner", self._cfg.connect_timeout_s)
+                self._sync.wait_for(lambda: bool(self._group.handles), "a learner", self._cfg.connect_timeout_s)
             self._server.start()
         except BaseException:
             self.close()
@@ -607,7 +612,7 @@ class LearnerAggregator:
 
     def deal_with_get_resource(self) -> dict[str, Any]:
         """Return the number of connected learners as the number of GPUs."""
-        return {"gpu": len(self._group.seats)}
+        return {"gpu": len(self._group.handles)}
 
     def deal_with_learner_start(self, task: dict[str, Any]) -> dict[str, Any]:
         """Start the task on all learners.
@@ -623,10 +628,10 @@ class LearnerAggregator:
     def _begin(self, task: dict[str, Any]) -> GroupRun:
         configured = {str(address[0]): address for address in self._cfg.learner.values()}
         self._group.join_all([configured[name] for name in self._group.missing(list(configured))], REJOIN_S)
-        seats = self._group.seats
-        if not seats:
+        handles = self._group.handles
+        if not handles:
             raise task_fail({"message": "no connected learner"})
-        return GroupRun(seats, task, self._cfg.task_timeout)
+        return GroupRun(handles, task, self._cfg.task_timeout)
 
     def deal_with_get_data(self, task: dict[str, Any]) -> dict[str, Any]:
         """Return the request of the learners; see `GroupRun.demand`."""

@@ -70,13 +70,13 @@ class BattleSampleSerialCollector(BattleCollector):
         """
         self._begin(train_iter)
         n_sample = checked_n_sample(n_sample, self._default_n_sample, self._env_num, self._fixed_rollout)
-        self._rollout.run(SampleQuota(list(self._cutters.values()), n_sample), policy_kwargs or {})
+        self._rollout.run(SampleQuota(list(self._recorders.values()), n_sample), policy_kwargs or {})
         data, infos, steps = self._take()
         self._count(steps, sum(map(len, data)))
         self._output_log(train_iter)
-        for player, cutter in self._cutters.items():
+        for player, recorder in self._recorders.items():
             if self._are_on_policy[player]:
-                cutter.clear()  # fragments of this version must not be finished by the next one
+                recorder.clear()  # fragments of this version must not be finished by the next one
         return [part_of(samples, 0, n_sample) for samples in data] if drop_extra else data, infos
 
     def _log_keys(self) -> Sequence[str]:

@@ -12,7 +12,7 @@ from ding.worker.collector.actor import Actor, SoloActor
 from ding.worker.collector.base_serial_collector import SerialCollector
 from ding.worker.collector.quota import EpisodeQuota, checked_n_episode, episode_data
 from ding.worker.collector.rollout import Listener
-from ding.worker.collector.trajectory import INF, TrajectoryCutter
+from ding.worker.collector.trajectory import INF, TrajectoryRecorder
 
 
 @SERIAL_COLLECTOR_REGISTRY.register("episode")
@@ -67,20 +67,20 @@ class EpisodeSerialCollector(SerialCollector):
         self._traj_len = INF
 
     def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[Listener]]:
-        cutter = self._recorder = TrajectoryCutter(
+        recorder = self._recorder = TrajectoryRecorder(
             self._policy,
             self._env_num,
             self._traj_len,
             share_next_obs=not self._deepcopy_obs,
             make_samples=partial(episode_data, self._cfg, self._policy, env=self._env),
         )
-        self._cutter = cutter
+        self._trajectory_recorder = recorder
         left = () if begins_episodes else self._quota.playing
-        self._quota = EpisodeQuota(lambda: len(cutter.pieces), left)
-        return SoloActor(self._policy, self._transform_obs), [cutter, self._quota]
+        self._quota = EpisodeQuota(lambda: len(recorder.pieces), left)
+        return SoloActor(self._policy, self._transform_obs), [recorder, self._quota]
 
     def _fragments_under_way(self, env_id: int) -> Any:
-        return self._cutter.under_way(env_id)
+        return self._trajectory_recorder.under_way(env_id)
 
     def collect(
         self, n_episode: int | None = None, train_iter: int = 0, policy_kwargs: dict[str, Any] | None = None
@@ -103,10 +103,10 @@ class EpisodeSerialCollector(SerialCollector):
             AssertionError: `n_episode` is below the number of envs.
         """
         n_episode = checked_n_episode(n_episode, self._default_n_episode, self._env_num)
-        self._cutter.collect_iter = train_iter
+        self._trajectory_recorder.collect_iter = train_iter
         self._quota.begin(n_episode, self._rollout.restart)
         self._rollout.run(self._quota, policy_kwargs or {})
-        episodes, steps = self._cutter.take(n_episode)
+        episodes, steps = self._trajectory_recorder.take(n_episode)
         self._count(steps)
         self._output_log(train_iter)
         return episodes

@@ -13,10 +13,10 @@ from ding.utils.config_helper import NO_DEFAULT, ConfigError, Rule, Setting, Set
 from ding.utils.registry_factory import PARALLEL_COLLECTOR_REGISTRY
 from ding.worker.collector.actor import env_actions, output_of
 from ding.worker.collector.batch import Batch, PlayerOutputs, PolicyOutput, Steps, entries_of, entry_of
-from ding.worker.collector.players import PlayerCutter
+from ding.worker.collector.players import PlayerRecorder
 from ding.worker.collector.statistics import episode_return, reported_return
 from ding.worker.collector.task_collector import TaskCollector, trajectory_length
-from ding.worker.collector.trajectory import TrajectoryCutter
+from ding.worker.collector.trajectory import TrajectoryRecorder
 
 
 def joint_actions(outputs: Sequence[PolicyOutput], env_ids: Sequence[int]) -> dict[int, Any]:
@@ -77,8 +77,8 @@ def result_of(value: float) -> str:
     return "wins" if value > 0 else "losses"
 
 
-class SharedInfoCutter(PlayerCutter):
-    """A `PlayerCutter` for envs whose info may be shared by all players, instead of holding an entry for each."""
+class SharedInfoRecorder(PlayerRecorder):
+    """A `PlayerRecorder` for envs whose info may be shared by all players, instead of holding an entry for each."""
 
     def on_steps(self, steps: Steps) -> None:
         are_of_all = _are_of_all(steps.infos)
@@ -188,8 +188,8 @@ class MarineParallelCollector(TaskCollector):
         watched.pop(None, None)  # the path of a policy that needs no weights
         return watched
 
-    def _cutter(self, player: int, *args: Any, **kwargs: Any) -> TrajectoryCutter:
-        return SharedInfoCutter(player, *args, **kwargs)
+    def _trajectory_recorder(self, player: int, *args: Any, **kwargs: Any) -> TrajectoryRecorder:
+        return SharedInfoRecorder(player, *args, **kwargs)
 
     def _bare_output(self, action: Any) -> Any:
         if self._eval_flag:

@@ -15,7 +15,7 @@ from ding.worker.collector.base_serial_collector import SerialCollector
 from ding.worker.collector.batch import Batch, PlayerOutputs, PolicyOutput, Steps, by_env, entries_of
 from ding.worker.collector.quota import episode_data
 from ding.worker.collector.rollout import Listener
-from ding.worker.collector.trajectory import INF, TrajBuffer, TrajectoryCutter
+from ding.worker.collector.trajectory import INF, TrajBuffer, TrajectoryRecorder
 
 
 def check_policies(policies: Any, where: str, exactly: int | None = None) -> list[Any]:
@@ -61,12 +61,12 @@ class BattleActor:
             actor.reset(env_ids)
 
 
-class PlayerCutter(TrajectoryCutter):
-    """A cutter of the trajectories of one player; an episode ends for all players at once.
+class PlayerRecorder(TrajectoryRecorder):
+    """A recorder of the trajectories of one player; an episode ends for all players at once.
 
     Args:
         player: the player whose entries of observations, rewards, infos and outputs are recorded.
-        args, kwargs: as for `TrajectoryCutter`.
+        args, kwargs: as for `TrajectoryRecorder`.
     """
 
     def __init__(self, player: int, *args: Any, **kwargs: Any) -> None:
@@ -78,28 +78,28 @@ class PlayerCutter(TrajectoryCutter):
 
 
 class PlayerInfos(Listener):
-    """A listener that gathers the last info of each player in each episode; it comes after the cutters of the players.
+    """A listener that gathers the last info of each player in each episode; it comes after the players' recorders.
 
     Args:
         players: the number of players.
-        cutters: the cutters of the players whose trajectories are kept.
+        recorders: the recorders of the players whose trajectories are kept.
         by_episode: whether each piece is an episode and makes one sample; then all players keep equally many.
 
     Attributes:
         steps: env steps recorded since the last `take`, each counted once however many players there are.
     """
 
-    def __init__(self, players: int, cutters: Sequence[TrajectoryCutter], by_episode: bool = False) -> None:
+    def __init__(self, players: int, recorders: Sequence[TrajectoryRecorder], by_episode: bool = False) -> None:
         self._infos: list[list[Any]] = [[] for _ in range(players)]
-        self._cutters, self._by_episode = cutters, by_episode
+        self._recorders, self._by_episode = recorders, by_episode
         self.steps = 0
 
     def episodes(self) -> int:
         """Return the number of finished episodes that are whole for every player and not yet taken."""
-        return min([len(self._infos[0]), *(len(cutter.pieces) for cutter in self._cutters)])
+        return min([len(self._infos[0]), *(len(recorder.pieces) for recorder in self._recorders)])
 
     def take(self, limit: int | None = None) -> tuple[list[list[Any]], int]:
-        """Return the infos, a list for each player, and the steps since the last call; `limit` as for the cutters."""
+        """Return the infos, a list for each player, and the steps since the last call; `limit` as for the recorders."""
         infos = [of_player[:limit] for of_player in self._infos]
         self._infos = [[] if limit is None else of_player[limit:] for of_player in self._infos]
         steps, self.steps = self.steps, 0
@@ -131,8 +131,8 @@ class PlayerInfos(Listener):
     def _keep(self, number: int) -> None:
         for infos in self._infos:
             del infos[number:]
-        for cutter in self._cutters:
-            cutter.keep(number)
+        for recorder in self._recorders:
+            recorder.keep(number)
 
 
 class BattleCollector(SerialCollector):
@@ -176,8 +176,8 @@ class BattleCollector(SerialCollector):
         return INF
 
     def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[Listener]]:
-        self._cutters = {
-            player: PlayerCutter(
+        self._recorders = {
+            player: PlayerRecorder(
                 player,
                 policy,
                 self._env_num,
@@ -189,9 +189,9 @@ class BattleCollector(SerialCollector):
             for player, policy in enumerate(self._policy)
             if self._policy_collect_data[player]
         }
-        cutters = list(self._cutters.values())
-        self._infos = self._recorder = PlayerInfos(self._policy_num, cutters, by_episode=self._gathers_episodes)
-        return BattleActor(self._policy, self._transform_obs), [*cutters, self._infos]
+        recorders = list(self._recorders.values())
+        self._infos = self._recorder = PlayerInfos(self._policy_num, recorders, by_episode=self._gathers_episodes)
+        return BattleActor(self._policy, self._transform_obs), [*recorders, self._infos]
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "collect_data": list(self._policy_collect_data)}
@@ -202,7 +202,7 @@ class BattleCollector(SerialCollector):
         return super().load_state_dict(state)
 
     def _fragments_under_way(self, env_id: int) -> Any:
-        kept = {player: cutter.under_way(env_id) for player, cutter in self._cutters.items()}
+        kept = {player: recorder.under_way(env_id) for player, recorder in self._recorders.items()}
         return {player: kept.get(player, TrajBuffer(None)) for player in range(self._policy_num)}
 
     def _begin(self, train_iter: int) -> None:
@@ -213,15 +213,15 @@ class BattleCollector(SerialCollector):
         """
         if not self._is_prepared:
             raise RuntimeError(f"{type(self).__name__} has no policies yet: give it a list of them with reset_policy")
-        for cutter in self._cutters.values():
-            cutter.collect_iter = train_iter
+        for recorder in self._recorders.values():
+            recorder.collect_iter = train_iter
 
     def _take(self, limit: int | None = None) -> tuple[list[list[Any]], list[list[Any]], int]:
         """Return samples and infos, a list of each for each player, and the number of steps, all since the last call.
 
         With a `limit`, the episodes beyond that number are kept for the next call.
         """
-        samples = {player: cutter.take(limit)[0] for player, cutter in self._cutters.items()}
+        samples = {player: recorder.take(limit)[0] for player, recorder in self._recorders.items()}
         return [samples.get(player, []) for player in range(self._policy_num)], *self._infos.take(limit)
 
 

@@ -10,7 +10,7 @@ from ding.utils.config_helper import ConfigError, Setting, boolean
 from ding.utils.default_helper import one_time_warning
 from ding.worker.collector.batch import Ended
 from ding.worker.collector.rollout import Listener
-from ding.worker.collector.trajectory import INF, TrajectoryCutter
+from ding.worker.collector.trajectory import INF, TrajectoryRecorder
 
 FIXED_ROLLOUT = Setting(  # False where it is not given: default configs are those of DI-engine
     rule=boolean,
@@ -107,15 +107,15 @@ def fragment_settings(
 
 
 class SampleQuota:
-    """The quota that steps every ready env until each of the cutters has made `n_sample` samples."""
+    """The quota that steps every ready env until each of the recorders has made `n_sample` samples."""
 
-    def __init__(self, cutters: Sequence[TrajectoryCutter], n_sample: int) -> None:
-        self._cutters = tuple(cutters)
+    def __init__(self, recorders: Sequence[TrajectoryRecorder], n_sample: int) -> None:
+        self._recorders = tuple(recorders)
         self._n_sample = n_sample
 
     def is_filled(self) -> bool:
-        for cutter in self._cutters:  # noqa: SIM110 (asked each round)
-            if not cutter.has(self._n_sample):
+        for recorder in self._recorders:  # noqa: SIM110 (asked each round)
+            if not recorder.has(self._n_sample):
                 return False
         return True
 

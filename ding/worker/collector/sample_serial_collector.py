@@ -12,7 +12,7 @@ from ding.worker.collector.actor import Actor, SoloActor, StateActor
 from ding.worker.collector.base_serial_collector import SerialCollector
 from ding.worker.collector.quota import FIXED_ROLLOUT, SampleQuota, checked_n_sample, fragment_settings
 from ding.worker.collector.rollout import Listener
-from ding.worker.collector.trajectory import INF, TrajectoryCutter
+from ding.worker.collector.trajectory import INF, TrajectoryRecorder
 
 _LOGGED = (
     "episode_count",
@@ -70,7 +70,7 @@ class SampleSerialCollector(SerialCollector):
         from ding.policy.modes import takes_env_id, takes_state  # here: importing the workers loads no policies
 
         policy = self._policy
-        self._cutter = TrajectoryCutter(
+        self._trajectory_recorder = TrajectoryRecorder(
             policy,
             self._env_num,
             INF if self._fixed_rollout else self._traj_len,
@@ -81,10 +81,10 @@ class SampleSerialCollector(SerialCollector):
         )
         make_actor = StateActor if takes_state(policy) else SoloActor
         self._actor = make_actor(policy, self._transform_obs)
-        return self._actor, [self._cutter]
+        return self._actor, [self._trajectory_recorder]
 
     def _fragments_under_way(self, env_id: int) -> Any:
-        return self._cutter.under_way(env_id)
+        return self._trajectory_recorder.under_way(env_id)
 
     def collect(
         self,
@@ -118,11 +118,11 @@ class SampleSerialCollector(SerialCollector):
             ValueError: `n_sample` is below 1.
         """
         n_sample = checked_n_sample(n_sample, self._default_n_sample, self._env_num, self._fixed_rollout)
-        self._cutter.collect_iter = train_iter
-        self._cutter.level_seeds = level_seeds
+        self._trajectory_recorder.collect_iter = train_iter
+        self._trajectory_recorder.level_seeds = level_seeds
         self._rollout.actor = SoloActor(self._policy, self._transform_obs) if random_collect else self._actor
-        self._rollout.run(SampleQuota([self._cutter], n_sample), policy_kwargs or {})
-        samples, steps = self._cutter.take()
+        self._rollout.run(SampleQuota([self._trajectory_recorder], n_sample), policy_kwargs or {})
+        samples, steps = self._trajectory_recorder.take()
         self._count(steps, len(samples))
         if record_random_collect:
             self._output_log(train_iter)
@@ -130,7 +130,7 @@ class SampleSerialCollector(SerialCollector):
             self._statistics.clear_summary()
         if self._on_policy:
             # Fragments of this policy version must not be finished by the next one.
-            self._cutter.clear()
+            self._trajectory_recorder.clear()
         return part_of(samples, 0, n_sample) if drop_extra and len(samples) > n_sample else samples
 
     def _log_keys(self) -> Sequence[str]:

@@ -43,7 +43,7 @@ from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.collector.quota import warn_short_fragments
 from ding.worker.collector.rollout import Listener
 from ding.worker.collector.statistics import MAX_EPISODE_STEPS, StepLimit, TaskEpisodes, episode_return
-from ding.worker.collector.trajectory import INF, TrajectoryCutter
+from ding.worker.collector.trajectory import INF, TrajectoryRecorder
 from ding.worker.transport.chunk import encode_chunk
 
 Row = dict[str, Any]
@@ -359,7 +359,7 @@ class TaskCollector(BaseParallelCollector):
         self._has_told_end = False
         self._policy_paths = self._of_policies(cfg.get("policy_update_path"))
         self._policy_iters = [0] * len(self._policy_paths)
-        self._cutters: dict[int, TrajectoryCutter] = {}  # the cutters of the policies that learn
+        self._recorders: dict[int, TrajectoryRecorder] = {}  # the recorders of the policies that learn
         self._watches = {
             path: PolicyWatch(partial(self._fetch, path), cfg.update_policy_second) for path in self._watched()
         }
@@ -438,8 +438,8 @@ class TaskCollector(BaseParallelCollector):
             iteration = int(weights.pop("iter"))
             policy.load_state_dict(weights)
             self._policy_iters[player] = iteration
-            if player in self._cutters:
-                self._cutters[player].collect_iter = iteration
+            if player in self._recorders:
+                self._recorders[player].collect_iter = iteration
             who = f"player {player} " if self._by_player else ""
             self.debug(f"{who}acts with the weights of iteration {iteration}")
 
@@ -470,9 +470,9 @@ class TaskCollector(BaseParallelCollector):
             if state is not None:
                 self._load(path, state)
 
-    def _cutter(self, player: int, *args: Any, **kwargs: Any) -> TrajectoryCutter:
-        """Return the cutter of a player's trajectories, built from the arguments of a `TrajectoryCutter`."""
-        return TrajectoryCutter(*args, **kwargs)
+    def _trajectory_recorder(self, player: int, *args: Any, **kwargs: Any) -> TrajectoryRecorder:
+        """Return the recorder of a player's trajectories, built from the arguments of a `TrajectoryRecorder`."""
+        return TrajectoryRecorder(*args, **kwargs)
 
     def _add(self, player: int, env_id: int, samples: list[Any]) -> None:
         assert self._sender is not None
@@ -494,9 +494,11 @@ class TaskCollector(BaseParallelCollector):
             length = self._traj_lens[player]
             if length is not None:
                 add = partial(self._add, player)
-                self._cutters[player] = self._cutter(player, policy, self._env_num, length, on_samples=add)
-                self._cutters[player].collect_iter = self._policy_iters[player]
-        return [*self._cutters.values(), self._episodes]
+                self._recorders[player] = self._trajectory_recorder(
+                    player, policy, self._env_num, length, on_samples=add
+                )
+                self._recorders[player].collect_iter = self._policy_iters[player]
+        return [*self._recorders.values(), self._episodes]
 
     def _play(self) -> None:
         self._start_s = perf_counter()

@@ -221,7 +221,7 @@ class TransitionLists:
         return []
 
 
-class TrajectoryCutter(Listener):
+class TrajectoryRecorder(Listener):
     """A listener that records the trajectory of each env, and cuts it into pieces, from which the policy makes samples.
 
     A piece ends with the episode or when it has `traj_len` transitions. Transitions are kept in columns; if the

@@ -18,7 +18,7 @@ from ding.utils.data.samples import Column, Items, Kind, Node, Samples, Table, l
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import FloatArray, IntArray, SumSegmentTree
 from ding.worker.replay_buffer.base_buffer import STORAGE_SETTINGS, ColumnBuffer
-from ding.worker.replay_buffer.utils import SampledDataAttrMonitor, ThruputController, UniqueIds, Verdict, parse_id
+from ding.worker.replay_buffer.utils import LimitCheck, SampledDataAttrMonitor, ThruputController, UniqueIds, parse_id
 
 # The keys that `sample` adds. When an item with such keys is pushed, only `priority` is used.
 _METADATA_KEYS = {"replay_unique_id", "replay_buffer_idx", "priority", "staleness", "use", "IS"}
@@ -26,14 +26,14 @@ _METADATA_KEYS = {"replay_unique_id", "replay_buffer_idx", "priority", "stalenes
 _NO_ID = -1
 # `collect_iter` of an item without one; its staleness is -1.
 _NO_ITER = np.iinfo(np.int64).min
-_ENOUGH = Verdict(True, "enough items")
+_ENOUGH = LimitCheck(True, "enough items")
 
 
 def _is_dict(item: Any) -> bool:
     return isinstance(item, dict)
 
 
-class Stock(NamedTuple):
+class SamplingFacts(NamedTuple):
     """The numbers that describe what can be drawn from a buffer.
 
     Attributes:
@@ -197,15 +197,15 @@ class AdvancedReplayBuffer(ColumnBuffer):
         if not count:
             return 0
         with self._lock:
-            verdict = self._thruput_controller.can_push(count)
-            if verdict.allowed:
+            check = self._thruput_controller.can_push(count)
+            if check.allowed:
                 self._cur_collector_envstep = cur_collector_envstep
                 accepted = self._insert(items)
                 self._thruput_controller.add(pushed=accepted)
                 if self._store.dropped:
                     self._store.report_dropped()
-        if not verdict.allowed:
-            self._logger.info("refused to push %d items: %s", count, verdict.reason)
+        if not check.allowed:
+            self._logger.info("refused to push %d items: %s", count, check.reason)
         elif accepted == 0 and not isinstance(data, list):
             self._logger.info("an item was not stored, because it fails a check of check_list: %.200r", data)
         return accepted
@@ -292,22 +292,22 @@ class AdvancedReplayBuffer(ColumnBuffer):
             self._log_report(report, int(cur_learner_iter))
         return batch
 
-    def stock(self, cur_learner_iter: int) -> Stock:
+    def sampling_facts(self, cur_learner_iter: int) -> SamplingFacts:
         """Remove stale items, then return what is left to draw from."""
         with self._lock:
             self._sample_check(1, cur_learner_iter)
             self._store.report_dropped()
             rates = self._thruput_controller
             pushed, sampled = rates.history_push_count, rates.history_sample_count
-            return Stock(self._store.valid_count, self._index.total, self._index.least_weight, pushed, sampled)
+            return SamplingFacts(self._store.valid_count, self._index.total, self._index.least_weight, pushed, sampled)
 
     def draw(self, size: int, cur_learner_iter: int, least_weight: float) -> list[Any]:
         """Draw a part of a batch, as one of several buffers that act as one; like `sample`, but without any limit.
 
         Args:
             size: Number of items; may exceed the capacity.
-            least_weight: The smallest weight in all of these buffers, see `stock`. Importance weights are relative to
-                it.
+            least_weight: The smallest weight in all of these buffers, see `sampling_facts`. Importance weights are
+                relative to it.
 
         Raises:
             ValueError: If the buffer is empty.
@@ -373,14 +373,14 @@ class AdvancedReplayBuffer(ColumnBuffer):
         """Return the items in `slots` with their metadata."""
         return self._with_metadata(slots, *self._store.gather_with_fields(slots), {})
 
-    def _sample_check(self, size: int, cur_learner_iter: int) -> Verdict:
+    def _sample_check(self, size: int, cur_learner_iter: int) -> LimitCheck:
         """Remove stale items, then return whether enough are left to sample `size`."""
         if cur_learner_iter - self._oldest_iter >= self._max_staleness:
             self._remove_stale(int(cur_learner_iter))
         have, ratio = self._store.valid_count, self._sample_min_limit_ratio
         if have / size >= ratio:
             return _ENOUGH
-        return Verdict(False, f"the buffer holds {have} items, needed are {math.ceil(size * ratio)}")
+        return LimitCheck(False, f"the buffer holds {have} items, needed are {math.ceil(size * ratio)}")
 
     # ---- removal
 

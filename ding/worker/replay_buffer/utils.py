@@ -25,7 +25,7 @@ __all__ = [
     "ThruputController",
     "UniqueIds",
     "UsedDataRemover",
-    "Verdict",
+    "LimitCheck",
     "generate_id",
     "parse_id",
 ]
@@ -145,7 +145,7 @@ class UsedDataRemover:
                 logging.getLogger("ding").warning("cannot delete the used data file %s: %s", data_id, error)
 
 
-class Verdict(NamedTuple):
+class LimitCheck(NamedTuple):
     """The answer whether a call is allowed, with the reason; it is true if the call is allowed."""
 
     allowed: bool
@@ -155,7 +155,7 @@ class Verdict(NamedTuple):
         return self.allowed
 
 
-_NO_LOWER_LIMIT = Verdict(True, "no lower limit")
+_NO_LOWER_LIMIT = LimitCheck(True, "no lower limit")
 
 
 class ThruputController:
@@ -184,22 +184,26 @@ class ThruputController:
         self._decayed_at = clock()
         self._pushed = self._sampled = 0.0
 
-    def can_push(self, push_size: int) -> Verdict:
+    def can_push(self, push_size: int) -> LimitCheck:
         """Return whether the ratio stays <= max if `push_size` items are pushed; True before the first sample."""
         if self._max == math.inf:
-            return Verdict(True, "no upper limit")
+            return LimitCheck(True, "no upper limit")
         pushed, sampled = self.history_push_count, self.history_sample_count
         if sampled < 1e-5:
-            return Verdict(True, "nothing sampled yet")
+            return LimitCheck(True, "nothing sampled yet")
         rate = (pushed + push_size) / sampled
-        return Verdict(rate <= self._max, f"pushed / sampled would be {rate:.4g}, allowed is at most {self._max:.4g}")
+        return LimitCheck(
+            rate <= self._max, f"pushed / sampled would be {rate:.4g}, allowed is at most {self._max:.4g}"
+        )
 
-    def can_sample(self, sample_size: int) -> Verdict:
+    def can_sample(self, sample_size: int) -> LimitCheck:
         """Return whether the ratio stays >= min if `sample_size` items are sampled."""
         if self._min == 0:
             return _NO_LOWER_LIMIT
         rate = self.history_push_count / (self.history_sample_count + sample_size)
-        return Verdict(rate >= self._min, f"pushed / sampled would be {rate:.4g}, allowed is at least {self._min:.4g}")
+        return LimitCheck(
+            rate >= self._min, f"pushed / sampled would be {rate:.4g}, allowed is at least {self._min:.4g}"
+        )
 
     def add(self, pushed: int = 0, sampled: int = 0) -> None:
         """Add to the counts."""

@@ -9,7 +9,7 @@ from easydict import EasyDict
 from ding.interaction import TaskFail
 from ding.utils.config_helper import ConfigError
 from ding.worker import LearnerAggregator
-from ding.worker.adapter.learner_aggregator import LearnerAggregatorSlave, LearnerGroup, LearnerSeat, ask_all
+from ding.worker.adapter.learner_aggregator import LearnerAggregatorSlave, LearnerGroup, LearnerHandle, ask_all
 from ding.worker.transport.chunk import pack_batches
 from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.adapter.doubles import DEADLINE_S, BatchedLearner, Learner, Stage, own_threads
@@ -366,7 +366,7 @@ def test_a_learner_whose_last_message_still_runs_is_late_too(stage, monkeypatch)
     slow = stage.learner()
     client = stage.connector.client(*slow.address)
     client.connect(DEADLINE_S)
-    seat = LearnerSeat("L0", client, {})
+    handle = LearnerHandle("L0", client, {})
     release, begun = threading.Event(), threading.Event()
 
     def wait(task):
@@ -375,14 +375,14 @@ def test_a_learner_whose_last_message_still_runs_is_late_too(stage, monkeypatch)
         return {}
 
     slow.answers["resource"] = wait
-    earlier = seat.run({"name": "resource"}, DEADLINE_S)
+    earlier = handle.run({"name": "resource"}, DEADLINE_S)
     assert begun.wait(DEADLINE_S)
     with pytest.raises(TaskFail) as failed:
-        ask_all([(seat, {"name": "learner_start_task"})], timeout_s=0.05)
+        ask_all([(handle, {"name": "learner_start_task"})], timeout_s=0.05)
     assert "has not answered the task learner_start_task within 0.05 s" in failed.value.result["traceback"]
     release.set()
     assert earlier.result(DEADLINE_S) == {}
-    seat.close()
+    handle.close()
 
 
 def test_a_learner_that_goes_away_fails_the_task_and_must_be_back_for_the_next(stage, monkeypatch):
@@ -484,7 +484,7 @@ def test_a_learner_that_joins_an_aggregator_that_is_closed_is_let_go(stage):
     group = LearnerGroup(stage.connector, logging.getLogger("test_group"))
     group.close()
     group.join(*stage.learner().address, DEADLINE_S)
-    assert group.seats == []
+    assert group.handles == []
 
 
 @local
@@ -513,9 +513,9 @@ def test_a_learner_that_joins_again_under_its_name_replaces_the_old_one(stage):
     learner = stage.learner()
     group = LearnerGroup(stage.connector, logging.getLogger("test_group"))
     group.join(*learner.address, DEADLINE_S)
-    (before,) = group.seats
+    (before,) = group.handles
     group.join(*learner.address, DEADLINE_S)
-    (after,) = group.seats
+    (after,) = group.handles
     assert before.is_lost and after is not before
     group.close()
 

@@ -214,8 +214,8 @@ def test_too_few_items_give_none_and_a_log_line(make_advanced):
     buffer.push(items(0, 2), 0)
     assert buffer.sample(3, 0) is None
     assert "holds 2 items, needed are 3" in Path("exp/log/short/short_logger.txt").read_text()
-    verdict = buffer._sample_check(2, 0)
-    assert verdict and verdict[0] is True and not buffer._sample_check(3, 0)
+    check = buffer._sample_check(2, 0)
+    assert check and check[0] is True and not buffer._sample_check(3, 0)
 
 
 @pytest.mark.differs(
@@ -853,11 +853,11 @@ def test_a_part_of_a_batch_asks_no_limit_and_weighs_by_the_smallest_weight_of_al
 
 def test_the_stock_is_what_can_be_drawn_after_stale_items_have_gone(make_advanced) -> None:
     buffer = make_advanced(alpha=1.0, max_staleness=5, thruput_controller={"window_seconds": 1e9})
-    assert buffer.stock(0) == (0, 0.0, math.inf, 0.0, 0.0)
+    assert buffer.sampling_facts(0) == (0, 0.0, math.inf, 0.0, 0.0)
     rows = [{"obs": i, "priority": i + 1.0, "collect_iter": i} for i in range(3)]
     buffer.push(rows, 0)
     buffer.sample(2, 0)
-    assert buffer.stock(5) == (2, 5.0, 2.0, pytest.approx(3.0), pytest.approx(2.0))
+    assert buffer.sampling_facts(5) == (2, 5.0, 2.0, pytest.approx(3.0), pytest.approx(2.0))
     assert buffer.count() == 2
 
 

@@ -33,7 +33,7 @@ from ding.worker.transport.comm_worker import task_fail
 from ding.worker.transport.transport import LEARNER_CLOSE, LEARNER_GET_DATA, LEARNER_START, TaskFailed, WorkerLost
 
 if TYPE_CHECKING:
-    from ding.worker.adapter.learner_aggregator import LearnerSeat
+    from ding.worker.adapter.learner_aggregator import LearnerHandle
 
 # Key of a task with the address, as host and port, of the store at which the ranks meet.
 _MEETING = "meeting"
@@ -60,7 +60,7 @@ class RayLearner(CommLearner):
 
     transport = "ray"
     _store: Any = None
-    _peers: Sequence[LearnerSeat] = ()
+    _peers: Sequence[LearnerHandle] = ()
 
     def _place(self) -> tuple[int, int]:
         return int(self._cfg.get("rank", 0)), int(self._cfg.gpu_num)
@@ -101,7 +101,7 @@ class RayLearner(CommLearner):
         name = task["name"]
         if name == LEARNER_START:
             task = self._prepared(task)
-        futures = [seat.run(task, self._cfg.rank_timeout_s) for seat in self._peers]
+        futures = [handle.run(task, self._cfg.rank_timeout_s) for handle in self._peers]
         own_error: Exception | None = None
         try:
             result = super().serve(task)
@@ -126,20 +126,20 @@ class RayLearner(CommLearner):
     def _connect_peers(self) -> None:
         if self._peers:
             return
-        from ding.worker.adapter.learner_aggregator import LearnerSeat
+        from ding.worker.adapter.learner_aggregator import LearnerHandle
         from ding.worker.transport.ray.ray_transport import RayWorkerClient
 
-        seats = []
+        handles = []
         for name, life in self._cfg.peers:
             client = RayWorkerClient(name, life, set())
             client.connect(self._cfg.rank_timeout_s)
-            seats.append(LearnerSeat(name, client, {"batched": True}))
-        self._peers = seats
+            handles.append(LearnerHandle(name, client, {"batched": True}))
+        self._peers = handles
 
     def _end_all(self) -> None:
         """End a task that has begun on some of the ranks only."""
         close = {"name": LEARNER_CLOSE}
-        futures = [seat.run(close, self._cfg.close_timeout_s) for seat in self._peers]
+        futures = [handle.run(close, self._cfg.close_timeout_s) for handle in self._peers]
         super().serve(close)
         concurrent.futures.wait(futures, self._cfg.close_timeout_s)
 
@@ -150,8 +150,8 @@ class RayLearner(CommLearner):
     def _disconnect_peers(self) -> None:
         """Disconnect from the other ranks, which end their task."""
         peers, self._peers = self._peers, ()
-        for seat in peers:
-            seat.close()
+        for handle in peers:
+            handle.close()
 
     def close(self) -> None:
         """Close this rank, see `CommLearner.close`; the caller must close the other ranks at the same time."""

@@ -115,12 +115,14 @@ class ShardedReplay:
         updates = self._take_updates()
         facts = self._ask("plan", [(cur_learner_iter, self._max_priority, packed) for packed in updates])
         self._note(facts)
-        stocks = [reply or {} for reply in facts]
-        count = self._allowed(count, batch_size, stocks)
-        sizes = np.array([self._sizes(batch_size, stocks) for _ in range(count)], np.int64).reshape(count, len(stocks))
-        begin = max((reply.get("beta", 0.0) for reply in stocks), default=0.0)
+        replies = [reply or {} for reply in facts]
+        count = self._allowed(count, batch_size, replies)
+        sizes = np.array([self._sizes(batch_size, replies) for _ in range(count)], np.int64).reshape(
+            count, len(replies)
+        )
+        begin = max((reply.get("beta", 0.0) for reply in replies), default=0.0)
         betas = [min(1.0, begin + number * self.split.beta_step) for number in range(count)]
-        least = min((reply.get("least_weight", math.inf) for reply in stocks), default=math.inf)
+        least = min((reply.get("least_weight", math.inf) for reply in replies), default=math.inf)
         orders = [(column.tolist(), cur_learner_iter, betas, least) if column.any() else None for column in sizes.T]
         drawn = self._ask("draw", orders)
         return self._assembled([self._parts(index, reply, count) for index, reply in enumerate(drawn)], batch_size)
@@ -174,7 +176,7 @@ class ShardedReplay:
 
     # ---- the batches
 
-    def _allowed(self, count: int, batch_size: int, stocks: Sequence[Facts]) -> int:
+    def _allowed(self, count: int, batch_size: int, replies: Sequence[Facts]) -> int:
         """Return the number of batches that the limits allow, at most `count`."""
         split, have = self.split, self.count
         if have < batch_size * max(1.0, split.least_ratio):
@@ -182,16 +184,16 @@ class ShardedReplay:
         if split.has_max_use:
             count = min(count, 1)  # items that one batch uses up must not be in the next one
         if split.least_rate:
-            pushed, sampled = (sum(reply.get(key, 0.0) for reply in stocks) for key in ("pushed", "sampled"))
+            pushed, sampled = (sum(reply.get(key, 0.0) for reply in replies) for key in ("pushed", "sampled"))
             count = min(count, max(0, math.floor((pushed / split.least_rate - sampled) / batch_size)))
         return count
 
-    def _sizes(self, batch_size: int, stocks: Sequence[Facts]) -> IntArray:
+    def _sizes(self, batch_size: int, replies: Sequence[Facts]) -> IntArray:
         """Return the number of samples of a batch that each shard contributes."""
         if self.split.kind == PRIORITIZED:
-            weights = np.array([reply.get("weight", 0.0) for reply in stocks])
+            weights = np.array([reply.get("weight", 0.0) for reply in replies])
             return _stratified(batch_size, weights, self._rng)
-        counts = np.array([reply.get("count", 0) for reply in stocks], np.int64)
+        counts = np.array([reply.get("count", 0) for reply in replies], np.int64)
         sizes: IntArray = self._rng.multivariate_hypergeometric(counts, batch_size)
         return sizes
 

@@ -177,8 +177,8 @@ class ReplayShard:
             if not self._is_prioritized:
                 return {**facts, "count": buffer.count()}
             buffer.max_priority = max(buffer.max_priority, max_priority)
-            stock = buffer.stock(cur_learner_iter)._asdict()
-            return {**facts, **stock, "count": stock["size"], "beta": buffer.beta}
+            own = buffer.sampling_facts(cur_learner_iter)._asdict()
+            return {**facts, **own, "count": own["size"], "beta": buffer.beta}
 
     def draw(
         self, sizes: Sequence[int], cur_learner_iter: int, betas: Sequence[float], least_weight: float
