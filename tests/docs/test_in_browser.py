@@ -93,7 +93,7 @@ def test_a_page_is_whole(site, browser, screenshots, page):
     assert here - {""} <= set(shown["ids"])
 
 
-@pytest.mark.parametrize("page", ["concepts", "map"])
+@pytest.mark.parametrize("page", ["concepts", "inside"])
 def test_diagrams_are_drawn(site, browser, page):
     count = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8").count("```mermaid")
     browser.get(f"{site}{page}/")

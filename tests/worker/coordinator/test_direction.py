@@ -8,7 +8,7 @@ import pytest
 import ding.worker.coordinator
 
 PACKAGE = "ding.worker.coordinator"
-# Each module imports only those before it, as drawn in docs/map.md.
+# Each module imports only those before it, as drawn in docs/inside.md.
 ORDER = [
     "buffer_set",  # imported by the transports
     "run_monitor",
