@@ -31,7 +31,7 @@ SECTIONS = {
         "rl_utils/*",
         "torch_utils/network/*",
         "utils/test_batch_methods.py",
-        "utils/test_held_generators.py",
+        "utils/test_random_generators.py",
     ),
     "Envs and env managers": ("envs/*",),
     "Configuration and `serial_pipeline`": ("*", "config/*", "dist/*", "entry/*"),

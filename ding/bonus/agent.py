@@ -21,8 +21,8 @@ from ding.config.example.TD3 import supported_env_cfg as td3_examples
 from ding.entry.application_entry import collect_demo_data, collect_episodic_demo_data, evaluate
 from ding.entry.run_folder import RunFolder
 from ding.entry.serial_entry import run_serial, run_serial_onpolicy
+from ding.entry.serial_run import SerialRun
 from ding.entry.trained import record_episodes
-from ding.entry.workers import SerialRun
 from ding.envs.common.gym_compat import spaces_like
 from ding.envs.env.ding_env_wrapper import DingEnvWrapper
 from ding.envs.env.gymnasium_env import GymnasiumEnv

@@ -15,7 +15,7 @@ from ding.config.config import compile_config
 from ding.config.save import StartFolder
 from ding.entry.checks import check_evaluation_episodes, complete_model
 from ding.entry.pipeline import read_pair
-from ding.entry.workers import (
+from ding.entry.serial_run import (
     build_collector_env,
     build_evaluator_env,
     build_policy,

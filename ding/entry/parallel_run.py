@@ -35,6 +35,7 @@ from ding.entry.progress import (
 )
 from ding.entry.run_folder import BEST, read_evaluations
 from ding.entry.run_state import Start, choose_start
+from ding.entry.serial_run import env_name
 from ding.entry.supervisor import ProcessBackend, Supervisor, ThreadBackend
 from ding.entry.worker_process import (
     CLOSE_S,
@@ -45,7 +46,6 @@ from ding.entry.worker_process import (
     WorkerProcess,
     refuse_in_main_of_worker,
 )
-from ding.entry.workers import env_name
 from ding.interaction.server.access import draw_run_token
 from ding.policy.settings import positive
 from ding.torch_utils.checkpoint_helper import guard_training

@@ -26,7 +26,7 @@ from ding.entry.checks import (
 )
 from ding.entry.progress import UNLIMITED, check_limits
 from ding.entry.run_state import RunStates, choose_start
-from ding.entry.workers import SerialRun, build_run
+from ding.entry.serial_run import SerialRun, build_run
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.config_helper import ConfigError, number
 from ding.utils.default_helper import closing

@@ -20,7 +20,7 @@ from ding.entry.pipeline import read_pair, run_pipeline, with_command_mode
 from ding.entry.progress import UNLIMITED
 from ding.entry.run_state import gather_states, restore_states
 from ding.entry.serial_entry import ReplayRounds
-from ding.entry.workers import SerialRun, build_collector_env, check_fits_env, rank_seed
+from ding.entry.serial_run import SerialRun, build_collector_env, check_fits_env, rank_seed
 from ding.policy.base_policy import Policy, create_policy
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Column, Kind, map_node, replaced, table_of, with_columns

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from ding.entry.pipeline import Rounds, read_pair, run_pipeline
 from ding.entry.progress import UNLIMITED
-from ding.entry.workers import set_offline_stats
+from ding.entry.serial_run import set_offline_stats
 from ding.policy.base_policy import Policy
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.dataset import create_dataset

@@ -22,7 +22,7 @@ from ding.entry.application_entry import evaluate, load_state, read_checkpoint
 from ding.entry.checks import members_of
 from ding.entry.pipeline import with_command_mode
 from ding.entry.run_folder import Path, RunFolder
-from ding.entry.workers import build_evaluator_env, build_policy, normalize_as_trained, set_offline_stats
+from ding.entry.serial_run import build_evaluator_env, build_policy, normalize_as_trained, set_offline_stats
 from ding.envs.common.gym_compat import spaces_like
 from ding.envs.env.gymnasium_env import env_section_of
 from ding.envs.env.gymnasium_spaces import bin_values
@@ -31,7 +31,7 @@ from ding.utils.config_helper import ConfigError
 from ding.utils.file_helper import atomic_write
 from ding.utils.import_helper import missing_package
 from ding.worker.collector.actor import SoloActor
-from ding.worker.collector.batch import Batch
+from ding.worker.collector.env_round import Batch
 from ding.worker.collector.interaction_serial_evaluator import EvalRecord
 from ding.worker.learner.checkpoint import EXTRA, OFFLINE_STATS
 

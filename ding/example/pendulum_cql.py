@@ -13,7 +13,7 @@ from easydict import EasyDict
 from ding.entry.application_entry import collect_demo_data
 from ding.entry.serial_entry import serial_pipeline
 from ding.entry.serial_entry_offline import run_serial_offline
-from ding.entry.workers import SerialRun
+from ding.entry.serial_run import SerialRun
 from ding.example.pendulum_sac import pendulum_sac_config, pendulum_sac_create_config
 from ding.example.runner import run
 

@@ -13,7 +13,7 @@ import torch
 
 from ding.entry.progress import mean_return
 from ding.entry.serial_entry import run_serial
-from ding.entry.workers import SerialRun
+from ding.entry.serial_run import SerialRun
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 
 MAX_ENV_STEP = 30_000

@@ -11,7 +11,7 @@ from ding.policy.actor_critic import ACTION_KINDS, ActorCriticPolicy
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.ppo import INIT_GAINS, initialise_by_gains, normalised
 from ding.policy.settings import COMPATIBLE
-from ding.policy.steps import Learned
+from ding.policy.training_step import Learned
 from ding.rl_utils.ppo import a2c_data, a2c_terms_error
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import Setting, Settings, anything, number, one_of

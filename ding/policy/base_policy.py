@@ -16,7 +16,7 @@ from ding.model.common.model_factory import create_model
 from ding.policy import modes
 from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.settings import GLOSSARY, check_settings, setting
-from ding.policy.steps import ModuleModes, PolicySteps, act_by_env
+from ding.policy.training_step import ModuleModes, PolicySteps, act_by_env
 from ding.rl_utils.adder import get_train_sample
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.mixed_precision import AUTOCAST_TYPES, MixedPrecision, compile_model, compile_option

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.dqn import head_actions
 from ding.policy.settings import positive
-from ding.policy.steps import Learned
+from ding.policy.training_step import Learned
 from ding.utils.config_helper import Setting, Settings, anything, boolean, integer, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 

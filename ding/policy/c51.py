@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from ding.policy.dqn import DQNPolicy, Head, TDError, renew_noise
+from ding.policy.dqn import DQNPolicy, HeadInputs, TDError, renew_noise
 from ding.rl_utils.distributional import dist_nstep_td_data, dist_nstep_td_error
 from ding.utils.config_helper import Setting, Settings, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -41,7 +41,7 @@ class C51Policy(DQNPolicy):
     def default_model(self) -> tuple[str, list[str]]:
         return "c51dqn", ["ding.model.template.q_learning"]
 
-    def _head_error(self, head: Head) -> TDError:
+    def _head_error(self, head: HeadInputs) -> TDError:
         """Return the cross-entropy to the distribution of r + gamma (1 - done) z', with z' of the next action."""
         model = self._cfg.model
         data = dist_nstep_td_data(*head.values("distribution"), head.action, head.next_action, *head.outcome)

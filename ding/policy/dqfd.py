@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ding.policy.common_utils import flag_column
-from ding.policy.dqn import DQNPolicy, Head, TDError
+from ding.policy.dqn import DQNPolicy, HeadInputs, TDError
 from ding.policy.settings import positive
 from ding.rl_utils.returns import bootstrap_mask
 from ding.rl_utils.td import dqfd_nstep_td_data, dqfd_nstep_td_error
@@ -80,7 +80,7 @@ class DQFDPolicy(DQNPolicy):
             action = self._learn_model.forward(batch["next_obs_1"])["action"]
         return output, {**next_output, "one_step": (q, action)}, next_action
 
-    def _head_error(self, head: Head) -> TDError:
+    def _head_error(self, head: HeadInputs) -> TDError:
         """Return lambda1 * n-step + one-step + lambda2 * margin loss, and the error; see `dqfd_nstep_td_error`."""
         learn = self._cfg.learn
         reward, done, weight = head.outcome

@@ -16,7 +16,7 @@ from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import linear_lr_scheduler, set_noise_mode
 from ding.policy.settings import setting
-from ding.policy.steps import Learned
+from ding.policy.training_step import Learned
 from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
 from ding.rl_utils.td import bdq_nstep_td_error, q_nstep_td_data, q_nstep_td_error
 from ding.torch_utils.network.nn_module import NoiseLinearLayer
@@ -33,7 +33,7 @@ _CRITERIA = {"mse": partial(F.mse_loss, reduction="none"), "huber": partial(F.hu
 TDError = tuple[Tensor, Tensor, dict[str, Tensor]]
 
 
-class Head(NamedTuple):
+class HeadInputs(NamedTuple):
     """What the loss of one head is computed from, for B samples. Only multi-discrete actions have several heads.
 
     Attributes:
@@ -42,6 +42,7 @@ class Head(NamedTuple):
         next_output: the output of the target network for `next_obs`.
         action: [B], of the samples.
         next_action: [B], by which `next_output` is evaluated.
+        outcome: the reward [n, B], `done` [B], and the weight [B] or None.
     """
 
     batch: dict[str, Any]
@@ -49,15 +50,11 @@ class Head(NamedTuple):
     next_output: dict[str, Any]
     action: Tensor
     next_action: Tensor
+    outcome: tuple[Tensor, Tensor, Any]
 
     def values(self, key: str) -> tuple[Tensor, Tensor]:
         """Return this entry of both outputs."""
         return self.output[key], self.next_output[key]
-
-    @property
-    def outcome(self) -> tuple[Tensor, Tensor, Any]:
-        """The reward [n, B], `done` [B], and the weight [B] or None."""
-        return self.batch["reward"], self.batch["done"], self.batch["weight"]
 
 
 @POLICY_REGISTRY.register("dqn")
@@ -205,15 +202,16 @@ class DQNPolicy(BatchPolicy):
             next_action = self._learn_model.forward(batch["next_obs"])["action"]
         return output, next_output, next_action
 
-    def _heads(self, batch: dict[str, Any]) -> list[Head]:
+    def _heads(self, batch: dict[str, Any]) -> list[HeadInputs]:
         """Forward the networks, and return what each head has of their output."""
         output, next_output, next_action = self._forward_networks(batch)
+        outcome = batch["reward"], batch["done"], batch["weight"]
         if isinstance(output["logit"], Tensor):
-            return [Head(batch, output, next_output, batch["action"].long(), next_action)]
+            return [HeadInputs(batch, output, next_output, batch["action"].long(), next_action, outcome)]
         columns = split_heads(output), split_heads(next_output), head_actions(batch["action"]), next_action
-        return [Head(batch, *column) for column in zip(*columns, strict=True)]
+        return [HeadInputs(batch, *column, outcome) for column in zip(*columns, strict=True)]
 
-    def _td_error(self, heads: list[Head]) -> TDError:
+    def _td_error(self, heads: list[HeadInputs]) -> TDError:
         """Return loss, error [B] and values to log, averaged over the heads."""
         if len(heads) == 1:
             return self._terms(heads[0])
@@ -221,14 +219,14 @@ class DQNPolicy(BatchPolicy):
         logged = {name: torch.stack([head[name] for head in values]).mean() for name in values[0]}
         return torch.stack(losses).mean(), torch.stack(errors).mean(0), logged
 
-    def _terms(self, head: Head) -> TDError:
+    def _terms(self, head: HeadInputs) -> TDError:
         """Return loss, error [B] and all values to log of one head."""
         loss, error, logged = self._head_error(head)
         means = {"q_value": head.output["logit"].detach().mean()}
         means[self._target_value_name] = head.next_output["logit"].mean()
         return loss, error.detach(), {**means, **logged}
 
-    def _head_error(self, head: Head) -> TDError:
+    def _head_error(self, head: HeadInputs) -> TDError:
         """Return loss, error [B] and additional values to log of one head.
 
         The target is r + gamma (1 - done) q'(s', argmax_a q(s', a)) with q' of the target network.
@@ -328,7 +326,7 @@ class BDQPolicy(DQNPolicy):
         branches = self._cfg.model.get("num_branches", 1)
         return ["cur_lr", "total_loss", "q_value", *[f"q_value_b_{i}" for i in range(branches)]]
 
-    def _head_error(self, head: Head) -> TDError:
+    def _head_error(self, head: HeadInputs) -> TDError:
         """Return the loss, the error [B] and values to log; see `DQNPolicy`. The error is the mean over the branches.
 
         All branches have the target r + gamma (1 - done) mean_d q'_d(s', argmax_a q_d(s', a)).

@@ -14,7 +14,7 @@ from ding.policy.actor_critic import ActorCriticPolicy
 from ding.policy.common_utils import is_end
 from ding.policy.on_policy_data import narrow, take
 from ding.policy.ppo import normalised
-from ding.policy.steps import Learned
+from ding.policy.training_step import Learned
 from ding.rl_utils.adder import get_gae_with_default_last_value
 from ding.rl_utils.ppo import (
     ppg_data,

@@ -11,7 +11,7 @@ from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.actor_critic import ACTION_KINDS, ActorCriticPolicy
 from ding.policy.common_utils import stack_column
 from ding.policy.ppo import initialise_actor_critic, normalised
-from ding.policy.steps import Learned
+from ding.policy.training_step import Learned
 from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
 from ding.rl_utils.ppo import clipped_surrogate, ppo_value_data, ppo_value_error
 from ding.rl_utils.returns import nstep_return, nstep_return_data, weighted_mean

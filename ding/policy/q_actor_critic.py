@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ding.policy.base_policy import BatchPolicy
-from ding.policy.steps import Learned, parameters_of
+from ding.policy.training_step import Learned, parameters_of
 from ding.rl_utils.td import v_1step_td_data, v_1step_td_error
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean
 

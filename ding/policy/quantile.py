@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ding.policy.dqn import DQNPolicy, Head, TDError
+from ding.policy.dqn import DQNPolicy, HeadInputs, TDError
 from ding.policy.settings import positive
-from ding.policy.steps import Learned
+from ding.policy.training_step import Learned
 from ding.rl_utils.distributional import (
     fqf_calculate_fraction_loss,
     fqf_nstep_td_data,
@@ -55,7 +55,7 @@ class QRDQNPolicy(DQNPolicy):
     def default_model(self) -> tuple[str, list[str]]:
         return "qrdqn", ["ding.model.template.q_learning"]
 
-    def _head_error(self, head: Head) -> TDError:
+    def _head_error(self, head: HeadInputs) -> TDError:
         """Regress quantiles at fixed fractions: the error is summed over them, averaged over target quantiles."""
         reward, done, weight = head.outcome
         actions, fractions = (head.action, head.next_action), head.output["tau"]
@@ -95,7 +95,7 @@ class IQNPolicy(DQNPolicy):
     def default_model(self) -> tuple[str, list[str]]:
         return "iqn", ["ding.model.template.q_learning"]
 
-    def _head_error(self, head: Head) -> TDError:
+    def _head_error(self, head: HeadInputs) -> TDError:
         """Regress quantiles at random fractions: the error is summed over them, averaged over target quantiles."""
         reward, done, weight = head.outcome
         actions, fractions = (head.action, head.next_action), head.output["quantiles"]
@@ -209,13 +209,13 @@ class FQFPolicy(DQNPolicy):
         norms = {f"total_norm_{part}": self._total_norm(part) for part in _PARTS}
         return Learned({**values, **norms}, error, histograms)
 
-    def _fraction_loss(self, head: Head) -> Tensor:
+    def _fraction_loss(self, head: HeadInputs) -> Tensor:
         output, action = head.output, head.action.reshape(-1)
         loss = fqf_calculate_fraction_loss(output["q_tau_i"], output["q"], output["quantiles"], action)
         regularized: Tensor = loss - self._cfg.learn.ent_coef * output["entropies"].mean()
         return regularized
 
-    def _head_error(self, head: Head) -> TDError:
+    def _head_error(self, head: HeadInputs) -> TDError:
         """Regress quantiles at proposed fractions: the error is summed over them, averaged over target quantiles."""
         reward, done, weight = head.outcome
         actions, fractions = (head.action, head.next_action), head.output["quantiles_hats"]
@@ -257,7 +257,7 @@ class DiscreteCQLPolicy(QRDQNPolicy):
     def _monitor_vars_learn(self) -> list[str]:
         return ["cur_lr", "total_loss", "q_target", "q_value"]
 
-    def _head_error(self, head: Head) -> TDError:
+    def _head_error(self, head: HeadInputs) -> TDError:
         loss, error, logged = super()._head_error(head)
         q = head.output["logit"]
         gap = q.logsumexp(-1) - q.gather(-1, head.action.unsqueeze(-1)).squeeze(-1)

@@ -13,7 +13,7 @@ from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import flag_column
 from ding.policy.sequence_policy import collate_sequences, map_tensors
-from ding.policy.steps import Learned
+from ding.policy.training_step import Learned
 from ding.rl_utils.adder import append_null_steps, get_nstep_return_data, get_train_sample
 from ding.rl_utils.returns import bootstrap_mask
 from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error, q_nstep_td_error_with_rescale

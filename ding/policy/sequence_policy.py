@@ -13,7 +13,7 @@ from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.actor_critic import StochasticPolicy
 from ding.policy.common_utils import check_not_empty, importance_weight
 from ding.policy.settings import COMPATIBLE, positive
-from ding.policy.steps import Learned
+from ding.policy.training_step import Learned
 from ding.rl_utils.adder import append_null_steps, get_train_sample
 from ding.rl_utils.returns import bootstrap_mask
 from ding.rl_utils.vtrace import (

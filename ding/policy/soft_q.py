@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ding.policy.base_policy import BatchPolicy
-from ding.policy.dqn import DQNPolicy, Head, TDError, legal_logit
+from ding.policy.dqn import DQNPolicy, HeadInputs, TDError, legal_logit
 from ding.policy.settings import COMPATIBLE, positive
-from ding.policy.steps import Learned
+from ding.policy.training_step import Learned
 from ding.rl_utils.returns import weighted_mean
 from ding.rl_utils.td import (
     m_q_1step_td_data,
@@ -53,7 +53,7 @@ class SQLPolicy(DQNPolicy):
     def _monitor_vars_learn(self) -> list[str]:
         return ["cur_lr", "total_loss", "record_value_function"]
 
-    def _head_error(self, head: Head) -> TDError:
+    def _head_error(self, head: HeadInputs) -> TDError:
         """Return loss and error for the target r + gamma (1 - done) alpha log sum_a exp(q'(s', a) / alpha)."""
         values = head.output["logit"], legal_logit(head.next_output)
         loss, error, soft_value = q_nstep_sql_td_error(
@@ -109,7 +109,7 @@ class MDQNPolicy(DQNPolicy):
             output["target_logit"] = self._target_model.forward(batch["obs"])["logit"]
         return output, next_output, next_action
 
-    def _head_error(self, head: Head) -> TDError:
+    def _head_error(self, head: HeadInputs) -> TDError:
         """Return the loss, the error and values to log for the Munchausen target.
 
         It is r + alpha [tau log pi(a|s)] + gamma (1 - done) sum_a' pi(a'|s') (q' - tau log pi(a'|s')).

@@ -61,18 +61,16 @@ def nstep_return(
         discounted, factor = (view_similar(powers, reward) * reward).sum(0), per_sample**nstep
     else:
         discount = float(gamma)  # type: ignore[arg-type]
-        discounted = reward[0] if nstep == 1 else _discounted_sum(reward, discount)
+        discounted = reward[0]
+        if nstep > 1:
+            discounts = _discounts(discount, nstep, reward.dtype, reward.device)
+            discounted = (discounts.view(-1, *[1] * (reward.dim() - 1)) * reward).sum(0)
         factor = discount**nstep if value_gamma is None else value_gamma
     goes_on = alive(done)
     if next_value.dim() > 1:
         discounted, goes_on = view_similar(discounted, next_value), view_similar(goes_on, next_value)
         factor = view_similar(factor, next_value) if isinstance(factor, Tensor) else factor
     return (discounted + factor * next_value * goes_on).to(next_value.dtype)
-
-
-def _discounted_sum(reward: Tensor, gamma: float) -> Tensor:
-    discounts = _discounts(gamma, reward.shape[0], reward.dtype, reward.device)
-    return (discounts.view(-1, *[1] * (reward.dim() - 1)) * reward).sum(0)
 
 
 @lru_cache(maxsize=64)

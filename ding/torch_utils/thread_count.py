@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -84,9 +84,8 @@ def keep_thread_count() -> None:
     torch.set_num_threads(torch.get_num_threads())
 
 
-@contextmanager
-def flushed_denormals() -> Iterator[None]:
-    """Flush denormal numbers (below 1e-38) to zero within the block, in the calling thread.
+def flushing_denormals(function: Callable[[], Any]) -> None:
+    """Call a function while denormal numbers (below 1e-38) are flushed to zero, in the calling thread.
 
     The moments of a gradient that has become zero decay to denormals, with which processors compute 20 times slower:
     for a network with dead units, a step of Adam takes 121 us instead of 328 us.
@@ -94,6 +93,6 @@ def flushed_denormals() -> Iterator[None]:
     was_on = _SMALLEST_NORMAL * 0.5 == 0.0
     torch.set_flush_denormal(True)
     try:
-        yield
+        function()
     finally:
         torch.set_flush_denormal(was_on)

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 
 from ding.config.config import resolve_class
-from ding.entry.workers import evaluation_seed
+from ding.entry.serial_run import evaluation_seed
 from ding.envs.env.lazy_env import EpisodeSeeds
 from ding.utils.default_helper import deep_merge_dicts
 

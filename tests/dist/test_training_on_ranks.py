@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 
-from ding.entry.workers import evaluation_seed, rank_seed
+from ding.entry.serial_run import evaluation_seed, rank_seed
 from ding.policy.dqn import DQNPolicy
 from tests.policy.samples import make_batch, make_config
 from tests.ranks import run_ranks

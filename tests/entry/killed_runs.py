@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from ding.entry.workers import SerialRun
+from ding.entry.serial_run import SerialRun
 from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.envs.env_manager.subprocess_env_manager import SyncSubprocessEnvManager
 from ding.utils.data.samples import Samples

@@ -336,7 +336,7 @@ def test_a_part_without_a_state_is_told_of(caplog: pytest.LogCaptureFixture) -> 
             return {"eps": 0.1}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ding.entry.workers.BaseSerialCommander", Commander)
+        patch.setattr("ding.entry.serial_run.BaseSerialCommander", Commander)
         run()
     rows, notes = show_states("exp")
     assert rows[-1][-1] == "no" and "Not exact: commander: Commander has no state_dict" in notes

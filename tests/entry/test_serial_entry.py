@@ -8,7 +8,7 @@ from easydict import EasyDict
 
 from ding.entry import random_collect, serial_pipeline
 from ding.entry.serial_entry import run_serial
-from ding.entry.workers import evaluation_seed
+from ding.entry.serial_run import evaluation_seed
 from ding.model.template.q_learning import DQN
 from ding.utils.config_helper import ConfigError
 from ding.worker.learner.learner_hook import LearnerHook, hook_mapping

@@ -250,7 +250,7 @@ def test_a_strict_config_is_refused_before_anything_is_made(kind):
 @pytest.mark.differs("every rank writes the result of an on-policy run", "rank 0 does")
 @each_kind
 def test_only_rank_0_writes_the_result(kind, monkeypatch):
-    monkeypatch.setattr("ding.entry.workers.get_rank", lambda: 1)
+    monkeypatch.setattr("ding.entry.serial_run.get_rank", lambda: 1)
     kind.train(kind.pair(), env_setting=setting(), max_train_iter=1)
     assert not {"result.pkl", "eval.jsonl"} & set(os.listdir("exp"))
 

@@ -95,7 +95,7 @@ class TestWithOptuna:
             evaluations.append(info)
             return -float(len(evaluations))
 
-        monkeypatch.setattr("ding.entry.workers.mean_return", fall)  # each trial is worse than those before
+        monkeypatch.setattr("ding.entry.serial_run.mean_return", fall)  # each trial is worse than those before
         tune("dqn", "CartPole-v1", {"nstep": [1, 2]}, trials=7, **{**QUICK, "iterations": 9, "eval_freq": 3})
         counts = [len(RunFolder(f"tune_dqn/trial_{n:03}/seed0").evaluations()) for n in range(7)]
         assert counts[:5] == [counts[0]] * 5 and counts[0] > 2

@@ -290,7 +290,7 @@ def test_a_worker_ends_in_order_when_the_process_group_of_who_started_it_is_ende
     """
     saved = tmp_path / "saved"
     command = [sys.executable, "-c", textwrap.dedent(code), str(saved)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as starter:
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True) as starter:
         worker = os.pidfd_open(int(starter.stdout.readline()))
         try:
             os.killpg(starter.pid, signum)
@@ -405,7 +405,12 @@ def test_a_process_that_forgets_its_worker_ends_it():
         print(worker.pid)
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", textwrap.dedent(code)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     with contextlib.suppress(ProcessLookupError):
         os.kill(int(done.stdout), 0)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from ding.policy.steps import GradientSynchronizer
+from ding.policy.training_step import GradientSynchronizer
 
 
 def target_of(policy: Any) -> nn.Module:

@@ -13,7 +13,7 @@ from ding.envs.env.gymnasium_env import GymnasiumEnv
 from ding.model.template.vac import VAC
 from ding.policy import A2CPolicy, PPOCommandModePolicy, PPOPolicy, create_policy, get_policy_cls
 from ding.policy.ppo import initialise_actor_critic, initialise_by_gains
-from ding.policy.steps import GradientSynchronizer
+from ding.policy.training_step import GradientSynchronizer
 from ding.utils.batch_methods import plain_output_keys, plain_transition
 from ding.utils.config_helper import ConfigError
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector

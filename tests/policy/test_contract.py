@@ -23,8 +23,8 @@ import ding.policy
 from ding.config.config import compile_config
 from ding.entry.pipeline import read_pair, with_command_mode
 from ding.entry.serial_entry_dqfd import mark
-from ding.entry.workers import build_run
-from ding.policy import steps
+from ding.entry.serial_run import build_run
+from ding.policy import training_step
 from ding.policy.base_policy import create_policy
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.plain_columns import from_plain, to_plain
@@ -323,8 +323,8 @@ def test_the_gradients_of_every_step_are_averaged_over_the_ranks(
     name: str, bp_update_sync: bool, lone_group: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone, policy = make(name, "learn"), make(name, "learn", multi_gpu=True, bp_update_sync=bp_update_sync)
-    syncs, sent, begin_sum = watch_syncs(monkeypatch), [], steps.begin_sum
-    monkeypatch.setattr(steps, "begin_sum", lambda what, x: (sent.append(x), begin_sum(what, x))[1])
+    syncs, sent, begin_sum = watch_syncs(monkeypatch), [], training_step.begin_sum
+    monkeypatch.setattr(training_step, "begin_sum", lambda what, x: (sent.append(x), begin_sum(what, x))[1])
     expected = [learn(alone, batch(name), seed) for seed in range(2)]
     with watched_steps() as stepped:
         outcomes = [learn(policy, batch(name), seed) for seed in range(2)]

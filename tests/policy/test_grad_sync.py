@@ -8,9 +8,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ding.policy import steps
+from ding.policy import training_step
 from ding.policy.dqn import DQNPolicy
-from ding.policy.steps import GradientSynchronizer
+from ding.policy.training_step import GradientSynchronizer
 from tests.policy.learning import watch_syncs
 from tests.policy.samples import make_batch, make_config
 
@@ -81,14 +81,14 @@ def test_an_optimizer_step_averages_the_parameters_of_its_optimizer(lone_group, 
     "every optimizer step goes through the shared one, which does",
 )
 def test_no_policy_takes_a_step_of_its_own():
-    folder = pathlib.Path(steps.__file__).parent
+    folder = pathlib.Path(training_step.__file__).parent
     taken = {
         path.name
         for path in folder.glob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute) and node.attr == "backward"
     }
-    assert taken == {"steps.py"}
+    assert taken == {"training_step.py"}
 
 
 @pytest.mark.differs(

@@ -10,7 +10,7 @@ from torch import nn
 
 from ding.policy import BatchPolicy
 from ding.policy.common_utils import linear_lr_scheduler
-from ding.policy.steps import Learned
+from ding.policy.training_step import Learned
 from ding.utils.data.samples import Samples, Table
 
 

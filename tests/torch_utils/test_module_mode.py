@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from ding.policy.steps import ModuleMode
+from ding.policy.training_step import ModuleMode
 
 
 def modes(module):

@@ -12,7 +12,7 @@ from ding.envs import BaseEnvManager
 from ding.envs.env.gymnasium_env import GymnasiumEnv
 from ding.policy import DQNPolicy
 from ding.torch_utils import thread_count
-from ding.torch_utils.thread_count import fitting_threads, flushed_denormals, keep_thread_count
+from ding.torch_utils.thread_count import fitting_threads, flushing_denormals, keep_thread_count
 from ding.worker import BaseLearner, InteractionSerialEvaluator, SampleSerialCollector
 
 
@@ -47,15 +47,20 @@ def is_flushing() -> bool:
 
 @pytest.mark.skipif(not torch.set_flush_denormal(False), reason="this processor cannot flush denormals")
 @pytest.mark.parametrize("was_on", [False, True])
-def test_denormals_are_flushed_within_the_block_and_the_setting_of_before_comes_back(was_on):
+def test_denormals_are_flushed_while_a_function_runs_and_the_setting_of_before_comes_back(was_on):
     torch.set_flush_denormal(was_on)
     try:
-        with contextlib.suppress(ZeroDivisionError), flushed_denormals():
-            assert is_flushing()
-            with flushed_denormals():
-                assert is_flushing()
-            assert is_flushing()
+        flushed = []
+
+        def fail():
+            flushed.append(is_flushing())
+            flushing_denormals(lambda: flushed.append(is_flushing()))
+            flushed.append(is_flushing())
             raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            flushing_denormals(fail)
+        assert flushed == [True, True, True]
         assert is_flushing() is was_on
     finally:
         torch.set_flush_denormal(False)

@@ -326,7 +326,7 @@ def record_any(env: Any, folder: str, prefix: str) -> Any:
     """Return `env`, each episode of which is recorded; see `record_video`."""
     if is_gymnasium_env(env):
         return record_video(env, folder, prefix)
-    from ding.envs.env_wrappers.bilingual import BilingualEnv
+    from ding.envs.env_wrappers.gym_and_gymnasium import BilingualEnv
 
     view = BilingualEnv(env)
     return view.settle(record_video(view, folder, prefix))

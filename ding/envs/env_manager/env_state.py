@@ -22,7 +22,6 @@ import torch
 from ding.envs.env_wrappers.normalize_wrappers import RunningMeanStd, RunningNormWrapper
 from ding.utils.data.plain_columns import from_plain, to_plain
 from ding.utils.data.samples import Node, Table, columns_of, node_items, pack
-from ding.utils.held_generators import held_generators_state, load_held_generators_state
 from ding.utils.msgpack_helper import can_pack
 from ding.utils.object_state import (
     generator_state,
@@ -30,6 +29,7 @@ from ding.utils.object_state import (
     load_global_generators_state,
     set_generator_state,
 )
+from ding.utils.random_generators import held_generators_state, load_held_generators_state
 from ding.utils.running_stats import Moments
 from ding.utils.showing import shown
 

@@ -83,7 +83,7 @@ def _apply(env: Any, make: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
     # A library's wrappers get its envs unchanged; so do functions written for gym, which may inspect them.
     if issubclass(cls, EnvWrapper) or (own is not None and own is wanted) or (is_gym_env(env) and wanted is None):
         return _checked(make(env, **kwargs), make)
-    from ding.envs.env_wrappers.bilingual import BilingualEnv
+    from ding.envs.env_wrappers.gym_and_gymnasium import BilingualEnv
 
     view = BilingualEnv(env)
     return view.settle(_checked(make(view, **kwargs), make))

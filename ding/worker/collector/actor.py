@@ -16,7 +16,7 @@ from ding.torch_utils.thread_count import model_of
 from ding.utils.batch_methods import batch_method
 from ding.utils.data.collate_fn import split_output
 from ding.utils.msgpack_helper import can_pack
-from ding.worker.collector.batch import Batch, PolicyOutput, StackedOutput, by_env, has_nan
+from ding.worker.collector.env_round import Batch, PolicyOutput, StackedOutput, by_env, has_nan
 
 
 class Actor(Protocol):

@@ -23,7 +23,7 @@ from ding.utils.log_helper import build_logger
 from ding.utils.registry_factory import PARALLEL_COLLECTOR_REGISTRY
 from ding.utils.system_helper import get_task_uid
 from ding.worker.collector.actor import env_actions
-from ding.worker.collector.batch import Batch, PolicyOutput, Steps
+from ding.worker.collector.env_round import Batch, PolicyOutput, Steps
 from ding.worker.collector.rollout import ForeignBlocks, Listener, Rollout
 
 # How long `close` waits for a round that is under way.

@@ -20,7 +20,7 @@ from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY
 from ding.utils.render_helper import fps
 from ding.worker.collector.actor import Actor, SoloActor, StateActor
 from ding.worker.collector.base_serial_evaluator import SaveCheckpoint, SerialEvaluator, VectorEvalMonitor, as_plain
-from ding.worker.collector.batch import Ended, entry_of
+from ding.worker.collector.env_round import Ended, entry_of
 from ding.worker.collector.rollout import Listener, Rollout
 from ding.worker.collector.statistics import MAX_EPISODE_STEPS, StepLimit, per, reported_return
 

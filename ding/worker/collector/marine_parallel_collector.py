@@ -12,7 +12,7 @@ from ding.utils.batch_methods import adapts_batch
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Rule, Setting, Settings
 from ding.utils.registry_factory import PARALLEL_COLLECTOR_REGISTRY
 from ding.worker.collector.actor import env_actions, output_of
-from ding.worker.collector.batch import Batch, PlayerOutputs, PolicyOutput, Steps, entries_of, entry_of
+from ding.worker.collector.env_round import Batch, PlayerOutputs, PolicyOutput, Steps, entries_of, entry_of
 from ding.worker.collector.players import PlayerRecorder
 from ding.worker.collector.statistics import episode_return, reported_return
 from ding.worker.collector.task_collector import TaskCollector, trajectory_length

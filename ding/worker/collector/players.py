@@ -12,7 +12,7 @@ from torch import nn
 from ding.utils.msgpack_helper import can_pack
 from ding.worker.collector.actor import Actor, SoloActor
 from ding.worker.collector.base_serial_collector import SerialCollector
-from ding.worker.collector.batch import Batch, PlayerOutputs, PolicyOutput, Steps, by_env, entries_of
+from ding.worker.collector.env_round import Batch, PlayerOutputs, PolicyOutput, Steps, by_env, entries_of
 from ding.worker.collector.quota import episode_data
 from ding.worker.collector.rollout import Listener
 from ding.worker.collector.trajectory import INF, TrajBuffer, TrajectoryRecorder

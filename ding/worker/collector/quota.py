@@ -8,7 +8,7 @@ from typing import Any
 
 from ding.utils.config_helper import ConfigError, Setting, boolean
 from ding.utils.default_helper import one_time_warning
-from ding.worker.collector.batch import Ended
+from ding.worker.collector.env_round import Ended
 from ding.worker.collector.rollout import Listener
 from ding.worker.collector.trajectory import INF, TrajectoryRecorder
 

@@ -19,7 +19,7 @@ from ding.torch_utils.thread_count import fitting_count, threads
 from ding.utils.data.samples import IntArray, map_node, node_rows
 from ding.utils.showing import PULSE
 from ding.worker.collector.actor import Actor
-from ding.worker.collector.batch import Batch, Ended, PolicyOutput, Steps, by_env, is_same, may_hold_nan
+from ding.worker.collector.env_round import Batch, Ended, PolicyOutput, Steps, by_env, is_same, may_hold_nan
 
 # Rounds in a row that other callers may spoil.
 MAX_LOST_ROUNDS = 1000

@@ -13,7 +13,7 @@ import torch
 
 from ding.utils.data.samples import IntArray
 from ding.utils.object_state import attributes_state, load_attributes_state
-from ding.worker.collector.batch import Ended, Steps, entry_of
+from ding.worker.collector.env_round import Ended, Steps, entry_of
 from ding.worker.collector.rollout import Listener
 
 FloatArray = npt.NDArray[np.float64]

@@ -31,7 +31,7 @@ from ding.utils.data.samples import (
     whole_of,
 )
 from ding.utils.msgpack_helper import can_pack
-from ding.worker.collector.batch import Batch, StackedOutput, Steps, as_tensor, by_env, is_same
+from ding.worker.collector.env_round import Batch, StackedOutput, Steps, as_tensor, by_env, is_same
 from ding.worker.collector.rollout import Listener
 from ding.worker.collector.statistics import NO_EPISODE, EpisodeStatistics
 from ding.worker.collector.trajectory_block import NOT_PLAIN, TrajectoryBlock

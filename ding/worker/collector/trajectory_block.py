@@ -20,7 +20,7 @@ from ding.utils.data.samples import (
     map_node,
     node_items,
 )
-from ding.worker.collector.batch import tensorised
+from ding.worker.collector.env_round import tensorised
 
 NOT_PLAIN = "the unfinished fragments hold values that are not plain; they are dropped"
 

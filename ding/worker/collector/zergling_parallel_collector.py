@@ -8,7 +8,7 @@ from typing import Any
 from ding.utils.batch_methods import adapts_batch
 from ding.utils.registry_factory import PARALLEL_COLLECTOR_REGISTRY
 from ding.worker.collector.actor import SoloActor, env_actions
-from ding.worker.collector.batch import Batch, PolicyOutput
+from ding.worker.collector.env_round import Batch, PolicyOutput
 from ding.worker.collector.task_collector import TaskCollector
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ding.envs.env_manager.block import DictBlocks
-from ding.worker.collector.batch import Batch, Steps, entries_of, entry_of, is_same, tensorised
+from ding.worker.collector.env_round import Batch, Steps, entries_of, entry_of, is_same, tensorised
 from tests.fakes import Timestep
 
 PAIRS = np.arange(12.0, dtype=np.float32).reshape(3, 2, 2)  # [envs, players, 2]

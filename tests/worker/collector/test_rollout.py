@@ -8,7 +8,7 @@ from ding.utils.batch_methods import plain_transition
 from ding.worker.collector import rollout
 from ding.worker.collector.actor import SoloActor
 from ding.worker.collector.base_serial_evaluator import VectorEvalMonitor
-from ding.worker.collector.batch import PlayerOutputs, StackedOutput
+from ding.worker.collector.env_round import PlayerOutputs, StackedOutput
 from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
 from ding.worker.collector.interaction_serial_evaluator import EpisodeRecorder, InteractionSerialEvaluator
 from ding.worker.collector.players import BattleActor

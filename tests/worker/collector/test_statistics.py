@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding.envs.env_manager.block import BlockStep
-from ding.worker.collector.batch import Ended
+from ding.worker.collector.env_round import Ended
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from ding.worker.collector.statistics import EpisodeStatistics, ReturnSummary, per
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy

@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,7 +19,7 @@ from ding.model.wrapper.model_wrappers import IModelWrapper, model_wrap
 from ding.policy.common_utils import acting_input, model_input, stack_observations
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.mixed_precision import MixedPrecision
-from ding.torch_utils.thread_count import flushed_denormals
+from ding.torch_utils.thread_count import flushing_denormals
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.collate_fn import split_output
 from ding.utils.pytorch_ddp_dist_helper import await_work, begin_sum, copy_from_rank, has_group, sum_over_ranks
@@ -310,8 +311,7 @@ class PolicySteps:
             norm = _NO_NORM
             if max_grad_norm < math.inf:
                 norm = nn.utils.clip_grad_norm_(parameters_of(optimizer), max_grad_norm)
-            with flushed_denormals():
-                optimizer.step() if mixed is None else mixed.step(optimizer)
+            flushing_denormals(optimizer.step if mixed is None else partial(mixed.step, optimizer))
         return norm
 
     def _model_input(self, obs: Any, integers: bool = False) -> Any:

@@ -13,8 +13,7 @@ import pytest
 import torch
 from easydict import EasyDict
 
-from ding.utils import held_generators
-from ding.utils.held_generators import held_generators_state, load_held_generators_state
+from ding.utils.random_generators import held_generators_state, load_held_generators_state
 from tests.same_state import through_bytes
 
 
@@ -267,6 +266,6 @@ def test_a_path_that_leads_nowhere_is_passed_over() -> None:
 def test_the_number_of_objects_that_are_looked_at_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     thing = Thing(near=Thing(rng=random.Random()), far=[[Thing(rng=random.Random())] for _ in range(100)])
     assert len(held_generators_state(thing)) == 101
-    monkeypatch.setattr(held_generators, "_MOST_OBJECTS", 50)
+    monkeypatch.setattr(random_generators, "_MOST_OBJECTS", 50)
     (entry,) = held_generators_state(thing)
     assert entry["paths"] == [[[False, "near"], [False, "rng"]]]
