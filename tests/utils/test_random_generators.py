@@ -13,6 +13,7 @@ import pytest
 import torch
 from easydict import EasyDict
 
+from ding.utils import random_generators
 from ding.utils.random_generators import held_generators_state, load_held_generators_state
 from tests.same_state import through_bytes
 
