@@ -568,7 +568,7 @@ def test_modes_share_one_model():
 def test_observations_travel_to_the_device_as_they_are_and_become_floats_there(monkeypatch):
     policy = make_policy("collect")
     moved = []
-    for module in ("common_utils", "steps"):
+    for module in ("common_utils", "training_step"):
         monkeypatch.setattr(
             f"ding.policy.{module}.to_device", lambda item, device: moved.append((device, item)) or item
         )

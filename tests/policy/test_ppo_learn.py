@@ -469,7 +469,7 @@ def test_what_is_on_another_device_comes_back(monkeypatch):
         moved.append(device)
         return item
 
-    for module in ("actor_critic", "common_utils", "on_policy_data", "steps"):
+    for module in ("actor_critic", "common_utils", "on_policy_data", "training_step"):
         monkeypatch.setattr(f"ding.policy.{module}.to_device", to_device)
     policy = make_policy()
     policy._cuda, policy._device = True, "cuda:0"
