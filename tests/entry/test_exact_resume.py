@@ -127,7 +127,7 @@ _RUNS: dict[str, tuple[str, Callable[[], dict[str, Any]], str, str]] = {
     "fixed rollouts": ("CartPole-v1", lambda: _ppo(fixed_rollout=True), "ppo", "serial_pipeline_onpolicy"),
 }
 # How many of each there are in a run, at least.
-_COUNTS = {"collect": 150, "update": 40, "save": 15}
+_COUNTS = {"collect": 150, "update": 40, "save": 14}
 
 
 def job(name: str, manager: str = "base", iterations: int = 40) -> Job:
