@@ -48,9 +48,9 @@ def groups() -> dict[tuple[str, str], Group]:
 
 
 def final_return(result: Result) -> float:
-    """The mean of the evaluations in the last tenth of the budget."""
+    """The mean of the evaluations in the last tenth of the budget; the last one of a run that has ended before it."""
     start = (1 - _LAST) * result.unit.budget
-    return statistics.fmean(value for steps, value in result.curve if steps >= start)
+    return statistics.fmean([value for steps, value in result.curve if steps >= start] or [result.curve[-1][1]])
 
 
 def interquartile(scores: np.ndarray) -> dict[str, list[float]]:
@@ -158,7 +158,8 @@ def measured(summaries: Mapping[str, Any]) -> dict[str, dict[str, str]]:
             ours = summaries.get(f"{task.name}/{policy}", {}).get(OURS)
             recipe = find_recipe(policy, task.env_id)
             if ours is not None and recipe is not None:
-                words = f"{ours['final']['iqm']:.0f} after {budget:,} env steps, {_seeds(ours['seeds'])}"
+                steps = ours["steps_to_goal"] if task.ends_at_goal else budget
+                words = f"{ours['final']['iqm']:.0f} after {steps:,} env steps, {_seeds(ours['seeds'])}"
                 outcomes.setdefault(recipe.name, {})[task.env_id] = words
     return dict(sorted(outcomes.items()))
 

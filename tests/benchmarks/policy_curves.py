@@ -21,6 +21,10 @@ _COMPACT = {
 }
 
 
+# The most tasks at scale of a policy that are drawn, the largest ones: `learning_scale.md` has all.
+_MOST = 2
+
+
 def measured_with(name: str) -> list[str]:
     """Return the tasks of `docs/learning/` that train a policy, by their names."""
     return [
@@ -49,7 +53,7 @@ def _draw(name: str, path: Path) -> None:
     matplotlib.use("svg")
     from matplotlib import pyplot
 
-    tasks, at_scale = measured_with(name), tasks_at_scale(name)
+    tasks, at_scale = measured_with(name), tasks_at_scale(name)[-_MOST:]
     columns = len(tasks) + len(at_scale)
     with matplotlib.rc_context(_COMPACT):
         figure, axes = pyplot.subplots(1, columns, figsize=(_SIZE[0] * columns, _SIZE[1]), squeeze=False)

@@ -123,6 +123,7 @@ RISING = [*range(0, 500, 50), 500]
 
 def test_the_final_return_is_that_of_the_last_tenth():
     assert learning_report.final_return(run(OURS, 0, [*[0] * 9, 100, 200])) == 150
+    assert learning_report.final_return(run(OURS, 0, [0, 100, 200])) == 200  # it has ended at its goal
     assert run(OURS, 0, RISING).steps_to(450) == 90 and run(OURS, 0, RISING).steps_to(501) is None
 
 
