@@ -118,8 +118,9 @@ class Undisturbed:
                 if callable(handler):
                     self._handlers[signum] = handler
                     signal.signal(signum, self._defer)
-        except BaseException:
+        except BaseException:  # a handler that is not deferred so far has raised
             self._restore()
+            self._send_again()
             raise
         Undisturbed._outermost = self
         return self
@@ -133,7 +134,8 @@ class Undisturbed:
         except BaseException:  # a handler that is back has raised before the others were
             self._restore()
             raise
-        self._send_again()
+        finally:
+            self._send_again()
 
     def open(self) -> None:
         """Let handlers run at once, also those of signals that have come."""
@@ -150,9 +152,11 @@ class Undisturbed:
             signal.signal(signum, handler)
 
     def _send_again(self) -> None:
-        came, self._came = self._came, set()
-        for signum in came:
-            signal.raise_signal(signum)
+        if self._came:
+            try:
+                signal.raise_signal(self._came.pop())
+            finally:  # what a handler raises keeps none of the others from running
+                self._send_again()
 
     def _defer(self, signum: int, frame: Any) -> None:
         if not self._is_open and signum not in self._came:

@@ -181,6 +181,25 @@ def test_signals_in_a_block_come_at_its_end_and_the_second_of_a_kind_at_once(han
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == [handled] * 2
 
 
+def test_a_handler_that_raises_at_the_end_of_a_block_keeps_none_of_the_others_from_running():
+    came = []
+
+    def note(number, frame):
+        came.append(number)
+        raise Interrupt
+
+    both = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, note) for number in both]
+    try:
+        with pytest.raises(Interrupt), Undisturbed():
+            for number in both:
+                signal.raise_signal(number)
+        assert sorted(came) == sorted(both)
+    finally:
+        for number, handler in zip(both, before, strict=True):
+            signal.signal(number, handler)
+
+
 def test_a_signal_of_an_inner_block_waits_for_the_end_of_the_outer_one(handled):
     steps = []
     with pytest.raises(Interrupt), Undisturbed():

@@ -1,0 +1,32 @@
+# Written by docs/generate.py: the exports of the table in __init__.py, for type checkers and editors.
+
+from ding.envs.env_wrappers.base_wrapper import EnvWrapper as EnvWrapper
+from ding.envs.env_wrappers.base_wrapper import GymToGymnasiumWrapper as GymToGymnasiumWrapper
+from ding.envs.env_wrappers.base_wrapper import ObservationWrapper as ObservationWrapper
+from ding.envs.env_wrappers.env_wrappers import ActionRepeatWrapper as ActionRepeatWrapper
+from ding.envs.env_wrappers.env_wrappers import AllinObsWrapper as AllinObsWrapper
+from ding.envs.env_wrappers.env_wrappers import ClipRewardWrapper as ClipRewardWrapper
+from ding.envs.env_wrappers.env_wrappers import DelayRewardWrapper as DelayRewardWrapper
+from ding.envs.env_wrappers.env_wrappers import EpisodicLifeWrapper as EpisodicLifeWrapper
+from ding.envs.env_wrappers.env_wrappers import EvalEpisodeReturnEnv as EvalEpisodeReturnEnv
+from ding.envs.env_wrappers.env_wrappers import EvalEpisodeReturnWrapper as EvalEpisodeReturnWrapper
+from ding.envs.env_wrappers.env_wrappers import FinalEvalRewardEnv as FinalEvalRewardEnv
+from ding.envs.env_wrappers.env_wrappers import FireResetWrapper as FireResetWrapper
+from ding.envs.env_wrappers.env_wrappers import FlatObsWrapper as FlatObsWrapper
+from ding.envs.env_wrappers.env_wrappers import FrameStackWrapper as FrameStackWrapper
+from ding.envs.env_wrappers.env_wrappers import GymHybridDictActionWrapper as GymHybridDictActionWrapper
+from ding.envs.env_wrappers.env_wrappers import MaxAndSkipWrapper as MaxAndSkipWrapper
+from ding.envs.env_wrappers.env_wrappers import NoopResetWrapper as NoopResetWrapper
+from ding.envs.env_wrappers.env_wrappers import ObsPlusPrevActRewWrapper as ObsPlusPrevActRewWrapper
+from ding.envs.env_wrappers.env_wrappers import ObsTransposeWrapper as ObsTransposeWrapper
+from ding.envs.env_wrappers.env_wrappers import RamWrapper as RamWrapper
+from ding.envs.env_wrappers.env_wrappers import ScaledFloatFrameWrapper as ScaledFloatFrameWrapper
+from ding.envs.env_wrappers.env_wrappers import TimeLimitWrapper as TimeLimitWrapper
+from ding.envs.env_wrappers.env_wrappers import TransposeWrapper as TransposeWrapper
+from ding.envs.env_wrappers.env_wrappers import WarpFrameWrapper as WarpFrameWrapper
+from ding.envs.env_wrappers.normalize_wrappers import ObsNormWrapper as ObsNormWrapper
+from ding.envs.env_wrappers.normalize_wrappers import RewardNormWrapper as RewardNormWrapper
+from ding.envs.env_wrappers.normalize_wrappers import RunningMeanStd as RunningMeanStd
+from ding.envs.env_wrappers.normalize_wrappers import StaticObsNormWrapper as StaticObsNormWrapper
+from ding.envs.env_wrappers.wrapper_factory import create_env_wrapper as create_env_wrapper
+from ding.envs.env_wrappers.wrapper_factory import update_shape as update_shape
