@@ -160,7 +160,8 @@ def add_command_modes() -> list[str]:
     for name in own:
         if not name.endswith(_COMMAND) and f"{name}{_COMMAND}" not in own:
             POLICY_REGISTRY.register(f"{name}{_COMMAND}", derive_command_policy(f"{name}{_COMMAND}"))
-    classes = {policy.__name__: policy for name, policy in POLICY_REGISTRY.items() if name.endswith(_COMMAND)}
+    commanded = [policy for name, policy in POLICY_REGISTRY.items() if name.endswith(_COMMAND)]
+    classes = {policy.__name__: policy for policy in commanded if is_of_package(policy)}
     classes["ACERCommandModePolisy"] = classes["ACERCommandModePolicy"]  # the name that DI-engine gave it
     globals().update(classes)
     return [*classes]

@@ -1,7 +1,10 @@
 """What every policy has: modes, attributes, configuration, the model and its gradients."""
 
 import importlib
+import os
 import random
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -295,3 +298,15 @@ def test_a_policy_is_found_in_the_module_of_its_own_that_configs_name(module, na
     get_policy_cls(EasyDict(type="dqn", import_names=[f"ding.policy.{module}"]))
     found = importlib.import_module(f"ding.policy.{module}")
     assert getattr(found, name) is getattr(ding.policy, name)
+
+
+def test_a_policy_of_ones_own_with_a_command_mode_is_no_export_of_the_package():
+    code = (
+        "from ding.utils.registry_factory import POLICY_REGISTRY\n"
+        "POLICY_REGISTRY.register('own_command', type('OwnCommandPolicy', (), {}))\n"
+        "import ding.policy\n"
+        "assert 'OwnCommandPolicy' not in ding.policy.__all__ and 'DQNCommandModePolicy' in ding.policy.__all__\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    )
