@@ -24,7 +24,12 @@ setup(
     license_files=["LICENSE"],
     keywords=["reinforcement learning", "DI-engine", "PyTorch", "replay buffer", "self-play", "distributed training"],
     packages=find_packages(include=["ding", "ding.*"]),
-    package_data={"ding": ["py.typed"], "ding.recipes": ["*.json"], "ding.worker.coordinator": ["*.html"]},
+    package_data={
+        "": ["*.pyi"],
+        "ding": ["py.typed"],
+        "ding.recipes": ["*.json"],
+        "ding.worker.coordinator": ["*.html"],
+    },
     entry_points={"console_scripts": ["ding = ding.entry.cli:cli"]},
     python_requires=">=3.10",
     install_requires=[

@@ -1,4 +1,4 @@
-"""Writes the generated pages: references, policies, benchmarks, recipes, and differences from DI-engine.
+"""Writes the generated pages (references, policies, benchmarks, recipes, differences) and the stubs of packages.
 
     python docs/generate.py            # write the pages from the classes and the stored benchmark results
     python docs/generate.py --check    # list pages that are out of date; the exit status is 1 if there are any
@@ -30,6 +30,7 @@ sys.path[:0] = [str(DOCS), str(DOCS.parent)]
 
 import differences  # noqa: E402 its folder must be on the path
 import policy_pages  # noqa: E402 its folder must be on the path
+import type_stubs  # noqa: E402 its folder must be on the path
 
 from ding.utils.config_helper import NO_DEFAULT, Setting  # noqa: E402 its folder must be on the path
 
@@ -408,6 +409,7 @@ def pages() -> dict[str, str]:
         "benchmarks.md": benchmarks_page(),
         "guides/recipes.md": recipes_page(),
         **api_pages(),
+        **type_stubs.stubs(),
     }
 
 

@@ -20,8 +20,14 @@ from ding.config.main_settings import (
     check_seed,
 )
 from ding.config.names import KnownKeys, UnknownKey, report_unknown, unknown_entries
-from ding.config.read import Config, read_config, read_config_directly, read_config_with_system, read_config_yaml  # noqa: E501, F401
-from ding.config.save import (  # noqa: F401 - all are found here, as those of `read`
+from ding.config.read import (  # noqa: F401 - all are found here, as those of `save`
+    Config,
+    read_config,
+    read_config_directly,
+    read_config_with_system,
+    read_config_yaml,
+)
+from ding.config.save import (  # noqa: F401
     CREATE_SECTIONS,
     StartFolder,
     by_name,

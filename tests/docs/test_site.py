@@ -74,3 +74,12 @@ def test_the_config_reference_has_each_key_that_is_read_with_its_meaning():
         assert {cls for cls in own if not cls.__module__.startswith("ding.example.")} <= named, title
     assert not re.findall(r"^\|.*\|  +\|$", page, re.M) and "no effect here" not in page
     assert set(MAIN_SETTINGS) == set(re.findall(r"^\| `([^`]+)` \|", chapters["Pipelines"], re.M))
+
+
+def test_each_package_with_a_table_of_exports_has_a_stub_that_tells_type_checkers_all_of_them():
+    stubs = sorted((ROOT / "ding").rglob("__init__.pyi"))
+    assert len(stubs) > 20
+    for stub in stubs:
+        package = importlib.import_module(".".join(stub.parent.relative_to(ROOT).parts))
+        told = re.findall(r"^from \S+ import (\w+) as \1$|^(\w+): Any$", stub.read_text(), re.MULTILINE)
+        assert sorted(one or other for one, other in told) == sorted(package.__all__), stub

@@ -1,0 +1,21 @@
+# Written by docs/generate.py: the exports of the table in __init__.py, for type checkers and editors.
+
+from ding.model.wrapper.model_wrappers import ActionNoiseWrapper as ActionNoiseWrapper
+from ding.model.wrapper.model_wrappers import ArgmaxSampleWrapper as ArgmaxSampleWrapper
+from ding.model.wrapper.model_wrappers import BaseModelWrapper as BaseModelWrapper
+from ding.model.wrapper.model_wrappers import DeterministicSampleWrapper as DeterministicSampleWrapper
+from ding.model.wrapper.model_wrappers import EpsGreedyMultinomialSampleWrapper as EpsGreedyMultinomialSampleWrapper
+from ding.model.wrapper.model_wrappers import EpsGreedySampleWrapper as EpsGreedySampleWrapper
+from ding.model.wrapper.model_wrappers import HiddenStateWrapper as HiddenStateWrapper
+from ding.model.wrapper.model_wrappers import HybridArgmaxSampleWrapper as HybridArgmaxSampleWrapper
+from ding.model.wrapper.model_wrappers import HybridDeterministicArgmaxSampleWrapper as HybridDeterministicArgmaxSampleWrapper
+from ding.model.wrapper.model_wrappers import HybridEpsGreedyMultinomialSampleWrapper as HybridEpsGreedyMultinomialSampleWrapper
+from ding.model.wrapper.model_wrappers import HybridEpsGreedySampleWrapper as HybridEpsGreedySampleWrapper
+from ding.model.wrapper.model_wrappers import HybridReparamMultinomialSampleWrapper as HybridReparamMultinomialSampleWrapper
+from ding.model.wrapper.model_wrappers import IModelWrapper as IModelWrapper
+from ding.model.wrapper.model_wrappers import MultinomialSampleWrapper as MultinomialSampleWrapper
+from ding.model.wrapper.model_wrappers import ReparamSampleWrapper as ReparamSampleWrapper
+from ding.model.wrapper.model_wrappers import TargetNetworkWrapper as TargetNetworkWrapper
+from ding.model.wrapper.model_wrappers import model_wrap as model_wrap
+from ding.model.wrapper.model_wrappers import register_wrapper as register_wrapper
+from ding.model.wrapper.model_wrappers import wrapper_name_map as wrapper_name_map
