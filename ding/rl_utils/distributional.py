@@ -51,7 +51,8 @@ def dist_nstep_td_error(
 
     Each atom z of the next distribution moves to clip(n-step return with z as next value, v_min, v_max), and its
     probability is split between the two nearest atoms by their distance. See
-    `nstep_return` for the discounts. `loss` is the mean of error * weight.
+    `nstep_return` for the discounts. `loss` is the mean of error * weight. `error` may be a priority: it is at least 0,
+    also where a probability is greater than 1 by what a head adds to it.
 
     Raises:
         AssertionError: a probability of the chosen action is not positive.
@@ -85,7 +86,7 @@ def dist_nstep_td_error(
             "the probabilities in dist must be > 0: the loss takes their logarithm; add a small number"
         )
     error = -(target * probability.log()).sum(-1)
-    return weighted_mean(error.view(-1, agents), weight), error
+    return weighted_mean(error.view(-1, agents), weight), error.clamp(min=0)
 
 
 def dist_1step_td_error(data: dist_1step_td_data, gamma: float, v_min: float, v_max: float, n_atom: int) -> Tensor:

@@ -102,6 +102,16 @@ def test_a_final_step_does_not_look_at_the_next_distribution():
     assert torch.allclose(error, dist_nstep_td_error(other, 0.9, -3, 3, 5)[1])
 
 
+def test_the_error_of_a_certain_prediction_is_a_priority():
+    """A head adds its eps to each probability: the logarithm of 1 + eps is positive, the cross-entropy negative."""
+    dist = torch.tensor([[[0.0, 0.0, 60.0]]]).softmax(-1).add(1e-6).requires_grad_()
+    zero = torch.tensor([0])
+    data = dist_nstep_td_data(dist, dist.detach(), zero, zero, torch.ones(1, 1), torch.ones(1), None)
+    loss, error = dist_nstep_td_error(data, 0.9, -1, 1, 3)
+    assert loss.item() < 0
+    assert error.tolist() == [0]
+
+
 def test_only_the_distribution_of_the_action_gets_a_gradient():
     data = make_data(2, 3, 5, 1, seed=3)
     raw = data.dist.detach().clone().requires_grad_()
