@@ -15,6 +15,7 @@ from ding.worker.transport.chunk import decode_chunk
 from tests.fakes import CountingEnv, ScriptedPolicy
 
 DEADLINE_S = 60  # for what happens at once
+UNTIL_NOTIFIED_S = 3600  # longer than a thread is joined: a wait that no notification ends makes its test fail
 GATES: dict[str, Gate] = {}
 POLICIES: list[TaskPolicy] = []
 ENVS: list[TaskEnv] = []

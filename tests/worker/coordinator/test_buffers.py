@@ -12,7 +12,7 @@ from ding.utils.config_helper import ConfigError
 from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.transport.chunk import from_text, to_text
 from ding.worker.transport.stores import FolderSampleStore
-from tests.worker.collector.parallel_fakes import DEADLINE_S, in_thread
+from tests.worker.collector.parallel_fakes import UNTIL_NOTIFIED_S, in_thread
 
 LOGGER = logging.getLogger("test_buffers")
 
@@ -316,7 +316,7 @@ def test_a_wait_for_samples_ends_with_the_next_push_or_the_close_also_if_it_come
     assert buffer_set.sample("t", "b", 1, 0) is None
     if is_before:
         end(buffer_set)
-    waiting = in_thread(buffer_set.wait_for_push, "t", DEADLINE_S)
+    waiting = in_thread(buffer_set.wait_for_push, "t", UNTIL_NOTIFIED_S)
     if not is_before:
         end(buffer_set)
     assert waiting() is None

@@ -5,7 +5,7 @@ import pytest
 from ding.interaction import TaskFail
 from ding.utils.data.samples import Table
 from ding.worker.collector.comm.collector_session import CollectorQueue
-from tests.worker.collector.parallel_fakes import DEADLINE_S, in_thread
+from tests.worker.collector.parallel_fakes import DEADLINE_S, UNTIL_NOTIFIED_S, in_thread
 
 
 def row(number):
@@ -41,7 +41,7 @@ def test_one_by_one_they_come_in_the_order_they_were_put():
 @pytest.mark.parametrize("entry", [row(1), info(True)])
 def test_taking_waits_for_a_sample_or_the_end(entry):
     queue = CollectorQueue(10)
-    taking = in_thread(queue.take, DEADLINE_S)
+    taking = in_thread(queue.take, UNTIL_NOTIFIED_S)
     queue.put([info()], 0)
     queue.put([entry], 0)
     rows, infos = taking()
@@ -61,7 +61,7 @@ def test_samples_that_come_soon_after_others_were_taken_are_taken_together(monke
     queue.put([row(1)], 0)
     assert queue.take(0) == ([row(1)], [])  # the first at once
     queue.put([row(2)], 0)
-    taking = in_thread(queue.take, DEADLINE_S)
+    taking = in_thread(queue.take, UNTIL_NOTIFIED_S)
     queue.put([row(3)], 0)
     queue.put([info(True)], 0)
     assert taking() == ([row(2), row(3)], [info(True)])  # nothing waits after the last info
@@ -75,7 +75,7 @@ def test_samples_do_not_wait_for_others_once_half_of_the_queue_is_used():
     queue.put([row(0)], 0)
     queue.take(0)
     queue.put([row(1)], 0)
-    taking = in_thread(queue.take, DEADLINE_S)
+    taking = in_thread(queue.take, UNTIL_NOTIFIED_S)
     queue.put([row(2)], 0)
     assert taking() == ([row(1), row(2)], [])
 
@@ -85,7 +85,7 @@ def test_closing_ends_the_wait_for_more_samples():
     queue.put([row(0)], 0)
     queue.take(0)
     queue.put([row(1)], 0)
-    taking = in_thread(queue.take, DEADLINE_S)
+    taking = in_thread(queue.take, UNTIL_NOTIFIED_S)
     queue.close()
     assert isinstance(taking(), TaskFail)
 
@@ -95,7 +95,7 @@ def test_putting_waits_for_room_and_then_gives_all_at_once():
     queue.put([row(i) for i in range(3)], 0)
     with pytest.raises(TimeoutError, match="taken nothing for 0 s, and 3 samples and infos wait"):
         queue.put([row(3)], 0)
-    putting = in_thread(queue.put, [row(3), row(4)], DEADLINE_S)
+    putting = in_thread(queue.put, [row(3), row(4)], UNTIL_NOTIFIED_S)
     queue.take_one(0)
     queue.take_one(0)
     assert putting() is True
@@ -152,7 +152,7 @@ def test_a_queue_has_room_for_something():
 def test_nothing_is_lost_between_two_threads():
     queue = CollectorQueue(3)
     numbers = list(range(500))
-    putting = in_thread(lambda: [queue.put([row(i)], DEADLINE_S) for i in numbers])
+    putting = in_thread(lambda: [queue.put([row(i)], UNTIL_NOTIFIED_S) for i in numbers])
     taken = []
     while len(taken) < len(numbers):
         taken += queue.take(DEADLINE_S)[0]

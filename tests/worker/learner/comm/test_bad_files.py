@@ -7,9 +7,9 @@ import pytest
 
 from ding.worker.learner.comm import base_comm_learner
 from ding.worker.learner.comm.learner_session import LearnerQueue
-from tests.worker.learner.comm.test_learner_queue import in_thread, waiting
+from tests.worker.collector.parallel_fakes import UNTIL_NOTIFIED_S, in_thread
+from tests.worker.learner.comm.test_learner_queue import waiting
 from tests.worker.learner.comm.workers import POLICIES, entry
-from tests.worker.transport.sites import DEADLINE_S
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_a_dropped_batch_is_neither_work_nor_waited_for_and_counts_as_loaded():
     queue = LearnerQueue(2)
     queue.put([[{"data_id": "a"}]])
     queue.get()
-    work, trained = queue.wait_for_work(0), in_thread(queue.wait_trained, DEADLINE_S)
+    work, trained = queue.wait_for_work(0), in_thread(queue.wait_trained, UNTIL_NOTIFIED_S)
     queue.rest_until_next()
     queue.drop()
     assert work is True and trained() is True and not queue.wait_for_work(0)
@@ -173,7 +173,7 @@ def test_a_dropped_batch_is_neither_work_nor_waited_for_and_counts_as_loaded():
 
 def test_one_batch_that_is_dropped_has_no_info():
     queue = LearnerQueue(2)
-    answer = in_thread(queue.learn, [{"data_id": "a"}], DEADLINE_S)
+    answer = in_thread(queue.learn, [{"data_id": "a"}], UNTIL_NOTIFIED_S)
     queue.get()
     queue.drop()
     assert answer() is None

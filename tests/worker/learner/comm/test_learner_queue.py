@@ -6,7 +6,7 @@ import pytest
 
 from ding.interaction import TaskFail
 from ding.worker.learner.comm.learner_session import LearnerQueue
-from tests.worker.collector.parallel_fakes import in_thread
+from tests.worker.collector.parallel_fakes import UNTIL_NOTIFIED_S, in_thread
 from tests.worker.transport.sites import DEADLINE_S
 
 A, B, C = [{"data_id": "a"}], [{"data_id": "b"}], [{"data_id": "c"}]
@@ -63,7 +63,7 @@ def test_room_is_what_no_batch_waits_in():
 def test_room_is_waited_for_until_half_of_it_is_free():
     queue = LearnerQueue(2)
     queue.put([A, B])
-    room = in_thread(queue.wait_for_capacity, DEADLINE_S)
+    room = in_thread(queue.wait_for_capacity, UNTIL_NOTIFIED_S)
     waiting(queue)
     queue.get()
     assert room() == 1
@@ -130,7 +130,7 @@ def test_more_batches_than_there_is_room_for_are_refused():
 def test_the_last_info_ends_the_demand_and_is_told_at_once():
     queue = LearnerQueue(2)
     queue.put([A, B])
-    room = in_thread(queue.wait_for_capacity, DEADLINE_S)
+    room = in_thread(queue.wait_for_capacity, UNTIL_NOTIFIED_S)
     waiting(queue)
     queue.report({"learner_done": True})
     queue.finish()
@@ -150,12 +150,12 @@ def test_a_learner_that_is_done_wants_nothing_more_though_its_thread_has_not_end
 
 def test_one_batch_gets_the_first_info_of_it_and_later_ones_are_dropped():
     queue = LearnerQueue(2)
-    answer = in_thread(queue.learn, A, DEADLINE_S)
+    answer = in_thread(queue.learn, A, UNTIL_NOTIFIED_S)
     assert queue.get() == A
     queue.report({"n": 1})
     assert answer() == {"n": 1}
     queue.report({"n": 2})
-    answer = in_thread(queue.learn, B, DEADLINE_S)
+    answer = in_thread(queue.learn, B, UNTIL_NOTIFIED_S)
     assert queue.get() == B
     queue.report({"n": 3})
     assert answer() == {"n": 3}
@@ -171,7 +171,7 @@ def test_one_batch_that_crosses_with_the_last_info_gets_it():
 def test_want_is_waited_for_until_every_batch_is_being_loaded():
     queue = LearnerQueue(2)
     queue.put([A])
-    want = in_thread(queue.wait_for_want, DEADLINE_S)
+    want = in_thread(queue.wait_for_want, UNTIL_NOTIFIED_S)
     waiting(queue)
     queue.get()
     assert want() is None
@@ -230,7 +230,7 @@ def test_work_is_a_batch_that_the_learner_has_not_begun():
     assert queue.wait_for_work(0)
     queue.begin()
     assert not queue.wait_for_work(0)
-    work = in_thread(queue.wait_for_work, DEADLINE_S)
+    work = in_thread(queue.wait_for_work, UNTIL_NOTIFIED_S)
     waiting(queue)
     queue.close()
     assert work() is True and queue.wait_closed(0)
@@ -278,7 +278,7 @@ def test_waiting_for_the_training_ends_when_it_is_through_and_with_the_learner(e
     queue = LearnerQueue(2)
     queue.put([A])
     queue.begin()
-    join = in_thread(trained, queue, DEADLINE_S)
+    join = in_thread(trained, queue, UNTIL_NOTIFIED_S)
     waiting(queue)
     end(queue)
     assert join() is True
