@@ -7,8 +7,8 @@
 
 First the default tests run once and note which of them execute which line. Each mutant then changes one place of a
 copy of the project, and the tests that execute this line run until one fails, those nearest to the module first. A
-mutant that survives is printed with its change. Changes of annotations, and those that are the same program, do not
-count. The exit status is 0 if at least `--goal` of the mutants are killed.
+mutant that survives is printed with its change. Changes of annotations and of `zip(strict=)`, and those that are the
+same program, do not count. The exit status is 0 if at least `--goal` of the mutants are killed.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def choose(packages: list[str], number: int, seed: int) -> Iterator[Mutant]:
 
 
 class _Bare(ast.NodeTransformer):
-    """Removes what does not run: annotations, and imports for types alone."""
+    """Removes what does not run, annotations and imports for types alone, and whether `zip` checks lengths."""
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
         node.annotation = None
@@ -118,6 +118,11 @@ class _Bare(ast.NodeTransformer):
         return self.generic_visit(node)
 
     visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        if isinstance(node.func, ast.Name) and node.func.id == "zip":
+            node.keywords = []  # lengths that always agree are no difference that a test could see
+        return self.generic_visit(node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
         node.annotation = ast.Constant(None)

@@ -345,6 +345,27 @@ def test_a_plot_of_another_kind_is_refused(tmp_path):
     assert "must be .png, .svg, .pdf or .html" in ding("plot", tmp_path / "run", "-o", "out.bmp", status=1)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plot", ".", "-o"],
+        ["record", ".", "-o"],
+        ["export", ".", "-o"],
+        ["-c"],
+        ["--expert-config"],
+        ["--load-path"],
+        ["--kubeconfig"],
+    ],
+)
+def test_a_folder_in_place_of_a_file_is_refused(arguments, tmp_path):
+    assert f"'{tmp_path}' is a directory" in ding(*arguments, tmp_path, status=2)
+
+
+@pytest.mark.parametrize("arguments", [["plot"], ["eval"], ["record"], ["export"], ["--replay-path"], ["--profile"]])
+def test_a_file_in_place_of_a_folder_is_refused(arguments):
+    assert f"'{__file__}' is a file" in ding(*arguments, __file__, status=2)
+
+
 def test_without_matplotlib_its_installation_is_told(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     write_run(tmp_path / "run", [[1.0]])
