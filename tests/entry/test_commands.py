@@ -250,6 +250,16 @@ def test_checkpoints_are_found_by_name_iteration_and_path(exp):
         folder.checkpoint("iteration_7")
 
 
+def test_without_the_best_checkpoint_the_newest_is_taken(tmp_path):
+    write_run(tmp_path / "run", [])
+    (tmp_path / "run" / "ckpt").mkdir()
+    for second, iteration in enumerate([300, 100, 200]):
+        file = tmp_path / "run" / "ckpt" / f"iteration_{iteration}.pth.tar"
+        file.touch()
+        os.utime(file, (second, second))
+    assert RunFolder(tmp_path / "run").checkpoint() == str(file)
+
+
 def test_a_folder_without_a_training_is_named(tmp_path):
     assert ding("eval", tmp_path, status=1).startswith(f"Error: the folder {str(tmp_path)!r} contains no training")
 
