@@ -9,7 +9,6 @@ import io
 import json
 import logging
 import math
-import numbers
 import os
 import re
 import time
@@ -276,28 +275,23 @@ class MetricWriter(DistributedWriter):
     ) -> None:
         """Write the values of a worker; see `WorkerLog.scalars`."""
         add_by_axis(partial(self._add, "add_scalar"), worker, values, train_iter, env_step, iter_only)
-        axes = {"train_iter": train_iter, "env_step": env_step}
-        self._record(worker, {name: step for name, step in axes.items() if step is not None}, values)
+        self._record(worker, {"train_iter": train_iter, "env_step": env_step}, values)
 
     def add_scalar(self, tag: str, scalar_value: Any, *args: Any, **kwargs: Any) -> None:
         """Write one value; for sinks, the worker is the part of `tag` before the last `/`."""
         super().add_scalar(tag, scalar_value, *args, **kwargs)
-        step = args[0] if args else kwargs.get("global_step")
         worker, _, name = tag.rpartition("/")
-        self._record(worker or "run", {} if step is None else {"step": step}, {name: scalar_value})
+        self._record(worker or "run", {"step": args[0] if args else kwargs.get("global_step")}, {name: scalar_value})
 
     def _add(self, method: str, *args: Any, **kwargs: Any) -> None:
         if self._has_tensorboard:
             super()._add(method, *args, **kwargs)
 
-    def _record(self, worker: str, axes: dict[str, int], values: Mapping[str, Any]) -> None:
+    def _record(self, worker: str, axes: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         if not self._sinks:
             return
-        numbers_only: dict[str, float] = {}
-        for name, value in values.items():
-            with only_shows(f"logging {worker}/{name} = {type(value).__name__}", self._told):
-                numbers_only[name] = _plain(value)
-        record = MetricRecord(worker, axes, numbers_only)
+        given = {name: step for name, step in axes.items() if step is not None}
+        record = MetricRecord(worker, self._numbers(worker, given), self._numbers(worker, values))
         now_s = time.monotonic()
         with self._lock:
             for waiting in self._waiting_for.values():
@@ -307,6 +301,15 @@ class MetricWriter(DistributedWriter):
             longest = max(map(len, self._waiting_for.values()))
             if now_s - self._oldest_s >= _BATCH_S or longest % _BATCH == 0:
                 self._write_waiting()
+
+    def _numbers(self, worker: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values that are numbers as those of Python, which every sink can write."""
+        numbers_only = {}
+        for name, value in values.items():
+            with only_shows(f"logging {worker}/{name} = {type(value).__name__}", self._told):
+                item = value.item() if hasattr(value, "item") else value
+                numbers_only[str(name)] = item if type(item) is int and math.isfinite(item) else float(item)
+        return numbers_only
 
     def _write_waiting(self) -> None:
         self._oldest_s = None
@@ -444,12 +447,6 @@ def create_metric_writer(
     return MetricWriter(logdir, sinks, has_tensorboard=has_tensorboard and _TENSORBOARD in names)
 
 
-def _plain(value: Any) -> float:
-    """Return a number of numpy or torch as a Python number."""
-    item = value.item() if hasattr(value, "item") else value
-    return item if isinstance(item, numbers.Real) and not isinstance(item, bool) else float(item)  # type: ignore
-
-
 def _csv_line(cells: Sequence[Any]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(cells)
@@ -477,7 +474,11 @@ def _size_of(lines: Iterable[str]) -> int:
 
 
 def append_lines(path: str, lines: Sequence[str]) -> None:
-    """Append whole lines, or nothing if that fails."""
+    """Append whole lines, or nothing if that fails.
+
+    Raises:
+        OSError: they cannot be written; the error names `path`.
+    """
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "ab", buffering=0) as file:
         size = file.tell()
@@ -485,15 +486,13 @@ def append_lines(path: str, lines: Sequence[str]) -> None:
         try:
             while data:
                 data = data[file.write(data) :]
-        except OSError:
+        except OSError as e:
             file.truncate(size)
-            raise
+            raise OSError(e.errno, e.strerror, path) from e
 
 
-# The largest number of metrics and parameters in a request of MLflow, and of characters in a value.
-_MLFLOW_METRICS = 1000
-_MLFLOW_PARAMETERS = 100
-_MLFLOW_VALUE = 500
+# The largest number of characters that MLflow allows in the value of a parameter and in the name of a metric.
+_MLFLOW_VALUE, _MLFLOW_NAME = 500, 250
 _MLFLOW_SETTINGS = Settings(
     {
         "tracking_uri": Setting(NO_DEFAULT, instance_of(str, optional=True), "Server or folder of the runs."),
@@ -531,7 +530,7 @@ class WandbSink(MetricSink):
     def write(self, records: Sequence[MetricRecord]) -> None:
         run = self._open()
         for record in records:
-            if record.worker not in self._workers:
+            if record.worker not in self._workers and "*" not in record.worker:  # W&B would refuse that
                 self._workers.add(record.worker)
                 axis = self._info.axis if self._info.axis in record.axes else next(iter(record.axes), None)
                 run.define_metric(f"{record.worker}/*", step_metric=axis)
@@ -591,9 +590,7 @@ class MlflowSink(MetricSink):
     def write(self, records: Sequence[MetricRecord]) -> None:
         try:
             client = self._open()
-            metrics = [metric for record in records for metric in self._metrics(record)]
-            for first in range(0, len(metrics), _MLFLOW_METRICS):
-                client.log_batch(self._run_id, metrics=metrics[first : first + _MLFLOW_METRICS])
+            client.log_batch(self._run_id, [metric for record in records for metric in self._metrics(record)])
         except self._mlflow.exceptions.MlflowException as e:
             self._may_repeat = True
             self._last_steps.clear()
@@ -604,7 +601,7 @@ class MlflowSink(MetricSink):
         found = []
         for axis, step in record.axes.items():
             for name, value in record.values.items():
-                key = re.sub(r"[^\w\-. /]", "_", f"{record.worker}{_SUFFIXES.get(axis, '')}/{name}")
+                key = _mlflow_name(f"{record.worker}{_SUFFIXES.get(axis, '')}/{name}")
                 if math.isfinite(value) and not self._is_there(key, step):
                     found.append(metric(key, float(value), now_ms, int(step)))
         return found
@@ -633,11 +630,9 @@ class MlflowSink(MetricSink):
         experiment = client.get_experiment_by_name(name)
         found = client.create_experiment(name) if experiment is None else experiment.experiment_id
         run_id: str = client.create_run(found, run_name=settings["run_name"], tags=tags).info.run_id
-        leaves = [
-            param(key, _text(value)[:_MLFLOW_VALUE]) for key, value in flatten_dict(self._info.config, ".").items()
-        ]
-        for first in range(0, len(leaves), _MLFLOW_PARAMETERS):
-            client.log_batch(run_id, params=leaves[first : first + _MLFLOW_PARAMETERS])
+        leaves = flatten_dict(self._info.config, ".").items()
+        texts = {_mlflow_name(str(key)): _text(value)[:_MLFLOW_VALUE] for key, value in leaves}
+        client.log_batch(run_id, params=[param(name, text) for name, text in texts.items()])
         return run_id
 
     def close(self) -> None:
@@ -651,6 +646,12 @@ class MlflowSink(MetricSink):
         self._run_id = state["run_id"]
         self._may_repeat = self._run_id is not None
         return []
+
+
+def _mlflow_name(tag: str) -> str:
+    """Return the tag as MLflow allows it: a normalized relative path of some of the characters."""
+    parts = re.sub(r"[^\w\-. /]", "_", tag).split("/")
+    return "/".join(part for part in parts if part.strip("."))[:_MLFLOW_NAME]
 
 
 def _package(name: str) -> Any:
