@@ -2,12 +2,12 @@
 
 import pytest
 
-from ding.utils import showing
+from ding.utils import log_helper
 
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path, monkeypatch):
     """Run the test in an empty folder, and tell it also the warnings that an earlier test has had."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(showing, "_told", set())
-    showing.one_time_warning.cache_clear()
+    monkeypatch.setattr(log_helper, "_told", set())
+    log_helper.one_time_warning.cache_clear()

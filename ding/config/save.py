@@ -23,10 +23,10 @@ from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
 from ding.utils.file_helper import atomic_write
+from ding.utils.log_helper import shown
 from ding.utils.msgpack_helper import pack
 from ding.utils.pytorch_ddp_dist_helper import broadcast_object_list, get_rank, get_world_size
 from ding.utils.references import IMPORT_PATHS, folders_of, is_reference, reference_to
-from ding.utils.showing import shown
 
 GIT_TIMEOUT_S = 1.0
 

@@ -21,10 +21,10 @@ from ding.envs.env_manager.base_env_manager import create_env_manager
 from ding.utils.config_helper import ConfigError, settings_of
 from ding.utils.default_helper import closing, one_time_warning
 from ding.utils.import_helper import import_module
+from ding.utils.log_helper import shown
 from ding.utils.pytorch_ddp_dist_helper import get_world_size
 from ding.utils.references import hidden_file, is_of_notebook
 from ding.utils.registry_factory import BUFFER_REGISTRY, MODEL_REGISTRY
-from ding.utils.showing import shown
 from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
 from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer
 

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 import ding
-from ding.utils.showing import shown
+from ding.utils.log_helper import shown
 
 # The modes of `ding -m` that train, and those whose policies learn from an expert.
 SERIAL_MODES = ("serial", "serial_onpolicy", "serial_sqil", "serial_dqfd")

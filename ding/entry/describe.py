@@ -19,7 +19,7 @@ from ding.entry.run_folder import Path
 from ding.envs.env import env_implementation_check as checks
 from ding.envs.env.base_env import BaseEnv
 from ding.utils.config_helper import ConfigError
-from ding.utils.showing import shown
+from ding.utils.log_helper import shown
 from ding.utils.state_folder import plain_tree
 
 MAIN, CREATE, COMPILED = "main_config", "create_config", "compile_config"

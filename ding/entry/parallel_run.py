@@ -52,9 +52,9 @@ from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import set_pkg_seed
 from ding.utils.file_helper import save_file
+from ding.utils.log_helper import only_shows
 from ding.utils.metric_sinks import RunInfo, check_logger, create_metric_writer
 from ding.utils.references import refuse_while_importing
-from ding.utils.showing import only_shows
 from ding.utils.state_folder import hold_run
 from ding.worker.coordinator.coordinator import Coordinator, Progress
 from ding.worker.coordinator.saved_run import config_of

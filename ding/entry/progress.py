@@ -19,8 +19,9 @@ import numpy as np
 
 from ding.utils.config_helper import ConfigError, Rule
 from ding.utils.file_helper import atomic_write
+from ding.utils.log_helper import only_shows
 from ding.utils.metric_sinks import append_lines
-from ding.utils.showing import PULSE, only_shows
+from ding.utils.time_helper import PULSE
 
 if TYPE_CHECKING:
     from ding.worker.coordinator.run_monitor import Progress

@@ -23,9 +23,9 @@ from ding.envs.env_manager.base_env_manager import BaseEnvManager, create_env_ma
 from ding.policy.base_policy import Policy, create_policy
 from ding.torch_utils.thread_count import fitting_threads
 from ding.utils.default_helper import closing, derive_seed, set_pkg_seed
+from ding.utils.log_helper import shown
 from ding.utils.metric_sinks import RunInfo, check_logger, create_metric_writer
 from ding.utils.pytorch_ddp_dist_helper import get_rank
-from ding.utils.showing import shown
 from ding.worker.collector.base_serial_collector import create_serial_collector
 from ding.worker.collector.base_serial_evaluator import create_serial_evaluator
 from ding.worker.coordinator.base_serial_commander import BaseSerialCommander

@@ -91,7 +91,7 @@ from ding.utils.running_stats import split_data_generator as split_data_generato
 from ding.utils.segment_tree import MinSegmentTree as MinSegmentTree
 from ding.utils.segment_tree import SegmentTree as SegmentTree
 from ding.utils.segment_tree import SumSegmentTree as SumSegmentTree
-from ding.utils.showing import one_time_warning as one_time_warning
+from ding.utils.log_helper import one_time_warning as one_time_warning
 from ding.utils.system_helper import PropagatingThread as PropagatingThread
 from ding.utils.system_helper import exist_operator_server as exist_operator_server
 from ding.utils.system_helper import find_free_port as find_free_port

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from easydict import EasyDict
 
-from ding.utils.showing import one_time_warning
+from ding.utils.log_helper import one_time_warning
 
 # A rule returns None for an allowed value, else a description of the allowed values.
 Rule = Callable[[Any], "str | None"]

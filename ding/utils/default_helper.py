@@ -17,7 +17,7 @@ from easydict import EasyDict
 
 from ding.utils.config_helper import Configurable, Setting, Settings, boolean, check_section, count, number, one_of
 from ding.utils.import_helper import lazy_names
-from ding.utils.showing import one_time_warning as one_time_warning
+from ding.utils.log_helper import one_time_warning as one_time_warning
 
 if TYPE_CHECKING:
     from ding.utils.running_stats import RunningMeanStd as RunningMeanStd

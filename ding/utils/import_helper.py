@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
-from ding.utils.showing import one_time_warning
+from ding.utils.log_helper import one_time_warning
 
 
 def import_module(modules: str | Iterable[str] | None, where: str = "import_names") -> None:

@@ -1,4 +1,8 @@
-"""Text loggers, and TensorBoard writers that open their event file at the first entry."""
+"""Text loggers, TensorBoard writers that open their event file at the first entry, and display that never ends a run.
+
+`shown` shows objects of users. Code that only shows something, such as a write to a log, runs in `only_shows`: if it
+fails, one warning says so.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +22,6 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Protocol
 
-from ding.utils.showing import only_shows, tell_once
-
 # Seconds between two flushes of tensorboardX's thread, and the length of its queue, after which an `add_*` blocks.
 _DEFAULTS = {"flush_secs": 10, "max_queue": 1000}
 _JOIN_S = 1.0
@@ -28,9 +30,67 @@ _THREADS_A_FILE = 2  # the writer thread and the thread of its queue
 _MAX_WAITING = 1 << 24
 _PREFIX = "ding-event-file"
 _logger = logging.getLogger("ding")
+_told: set[str] = set()  # in this process
 _file_numbers = itertools.count()
 _starting = threading.Lock()  # only one writer at a time starts threads, so that each finds its own
 _writers: weakref.WeakSet[DistributedWriter] = weakref.WeakSet()
+
+
+def shown(obj: Any, text_of: Callable[[Any], str] = repr) -> str:
+    """Return the text of `obj` for a message, or `<name of its class>` if that fails, with one warning for each class.
+
+    Args:
+        obj: any object, even one whose `__repr__` raises.
+        text_of: `repr`, `str` or another function that returns the text.
+
+    Example:
+        >>> class Unready:
+        ...     def __repr__(self):
+        ...         return self.name
+        >>> logging.getLogger("ding").setLevel("ERROR")
+        >>> shown(3), shown(Unready())
+        ('3', '<Unready>')
+    """
+    name = type(obj).__name__
+    with only_shows(f"showing a {name}"):
+        return text_of(obj)
+    return f"<{name}>"
+
+
+@contextlib.contextmanager
+def only_shows(what: str, told: set[str] | None = None) -> Iterator[None]:
+    """Catch exceptions of a block that only shows something, and warn of the first one.
+
+    Args:
+        what: what the block does, as the subject of "fails".
+        told: the earlier warnings, so that each is logged once; None for once per process.
+    """
+    try:
+        yield
+    except Exception as e:  # the purpose of this block
+        tell_once(what, e, told)
+
+
+def tell_once(what: str, error: Exception, told: set[str] | None = None) -> None:
+    """Warn that `what` fails with `error` and that the run continues, unless that was logged; see `only_shows`."""
+    told = _told if told is None else told
+    if what in told:
+        return
+    told.add(what)
+    try:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    except Exception:  # its text fails, too
+        reason = type(error).__name__
+    with contextlib.suppress(Exception):  # of a handler, such as one that writes to a closed standard error
+        _logger.warning(
+            "%s fails with %s; it is only shown, so the run goes on, and this is not told again", what, reason
+        )
+
+
+@functools.lru_cache(maxsize=1024)
+def one_time_warning(warning_msg: str) -> None:
+    """Log a warning, once per process for each text."""
+    _logger.warning(warning_msg)
 
 
 class Router(Protocol):

@@ -14,7 +14,7 @@ from typing import Any
 
 from ding.utils.config_helper import ConfigError
 from ding.utils.import_helper import import_module
-from ding.utils.showing import shown
+from ding.utils.log_helper import shown
 
 # The name in a config file of the folders whose modules it names.
 IMPORT_PATHS = "import_paths"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ding.utils.showing import shown
+from ding.utils.log_helper import shown
 
 DEFAULT_FPS = 30
 

@@ -23,9 +23,9 @@ import numpy as np
 from ding.utils.config_helper import ConfigError
 from ding.utils.file_helper import atomic_write, sweep_temporary
 from ding.utils.lock_helper import hold_file
+from ding.utils.log_helper import shown
 from ding.utils.msgpack_helper import is_tensor, pack, unpack, unpack_items
 from ding.utils.references import reference_to
-from ding.utils.showing import shown
 
 # Another version for each change of the states of the parts of a run.
 _FORMAT, _VERSION = "ding-run-state", 3

@@ -12,10 +12,9 @@ import numpy as np
 import torch
 
 from ding.utils.autolog import LoggedModel, LoggedValue, TickTime
-from ding.utils.log_helper import FileLogger, build_logger
+from ding.utils.log_helper import FileLogger, build_logger, only_shows
 from ding.utils.metric_sinks import MetricWriter, add_by_axis
 from ding.utils.pytorch_ddp_dist_helper import get_rank
-from ding.utils.showing import only_shows
 
 
 class WorkerLog:
@@ -72,7 +71,7 @@ class WorkerLog:
                 add_by_axis(self.tb.add_scalar, self.instance_name, values, train_iter, envstep, iter_only)
 
     def only_shows(self, what: str = "writing the log") -> contextlib.AbstractContextManager[None]:
-        """Catch exceptions of a block that only writes to `tb`, which may be any writer; see `showing.only_shows`."""
+        """Catch exceptions of a block that only writes to `tb`, of any kind; see `log_helper.only_shows`."""
         return only_shows(f"{what} of {self.instance_name}", self._told)
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ding.entry.progress import ParallelProgressLine, ProgressLine, append_evaluation, mean_return, write_result
-from ding.utils.showing import PULSE
+from ding.utils.time_helper import PULSE
 from ding.worker.collector.base_serial_evaluator import ISerialEvaluator
 from ding.worker.coordinator.run_monitor import Progress
 
@@ -274,7 +274,7 @@ class Clock:
     def __init__(self, monkeypatch):
         self.now_s = 0.0
         monkeypatch.setattr("ding.entry.progress.time.perf_counter", lambda: self.now_s)
-        monkeypatch.setattr("ding.utils.showing.perf_counter", lambda: self.now_s)
+        monkeypatch.setattr("ding.utils.time_helper.perf_counter", lambda: self.now_s)
 
 
 def test_off_a_terminal_a_line_is_printed_every_30_seconds(capsys, monkeypatch):

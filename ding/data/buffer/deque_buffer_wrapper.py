@@ -18,10 +18,10 @@ from ding.data.priority_index import as_priorities, priorities_of
 from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, check_section, integer, number
 from ding.utils.data.samples import Column, Kind, Samples, Table, rows_of, table_of, with_columns
 from ding.utils.default_helper import deep_merge_dicts
+from ding.utils.log_helper import only_shows
 from ding.utils.object_state import generator_state, set_generator_state
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray
-from ding.utils.showing import only_shows
 
 
 @BUFFER_REGISTRY.register("deque")

@@ -19,7 +19,7 @@ from ding.envs.env.lazy_env import LazyEnv, record_video, video_prefix
 from ding.envs.env_wrappers.base_wrapper import as_four_values, with_end
 from ding.envs.env_wrappers.wrapper_factory import apply_env_wrappers
 from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, check_values, instance_of
-from ding.utils.showing import shown
+from ding.utils.log_helper import shown
 
 _FLOAT32 = np.dtype(np.float32)
 

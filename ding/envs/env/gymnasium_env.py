@@ -29,9 +29,9 @@ from ding.utils.config_helper import (
     integer,
 )
 from ding.utils.import_helper import import_module
+from ding.utils.log_helper import shown
 from ding.utils.references import is_reference, resolve_reference
 from ding.utils.registry_factory import ENV_REGISTRY
-from ding.utils.showing import shown
 
 _FLOAT32 = np.dtype(np.float32)
 SETTINGS = Settings(

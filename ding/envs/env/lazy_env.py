@@ -20,7 +20,7 @@ from ding.envs.env.gymnasium_spaces import (
     reward_space_of,
 )
 from ding.utils.import_helper import missing_package
-from ding.utils.showing import shown
+from ding.utils.log_helper import shown
 
 
 class _Spaces(NamedTuple):

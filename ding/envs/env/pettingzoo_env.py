@@ -23,8 +23,8 @@ from ding.utils.config_helper import (
     instance_of,
 )
 from ding.utils.import_helper import missing_package
+from ding.utils.log_helper import shown
 from ding.utils.registry_factory import ENV_REGISTRY
-from ding.utils.showing import shown
 
 
 @ENV_REGISTRY.register("pettingzoo")

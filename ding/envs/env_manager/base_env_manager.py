@@ -50,9 +50,9 @@ from ding.utils.config_helper import (
 )
 from ding.utils.data.samples import IntArray
 from ding.utils.import_helper import import_module
+from ding.utils.log_helper import shown, tell_once
 from ding.utils.msgpack_helper import can_pack
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
-from ding.utils.showing import shown, tell_once
 from ding.utils.time_helper import WatchDog
 
 _logger = logging.getLogger("ding")

@@ -22,6 +22,7 @@ import torch
 from ding.envs.env_wrappers.normalize_wrappers import RunningMeanStd, RunningNormWrapper
 from ding.utils.data.plain_columns import from_plain, to_plain
 from ding.utils.data.samples import Node, Table, columns_of, node_items, pack
+from ding.utils.log_helper import shown
 from ding.utils.msgpack_helper import can_pack
 from ding.utils.object_state import (
     generator_state,
@@ -31,7 +32,6 @@ from ding.utils.object_state import (
 )
 from ding.utils.random_generators import held_generators_state, load_held_generators_state
 from ding.utils.running_stats import Moments
-from ding.utils.showing import shown
 
 _logger = logging.getLogger("ding")
 # Actions kept singly before they become a column, which takes longer than copying them.

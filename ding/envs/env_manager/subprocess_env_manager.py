@@ -58,9 +58,9 @@ from ding.envs.env_manager.env_process import (
 from ding.envs.env_manager.env_state import Restored, own_copy
 from ding.utils.config_helper import Setting, Settings, boolean, number, one_of
 from ding.utils.default_helper import one_time_warning
+from ding.utils.log_helper import shown
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
 from ding.utils.shm_buffer import ShmBuffer, ShmBufferContainer
-from ding.utils.showing import shown
 
 __all__ = [
     "AsyncSubprocessEnvManager",

@@ -19,8 +19,8 @@ from ding.envs.env_manager.block import BlockStep, BoolArray, InfoColumns, Ready
 from ding.utils.child_helper import forget_secrets, without_secrets
 from ding.utils.config_helper import ConfigError, Setting, Settings, anything, instance_of, one_of
 from ding.utils.data.samples import Column, IntArray, Kind, Node
+from ding.utils.log_helper import shown
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
-from ding.utils.showing import shown
 
 # Keys of infos for the terminal observations and infos of envs that begin the next episode in the same step.
 _FINAL_OBS, _FINAL_INFO = ("final_obs", "final_observation"), "final_info"

@@ -7,7 +7,7 @@ from typing import Any
 
 from ding.envs.common.gym_compat import is_gymnasium_env, layers, spaces_like, takes_seed
 from ding.envs.env.base_env import BaseEnv
-from ding.utils.showing import shown
+from ding.utils.log_helper import shown
 
 
 class EnvWrapper:

@@ -9,8 +9,8 @@ from typing import Any
 from ding.envs.common.gym_compat import is_gym_env, library_of
 from ding.envs.env_wrappers.base_wrapper import EnvWrapper
 from ding.utils.import_helper import import_module
+from ding.utils.log_helper import shown
 from ding.utils.registry_factory import ENV_WRAPPER_REGISTRY
-from ding.utils.showing import shown
 
 
 def create_env_wrapper(env: Any, env_wrapper_cfg: Mapping[str, Any]) -> Any:

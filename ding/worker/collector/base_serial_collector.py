@@ -14,9 +14,9 @@ from easydict import EasyDict
 from ding.envs.env_manager.block import StackedFormat
 from ding.utils.config_helper import Configurable, Setting, Settings, boolean, check_section, integer
 from ding.utils.import_helper import import_module
+from ding.utils.log_helper import shown
 from ding.utils.pytorch_ddp_dist_helper import allreduce_data, get_rank, get_world_size
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
-from ding.utils.showing import shown
 from ding.worker.collector.actor import Actor, StateActor
 from ding.worker.collector.rollout import Listener, Rollout
 from ding.worker.collector.statistics import STATISTICS, EpisodeStatistics

@@ -17,7 +17,7 @@ import numpy as np
 from ding.envs.env_manager.block import BlockStep, DictBlocks, Ready, overrides_dicts
 from ding.torch_utils.thread_count import fitting_count, threads
 from ding.utils.data.samples import IntArray, map_node, node_rows
-from ding.utils.showing import PULSE
+from ding.utils.time_helper import PULSE
 from ding.worker.collector.actor import Actor
 from ding.worker.collector.env_round import Batch, Ended, PolicyOutput, Steps, by_env, is_same, may_hold_nan
 

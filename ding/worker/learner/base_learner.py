@@ -32,10 +32,11 @@ from ding.utils.config_helper import (
 from ding.utils.data.dataloader import AsyncDataLoader
 from ding.utils.data.samples import table_of
 from ding.utils.import_helper import import_module
+from ding.utils.log_helper import only_shows
 from ding.utils.object_state import attributes_state, load_attributes_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank, get_world_size
 from ding.utils.registry_factory import LEARNER_REGISTRY
-from ding.utils.showing import PULSE, only_shows
+from ding.utils.time_helper import PULSE
 from ding.worker.learner.learner_hook import (
     LearnerHook,
     add_learner_hook,

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Protocol, overload
 
 import numpy.typing as npt
 
+from ding.utils.log_helper import only_shows
 from ding.utils.segment_tree import IntArray
-from ding.utils.showing import only_shows
 
 __all__ = [
     "PeriodicThruputMonitor",

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from ding.utils import showing
-from ding.utils.showing import only_shows, shown, tell_once
+from ding.utils import log_helper
+from ding.utils.log_helper import only_shows, shown, tell_once
 
 
 @pytest.fixture(autouse=True)
 def _nothing_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(showing, "_told", set())
+    monkeypatch.setattr(log_helper, "_told", set())
 
 
 class Unready:
