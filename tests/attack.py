@@ -55,7 +55,7 @@ def be_workers(connection: Connection) -> None:
 
 def be_coordinator(connection: Connection) -> None:
     """Give tasks to the workers, and show their number as a page, until the connection ends."""
-    from ding.utils.page import Page
+    from ding.interaction.base import Page
     from ding.worker.transport.transport import get_transport
 
     resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))

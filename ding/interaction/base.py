@@ -1,4 +1,4 @@
-"""The replies of servers, and small helpers: tokens, checks, contexts, an event to wait for in both directions.
+"""The replies and pages of servers, and small helpers: tokens, checks, contexts, an event to wait for both ways.
 
 Every reply is one JSON envelope, `{"success", "code", "message", "data"}`; `code` is 0 only on success.
 """
@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from enum import IntEnum, unique
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -31,6 +32,25 @@ if TYPE_CHECKING:
 _View = Callable[..., Any]
 _Self = TypeVar("_Self", bound="ControllableContext")
 _DEFAULT_TOKEN_LENGTH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page that a server shows at one path, beside its protocol.
+
+    Attributes:
+        make: function that returns the content, called for each request in a thread of the server. An error is sent to
+            the client.
+        content_type: content type of the reply.
+        headers: further headers of the reply.
+        is_public: whether the page is served without the token of the run, which browsers do not send when they open a
+            page. It must not hold secrets.
+    """
+
+    make: Callable[[], str | bytes]
+    content_type: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    is_public: bool = False
 
 
 @unique

@@ -8,15 +8,12 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from ding.interaction.base import Answer, Codes, ProtocolError, ResponsibleException, envelope
+from ding.interaction.base import Answer, Codes, Page, ProtocolError, ResponsibleException, envelope
 from ding.interaction.server.access import OwnNames, RunToken, same_secret
 from ding.interaction.server.signing import SCHEME, SESSION_PATH, Signed, Verifier, parse_fields
-
-if TYPE_CHECKING:
-    from ding.utils.page import Page
 
 # The largest body of a request that is admitted before the client has proved to be a peer.
 SMALL_BODY = 1024 * 1024

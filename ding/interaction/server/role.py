@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ding.interaction.base import Codes, ControllableService, checked_port, number_or, random_token
+from ding.interaction.base import Codes, ControllableService, Page, checked_port, number_or, random_token
 from ding.interaction.config import DEFAULT_BODY_LIMIT, LOCAL_HOST
 from ding.interaction.http_client import is_wildcard, url_host
 from ding.interaction.server.access import (
@@ -28,7 +28,6 @@ from ding.interaction.server.app import ProtocolApp, Routes
 if TYPE_CHECKING:
     from ding.interaction.server.client import Peers
     from ding.interaction.server.guard import HttpServer
-    from ding.utils.page import Page
 
 # How long requests that are being served, and a running task, may continue after the close.
 GRACE_S = 0.5

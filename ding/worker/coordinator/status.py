@@ -14,7 +14,7 @@ from importlib.resources import files
 from time import monotonic
 from typing import Any
 
-from ding.utils.page import Page
+from ding.interaction.base import Page
 from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
 from ding.worker.coordinator.run_monitor import RunMonitor, RunReport

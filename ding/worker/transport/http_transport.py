@@ -29,8 +29,8 @@ from ding.worker.transport.transport import (
 )
 
 if TYPE_CHECKING:
+    from ding.interaction.base import Page
     from ding.interaction.server.access import RunToken
-    from ding.utils.page import Page
 
 _logger = logging.getLogger("ding")
 

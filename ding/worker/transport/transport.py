@@ -17,7 +17,7 @@ from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_RE
 from ding.worker.transport.stores import PolicyStore, SampleStore
 
 if TYPE_CHECKING:
-    from ding.utils.page import Page
+    from ding.interaction.base import Page
     from ding.worker.coordinator.buffer_set import BufferSet
     from ding.worker.transport.ray.shard import Shard
 

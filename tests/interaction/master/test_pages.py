@@ -10,8 +10,8 @@ import flask
 import pytest
 
 from ding.interaction import Master
+from ding.interaction.base import Page
 from ding.interaction.server.signing import SCHEME
-from ding.utils.page import Page
 from tests.interaction.fakes import DEADLINE_S, QUICK, Watcher, outcome, pair, raw
 
 SECRET = "s3cret-" + "x" * 40

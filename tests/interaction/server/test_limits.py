@@ -12,8 +12,8 @@ import threading
 import psutil
 import pytest
 
+from ding.interaction.base import Page
 from ding.interaction.server import guard
-from ding.utils.page import Page
 from tests.interaction.fakes import DEADLINE_S, Adder, Watcher, outcome, pair, raw
 
 SECRET = "s3cret-" + "x" * 40

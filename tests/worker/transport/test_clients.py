@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from ding.interaction import ConnectionRefuse, Master, Slave
-from ding.utils.page import Page
+from ding.interaction.base import Page
 from ding.worker.transport import http_transport, local_transport
 from ding.worker.transport.http_transport import HttpConnector
 from ding.worker.transport.local_transport import LocalConnector, LocalWorkerServer

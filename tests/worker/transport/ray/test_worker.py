@@ -212,7 +212,7 @@ def test_an_earlier_life_is_not_reached_by_a_client_to_a_later_one(connector):
 def test_pages_are_served_over_http(connector):
     import requests
 
-    from ding.utils.page import Page
+    from ding.interaction.base import Page
 
     own = RayConnector({"host": "127.0.0.1", "port": 0})
     assert own.url is None
