@@ -18,7 +18,7 @@ from ding.utils.log_helper import shown
 from ding.utils.pytorch_ddp_dist_helper import allreduce_data, get_rank, get_world_size
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.actor import Actor, StateActor
-from ding.worker.collector.rollout import Listener, Rollout
+from ding.worker.collector.rollout import Rollout, RolloutListener
 from ding.worker.collector.statistics import STATISTICS, EpisodeStatistics
 from ding.worker.collector.trajectory import INF, CachePool, TrajBuffer, to_tensor_transitions
 from ding.worker.worker_log import WorkerLog
@@ -353,7 +353,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
         """Read the settings of the policy that collecting depends on."""
 
     @abstractmethod
-    def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[Listener]]:
+    def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[RolloutListener]]:
         """Build the actor and the listeners; the statistics exist already."""
 
     def state_dict(self) -> dict[str, Any]:

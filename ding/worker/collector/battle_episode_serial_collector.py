@@ -8,9 +8,9 @@ from typing import Any
 from ding.utils.config_helper import Setting, Settings, boolean
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.actor import Actor
+from ding.worker.collector.collect_limits import EpisodeQuota, checked_n_episode
 from ding.worker.collector.players import BattleCollector
-from ding.worker.collector.quota import EpisodeQuota, checked_n_episode
-from ding.worker.collector.rollout import Listener
+from ding.worker.collector.rollout import RolloutListener
 
 
 @SERIAL_COLLECTOR_REGISTRY.register("episode_1v1")
@@ -38,7 +38,7 @@ class BattleEpisodeSerialCollector(BattleCollector):
 
     _quota: EpisodeQuota
 
-    def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[Listener]]:
+    def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[RolloutListener]]:
         actor, recorders = super()._plugs(begins_episodes)
         left = () if begins_episodes else self._quota.playing
         self._quota = EpisodeQuota(self._infos.episodes, left)

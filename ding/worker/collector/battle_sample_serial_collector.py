@@ -9,8 +9,8 @@ from ding.utils.config_helper import Settings
 from ding.utils.data.samples import part_of
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.base_serial_collector import LOGGED_COUNTS, LOGGED_TOTALS, SerialCollector
+from ding.worker.collector.collect_limits import FIXED_ROLLOUT, SampleQuota, checked_n_sample, fragment_settings
 from ding.worker.collector.players import BattleCollector
-from ding.worker.collector.quota import FIXED_ROLLOUT, SampleQuota, checked_n_sample, fragment_settings
 from ding.worker.collector.statistics import STATISTICS
 
 

@@ -10,8 +10,8 @@ from ding.utils.config_helper import Setting, Settings, boolean
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.actor import Actor, SoloActor
 from ding.worker.collector.base_serial_collector import SerialCollector
-from ding.worker.collector.quota import EpisodeQuota, checked_n_episode, episode_data
-from ding.worker.collector.rollout import Listener
+from ding.worker.collector.collect_limits import EpisodeQuota, checked_n_episode, episode_data
+from ding.worker.collector.rollout import RolloutListener
 from ding.worker.collector.trajectory import INF, TrajectoryRecorder
 
 
@@ -66,7 +66,7 @@ class EpisodeSerialCollector(SerialCollector):
         self._on_policy = policy.get_attribute("on_policy")
         self._traj_len = INF
 
-    def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[Listener]]:
+    def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[RolloutListener]]:
         recorder = self._recorder = TrajectoryRecorder(
             self._policy,
             self._env_num,

@@ -21,7 +21,7 @@ from ding.utils.render_helper import fps
 from ding.worker.collector.actor import Actor, SoloActor, StateActor
 from ding.worker.collector.base_serial_evaluator import SaveCheckpoint, SerialEvaluator, VectorEvalMonitor, as_plain
 from ding.worker.collector.env_round import Ended, entry_of
-from ding.worker.collector.rollout import Listener, Rollout
+from ding.worker.collector.rollout import Rollout, RolloutListener
 from ding.worker.collector.statistics import MAX_EPISODE_STEPS, StepLimit, per, reported_return
 
 
@@ -44,7 +44,7 @@ class EvalRecord:
     seconds: float
 
 
-class EpisodeRecorder(Listener):
+class EpisodeRecorder(RolloutListener):
     """The recorder of an evaluation, which fills a `VectorEvalMonitor`; as a quota it steps envs that lack episodes.
 
     Args:

@@ -12,9 +12,9 @@ from torch import nn
 from ding.utils.msgpack_helper import can_pack
 from ding.worker.collector.actor import Actor, SoloActor
 from ding.worker.collector.base_serial_collector import SerialCollector
+from ding.worker.collector.collect_limits import episode_data
 from ding.worker.collector.env_round import Batch, PlayerOutputs, PolicyOutput, Steps, by_env, entries_of
-from ding.worker.collector.quota import episode_data
-from ding.worker.collector.rollout import Listener
+from ding.worker.collector.rollout import RolloutListener
 from ding.worker.collector.trajectory import INF, TrajBuffer, TrajectoryRecorder
 
 
@@ -77,7 +77,7 @@ class PlayerRecorder(TrajectoryRecorder):
         super().on_steps(steps.of_player(self._player, _of_player(steps.output, self._player)))
 
 
-class PlayerInfos(Listener):
+class PlayerInfos(RolloutListener):
     """A listener that gathers the last info of each player in each episode; it comes after the players' recorders.
 
     Args:
@@ -175,7 +175,7 @@ class BattleCollector(SerialCollector):
         """Return the number of transitions of a trajectory piece, by the policy's section `collect`."""
         return INF
 
-    def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[Listener]]:
+    def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[RolloutListener]]:
         self._recorders = {
             player: PlayerRecorder(
                 player,

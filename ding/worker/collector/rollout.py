@@ -35,7 +35,7 @@ class Quota(Protocol):
         """Return those of the ready envs that step in this round; for all of them, the very list `env_ids`."""
 
 
-class Listener:
+class RolloutListener:
     """The interface of what records a rollout. The methods do nothing here; override those that are needed."""
 
     def on_steps(self, steps: Steps) -> None:
@@ -65,7 +65,7 @@ class Listener:
         return []
 
 
-class ForeignBlocks(DictBlocks):
+class CustomManagerBlocks(DictBlocks):
     """An env manager of another class, or with overridden methods, of which only the documented interface is used.
 
     Calls of others to an env are recognised by what it shows: if that is not the observation that it returned last, it
@@ -155,12 +155,12 @@ class Rollout:
         self,
         env: Any,
         actor: Actor,
-        listeners: Sequence[Listener],
+        listeners: Sequence[RolloutListener],
         *,
         info: Callable[[str], None] | None = None,
     ) -> None:
         self._env = env
-        self._foreign = ForeignBlocks(env)
+        self._foreign = CustomManagerBlocks(env)
         self._blocks: Any = self._foreign
         self._info = info
         self._ready: Ready | None = None  # what the envs show, as of `_version` of the env manager
@@ -182,15 +182,17 @@ class Rollout:
         self._moves: IntArray = np.zeros(count, np.int64)
         self._use(actor, listeners)
 
-    def _use(self, actor: Actor, listeners: Sequence[Listener]) -> None:
+    def _use(self, actor: Actor, listeners: Sequence[RolloutListener]) -> None:
         self.actor = actor
         self._threads = fitting_count(actor.model)
         self._listeners = tuple(listeners)
         # Only those that override the method.
-        self._of_steps = tuple(each.on_steps for each in listeners if type(each).on_steps is not Listener.on_steps)
-        self._of_ends = tuple(each.on_ends for each in listeners if type(each).on_ends is not Listener.on_ends)
+        self._of_steps = tuple(
+            each.on_steps for each in listeners if type(each).on_steps is not RolloutListener.on_steps
+        )
+        self._of_ends = tuple(each.on_ends for each in listeners if type(each).on_ends is not RolloutListener.on_ends)
 
-    def replace(self, actor: Actor, listeners: Sequence[Listener]) -> None:
+    def replace(self, actor: Actor, listeners: Sequence[RolloutListener]) -> None:
         """Use another actor and listeners: the episodes continue, but steps that the former actor began are dropped."""
         self._use(actor, listeners)
         stale = {*self._stale, *self._pending}

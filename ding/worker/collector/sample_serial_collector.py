@@ -10,8 +10,8 @@ from ding.utils.data.samples import part_of
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.actor import Actor, SoloActor, StateActor
 from ding.worker.collector.base_serial_collector import SerialCollector
-from ding.worker.collector.quota import FIXED_ROLLOUT, SampleQuota, checked_n_sample, fragment_settings
-from ding.worker.collector.rollout import Listener
+from ding.worker.collector.collect_limits import FIXED_ROLLOUT, SampleQuota, checked_n_sample, fragment_settings
+from ding.worker.collector.rollout import RolloutListener
 from ding.worker.collector.trajectory import INF, TrajectoryRecorder
 
 _LOGGED = (
@@ -66,7 +66,7 @@ class SampleSerialCollector(SerialCollector):
         sizes = self._default_n_sample, self._traj_len_inf, self._unroll_len, self._env_num
         self._traj_len, self._fixed_rollout = fragment_settings(self._cfg, self._policy_cfg, *sizes)
 
-    def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[Listener]]:
+    def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[RolloutListener]]:
         from ding.policy.modes import takes_env_id, takes_state  # here: importing the workers loads no policies
 
         policy = self._policy

@@ -14,7 +14,7 @@ import torch
 from ding.utils.data.samples import IntArray
 from ding.utils.object_state import attributes_state, load_attributes_state
 from ding.worker.collector.env_round import Ended, Steps, entry_of
-from ding.worker.collector.rollout import Listener
+from ding.worker.collector.rollout import RolloutListener
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -50,7 +50,7 @@ def episode_return(info: Any, env_id: int) -> float:
 MAX_EPISODE_STEPS = 1_000_000  # in an evaluation, unless the config says otherwise
 
 
-class StepLimit(Listener):
+class StepLimit(RolloutListener):
     """A listener that ends an evaluation if an episode does not end.
 
     Args:
@@ -127,7 +127,7 @@ class ReturnSummary:
         return {f"{name}_mean": self._mean, f"{name}_std": std, f"{name}_max": self._max, f"{name}_min": self._min}
 
 
-class EpisodeStatistics(Listener):
+class EpisodeStatistics(RolloutListener):
     """A listener that sums up the finished episodes until they are logged.
 
     Args:
@@ -291,7 +291,7 @@ class EpisodeStatistics(Listener):
         }
 
 
-class TaskEpisodes(Listener):
+class TaskEpisodes(RolloutListener):
     """A listener that counts steps and episodes, and keeps the returns by env.
 
     Args:

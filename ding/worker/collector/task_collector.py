@@ -40,8 +40,8 @@ from ding.utils.data.samples import (
     whole_of,
 )
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
-from ding.worker.collector.quota import warn_short_fragments
-from ding.worker.collector.rollout import Listener
+from ding.worker.collector.collect_limits import warn_short_fragments
+from ding.worker.collector.rollout import RolloutListener
 from ding.worker.collector.statistics import MAX_EPISODE_STEPS, StepLimit, TaskEpisodes, episode_return
 from ding.worker.collector.trajectory import INF, TrajectoryRecorder
 from ding.worker.transport.chunk import encode_chunk
@@ -479,7 +479,7 @@ class TaskCollector(BaseParallelCollector):
         own = {"player": player, "policy_iter": list(self._policy_iters)} if self._by_player else {}
         self._sender.add(samples, env_id, self._policy_iters[player], **own)
 
-    def _listeners(self) -> Sequence[Listener]:
+    def _listeners(self) -> Sequence[RolloutListener]:
         if self._eval_flag:
             return [self._episodes, StepLimit(self._cfg.get("max_episode_steps", MAX_EPISODE_STEPS))]
         self._sender = SampleSender(

@@ -32,7 +32,7 @@ from ding.utils.data.samples import (
 )
 from ding.utils.msgpack_helper import can_pack
 from ding.worker.collector.env_round import Batch, StackedOutput, Steps, as_tensor, by_env, is_same
-from ding.worker.collector.rollout import Listener
+from ding.worker.collector.rollout import RolloutListener
 from ding.worker.collector.statistics import NO_EPISODE, EpisodeStatistics
 from ding.worker.collector.trajectory_block import NOT_PLAIN, TrajectoryBlock
 
@@ -221,7 +221,7 @@ class TransitionLists:
         return []
 
 
-class TrajectoryRecorder(Listener):
+class TrajectoryRecorder(RolloutListener):
     """A listener that records the trajectory of each env, and cuts it into pieces, from which the policy makes samples.
 
     A piece ends with the episode or when it has `traj_len` transitions. Transitions are kept in columns; if the

@@ -9,7 +9,7 @@ from typing import Any
 from ding.utils.config_helper import ConfigError, Setting, boolean
 from ding.utils.default_helper import one_time_warning
 from ding.worker.collector.env_round import Ended
-from ding.worker.collector.rollout import Listener
+from ding.worker.collector.rollout import RolloutListener
 from ding.worker.collector.trajectory import INF, TrajectoryRecorder
 
 FIXED_ROLLOUT = Setting(  # False where it is not given: default configs are those of DI-engine
@@ -123,7 +123,7 @@ class SampleQuota:
         return env_ids
 
 
-class EpisodeQuota(Listener):
+class EpisodeQuota(RolloutListener):
     """The quota that starts exactly as many episodes as requested, and steps the envs that play them until they end.
 
     An env whose episode ends may start another; an env that breaks off plays its episode anew. Of the envs that are
