@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ding.entry.recipes import all_recipes
-from ding.entry.training_command import pipeline_for
+from ding.entry.serial_entry import pipeline_for
 from ding.policy.base_policy import Policy
 from ding.policy.settings import COMPATIBLE
 from ding.utils.config_helper import ConfigError, Setting, settings_of

@@ -1,9 +1,12 @@
-"""Reading of configurations: Python files, YAML files and packed compiled configs."""
+"""Reading of configurations: Python files, YAML files, packed compiled configs, and changes written as `key=value`."""
 
 from __future__ import annotations
 
+import ast
+import importlib
 import importlib.util
 import logging
+import math
 import os
 import sys
 import types
@@ -171,3 +174,58 @@ def read_packed_config(path: str) -> EasyDict:
             f"{os.path.abspath(path)} was not written by dist_prepare_config; pickles are not read, so write it again"
         )
     return EasyDict(cfg)
+
+
+_WORDS: dict[str, Any] = {"inf": math.inf, "-inf": -math.inf, "true": True, "false": False, "null": None}
+
+
+def change(cfg: Any, setting: str) -> None:
+    """Set one value in place; see `read_setting`.
+
+    Raises:
+        ConfigError: the setting is malformed, or a part of its path is not a section.
+    """
+    put(cfg, *read_setting(setting), f"--set {setting!r}")
+
+
+def read_setting(setting: str) -> tuple[str, Any]:
+    """Return the key and the value of a setting, as in `policy.learn.batch_size=128`.
+
+    The value is a Python literal, `inf`, `-inf`, or `true`, `false` or `null` as in YAML, else a string.
+
+    Raises:
+        ConfigError: the setting is malformed.
+    """
+    key, equals, text = setting.partition("=")
+    names = key.strip().split(".")
+    if not equals or not all(name.isidentifier() and not hasattr(EasyDict, name) for name in names):
+        raise ConfigError(f"--set {setting!r} is not allowed; it must be key=value, as policy.learn.batch_size=128")
+    if names == ["seed"]:
+        raise ConfigError(f"--set {setting!r} is not allowed, for --seed sets the seed of all parts; use --seed")
+    return ".".join(names), read_value(text)
+
+
+def read_value(text: str) -> Any:
+    """Return the value that a text stands for; see `read_setting`."""
+    try:
+        return ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError):
+        return _WORDS.get(text.strip(), text.strip())
+
+
+def put(cfg: Any, key: str, value: Any, what: str = "") -> None:
+    """Set the value at a dotted key in place; missing sections are made.
+
+    Args:
+        what: the setting in words, for error messages.
+
+    Raises:
+        ConfigError: a part of the path is not a section.
+    """
+    names = key.split(".")
+    for depth, name in enumerate(names[:-1], 1):
+        cfg = cfg.setdefault(name, {})
+        if not hasattr(cfg, "setdefault"):
+            section = ".".join(names[:depth])
+            raise ConfigError(f"{what or f'{key} = {value!r}'} is not allowed: {section} is {cfg!r}, not a section")
+    cfg[names[-1]] = value

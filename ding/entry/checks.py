@@ -1,12 +1,19 @@
-"""Checks of a compiled config before a run starts, and what the env tells of its model: shapes, kinds of actions."""
+"""Checks of limits and configs before a run starts, and what the env tells of its model: shapes, kinds of actions."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ding.utils.config_helper import ConfigError, Rule
+
+if TYPE_CHECKING:
+    pass
+
 import inspect
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import MutableMapping
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
 
 import numpy as np
 from easydict import EasyDict
@@ -18,7 +25,7 @@ from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
 from ding.envs.common.gym_compat import spaces_like
 from ding.envs.env.base_env import get_vec_env_setting
 from ding.envs.env_manager.base_env_manager import create_env_manager
-from ding.utils.config_helper import ConfigError, settings_of
+from ding.utils.config_helper import settings_of
 from ding.utils.default_helper import closing, one_time_warning
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import shown
@@ -27,6 +34,30 @@ from ding.utils.references import hidden_file, is_of_notebook
 from ding.utils.registry_factory import BUFFER_REGISTRY, MODEL_REGISTRY
 from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
 from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer
+
+UNLIMITED = int(1e10)
+
+
+def check_limits(rule: Rule, **limits: Any) -> None:
+    """Check the limits of a run.
+
+    Raises:
+        ConfigError: a limit does not satisfy `rule`.
+    """
+    for name, limit in limits.items():
+        allowed = rule(limit)
+        if allowed is not None:
+            raise ConfigError(f"{name} = {limit!r} is not allowed; it must be {allowed}, or left out for no limit")
+
+
+def set_limits(main: Any, system: Any, max_train_iter: int, max_env_step: int) -> None:
+    """Write the limits into the two configs in place; a lower limit in a config is kept."""
+    learner = main.setdefault("policy", {}).setdefault("learn", {}).setdefault("learner", {})
+    if max_train_iter < UNLIMITED:
+        learner["train_iterations"] = int(min(max_train_iter, learner.get("train_iterations", max_train_iter)))
+    if max_env_step < UNLIMITED:
+        coordinator = system.setdefault("coordinator", {})
+        coordinator["max_env_step"] = min(max_env_step, coordinator.get("max_env_step", max_env_step))
 
 
 def check_evaluation_episodes(cfg: Mapping[str, Any]) -> None:

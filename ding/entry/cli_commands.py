@@ -198,7 +198,7 @@ def _train_policy(
 
 def _values_of(settings: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the values of settings by dotted key, and those by name."""
-    from ding.entry.training_command import read_setting
+    from ding.config.read import read_setting
 
     values = dict(map(read_setting, settings))
     return {key: values.pop(key) for key in list(values) if "." in key}, values
@@ -351,7 +351,7 @@ def plot(exp: tuple[str, ...], out: str, axis: Any, title: str | None, metric: s
     EXP are folders of trainings, or folders that contain them. Trainings that differ only in their seeds make one
     curve: the interquartile mean with a 95 % bootstrap interval.
     """
-    from ding.entry.run_folder import draw, read_curves, table
+    from ding.entry.curves import draw, read_curves, table
 
     curves = read_curves(exp, axis, metric)
     draw(curves, out, axis, title, metric)

@@ -13,7 +13,7 @@ import click
 
 from ding.entry import dist_entry
 from ding.entry.cli_commands import EXPERT_MODES, SERIAL_MODES
-from ding.entry.training_command import pipeline_named
+from ding.entry.serial_entry import pipeline_named
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.references import on_path
 
@@ -97,8 +97,8 @@ def _working_in(folder: str) -> Iterator[None]:
 
 
 def _prepare(options: Options) -> None:
+    from ding.entry.checks import UNLIMITED
     from ding.entry.dist_config import read_dist_config
-    from ding.entry.progress import UNLIMITED
 
     roles = ("coordinator", "learner", "collector")
     places = [_one_or_all(options[f"{role}_{end}"]) for end in ("host", "port") for role in roles]

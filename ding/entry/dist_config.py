@@ -28,10 +28,9 @@ from ding.config.utils import (
     Several,
     workers_of,
 )
-from ding.entry.checks import complete_model
+from ding.entry.checks import UNLIMITED, check_limits, complete_model, set_limits
 from ding.entry.parallel_run import ParallelRun
 from ding.entry.pipeline import with_command_mode
-from ding.entry.progress import UNLIMITED, check_limits, set_limits
 from ding.policy.settings import positive
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, check_config, instance_of, number
 from ding.utils.default_helper import derive_seed

@@ -18,6 +18,7 @@ from easydict import EasyDict
 
 from ding.config.save import save_packed_config
 from ding.config.utils import AGGREGATOR_PORT, ANY_HOST, Several
+from ding.entry.checks import UNLIMITED
 from ding.entry.dist_config import (
     DistCoordinator,
     DistWorker,
@@ -30,7 +31,6 @@ from ding.entry.dist_config import (
     seed_at,
     worker_class,
 )
-from ding.entry.progress import UNLIMITED
 from ding.entry.worker_process import THREADS, be_worker, quiet_flask
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.child_helper import Commands

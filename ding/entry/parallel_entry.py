@@ -9,8 +9,8 @@ from typing import Any
 from easydict import EasyDict
 
 from ding.config.read import read_packed_config
+from ding.entry.checks import UNLIMITED
 from ding.entry.parallel_run import adopt_workers, drive, run_parallel
-from ding.entry.progress import UNLIMITED
 from ding.entry.worker_process import RUN, WorkerPlan, WorkerProcess
 from ding.entry.worker_process import run_collector as run_collector
 from ding.entry.worker_process import run_learner as run_learner

@@ -22,18 +22,10 @@ from easydict import EasyDict
 from ding.config.config import compile_config_parallel
 from ding.config.save import StartFolder
 from ding.config.utils import workers_of
-from ding.entry.checks import complete_model
+from ding.entry.checks import UNLIMITED, check_limits, complete_model, set_limits
 from ding.entry.pipeline import read_configs, with_command_mode
-from ding.entry.progress import (
-    UNLIMITED,
-    ParallelProgressLine,
-    append_record,
-    check_limits,
-    mean_return,
-    set_limits,
-    write_result,
-)
-from ding.entry.run_folder import BEST, read_evaluations
+from ding.entry.progress import ParallelProgressLine
+from ding.entry.run_folder import BEST, append_record, mean_return, read_evaluations, write_result
 from ding.entry.run_state import Start, choose_start
 from ding.entry.serial_run import env_name
 from ding.entry.supervisor import ProcessBackend, Supervisor, ThreadBackend

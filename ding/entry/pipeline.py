@@ -15,8 +15,10 @@ from ding.config.config import compile_config
 from ding.config.read import read_config, read_config_with_system
 from ding.config.save import StartFolder
 from ding.entry.checks import (
+    UNLIMITED,
     check_collector_fits_buffer,
     check_evaluation_episodes,
+    check_limits,
     check_pipeline,
     check_ranks,
     complete_model,
@@ -24,7 +26,6 @@ from ding.entry.checks import (
     warn_of_unsaved,
     warn_of_unused_priority,
 )
-from ding.entry.progress import UNLIMITED, check_limits
 from ding.entry.run_state import RunStates, choose_start
 from ding.entry.serial_run import SerialRun, build_run
 from ding.torch_utils.checkpoint_helper import guard_training

@@ -1,12 +1,10 @@
-"""The output of a run: a live line, a table and a record per evaluation, and the result."""
+"""What a run prints: a live line, a table for each evaluation, and the outcome."""
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
-import pickle
 import shlex
 import sys
 import time
@@ -15,18 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ding.utils.config_helper import ConfigError, Rule
-from ding.utils.file_helper import atomic_write
+from ding.entry.checks import UNLIMITED
+from ding.entry.run_folder import write_readme
 from ding.utils.log_helper import only_shows
-from ding.utils.metric_sinks import append_lines
 from ding.utils.time_helper import PULSE
 
 if TYPE_CHECKING:
     from ding.worker.coordinator.run_monitor import Progress
-
-UNLIMITED = int(1e10)
 
 
 # Writes progress to standard error; `logging.getLogger("ding.progress").setLevel("WARNING")` silences it.
@@ -84,7 +77,7 @@ class _Report:
         """Print what is trained and the folder of its files, and write a README there."""
         self._start_s = time.perf_counter()
         if self.enabled:
-            _write_readme(exp_name)
+            write_readme(exp_name)
         self.say(f"Training {policy} on {env} with seed {seed}. Files: {_place(exp_name)}")
 
     def row(
@@ -162,37 +155,6 @@ def _cell(value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
     return f"{value:.1f}" if 100 <= abs(value) < 1e7 else f"{value:.3g}"
-
-
-# Written into the folder of every run.
-_README = """\
-This folder contains a training run.
-
-| file | content |
-|---|---|
-| `total_config.py` | the whole configuration, defaults included; `ding train total_config.py` trains it again |
-| `formatted_total_config.py` | the same as `main_config` and `create_config` |
-| `eval.jsonl` | the learning curve: one line of JSON for each evaluation |
-| `metrics.jsonl`, `metrics/` | the scalars of the workers; in parallel runs of the evaluations and the learner |
-| `result.json`, `result.pkl` | the outcome |
-| `run_state/` | the states from which a training resumes: `ding train ... --resume` |
-| `ckpt/` | checkpoints: `ckpt_best`, `iteration_<n>`; `ckpt_interrupt`, `ckpt_exception` |
-| `log/` | text logs of the workers, and TensorBoard files: `tensorboard --logdir log` |
-| `git_log.txt`, `git_diff.txt` | the state of the project, if it is in git |
-
-In the folder above:
-
-    ding plot NAME      draws the learning curve
-    ding eval NAME      evaluates the best checkpoint
-    ding record NAME    records a video of it
-"""
-
-
-def _write_readme(folder: str) -> None:
-    path = os.path.join(folder, "README.md")
-    if not os.path.exists(path):
-        with open(path, "w", encoding="utf-8") as f:
-            f.write(_README.replace("NAME", os.path.basename(os.path.normpath(folder))))
 
 
 def _place(exp_name: str) -> str:
@@ -402,90 +364,3 @@ class _Rate:
             self._seen.popleft()
         first_s, first = self._seen[0]
         return (count - first) / (now_s - first_s) if now_s > first_s else 0.0
-
-
-def append_evaluation(exp_name: str, seed: int, train_iter: int, envstep: int, evaluator: Any, info: Any) -> None:
-    """Append one JSON line to `<exp_name>/eval.jsonl`.
-
-    Its keys are `train_iter`, `env_step`, `seed`, `returns` and `lengths` of the episodes, and `seconds`. Lengths and
-    seconds come from `evaluator.last_eval`; both are null if the evaluator does not record that.
-    """
-    last = evaluator.last_eval
-    record = {
-        "train_iter": train_iter,
-        "env_step": envstep,
-        "seed": seed,
-        "returns": episode_returns(info) if last is None else _plain(last.returns),
-        "lengths": None if last is None else _plain(last.lengths),
-        "seconds": None if last is None else float(last.seconds),
-    }
-    append_record(exp_name, record)
-
-
-def append_record(exp_name: str, record: Mapping[str, Any]) -> None:
-    """Append `record` as one JSON line to `<exp_name>/eval.jsonl`; see `append_evaluation`."""
-    path = os.path.join(exp_name, "eval.jsonl")
-    with only_shows(f"writing {path}"):
-        append_lines(path, [json.dumps(record)])
-
-
-def write_result(exp_name: str, stop: bool, envstep: int, train_iter: int, info: Any) -> None:
-    """Write the outcome of a run in plain Python types to `<exp_name>/result.json` and `result.pkl`.
-
-    Args:
-        info: the result of the last evaluation; if None, `eval_value` is NaN (null in JSON) and `eval_value_raw` empty.
-    """
-    returns = episode_returns(info)
-    result: dict[str, Any] = {
-        "stop": bool(stop),
-        "env_step": int(envstep),
-        "train_iter": int(train_iter),
-        "eval_value": mean_return(info),
-        "eval_value_raw": returns,
-        "finish_time": time.ctime(),
-    }
-    with atomic_write(os.path.join(exp_name, "result.pkl"), "wb") as f:
-        pickle.dump(result, f)
-    if math.isnan(result["eval_value"]):
-        result["eval_value"] = None
-    with atomic_write(os.path.join(exp_name, "result.json"), "w") as f:
-        json.dump(result, f, indent=2)
-
-
-def episode_returns(info: Any) -> list[Any]:
-    """Return the episode returns of an evaluation in plain Python types; [] if there are none."""
-    return list(_plain((info or {}).get("eval_episode_return", [])))
-
-
-def mean_return(info: Any) -> float:
-    """Return the mean of `episode_returns`; NaN if there are none."""
-    returns = episode_returns(info)
-    return float(np.mean(returns)) if returns else math.nan
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-def check_limits(rule: Rule, **limits: Any) -> None:
-    """Check the limits of a run.
-
-    Raises:
-        ConfigError: a limit does not satisfy `rule`.
-    """
-    for name, limit in limits.items():
-        allowed = rule(limit)
-        if allowed is not None:
-            raise ConfigError(f"{name} = {limit!r} is not allowed; it must be {allowed}, or left out for no limit")
-
-
-def set_limits(main: Any, system: Any, max_train_iter: int, max_env_step: int) -> None:
-    """Write the limits into the two configs in place; a lower limit in a config is kept."""
-    learner = main.setdefault("policy", {}).setdefault("learn", {}).setdefault("learner", {})
-    if max_train_iter < UNLIMITED:
-        learner["train_iterations"] = int(min(max_train_iter, learner.get("train_iterations", max_train_iter)))
-    if max_env_step < UNLIMITED:
-        coordinator = system.setdefault("coordinator", {})
-        coordinator["max_env_step"] = min(max_env_step, coordinator.get("max_env_step", max_env_step))

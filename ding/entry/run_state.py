@@ -20,8 +20,7 @@ import numpy as np
 from easydict import EasyDict
 
 from ding.config.main_settings import MAIN_SETTINGS, value_at
-from ding.entry.progress import mean_return
-from ding.entry.run_folder import BEST
+from ding.entry.run_folder import BEST, mean_return
 from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.torch_utils.checkpoint_helper import Interruption, refuse_nan
 from ding.utils.config_helper import ConfigError, check_values

@@ -1,16 +1,21 @@
-"""`serial_pipeline` and `serial_pipeline_onpolicy`: off-policy and on-policy training in one process."""
+"""`serial_pipeline` and `serial_pipeline_onpolicy`, and the choice of the pipeline that a policy needs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+import os
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
+from ding.config.config import resolve_class
+from ding.config.read import read_config, read_config_directly
+from ding.entry.checks import UNLIMITED
 from ding.entry.pipeline import CollectRounds, run_pipeline
-from ding.entry.progress import UNLIMITED
 from ding.policy.base_policy import Policy
+from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import listed, whole_of
 from ding.utils.pytorch_ddp_dist_helper import on_all_ranks
 from ding.worker.learner.base_learner import BaseLearner
@@ -161,3 +166,58 @@ class OnPolicyRounds(CollectRounds):
 
 # `serial_pipeline_onpolicy`, but it returns the run: its config, outcome and closed workers.
 run_serial_onpolicy = partial(run_pipeline, OnPolicyRounds)
+
+
+# Policies that learn from demonstrations of an expert, with their pipelines, and those that learn only from a data set.
+_FROM_EXPERTS = {"bc": "serial_pipeline_bc", "dqfd": "serial_pipeline_dqfd"}
+
+
+_OFFLINE = ("cql", "discrete_cql", "td3_bc", "iql")
+
+
+def pipeline_named(mode: str) -> Callable[..., Any]:
+    """Return the pipeline of a mode, such as `serial_pipeline_onpolicy` of `serial_onpolicy`."""
+    name = "parallel_pipeline" if mode == "parallel" else mode.replace("serial", "serial_pipeline")
+    pipeline: Callable[..., Any] = getattr(importlib.import_module("ding.entry"), name)
+    return pipeline
+
+
+def pipeline_of(path: str) -> str:
+    """Return the name of the pipeline that a config file needs; `parallel` if it has a `system_config`.
+
+    Raises:
+        KeyError: the policy is not registered.
+    """
+    if "system_config" in read_config_directly(path):
+        return "parallel"
+    return kind_of_pipeline(*read_config(os.path.abspath(path)))
+
+
+def kind_of_pipeline(main: Mapping[str, Any], create: Mapping[str, Any]) -> str:
+    """Return the pipeline that the policy of two configs needs: `serial`, `serial_onpolicy` or `serial_offline`.
+
+    Raises:
+        KeyError: the policy is not registered.
+    """
+    kind = str(create.get("policy", {}).get("type", "")).removesuffix("_command")
+    if kind in _OFFLINE:
+        return "serial_offline"
+    defaults = resolve_class("policy", create.get("policy", {})).default_config()
+    on_policy = main.get("policy", {}).get("on_policy", defaults.get("on_policy", False))
+    return "serial_onpolicy" if on_policy else "serial"
+
+
+def pipeline_for(main: Mapping[str, Any], create: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return the function that trains with two configs in this process and returns the run.
+
+    Raises:
+        ConfigError: the policy learns from a data set or from an expert.
+        KeyError: the policy is not registered.
+    """
+    name = str(create["policy"]["type"]).removesuffix("_command")
+    if name in _FROM_EXPERTS:
+        raise ConfigError(f"policy = {name!r} learns from demonstrations of an expert: use {_FROM_EXPERTS[name]}")
+    kind = kind_of_pipeline(main, create)
+    if kind == "serial_offline":
+        raise ConfigError(f"policy = {name!r} learns from a data set, not from an env: use serial_pipeline_offline")
+    return run_serial if kind == "serial" else run_serial_onpolicy

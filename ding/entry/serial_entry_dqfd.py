@@ -15,9 +15,8 @@ from easydict import EasyDict
 from ding.config.config import compile_config
 from ding.config.main_settings import value_at
 from ding.entry.application_entry import load_state, read_checkpoint
-from ding.entry.checks import complete_model
+from ding.entry.checks import UNLIMITED, complete_model
 from ding.entry.pipeline import read_pair, run_pipeline, with_command_mode
-from ding.entry.progress import UNLIMITED
 from ding.entry.run_state import gather_states, restore_states
 from ding.entry.serial_entry import ReplayRounds
 from ding.entry.serial_run import SerialRun, build_collector_env, check_fits_env, rank_seed

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, DistributedSampler
 
+from ding.entry.checks import UNLIMITED
 from ding.entry.pipeline import Rounds, read_pair, run_pipeline
-from ding.entry.progress import UNLIMITED
 from ding.entry.serial_run import set_offline_stats
 from ding.policy.base_policy import Policy
 from ding.utils.config_helper import ConfigError

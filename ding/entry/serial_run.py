@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from easydict import EasyDict
 
-from ding.entry.checks import check_model_fits_env, check_policy_fits_env
-from ding.entry.progress import UNLIMITED, ProgressLine, append_evaluation, mean_return, write_result
-from ding.entry.run_folder import BEST, RunFolder
+from ding.entry.checks import UNLIMITED, check_model_fits_env, check_policy_fits_env
+from ding.entry.progress import ProgressLine
+from ding.entry.run_folder import BEST, RunFolder, append_evaluation, mean_return, write_result
 from ding.entry.run_state import RunStates
 from ding.entry.utils import random_collect
 from ding.envs.env.base_env import get_vec_env_setting

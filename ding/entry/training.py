@@ -13,13 +13,15 @@ from easydict import EasyDict
 
 from ding.config.config import resolve_class
 from ding.config.names import KnownKeys
+from ding.config.read import put
 from ding.entry.checks import complete_model, members_of, model_parameters, refuse_unsaved_env
+from ding.entry.curves import draw, read_curves
 from ding.entry.pipeline import with_command_mode
 from ding.entry.progress import say
 from ding.entry.recipes import Recipe, find_recipe, recipe_named
-from ding.entry.run_folder import Path, RunFolder, draw, read_curves
+from ding.entry.run_folder import Path, RunFolder
+from ding.entry.serial_entry import pipeline_for
 from ding.entry.trained import TrainedPolicy, evaluate_pair, load_trained, pair_of, save_videos
-from ding.entry.training_command import pipeline_for, put
 from ding.envs.common.gym_compat import spaces_like
 from ding.envs.env.gymnasium_env import GymnasiumSource, env_section_of
 from ding.envs.env.gymnasium_spaces import action_adapter, as_observation

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import ast
-import importlib
-import math
-import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import click
-from easydict import EasyDict
 
-from ding.config.read import read_config, read_config_directly, read_config_with_system
+from ding.config.read import change, read_config, read_config_directly, read_config_with_system
+from ding.entry.serial_entry import pipeline_named, pipeline_of
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.child_helper import Commands
 from ding.utils.config_helper import ConfigError
@@ -81,11 +77,6 @@ def _flags(options: Mapping[str, Any]) -> Iterator[str]:
             yield flag if value is True else f"{flag}={value}"
 
 
-# Policies that learn from demonstrations of an expert, with their pipelines, and those that learn only from a data set.
-_FROM_EXPERTS = {"bc": "serial_pipeline_bc", "dqfd": "serial_pipeline_dqfd"}
-_OFFLINE = ("cql", "discrete_cql", "td3_bc", "iql")
-
-
 def train_config(
     path: str,
     seed: int = 0,
@@ -122,116 +113,9 @@ def train_config(
     pipeline_named(mode)(configs, seed=seed, **given, resume=resume, strict_config=strict_config)
 
 
-def pipeline_named(mode: str) -> Callable[..., Any]:
-    """Return the pipeline of a mode, such as `serial_pipeline_onpolicy` of `serial_onpolicy`."""
-    name = "parallel_pipeline" if mode == "parallel" else mode.replace("serial", "serial_pipeline")
-    pipeline: Callable[..., Any] = getattr(importlib.import_module("ding.entry"), name)
-    return pipeline
-
-
 def exp_name_of(path: str, settings: Sequence[str] = ()) -> str:
     """Return the folder that a config file and changes to it name, see `train_config`."""
     main = read_config_directly(path).get("main_config", {})
     for setting in settings:
         change(main, setting)
     return str(main.get("exp_name", "default_experiment"))
-
-
-def pipeline_of(path: str) -> str:
-    """Return the name of the pipeline that a config file needs; `parallel` if it has a `system_config`.
-
-    Raises:
-        KeyError: the policy is not registered.
-    """
-    if "system_config" in read_config_directly(path):
-        return "parallel"
-    return kind_of_pipeline(*read_config(os.path.abspath(path)))
-
-
-def kind_of_pipeline(main: Mapping[str, Any], create: Mapping[str, Any]) -> str:
-    """Return the pipeline that the policy of two configs needs: `serial`, `serial_onpolicy` or `serial_offline`.
-
-    Raises:
-        KeyError: the policy is not registered.
-    """
-    from ding.config.config import resolve_class
-
-    kind = str(create.get("policy", {}).get("type", "")).removesuffix("_command")
-    if kind in _OFFLINE:
-        return "serial_offline"
-    defaults = resolve_class("policy", create.get("policy", {})).default_config()
-    on_policy = main.get("policy", {}).get("on_policy", defaults.get("on_policy", False))
-    return "serial_onpolicy" if on_policy else "serial"
-
-
-def pipeline_for(main: Mapping[str, Any], create: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return the function that trains with two configs in this process and returns the run.
-
-    Raises:
-        ConfigError: the policy learns from a data set or from an expert.
-        KeyError: the policy is not registered.
-    """
-    from ding.entry.serial_entry import run_serial, run_serial_onpolicy
-
-    name = str(create["policy"]["type"]).removesuffix("_command")
-    if name in _FROM_EXPERTS:
-        raise ConfigError(f"policy = {name!r} learns from demonstrations of an expert: use {_FROM_EXPERTS[name]}")
-    kind = kind_of_pipeline(main, create)
-    if kind == "serial_offline":
-        raise ConfigError(f"policy = {name!r} learns from a data set, not from an env: use serial_pipeline_offline")
-    return run_serial if kind == "serial" else run_serial_onpolicy
-
-
-_WORDS: dict[str, Any] = {"inf": math.inf, "-inf": -math.inf, "true": True, "false": False, "null": None}
-
-
-def change(cfg: Any, setting: str) -> None:
-    """Set one value in place; see `read_setting`.
-
-    Raises:
-        ConfigError: the setting is malformed, or a part of its path is not a section.
-    """
-    put(cfg, *read_setting(setting), f"--set {setting!r}")
-
-
-def read_setting(setting: str) -> tuple[str, Any]:
-    """Return the key and the value of a setting, as in `policy.learn.batch_size=128`.
-
-    The value is a Python literal, `inf`, `-inf`, or `true`, `false` or `null` as in YAML, else a string.
-
-    Raises:
-        ConfigError: the setting is malformed.
-    """
-    key, equals, text = setting.partition("=")
-    names = key.strip().split(".")
-    if not equals or not all(name.isidentifier() and not hasattr(EasyDict, name) for name in names):
-        raise ConfigError(f"--set {setting!r} is not allowed; it must be key=value, as policy.learn.batch_size=128")
-    if names == ["seed"]:
-        raise ConfigError(f"--set {setting!r} is not allowed, for --seed sets the seed of all parts; use --seed")
-    return ".".join(names), read_value(text)
-
-
-def read_value(text: str) -> Any:
-    """Return the value that a text stands for; see `read_setting`."""
-    try:
-        return ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError):
-        return _WORDS.get(text.strip(), text.strip())
-
-
-def put(cfg: Any, key: str, value: Any, what: str = "") -> None:
-    """Set the value at a dotted key in place; missing sections are made.
-
-    Args:
-        what: the setting in words, for error messages.
-
-    Raises:
-        ConfigError: a part of the path is not a section.
-    """
-    names = key.split(".")
-    for depth, name in enumerate(names[:-1], 1):
-        cfg = cfg.setdefault(name, {})
-        if not hasattr(cfg, "setdefault"):
-            section = ".".join(names[:depth])
-            raise ConfigError(f"{what or f'{key} = {value!r}'} is not allowed: {section} is {cfg!r}, not a section")
-    cfg[names[-1]] = value

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from easydict import EasyDict
 
-from ding.config.read import read_config, read_config_directly
+from ding.config.read import put, read_config, read_config_directly, read_value
 from ding.config.save import save_pair
 from ding.entry.progress import say
 from ding.entry.run_folder import Path, RunFolder
+from ding.entry.serial_entry import pipeline_for
 from ding.entry.training import Training, train
-from ding.entry.training_command import pipeline_for, put, read_value
 from ding.utils.config_helper import ConfigError
 from ding.utils.file_helper import atomic_write
 from ding.utils.import_helper import missing_package

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ding.entry.progress import mean_return
+from ding.entry.run_folder import mean_return
 from ding.entry.serial_entry import run_serial
 from ding.entry.serial_run import SerialRun
 from ding.utils.pytorch_ddp_dist_helper import get_rank

@@ -210,7 +210,7 @@ def run_here(unit: Unit) -> None:
     every, lines = unit.task.every[unit.policy], []
     load, start, cpu = os.getloadavg()[0], time.perf_counter(), _cpu_seconds()
     if unit.library == OURS:
-        from ding.entry.training_command import pipeline_for
+        from ding.entry.serial_entry import pipeline_for
 
         freq = iterations_between_evaluations(main, create, every)
         main.policy.eval = {"evaluator": {"eval_freq": freq}}

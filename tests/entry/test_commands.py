@@ -16,10 +16,13 @@ from click.testing import CliRunner
 from easydict import EasyDict
 
 from ding.config import read_config
-from ding.entry import cli_commands, run_folder, serial_pipeline, trained, training_command
+from ding.config.read import change
+from ding.entry import cli_commands, curves, serial_pipeline, trained
 from ding.entry.cli import cli
+from ding.entry.curves import bootstrap_interval, interquartile_mean, read_curves
 from ding.entry.describe import origins
-from ding.entry.run_folder import RunFolder, bootstrap_interval, interquartile_mean, read_curves
+from ding.entry.run_folder import RunFolder
+from ding.entry.serial_entry import pipeline_of
 from ding.entry.trained import evaluate_run, load_policy
 from ding.entry.training import Training
 from ding.example import cartpole_dqn
@@ -82,7 +85,7 @@ def test_train_uses_the_pipeline_that_the_config_needs_with_the_given_values(mon
 )
 def test_the_pipeline_follows_from_the_config(example, pipeline):
     path = CONFIG.replace("cartpole_dqn", example)
-    assert training_command.pipeline_of(path) == pipeline
+    assert pipeline_of(path) == pipeline
 
 
 @pytest.mark.parametrize(
@@ -95,7 +98,7 @@ def test_a_setting_that_is_none_is_refused(setting):
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("false", False), ("null", None), ("'null'", "null")])
 def test_a_setting_may_be_written_as_in_yaml(text, value):
     cfg = EasyDict(policy={})
-    training_command.change(cfg, f"policy.cuda={text}")
+    change(cfg, f"policy.cuda={text}")
     assert cfg.policy.cuda is value or cfg.policy.cuda == value == "null"
 
 
@@ -108,8 +111,8 @@ def test_a_file_without_create_config_is_one_line(tmp_path):
 
 def test_a_setting_may_be_infinite():
     cfg = EasyDict(env=dict(stop_value=195))
-    training_command.change(cfg, "env.stop_value=inf")
-    training_command.change(cfg, "env.least=-inf")
+    change(cfg, "env.stop_value=inf")
+    change(cfg, "env.least=-inf")
     assert cfg == {"env": {"stop_value": math.inf, "least": -math.inf}}
 
 
@@ -380,7 +383,7 @@ def test_without_matplotlib_its_installation_is_told(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     write_run(tmp_path / "run", [[1.0]])
     with pytest.raises(ImportError, match="pip install matplotlib"):
-        run_folder.draw(read_curves([tmp_path / "run"]), tmp_path / "out.png")
+        curves.draw(read_curves([tmp_path / "run"]), tmp_path / "out.png")
 
 
 # Configs.
@@ -567,4 +570,4 @@ def test_every_command_has_help_that_fits_a_line():
 
 def test_a_run_folder_without_a_seed_has_none(tmp_path):
     (tmp_path / "total_config.py").write_text("exp_config = {'policy': {}}\n")
-    assert run_folder.RunFolder(tmp_path).seed is None
+    assert curves.RunFolder(tmp_path).seed is None

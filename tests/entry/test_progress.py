@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from ding.entry.progress import ParallelProgressLine, ProgressLine, append_evaluation, mean_return, write_result
+from ding.entry.progress import ParallelProgressLine, ProgressLine
+from ding.entry.run_folder import append_evaluation, mean_return, write_result
 from ding.utils.time_helper import PULSE
 from ding.worker.collector.base_serial_evaluator import ISerialEvaluator
 from ding.worker.coordinator.run_monitor import Progress

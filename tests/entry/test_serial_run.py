@@ -9,9 +9,9 @@ import pytest
 import torch
 from easydict import EasyDict
 
+from ding.config.read import put
 from ding.entry.progress import ProgressLine
 from ding.entry.serial_entry import run_serial, serial_pipeline
-from ding.entry.training_command import put
 from ding.policy import CommandModePolicy, DQNPolicy
 from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import POLICY_REGISTRY

@@ -41,7 +41,7 @@ create_config: dict[str, Any] = dict(
 def train(main_config: Any, create_config: Any, seed: int, max_train_iter: int | None = None) -> Any:
     """Train until solved, or out of budget; return the policy."""
     from ding.config import compile_config
-    from ding.entry.progress import append_evaluation
+    from ding.entry.run_folder import append_evaluation
     from ding.envs import create_env_manager, get_vec_env_setting
     from ding.policy import create_policy
     from ding.utils import set_pkg_seed
