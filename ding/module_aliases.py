@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-# By package: the module here, and the names that DI-engine has for it.
+# By package: the module here, or "" for the package itself, and the names that DI-engine has for it.
 _ALIASES: Mapping[str, Mapping[str, str]] = {
     "ding.entry": {
         "serial_entry": "serial_entry_onpolicy",
         "serial_entry_dqfd": "serial_entry_sqil",
         "serial_entry_offline": "serial_entry_bc",
     },
+    "ding.interaction.exception": {"": "base master slave"},
     "ding.league": {"base_league": "one_vs_one_league"},
     "ding.model.common": {"model_factory": "utils"},
     "ding.model.template": {"q_learning": "sqn", "qac": "qvac", "vac": "acer mavac pg ppg"},
@@ -46,7 +47,7 @@ _ALIASES: Mapping[str, Mapping[str, str]] = {
     },
 }
 ALIASES = {
-    f"{package}.{alias}": f"{package}.{module}"
+    f"{package}.{alias}": f"{package}.{module}".rstrip(".")
     for package, modules in _ALIASES.items()
     for module, aliases in modules.items()
     for alias in aliases.split()

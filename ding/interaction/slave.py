@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ding.interaction.base import Codes, ProtocolError, RecentIds, in_session, number_or
 from ding.interaction.config import DEFAULT_HEARTBEAT_SPAN, DEFAULT_SLAVE_PORT, MIN_HEARTBEAT_SPAN
-from ding.interaction.exception.base import ConnectionRefuse as ConnectionRefuse
-from ding.interaction.exception.base import DisconnectionRefuse as DisconnectionRefuse
-from ding.interaction.exception.base import (
+from ding.interaction.exception import ConnectionRefuse as ConnectionRefuse
+from ding.interaction.exception import DisconnectionRefuse as DisconnectionRefuse
+from ding.interaction.exception import (
     MasterTaskDataInvalid,
     ResponseException,
     SlaveErrorCode,
@@ -24,7 +24,7 @@ from ding.interaction.exception.base import (
     failure_for,
     failure_of,
 )
-from ding.interaction.exception.base import TaskRefuse as TaskRefuse
+from ding.interaction.exception import TaskRefuse as TaskRefuse
 from ding.interaction.http_client import may_pass
 from ding.interaction.server.access import HostList, RunToken, may_report_to, parse_address, same_secret
 from ding.interaction.server.app import (

@@ -5,17 +5,20 @@ import requests
 
 from ding.interaction import exception
 from ding.interaction.exception import (
+    MASTER_ERRORS,
+    SLAVE_ERRORS,
     MasterErrorCode,
     MasterResponseException,
     ResponseException,
     SlaveErrorCode,
     SlaveResponseException,
+    failure_for,
+    failure_of,
     get_master_exception_by_error,
+    get_master_exception_class_by_error_code,
     get_slave_exception_by_error,
+    get_slave_exception_class_by_error_code,
 )
-from ding.interaction.exception.base import MASTER_ERRORS, SLAVE_ERRORS, failure_for, failure_of
-from ding.interaction.exception.master import get_master_exception_class_by_error_code
-from ding.interaction.exception.slave import get_slave_exception_class_by_error_code
 
 SIDES = pytest.mark.parametrize(
     ("codes", "base", "class_of", "by_error", "any_error"),

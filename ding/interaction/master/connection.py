@@ -19,12 +19,7 @@ from ding.interaction.base import (
     get_values_from_response,
     random_token,
 )
-from ding.interaction.exception.base import (
-    MasterErrorCode,
-    SlaveMasterTokenInvalid,
-    SlaveSystemShuttingDown,
-    failure_for,
-)
+from ding.interaction.exception import MasterErrorCode, SlaveMasterTokenInvalid, SlaveSystemShuttingDown, failure_for
 from ding.interaction.http_client import url_host
 from ding.interaction.master.task import ResultThread, Task, TaskResultType
 

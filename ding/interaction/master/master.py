@@ -19,7 +19,7 @@ from ding.interaction.config import (
     MIN_HEARTBEAT_CHECK_SPAN,
     MIN_HEARTBEAT_TOLERANCE,
 )
-from ding.interaction.exception.base import MasterErrorCode
+from ding.interaction.exception import MasterErrorCode
 from ding.interaction.http_client import get_host_ip, is_wildcard, url_host
 from ding.interaction.master.connection import SlaveConnection, SlaveSession, SlaveTable
 from ding.interaction.master.task import TaskResultType

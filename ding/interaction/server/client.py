@@ -26,7 +26,7 @@ from ding.interaction.config import (
     DEFAULT_REQUEST_RETRY_WAITING,
     DEFAULT_REQUEST_TIMEOUT,
 )
-from ding.interaction.exception.base import MASTER_ERRORS, SLAVE_ERRORS
+from ding.interaction.exception import MASTER_ERRORS, SLAVE_ERRORS
 from ding.interaction.http_client import LEAST_TRY_S, Limits, retry, url_host
 from ding.interaction.server.access import RunToken, client_context, same_secret
 from ding.interaction.server.signing import (

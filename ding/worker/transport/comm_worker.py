@@ -13,7 +13,7 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 from easydict import EasyDict
 
 from ding.interaction.base import session_number
-from ding.interaction.exception.base import TaskFail, failure_for, failure_of
+from ding.interaction.exception import TaskFail, failure_for, failure_of
 from ding.torch_utils.thread_count import keep_thread_count
 from ding.utils.config_helper import (
     NO_DEFAULT,

@@ -12,7 +12,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from time import monotonic
 from typing import Any
 
-from ding.interaction.exception.base import TaskFail, failure_for, failure_of
+from ding.interaction.exception import TaskFail, failure_for, failure_of
 from ding.utils.registry_factory import TRANSPORT_REGISTRY
 from ding.worker.transport.stores import MemoryPolicyStore, MemorySampleStore
 from ding.worker.transport.transport import (

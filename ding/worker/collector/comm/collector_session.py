@@ -14,7 +14,7 @@ from operator import attrgetter
 from time import monotonic
 from typing import Any, NamedTuple
 
-from ding.interaction.exception.base import failure_for
+from ding.interaction.exception import failure_for
 from ding.utils.data.samples import Items, Kind, Table, columns_of, rows_of, table_of, whole_of
 from ding.worker.transport.chunk import chunks_of, decode_chunk, encode_chunk, to_text
 from ding.worker.transport.comm_worker import WorkerQueue, task_fail

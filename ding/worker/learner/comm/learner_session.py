@@ -9,7 +9,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, Protocol
 
-from ding.interaction.exception.base import failure_for
+from ding.interaction.exception import failure_for
 from ding.torch_utils.checkpoint_helper import refuse_nan
 from ding.utils.config_helper import integer, number
 from ding.worker.learner.base_learner import BaseLearner, LoadedBatches

@@ -6,8 +6,7 @@ import psutil
 import pytest
 from easydict import EasyDict
 
-from ding.interaction.exception import TaskFail
-from ding.interaction.exception.base import failure_of
+from ding.interaction.exception import TaskFail, failure_of
 from ding.utils.pytorch_ddp_dist_helper import BrokenCollective
 from ding.worker.learner.comm.ray_learner import RayLearner
 from ding.worker.transport.comm_worker import task_fail
