@@ -10,11 +10,15 @@ from types import ModuleType
 
 # By package: the module here, or "" for the package itself, and the names that DI-engine has for it.
 _ALIASES: Mapping[str, Mapping[str, str]] = {
+    "ding.bonus": {"agent": "common"},
     "ding.entry": {
         "serial_entry": "serial_entry_onpolicy",
         "serial_entry_dqfd": "serial_entry_sqil",
         "serial_entry_offline": "serial_entry_bc",
     },
+    "ding.envs.common": {"env_element": "env_element_runner"},
+    "ding.envs.env": {"ding_env_wrapper": "default_wrapper"},
+    "ding.interaction": {"http_client": "config"},
     "ding.interaction.exception": {"": "base master slave"},
     "ding.league": {"base_league": "one_vs_one_league"},
     "ding.model.common": {"model_factory": "utils"},
@@ -42,6 +46,7 @@ _ALIASES: Mapping[str, Mapping[str, str]] = {
     "ding.utils": {
         "default_helper": "collection_helper design_helper dict_helper scheduler_helper type_helper",
         "log_helper": "log_writer_helper",
+        "registry_factory": "registry",
         "system_helper": "k8s_helper slurm_helper",
         "time_helper": "profiler_helper time_helper_base time_helper_cuda",
     },

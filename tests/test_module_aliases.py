@@ -11,9 +11,13 @@ from ding.module_aliases import ALIASES
 
 # What programs import from these modules.
 CONTENTS = {
+    "ding.bonus.common": "TrainingReturn EvalReturn",
     "ding.entry.serial_entry_bc": "serial_pipeline_bc",
     "ding.entry.serial_entry_onpolicy": "serial_pipeline_onpolicy",
     "ding.entry.serial_entry_sqil": "serial_pipeline_sqil",
+    "ding.envs.common.env_element_runner": "EnvElementRunner",
+    "ding.envs.env.default_wrapper": "get_default_wrappers",
+    "ding.interaction.config": "DEFAULT_MASTER_PORT DEFAULT_SLAVE_PORT",
     "ding.interaction.exception.base": "ResponseException TaskFail",
     "ding.interaction.exception.master": "MasterErrorCode get_master_exception_class_by_error_code",
     "ding.interaction.exception.slave": "SlaveErrorCode get_slave_exception_class_by_error_code",
@@ -56,6 +60,7 @@ CONTENTS = {
     "ding.utils.k8s_helper": "exist_operator_server get_operator_server_kwargs",
     "ding.utils.log_writer_helper": "DistributedWriter",
     "ding.utils.profiler_helper": "Profiler register_profiler",
+    "ding.utils.registry": "Registry",
     "ding.utils.scheduler_helper": "Scheduler",
     "ding.utils.slurm_helper": "get_ip",
     "ding.utils.time_helper_base": "TimeWrapper",

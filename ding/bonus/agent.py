@@ -1,4 +1,4 @@
-"""Agents, which combine an algorithm (DQN, TD3 or PPO), an env and a config behind a few methods."""
+"""Agents, which combine an algorithm, an env and a config behind a few methods, and what these return."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,7 +15,6 @@ import numpy as np
 import torch
 from easydict import EasyDict
 
-from ding.bonus.common import EvalReturn, TrainingReturn
 from ding.config.example.DQN import supported_env_cfg as dqn_examples
 from ding.config.example.PPOF import supported_env_cfg as ppo_examples
 from ding.config.example.TD3 import supported_env_cfg as td3_examples
@@ -28,6 +28,31 @@ from ding.envs.env.ding_env_wrapper import DingEnvWrapper
 from ding.envs.env.gymnasium_env import GymnasiumEnv
 from ding.policy.ppo import PPOPolicy
 from ding.utils.config_helper import ConfigError
+
+
+@dataclass
+class TrainingReturn:
+    """The result of a training run.
+
+    Attributes:
+        wandb_url: URL of the run at Weights & Biases.
+    """
+
+    wandb_url: str
+
+
+@dataclass
+class EvalReturn:
+    """The result of an evaluation.
+
+    Attributes:
+        eval_value: Mean of the episode returns.
+        eval_value_std: Standard deviation of the episode returns.
+    """
+
+    eval_value: np.float32
+    eval_value_std: np.float32
+
 
 # The ids in gymnasium that replace those in published configs.
 _SUCCESSORS = {"LunarLander-v2": "LunarLander-v3", "LunarLanderContinuous-v2": "LunarLanderContinuous-v3"}

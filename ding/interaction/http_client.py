@@ -1,4 +1,4 @@
-"""An HTTP client for JSON, with one keep-alive session for each server, and the addresses of machines."""
+"""An HTTP client for JSON, with a keep-alive session for each server, addresses of machines, and defaults of servers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,32 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
-from ding.interaction.config import DEFAULT_REQUEST_RETRIES, DEFAULT_REQUEST_RETRY_WAITING, DEFAULT_REQUEST_TIMEOUT
-
 if TYPE_CHECKING:
     import requests
     from urllib3.util import Timeout as TotalTimeout
+
+
+GLOBAL_HOST = "0.0.0.0"
+LOCAL_HOST = "127.0.0.1"
+
+DEFAULT_MASTER_PORT = 7235
+DEFAULT_SLAVE_PORT = 7236
+DEFAULT_CHANNEL = 0
+
+DEFAULT_REQUEST_RETRIES = 5
+DEFAULT_REQUEST_RETRY_WAITING = 1.0
+# Until the connection is open, and until the reply begins; replies wait for the hooks of a peer, never for tasks.
+DEFAULT_REQUEST_TIMEOUT = (5.0, 30.0)
+
+DEFAULT_HEARTBEAT_SPAN = 3.0
+MIN_HEARTBEAT_SPAN = 0.2
+DEFAULT_HEARTBEAT_TOLERANCE = 17.0
+MIN_HEARTBEAT_TOLERANCE = 0.2
+DEFAULT_HEARTBEAT_CHECK_SPAN = 1.0
+MIN_HEARTBEAT_CHECK_SPAN = 0.1
+
+DEFAULT_BODY_LIMIT = 64 * 2**20  # bytes
+
 
 _Reply = TypeVar("_Reply")
 _Data = Mapping[str, Any] | None

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ding.interaction.base import Codes, ProtocolError, RecentIds, in_session, number_or
-from ding.interaction.config import DEFAULT_HEARTBEAT_SPAN, DEFAULT_SLAVE_PORT, MIN_HEARTBEAT_SPAN
 from ding.interaction.exception import ConnectionRefuse as ConnectionRefuse
 from ding.interaction.exception import DisconnectionRefuse as DisconnectionRefuse
 from ding.interaction.exception import (
@@ -25,7 +24,7 @@ from ding.interaction.exception import (
     failure_of,
 )
 from ding.interaction.exception import TaskRefuse as TaskRefuse
-from ding.interaction.http_client import may_pass
+from ding.interaction.http_client import DEFAULT_HEARTBEAT_SPAN, DEFAULT_SLAVE_PORT, MIN_HEARTBEAT_SPAN, may_pass
 from ding.interaction.server.access import HostList, RunToken, may_report_to, parse_address, same_secret
 from ding.interaction.server.app import (
     SMALL_BODY,

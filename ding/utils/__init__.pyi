@@ -58,7 +58,7 @@ from ding.utils.pytorch_ddp_dist_helper import get_world_size as get_world_size
 from ding.utils.pytorch_ddp_dist_helper import reduce_data as reduce_data
 from ding.utils.pytorch_ddp_dist_helper import synchronize as synchronize
 from ding.utils.pytorch_ddp_dist_helper import to_ddp_config as to_ddp_config
-from ding.utils.registry import Registry as Registry
+from ding.utils.registry_factory import Registry as Registry
 from ding.utils.registry_factory import BUFFER_REGISTRY as BUFFER_REGISTRY
 from ding.utils.registry_factory import COMMANDER_REGISTRY as COMMANDER_REGISTRY
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY as COMM_COLLECTOR_REGISTRY

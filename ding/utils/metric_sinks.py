@@ -32,7 +32,7 @@ from ding.utils.default_helper import flatten_dict
 from ding.utils.file_helper import atomic_write
 from ding.utils.import_helper import missing_package
 from ding.utils.log_helper import DistributedWriter, only_shows, shown, tell_once
-from ding.utils.registry import Registry
+from ding.utils.registry_factory import Registry
 
 # Sinks get records in batches of this size, after this many seconds at the latest.
 _BATCH = 256

@@ -2,7 +2,7 @@ from dataclasses import asdict, fields
 
 import numpy as np
 
-from ding.bonus.common import EvalReturn, TrainingReturn
+from ding.bonus.agent import EvalReturn, TrainingReturn
 
 
 def test_results_have_the_documented_fields():

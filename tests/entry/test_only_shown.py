@@ -16,7 +16,7 @@ from ding.entry.parallel_run import run_parallel
 from ding.policy.dqn import DQNPolicy
 from ding.utils import POLICY_REGISTRY, metric_sinks
 from ding.utils.metric_sinks import METRIC_SINK_REGISTRY, MetricSink
-from ding.utils.registry import Registry
+from ding.utils.registry_factory import Registry
 from ding.worker import BaseLearner
 from tests.entry.fakes import TinyEnv, pair
 from tests.entry.parallel_fakes import triple

@@ -11,7 +11,7 @@ from ding.utils import metric_sinks
 from ding.utils.config_helper import ConfigError
 from ding.utils.metric_sinks import METRIC_SINK_REGISTRY, MetricSink
 from ding.utils.msgpack_helper import pack, unpack
-from ding.utils.registry import Registry
+from ding.utils.registry_factory import Registry
 from tests.entry.parallel_fakes import triple
 from tests.worker.coordinator.fakes import finish_info
 

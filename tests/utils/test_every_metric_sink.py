@@ -34,7 +34,7 @@ from ding.utils.metric_sinks import (
     RunInfo,
     create_metric_writer,
 )
-from ding.utils.registry import Registry
+from ding.utils.registry_factory import Registry
 from tests.utils.test_log_helper import events
 from tests.utils.tracker_fakes import FakeMlflow, FakeWandb
 

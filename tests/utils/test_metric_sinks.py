@@ -30,7 +30,7 @@ from ding.utils.metric_sinks import (
     check_logger,
     create_metric_writer,
 )
-from ding.utils.registry import Registry
+from ding.utils.registry_factory import Registry
 from ding.worker.worker_log import WorkerLog
 from tests.utils.test_log_helper import events
 from tests.utils.tracker_fakes import FakeMlflow, FakeWandb

@@ -6,7 +6,7 @@ import pytest
 
 import ding.utils
 from ding.utils import registry_factory
-from ding.utils.registry import Registry
+from ding.utils.registry_factory import Registry
 
 
 def test_register_as_decorator_names_by_argument_or_by_class_name():
@@ -110,7 +110,7 @@ def test_query_details_needs_tracing():
 def test_query_details_gives_file_and_line_when_traced(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "from ding.utils.registry import Registry\n"
+        "from ding.utils.registry_factory import Registry\n"
         "registry = Registry()\n"
         "@registry.register('a')\n"
         "class A: pass\n"

@@ -10,7 +10,6 @@ __all__, __getattr__ = exports(
             "num_first_one_hot reorder_boolean_vector reorder_one_hot reorder_one_hot_array save_frames_as_gif "
             "sqrt_one_hot"
         ),
-        "env_element": "EnvElement EnvElementInfo",
-        "env_element_runner": "EnvElementRunner",
+        "env_element": "EnvElement EnvElementInfo EnvElementRunner",
     },
 )

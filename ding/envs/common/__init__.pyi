@@ -14,4 +14,4 @@ from ding.envs.common.common_function import save_frames_as_gif as save_frames_a
 from ding.envs.common.common_function import sqrt_one_hot as sqrt_one_hot
 from ding.envs.common.env_element import EnvElement as EnvElement
 from ding.envs.common.env_element import EnvElementInfo as EnvElementInfo
-from ding.envs.common.env_element_runner import EnvElementRunner as EnvElementRunner
+from ding.envs.common.env_element import EnvElementRunner as EnvElementRunner

@@ -1,4 +1,4 @@
-"""Parts of an environment with their shapes and values: observations, actions, rewards."""
+"""Parts of an environment with their shapes and values: observations, actions, rewards, and their runners."""
 
 from __future__ import annotations
 
@@ -71,3 +71,41 @@ def require_attributes(element: Any, method: str, *names: str) -> None:
     missing = [name for name in names if not hasattr(element, name)]
     if missing:
         raise AssertionError(f"{type(element).__name__}.{method} must set {', '.join(missing)}")
+
+
+class EnvElementRunner(ABC):
+    """A reader of an `EnvElement`, `_core`, from a running engine; `_init` sets `_core`.
+
+    Raises:
+        AssertionError: `_init` has left `_core` unset.
+    """
+
+    _core: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._init(*args, **kwargs)
+        self._check()
+
+    @abstractmethod
+    def _init(self, *args: Any, **kwargs: Any) -> None:
+        """Set `_core`; called with the arguments of the constructor."""
+
+    @abstractmethod
+    def get(self, engine: Any) -> Any:
+        """Return the value of the element in `engine`."""
+
+    @abstractmethod
+    def reset(self, *args: Any, **kwargs: Any) -> None:
+        """Begin an episode."""
+
+    @property
+    def info(self) -> EnvElementInfo:
+        """The shape, values and processors of the element."""
+        info: EnvElementInfo = self._core.info
+        return info
+
+    def _check(self) -> None:
+        require_attributes(self, "_init", "_core")
+
+    def __repr__(self) -> str:
+        return repr(self._core)

@@ -6,9 +6,8 @@ __all__, __getattr__ = exports(
     __name__,
     {
         "base_env": "BaseEnv BaseEnvInfo BaseEnvTimestep create_model_env get_env_cls get_vec_env_setting",
-        "default_wrapper": "get_default_wrappers",
         "demo_env": "DemoEnv",
-        "ding_env_wrapper": "DingEnvWrapper",
+        "ding_env_wrapper": "DingEnvWrapper get_default_wrappers",
         "env_implementation_check": (
             "check_all check_array_space check_different_memory check_obs_deepcopy check_reset check_space_dtype "
             "check_step demonstrate_correct_procedure"

@@ -9,7 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ding.interaction.base import Codes, ProtocolError, checked_port, number_or
-from ding.interaction.config import (
+from ding.interaction.exception import MasterErrorCode
+from ding.interaction.http_client import (
     DEFAULT_HEARTBEAT_CHECK_SPAN,
     DEFAULT_HEARTBEAT_TOLERANCE,
     DEFAULT_MASTER_PORT,
@@ -18,9 +19,10 @@ from ding.interaction.config import (
     LOCAL_HOST,
     MIN_HEARTBEAT_CHECK_SPAN,
     MIN_HEARTBEAT_TOLERANCE,
+    get_host_ip,
+    is_wildcard,
+    url_host,
 )
-from ding.interaction.exception import MasterErrorCode
-from ding.interaction.http_client import get_host_ip, is_wildcard, url_host
 from ding.interaction.master.connection import SlaveConnection, SlaveSession, SlaveTable
 from ding.interaction.master.task import TaskResultType
 from ding.interaction.server.access import HostList, RunToken, is_tls_configured, parse_address

@@ -20,14 +20,17 @@ from typing import Any, NamedTuple, NoReturn
 import requests
 
 from ding.interaction.base import envelope, get_values_from_response, number_or
-from ding.interaction.config import (
+from ding.interaction.exception import MASTER_ERRORS, SLAVE_ERRORS
+from ding.interaction.http_client import (
     DEFAULT_CHANNEL,
     DEFAULT_REQUEST_RETRIES,
     DEFAULT_REQUEST_RETRY_WAITING,
     DEFAULT_REQUEST_TIMEOUT,
+    LEAST_TRY_S,
+    Limits,
+    retry,
+    url_host,
 )
-from ding.interaction.exception import MASTER_ERRORS, SLAVE_ERRORS
-from ding.interaction.http_client import LEAST_TRY_S, Limits, retry, url_host
 from ding.interaction.server.access import RunToken, client_context, same_secret
 from ding.interaction.server.signing import (
     REPLY_HEADER,

@@ -12,8 +12,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ding.interaction.base import Codes, ControllableService, Page, checked_port, number_or, random_token
-from ding.interaction.config import DEFAULT_BODY_LIMIT, LOCAL_HOST
-from ding.interaction.http_client import is_wildcard, url_host
+from ding.interaction.http_client import DEFAULT_BODY_LIMIT, LOCAL_HOST, is_wildcard, url_host
 from ding.interaction.server.access import (
     HostList,
     OwnNames,
