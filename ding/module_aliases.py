@@ -32,6 +32,7 @@ _ALIASES: Mapping[str, Mapping[str, str]] = {
         "sequence_policy": "acer impala",
         "soft_q": "mdqn sql sqn",
     },
+    "ding.reward_model": {"": "base_reward_model"},
     "ding.rl_utils": {
         "distributional": "beta_function",
         "ppo": "a2c ppg",
@@ -50,6 +51,14 @@ _ALIASES: Mapping[str, Mapping[str, str]] = {
         "system_helper": "k8s_helper slurm_helper",
         "time_helper": "profiler_helper time_helper_base time_helper_cuda",
     },
+    "ding.worker.collector": {
+        "marine_parallel_collector": "zergling_parallel_collector",
+        "players": (
+            "battle_episode_serial_collector battle_interaction_serial_evaluator battle_sample_serial_collector"
+        ),
+    },
+    "ding.worker.collector.comm": {"flask_fs_collector": "utils"},
+    "ding.worker.coordinator": {"worker_table": "resource_manager"},
 }
 ALIASES = {
     f"{package}.{alias}": f"{package}.{module}".rstrip(".")

@@ -43,6 +43,7 @@ CONTENTS = {
     "ding.policy.sqn": "SQNPolicy",
     "ding.policy.td3": "TD3Policy",
     "ding.policy.td3_bc": "TD3BCPolicy",
+    "ding.reward_model.base_reward_model": "BaseRewardModel",
     "ding.rl_utils.a2c": "a2c_data a2c_error",
     "ding.rl_utils.acer": "acer_policy_error acer_trust_region_update acer_value_error",
     "ding.rl_utils.beta_function": "beta_function_map",
@@ -66,6 +67,12 @@ CONTENTS = {
     "ding.utils.time_helper_base": "TimeWrapper",
     "ding.utils.time_helper_cuda": "TimeWrapperCuda",
     "ding.utils.type_helper": "SequenceType",
+    "ding.worker.collector.battle_episode_serial_collector": "BattleEpisodeSerialCollector",
+    "ding.worker.collector.battle_interaction_serial_evaluator": "BattleInteractionSerialEvaluator",
+    "ding.worker.collector.battle_sample_serial_collector": "BattleSampleSerialCollector",
+    "ding.worker.collector.comm.utils": "NaiveCollector",
+    "ding.worker.collector.zergling_parallel_collector": "ZerglingParallelCollector",
+    "ding.worker.coordinator.resource_manager": "NaiveResourceManager",
 }
 
 

@@ -390,7 +390,6 @@ class ProcessBackend(Backend):
         # Import once, rather than in each forked process.
         import ding.worker.collector.comm.flask_fs_collector
         import ding.worker.collector.marine_parallel_collector
-        import ding.worker.collector.zergling_parallel_collector
         import ding.worker.learner.comm.flask_fs_learner
         import ding.worker.transport.http_transport  # noqa: F401
 

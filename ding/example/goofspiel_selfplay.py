@@ -25,8 +25,7 @@ from ding.example.goofspiel import VALUE_RANGE, Goofspiel, GoofspielEnv, Strateg
 from ding.example.runner import one_torch_thread
 from ding.policy.ppo import PPOPolicy
 from ding.utils.default_helper import deep_merge_dicts, set_pkg_seed
-from ding.worker.collector.battle_interaction_serial_evaluator import BattleInteractionSerialEvaluator
-from ding.worker.collector.battle_sample_serial_collector import BattleSampleSerialCollector
+from ding.worker.collector.players import BattleInteractionSerialEvaluator, BattleSampleSerialCollector
 from ding.worker.learner.base_learner import BaseLearner
 
 GOAL = 0.05 * VALUE_RANGE

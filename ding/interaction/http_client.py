@@ -1,4 +1,4 @@
-"""An HTTP client for JSON, with a keep-alive session for each server, addresses of machines, and defaults of servers."""
+"""An HTTP client for JSON, with a keep-alive session per server, addresses of machines, and defaults of servers."""
 
 from __future__ import annotations
 

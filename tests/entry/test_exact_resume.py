@@ -30,7 +30,7 @@ from ding.utils.object_state import (
     set_generator_state,
 )
 from ding.utils.state_folder import StateFolder
-from ding.worker.collector.battle_sample_serial_collector import BattleSampleSerialCollector
+from ding.worker.collector.players import BattleSampleSerialCollector
 from ding.worker.learner.base_learner import BaseLearner
 from tests.entry.fakes import TinyEnv
 from tests.entry.fakes import pair as tiny_pair

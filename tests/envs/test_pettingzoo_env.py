@@ -16,9 +16,11 @@ from ding.envs import BaseEnvManager, PettingZooEnv, SyncSubprocessEnvManager
 from ding.envs.env.base_env import get_env_cls
 from ding.utils.config_helper import ConfigError
 from ding.worker.collector.base_serial_collector import create_serial_collector
-from ding.worker.collector.battle_episode_serial_collector import BattleEpisodeSerialCollector
-from ding.worker.collector.battle_interaction_serial_evaluator import BattleInteractionSerialEvaluator
-from ding.worker.collector.battle_sample_serial_collector import BattleSampleSerialCollector
+from ding.worker.collector.players import (
+    BattleEpisodeSerialCollector,
+    BattleInteractionSerialEvaluator,
+    BattleSampleSerialCollector,
+)
 from tests.fakes import FakeWriter
 from tests.worker.collector.battles import Player
 

@@ -10,19 +10,18 @@ __all__, __getattr__ = exports(
             "ISerialCollector create_serial_collector get_serial_collector_cls to_tensor_transitions"
         ),
         "base_serial_evaluator": "ISerialEvaluator VectorEvalMonitor create_serial_evaluator",
-        "battle_episode_serial_collector": "BattleEpisodeSerialCollector Episode1v1Collector",
-        "battle_interaction_serial_evaluator": "BattleInteractionSerialEvaluator OnevOneEvaluator",
-        "battle_sample_serial_collector": "BattleSampleSerialCollector",
         "comm": "BaseCommCollector create_comm_collector",
         "episode_serial_collector": "EpisodeSerialCollector",
         "interaction_serial_evaluator": "InteractionSerialEvaluator",
         "metric_serial_evaluator": "IMetric MetricSerialEvaluator",
+        "players": (
+            "BattleEpisodeSerialCollector BattleInteractionSerialEvaluator BattleSampleSerialCollector "
+            "Episode1v1Collector OnevOneEvaluator"
+        ),
         "sample_serial_collector": "SampleSerialCollector",
     },
     lazy={  # of parallel training
-        "comm.flask_fs_collector": "FlaskFileSystemCollector",
-        "comm.utils": "NaiveCollector",
-        "marine_parallel_collector": "MarineParallelCollector",
-        "zergling_parallel_collector": "ZerglingParallelCollector",
+        "comm.flask_fs_collector": "FlaskFileSystemCollector NaiveCollector",
+        "marine_parallel_collector": "MarineParallelCollector ZerglingParallelCollector",
     },
 )

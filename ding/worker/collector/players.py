@@ -1,20 +1,33 @@
-"""Several players in every env, each with its own policy: actor, trajectories, infos, and the base of collectors."""
+"""Several players in every env, each with its own policy: actor, trajectories, infos, collectors and an evaluator."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 from torch import nn
 
+from ding.utils.config_helper import Setting, Settings, boolean
+from ding.utils.data.samples import part_of
 from ding.utils.msgpack_helper import can_pack
+from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY, SERIAL_EVALUATOR_REGISTRY
 from ding.worker.collector.actor import Actor, SoloActor
-from ding.worker.collector.base_serial_collector import SerialCollector
-from ding.worker.collector.collect_limits import episode_data
+from ding.worker.collector.base_serial_collector import LOGGED_COUNTS, LOGGED_TOTALS, SerialCollector
+from ding.worker.collector.collect_limits import (
+    FIXED_ROLLOUT,
+    EpisodeQuota,
+    SampleQuota,
+    checked_n_episode,
+    checked_n_sample,
+    episode_data,
+    fragment_settings,
+)
 from ding.worker.collector.env_round import Batch, PlayerOutputs, PolicyOutput, Steps, by_env, entries_of
+from ding.worker.collector.interaction_serial_evaluator import EpisodeEvaluator
 from ding.worker.collector.rollout import RolloutListener
+from ding.worker.collector.statistics import STATISTICS
 from ding.worker.collector.trajectory import INF, TrajBuffer, TrajectoryRecorder
 
 
@@ -229,3 +242,220 @@ def _of_player(output: PolicyOutput, player: int) -> PolicyOutput:
     if isinstance(output, PlayerOutputs):
         return output.players[player]
     return {env_id: of_players[player] for env_id, of_players in by_env(output).items()}
+
+
+@SERIAL_COLLECTOR_REGISTRY.register("sample_1v1")
+class BattleSampleSerialCollector(BattleCollector):
+    """A serial collector of `n_sample` train samples for each of two or more policies that play in the same envs.
+
+    It differs from `SampleSerialCollector` in that observations, rewards and infos of the envs hold one entry for each
+    player, and in that an env is given the list of the players' actions. A policy whose attribute `collect_data` is
+    False only acts. `ding.example.goofspiel_selfplay` trains with it.
+
+    Args:
+        cfg: config, see `default_config`.
+        env: an env manager that is not launched yet.
+        policy: a list of the collect modes of two or more policies; may be given later, to `reset_policy`.
+        tb_logger: a TensorBoard writer shared with others; without one, one is made.
+        exp_name: the experiment's folder, for the logs.
+        instance_name: name in the logs and tags.
+    """
+
+    settings = Settings({"fixed_rollout": FIXED_ROLLOUT}, SerialCollector.settings)
+
+    def _piece_length(self, collect_cfg: Mapping[str, Any]) -> float:
+        if not any(self._policy_collect_data):
+            raise ValueError(
+                f"no policy of {type(self).__name__} collects data: collect_data is False for all {self._policy_num}"
+            )
+        self._traj_len_inf = collect_cfg.get("traj_len_inf", self._policy_cfg.get("traj_len_inf", False))
+        sizes = self._default_n_sample, self._traj_len_inf, self._unroll_len, self._env_num
+        length, self._fixed_rollout = fragment_settings(self._cfg, self._policy_cfg, *sizes)
+        return length
+
+    def collect(
+        self,
+        n_sample: int | None = None,
+        train_iter: int = 0,
+        drop_extra: bool = True,
+        policy_kwargs: dict[str, Any] | None = None,
+    ) -> tuple[list[list[Any]], list[list[Any]]]:
+        """Collect train samples until each policy has `n_sample`; a round over the ready envs is always finished.
+
+        An exception (of an env, or of a policy) loses no sample: the next call returns those made before it.
+
+        Args:
+            n_sample: number of samples of each policy; None for that of policy 0.
+            train_iter: iteration of the policies, noted in each transition as `collect_iter`.
+            drop_extra: return exactly `n_sample` samples for each policy, without the few more that there may be.
+            policy_kwargs: keyword arguments of the forward of every policy.
+
+        Returns:
+            `(data, infos)`, each with one list for each policy: its samples (none for a policy that only acts), and the
+            env's last info of each episode that ended.
+
+        Raises:
+            RuntimeError: there are no policies yet, `n_sample` is given nowhere, or no env is ready any more.
+            ValueError: `n_sample` is below 1.
+        """
+        self._begin(train_iter)
+        n_sample = checked_n_sample(n_sample, self._default_n_sample, self._env_num, self._fixed_rollout)
+        self._rollout.run(SampleQuota(list(self._recorders.values()), n_sample), policy_kwargs or {})
+        data, infos, steps = self._take()
+        self._count(steps, sum(map(len, data)))
+        self._output_log(train_iter)
+        for player, recorder in self._recorders.items():
+            if self._are_on_policy[player]:
+                recorder.clear()  # fragments of this version must not be finished by the next one
+        return [part_of(samples, 0, n_sample) for samples in data] if drop_extra else data, infos
+
+    def _log_keys(self) -> Sequence[str]:
+        rewards = [f"{name}_{which}" for which in STATISTICS for name in self._statistics.reward_names]
+        return *LOGGED_COUNTS, *LOGGED_TOTALS, *rewards
+
+
+@SERIAL_COLLECTOR_REGISTRY.register("episode_1v1")
+class BattleEpisodeSerialCollector(BattleCollector):
+    """A serial collector of `n_episode` whole episodes of two policies that play against each other.
+
+    It differs from `EpisodeSerialCollector` in that observations, rewards and infos of the envs hold one entry for each
+    player, and in that an env is given the list of the two actions.
+
+    Args:
+        cfg: config, see `default_config`.
+        env: an env manager that is not launched yet.
+        policy: a list of the collect modes of two policies; may be given later, to `reset_policy`.
+        tb_logger: a TensorBoard writer shared with others; without one, one is made.
+        exp_name: the experiment's folder, for the logs.
+        instance_name: name in the logs and tags.
+    """
+
+    settings = Settings(
+        {"get_train_sample": Setting(False, boolean, "Whether train samples are returned instead of episodes.")},
+        BattleCollector.settings,
+    )
+    _exact_players = 2
+    _gathers_episodes = True
+
+    _quota: EpisodeQuota
+
+    def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[RolloutListener]]:
+        actor, recorders = super()._plugs(begins_episodes)
+        left = () if begins_episodes else self._quota.playing
+        self._quota = EpisodeQuota(self._infos.episodes, left)
+        return actor, [*recorders, self._quota]
+
+    def collect(
+        self, n_episode: int | None = None, train_iter: int = 0, policy_kwargs: dict[str, Any] | None = None
+    ) -> tuple[list[list[Any]], list[list[Any]]]:
+        """Collect episodes, and return them in the order in which they end.
+
+        An exception loses no finished episode: the next call returns them, and the unfinished ones are played anew.
+
+        Args:
+            n_episode: number of episodes; None for that of policy 0.
+            train_iter: iteration of the policies, noted in each transition as `collect_iter`.
+            policy_kwargs: keyword arguments of the forward of both policies.
+
+        Returns:
+            `(data, infos)`, each a list of one list for each policy. A data list has `n_episode` lists of transitions
+            or, with `get_train_sample`, the samples of all episodes; a list of infos has the env's last info of each
+            episode.
+
+        Raises:
+            RuntimeError: there are no policies yet, `n_episode` is given nowhere, or no env is ready any more.
+            AssertionError: `n_episode` is below the number of envs.
+        """
+        self._begin(train_iter)
+        n_episode = checked_n_episode(n_episode, self._default_n_episode, self._env_num)
+        self._quota.begin(n_episode, self._rollout.restart)
+        self._rollout.run(self._quota, policy_kwargs or {})
+        episodes, infos, steps = self._take(n_episode)
+        self._count(steps)
+        self._output_log(train_iter)
+        return episodes, infos
+
+
+# The name in earlier releases.
+Episode1v1Collector = BattleEpisodeSerialCollector
+
+
+@SERIAL_EVALUATOR_REGISTRY.register("battle_interaction")
+class BattleInteractionSerialEvaluator(EpisodeEvaluator):
+    """A serial evaluator that lets two or more policies play in the same envs; policy 0 is judged.
+
+    A fixed number of episodes is played in each env. Observations and infos of the envs hold one entry for each player,
+    by index, and an env is given the list of the players' actions. The evaluator owns its env manager: it launches it
+    (on rank 0, which alone evaluates), and closes it in `close`.
+
+    Args:
+        cfg: config, see `default_config`.
+        env: an env manager that is not launched yet.
+        policy: a list of the eval modes of the players' policies, or of anything with `forward` and `reset`; may be
+            given later, to `reset_policy`.
+        tb_logger: a TensorBoard writer shared with others; without one, one is made.
+        exp_name: the experiment's folder, for the logs.
+        instance_name: name in the logs and tags.
+
+    Example:
+        >>> from ding.envs import BaseEnvManager
+        >>> from ding.example.goofspiel import GoofspielEnv
+        >>> class LowestCard:
+        ...     def forward(self, obs):
+        ...         return {env_id: {"action": view["action_mask"].argmax()} for env_id, view in obs.items()}
+        ...     def reset(self, env_ids=None):
+        ...         pass
+        >>> cfg, envs = BattleInteractionSerialEvaluator.default_config(), BaseEnvManager([lambda: GoofspielEnv({})])
+        >>> evaluator = BattleInteractionSerialEvaluator(cfg, envs, [LowestCard(), LowestCard()])
+        >>> evaluator.eval(n_episode=1)[1][0]
+        [{'eval_episode_return': 0.0, 'result': 'draws'}]
+        >>> evaluator.close()
+    """
+
+    _needs_policy = False
+
+    def _checked_policy(self, policy: Any) -> Any:
+        return check_policies(policy, type(self).__name__)
+
+    def _acting_policies(self) -> list[Any]:
+        return self._policy or []
+
+    def eval(
+        self,
+        save_ckpt_fn: Callable[[str], Any] | None = None,
+        train_iter: int = -1,
+        envstep: int = -1,
+        n_episode: int | None = None,
+    ) -> tuple[bool, list[list[dict[str, Any]]]]:
+        """Play the episodes; on several ranks rank 0 plays and broadcasts the result, so all must call this together.
+
+        Args:
+            save_ckpt_fn: called with `ckpt_best.pth.tar` when the mean return of policy 0 is the best so far.
+            train_iter: iteration of the policies.
+            envstep: env steps of the training so far.
+            n_episode: number of episodes; None for that of the config.
+
+        Returns:
+            `(stop, infos)`: whether the mean return of policy 0 has reached `stop_value` (never before the first
+            iteration), and a list for each policy: the text and numbers in the last info of each counted episode, in
+            the order in which they ended.
+
+        Raises:
+            AssertionError: no number of episodes is given, or it is below the number of envs.
+            RuntimeError: there are no policies yet.
+        """
+
+        def evaluate() -> tuple[bool, list[list[dict[str, Any]]]]:
+            if self._policy is None:
+                raise RuntimeError(
+                    f"{type(self).__name__} has no policies yet: give it a list of them with reset_policy"
+                )
+            recorder = self._recorder(n_episode, len(self._policy))
+            self._play(recorder, BattleActor(self._policy, float_obs=True, keep_integers=True), train_iter, envstep)
+            return self._judge(save_ckpt_fn, train_iter), recorder.infos
+
+        return self._from_rank_0(evaluate)
+
+
+# The name in earlier releases.
+OnevOneEvaluator = BattleInteractionSerialEvaluator

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from ding.worker.collector.actor import env_actions
-from ding.worker.collector.battle_sample_serial_collector import BattleSampleSerialCollector
 from ding.worker.collector.env_round import StackedOutput
+from ding.worker.collector.players import BattleSampleSerialCollector
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
 from tests.worker.collector.battles import BattleManager, Player

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ding.worker.collector.battle_episode_serial_collector import BattleEpisodeSerialCollector
+from ding.worker.collector.players import BattleEpisodeSerialCollector
 from tests.fakes import FakeWriter
 from tests.worker.collector.battles import BareBot, BattleManager, LateBattleManager, Player, whole
 

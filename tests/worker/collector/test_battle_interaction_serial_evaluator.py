@@ -5,7 +5,7 @@ import pytest
 import torch
 from easydict import EasyDict
 
-from ding.worker.collector.battle_interaction_serial_evaluator import BattleInteractionSerialEvaluator
+from ding.worker.collector.players import BattleInteractionSerialEvaluator
 from tests.fakes import FakeWriter
 from tests.worker.collector.battles import BareBot, BattleManager, LateBattleManager, Player
 

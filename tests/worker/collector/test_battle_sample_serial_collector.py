@@ -6,7 +6,7 @@ import pytest
 from ding.utils.batch_methods import plain_transition
 from ding.utils.default_helper import one_time_warning
 from ding.worker.collector.base_serial_collector import INF
-from ding.worker.collector.battle_sample_serial_collector import BattleSampleSerialCollector
+from ding.worker.collector.players import BattleSampleSerialCollector
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import CountingEnv, FakeManager, FakeWriter, ScriptedPolicy
 from tests.worker.collector.battles import BareBot, BattleManager, LateBattleManager, Player, whole

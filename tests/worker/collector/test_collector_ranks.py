@@ -8,11 +8,13 @@ import torch.distributed as dist
 from torch import multiprocessing as mp
 
 from ding.worker.collector.base_serial_collector import SerialWorker
-from ding.worker.collector.battle_episode_serial_collector import BattleEpisodeSerialCollector
-from ding.worker.collector.battle_interaction_serial_evaluator import BattleInteractionSerialEvaluator
-from ding.worker.collector.battle_sample_serial_collector import BattleSampleSerialCollector
 from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
 from ding.worker.collector.metric_serial_evaluator import MetricSerialEvaluator
+from ding.worker.collector.players import (
+    BattleEpisodeSerialCollector,
+    BattleInteractionSerialEvaluator,
+    BattleSampleSerialCollector,
+)
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
 from tests.worker.collector.battles import BattleManager, Player

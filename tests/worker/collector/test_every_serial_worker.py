@@ -14,11 +14,13 @@ from easydict import EasyDict
 from ding.utils.config_helper import ConfigError
 from ding.worker.collector.base_serial_collector import create_serial_collector
 from ding.worker.collector.base_serial_evaluator import create_serial_evaluator
-from ding.worker.collector.battle_episode_serial_collector import BattleEpisodeSerialCollector
-from ding.worker.collector.battle_interaction_serial_evaluator import BattleInteractionSerialEvaluator
-from ding.worker.collector.battle_sample_serial_collector import BattleSampleSerialCollector
 from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
+from ding.worker.collector.players import (
+    BattleEpisodeSerialCollector,
+    BattleInteractionSerialEvaluator,
+    BattleSampleSerialCollector,
+)
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
 from tests.worker.collector.battles import BattleManager, Player

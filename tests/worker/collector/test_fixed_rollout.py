@@ -17,7 +17,7 @@ from ding.policy.ppo import PPOPolicy
 from ding.policy.ppo_offpolicy import PPOOffPolicy
 from ding.utils.batch_methods import plain_transition
 from ding.utils.config_helper import ConfigError
-from ding.worker.collector.battle_sample_serial_collector import BattleSampleSerialCollector
+from ding.worker.collector.players import BattleSampleSerialCollector
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import CountedManager, FakeManager, FakeWriter, ScriptedPolicy
 from tests.worker.collector.battles import BattleManager, LateManager, Player

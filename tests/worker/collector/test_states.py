@@ -20,13 +20,15 @@ from ding.utils.batch_methods import plain_transition
 from ding.utils.data.samples import pack, rows_of
 from ding.utils.object_state import global_generators_state, load_global_generators_state
 from ding.worker.collector.base_serial_collector import create_serial_collector
-from ding.worker.collector.battle_episode_serial_collector import BattleEpisodeSerialCollector
-from ding.worker.collector.battle_interaction_serial_evaluator import BattleInteractionSerialEvaluator
-from ding.worker.collector.battle_sample_serial_collector import BattleSampleSerialCollector
 from ding.worker.collector.env_round import Batch
 from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.collector.metric_serial_evaluator import MetricSerialEvaluator
+from ding.worker.collector.players import (
+    BattleEpisodeSerialCollector,
+    BattleInteractionSerialEvaluator,
+    BattleSampleSerialCollector,
+)
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from ding.worker.collector.trajectory import TransitionLists
 from ding.worker.collector.trajectory_block import TrajectoryBlock

@@ -12,7 +12,6 @@ PACKAGE = "ding.worker.coordinator"
 ORDER = [
     "buffer_set",  # imported by the transports
     "run_monitor",
-    "resource_manager",
     "worker_table",
     "operator_server",
     "base_serial_commander",

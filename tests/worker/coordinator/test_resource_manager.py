@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from ding.worker.coordinator.resource_manager import NaiveResourceManager
+from ding.worker.coordinator.worker_table import NaiveResourceManager
 
 KINDS = ("collector", "learner")
 

@@ -7,8 +7,7 @@ from ding.worker.collector.comm.base_comm_collector import BaseCommCollector, cr
 
 if TYPE_CHECKING:
     from ding.worker.collector.comm.comm_collector import LocalCollector
-    from ding.worker.collector.comm.flask_fs_collector import FlaskFileSystemCollector
-    from ding.worker.collector.comm.utils import NaiveCollector
+    from ding.worker.collector.comm.flask_fs_collector import FlaskFileSystemCollector, NaiveCollector
 
 __all__ = ["BaseCommCollector", "FlaskFileSystemCollector", "LocalCollector", "NaiveCollector", "create_comm_collector"]
 
@@ -18,6 +17,6 @@ __getattr__ = lazy_names(
     {
         "FlaskFileSystemCollector": "ding.worker.collector.comm.flask_fs_collector",
         "LocalCollector": "ding.worker.collector.comm.comm_collector",
-        "NaiveCollector": "ding.worker.collector.comm.utils",
+        "NaiveCollector": "ding.worker.collector.comm.flask_fs_collector",
     },
 )
