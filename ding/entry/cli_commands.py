@@ -288,10 +288,13 @@ def record(exp: str, out: str | None, episodes: int, checkpoint: str | None, see
 
     EXP is the folder of the training.
     """
-    from ding.entry.trained import record as record_run
+    from ding.entry.run_folder import RunFolder
+    from ding.entry.trained import save_videos
 
+    folder = RunFolder(exp)
+    path, seed = folder.checkpoint(checkpoint), (folder.seed or 0) if seed is None else seed
     with _without_screen():
-        files, result = record_run(exp, out, episodes, checkpoint, seed)
+        files, result = save_videos(folder.configs(), out or os.path.join(exp, "video.mp4"), episodes, path, seed)
     for file, episode_return in zip(files, result.returns, strict=False):
         click.echo(f"{file}: return {episode_return:.1f}")
 

@@ -54,8 +54,6 @@ from ding.worker.coordinator.solo_parallel_commander import REPORTED
 from ding.worker.transport.stores import EVALUATED
 from ding.worker.transport.transport import Launch, get_transport
 
-# How long rows wait at most.
-_INTERVAL_S = 2.0
 # How long a state of the run and the end of the run wait for a sink, such as a service that does not answer.
 _STATE_TIMEOUT_S, _CLOSE_TIMEOUT_S = 5.0, 60.0
 
@@ -65,9 +63,9 @@ _logger = logging.getLogger("ding")
 class ParallelMetrics:
     """The writer of evaluations and the learner's averages to the sinks of a run. It is thread-safe.
 
-    The rows have the worker `evaluator` or `learner`. A thread writes them every few seconds, so that a slow service
-    does not delay tasks; only `close` waits for sinks. Iterations that a restarted learner trains again are not written
-    again.
+    The rows have the worker `evaluator` or `learner`. A thread writes them, all that have come meanwhile at a time, so
+    that a slow service does not delay tasks; only `close` waits for sinks. Iterations that a restarted learner trains
+    again are not written again.
 
     Args:
         main: the compiled main config; `logger` chooses the sinks.
@@ -150,16 +148,10 @@ class ParallelMetrics:
             stack.callback(setattr, self, "_is_over", True)
             stack.enter_context(only_shows("writing the metrics of the run"))
             stack.callback(self._writer.close)
-            has_rows = False
-            while True:
-                try:
-                    job = self._jobs.get(timeout=_INTERVAL_S if has_rows else None)
-                except queue.Empty:
-                    job = self._writer.flush
-                if job is None:
-                    return
-                has_rows = job != self._writer.flush
+            while (job := self._jobs.get()) is not None:
                 job()
+                if self._jobs.empty():
+                    self._writer.flush()
 
 
 # How often the progress is printed and signals are handled, because a signal just before a wait does not end it.

@@ -56,17 +56,22 @@ _LINE_S = 30.0
 _LONG_S = 30.0
 
 
-class _Report:
-    """The printed report of a run: what is trained, a table for each evaluation, and the outcome.
+class _Display:
+    """What a run prints: what is trained, a table for each evaluation, the outcome, and a line with the progress.
+
+    The line is updated on a terminal, and printed from time to time elsewhere.
 
     Args:
+        limits: the budgets of env steps and iterations. The time left is shown only if there is a budget.
         enabled: whether to print; False on ranks other than 0.
     """
 
-    def __init__(self, enabled: bool = True) -> None:
+    def __init__(self, limits: tuple[int, int], enabled: bool = True) -> None:
         self.enabled = enabled
         self.best = -math.inf
-        self._start_s = time.perf_counter()
+        self._start_s = self._shown_s = time.perf_counter()
+        self._limits = limits
+        self._bar: Any = _bar(bar_format="{desc}") if enabled and _is_terminal() else None
 
     def say(self, text: str) -> None:
         """Print a line."""
@@ -121,11 +126,12 @@ class _Report:
         exp_name: str,
         evaluated_iter: int | None = None,
     ) -> None:
-        """Print the outcome and the command that plots the learning curve.
+        """End the line, and print the outcome and the command that plots the learning curve.
 
         Args:
             evaluated_iter: the iteration of the evaluated weights; None for the last one.
         """
+        self.close()
         seconds = time.perf_counter() - self._start_s
         reached = "-" if math.isnan(mean_return) else f"{mean_return:.1f}"
         if evaluated_iter not in (None, train_iter):
@@ -136,6 +142,27 @@ class _Report:
             f"after {env_steps} env steps, {train_iter} iterations and {seconds:.1f} s. "
             f"Files: {_place(exp_name)}. Learning curve: ding plot {shlex.quote(exp_name)}"
         )
+
+    def _write_line(
+        self, now_s: float, shown: Sequence[str], counts: Sequence[int], rates: Sequence[float], doing: str = ""
+    ) -> None:
+        """Show the texts in `shown`, the time until the first of the limits, and what the run is doing."""
+        self._shown_s = now_s
+        budgets = zip(self._limits, counts, rates, strict=True)
+        left = [(limit - count) / rate for limit, count, rate in budgets if limit < UNLIMITED and rate > 0]
+        text = ", ".join([*shown, *([f"{_duration(min(left))} left"] if left else [])]) + doing
+        if self._bar is None:
+            self.say(f"After {_duration(now_s - self._start_s)}: {text}")
+            return
+        with only_shows("updating the progress line"):
+            self._bar.set_description_str(text)
+
+    def close(self) -> None:
+        """End the line. Further calls do nothing."""
+        if self._bar is not None:
+            with only_shows("closing the progress line"):
+                self._bar.close()
+            self._bar = None
 
 
 def _table(sections: Mapping[str, Mapping[str, Any]]) -> str:
@@ -161,42 +188,7 @@ def _place(exp_name: str) -> str:
     return exp_name if os.path.isabs(exp_name) else os.path.join(".", exp_name)
 
 
-class _LiveLine(_Report):
-    """A report with a line that is updated on a terminal, and printed from time to time elsewhere.
-
-    Args:
-        limits: the budgets of env steps and iterations. The time left is shown only if there is a budget.
-    """
-
-    def __init__(self, limits: tuple[int, int], enabled: bool = True) -> None:
-        super().__init__(enabled)
-        self._bar: Any = _bar(bar_format="{desc}") if enabled and _is_terminal() else None
-        self._shown_s = self._start_s
-        self._limits = limits
-
-    def _write_line(
-        self, now_s: float, shown: Sequence[str], counts: Sequence[int], rates: Sequence[float], doing: str = ""
-    ) -> None:
-        """Show the texts in `shown`, the time until the first of the limits, and what the run is doing."""
-        self._shown_s = now_s
-        budgets = zip(self._limits, counts, rates, strict=True)
-        left = [(limit - count) / rate for limit, count, rate in budgets if limit < UNLIMITED and rate > 0]
-        text = ", ".join([*shown, *([f"{_duration(min(left))} left"] if left else [])]) + doing
-        if self._bar is None:
-            self.say(f"After {_duration(now_s - self._start_s)}: {text}")
-            return
-        with only_shows("updating the progress line"):
-            self._bar.set_description_str(text)
-
-    def close(self) -> None:
-        """End the line. Further calls do nothing."""
-        if self._bar is not None:
-            with only_shows("closing the progress line"):
-                self._bar.close()
-            self._bar = None
-
-
-class ProgressLine(_LiveLine):
+class ProgressLine(_Display):
     """A live line with iterations, env steps, their rate, the last and the best return, and the time left.
 
     On a terminal the line is updated at most a few times a second, elsewhere a line is printed every 30 s. This also
@@ -279,10 +271,6 @@ class ProgressLine(_LiveLine):
         shown.append(f"return {_shown(self._last)} (best {_shown(None if self.best == -math.inf else self.best)})")
         self._write_line(now_s, shown, self._counts, rates, doing)
 
-    def finish(self, *args: Any, **kwargs: Any) -> None:
-        self.close()
-        super().finish(*args, **kwargs)
-
     def close(self) -> None:
         """Show the final counts and end the line. Further calls do nothing."""
         PULSE.stop(self._beat)
@@ -318,7 +306,7 @@ def _bar(**kwargs: Any) -> Any:
     return Bar(dynamic_ncols=True, **kwargs)
 
 
-class ParallelProgressLine(_LiveLine):
+class ParallelProgressLine(_Display):
     """A live line with samples and updates per second, the policy lag, the last and best return, and the time left.
 
     Without a terminal, a line is printed every 30 s.

@@ -162,37 +162,21 @@ def evaluate_pair(pair: tuple[Any, Any], seed: int, **how: Any) -> EvalRecord:
         return evaluate(pair, seed, **how)
 
 
-def record(
-    exp: Path,
-    out: Path | None = None,
-    n_episode: int = 1,
-    checkpoint: str | None = None,
-    seed: int | None = None,
-    env: Any = None,
+def save_videos(
+    pair: tuple[Any, Any], target: str, n_episode: int, checkpoint: str, seed: int
 ) -> tuple[list[str], EvalRecord]:
-    """Record videos of the policy of a run; see `evaluate_run`.
+    """Record episodes of two configs, which may be changed, and save the videos.
 
     Args:
-        out: the file, `.mp4` or `.gif`; by default `video.mp4` in the folder of the run. The files of several episodes
-            are numbered.
+        target: the file, `.mp4` or `.gif`. The files of several episodes are numbered.
 
     Returns:
         The paths of the files, and the record of the episodes.
 
     Raises:
-        ValueError: the suffix of `out` is not supported.
+        ValueError: the suffix of `target` is not supported.
         ImportError: a package for rendering or encoding is not installed.
     """
-    folder = RunFolder(exp)
-    target = os.path.join(folder.path, "video.mp4") if out is None else os.fspath(out)
-    seed = (folder.seed or 0) if seed is None else seed
-    return save_videos(pair_of(folder, env), target, n_episode, folder.checkpoint(checkpoint), seed)
-
-
-def save_videos(
-    pair: tuple[Any, Any], target: str, n_episode: int, checkpoint: str, seed: int
-) -> tuple[list[str], EvalRecord]:
-    """Record episodes of two configs, which may be changed, and save the videos; see `record`."""
     stem, suffix = os.path.splitext(target)
     if suffix not in (".mp4", ".gif"):
         raise ValueError(f"{target!r} has the suffix {suffix!r}; it must be .mp4 or .gif")

@@ -98,30 +98,29 @@ class HttpEngine:
             requests.RequestException: a transport error or, with `raise_for_status`, a status >= 400
                 (`requests.HTTPError`). `_error_handler` may raise another exception instead.
         """
-        import requests
-
-        try:
-            return retry(
-                lambda: self._exchange(
-                    method, path, data, headers, params, raise_for_status,
-                    _limited(timeout or DEFAULT_REQUEST_TIMEOUT, deadline),
-                ),
-                retries or DEFAULT_REQUEST_RETRIES,
-                retry_waiting or DEFAULT_REQUEST_RETRY_WAITING,
-                deadline,
-                self._closing,
-            )  # fmt: skip
-        except requests.RequestException as error:
-            self._error_handler(error)
+        what, limits = (method, path, data, headers, params, raise_for_status), timeout or DEFAULT_REQUEST_TIMEOUT
+        waiting_s = retry_waiting or DEFAULT_REQUEST_RETRY_WAITING
+        return self._retried(
+            lambda: self._exchange(*what, _limited(limits, deadline)),
+            retries or DEFAULT_REQUEST_RETRIES,
+            waiting_s,
+            deadline,
+        )
 
     def request_once(
         self, method: str, path: str, data: _Data = None, headers: _Headers = None, timeout: Limits | None = None
     ) -> requests.Response:
         """Send one request without retries; see `request`."""
+        what = method, path, data, headers, None, True, timeout or DEFAULT_REQUEST_TIMEOUT
+        return self._retried(lambda: self._exchange(*what), 0)
+
+    def _retried(
+        self, send: Callable[[], requests.Response], retries: int, waiting_s: float = 0.0, deadline: float = math.inf
+    ) -> requests.Response:
         import requests
 
         try:
-            return self._exchange(method, path, data, headers, None, True, timeout or DEFAULT_REQUEST_TIMEOUT)
+            return retry(send, retries, waiting_s, deadline, self._closing)
         except requests.RequestException as error:
             self._error_handler(error)
 

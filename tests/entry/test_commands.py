@@ -507,7 +507,7 @@ def test_without_the_packages_both_are_named_at_once(exp, monkeypatch):
     monkeypatch.setitem(sys.modules, "moviepy", None)
     monkeypatch.setitem(sys.modules, "pygame", None)
     with pytest.raises(ImportError, match="pip install moviepy pygame"):
-        trained.record(exp)
+        Training.load(exp).record()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only there pygame looks for a screen")
@@ -523,7 +523,7 @@ def test_videos_are_drawn_without_a_screen_if_there_is_none(exp, monkeypatch, gi
         drivers.append(os.environ.get("SDL_VIDEODRIVER"))
         return ["video.mp4"], SimpleNamespace(returns=[9.0])
 
-    monkeypatch.setattr(trained, "record", record)
+    monkeypatch.setattr(trained, "save_videos", record)
     assert ding("record", exp) == "video.mp4: return 9.0\n"
     assert drivers == [wanted]
     assert os.environ.get("SDL_VIDEODRIVER") == given.get("SDL_VIDEODRIVER")

@@ -159,7 +159,7 @@ class ProtocolApp:
     which would mean that it comes from a web page (403); if the run has a token, it is signed with the token or, for a
     page, carries it (401); its body is JSON (415); the server is not shutting down (401). The checks of the route
     follow. All checks need only the head of the request: a server calls `admit` first, and reads the body only after
-    that. `flask_app.py` answers what is admitted.
+    that. `guard.py` lets a Flask app answer what is admitted.
 
     Args:
         codes: the error codes of the server.

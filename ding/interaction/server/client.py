@@ -290,32 +290,18 @@ class PeerEngine:
     Redirects are not followed, so that no reply moves a request, and the tokens in it, to another server.
 
     Args:
+        settings: the channel of the caller, the token of the run and the retries.
         address: host, port, whether https, and the prefix of all paths.
-        kind: the kind of the server, `master` or `slave`.
-        channel: the channel of the caller; None for requests to itself.
         token: the token of the session; a header of the request takes precedence.
-        run_token: the token of the run, if it has one.
-        retries: how often a request is retried after a transport error.
-        retry_waiting_s: seconds between tries.
+        itself: the kind of the caller, for requests to itself, which name no channel; None for requests to a peer.
     """
 
     def __init__(
-        self,
-        address: tuple[str, int, bool, str],
-        kind: str,
-        *,
-        channel: int | None,
-        token: str,
-        run_token: RunToken | None,
-        retries: int,
-        retry_waiting_s: float,
+        self, settings: Peers, address: tuple[str, int, bool, str], token: str, itself: str | None = None
     ) -> None:
-        self._address = address
-        self._peer = _Peer(address, kind, run_token)
-        self._retries, self._retry_waiting_s = retries, retry_waiting_s
-        self._headers = {"Token": token}
-        if channel is not None:
-            self._headers["Channel"] = str(channel)
+        self._settings, self._address = settings, address
+        self._peer = _Peer(address, itself or settings.kind, settings.run_token)
+        self._headers = {"Token": token, **({} if itself else {"Channel": str(settings.channel)})}
         self._closing = threading.Event()
         self._idle: list[_PeerConnection] = []
         self._pid = os.getpid()
@@ -346,8 +332,8 @@ class PeerEngine:
         body = json.dumps(data or {}).encode()
         return retry(
             lambda: self._exchange(method, path, body, headers, timeout, deadline),
-            int(min(self._retries, most_retries)),
-            self._retry_waiting_s,
+            int(min(self._settings.retries, most_retries)),
+            self._settings.retry_waiting_s,
             deadline,
             self._closing,
         )
@@ -448,7 +434,7 @@ class Peers:
         request_retry_waiting: float | None,
         run_token: RunToken | None,
     ) -> None:
-        self._kind = kind
+        self.kind = kind
         self.channel = channel or DEFAULT_CHANNEL
         self.retries = int(number_or(DEFAULT_REQUEST_RETRIES, "request_retries", request_retries))
         self.retry_waiting_s = number_or(DEFAULT_REQUEST_RETRY_WAITING, "request_retry_waiting", request_retry_waiting)
@@ -456,15 +442,7 @@ class Peers:
 
     def engine(self, address: tuple[str, int, bool, str], token: str, itself: str | None = None) -> PeerEngine:
         """Return an engine for requests with `token` to a peer, or to this server itself, whose kind is `itself`."""
-        return PeerEngine(
-            address,
-            itself or self._kind,
-            channel=None if itself else self.channel,
-            token=token,
-            run_token=self.run_token,
-            retries=self.retries,
-            retry_waiting_s=self.retry_waiting_s,
-        )
+        return PeerEngine(self, address, token, itself)
 
 
 def _is_envelope(reply: Reply) -> bool:

@@ -13,7 +13,7 @@ import requests
 
 from ding.interaction.exception import SlaveResponseException
 from ding.interaction.server import client as client_module
-from ding.interaction.server.client import PeerEngine
+from ding.interaction.server.client import Peers
 from tests.interaction.fakes import DEADLINE_S, Listener, free_port, read_message
 
 ENVELOPE = b'{"success": true, "code": 0, "message": "", "data": null}'
@@ -33,9 +33,7 @@ class Server(Listener):
 
 
 def engine_to(port, https=False):
-    return PeerEngine(
-        ("127.0.0.1", port, https, ""), "slave", channel=0, token="T", run_token=None, retries=1, retry_waiting_s=0.01
-    )
+    return Peers("slave", 0, 1, 0.01, None).engine(("127.0.0.1", port, https, ""), "T")
 
 
 @contextlib.contextmanager

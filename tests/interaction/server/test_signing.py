@@ -190,7 +190,7 @@ def test_only_one_copy_waits_for_a_reply(monkeypatch):
 def test_a_failure_of_flask_is_a_signed_500(monkeypatch):
     monkeypatch.setenv("DING_TOKEN", SECRET)
     with Adder() as slave:
-        monkeypatch.setattr("ding.interaction.server.flask_app.environ_of", lambda head, body: {}["no route"])
+        monkeypatch.setattr("ding.interaction.server.guard.environ_of", lambda head, body: {}["no route"])
         with pytest.raises(SlaveResponseException, match="KeyError: 'no route'") as caught:
             slave.ping()
         assert caught.value.status_code == 500
