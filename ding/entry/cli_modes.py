@@ -11,9 +11,10 @@ from typing import Any
 
 import click
 
+from ding.config.read import read_config
 from ding.entry import dist_entry
 from ding.entry.cli_commands import EXPERT_MODES, SERIAL_MODES
-from ding.entry.serial_entry import pipeline_named
+from ding.entry.training_command import train_config
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.references import on_path
 
@@ -38,7 +39,6 @@ def run(action: str, options: Options) -> None:
 
 
 def _evaluate(options: Options) -> None:
-    from ding.config.read import read_config
     from ding.entry.application_entry import eval
 
     main, create = read_config(os.path.abspath(options["config"]))
@@ -50,36 +50,29 @@ def _evaluate(options: Options) -> None:
 
 
 def _train(options: Options) -> None:
-    seeds, path = options["seed"] or (0,), os.path.abspath(options["config"])
-    pipeline, read, how = _pipeline(options)
-    limits = {"max_train_iter": options["train_iter"], "max_env_step": options["env_step"]}
-    how |= {name: limit for name, limit in limits.items() if limit is not None}
-    if options["resume"]:
-        how["resume"] = True
+    seeds, path, how = options["seed"] or (0,), os.path.abspath(options["config"]), _more(options)
     root = options["exp_name"] or f"{os.path.splitext(os.path.basename(path))[0]}_result"
     for seed in seeds:
         is_alone = len(seeds) == 1
         with contextlib.nullcontext() if is_alone else _working_in(os.path.join(root, f"seed{seed}")):
-            configs = read(path)
-            if is_alone and options["exp_name"] is not None:
-                configs[0]["exp_name"] = options["exp_name"]
-            pipeline(configs, seed=seed, **how)
+            train_config(path, seed, exp_name=options["exp_name"] if is_alone else None, **how)
 
 
-def _pipeline(options: Options) -> tuple[Callable[..., Any], Callable[[str], Any], dict[str, Any]]:
-    """Return the pipeline, the function that reads its configs, and its further options."""
-    from ding.config.read import read_config, read_config_with_system
-
-    pipeline = pipeline_named(options["mode"])
+def _more(options: Options) -> dict[str, Any]:
+    """Return the further arguments of `train_config`."""
+    how = {name: options[name] for name in ("mode", "train_iter", "env_step")}
+    if options["resume"]:
+        how["resume"] = True
     if options["mode"] == "parallel":
         names = ["enable_total_log", "disable_flask_log"]
         if (options["platform"], options["address"]) != ("local", None):
             names += ["platform", "address"]
-        return pipeline, read_config_with_system, {name: options[name] for name in names}
+        how |= {name: options[name] for name in names}
     if options["mode"] in EXPERT_MODES:
-        expert = options["expert_config"] or click.prompt("Config file of the expert")
-        pipeline = functools.partial(pipeline, expert_cfg=read_config(os.path.abspath(expert)))
-    return pipeline, read_config, {}
+        how["expert_cfg"] = read_config(
+            os.path.abspath(options["expert_config"] or click.prompt("Config file of the expert"))
+        )
+    return how
 
 
 @contextlib.contextmanager

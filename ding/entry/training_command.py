@@ -85,8 +85,7 @@ def train_config(
     exp_name: str | None = None,
     train_iter: int | None = None,
     env_step: int | None = None,
-    resume: bool = False,
-    strict_config: bool = True,
+    **how: Any,
 ) -> None:
     """Train with a config file.
 
@@ -94,8 +93,7 @@ def train_config(
         settings: changes to the main config, texts `key=value`.
         mode: the pipeline, `serial`, `serial_onpolicy`, `serial_offline` or `parallel`; None for the pipeline that the
             config needs.
-        resume: whether to resume from the newest state in the folder, if any.
-        strict_config: whether keys that nothing reads raise an error instead of logging a warning.
+        how: further arguments of the pipeline, such as `resume`.
 
     Raises:
         ConfigError: a setting is malformed, or the pipeline refuses the config.
@@ -110,7 +108,7 @@ def train_config(
     if mode == "serial_offline" and limits.pop("max_env_step") is not None:
         raise ConfigError("--env-step has no effect on training from a data set; use --train-iter")
     given = {name: limit for name, limit in limits.items() if limit is not None}
-    pipeline_named(mode)(configs, seed=seed, **given, resume=resume, strict_config=strict_config)
+    pipeline_named(mode)(configs, seed=seed, **given, **how)
 
 
 def exp_name_of(path: str, settings: Sequence[str] = ()) -> str:
