@@ -10,19 +10,21 @@ from types import ModuleType
 
 # By package: the module here, or "" for the package itself, and the names that DI-engine has for it.
 _ALIASES: Mapping[str, Mapping[str, str]] = {
+    "ding": {"utils.shm_buffer": "data.shm_buffer"},
     "ding.bonus": {"agent": "common"},
     "ding.entry": {
         "serial_entry": "serial_entry_onpolicy",
         "serial_entry_dqfd": "serial_entry_sqil",
         "serial_entry_offline": "serial_entry_bc",
     },
+    "ding.envs": {"env.ding_env_wrapper": "gym_env"},
     "ding.envs.common": {"env_element": "env_element_runner"},
     "ding.envs.env": {"ding_env_wrapper": "default_wrapper"},
     "ding.interaction": {"http_client": "config"},
     "ding.interaction.exception": {"": "base master slave"},
     "ding.league": {"base_league": "one_vs_one_league"},
     "ding.model.common": {"model_factory": "utils"},
-    "ding.model.template": {"q_learning": "sqn", "qac": "qvac", "vac": "acer mavac pg ppg"},
+    "ding.model.template": {"q_learning": "sqn", "qac": "qac_dist qvac", "vac": "acer mavac pg ppg"},
     "ding.policy": {
         "c51": "rainbow",
         "ddpg": "td3 td3_bc",
@@ -39,9 +41,10 @@ _ALIASES: Mapping[str, Mapping[str, str]] = {
         "returns": "gae value_rescale",
         "vtrace": "acer retrace",
     },
+    "ding.torch_utils": {"optimizer_helper": "nn_test_helper"},
     "ding.torch_utils.network": {
         "gtrxl": "transformer",
-        "nn_module": "activation scatter_connection",
+        "nn_module": "activation normalization scatter_connection",
         "resnet": "res_block",
     },
     "ding.utils": {

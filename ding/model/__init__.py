@@ -13,8 +13,7 @@ _NAMES = {
     "common.model_factory": "create_model",
     "template.bc": "ContinuousBC DiscreteBC",
     "template.q_learning": "BDQ C51DQN DQN DRQN FQF IQN QRDQN RainbowDQN SQN",
-    "template.qac": "ContinuousQAC ContinuousQVAC DiscreteQAC QAC",
-    "template.qac_dist": "QACDIST",
+    "template.qac": "ContinuousQAC ContinuousQVAC DiscreteQAC QAC QACDIST",
     "template.vac": "ACER MAVAC PG PPG VAC",
     "wrapper.model_wrappers": "BaseModelWrapper IModelWrapper model_wrap register_wrapper",
 }

@@ -32,7 +32,7 @@ from ding.model.template.qac import ContinuousQAC as ContinuousQAC
 from ding.model.template.qac import ContinuousQVAC as ContinuousQVAC
 from ding.model.template.qac import DiscreteQAC as DiscreteQAC
 from ding.model.template.qac import QAC as QAC
-from ding.model.template.qac_dist import QACDIST as QACDIST
+from ding.model.template.qac import QACDIST as QACDIST
 from ding.model.template.vac import ACER as ACER
 from ding.model.template.vac import MAVAC as MAVAC
 from ding.model.template.vac import PG as PG

@@ -39,7 +39,7 @@ class D4PGPolicy(DDPGPolicy):
         },
         DDPGPolicy.settings,
     )
-    model_type: ClassVar[tuple[str, str]] = ("qac_dist", "ding.model.template.qac_dist")
+    model_type: ClassVar[tuple[str, str]] = ("qac_dist", "ding.model.template.qac")
     _learn_keys = (*DDPGPolicy._learn_keys, "value_gamma")
     _uses_nstep = True
 

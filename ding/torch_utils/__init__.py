@@ -10,15 +10,14 @@ _NAMES = {
     ),
     "network.gtrxl": "GRUGatingUnit GTrXL Transformer",
     "network.nn_module": (
-        "DataParallel Flatten MLP NoiseLinearLayer ScatterConnection build_activation conv2d_block fc_block "
-        "noise_block one_hot sequential_pack"
+        "DataParallel Flatten MLP NoiseLinearLayer ScatterConnection build_activation build_normalization "
+        "conv2d_block fc_block noise_block one_hot sequential_pack"
     ),
-    "network.normalization": "build_normalization",
     "network.resnet": "ResBlock ResFCBlock ResNet resnet18",
     "network.rnn": "get_lstm",
-    "nn_test_helper": "is_differentiable",
     "optimizer_helper": (
-        "Adam RMSprop calculate_grad_norm calculate_grad_norm_without_bias_two_norm grad_ignore_norm grad_ignore_value"
+        "Adam RMSprop calculate_grad_norm calculate_grad_norm_without_bias_two_norm grad_ignore_norm grad_ignore_value "
+        "is_differentiable"
     ),
 }
 

@@ -35,13 +35,13 @@ from ding.torch_utils.network.nn_module import fc_block as fc_block
 from ding.torch_utils.network.nn_module import noise_block as noise_block
 from ding.torch_utils.network.nn_module import one_hot as one_hot
 from ding.torch_utils.network.nn_module import sequential_pack as sequential_pack
-from ding.torch_utils.network.normalization import build_normalization as build_normalization
+from ding.torch_utils.network.nn_module import build_normalization as build_normalization
 from ding.torch_utils.network.resnet import ResBlock as ResBlock
 from ding.torch_utils.network.resnet import ResFCBlock as ResFCBlock
 from ding.torch_utils.network.resnet import ResNet as ResNet
 from ding.torch_utils.network.resnet import resnet18 as resnet18
 from ding.torch_utils.network.rnn import get_lstm as get_lstm
-from ding.torch_utils.nn_test_helper import is_differentiable as is_differentiable
+from ding.torch_utils.optimizer_helper import is_differentiable as is_differentiable
 from ding.torch_utils.optimizer_helper import Adam as Adam
 from ding.torch_utils.optimizer_helper import RMSprop as RMSprop
 from ding.torch_utils.optimizer_helper import calculate_grad_norm as calculate_grad_norm

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ding.torch_utils.nn_test_helper import is_differentiable
+from ding.torch_utils.optimizer_helper import is_differentiable
 
 
 def loss_of(*nets):

@@ -11,8 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ding.torch_utils.network.nn_module import Activation, as_activation
-from ding.torch_utils.network.normalization import ChannelLayerNorm
+from ding.torch_utils.network.nn_module import Activation, ChannelLayerNorm, as_activation
 from ding.torch_utils.network.resnet import ResBlock, ResFCBlock
 from ding.utils.default_helper import squeeze
 

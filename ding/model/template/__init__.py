@@ -7,8 +7,7 @@ from ding.utils.import_helper import lazy_names
 _NAMES = {
     "bc": "ContinuousBC DiscreteBC",
     "q_learning": "BDQ C51DQN DQN DRQN FQF IQN QRDQN RainbowDQN SQN",
-    "qac": "ContinuousQAC ContinuousQVAC DiscreteQAC QAC",
-    "qac_dist": "QACDIST",
+    "qac": "ContinuousQAC ContinuousQVAC DiscreteQAC QAC QACDIST",
     "vac": "ACER MAVAC PG PPG VAC",
 }
 

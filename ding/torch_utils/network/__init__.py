@@ -5,10 +5,9 @@ from ding.utils.import_helper import lazy_names
 _NAMES = {
     "gtrxl": "GRUGatingUnit GTrXL Transformer",
     "nn_module": (
-        "Flatten MLP NoiseLinearLayer ScatterConnection build_activation conv2d_block fc_block noise_block one_hot "
-        "sequential_pack"
+        "Flatten MLP NoiseLinearLayer ScatterConnection build_activation build_normalization conv2d_block fc_block "
+        "noise_block one_hot sequential_pack"
     ),
-    "normalization": "build_normalization",
     "resnet": "ResBlock ResFCBlock ResNet resnet18",
     "rnn": "get_lstm",
 }

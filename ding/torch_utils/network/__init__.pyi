@@ -13,7 +13,7 @@ from ding.torch_utils.network.nn_module import fc_block as fc_block
 from ding.torch_utils.network.nn_module import noise_block as noise_block
 from ding.torch_utils.network.nn_module import one_hot as one_hot
 from ding.torch_utils.network.nn_module import sequential_pack as sequential_pack
-from ding.torch_utils.network.normalization import build_normalization as build_normalization
+from ding.torch_utils.network.nn_module import build_normalization as build_normalization
 from ding.torch_utils.network.resnet import ResBlock as ResBlock
 from ding.torch_utils.network.resnet import ResFCBlock as ResFCBlock
 from ding.torch_utils.network.resnet import ResNet as ResNet

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ding.torch_utils.network.normalization import build_normalization
+from ding.torch_utils.network.nn_module import build_normalization
 from ding.utils.data.collate_fn import is_treetensor
 
 State = dict[str, Tensor]

@@ -11,7 +11,7 @@ from torch import nn
 
 from ding.model import DQN
 from ding.torch_utils.network.nn_module import NoiseLinearLayer
-from ding.torch_utils.nn_test_helper import is_differentiable
+from ding.torch_utils.optimizer_helper import is_differentiable
 
 
 def pairs(*layers):

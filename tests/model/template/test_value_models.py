@@ -5,7 +5,7 @@ import torch
 
 import ding.model
 from ding.model import BDQ, C51DQN, FQF, IQN, QRDQN, SQN, RainbowDQN, create_model
-from ding.torch_utils.nn_test_helper import is_differentiable
+from ding.torch_utils.optimizer_helper import is_differentiable
 
 
 def pairs(*layers):

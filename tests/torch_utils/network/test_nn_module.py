@@ -10,16 +10,18 @@ from torch import nn
 from ding.torch_utils.network.nn_module import (
     GLU,
     MLP,
+    ChannelLayerNorm,
     NoiseLinearLayer,
     as_activation,
     build_activation,
+    build_conv_normalization,
+    build_normalization,
     conv2d_block,
     fc_block,
     noise_block,
     one_hot,
     sequential_pack,
 )
-from ding.torch_utils.network.normalization import ChannelLayerNorm, build_conv_normalization, build_normalization
 
 
 def types(module):
