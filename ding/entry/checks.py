@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ding.policy.settings import positive
 from ding.utils.config_helper import ConfigError, Rule
 
 if TYPE_CHECKING:
@@ -51,7 +52,12 @@ def check_limits(rule: Rule, **limits: Any) -> None:
 
 
 def set_limits(main: Any, system: Any, max_train_iter: int, max_env_step: int) -> None:
-    """Write the limits into the two configs in place; a lower limit in a config is kept."""
+    """Check the limits, and write them into the two configs in place; a lower limit in a config is kept.
+
+    Raises:
+        ConfigError: a limit is not positive.
+    """
+    check_limits(positive, max_train_iter=max_train_iter, max_env_step=max_env_step)
     learner = main.setdefault("policy", {}).setdefault("learn", {}).setdefault("learner", {})
     if max_train_iter < UNLIMITED:
         learner["train_iterations"] = int(min(max_train_iter, learner.get("train_iterations", max_train_iter)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import copy
 import math
 import os
 import threading
@@ -16,10 +15,7 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.config.config import compile_config_parallel
-from ding.config.main_settings import value_at
-from ding.config.read import read_config_with_system, read_packed_config
-from ding.config.save import save_config_py
+from ding.config.read import read_packed_config
 from ding.config.utils import (
     AGGREGATOR_PORT,
     COLLECTOR_PORT,
@@ -28,10 +24,7 @@ from ding.config.utils import (
     Several,
     workers_of,
 )
-from ding.entry.checks import UNLIMITED, check_limits, complete_model, set_limits
 from ding.entry.parallel_run import ParallelRun
-from ding.entry.pipeline import with_command_mode
-from ding.policy.settings import positive
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, check_config, instance_of, number
 from ding.utils.default_helper import derive_seed
 from ding.utils.state_folder import hold_run
@@ -51,48 +44,6 @@ _DIST_SETTINGS = Settings(
     }
 )
 _PATHS = ("path_data", "path_policy")
-
-
-def compile_dist_config(
-    filename: str,
-    seed: int,
-    platform: str,
-    hosts: tuple[str | None, Several, Several],
-    given: tuple[int | None, Several, Several],
-    *,
-    exp_name: str | None = None,
-    max_train_iter: int = UNLIMITED,
-    max_env_step: int = UNLIMITED,
-) -> EasyDict:
-    """Return the compiled config for roles that are started separately; see `dist_prepare_config`.
-
-    Args:
-        hosts, given: the hosts and ports of the coordinator, the learners and the collectors.
-    """
-    check_limits(positive, max_train_iter=max_train_iter, max_env_step=max_env_step)
-    main, create, system = copy.deepcopy(read_config_with_system(filename))
-    if exp_name is not None:
-        main["exp_name"] = exp_name
-    dist = check_dist(system.pop("dist", {}))
-    set_limits(main, system, max_train_iter, max_env_step)
-    system.setdefault("coordinator", {})
-    # A restarted coordinator resumes the run; its workers wait for it meanwhile.
-    system["coordinator"] = {"state_interval_s": 10, "resume": True, **system["coordinator"]}
-    renew = not value_at(main, "policy.learn.resume_training")
-    ports = given if platform == "k8s" else (0, 0, 0)  # `give_ports` assigns the ports
-    create = with_command_mode(create)
-    complete_model(main, create)
-    cfg = compile_config_parallel(
-        main, create, system, seed, True, "total_config.py", platform, *hosts, *ports, renew_dir=renew
-    )
-    cfg.system.dist = dist
-    if platform == "local":
-        if hosts[0] is not None:
-            cfg.system.coordinator.host = hosts[0]
-        give_ports(cfg.system, *given)
-        dist.mark = _mark(cfg.system.learner0)
-    save_config_py(cfg, os.path.join(cfg.main.exp_name, "total_config.py"))
-    return cfg
 
 
 def check_dist(given: Mapping[str, Any]) -> EasyDict:
@@ -186,7 +137,7 @@ def _aggregate(system: EasyDict, name: str, index: int, ports: _Ports) -> None:
     system.coordinator.learner[name] = [name, host, ends["slave"]["port"]]
 
 
-def _mark(section: Mapping[str, Any]) -> str:
+def write_mark(section: Mapping[str, Any]) -> str:
     """Write a file by which all machines recognise the shared folders, and return its name."""
     mark = f".ding_{uuid.uuid4().hex}"
     for key in _PATHS:

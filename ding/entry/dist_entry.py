@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import os
@@ -16,21 +17,26 @@ from urllib.parse import urlsplit
 
 from easydict import EasyDict
 
-from ding.config.save import save_packed_config
+from ding.config.config import compile_config_parallel
+from ding.config.main_settings import value_at
+from ding.config.read import read_config_with_system
+from ding.config.save import save_config_py, save_packed_config
 from ding.config.utils import AGGREGATOR_PORT, ANY_HOST, Several
-from ding.entry.checks import UNLIMITED
+from ding.entry.checks import UNLIMITED, complete_model, set_limits
 from ding.entry.dist_config import (
     DistCoordinator,
     DistWorker,
     check_dist,
     check_shared_folders,
-    compile_dist_config,
+    give_ports,
     port_from,
     read_dist_config,
     section_of,
     seed_at,
     worker_class,
+    write_mark,
 )
+from ding.entry.pipeline import with_command_mode
 from ding.entry.worker_process import THREADS, be_worker, quiet_flask
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.child_helper import Commands
@@ -246,10 +252,29 @@ def dist_prepare_config(
         KeyError: the platform is unknown.
     """
     set_pkg_seed(seed, use_cuda=False)
+    given = coordinator_port, learner_port, collector_port
+    main, create, system = copy.deepcopy(read_config_with_system(filename))
+    if exp_name is not None:
+        main["exp_name"] = exp_name
+    dist = check_dist(system.pop("dist", {}))
+    set_limits(main, system, max_train_iter, max_env_step)
+    system.setdefault("coordinator", {})
+    # A restarted coordinator resumes the run; its workers wait for it meanwhile.
+    system["coordinator"] = {"state_interval_s": 10, "resume": True, **system["coordinator"]}
+    renew = not value_at(main, "policy.learn.resume_training")
+    ports = given if platform == "k8s" else (0, 0, 0)  # otherwise `give_ports` assigns the ports
+    create = with_command_mode(create)
+    complete_model(main, create)
     hosts = coordinator_host, learner_host, collector_host
-    ports = coordinator_port, learner_port, collector_port
-    limits = {"max_train_iter": max_train_iter, "max_env_step": max_env_step}
-    cfg = compile_dist_config(filename, seed, platform, hosts, ports, exp_name=exp_name, **limits)
+    how = seed, True, "total_config.py", platform, *hosts, *ports
+    cfg = compile_config_parallel(main, create, system, *how, renew_dir=renew)
+    cfg.system.dist = dist
+    if platform == "local":
+        if coordinator_host is not None:
+            cfg.system.coordinator.host = coordinator_host
+        give_ports(cfg.system, *given)
+        dist.mark = write_mark(cfg.system.learner0)
+    save_config_py(cfg, os.path.join(cfg.main.exp_name, "total_config.py"))
     path = f"{filename}.pkl"
     save_packed_config(cfg, path)
     return path

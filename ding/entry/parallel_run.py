@@ -470,7 +470,7 @@ def _placed(input_cfg: Any, platform: str, address: str | None) -> tuple[Any, An
 def _prepare(triple: tuple[Any, Any, Any], max_train_iter: int, max_env_step: int, max_seconds: float) -> None:
     """Set in the configs what `parallel_pipeline` sets."""
     main, _, system = triple
-    check_limits(positive, max_train_iter=max_train_iter, max_env_step=max_env_step, max_seconds=max_seconds)
+    check_limits(positive, max_seconds=max_seconds)
     set_limits(main, system, max_train_iter, max_env_step)
     check_logger(main.get("logger", {}))
     is_on_ray = system.get("transport") == "ray"
