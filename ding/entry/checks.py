@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-from ding.policy.settings import positive
-from ding.utils.config_helper import ConfigError, Rule
-
-if TYPE_CHECKING:
-    pass
-
 import inspect
-from collections.abc import MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from typing import Any
 
 import numpy as np
 from easydict import EasyDict
@@ -26,7 +18,8 @@ from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
 from ding.envs.common.gym_compat import spaces_like
 from ding.envs.env.base_env import get_vec_env_setting
 from ding.envs.env_manager.base_env_manager import create_env_manager
-from ding.utils.config_helper import settings_of
+from ding.policy.settings import positive
+from ding.utils.config_helper import ConfigError, Rule, settings_of
 from ding.utils.default_helper import closing, one_time_warning
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import shown
