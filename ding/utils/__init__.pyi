@@ -41,6 +41,7 @@ from ding.utils.log_helper import DistributedWriter as DistributedWriter
 from ding.utils.log_helper import LoggerFactory as LoggerFactory
 from ding.utils.log_helper import TBLoggerFactory as TBLoggerFactory
 from ding.utils.log_helper import build_logger as build_logger
+from ding.utils.log_helper import one_time_warning as one_time_warning
 from ding.utils.log_helper import pretty_print as pretty_print
 from ding.utils.pytorch_ddp_dist_helper import DDPContext as DDPContext
 from ding.utils.pytorch_ddp_dist_helper import DistContext as DistContext
@@ -58,7 +59,6 @@ from ding.utils.pytorch_ddp_dist_helper import get_world_size as get_world_size
 from ding.utils.pytorch_ddp_dist_helper import reduce_data as reduce_data
 from ding.utils.pytorch_ddp_dist_helper import synchronize as synchronize
 from ding.utils.pytorch_ddp_dist_helper import to_ddp_config as to_ddp_config
-from ding.utils.registry_factory import Registry as Registry
 from ding.utils.registry_factory import BUFFER_REGISTRY as BUFFER_REGISTRY
 from ding.utils.registry_factory import COMMANDER_REGISTRY as COMMANDER_REGISTRY
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY as COMM_COLLECTOR_REGISTRY
@@ -75,6 +75,7 @@ from ding.utils.registry_factory import PARALLEL_COLLECTOR_REGISTRY as PARALLEL_
 from ding.utils.registry_factory import PLAYER_REGISTRY as PLAYER_REGISTRY
 from ding.utils.registry_factory import POLICY_REGISTRY as POLICY_REGISTRY
 from ding.utils.registry_factory import REWARD_MODEL_REGISTRY as REWARD_MODEL_REGISTRY
+from ding.utils.registry_factory import Registry as Registry
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY as SERIAL_COLLECTOR_REGISTRY
 from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY as SERIAL_EVALUATOR_REGISTRY
 from ding.utils.registry_factory import STOCHASTIC_OPTIMIZER_REGISTRY as STOCHASTIC_OPTIMIZER_REGISTRY
@@ -91,7 +92,6 @@ from ding.utils.running_stats import split_data_generator as split_data_generato
 from ding.utils.segment_tree import MinSegmentTree as MinSegmentTree
 from ding.utils.segment_tree import SegmentTree as SegmentTree
 from ding.utils.segment_tree import SumSegmentTree as SumSegmentTree
-from ding.utils.log_helper import one_time_warning as one_time_warning
 from ding.utils.system_helper import PropagatingThread as PropagatingThread
 from ding.utils.system_helper import exist_operator_server as exist_operator_server
 from ding.utils.system_helper import find_free_port as find_free_port

@@ -9,11 +9,6 @@ from ding.worker.collector.base_serial_collector import get_serial_collector_cls
 from ding.worker.collector.base_serial_evaluator import ISerialEvaluator as ISerialEvaluator
 from ding.worker.collector.base_serial_evaluator import VectorEvalMonitor as VectorEvalMonitor
 from ding.worker.collector.base_serial_evaluator import create_serial_evaluator as create_serial_evaluator
-from ding.worker.collector.players import BattleEpisodeSerialCollector as BattleEpisodeSerialCollector
-from ding.worker.collector.players import Episode1v1Collector as Episode1v1Collector
-from ding.worker.collector.players import BattleInteractionSerialEvaluator as BattleInteractionSerialEvaluator
-from ding.worker.collector.players import OnevOneEvaluator as OnevOneEvaluator
-from ding.worker.collector.players import BattleSampleSerialCollector as BattleSampleSerialCollector
 from ding.worker.collector.comm.base_comm_collector import BaseCommCollector as BaseCommCollector
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector as create_comm_collector
 from ding.worker.collector.comm.flask_fs_collector import FlaskFileSystemCollector as FlaskFileSystemCollector
@@ -21,8 +16,13 @@ from ding.worker.collector.comm.flask_fs_collector import NaiveCollector as Naiv
 from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector as EpisodeSerialCollector
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator as InteractionSerialEvaluator
 from ding.worker.collector.marine_parallel_collector import MarineParallelCollector as MarineParallelCollector
+from ding.worker.collector.marine_parallel_collector import ZerglingParallelCollector as ZerglingParallelCollector
 from ding.worker.collector.metric_serial_evaluator import IMetric as IMetric
 from ding.worker.collector.metric_serial_evaluator import MetricSerialEvaluator as MetricSerialEvaluator
+from ding.worker.collector.players import BattleEpisodeSerialCollector as BattleEpisodeSerialCollector
+from ding.worker.collector.players import BattleInteractionSerialEvaluator as BattleInteractionSerialEvaluator
+from ding.worker.collector.players import BattleSampleSerialCollector as BattleSampleSerialCollector
+from ding.worker.collector.players import Episode1v1Collector as Episode1v1Collector
+from ding.worker.collector.players import OnevOneEvaluator as OnevOneEvaluator
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector as SampleSerialCollector
 from ding.worker.collector.trajectory import to_tensor_transitions as to_tensor_transitions
-from ding.worker.collector.marine_parallel_collector import ZerglingParallelCollector as ZerglingParallelCollector
