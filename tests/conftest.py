@@ -2,8 +2,10 @@
 
 import gc
 import os
+from collections.abc import Generator
 
 import hypothesis
+import pytest
 
 from tests.leftovers import name_semaphores
 
@@ -31,7 +33,13 @@ for _name in [*os.environ]:
         del os.environ[_name]
 
 
-def pytest_collection_finish() -> None:
-    """Keep what was imported and collected, millions of objects, out of each garbage collection of a test."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage while millions of objects that stay are imported, rewritten and collected, nor them later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
