@@ -1,7 +1,11 @@
 """Settings for all tests."""
 
 import gc
+import itertools
 import os
+import pathlib
+import re
+import sys
 from collections.abc import Generator
 
 import hypothesis
@@ -31,6 +35,21 @@ os.environ["OMP_NUM_THREADS"] = "1"
 for _name in [*os.environ]:
     if _name.startswith(("DING_", "SLURM_", "TORCHELASTIC_")) or _name in _OF_LAUNCHERS:
         del os.environ[_name]
+
+# Hundreds of processes import the package: the first one compiles it, the others read that.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+_folders = itertools.count()
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder as pytest makes it, but numbered without a look at the thousands that are there already."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    folder = tmp_path_factory.getbasetemp() / f"{name}{next(_folders)}"
+    folder.mkdir(mode=0o700)
+    return folder
 
 
 @pytest.hookimpl(wrapper=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import ast
 import difflib
+import itertools
 import os
 import random
 import shutil
@@ -155,8 +156,7 @@ def copy_of_project(folder: Path) -> Path:
 
 def pytest(folder: Path, *arguments: str, seconds: float | None = None) -> int:
     """Run pytest in a copy; return its exit status, 1 also where it takes too long."""
-    # A change within a second of the last one, of equal length, would find the compiled file of before.
-    env = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {**os.environ, "PYTHONPATH": str(folder)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
     process = subprocess.Popen(
         command, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
@@ -207,6 +207,16 @@ def _distance(test: str, path: str) -> tuple[bool, int]:
     return here.stem not in there.stem, -len(Path(common).parts)
 
 
+_write_times = itertools.count(1)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a module with a time of its own: by time and length Python tells whether a compiled file is of it."""
+    path.write_text(text, encoding="utf-8")
+    time = next(_write_times)
+    os.utime(path, (time, time))
+
+
 def run(mutants: list[Mutant], tests: LineTests, folders: list[Path]) -> list[bool]:
     """Return for each mutant whether it was killed; print those that were not."""
     free: SimpleQueue[Path] = SimpleQueue()
@@ -217,12 +227,12 @@ def run(mutants: list[Mutant], tests: LineTests, folders: list[Path]) -> list[bo
         chosen = tests.of(mutant)
         folder = free.get()
         before = (ROOT / mutant.path).read_text(encoding="utf-8")
-        (folder / mutant.path).write_text(mutant.text, encoding="utf-8")
+        write(folder / mutant.path, mutant.text)
         try:
             parts = filter(None, (chosen[:NEAREST], chosen[NEAREST:]))
             killed = any(pytest(folder, "-x", *part, seconds=MOST_SECONDS) != 0 for part in parts)
         finally:
-            (folder / mutant.path).write_text(before, encoding="utf-8")
+            write(folder / mutant.path, before)
             free.put(folder)
         if not killed:
             change = difflib.unified_diff(before.splitlines(), mutant.text.splitlines(), n=0, lineterm="")
