@@ -8,7 +8,12 @@ from multiprocessing import forkserver
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-MODULES = ["tests.dist.actors", "tests.envs.env_manager.scripted_env"]
+MODULES = [
+    "tests.ranks",
+    "tests.dist.actors",
+    "tests.worker.learner.comm.rank_actors",
+    "tests.envs.env_manager.scripted_env",
+]
 
 
 def start_fork_server() -> None:

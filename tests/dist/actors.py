@@ -16,8 +16,7 @@ import tensorboardX  # noqa: F401
 import torch
 import torch.distributed as dist
 
-from ding.entry.serial_entry import run_serial
-from ding.entry.serial_entry import run_serial_onpolicy
+from ding.entry.serial_entry import run_serial, run_serial_onpolicy
 from ding.policy.dqn import DQNPolicy
 from ding.utils import pytorch_ddp_dist_helper as ddp
 from ding.utils.child_helper import descriptor_of
@@ -27,6 +26,8 @@ from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
 from tests.entry.fakes import TinyEnv, pair, setting
 from tests.policy.samples import make_batch, make_config
+
+torch.optim.SGD([torch.zeros(1)])  # with the first optimizer, torch imports the rest of itself
 
 
 def every_operation():

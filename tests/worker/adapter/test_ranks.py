@@ -15,7 +15,7 @@ from easydict import EasyDict
 
 from ding.worker.transport.chunk import encode_chunk, pack_batches
 from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
-from tests.ranks import ACTORS
+from tests.fork_server import start_fork_server
 from tests.worker.adapter.doubles import Stage
 from tests.worker.learner.comm.test_dqn_learner import BATCH, policy_cfg, trained_at_home, transitions
 from tests.worker.learner.comm.workers import entry, task_info
@@ -50,8 +50,8 @@ def ranks(tmp_path):
     """Pipes to two ranks, and their addresses."""
     if not hasattr(os, "fork"):
         pytest.skip("ranks are forked here")
+    start_fork_server()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([ACTORS])
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
     pipes, processes = [], []
