@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import pathlib
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -64,6 +65,7 @@ def page() -> str:
     return "\n".join(parts)
 
 
+@functools.cache
 def by_section() -> dict[str, list[tuple[str, str, str]]]:
     """Returns (what DI-engine does, what we do, test) of all marks, in the order of the files."""
     found: dict[str, list[tuple[str, str, str]]] = {section: [] for section in SECTIONS}
@@ -92,8 +94,8 @@ def marks_of(path: pathlib.Path) -> Iterator[tuple[str, str, str]]:
     text = path.read_text(encoding="utf-8")
     if "pytest.mark.differs" not in text:
         return
-    for node in ast.walk(ast.parse(text)):
-        for mark in getattr(node, "decorator_list", ()):
+    for node in _definitions(ast.parse(text).body):
+        for mark in node.decorator_list:
             if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.differs":
                 texts = [value.value for value in mark.args if isinstance(value, ast.Constant)]
                 if len(texts) != 2 or mark.keywords or not all(isinstance(value, str) and value for value in texts):
@@ -102,3 +104,11 @@ def marks_of(path: pathlib.Path) -> Iterator[tuple[str, str, str]]:
                         f"this package does, not {ast.unparse(mark)}"
                     )
                 yield texts[0], texts[1], f"{path.relative_to(ROOT).as_posix()}::{node.name}"
+
+
+def _definitions(body: list[ast.stmt]) -> Iterator[ast.ClassDef | ast.FunctionDef]:
+    for node in body:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            yield node
+        if isinstance(node, ast.ClassDef):
+            yield from _definitions(node.body)
