@@ -8,6 +8,7 @@ import functools
 import io
 import os
 import signal
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -17,14 +18,13 @@ from time import perf_counter
 from types import FrameType
 from typing import Any
 
-import torch
-
 from ding.utils.file_helper import atomic_write
 
 
 def _now(synchronise: bool) -> float:
-    # Only a program that has used CUDA can have queued work.
-    if synchronise and torch.cuda.is_initialized():  # type: ignore[no-untyped-call,unused-ignore]
+    # Only a program that has used CUDA, and so has imported torch, can have queued work.
+    torch = sys.modules.get("torch") if synchronise else None
+    if torch is not None and torch.cuda.is_initialized():
         torch.cuda.synchronize()
     return time.perf_counter()
 
@@ -130,8 +130,11 @@ def build_time_helper(cfg: Any = None, wrapper_type: str | None = None) -> type[
         if cfg is None:
             raise RuntimeError("cfg = None, wrapper_type = None is not allowed; pass cfg or wrapper_type")
         wrapper_type = _entry(_entry(cfg, "common"), "time_wrapper_type")
-    if wrapper_type == "cuda" and torch.cuda.is_available():
-        return TimeWrapperCuda
+    if wrapper_type == "cuda":
+        import torch
+
+        if torch.cuda.is_available():
+            return TimeWrapperCuda
     if wrapper_type in ("time", "cuda"):
         return TimeWrapperTime
     raise KeyError(f"unknown time wrapper type {wrapper_type!r}; it must be 'time' or 'cuda'")

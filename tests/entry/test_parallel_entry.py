@@ -471,7 +471,7 @@ def test_pickles_in_the_shared_folders_are_not_executed(folder):
     spoil = {"env__spoil": f"exp/{folder}", "env__spoil_with": pickle.dumps(Trap()).hex()}
     configs = triple(env_type="spoiling_task", **spoil)
     with contextlib.suppress(TaskFailed):  # without data, or weights, there is nothing to go on with
-        parallel_pipeline(configs, seed=0, max_env_step=300, max_seconds=DEADLINE_S)
+        parallel_pipeline(configs, seed=0, max_env_step=100, max_seconds=DEADLINE_S)
     assert Path("spoiled").exists() and not Path("executed").exists()
 
 

@@ -123,7 +123,7 @@ def check_twin(cls, make_fns, rounds=12, after=40, actions=integers, problems=()
 def test_envs_go_on_as_if_nothing_had_happened(cls, way):
     # Those that follow no seed could not be replayed.
     makes = {"told": TellingWalk, "pickled": lambda: Walk(seeded=False), "replayed": lambda: Walk(in_lock=True)}
-    check_twin(cls, lambda: [makes[way]] * 3, trust_pickle=way == "pickled")
+    check_twin(cls, lambda: [makes[way]] * 2, trust_pickle=way == "pickled")
 
 
 @pytest.mark.parametrize("way", ["told", "pickled", "replayed"])
@@ -158,7 +158,7 @@ def test_envs_that_run_asynchronously_go_on_each_for_itself(way):
 def test_environments_of_gymnasium_go_on(cls, trust_pickle, wrapped):
     cfg = {"env_id": "CartPole-v1"}
     make = (lambda: DingEnvWrapper(cfg=cfg)) if wrapped else (lambda: GymnasiumEnv(cfg))
-    check_twin(cls, lambda: [make] * 3, trust_pickle=trust_pickle, actions=lambda seed: integers(seed, 2))
+    check_twin(cls, lambda: [make] * 2, trust_pickle=trust_pickle, actions=lambda seed: integers(seed, 2))
 
 
 @pytest.mark.differs(
