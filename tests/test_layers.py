@@ -1,6 +1,7 @@
 """Imports go one way: no module imports from a layer above its own, and none imports, by detours, itself."""
 
 import ast
+import functools
 import graphlib
 import pathlib
 
@@ -26,10 +27,17 @@ LAYERS = {
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT)
 
 
+@functools.cache
+def imports_in(path):
+    """The import statements of a module, also those of its functions and for types alone."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imports(path):
     """The packages of ding that a module imports from, and the modules of which it imports all names."""
     packages, stars = set(), []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in imports_in(path):
         if isinstance(node, ast.ImportFrom) and node.module:
             packages.update(package_of(node.module))
             stars += [node.module] * (node.names[0].name == "*")
@@ -63,7 +71,7 @@ def name_of(path):
 
 def imported_modules(path, names):
     """The modules that a module imports anywhere, in functions and for types alone too."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in imports_in(path):
         if isinstance(node, ast.ImportFrom) and node.module:
             full = (f"{node.module}.{alias.name}" for alias in node.names)
             yield from (name if name in names else node.module for name in full)
