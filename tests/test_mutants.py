@@ -49,8 +49,9 @@ def test_tests_that_execute_the_line_are_run_nearest_first(tmp_path):
         "tests/entry/test_serial.py::test_a",
     ]
     assert at[0] == nearest
-    assert sorted(at[1]) == sorted([*nearest, "tests/data/test_ring.py::test_d"])  # it runs when the module is imported
-    assert tests.of(Mutant("ding/data/nobody.py", 1, "AddNot", "")) == []
+    # It runs when the module is imported.
+    assert sorted(at[1]) == sorted([*nearest, "tests/data/test_ring.py::test_d", "tests/docs/test_site.py"])
+    assert tests.of(Mutant("ding/data/nobody.py", 1, "AddNot", "")) == ["tests/docs/test_site.py"]
 
 
 def test_a_mutant_is_killed_by_a_test_that_fails_and_the_copy_is_mended(tmp_path, monkeypatch, capsys):
