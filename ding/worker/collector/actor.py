@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -15,8 +14,9 @@ from ding.torch_utils.data_helper import to_ndarray
 from ding.torch_utils.thread_count import model_of
 from ding.utils.batch_methods import batch_method
 from ding.utils.data.collate_fn import split_output
+from ding.utils.data.nested import array_has_nan, has_nan, is_mapping, leaves
 from ding.utils.msgpack_helper import can_pack
-from ding.worker.collector.env_round import Batch, PolicyOutput, StackedOutput, by_env, has_nan
+from ding.worker.collector.env_round import Batch, PolicyOutput, StackedOutput, by_env
 
 
 class Actor(Protocol):
@@ -132,9 +132,9 @@ def env_actions(output: PolicyOutput, env_ids: list[int]) -> Any:
         for key in _NEVER_NAN:
             value = output.columns.get(key)
             if type(value) is torch.Tensor:
-                is_suspect = value.dtype.is_floating_point and has_nan(value.float().numpy(force=True))
+                is_suspect = value.dtype.is_floating_point and array_has_nan(value.float().numpy(force=True))
             else:
-                is_suspect = _has_nan(value)
+                is_suspect = _holds_nan(value)
             if is_suspect:
                 _refuse_nan_rows(output.dicts(), key)
         batch = output.columns.get("action")
@@ -154,7 +154,7 @@ def env_actions(output: PolicyOutput, env_ids: list[int]) -> Any:
 
 def _refuse_nan_rows(output: Mapping[int, Any], key: str) -> None:
     for env_id, out in output.items():
-        if _entry_has_nan(out, key):
+        if is_mapping(out) and _holds_nan(out.get(key)):
             raise _nan_error(env_id, key, out[key])
 
 
@@ -168,25 +168,8 @@ def _nan_error(env_id: int, key: str, value: Any) -> FloatingPointError:
     )
 
 
-def _entry_has_nan(out: Any, key: str) -> bool:
-    return isinstance(out, Mapping) and key in out and _has_nan(out[key])
-
-
-def _has_nan(value: Any) -> bool:
-    if isinstance(value, torch.Tensor):
-        dtype = value.dtype
-        if dtype is not torch.float32:
-            if not dtype.is_floating_point:
-                return False
-            value = value.float()
-        return has_nan(value.numpy(force=True))
-    if isinstance(value, np.ndarray):
-        return value.dtype.kind == "f" and has_nan(value)
-    if isinstance(value, Mapping):
-        return any(map(_has_nan, value.values()))
-    if isinstance(value, (list, tuple)):
-        return any(map(_has_nan, value))
-    return isinstance(value, (float, np.floating)) and math.isnan(value)
+def _holds_nan(value: Any) -> bool:
+    return any(map(has_nan, leaves(value)))
 
 
 def _action_of(out: Any, env_id: int) -> Any:
