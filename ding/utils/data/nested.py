@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 Handler = Callable[..., Any]
 Matcher = type | tuple[type, ...] | Callable[[type], bool]
@@ -70,7 +73,7 @@ class _Forms(dict[type, type | None]):
 _FORMS = _Forms()
 
 
-def is_mapping(value: Any) -> bool:
+def is_mapping(value: Any) -> TypeIs[Mapping[Any, Any]]:
     """Return whether `value` is a mapping."""
     return _FORMS[type(value)] is Mapping
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -59,7 +59,14 @@ class SoloActor:
         policy: the policy that acts.
         float_obs: pass float32 tensors to the policy instead of the observations themselves.
         keep_integers: with `float_obs`, convert no integers except bytes.
+
+    Attributes:
+        states: `{env_id: state}`, what a `StateActor` has to hand to the policy.
+        ended: the envs whose end of an episode the policy has yet to be told of.
     """
+
+    states: Mapping[int, Any] = {}
+    ended: Collection[int] = ()
 
     def __init__(self, policy: Any, float_obs: bool = False, keep_integers: bool = False) -> None:
         self._policy = policy
@@ -79,6 +86,14 @@ class SoloActor:
         else:
             self._policy.reset(env_ids)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the actor has to remember between two collections."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        """Restore a state of `state_dict`; return the reasons why it is not restored exactly."""
+        return []
+
 
 class StateActor(SoloActor):
     """One policy that is handed its own latent state and the envs' reset flags at each forward (Dreamer's contract).
@@ -86,15 +101,14 @@ class StateActor(SoloActor):
     `forward` gets `state` = the states the policy returned last for these envs, in order (None when none of them has
     one), and `reset` = a bool array [E] that is true where an episode begins.
 
-    Attributes:
-        states: `{env_id: state}`, what the policy returned last.
-        ended: the envs whose episode has ended since.
     """
+
+    states: dict[int, Any]
+    ended: set[int]
 
     def __init__(self, policy: Any, float_obs: bool = False, keep_integers: bool = False) -> None:
         super().__init__(policy, float_obs, keep_integers)
-        self.states: dict[int, Any] = {}
-        self.ended: set[int] = set()
+        self.states, self.ended = {}, set()
 
     def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PolicyOutput, Sequence[Any]]:
         states = [self.states.get(env_id) for env_id in obs.env_ids]
@@ -106,11 +120,12 @@ class StateActor(SoloActor):
         return output, env_actions(output, obs.env_ids)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states (None where they are not made of plain values), and the envs whose episode has ended."""
+        # States that are not made of plain values are not saved.
         return {"states": dict(self.states) if can_pack(self.states) else None, "ended": sorted(self.ended)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Restore a state of `state_dict`; return the reasons why it is not restored exactly."""
+        if not state:
+            return []
         self.states, self.ended = dict(state["states"] or {}), set(state["ended"])
         return [] if state["states"] is not None else ["the latent states of the policy are not made of plain values"]
 
