@@ -23,7 +23,7 @@ from ding.entry.run_folder import RunFolder
 from ding.entry.serial_entry import run_serial, run_serial_onpolicy
 from ding.entry.serial_run import SerialRun
 from ding.entry.trained import record_episodes
-from ding.envs.common.gym_compat import spaces_like
+from ding.envs.common.gym_compat import space_kind
 from ding.envs.env.ding_env_wrapper import DingEnvWrapper
 from ding.envs.env.gymnasium_env import GymnasiumEnv
 from ding.policy.ppo import PPOPolicy
@@ -364,13 +364,13 @@ def _section(cfg: EasyDict, *names: str) -> EasyDict:
 
 def is_discrete(space: Any) -> bool:
     """Return whether an action space is discrete."""
-    return isinstance(space, spaces_like(space).Discrete)
+    return space_kind(space) == "Discrete"
 
 
 def _shape(key: str, space: Any) -> Any:
     if key == "action_shape" and is_discrete(space):
         return int(space.n)
-    if isinstance(space, spaces_like(space).Box) and space.shape:
+    if space_kind(space) == "Box" and space.shape:
         return space.shape[0] if len(space.shape) == 1 else list(space.shape)
     raise ConfigError(f"the space {space} does not tell the {key} of a model: set cfg.policy.model.{key}")
 

@@ -15,7 +15,7 @@ from ding.config.config import compile_config, resolve_class
 from ding.config.main_settings import value_at
 from ding.config.save import named_modules, unsaved_values
 from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
-from ding.envs.common.gym_compat import spaces_like
+from ding.envs.common.gym_compat import duck_kind, entries_of, space_kind
 from ding.envs.env.base_env import get_vec_env_setting
 from ding.envs.env_manager.base_env_manager import create_env_manager
 from ding.policy.settings import positive
@@ -228,12 +228,6 @@ def warn_of_unused_priority(cfg: Mapping[str, Any]) -> None:
         )
 
 
-def members_of(space: Any) -> Mapping[str, Any] | None:
-    """Return the spaces in a dict space, also of an older gym, or None for any other space."""
-    members = getattr(space, "spaces", None)  # tuple spaces have a sequence of this name
-    return members if isinstance(members, Mapping) else None
-
-
 def check_model_fits_env(model_cfg: Mapping[str, Any], env: Any, is_foreign: bool = False) -> None:
     """Compare `policy.model.obs_shape` and `action_shape` with the spaces of a launched env manager.
 
@@ -252,14 +246,14 @@ def check_model_fits_env(model_cfg: Mapping[str, Any], env: Any, is_foreign: boo
     )
     for key, space_name, fits in pairs:
         shape, space = model_cfg.get(key), getattr(env, space_name, None)
-        if is_foreign and members_of(space) is not None and not isinstance(shape, Mapping):
+        if is_foreign and entries_of(space) is not None and not isinstance(shape, Mapping):
             continue
         if shape is not None and space is not None:
             _check_fits(f"policy.model.{key}", shape, space_name, space, fits)
 
 
 def _check_fits(key: str, shape: Any, space_name: str, space: Any, fits: Any) -> None:
-    members = members_of(space) if fits is _obs_fits else None
+    members = entries_of(space) if fits is _obs_fits else None
     if isinstance(shape, Mapping) and members is not None:
         if "observation" in members and "observation" not in shape:  # beside an action_mask
             _check_fits(key, shape, f"{space_name}['observation']", members["observation"], fits)
@@ -293,8 +287,9 @@ def check_policy_fits_env(policy: Any, env: Any) -> None:
     space, wants_discrete = getattr(env, "action_space", None), getattr(policy, "has_discrete_actions", None)
     if wants_discrete is None or space is None:
         return
-    is_discrete, is_real = hasattr(space, "n") or hasattr(space, "nvec"), _is_box(space)
-    if (wants_discrete and is_real) or (not wants_discrete and is_discrete):
+    kind = duck_kind(space)
+    is_real = kind == "Box" and bool(space.shape)
+    if (wants_discrete and is_real) or (not wants_discrete and kind in ("Discrete", "MultiDiscrete", "MultiBinary")):
         kind = "discrete" if wants_discrete else "real-valued"
         bins = ", or set env.act_bins (type gymnasium) to split each action into so many values" * bool(wants_discrete)
         raise ConfigError(
@@ -304,19 +299,16 @@ def check_policy_fits_env(policy: Any, env: Any) -> None:
 
 
 def _obs_fits(shape: Any, space: Any) -> bool:
-    return not _is_box(space) or _ends_with(space.shape, shape)
+    return duck_kind(space) != "Box" or not space.shape or _ends_with(space.shape, shape)
 
 
 def _action_fits(shape: Any, space: Any) -> bool:
-    if hasattr(space, "nvec"):
-        return not _is_shape(shape) or isinstance(shape, int) or list(space.nvec.reshape(-1)) == list(shape)
-    if hasattr(space, "n") and not _is_box(space):
-        return not isinstance(shape, int) or shape == space.n
-    return not _is_box(space) or _ends_with(space.shape, shape)
-
-
-def _is_box(space: Any) -> bool:
-    return hasattr(space, "low") and hasattr(space, "high") and bool(space.shape)
+    match duck_kind(space):
+        case "MultiDiscrete":
+            return not _is_shape(shape) or isinstance(shape, int) or list(space.nvec.reshape(-1)) == list(shape)
+        case "Discrete" | "MultiBinary":
+            return not isinstance(shape, int) or shape == space.n
+    return _obs_fits(shape, space)
 
 
 def _is_shape(shape: Any) -> bool:
@@ -396,17 +388,17 @@ def model_shape(key: str, space: Any) -> Any:
     Raises:
         ConfigError: the space has no such shape, or its images have their channels last.
     """
-    spaces = spaces_like(space)
-    members = members_of(space) if key == "obs_shape" else None
+    members = entries_of(space) if key == "obs_shape" else None
     if members:
         if members.keys() == {"observation", "action_mask"}:
             return model_shape(key, members["observation"])
         return {name: model_shape(key, member) for name, member in members.items()}
-    if key == "action_shape" and isinstance(space, spaces.Discrete):
+    kind = space_kind(space)
+    if key == "action_shape" and kind == "Discrete":
         return int(space.n)
-    if key == "action_shape" and isinstance(space, spaces.MultiDiscrete):
+    if key == "action_shape" and kind == "MultiDiscrete":
         return [int(count) for count in space.nvec.reshape(-1)]
-    if isinstance(space, spaces.Box) and space.shape:
+    if kind == "Box" and space.shape:
         if key == "obs_shape" and _has_channels_last(space.shape):
             raise ConfigError(
                 f"policy.model.obs_shape is missing, and the env shows images with their channels last, {space.shape}; "
@@ -429,10 +421,8 @@ def branches_of(space: Any) -> tuple[int, int]:
     Raises:
         ConfigError: the space is no choice among equally many values.
     """
-    spaces = spaces_like(space)
-    counts = [int(space.n)] if isinstance(space, spaces.Discrete) else []
-    if isinstance(space, spaces.MultiDiscrete):
-        counts = [int(count) for count in space.nvec.reshape(-1)]
+    is_choice = space_kind(space) in ("Discrete", "MultiDiscrete")
+    counts = np.ravel(model_shape("action_shape", space)).tolist() if is_choice else []
     if len(set(counts)) == 1:
         return len(counts), counts[0]
     raise ConfigError(
@@ -447,17 +437,17 @@ def _has_channels_last(shape: tuple[int, ...]) -> bool:
 
 def _shows_bytes(space: Any) -> bool:
     """Return whether a space has images, also within dicts, and all of them are of bytes."""
-    dtypes = [part.dtype for part in _parts(space) if isinstance(part, spaces_like(part).Box) and len(part.shape) == 3]
+    dtypes = [part.dtype for part in _parts(space) if space_kind(part) == "Box" and len(part.shape) == 3]
     return bool(dtypes) and all(dtype == np.uint8 for dtype in dtypes)
 
 
 def _parts(space: Any) -> list[Any]:
-    members = members_of(space)
+    members = entries_of(space)
     return [space] if members is None else [part for member in members.values() for part in _parts(member)]
 
 
 def _kind_of(space: Any) -> str:
-    return "continuous" if isinstance(space, spaces_like(space).Box) else "discrete"
+    return "continuous" if space_kind(space) == "Box" else "discrete"
 
 
 def _given(main: Mapping[str, Any], create: Mapping[str, Any], path: str) -> bool:

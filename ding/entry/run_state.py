@@ -24,6 +24,7 @@ from ding.entry.run_folder import BEST, mean_return
 from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.torch_utils.checkpoint_helper import Interruption, refuse_nan
 from ding.utils.config_helper import ConfigError, check_values
+from ding.utils.data.nested import plain
 from ding.utils.file_helper import atomic_write, sweep_temporary
 from ding.utils.object_state import global_generators_state, load_global_generators_state
 from ding.utils.pytorch_ddp_dist_helper import get_world_size
@@ -36,7 +37,6 @@ from ding.utils.state_folder import (
     hold_run,
     read_run_state,
 )
-from ding.worker.collector.base_serial_evaluator import as_plain
 
 _SETTINGS = MAIN_SETTINGS.section("run_state")
 _WORKERS = (
@@ -303,7 +303,7 @@ class RunStates:
             "parts": parts,
             "counters": {name: getattr(run, name) for name in _COUNTERS},
             "env_step": int(run.envstep),
-            "eval_info": as_plain(run.eval_info),
+            "eval_info": plain(run.eval_info),
             "eval_size": os.path.getsize(path) if os.path.exists(path) else 0,
             "stop_value": value_at(self._cfg, "env.stop_value"),
             "inexact": list(self.inexact),

@@ -9,8 +9,9 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,15 @@ from torch import Tensor, nn
 
 from ding.config.config import compile_config
 from ding.entry.application_entry import evaluate, load_state, read_checkpoint
-from ding.entry.checks import members_of
 from ding.entry.pipeline import with_command_mode
 from ding.entry.run_folder import Path, RunFolder
 from ding.entry.serial_run import build_evaluator_env, build_policy, normalize_as_trained, set_offline_stats
-from ding.envs.common.gym_compat import spaces_like
+from ding.envs.common.gym_compat import entries_of, first_choice, space_kind
 from ding.envs.env.gymnasium_env import env_section_of
 from ding.envs.env.gymnasium_spaces import bin_values
 from ding.model.wrapper.model_wrappers import HiddenStateWrapper
 from ding.utils.config_helper import ConfigError
+from ding.utils.data.nested import leaves, leaves_by_path, map_leaves
 from ding.utils.file_helper import atomic_write
 from ding.utils.import_helper import missing_package
 from ding.worker.collector.actor import SoloActor
@@ -62,10 +63,7 @@ class TrainedPolicy:
 
     def predict_batch(self, obs: Any) -> list[Any]:
         """Return the actions for observations of several envs, [B, *obs_shape], or dicts of them; see `predict`."""
-        first = obs
-        while isinstance(first, Mapping):
-            first = next(iter(first.values()))
-        rows = [_row(obs, index) for index in range(len(first))]
+        rows = [map_leaves(itemgetter(index), obs) for index in range(len(next(leaves(obs))))]
         _, actions = self._actor.act(Batch.copied(list(range(len(rows))), rows), {})
         return list(actions)
 
@@ -213,10 +211,6 @@ def record_episodes(
     return sorted(glob.glob(os.path.join(folder, "*.mp4")), key=os.path.getmtime)[:n_episode], result
 
 
-def _row(obs: Any, index: int) -> Any:
-    return {key: _row(part, index) for key, part in obs.items()} if isinstance(obs, Mapping) else obs[index]
-
-
 def _to_gif(source: str, file: str) -> None:
     from moviepy import VideoFileClip
 
@@ -248,26 +242,27 @@ class PolicyNetwork(nn.Module):
     def __init__(self, policy: Any, space: Any, is_scaled: bool, bins: int | None = None) -> None:
         super().__init__()
         _refuse_memory(policy)
-        spaces = spaces_like(space)
-        if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete)):
+        kind = space_kind(space)
+        if kind not in ("Box", "Discrete", "MultiDiscrete"):
             raise ConfigError(f"policies with the action space {space} cannot be exported; it must be one array")
         self.network = policy._model
         self._act: Callable[..., dict[str, Any]] = policy._act_eval
         self._shape = [int(size) for size in space.shape]
-        self._is_real = isinstance(space, spaces.Box)
+        self._is_real = kind == "Box"
         if is_scaled and self._is_real:
             low, high = torch.from_numpy(space.low), torch.from_numpy(space.high)
             self.factor, self.middle = nn.Buffer((high - low) / 2), nn.Buffer((high + low) / 2)
         self._is_scaled = is_scaled and self._is_real
         self._is_binned = bins is not None
+        self._is_shifted = bool(np.any(first_choice(space)))
+        if self._is_shifted:
+            self.first = nn.Buffer(torch.as_tensor(first_choice(space)))
         if bins is not None:
             self.values = nn.Buffer(torch.from_numpy(bin_values(space, bins)).T.contiguous())  # [D, bins]
 
     def forward(self, obs: Any) -> Tensor:
-        obs = part = _in_float32(obs)
-        while isinstance(part, Mapping):
-            part = next(iter(part.values()))
-        action = self._act(obs, list(range(part.shape[0])))["action"]
+        obs = _in_float32(obs)
+        action = self._act(obs, list(range(next(leaves(obs)).shape[0])))["action"]
         if not isinstance(action, Tensor):
             action = torch.stack([head.reshape(-1) for head in action], -1)
         if self._is_binned:
@@ -275,6 +270,8 @@ class PolicyNetwork(nn.Module):
         action = action.reshape([-1, *self._shape])
         if self._is_scaled:
             return action.clamp(-1, 1) * self.factor + self.middle
+        if self._is_shifted:
+            action = action + self.first
         return action.float() if self._is_real else action
 
 
@@ -328,7 +325,7 @@ def export_policy(
 
 def _batch(space: Any, size: int) -> Any:
     """Return a batch of observations that a space samples, as tensors."""
-    members = members_of(space)
+    members = entries_of(space)
     if members is not None:
         return {key: _batch(member, size) for key, member in members.items()}
     return torch.from_numpy(np.stack([space.sample() for _ in range(size)]))
@@ -336,9 +333,7 @@ def _batch(space: Any, size: int) -> Any:
 
 def _in_float32(obs: Any) -> Any:
     """Return the observations with float64 as float32, with which the policy was trained."""
-    if isinstance(obs, Mapping):
-        return {key: _in_float32(part) for key, part in obs.items()}
-    return obs.float() if obs.dtype == torch.float64 else obs
+    return map_leaves(lambda part: part.float() if part.dtype == torch.float64 else part, obs)
 
 
 def _write_torchscript(traced: Any, network: nn.Module, example: Any, path: str) -> None:
@@ -351,7 +346,8 @@ def _write_onnx(traced: Any, network: nn.Module, example: Any, path: str) -> Non
         import onnx  # noqa: F401
     except ImportError as e:
         raise missing_package("exporting to ONNX", "onnx", "export") from e
-    names = list(_names(example))
+    paths = leaves_by_path(example, join=lambda path, key: f"{path}.{key}" if path else str(key))
+    names = [path or _INPUT for path, _ in paths]
     axes = {name: {0: "batch"} for name in (*names, _OUTPUT)}
     # A dict as the last argument would be taken for keyword arguments.
     arguments = (example, {}) if isinstance(example, dict) else (example,)
@@ -360,14 +356,6 @@ def _write_onnx(traced: Any, network: nn.Module, example: Any, path: str) -> Non
     torch.onnx.export(network, arguments, content, **how)  # type: ignore[arg-type,unused-ignore]
     with atomic_write(path, "wb") as f:
         f.write(content.getvalue())
-
-
-def _names(example: Any, prefix: str = "") -> Iterator[str]:
-    if not isinstance(example, Mapping):
-        yield prefix or _INPUT
-        return
-    for key, part in example.items():
-        yield from _names(part, f"{prefix}.{key}" if prefix else str(key))
 
 
 _WRITERS = {".pt": _write_torchscript, ".onnx": _write_onnx}

@@ -14,7 +14,7 @@ from easydict import EasyDict
 from ding.config.config import resolve_class
 from ding.config.names import KnownKeys
 from ding.config.read import put
-from ding.entry.checks import complete_model, members_of, model_parameters, refuse_unsaved_env
+from ding.entry.checks import complete_model, model_parameters, refuse_unsaved_env
 from ding.entry.curves import draw, read_curves
 from ding.entry.pipeline import with_command_mode
 from ding.entry.progress import say
@@ -22,7 +22,7 @@ from ding.entry.recipes import Recipe, find_recipe, recipe_named
 from ding.entry.run_folder import Path, RunFolder
 from ding.entry.serial_entry import pipeline_for
 from ding.entry.trained import TrainedPolicy, evaluate_pair, load_trained, pair_of, save_videos
-from ding.envs.common.gym_compat import spaces_like
+from ding.envs.common.gym_compat import entries_of, space_kind
 from ding.envs.env.gymnasium_env import GymnasiumSource, env_section_of
 from ding.envs.env.gymnasium_spaces import action_adapter, as_observation
 from ding.utils.config_helper import ConfigError, settings_of
@@ -292,7 +292,7 @@ class _Trained(NamedTuple):
 
 
 def _shapes(space: Any) -> Any:
-    members = members_of(space)
+    members = entries_of(space)
     return space.shape if members is None else {key: _shapes(part) for key, part in members.items()}
 
 
@@ -386,7 +386,7 @@ def _spaces(section: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def _is_bounded(space: Any) -> bool:
-    return isinstance(space, spaces_like(space).Box) and bool(space.is_bounded())
+    return space_kind(space) == "Box" and bool(space.is_bounded())
 
 
 def _has_vectorised_form(section: Mapping[str, Any]) -> bool:

@@ -176,7 +176,7 @@ class Policy(PolicySteps, Configurable, ABC):
         if requested & {"learn", "collect", "eval"}:
             self._set_up_model(self._create_model(cfg, model), "learn" in requested)
         if "learn" in requested:
-            self._check_unroll_len()
+            self._check_learning()
         for field in self._enable_field:
             getattr(self, "_init_" + field)()
         if "learn" in requested and (autocast := setting(cfg, "learn.autocast")):
@@ -184,7 +184,8 @@ class Policy(PolicySteps, Configurable, ABC):
         if requested & {"learn", "collect", "eval"} and (backend := setting(cfg, "learn.compile", False)):
             compile_model(self._model, backend)
 
-    def _check_unroll_len(self) -> None:
+    def _check_learning(self) -> None:
+        """Check that the policy can take training steps."""
         methods = type(self)._get_train_sample, type(self)._forward_learn
         # Methods of users may interpret the setting as they like.
         is_ours = all(method.__module__.startswith("ding.policy.") for method in methods)
@@ -430,6 +431,12 @@ class BatchPolicy(Policy):
     _uses_nstep: bool = False
 
     # --- learn ---
+
+    def _check_learning(self) -> None:
+        learns, updates = getattr(self._forward_learn, "__func__", None), getattr(self._update, "__func__", None)
+        if learns is BatchPolicy._forward_learn and updates is PolicySteps._update:
+            raise NotImplementedError(f"{type(self).__name__} must define _forward_learn, or _update")
+        super()._check_learning()
 
     def _forward_learn(self, data: Any) -> dict[str, Any] | list[dict[str, Any]]:
         """Take one training step on B samples, and return the values to log and the priorities of the samples.

@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 import torch
 
 from ding.policy.dqn import DQNPolicy, HeadInputs, TDError, renew_noise
+from ding.policy.settings import own_loss
 from ding.rl_utils.distributional import dist_nstep_td_data, dist_nstep_td_error
-from ding.utils.config_helper import Setting, Settings, one_of
+from ding.utils.config_helper import Setting, Settings
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -33,7 +34,7 @@ class C51Policy(DQNPolicy):
             "model.v_min": -10,
             "model.v_max": 10,
             "model.n_atom": 51,
-            "learn.criterion": Setting(rule=one_of("mse")),
+            "learn.criterion": Setting(rule=own_loss),
         },
         DQNPolicy.settings,
     )

@@ -16,6 +16,7 @@ from ding.torch_utils.data_helper import WIDE_INTEGERS, to_device, to_ndarray, t
 from ding.torch_utils.network.nn_module import NoiseLinearLayer
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.collate_fn import collate_columns, default_collate
+from ding.utils.data.nested import is_container, is_mapping, map_tensors, parts_of, rebuilt
 from ding.utils.data.samples import (
     END_FLAGS,
     Column,
@@ -189,7 +190,7 @@ def batch_observations(data: Items, key: str, rows: IntArray | None = None) -> A
     if table is not None:
         node = table.columns[key]
         chosen = node if rows is None else map_node(lambda column: column.take(rows), node)
-        return collate_columns({key: chosen}, cat_1dim=isinstance(node, dict))[key]
+        return collate_columns({key: chosen}, cat_1dim=is_mapping(node))[key]
     samples = rows_of(data)
     samples = samples if rows is None else [samples[row] for row in rows.tolist()]
     return stack_observations({i: sample[key] for i, sample in enumerate(samples)})
@@ -219,9 +220,9 @@ def single_env_forward_wrapper(forward_fn: Callable[..., Any]) -> Callable[[Any]
     """Wrap a policy mode's forward (dict in, dict out) to take one observation and return one action array."""
 
     def forward(obs: Any) -> Any:
-        batched = _map_tensors(to_tensor(obs), lambda tensor: tensor.unsqueeze(0))
+        batched = map_tensors(lambda tensor: tensor.unsqueeze(0), to_tensor(obs))
         action = forward_fn({0: batched})[0]["action"]
-        return to_ndarray(_map_tensors(action, lambda tensor: tensor.squeeze(0)))
+        return to_ndarray(map_tensors(lambda tensor: tensor.squeeze(0), action))
 
     return forward
 
@@ -244,16 +245,6 @@ def single_env_forward_wrapper_ttorch(forward_fn: Callable[..., Any], cuda: bool
         return forward_fn(batched).action.squeeze(0).cpu().numpy()
 
     return forward
-
-
-def _map_tensors(item: Any, fn: Callable[[Tensor], Tensor]) -> Any:
-    if isinstance(item, Tensor):
-        return fn(item)
-    if isinstance(item, dict):
-        return {key: _map_tensors(value, fn) for key, value in item.items()}
-    if isinstance(item, list | tuple):
-        return [_map_tensors(value, fn) for value in item]
-    return item
 
 
 def linear_lr_scheduler(
@@ -294,7 +285,7 @@ def stack_observations(data: Mapping[int, Any]) -> Any:
     Entries [1] of a dict observation become [E], as in a batch of train samples.
     """
     observations = list(data.values())
-    return default_collate(observations, cat_1dim=isinstance(observations[0], Mapping))
+    return default_collate(observations, cat_1dim=is_mapping(observations[0]))
 
 
 def acting_input(
@@ -318,9 +309,9 @@ def acting_input(
             obs = to_device(obs, device)
         is_ready = obs.dtype is dtype or obs.dtype in WIDE_INTEGERS
         return obs if is_ready else obs.to(dtype)
-    if isinstance(obs, Mapping):
-        return {key: acting_input(value, dtype, device, True) for key, value in obs.items()}
-    return [acting_input(value, dtype, device) for value in obs] if isinstance(obs, list | tuple) else obs
+    is_dict = is_mapping(obs)
+    parts = [acting_input(part, dtype, device, is_dict) for _, part in parts_of(obs)]
+    return rebuilt(obs, parts) if is_container(obs) else obs
 
 
 def model_input(obs: Any, dtype: torch.dtype = torch.float32, integers: bool = False) -> Any:
@@ -329,11 +320,9 @@ def model_input(obs: Any, dtype: torch.dtype = torch.float32, integers: bool = F
     Integers other than bytes are converted only if `integers` is set, since a model may look them up in an embedding;
     the models of this package convert them. See `Policy._model_input`, which knows the model.
     """
-    if isinstance(obs, Tensor):
-        is_ready = obs.dtype is dtype or (obs.dtype in WIDE_INTEGERS and not integers)
-        return obs if is_ready else obs.to(dtype)
-    if isinstance(obs, Mapping):
-        return {key: model_input(value, dtype, integers) for key, value in obs.items()}
-    if isinstance(obs, list | tuple):
-        return [model_input(value, dtype, integers) for value in obs]
-    return obs
+
+    def convert(tensor: Tensor) -> Tensor:
+        is_ready = tensor.dtype is dtype or (tensor.dtype in WIDE_INTEGERS and not integers)
+        return tensor if is_ready else tensor.to(dtype)
+
+    return map_tensors(convert, obs)

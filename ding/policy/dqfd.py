@@ -56,7 +56,7 @@ class DQFDPolicy(DQNPolicy):
     _learn_keys = (*DQNPolicy._learn_keys, "next_obs_1", "done_1")
 
     def _adam_options(self) -> dict[str, Any]:
-        return {"weight_decay": self._cfg.learn.lambda3, "optim_type": "adamw"}
+        return {**super()._adam_options(), "weight_decay": self._cfg.learn.lambda3, "optim_type": "adamw"}
 
     def _prepare(self, data: list[dict[str, Any]]) -> dict[str, Any]:
         batch: dict[str, Any] = super()._prepare(data)

@@ -23,6 +23,7 @@ from ding.torch_utils.network.nn_module import NoiseLinearLayer
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, boolean, integer, number, one_of
+from ding.utils.data.nested import is_container
 from ding.utils.data.samples import Column, Items, Kind, like, node_items, pack, rows_of, table_of
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -276,7 +277,7 @@ def renew_noise(module: nn.Module) -> None:
 def split_heads(output: dict[str, Any]) -> list[dict[str, Any]]:
     """Split the output of a multi-head model, whose entries are lists, into one output per head."""
     return [
-        {name: value[head] for name, value in output.items() if isinstance(value, list | tuple)}
+        {name: value[head] for name, value in output.items() if is_container(value)}
         for head in range(len(output["logit"]))
     ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from ding.policy.common_utils import batch_observations, default_preprocess_learn
 from ding.rl_utils.returns import gae, gae_data
 from ding.torch_utils.data_helper import to_device
+from ding.utils.data.nested import leaves, map_leaves, map_tensors, parts_of, rebuilt
 from ding.utils.data.samples import IntArray, Items, columns_of, rows_of, table_of
 
 _COLUMNS = frozenset(("action", "logit", "value", "adv", "return", "reward", "done", "traj_flag", "weight"))
@@ -45,7 +46,8 @@ class OnPolicyData:
             next_rows, others = _next_rows(data)
             self._next_rows = torch.from_numpy(next_rows)
             if others.size:
-                self.observations = _joined(self.observations, batch_observations(data, "next_obs", others))
+                further = batch_observations(data, "next_obs", others)
+                self.observations = map_leaves(lambda *parts: torch.cat(parts), self.observations, further)
         if device is not None:
             self.columns = to_device(self.columns, device)
             self.observations = to_device(self.observations, device)
@@ -71,7 +73,7 @@ class OnPolicyData:
 
     def parts(self, item: Any, size: int) -> Iterator[Any]:
         """Yield the rows of `item` (`observations`, or columns) in order, in parts of at most `size`."""
-        total = _length(item)
+        total = len(next(leaves(item)))
         for start in range(0, total, size):
             yield narrow(item, start, min(size, total - start))
 
@@ -114,28 +116,9 @@ def _next_rows(data: Items) -> tuple[IntArray, IntArray]:
     return rows, others
 
 
-def _joined(one: Any, other: Any) -> Any:
-    """Concatenate two batches of observations."""
-    if isinstance(one, Tensor):
-        return torch.cat([one, other])
-    if isinstance(one, Mapping):
-        return {key: _joined(value, other[key]) for key, value in one.items()}
-    return [_joined(*parts) for parts in zip(one, other, strict=True)]
-
-
-def _length(item: Any) -> int:
-    while not isinstance(item, Tensor):
-        item = next(iter(item.values())) if isinstance(item, Mapping) else item[0]
-    return len(item)
-
-
 def take(item: Any, rows: Tensor) -> Any:
-    """Select rows of each tensor in nested dicts and lists; None is kept."""
-    if isinstance(item, Tensor):
-        return item.index_select(0, rows)
-    if isinstance(item, Mapping):
-        return {key: take(value, rows) for key, value in item.items()}
-    return item if item is None else [take(value, rows) for value in item]
+    """Select rows of each tensor in nested data; None is kept."""
+    return map_tensors(lambda tensor: tensor.index_select(0, rows), item)
 
 
 def _split(item: Any, size: int) -> Iterable[Any]:
@@ -146,20 +129,11 @@ def _split(item: Any, size: int) -> Iterable[Any]:
     if isinstance(item, Tensor):
         parts = item.split(size)  # type: ignore[no-untyped-call]
         return parts if len(item) % size == 0 else (*parts[:-1], item.narrow(0, len(item) - size, size))
-    if isinstance(item, Mapping):
-        return (dict(zip(item, row, strict=True)) for row in _rows(item.values(), size))
-    return repeat(None) if item is None else map(list, _rows(item, size))
-
-
-def _rows(items: Collection[Any], size: int) -> Iterable[Any]:
     # None and empty containers have no end.
-    return zip(*[_split(item, size) for item in items], strict=False) if items else repeat(())
+    parts = [_split(part, size) for _, part in parts_of(item)]
+    return (rebuilt(item, row) for row in zip(*parts, strict=False)) if parts else repeat(item)
 
 
 def narrow(item: Any, start: int, size: int) -> Any:
-    """Return the rows `start` to `start + size` of each tensor in nested dicts and lists, as views; None is kept."""
-    if isinstance(item, Tensor):
-        return item.narrow(0, start, size)
-    if isinstance(item, Mapping):
-        return {key: narrow(value, start, size) for key, value in item.items()}
-    return item if item is None else [narrow(value, start, size) for value in item]
+    """Return the rows `start` to `start + size` of each tensor in nested data, as views; None is kept."""
+    return map_tensors(lambda tensor: tensor.narrow(0, start, size), item)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ding.envs.common.gym_compat import duck_kind, entries_of
 from ding.policy.modes import random_collect_function
 
 
@@ -59,8 +60,7 @@ def _random_output(space: Any, obs: Any) -> dict[str, Any]:
         if isinstance(obs, Mapping) and "global_state" in obs:
             return _random_masked(torch.as_tensor(obs["action_mask"]))
         action = torch.as_tensor(np.stack([member.sample() for member in space]))
-        # As in `_random_action`, a space may be gym's or gymnasium's.
-        shape = [len(space), int(space[0].n)] if hasattr(space[0], "n") else list(action.shape)
+        shape = [len(space), int(space[0].n)] if duck_kind(space[0]) == "Discrete" else list(action.shape)
         return {"action": action, "logit": torch.ones(shape)}
     return {"action": _random_action(space)}
 
@@ -74,16 +74,14 @@ def _random_masked(mask: Tensor) -> dict[str, Any]:
 
 
 def _random_action(space: Any) -> Tensor | list[Tensor]:
-    """Sample in the shape of a policy's output.
-
-    Spaces are told apart by their attributes, since those of gym and gymnasium have no common base class.
-    """
+    """Sample in the shape of a policy's output."""
     sample = space.sample()
-    if isinstance(getattr(space, "spaces", None), Mapping):
+    if entries_of(space) is not None:
         return torch.as_tensor(np.stack(list(sample.values())))
-    if hasattr(space, "nvec"):
-        return [torch.LongTensor([int(value)]) for value in sample]
-    if hasattr(space, "n") and np.ndim(sample) == 0:
-        return torch.LongTensor([int(sample)])
+    match duck_kind(space):
+        case "MultiDiscrete":
+            return [torch.LongTensor([int(value)]) for value in sample]
+        case "Discrete":
+            return torch.LongTensor([int(sample)])
     action = torch.as_tensor(sample)
     return action.float() if action.is_floating_point() else action

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import flag_column
-from ding.policy.sequence_policy import collate_sequences, map_tensors
+from ding.policy.sequence_policy import collate_sequences
 from ding.policy.training_step import Learned
 from ding.rl_utils.adder import append_null_steps, get_nstep_return_data, get_train_sample
 from ding.rl_utils.returns import bootstrap_mask
@@ -21,6 +21,7 @@ from ding.torch_utils.network.rnn import LSTM
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean, integer, number
+from ding.utils.data.nested import map_leaves
 from ding.utils.data.samples import END_FLAGS, Items, items_at, last_rows, replaced, table_of
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -197,10 +198,10 @@ class R2D2Policy(BatchPolicy):
         state = None if self._cfg.learn.zero_start_state else batch["prev_state"]
         if start:
             with torch.no_grad():
-                state = network({"obs": map_tensors(obs, lambda steps: steps[:start]), "prev_state": state})[
+                state = network({"obs": map_leaves(lambda steps: steps[:start], obs), "prev_state": state})[
                     "next_state"
                 ]
-        output = network({"obs": map_tensors(obs, lambda steps: steps[start:]), "prev_state": state})
+        output = network({"obs": map_leaves(lambda steps: steps[start:], obs), "prev_state": state})
         mask_logits(output)
         q: Tensor = output["logit"]
         return q

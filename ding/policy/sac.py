@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -203,8 +204,7 @@ class SACPolicy(SoftActorCriticPolicy):
 
     def _target_entropy(self) -> float:
         """Return -1 for each dimension of an action, as in the paper's table 1."""
-        shape = self._action_shape()
-        return -float(shape if isinstance(shape, int) else math.prod(shape))
+        return -float(np.prod(self._action_shape()))
 
     def _critic_terms(self, batch: dict[str, Any]) -> CriticTerms:
         """Return the terms for the target r + gamma (1 - done) (min_i Q'_i(s', a') - alpha log pi(a'|s')), a' ~ pi."""
@@ -297,10 +297,7 @@ class DiscreteSACPolicy(SoftActorCriticPolicy):
 
     def _target_entropy(self) -> float:
         """Return 0.98 times the entropy of uniformly random actions, as in section 5.1 of the paper."""
-        actions = self._action_shape()
-        if not isinstance(actions, int):
-            actions = math.prod(actions)
-        return _ENTROPY_SHARE * math.log(actions)
+        return _ENTROPY_SHARE * math.log(np.prod(self._action_shape()))
 
     def _policy(self, obs: Any) -> tuple[Tensor, Tensor]:
         """Return the probabilities and log-probabilities of all actions, [B, N]."""

@@ -28,6 +28,7 @@ from ding.torch_utils.optimizer_helper import Adam, RMSprop
 from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, anything, boolean, integer, number, one_of
 from ding.utils.data.collate_fn import collate_steps
+from ding.utils.data.nested import leaves, map_leaves
 from ding.utils.data.samples import END_FLAGS, Items, node_items, table_of
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -72,7 +73,7 @@ def collate_sequences(data: Sequence[dict[str, Any]], keys: Collection[str]) -> 
         if isinstance(obs, Tensor) and obs.dim() == 2 and np.shape(data[0][key][0]) == (1,):
             batch[key] = obs.unsqueeze(-1)
     if "logit" in batch:
-        batch["logit"] = map_tensors(batch["logit"], _as_vectors)
+        batch["logit"] = map_leaves(_as_vectors, batch["logit"])
     if "action" in batch and batch["action"].is_floating_point():
         batch["action"] = _as_vectors(batch["action"])
     null: Tensor | None = batch.get("null")
@@ -140,30 +141,14 @@ def with_last_observation(batch: Mapping[str, Any], ends: SequenceEnds) -> Any:
         result[last + 1, rows] = next_obs[last, rows]
         return result
 
-    return _map_pairs(batch["obs"], batch["next_obs"], extended)
-
-
-def _map_pairs(one: Any, other: Any, function: Callable[[Tensor, Tensor], Tensor]) -> Any:
-    if isinstance(one, Mapping):
-        return {key: _map_pairs(value, other[key], function) for key, value in one.items()}
-    return function(one, other)
-
-
-def map_tensors(item: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """Apply the function to each tensor of nested dicts."""
-    if isinstance(item, Mapping):
-        return {key: map_tensors(value, function) for key, value in item.items()}
-    return function(item)
+    return map_leaves(extended, batch["obs"], batch["next_obs"])
 
 
 def forward_steps(forward: Callable[..., Any], observations: Any, **kwargs: Any) -> Any:
     """Return what a model returns for observations [L, B, ...], all at once; its tensors are [L, B, ...], too."""
-    first = observations
-    while isinstance(first, Mapping):
-        first = next(iter(first.values()))
-    shape = first.shape[:2]
-    output = forward(map_tensors(observations, lambda tensor: tensor.flatten(0, 1)), **kwargs)
-    return map_tensors(output, lambda tensor: tensor.view(*shape, *tensor.shape[1:]))
+    shape = next(leaves(observations)).shape[:2]
+    output = forward(map_leaves(lambda tensor: tensor.flatten(0, 1), observations), **kwargs)
+    return map_leaves(lambda tensor: tensor.view(*shape, *tensor.shape[1:]), output)
 
 
 class SequenceActorPolicy(StochasticPolicy):
@@ -283,7 +268,7 @@ class IMPALAPolicy(SequenceActorPolicy):
         output = forward_steps(self._learn_model.forward, observations, mode="compute_actor_critic")
         mask_logits(output)
         value, next_value = output["value"][:-1], output["value"][1:].detach()
-        (terms,) = self._kind.terms(map_tensors(output["logit"], lambda logit: logit[:-1]), action)
+        (terms,) = self._kind.terms(map_leaves(lambda logit: logit[:-1], output["logit"]), action)
         with torch.no_grad():
             (old_terms,) = self._kind.terms(batch["logit"], action)
             ratio = torch.exp(terms.log_prob - old_terms.log_prob)
@@ -387,7 +372,7 @@ class ACERPolicy(SequenceActorPolicy):
         ends = sequence_ends(batch)
         reward, action = batch["reward"], batch["action"].long()  # [T, B]
         obs = with_last_observation(batch, ends)
-        acted_on = map_tensors(obs, lambda tensor: tensor[:-1])
+        acted_on = map_leaves(lambda tensor: tensor[:-1], obs)
         # Logarithms of probabilities, and Q values: [T + 1, B, N], except those of the others [T, B, N].
         all_log_prob = _log_probs(model, obs)
         all_q = forward_steps(model, obs, mode="compute_critic")["q_value"]

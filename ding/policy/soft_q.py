@@ -101,7 +101,7 @@ class MDQNPolicy(DQNPolicy):
         return ["cur_lr", "total_loss", "q_value", "action_gap", "clip_frac"]
 
     def _adam_options(self) -> dict[str, Any]:
-        return {"eps": 3.125e-4}
+        return {**super()._adam_options(), "eps": 3.125e-4}
 
     def _forward_networks(self, batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
         output, next_output, next_action = super()._forward_networks(batch)

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from ding.utils.data.nested import is_mapping
+
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 # Minimum distance of given actions from the bounds.
 _BOUND_MARGIN = 1e-3
@@ -50,6 +52,12 @@ def categorical_terms(logit: Tensor | Sequence[Tensor], action: Any) -> ActionTe
     return ActionTerms(chosen, -(finite.exp() * finite).sum(-1))
 
 
+def mu_and_sigma(logit: Mapping[str, Tensor] | Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return the parameters of a Gaussian, given as `{'mu', 'sigma'}` or as the pair."""
+    parts: Any = logit
+    return (parts["mu"], parts["sigma"]) if is_mapping(parts) else (parts[0], parts[1])
+
+
 def gaussian_terms(mu_sigma: Mapping[str, Tensor] | Sequence[Tensor], action: Tensor) -> ActionTerms:
     """Return the terms of real-valued actions [*B, A] under independent Gaussians.
 
@@ -60,7 +68,7 @@ def gaussian_terms(mu_sigma: Mapping[str, Tensor] | Sequence[Tensor], action: Te
         >>> round(terms.log_prob.item(), 4), round(terms.entropy.item(), 4)
         (-1.8379, 2.8379)
     """
-    mu, sigma = (mu_sigma["mu"], mu_sigma["sigma"]) if isinstance(mu_sigma, Mapping) else mu_sigma
+    mu, sigma = mu_and_sigma(mu_sigma)
     if action.dim() < mu.dim():
         action = action.unsqueeze(-1)
     log_sigma = sigma.log()
@@ -94,7 +102,7 @@ def squashed_gaussian_sample(
         >>> sample.action.item(), round(sample.log_prob.item(), 3)
         (1.0, -162.305)
     """
-    mu, sigma = (mu_sigma["mu"], mu_sigma["sigma"]) if isinstance(mu_sigma, Mapping) else mu_sigma
+    mu, sigma = mu_and_sigma(mu_sigma)
     noise = torch.randn_like(mu) if noise is None else noise
     u = mu + sigma * noise
     log_slope = 2 * (_LOG_2 - u - softplus(-2 * u))
@@ -111,7 +119,7 @@ def squashed_gaussian_log_prob(mu_sigma: Mapping[str, Tensor] | Sequence[Tensor]
         >>> squashed_gaussian_log_prob((torch.zeros(1, 1), torch.ones(1, 1)), torch.zeros(1, 1))
         tensor([-0.9189])
     """
-    mu, sigma = (mu_sigma["mu"], mu_sigma["sigma"]) if isinstance(mu_sigma, Mapping) else mu_sigma
+    mu, sigma = mu_and_sigma(mu_sigma)
     inside = action.clamp(-1 + _BOUND_MARGIN, 1 - _BOUND_MARGIN)
     noise = (torch.atanh(inside) - mu) / sigma
     log_prob = -0.5 * noise.square() - sigma.log() - _HALF_LOG_2PI - torch.log1p(-inside.square())

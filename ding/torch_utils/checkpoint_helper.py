@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from ding.utils.data.nested import has_nan, leaves_by_path
 from ding.utils.file_helper import read_file, save_file
 from ding.utils.state_loading import check_keys, fit_optimizer_state, load_parts, parameter_names
 
@@ -149,31 +150,17 @@ def refuse_nan(state: Any, when: str) -> None:
     Raises:
         FloatingPointError: a tensor or array contains a NaN; the message names it.
     """
-    path = next(_nan_paths(state, ""), None)
-    if path is not None:
-        raise FloatingPointError(
-            f"the parameters hold NaN {when} (the first is {path}) and are not written, what was written before "
-            "stays; lower the learning rate, clip gradients, or look for NaN and large numbers in observations and "
-            "rewards"
-        )
+    for path, leaf in leaves_by_path(state, join=_dotted):
+        if isinstance(leaf, torch.Tensor | np.ndarray) and has_nan(leaf):
+            raise FloatingPointError(
+                f"the parameters hold NaN {when} (the first is {path}) and are not written, what was written before "
+                "stays; lower the learning rate, clip gradients, or look for NaN and large numbers in observations and "
+                "rewards"
+            )
 
 
-def _nan_paths(state: Any, path: str) -> Iterator[str]:
-    if isinstance(state, torch.Tensor):
-        if (state.is_floating_point() or state.is_complex()) and bool(torch.isnan(state).any()):
-            yield path
-        return
-    if isinstance(state, np.ndarray):
-        if state.dtype.kind in "fc" and bool(np.isnan(state).any()):
-            yield path
-        return
-    parts: Iterable[tuple[Any, Any]] = ()
-    if isinstance(state, Mapping):
-        parts = state.items()
-    elif isinstance(state, (list, tuple)):
-        parts = enumerate(state)
-    for key, part in parts:
-        yield from _nan_paths(part, f"{path}.{key}" if path else str(key))
+def _dotted(path: str, key: Any) -> str:
+    return f"{path}.{key}" if path else str(key)
 
 
 def _install_handlers(previous: dict[signal.Signals, Any], handle: Callable[[int, FrameType | None], None]) -> None:

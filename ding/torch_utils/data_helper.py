@@ -14,18 +14,21 @@ from easydict import EasyDict
 from torch import nn
 from torch.distributions import Distribution
 
-from ding.utils.data.collate_fn import ByType, is_namedtuple, is_treetensor
 from ding.utils.data.dataloader import Prefetcher, StreamCopier
+from ding.utils.data.nested import ByType, is_container, is_mapping, is_namedtuple, is_treetensor, parts_of, rebuilt
 
 
-def _map_tensors(data: Any, purpose: str, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def _map_tensors(
+    data: Any, purpose: str, function: Callable[[torch.Tensor], torch.Tensor], keep_none: bool = False
+) -> Any:
     """Apply `function` to each tensor; dicts become dicts, sequences lists."""
+    if is_container(data):
+        parts = [_map_tensors(part, purpose, function, keep_none) for _, part in parts_of(data)]
+        return rebuilt(data, parts) if is_mapping(data) else parts
     if isinstance(data, torch.Tensor):
         return function(data)
-    if isinstance(data, Mapping):
-        return {key: _map_tensors(value, purpose, function) for key, value in data.items()}
-    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
-        return [_map_tensors(value, purpose, function) for value in data]
+    if data is None and keep_none:
+        return None
     raise TypeError(
         f"cannot {purpose} a value of type {type(data).__name__}: only tensors, dicts and sequences of them"
     )
@@ -73,13 +76,7 @@ def get_tensor_data(data: Any) -> Any:
     Raises:
         TypeError: a part is not a tensor, None, dict or sequence.
     """
-    if data is None:
-        return None
-    if isinstance(data, Mapping):
-        return {key: get_tensor_data(value) for key, value in data.items()}
-    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
-        return [get_tensor_data(value) for value in data]
-    return _map_tensors(data, "copy the tensors of", lambda tensor: tensor.detach().clone())
+    return _map_tensors(data, "copy the tensors of", lambda tensor: tensor.detach().clone(), keep_none=True)
 
 
 def same_shape(data: Sequence[Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 
 from ding.utils.autolog import LoggedModel, LoggedValue, TickTime
+from ding.utils.data.nested import has_nan, is_mapping, leaves
 from ding.utils.log_helper import FileLogger, build_logger, only_shows
 from ding.utils.metric_sinks import MetricWriter, add_by_axis
 from ding.utils.pytorch_ddp_dist_helper import get_rank
@@ -111,7 +113,7 @@ def sort_out(results: dict[str, Any], train_iter: int) -> LogEntries:
             is_nan = value != value
         else:
             value = _plain(value)
-            is_nan = _contains_nan(value)
+            is_nan = any(map(has_nan, leaves(value)))
         entries.scalar[key] = value
         if is_nan:
             found.append(f"{key} = {value}")
@@ -128,21 +130,11 @@ def sort_out(results: dict[str, Any], train_iter: int) -> LogEntries:
 
 def _plain(value: Any) -> Any:
     """Return tensors and numpy values as Python numbers (if they have one element) or lists."""
-    if isinstance(value, torch.Tensor):
-        return value.item() if value.numel() == 1 else value.tolist()
-    if isinstance(value, np.ndarray | np.generic):
-        return value.item() if value.size == 1 else value.tolist()
-    if isinstance(value, dict):
+    if is_mapping(value):
         return {name: _plain(part) for name, part in value.items()}
-    return value
-
-
-def _contains_nan(value: Any) -> bool:
-    if isinstance(value, float):
-        return value != value
-    if isinstance(value, dict):
-        return any(map(_contains_nan, value.values()))
-    return isinstance(value, list | tuple) and any(map(_contains_nan, value))
+    if not isinstance(value, torch.Tensor | np.ndarray | np.generic):
+        return value
+    return value.item() if math.prod(value.shape) == 1 else value.tolist()
 
 
 class TickMonitor(LoggedModel):

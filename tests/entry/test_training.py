@@ -552,6 +552,12 @@ class Choices(Corridor):
         return self.shown(), float(action[0]), self.steps == 4, False, {}
 
 
+class Late(Corridor):
+    """Counts its actions from 5."""
+
+    action_space = spaces.Discrete(2, start=5)
+
+
 class Doubles(Corridor):
     """Shows float64 numbers, as MuJoCo does."""
 
@@ -578,6 +584,7 @@ EXPORTED = [
     *(("dqn", "CartPole-v1", {}), ("rainbow", "CartPole-v1", {}), ("pg", "CartPole-v1", {})),
     *(("ppo", "Pendulum-v1", {}), ("td3", "Pendulum-v1", {"batch_size": 8, "random_collect_size": 16})),
     *(("dqn", Choices, QUICK), ("dqn", Doubles, QUICK), ("bdq", "Pendulum-v1", QUICK), ("bdq", Branches, QUICK)),
+    ("dqn", Late, QUICK),
 ]
 
 

@@ -14,6 +14,7 @@ from gymnasium import spaces
 from ding.envs import GymnasiumEnv
 from ding.envs.env.gymnasium_env import resolve_id
 from ding.utils.config_helper import ConfigError
+from ding.utils.data.nested import plain
 from ding.utils.registry_factory import ENV_REGISTRY
 
 MADE: list[ProbeEnv] = []
@@ -84,12 +85,51 @@ def test_a_time_limit_can_be_given_for_an_id():
     env.close()
 
 
-def test_discrete_spaces_may_start_anywhere(made):
+@pytest.mark.differs(
+    "actions of an env reach a space that starts elsewhere than at 0 as the policy counts them: some are never taken",
+    "the `start` of a Discrete or MultiDiscrete space is added to the actions, which policies count from 0",
+)
+@pytest.mark.parametrize(
+    ("space", "own", "actions", "sent"),
+    [
+        (spaces.Discrete(2, start=-1), spaces.Discrete(2), [0, 1, np.array([1])], [-1, 0, 0]),
+        (
+            spaces.MultiDiscrete([2, 3], start=[5, 1]),
+            spaces.MultiDiscrete([2, 3]),
+            [[0, 0], np.array([1, 2])],
+            [[5, 1], [6, 3]],
+        ),
+        (
+            spaces.Dict(a=spaces.Discrete(2, start=3), b=spaces.MultiBinary(1)),
+            spaces.Dict(a=spaces.Discrete(2), b=spaces.MultiBinary(1)),
+            [{"a": 1, "b": [1]}],
+            [{"a": 4, "b": [1]}],
+        ),
+    ],
+)
+def test_choices_count_from_0_wherever_the_space_starts(space, own, actions, sent, made):
+    env = probe(act_space=space)
+    assert env.action_space == own
+    for action in actions:
+        env.step(action)
+    assert [plain(action) for action in made[-1].actions] == sent
+    assert all(space.contains(action) for action in made[-1].actions)
+    env.seed(0)
+    env.reset()
+    samples = [env.random_action() for _ in range(20)]
+    assert all(own.contains(np.squeeze(sample)) for sample in samples if not isinstance(sample, dict))
+    for sample in samples:
+        env.step(sample)
+    env.seed(0)
+    env.reset()
+    assert [plain(env.random_action()) for _ in range(20)] == plain(samples)
+
+
+@pytest.mark.parametrize("action", [-1, 2])
+def test_actions_outside_of_a_space_that_starts_elsewhere_are_refused(action):
     env = probe(act_space=spaces.Discrete(2, start=-1))
-    env.step(-1)
-    assert made[-1].actions == [-1]
-    with pytest.raises(ValueError, match=r"outside .* policies count from 0, so wrap .* action \+ -1, Discrete\(2\)\)"):
-        env.step(1)
+    with pytest.raises(ValueError, match=rf"action {action} is outside of the action space Discrete\(2\): \[0, 1\]"):
+        env.step(action)
 
 
 @pytest.mark.parametrize("action", [np.array([0.5]), 0.5, [0.5], np.float32(0.5)])

@@ -107,4 +107,4 @@ def test_a_copy_of_a_policy_learns_by_itself():
 
 def test_a_policy_that_does_not_say_how_it_learns_names_what_is_missing():
     with pytest.raises(NotImplementedError, match="Undefined must define _forward_learn, or _update"):
-        make(Undefined).learn_mode.forward(batch())
+        make(Undefined)

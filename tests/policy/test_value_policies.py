@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from ding.policy import DQNPolicy
 from ding.utils.config_helper import ConfigError
 from tests.policy.samples import make_batch
 from tests.policy.value_policies import OBS, assert_same, collect, make_policy, plain, state_of
@@ -58,7 +59,7 @@ def test_importance_weights_of_each_sample_scale_the_loss_and_not_the_priority(n
 
 @pytest.mark.parametrize("name", ["c51", "rainbow", "qrdqn", "iqn", "fqf"])
 def test_a_criterion_is_refused_where_the_loss_is_the_distribution_s_own(name):
-    with pytest.raises(ValueError, match="learn.criterion = 'huber' is not allowed"):
+    with pytest.raises(ValueError, match="learn.criterion = 'huber' .* left out: .* the loss of its alg"):
         make_policy(name, "learn", learn__criterion="huber")
 
 
@@ -74,6 +75,13 @@ def test_a_criterion_is_refused_where_the_loss_is_the_distribution_s_own(name):
 def test_a_distribution_of_no_width_or_without_quantiles_is_refused_at_once(name, settings, field):
     with pytest.raises(ConfigError, match=next(iter(settings)).removeprefix("model__")):
         make_policy(name, field, **settings)
+
+
+@pytest.mark.parametrize("name", ["mdqn", "dqfd"])
+def test_options_of_the_optimizer_of_dqn_are_those_of_its_heirs_too(name, monkeypatch):
+    own = make_policy(name, "learn")._optimizer.defaults
+    monkeypatch.setattr(DQNPolicy, "_adam_options", lambda self: {"amsgrad": True})
+    assert make_policy(name, "learn")._optimizer.defaults == {**own, "amsgrad": True} != own
 
 
 @pytest.mark.parametrize("name", ["mdqn", "sql", "bdq"])

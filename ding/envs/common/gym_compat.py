@@ -10,8 +10,11 @@ import importlib.util
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
+
+from ding.utils.data.nested import is_container, is_mapping, parts_of
 
 
 def library_of(cls: type) -> Any:
@@ -25,12 +28,17 @@ def library_of(cls: type) -> Any:
 
 def is_gymnasium_env(env: Any) -> bool:
     """Return whether `env` is an env of gymnasium, wrapped or not."""
-    return getattr(library_of(type(env)), "__name__", None) == "gymnasium"
+    return _is_of("gymnasium", env)
 
 
 def is_gym_env(env: Any) -> bool:
     """Return whether `env` is an env of the old gym, wrapped or not."""
-    return getattr(library_of(type(env)), "__name__", None) == "gym"
+    return _is_of("gym", env)
+
+
+def _is_of(name: str, env: Any) -> bool:
+    library = library_of(type(env))
+    return library is not None and library is sys.modules.get(name)
 
 
 def spaces_like(space: Any) -> Any:
@@ -40,6 +48,78 @@ def spaces_like(space: Any) -> Any:
     from gymnasium import spaces
 
     return spaces
+
+
+_KINDS = frozenset(("Box", "Dict", "Discrete", "MultiBinary", "MultiDiscrete", "Tuple"))
+
+
+def space_kind(space: Any) -> str:
+    """Return the name of the class of gymnasium or gym that `space` is of: "Box", "Discrete" ...; "" for any other."""
+    cls: Any = type(space)
+    return _kind_of_class(cls)
+
+
+_ATTRIBUTES = {"MultiDiscrete": ("nvec",), "Discrete": ("n",), "Box": ("low", "high")}
+
+
+def duck_kind(space: Any) -> str:
+    """Return the `space_kind`, or which of three kinds a space of another package has the attributes of."""
+    kinds = (kind for kind, names in _ATTRIBUTES.items() if all(hasattr(space, name) for name in names))
+    return space_kind(space) or next(kinds, "")
+
+
+@cache
+def _kind_of_class(cls: type) -> str:
+    names = (base.__name__ for base in cls.__mro__ if base.__module__.partition(".")[0] in ("gymnasium", "gym"))
+    return next((name for name in names if name in _KINDS), "")
+
+
+def members_of(space: Any) -> Mapping[Any, Any]:
+    """Return the spaces by key or place in a dict or sequence of spaces, or in a space that has `spaces`; else {}."""
+    return dict(parts_of(getattr(space, "spaces", space)))
+
+
+def has_members(space: Any) -> bool:
+    """Return whether `members_of` says of what `space` consists."""
+    return is_container(getattr(space, "spaces", space))
+
+
+def entries_of(space: Any) -> Mapping[str, Any] | None:
+    """Return the spaces by key in a dict space, None for any other space."""
+    members = getattr(space, "spaces", None)  # tuple spaces have a sequence of this name
+    return members if is_mapping(members) else None
+
+
+def map_space(function: Callable[[Any], Any], space: Any) -> Any:
+    """Return `space` with `function` of each space in it that is no Dict or Tuple; itself if nothing changes."""
+    kind = space_kind(space)
+    if kind not in ("Dict", "Tuple"):
+        return function(space)
+    changed = {key: map_space(function, member) for key, member in members_of(space).items()}
+    if all(changed[key] is member for key, member in members_of(space).items()):
+        return space
+    spaces = spaces_like(space)
+    return spaces.Dict(changed) if kind == "Dict" else spaces.Tuple(list(changed.values()))
+
+
+def bounds_of(space: Any) -> tuple[Any, Any] | None:
+    """Return the lowest and the highest members of a space of numbers, None for any other space."""
+    match space_kind(space):
+        case "Box":
+            return space.low, space.high
+        case "Discrete":
+            return int(space.start), int(space.start + space.n) - 1
+        case "MultiDiscrete":
+            start = getattr(space, "start", 0)  # that of gym has none
+            return start, start + space.nvec - 1
+        case "MultiBinary":
+            return 0, 1
+    return None
+
+
+def first_choice(space: Any) -> Any:
+    """Return what stands for choice 0 of a Discrete or MultiDiscrete: its `start`; 0 for any other space."""
+    return bounds_of(space)[0] if space_kind(space) in ("Discrete", "MultiDiscrete") else 0  # type: ignore[index]
 
 
 def layers(env: Any) -> Iterator[Any]:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ding.envs.common.gym_compat import spaces_like
+from ding.envs.common.gym_compat import bounds_of, has_members, members_of, space_kind
 from ding.envs.env.base_env import BaseEnv
+from ding.utils.data.nested import is_container, is_mapping, parts_of
 
 _logger = logging.getLogger("ding")
 _EPISODES = 3
@@ -40,16 +41,15 @@ def check_array_space(ndarray: Any, space: Any, name: str) -> bool:
     """
     if isinstance(ndarray, np.ndarray):
         _check_one_array(ndarray, space, name)
-    elif isinstance(ndarray, Mapping):
-        members = _members(space)
-        _require(ndarray.keys() == members.keys(), f"{name} has the keys {[*ndarray]}, its space {[*members]}")
-        for key, value in ndarray.items():
+    elif is_container(ndarray):
+        members, parts = _members(space), dict(parts_of(ndarray))
+        if is_mapping(ndarray):
+            _require(parts.keys() == members.keys(), f"{name} has the keys {[*parts]}, its space {[*members]}")
+        else:
+            _require(len(parts) == len(members), f"{name} has {len(parts)} members, its space {len(members)}")
+            members = dict(enumerate(members.values()))
+        for key, value in parts.items():
             check_array_space(value, members[key], f"{name}[{key!r}]")
-    elif isinstance(ndarray, (list, tuple)):
-        members = _members(space)
-        _require(len(ndarray) == len(members), f"{name} has {len(ndarray)} members, its space {len(members)}")
-        for i, (value, member) in enumerate(zip(ndarray, members.values(), strict=True)):
-            check_array_space(value, member, f"{name}[{i}]")
     else:
         raise TypeError(
             f"{name} is {ndarray!r}, of type {type(ndarray).__name__}; return arrays, or dicts or lists of them"
@@ -96,14 +96,12 @@ def check_different_memory(array1: Any, array2: Any, step_times: int) -> None:
             f"the observations before and after step {step_times} share memory: the later one overwrites the earlier "
             "one; return a copy",
         )
-    elif isinstance(array1, Mapping):
-        _require(array1.keys() == array2.keys(), f"observations at step {step_times} have other keys than before")
-        for key in array1:
-            check_different_memory(array1[key], array2[key], step_times)
-    elif isinstance(array1, (list, tuple)):
-        _require(len(array1) == len(array2), f"observations at step {step_times} have another length than before")
-        for one, other in zip(array1, array2, strict=True):
-            check_different_memory(one, other, step_times)
+    elif is_container(array1):
+        what = "other keys" if is_mapping(array1) else "another length"
+        parts, others = dict(parts_of(array1)), dict(parts_of(array2))
+        _require(parts.keys() == others.keys(), f"observations at step {step_times} have {what} than before")
+        for key, part in parts.items():
+            check_different_memory(part, others[key], step_times)
     else:
         raise TypeError(
             f"an observation at step {step_times} is of type {kinds[0]}; return arrays, or dicts or lists of them"
@@ -178,7 +176,7 @@ def _steps(env: BaseEnv, act: Callable[[], Any]) -> Any:
 
 def _check_dtype(path: str, space: Any) -> None:
     dtype = getattr(space, "dtype", None)
-    if dtype is None or isinstance(space, spaces_like(space).MultiBinary):  # which has no choice
+    if dtype is None or space_kind(space) == "MultiBinary":  # which has no choice
         return
     wanted = {"f": (np.float32,), "i": (np.int64,), "u": (np.uint8,)}.get(np.dtype(dtype).kind)
     if wanted is not None:
@@ -186,19 +184,11 @@ def _check_dtype(path: str, space: Any) -> None:
 
 
 def _check_one_array(array: np.ndarray, space: Any, name: str) -> None:
-    spaces = spaces_like(space)
-    if isinstance(space, spaces.Box):
-        low, high = space.low, space.high
-    elif isinstance(space, spaces.Discrete):
-        low, high = np.int64(space.start), np.int64(space.start + space.n - 1)
-    elif isinstance(space, spaces.MultiDiscrete):
-        low, high = getattr(space, "start", np.zeros_like(space.nvec)), space.nvec - 1
-        high = high + low
-    elif isinstance(space, spaces.MultiBinary):
-        low, high = np.int8(0), np.int8(1)
-    else:
+    bounds = bounds_of(space)
+    if bounds is None:
         raise TypeError(f"{name} is one array; there is no check against the space {space!r}")
-    shapes = ((), (1,)) if isinstance(space, spaces.Discrete) else (space.shape,)
+    low, high = bounds
+    shapes = ((), (1,)) if space_kind(space) == "Discrete" else (space.shape,)
     _require(array.dtype == space.dtype, f"{name} has the dtype {array.dtype}, its space {space.dtype}")
     _require(array.shape in shapes, f"{name} has the shape {array.shape}, its space {space.shape}")
     if array.dtype.kind == "f":
@@ -213,17 +203,14 @@ def _check_one_array(array: np.ndarray, space: Any, name: str) -> None:
 
 def _members(space: Any) -> Mapping[Any, Any]:
     """Return the spaces by key or place within a dict or sequence of spaces, or a Dict or Tuple space."""
-    members = getattr(space, "spaces", space)
-    if isinstance(members, Mapping):
-        return members
-    if isinstance(members, (list, tuple)):
-        return dict(enumerate(members))
-    raise AssertionError(f"the data has members, but the space {space!r} has none")
+    if not has_members(space):
+        raise AssertionError(f"the data has members, but the space {space!r} has none")
+    return members_of(space)
 
 
 def _leaves(space: Any, path: str) -> list[tuple[str, Any]]:
     """Return (path, space) of each space that has no members."""
-    if not isinstance(getattr(space, "spaces", space), (Mapping, list, tuple)):
+    if not has_members(space):
         return [(path, space)]
     return [leaf for key, member in _members(space).items() for leaf in _leaves(member, f"{path}[{key!r}]")]
 

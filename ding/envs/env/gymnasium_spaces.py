@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ding.envs.common.common_function import affine_transform
-from ding.envs.common.gym_compat import is_gymnasium_env, spaces_like
+from ding.envs.common.gym_compat import first_choice, is_gymnasium_env, map_space, space_kind, spaces_like
+from ding.utils.data.nested import is_mapping, is_treetensor, map_leaves, parts_of, rebuilt
 
 _FLOAT64 = np.dtype(np.float64)
 _INT64 = np.dtype(np.int64)
@@ -17,25 +18,22 @@ ActionAdapter = Callable[[Any], Any]
 
 def as_observation(obs: Any) -> Any:
     """Return `obs` with arrays for numbers and float32 for float64; dicts and tuples keep their form."""
-    if isinstance(obs, np.ndarray):
-        return obs.astype(np.float32) if obs.dtype == _FLOAT64 else obs
-    if isinstance(obs, dict):
-        return {key: as_observation(value) for key, value in obs.items()}
-    if type(obs) is tuple:  # named tuples such as GraphInstance stay what they are
-        return tuple(as_observation(value) for value in obs)
-    if isinstance(obs, (bool, int, float, np.generic)):
-        return as_observation(np.asarray(obs))
+    if isinstance(obs, (np.ndarray, bool, int, float, np.generic)):
+        array = np.asarray(obs)
+        return array.astype(np.float32) if array.dtype == _FLOAT64 else array
+    if is_mapping(obs) or type(obs) is tuple:  # named tuples such as GraphInstance stay what they are
+        return rebuilt(obs, [as_observation(part) for _, part in parts_of(obs)])
     return obs
 
 
 def fit_observation(obs: Any, space: Any) -> Any:
     """Return `obs` as arrays; those for a Box have its shape, and are float32 where it or the array is real-valued."""
-    spaces = spaces_like(space)
-    if isinstance(space, spaces.Dict) and isinstance(obs, Mapping):
+    kind = space_kind(space)
+    if kind == "Dict" and is_mapping(obs):
         return {key: fit_observation(value, space[key]) if key in space.spaces else value for key, value in obs.items()}
-    if isinstance(space, spaces.Tuple) and isinstance(obs, tuple) and len(obs) == len(space.spaces):
+    if kind == "Tuple" and isinstance(obs, tuple) and len(obs) == len(space.spaces):
         return tuple(fit_observation(value, member) for value, member in zip(obs, space.spaces, strict=True))
-    if not isinstance(space, spaces.Box):
+    if kind != "Box":
         return as_observation(obs)
     array = np.asarray(obs)
     if np.issubdtype(space.dtype, np.floating) or array.dtype == _FLOAT64:
@@ -45,11 +43,7 @@ def fit_observation(obs: Any, space: Any) -> Any:
 
 def as_arrays(action: Any) -> Any:
     """Return `action` with an array of one element for each integer; dicts and tuples keep their form."""
-    if isinstance(action, dict):
-        return {key: as_arrays(value) for key, value in action.items()}
-    if isinstance(action, tuple):
-        return tuple(as_arrays(value) for value in action)
-    return np.array([action]) if isinstance(action, (int, np.integer)) else action
+    return map_leaves(lambda part: np.array([part]) if isinstance(part, (int, np.integer)) else part, action)
 
 
 def one_float(reward: Any) -> float:
@@ -82,33 +76,31 @@ def _attribute(env: Any, name: str) -> Any:
 
 def float32_space(space: Any) -> Any:
     """Return `space` with each float64 Box in it replaced by a float32 one."""
-    spaces = spaces_like(space)
-    if isinstance(space, spaces.Dict):
-        return spaces.Dict({key: float32_space(value) for key, value in space.items()})
-    if isinstance(space, spaces.Tuple):
-        return spaces.Tuple([float32_space(value) for value in space])
-    if isinstance(space, spaces.Box) and space.dtype == _FLOAT64:
-        with np.errstate(over="ignore"):  # what float32 cannot hold is unbounded in it
-            return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
-    return space
+    return map_space(_in_float32, space)
 
 
-def unit_space(space: Any) -> Any:
-    """Return `space` with each real-valued Box in it replaced by [-1, 1] of the same shape."""
-    spaces = spaces_like(space)
-    if isinstance(space, spaces.Dict):
-        return spaces.Dict({key: unit_space(value) for key, value in space.items()})
-    if isinstance(space, spaces.Tuple):
-        return spaces.Tuple([unit_space(value) for value in space])
-    return spaces.Box(-1.0, 1.0, space.shape, np.float32) if _is_real_box(space) else space
+def _in_float32(space: Any) -> Any:
+    if space_kind(space) != "Box" or space.dtype != _FLOAT64:
+        return space
+    with np.errstate(over="ignore"):  # what float32 cannot hold is unbounded in it
+        return spaces_like(space).Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
 
 
-def policy_space(space: Any, act_scale: bool, act_bins: int | None) -> Any:
+def policy_space(space: Any, act_scale: bool = False, act_bins: int | None = None) -> Any:
     """Return the space of what `action_adapter` takes."""
     if act_bins is not None:
         values = bin_values(space, act_bins)
         return spaces_like(space).MultiDiscrete([act_bins] * values.shape[1])
-    return unit_space(space) if act_scale else space
+    return map_space(lambda part: _of_policy(part, act_scale), space)
+
+
+def _of_policy(space: Any, act_scale: bool) -> Any:
+    spaces = spaces_like(space)
+    if act_scale and _is_real_box(space):
+        return spaces.Box(-1.0, 1.0, space.shape, np.float32)
+    if not np.any(first_choice(space)):
+        return space
+    return spaces.Discrete(space.n) if space_kind(space) == "Discrete" else spaces.MultiDiscrete(space.nvec)
 
 
 def bin_values(space: Any, bins: int) -> np.ndarray:
@@ -126,6 +118,8 @@ def bin_values(space: Any, bins: int) -> np.ndarray:
 def action_adapter(space: Any, act_scale: bool, act_bins: int | None = None) -> ActionAdapter:
     """Return a function that turns what policies return into a member of `space`, in the form its environment expects.
 
+    Choices among actions come as numbers from 0, whatever the `start` of a Discrete or MultiDiscrete.
+
     Args:
         act_scale: actions for real-valued Boxes come in [-1, 1] and are mapped onto the bounds.
         act_bins: actions are the numbers of values, one for each dimension of a Box; see `bin_values`.
@@ -134,39 +128,28 @@ def action_adapter(space: Any, act_scale: bool, act_bins: int | None = None) -> 
         ValueError: `act_scale` or `act_bins` is set and a Box has no finite bounds. The function itself raises
             ValueError or TypeError for an action that does not fit.
     """
-    spaces = spaces_like(space)
     if act_bins is not None:
         return _bin_adapter(space, act_bins)
-    if isinstance(space, spaces.Discrete):
-        return _discrete_adapter(space)
-    if isinstance(space, spaces.Box):
-        return _box_adapter(space, act_scale)
-    if isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary)):
-        return _multi_adapter(space)
-    if isinstance(space, spaces.Dict):
-        return _dict_adapter(space, {key: action_adapter(value, act_scale) for key, value in space.items()})
-    if isinstance(space, spaces.Tuple):
-        return _tuple_adapter(space, [action_adapter(value, act_scale) for value in space])
+    match space_kind(space):
+        case "Discrete":
+            return _discrete_adapter(space)
+        case "Box":
+            return _box_adapter(space, act_scale)
+        case "MultiDiscrete" | "MultiBinary":
+            return _multi_adapter(space)
+        case "Dict":
+            return _dict_adapter(space, {key: action_adapter(value, act_scale) for key, value in space.items()})
+        case "Tuple":
+            return _tuple_adapter(space, [action_adapter(value, act_scale) for value in space])
     return lambda action: action
 
 
 def _is_real_box(space: Any) -> bool:
-    return (
-        isinstance(space, spaces_like(space).Box)
-        and space.dtype is not None
-        and np.issubdtype(space.dtype, np.floating)
-    )
+    return space_kind(space) == "Box" and space.dtype is not None and np.issubdtype(space.dtype, np.floating)
 
 
 def _discrete_adapter(space: Any) -> ActionAdapter:
-    first = int(space.start)
-    stop = first + int(space.n)
-    advice = (
-        f"; policies count from 0, so wrap the env: gymnasium.wrappers.TransformAction(env, lambda action: action + "
-        f"{first}, Discrete({space.n}))"
-        if first
-        else ""
-    )
+    first, count = int(space.start), int(space.n)
 
     def adapt(action: Any) -> Any:
         # What policies return is an int64 array of one element; its element is of the type that the space samples.
@@ -174,9 +157,9 @@ def _discrete_adapter(space: Any) -> ActionAdapter:
             value = action[0]
         else:
             value = action if type(action) is int else _whole_number(action, space)
-        if first <= value < stop:
-            return value
-        raise ValueError(f"action {action!r} is outside of the action space {space}: [{first}, {stop - 1}]{advice}")
+        if 0 <= value < count:
+            return value + first if first else value
+        raise ValueError(f"action {action!r} is outside of the action space {policy_space(space)}: [0, {count - 1}]")
 
     return adapt
 
@@ -227,20 +210,22 @@ def _bin_adapter(space: Any, bins: int) -> ActionAdapter:
 
 
 def _multi_adapter(space: Any) -> ActionAdapter:
+    own, first = policy_space(space), first_choice(space)
+
     def adapt(action: Any) -> np.ndarray:
-        array = _array_of(action, space)
-        if not space.contains(array):
-            raise ValueError(f"action {action!r} is outside of the action space {space}")
-        return array
+        array = _array_of(action, own)
+        if not own.contains(array):
+            raise ValueError(f"action {action!r} is outside of the action space {own}")
+        return array if own is space else array + first
 
     return adapt
 
 
 def _dict_adapter(space: Any, adapters: dict[str, ActionAdapter]) -> ActionAdapter:
     def adapt(action: Any) -> dict[str, Any]:
-        if hasattr(action, "json"):  # a tree of treetensor
+        if is_treetensor(type(action)):
             action = action.json()
-        if not isinstance(action, dict) or action.keys() != adapters.keys():
+        if not is_mapping(action) or action.keys() != adapters.keys():
             raise ValueError(f"action {action!r} must be a dict with the keys of the action space {space}")
         return {key: adapter(action[key]) for key, adapter in adapters.items()}
 

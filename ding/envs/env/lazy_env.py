@@ -113,7 +113,7 @@ class LazyEnv(BaseEnv):
 
     @property
     def action_space(self) -> Any:
-        """The space of the actions `step` takes: [-1, 1] for real-valued ones with `act_scale`, or choices."""
+        """The space of the actions of `step`: [-1, 1] for real-valued ones with `act_scale`; choices count from 0."""
         return self._read_spaces().action
 
     @property
@@ -146,7 +146,7 @@ class LazyEnv(BaseEnv):
         if seed is not None and not self._is_sampling_seeded:
             # Once: samples of the action space are one stream over all episodes.
             self._env.action_space.seed(seed)
-            if self._act_scale or self._act_bins is not None:
+            if self.action_space is not self._env.action_space:
                 self.action_space.seed(seed)
             self._is_sampling_seeded = True
         self._seeds.advance()

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from easydict import EasyDict
 
-from ding.envs.common.gym_compat import spaces_like
-from ding.envs.env.gymnasium_spaces import float32_space, reward_space_of
+from ding.envs.common.gym_compat import bounds_of, first_choice, space_kind
+from ding.envs.env.gymnasium_spaces import float32_space, policy_space, reward_space_of
 from ding.envs.env_manager.base_env_manager import DONE, NEED_RESET, RESET, RUN, BaseEnvManager, ResetParam
 from ding.envs.env_manager.block import NO_ENVS, TOLD, BlockStep, BoolArray, InfoColumns, Ready, end_codes, no_step
 from ding.envs.env_manager.env_state import Restored, Seeds
 from ding.utils.config_helper import ConfigError, Setting, Settings, check_values, instance_of, integer, settings_of
+from ding.utils.data.nested import is_mapping
 from ding.utils.data.samples import Column, IntArray, Kind, Node, columns_of, map_node, node_rows
 
 # Settings of an env section that make an env other than the one the simulator makes.
@@ -41,7 +42,7 @@ class PooledEnv:
 
 
 class ActionBatches:
-    """Stacking and checking of actions for a space.
+    """Stacking and checking of actions for a space; choices come as numbers from 0, whatever its `start`.
 
     Attributes:
         idle: a member of the space, for envs whose action has no effect.
@@ -51,20 +52,14 @@ class ActionBatches:
     """
 
     def __init__(self, space: Any) -> None:
-        spaces = spaces_like(space)
-        self._space, self._shape, self._dtype = space, space.shape, space.dtype
-        self._range: tuple[Any, Any] | None = None  # the least integers, and those that are just too large
-        if isinstance(space, spaces.Discrete):
-            self._range = int(space.start), int(space.start + space.n)
-        elif isinstance(space, spaces.MultiDiscrete):
-            start = getattr(space, "start", 0)
-            self._range = start, start + space.nvec
-        elif isinstance(space, spaces.MultiBinary):
-            self._range = 0, 2
-        elif not isinstance(space, spaces.Box):
+        bounds = bounds_of(space)
+        if bounds is None:
             raise ConfigError(f"envs that are stepped as a batch cannot have the action space {space}")
-        low, high = (space.low, space.high) if self._range is None else (self._range[0], np.inf)
-        self.idle = np.clip(np.zeros(space.shape), low, high).astype(space.dtype)
+        self._space, self._shape, self._dtype = policy_space(space), space.shape, space.dtype
+        self._first = first_choice(space)
+        self._highest = None if space_kind(space) == "Box" else bounds[1] - self._first
+        self._is_shifted = self._space is not space
+        self.idle = np.clip(np.zeros(space.shape), *bounds).astype(space.dtype)
 
     def stack(self, actions: Sequence[Any] | np.ndarray, env_ids: Sequence[int]) -> np.ndarray:
         """Return the actions of these envs as an array [K, *shape] of the dtype of the space.
@@ -79,16 +74,17 @@ class ActionBatches:
         if actions.size != math.prod(shape):
             raise ValueError(f"actions of shape {actions.shape} do not fit {shape[0]} x the action space {self._space}")
         batch = actions.reshape(shape)
-        if self._range is not None:
-            first, stop = self._range
+        if self._highest is not None:
             if batch.dtype.kind not in "iub":
                 raise TypeError(f"actions of dtype {batch.dtype} do not fit the action space {self._space}")
-            wrong = (batch < first) | (batch >= stop)
+            wrong = (batch < 0) | (batch > self._highest)
             if np.count_nonzero(wrong):
                 rows = np.flatnonzero(wrong.reshape(len(batch), -1).any(axis=1)).tolist()
                 bad = {env_ids[row]: batch[row].tolist() for row in rows}
-                allowed = f": [{first}, {stop - 1}]" if np.ndim(stop) == 0 else ""
+                allowed = f": [0, {self._highest}]" if np.ndim(self._highest) == 0 else ""
                 raise ValueError(f"the actions {bad} are outside of the action space {self._space}{allowed}")
+            if self._is_shifted:
+                batch = batch + self._first
         return batch if batch.dtype is self._dtype else batch.astype(self._dtype, copy=False)
 
 
@@ -128,11 +124,11 @@ class BatchEnvManager(BaseEnvManager):
         self._is_asked = False  # it has been asked for another one
         self._sent_seeds: int | list[int] | None = None
         self._is_reseeded = False
-        section = getattr(env_fn[0], "keywords", {}).get("cfg") if env_fn else None
+        section: Any = getattr(env_fn[0], "keywords", {}).get("cfg") if env_fn else None
         try:
-            stand_in = partial(PooledEnv, *self._prepare(merged, section if isinstance(section, Mapping) else {}))
-            super().__init__([stand_in] * count, cfg)
-            self._actions = ActionBatches(self._action_space)
+            name, shown, action_space = self._prepare(merged, section if is_mapping(section) else {})
+            super().__init__([partial(PooledEnv, name, shown, policy_space(action_space))] * count, cfg)
+            self._actions = ActionBatches(action_space)
         except BaseException:
             self._end_simulator()
             raise

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ding.envs.common.gym_compat import members_of, space_kind
 from ding.envs.env.base_env import BaseEnvTimestep
 from ding.envs.env_manager.base_env_manager import call_with_timeout, no_timestep
 from ding.envs.env_manager.block import is_abnormal, is_done
@@ -88,13 +89,12 @@ class SharedObs:
 
 def _buffers(space: Any, copy_on_get: bool) -> Any:
     """Return a ShmBuffer for an array of fixed shape, or dicts and tuples of them as in the space, else None."""
-    parts = getattr(space, "spaces", None)
-    if isinstance(parts, Mapping):
-        tree: Any = {key: _buffers(part, copy_on_get) for key, part in parts.items()}
-        return tree if any(part is not None for part in tree.values()) else None
-    if isinstance(parts, (tuple, list)):
-        tree = tuple(_buffers(part, copy_on_get) for part in parts)
-        return tree if any(part is not None for part in tree) else None
+    kind = space_kind(space)
+    if kind in ("Dict", "Tuple"):
+        tree = {key: _buffers(part, copy_on_get) for key, part in members_of(space).items()}
+        if all(part is None for part in tree.values()):
+            return None
+        return tree if kind == "Dict" else tuple(tree.values())
     shape, dtype = getattr(space, "shape", None), getattr(space, "dtype", None)
     # Without a dimension it is a number.
     if not isinstance(shape, tuple) or not shape or dtype is None or ctype_of(np.dtype(dtype)) is None:
@@ -107,28 +107,27 @@ class _MisfitError(Exception):
 
 
 def _fill(tree: Any, obs: Any) -> Any:
-    if isinstance(tree, ShmBuffer):
-        if tree.fits(obs):
+    match tree:
+        case None:
+            return obs
+        case ShmBuffer() if tree.fits(obs):
             tree.array[...] = obs
             return _ELSEWHERE
-    elif isinstance(tree, dict):
-        if type(obs) is dict and obs.keys() == tree.keys():
+        case dict() if type(obs) is dict and obs.keys() == tree.keys():
             return {key: _fill(tree[key], part) for key, part in obs.items()}
-    elif isinstance(tree, tuple):
-        if type(obs) is tuple and len(obs) == len(tree):
+        case tuple() if type(obs) is tuple and len(obs) == len(tree):
             return tuple(map(_fill, tree, obs))
-    else:
-        return obs
     raise _MisfitError
 
 
 def _gather(tree: Any, rest: Any) -> Any:
     if rest is _ELSEWHERE:
         return tree.get()
-    if isinstance(tree, dict):
-        return {key: _gather(tree[key], part) for key, part in rest.items()}
-    if isinstance(tree, tuple):
-        return tuple(map(_gather, tree, rest))
+    match tree:
+        case dict():
+            return {key: _gather(tree[key], part) for key, part in rest.items()}
+        case tuple():
+            return tuple(map(_gather, tree, rest))
     return rest
 
 

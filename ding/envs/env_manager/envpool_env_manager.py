@@ -13,6 +13,7 @@ from ding.envs.env_manager.base_env_manager import RESET, RUN, EnvState
 from ding.envs.env_manager.batch_env_manager import BatchEnvManager, refuse_foreign
 from ding.envs.env_manager.block import BlockStep
 from ding.utils.config_helper import ConfigError, Setting, Settings, instance_of, integer
+from ding.utils.data.nested import map_leaves
 from ding.utils.data.samples import Column, IntArray, Kind, Node
 from ding.utils.import_helper import missing_package
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
@@ -213,8 +214,10 @@ class PoolEnvManager(BatchEnvManager):
 
 def _node(obs: Any) -> Node:
     """Return observations of EnvPool as columns; those without a dimension are Python numbers."""
-    if isinstance(obs, Mapping):
-        return {key: _node(part) for key, part in obs.items()}
+    return map_leaves(_column, obs)
+
+
+def _column(obs: np.ndarray) -> Column:
     array = obs.astype(np.float32) if obs.dtype == np.float64 else obs
     if array.ndim > 1:
         return Column(Kind.ARRAY, array)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ding.envs.common.gym_compat import members_of, space_kind
 from ding.envs.env.gymnasium_env import GymnasiumSource, resolve_id
 from ding.envs.env.gymnasium_spaces import as_observation
 from ding.envs.env_manager.base_env_manager import RESET, RUN
@@ -18,6 +19,7 @@ from ding.envs.env_manager.batch_env_manager import BatchEnvManager, copied_rows
 from ding.envs.env_manager.block import BlockStep, BoolArray, InfoColumns, Ready, stacked
 from ding.utils.child_helper import forget_secrets, without_secrets
 from ding.utils.config_helper import ConfigError, Setting, Settings, anything, instance_of, one_of
+from ding.utils.data.nested import is_mapping, leaves, map_leaves
 from ding.utils.data.samples import Column, IntArray, Kind, Node
 from ding.utils.log_helper import shown
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
@@ -194,7 +196,7 @@ class VectorEnvManager(BatchEnvManager):
         """Reset the vector env, and begin the episodes of these envs."""
         seed, self._is_reseeded = self._sent_seeds if self._is_reseeded else None, False
         obs, _ = self._simulator.reset(seed=seed)
-        self._device = next((leaf.device for leaf in _leaves(obs) if isinstance(leaf, torch.Tensor)), None)
+        self._device = next((leaf.device for leaf in leaves(obs) if isinstance(leaf, torch.Tensor)), None)
         self._has_ended = np.zeros(self._env_num, np.bool_)
         self._count_begun(ids)
         self._look_at(self._all_ids, _node(obs), True)
@@ -303,37 +305,23 @@ def _has_entry_point(source: GymnasiumSource) -> bool:
 
 
 def _is_of_arrays(space: Any) -> bool:
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        parts = space.values() if isinstance(space, spaces.Dict) else space
-        return all(map(_is_of_arrays, parts))
-    return isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+    kind = space_kind(space)
+    return all(map(_is_of_arrays, members_of(space).values())) if kind in ("Dict", "Tuple") else kind != ""
 
 
 def _array(value: Any) -> np.ndarray:
     return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
 
 
-def _leaves(obs: Any) -> Iterator[Any]:
-    if isinstance(obs, Mapping | tuple):
-        for part in obs.values() if isinstance(obs, Mapping) else obs:
-            yield from _leaves(part)
-    else:
-        yield obs
-
-
 def _flags(value: Any) -> BoolArray:
-    return np.array(_array(value) if isinstance(value, torch.Tensor) else value, np.bool_)
+    return np.array(value if type(value) is np.ndarray else _array(value), np.bool_)
 
 
 def _node(obs: Any) -> Node:
     """Return the arrays of a vector env as columns."""
     if type(obs) is np.ndarray:
         return Column(Kind.ARRAY, obs)
-    if isinstance(obs, Mapping):
-        return {key: _node(part) for key, part in obs.items()}
-    return tuple(map(_node, obs)) if isinstance(obs, tuple) else Column(Kind.ARRAY, _array(obs))
+    return map_leaves(lambda leaf: Column(Kind.ARRAY, _array(leaf)), obs)
 
 
 def _put_final(obs: Node, infos: Mapping[str, Any], ended: BoolArray) -> dict[str, Any]:
@@ -351,8 +339,8 @@ def _put_final(obs: Node, infos: Mapping[str, Any], ended: BoolArray) -> dict[st
     put_rows(obs, ended, rows)
     skipped = {name for key in (*_FINAL_OBS, _FINAL_INFO) for name in (key, f"_{key}")}
     rest = {key: value for key, value in infos.items() if key not in skipped}
-    final_infos = infos.get(_FINAL_INFO)
-    if isinstance(final_infos, Mapping):
+    final_infos: Any = infos.get(_FINAL_INFO)
+    if is_mapping(final_infos):
         rest = _merged_infos(rest, final_infos, ended)
     return rest
 
@@ -364,7 +352,7 @@ def _merged_infos(infos: Mapping[str, Any], final: Mapping[str, Any], ended: Boo
         if _is_mask(key, final):
             continue
         has_entry = ended & _mask_of(key, final, len(ended))
-        if isinstance(value, Mapping):
+        if is_mapping(value):
             value = _merged_infos(infos.get(key, {}), value, ended)
         elif key in infos:
             value = _array(infos[key]).copy()
@@ -391,7 +379,7 @@ def _info_columns(infos: Mapping[str, Any], env_num: int) -> tuple[dict[str, Any
     for key, value in infos.items():
         if _is_mask(key, infos):
             rows_of[key[1:]] = _mask_of(key[1:], infos, env_num)
-        elif isinstance(value, Mapping):
+        elif is_mapping(value):
             nested, nested_rows = _info_columns(value, env_num)
             columns[key] = InfoColumns(nested, env_num, nested_rows)
         elif isinstance(value, np.ndarray | torch.Tensor) and value.shape[:1] == (env_num,):

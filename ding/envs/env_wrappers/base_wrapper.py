@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ding.envs.common.gym_compat import is_gymnasium_env, layers, spaces_like, takes_seed
+from ding.envs.common.gym_compat import is_gymnasium_env, layers, space_kind, takes_seed
 from ding.envs.env.base_env import BaseEnv
 from ding.utils.log_helper import shown
 
@@ -238,8 +238,7 @@ def sole_box(wrapper: EnvWrapper) -> Any:
         TypeError: the env has another kind of observation space.
     """
     space = wrapper.env.observation_space
-    members = getattr(space, "spaces", None)
-    sole = members[0] if isinstance(members, (tuple, list)) and len(members) == 1 else space
-    if not isinstance(sole, spaces_like(sole).Box):
+    sole = space.spaces[0] if space_kind(space) == "Tuple" and len(space.spaces) == 1 else space
+    if space_kind(sole) != "Box":
         raise TypeError(f"{type(wrapper).__name__} needs observations that are arrays, of a Box; this space is {space}")
     return sole

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from typing import Any
 
 import numpy as np
 
-from ding.envs.common.gym_compat import spaces_like
+from ding.envs.common.gym_compat import space_kind, spaces_like
 from ding.envs.env.base_env import BaseEnvTimestep
 from ding.envs.env.gymnasium_spaces import reward_space_of
 from ding.envs.env_wrappers.base_wrapper import EnvWrapper, GymToGymnasiumWrapper, ObservationWrapper, ended, sole_box
@@ -312,7 +313,7 @@ class GymHybridDictActionWrapper(EnvWrapper):
         super().__init__(env)
         own = self.env.action_space
         spaces = spaces_like(own)
-        if isinstance(own, spaces.Tuple) and len(own.spaces) == 2:
+        if space_kind(own) == "Tuple" and len(own.spaces) == 2:
             kind, args = own.spaces
         else:
             kind, args = spaces.Discrete(3), spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -334,7 +335,7 @@ class ObsPlusPrevActRewWrapper(EnvWrapper):
     def __init__(self, env: Any) -> None:
         super().__init__(env)
         space, action_space = self.env.observation_space, self.env.action_space
-        is_box = isinstance(action_space, spaces_like(action_space).Box)
+        is_box = space_kind(action_space) == "Box"
         self._no_action: Any = np.full(action_space.shape, -1, action_space.dtype) if is_box else -1
         self.observation_space = spaces_like(space).Dict(
             {"obs": space, "prev_action": action_space, "prev_reward_extrinsic": reward_space_of(self.env)}
@@ -342,14 +343,12 @@ class ObsPlusPrevActRewWrapper(EnvWrapper):
 
     def reset(self, **kwargs: Any) -> dict[str, Any]:
         """Begin an episode and return its first observation."""
-        no_action = self._no_action.copy() if isinstance(self._no_action, np.ndarray) else self._no_action
-        return {"obs": self.env.reset(**kwargs), "prev_action": no_action, "prev_reward_extrinsic": 0}
+        return {"obs": self.env.reset(**kwargs), "prev_action": copy.copy(self._no_action), "prev_reward_extrinsic": 0}
 
     def step(self, action: Any) -> tuple[dict[str, Any], Any, bool, dict[str, Any]]:
         """Act once, and return (obs, reward, done, info)."""
         obs, reward, done, info = self.env.step(action)
-        own = action.copy() if isinstance(action, np.ndarray) else action
-        return {"obs": obs, "prev_action": own, "prev_reward_extrinsic": reward}, reward, done, info
+        return {"obs": obs, "prev_action": copy.copy(action), "prev_reward_extrinsic": reward}, reward, done, info
 
 
 @ENV_WRAPPER_REGISTRY.register("reward_in_obs")
@@ -442,9 +441,8 @@ class WarpFrameWrapper(ObservationWrapper):
         self.size = size
         self._cv2 = _import_cv2()
         space = self.env.observation_space
-        spaces = spaces_like(space)
-        if isinstance(space, spaces.Tuple) and len(space.spaces) > 1:
-            self.observation_space = spaces.Tuple([self._warped(member) for member in space.spaces])
+        if space_kind(space) == "Tuple" and len(space.spaces) > 1:
+            self.observation_space = spaces_like(space).Tuple([self._warped(member) for member in space.spaces])
         else:
             self.observation_space = self._warped(sole_box(self))
 
@@ -538,8 +536,7 @@ class ObsTransposeWrapper(ObservationWrapper):
     def __init__(self, env: Any) -> None:
         super().__init__(env)
         space = self.env.observation_space
-        spaces = spaces_like(space)
-        if isinstance(space, spaces.Tuple):
+        if space_kind(space) == "Tuple":
             first = space.spaces[0]
             self.observation_space = _box_like(first, (len(space.spaces), *_channels_first(first.shape)))
         else:

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ding.torch_utils.network.nn_module import Activation, ChannelLayerNorm, as_activation
 from ding.torch_utils.network.resnet import ResBlock, ResFCBlock
+from ding.utils.data.nested import is_container, is_mapping
 from ding.utils.default_helper import squeeze
 
 
@@ -22,17 +24,43 @@ def as_shape(shape: int | Sequence[int]) -> int | tuple[int, ...]:
     return int(squeezed) if isinstance(squeezed, Integral) else tuple(squeezed)
 
 
+def vector_size(shape: Any) -> int | None:
+    """Return the number for a number or a 1-D shape, None for any other shape or a dict of shapes."""
+    size = None if is_mapping(shape) else as_shape(shape)
+    return size if isinstance(size, int) else None
+
+
+def hybrid_shapes(action_shape: Any) -> tuple[Any, Any]:
+    """Return the shapes of the types and of the arguments of hybrid actions.
+
+    Raises:
+        ValueError: `action_shape` is no dict of both.
+    """
+    if not is_mapping(action_shape) or {"action_type_shape", "action_args_shape"} - action_shape.keys():
+        raise ValueError(
+            f"action_shape {action_shape!r} does not fit the action_space 'hybrid'; it must be a dict with "
+            "action_type_shape (a number of actions) and action_args_shape (a number of dimensions)"
+        )
+    return action_shape["action_type_shape"], action_shape["action_args_shape"]
+
+
+def pass_mask(output: dict[str, Any], x: Any) -> dict[str, Any]:
+    """Add the `action_mask` of a dict observation, if it has one, to the output of a model."""
+    if is_mapping(x) and "action_mask" in x:
+        output["action_mask"] = x["action_mask"]
+    return output
+
+
 def public_shape(shape: Any) -> Any:
     """Return a shape as models show it in their attributes: like `as_shape`, but with None and dicts unchanged."""
-    return shape if shape is None or isinstance(shape, Mapping) else as_shape(shape)
+    return shape if shape is None or is_mapping(shape) else as_shape(shape)
 
 
 def as_obs_shape(shape: ObsShape) -> ObsShape:
     """Return the shape as a tuple, (N,) for a number; for dict observations a dict of tuples."""
-    if isinstance(shape, Mapping):
+    if is_mapping(shape):
         return {name: as_obs_shape(entry) for name, entry in shape.items()}
-    squeezed = as_shape(shape)
-    return (squeezed,) if isinstance(squeezed, int) else squeezed
+    return tuple(np.atleast_1d(as_shape(shape)).tolist())
 
 
 def observations_of(x: Any, obs_shape: ObsShape, model: nn.Module, path: str = "") -> Any:
@@ -50,7 +78,7 @@ def observations_of(x: Any, obs_shape: ObsShape, model: nn.Module, path: str = "
         TypeError: the observations are tuples.
         ValueError: the observations have another shape, or are images that are not [B, C, H, W].
     """
-    if isinstance(obs_shape, Mapping):
+    if type(obs_shape) is dict:
         return _entries(x, obs_shape, model, path)
     observations = x if isinstance(x, Tensor) else _entry_observation(x)
     if obs_shape == (1,) and observations.dim() == 1:
@@ -68,10 +96,10 @@ def observations_of(x: Any, obs_shape: ObsShape, model: nn.Module, path: str = "
 
 
 def _entries(x: Any, obs_shape: Mapping[str, Any], model: nn.Module, path: str) -> dict[str, Any]:
-    if not path and isinstance(x, Mapping) and "observation" in x and "observation" not in obs_shape:
+    if not path and is_mapping(x) and "observation" in x and "observation" not in obs_shape:
         x = x["observation"]
-    if not isinstance(x, Mapping) or obs_shape.keys() - x.keys():
-        found = f"the entries {', '.join(map(str, x))}" if isinstance(x, Mapping) else type(x).__name__
+    if not is_mapping(x) or obs_shape.keys() - x.keys():
+        found = f"the entries {', '.join(map(str, x))}" if is_mapping(x) else type(x).__name__
         raise KeyError(
             f"obs_shape{path} has the entries {', '.join(obs_shape)}, but the observation has {found}; check "
             "policy.model.obs_shape against the env"
@@ -86,20 +114,17 @@ def _entries(x: Any, obs_shape: Mapping[str, Any], model: nn.Module, path: str) 
 
 
 def _entry_observation(x: Any) -> Tensor:
-    if isinstance(x, Mapping):
+    if is_mapping(x):
         if "observation" not in x:
             raise KeyError(f"a dict observation needs the key 'observation'; it has {', '.join(map(str, x)) or 'none'}")
         x = x["observation"]
     if not isinstance(x, Tensor):
+        found = f"tuple of {len(x)} parts" if is_container(x) else type(x).__name__
         raise TypeError(
-            f"the model takes observations as one tensor or a dict of tensors, not as a {_described(x)}; let the env "
+            f"the model takes observations as one tensor or a dict of tensors, not as a {found}; let the env "
             "return an array, or a dict with policy.model.obs_shape as a dict of shapes, or pass a model of your own"
         )
     return x
-
-
-def _described(x: Any) -> str:
-    return f"tuple of {len(x)} parts" if isinstance(x, list | tuple) else type(x).__name__
 
 
 # A number (or [number]) for vectors, (C, H, W) for images, a mapping of names to shapes for dict observations.
@@ -138,14 +163,14 @@ def build_encoder(
         >>> encoder({"position": torch.rand(5, 2), "goal": torch.rand(5, 2)}).shape
         torch.Size([5, 16])
     """
-    if isinstance(obs_shape, Mapping) and obs_shape:
+    if is_mapping(obs_shape) and obs_shape:
         given = hidden_size_list, activation, norm_type, dropout, image_encoder, scale_ob
         entries = {str(name): build_encoder(shape, *given) for name, shape in obs_shape.items()}
         return DictEncoder(entries, hidden_size_list[-1], activation)
     shape: Any = squeeze(obs_shape)
     if isinstance(shape, Integral):
         return FCEncoder(int(shape), hidden_size_list, activation=activation, norm_type=norm_type, dropout=dropout)
-    if isinstance(shape, Sequence) and len(shape) == 3:
+    if is_container(shape) and len(shape) == 3:
         if image_encoder is not None:
             return image_encoder(shape)
         options: dict[str, Any] = {"activation": activation, "norm_type": norm_type, "scale_ob": scale_ob}

@@ -11,8 +11,10 @@ from torch import Tensor, nn
 from torch.distributions import Independent, Normal
 
 from ding.rl_utils.distributional import beta_function_map, uniform
+from ding.rl_utils.log_prob import mu_and_sigma
 from ding.torch_utils.network.nn_module import MLP, Activation, NoiseLinearLayer, as_activation, fc_block, noise_block
 from ding.utils.config_helper import ConfigError
+from ding.utils.data.nested import is_container, is_mapping
 
 LOG_SIGMA_MIN, LOG_SIGMA_MAX = -20.0, 2.0
 
@@ -241,6 +243,15 @@ class MultiHead(nn.Module):
         return {key: [output[key] for output in outputs] for key in outputs[0]}
 
 
+def head_of(
+    head_cls: Callable[..., nn.Module], hidden_size: int, action_shape: int | Sequence[int], **head_kwargs: Any
+) -> nn.Module:
+    """Return a `head_cls` for a number of actions, or for a list of numbers a `MultiHead` of such heads."""
+    if isinstance(action_shape, int):
+        return head_cls(hidden_size, action_shape, **head_kwargs)
+    return MultiHead(head_cls, hidden_size, action_shape, **head_kwargs)
+
+
 head_cls_map: dict[str, type[nn.Module]] = {
     "discrete": DiscreteHead,
     "dueling": DuelingHead,
@@ -256,10 +267,8 @@ def independent_normal_dist(logits: Mapping[str, torch.Tensor] | Sequence[torch.
     Raises:
         TypeError: `logits` is neither a mapping nor a pair.
     """
-    if isinstance(logits, Mapping):
-        return Independent(Normal(logits["mu"], logits["sigma"]), 1)
-    if isinstance(logits, (list, tuple)) and len(logits) == 2:
-        return Independent(Normal(*logits), 1)
+    if is_mapping(logits) or (is_container(logits) and len(logits) == 2):
+        return Independent(Normal(*mu_and_sigma(logits)), 1)
     raise TypeError(f"logits must be {{'mu', 'sigma'}} or a pair (mu, sigma), not {type(logits).__name__}")
 
 

@@ -7,7 +7,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ding.model.common.encoder import ConvEncoder, ObsShape, as_obs_shape, as_shape, observations_of, public_shape
+from ding.model.common.encoder import (
+    ConvEncoder,
+    ObsShape,
+    as_obs_shape,
+    observations_of,
+    public_shape,
+    vector_size,
+)
 from ding.model.common.head import RegressionHead, ReparameterizationHead
 from ding.model.template.q_learning import DQN
 from ding.model.template.qac import action_size, branch
@@ -87,8 +94,8 @@ class ContinuousBC(nn.Module):
         super().__init__()
         if action_space not in ("regression", "reparameterization"):
             raise AssertionError(f"action_space {action_space!r} is unknown; allowed: regression, reparameterization")
-        width = as_shape(obs_shape)
-        if not isinstance(width, int):
+        width = vector_size(obs_shape)
+        if width is None:
             raise ValueError(f"obs_shape {obs_shape!r} is not supported; observations are vectors")
         self.action_space = action_space
         self.action_shape: Any = public_shape(action_shape)

@@ -9,7 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ding.model.common.encoder import ObsShape, as_obs_shape, as_shape, build_encoder, observations_of
+from ding.model.common.encoder import (
+    ObsShape,
+    as_obs_shape,
+    as_shape,
+    build_encoder,
+    observations_of,
+    pass_mask,
+    vector_size,
+)
 from ding.model.common.head import (
     BranchingHead,
     DiscreteHead,
@@ -20,6 +28,7 @@ from ding.model.common.head import (
     QRDQNHead,
     QuantileHead,
     RainbowHead,
+    head_of,
 )
 from ding.torch_utils.network.nn_module import Activation, NoiseLinearLayer, as_activation, fc_block
 from ding.torch_utils.network.rnn import get_lstm
@@ -78,19 +87,14 @@ class QNetwork(nn.Module):
         projection = self.projection
         embedding = embedding if projection is None else projection(embedding)
         output: dict[str, Any] = self.head(embedding if self._divisor == 1 else embedding / self._divisor)
-        if not isinstance(x, Tensor) and isinstance(x, Mapping) and "action_mask" in x:
-            output["action_mask"] = x["action_mask"]
-        return output
+        return output if type(x) is Tensor else pass_mask(output, x)
 
 
 def _head_maker(
     head_cls: type[nn.Module], action_shape: int | Sequence[int], **head_kwargs: Any
 ) -> Callable[[int], nn.Module]:
     """Return a function that creates a `head_cls` for an input width; for multi-discrete actions one per part."""
-    output_size = as_shape(action_shape)
-    if isinstance(output_size, int):
-        return lambda hidden_size: head_cls(hidden_size, output_size, **head_kwargs)
-    return lambda hidden_size: MultiHead(head_cls, hidden_size, output_size, **head_kwargs)
+    return lambda hidden_size: head_of(head_cls, hidden_size, as_shape(action_shape), **head_kwargs)
 
 
 @MODEL_REGISTRY.register("dqn")
@@ -208,12 +212,9 @@ class DRQN(nn.Module):
         self.rnn = get_lstm(lstm_type, embedding_size, hidden_size)
         head_cls: type[nn.Module] = DuelingHead if dueling else DiscreteHead
         head_kwargs: dict[str, Any] = {"layer_num": head_layer_num, "activation": act, "norm_type": norm_type}
-        if isinstance(action_shape, int):
-            self.head: nn.Module = head_cls(hidden_size, action_shape, **head_kwargs)
-        else:
-            self.head = MultiHead(head_cls, hidden_size, action_shape, **head_kwargs)
+        self.head = head_of(head_cls, hidden_size, action_shape, **head_kwargs)
         self.res_link = res_link
-        self._obs_shape = (obs_shape,) if isinstance(obs_shape, int) else obs_shape
+        self._obs_shape = as_obs_shape(obs_shape)
 
     def forward(
         self, inputs: Mapping[str, Any], inference: bool = False, saved_state_timesteps: Sequence[int] | None = None
@@ -250,8 +251,7 @@ class DRQN(nn.Module):
         features = hidden + embedding if self.res_link else hidden
         output: dict[str, Any] = self.head(features.squeeze(0) if inference else features)
         output["next_state"] = state
-        if not isinstance(x, Tensor) and "action_mask" in x:
-            output["action_mask"] = x["action_mask"]
+        pass_mask(output, x)
         if not inference:
             output["hidden_state"] = hidden
             if saved_state_timesteps is not None:
@@ -498,8 +498,8 @@ class BDQ(QNetwork):
         activation: Activation = nn.ReLU,
         scale_ob: float | None = None,
     ) -> None:
-        branches = as_shape(num_branches)
-        if not isinstance(branches, int) or branches < 1:
+        branches = vector_size(num_branches) or 0
+        if branches < 1:
             raise ValueError(
                 f"num_branches = {num_branches} is not allowed; it must be a number of branches, 1 or more"
             )

@@ -14,13 +14,15 @@ from ding.model.common.encoder import (
     ConvEncoder,
     ObsShape,
     as_obs_shape,
-    as_shape,
     build_encoder,
+    hybrid_shapes,
     observations_of,
     public_shape,
+    vector_size,
 )
 from ding.model.common.head import DiscreteHead, DistributionHead, RegressionHead, ReparameterizationHead
 from ding.torch_utils.network.nn_module import Activation, as_activation
+from ding.utils.data.nested import is_mapping
 from ding.utils.registry_factory import MODEL_REGISTRY
 
 ACTION_SPACES = ("regression", "reparameterization", "hybrid")
@@ -110,15 +112,16 @@ def _make_encoder(
     norm_type: str | None,
 ) -> tuple[nn.Module, int]:
     """Return the encoder for `obs_shape` (the identity for vectors), and the width of its embeddings."""
-    if isinstance(obs_shape, tuple) and len(obs_shape) == 1:
+    size = vector_size(obs_shape)
+    if size is not None:
         if hidden_size_list is not None or share_encoder:
             raise AssertionError(
                 "encoder_hidden_size_list and share_encoder are for images and dict observations; for vectors set "
                 "actor_head_layer_num and critic_head_layer_num"
             )
-        return nn.Identity(), int(obs_shape[0])
+        return nn.Identity(), size
     if hidden_size_list is None:
-        if not isinstance(obs_shape, Mapping):
+        if not is_mapping(obs_shape):
             raise AssertionError("encoder_hidden_size_list is missing: images need an encoder")
         hidden_size_list = _DICT_SIZES
     layers = len(hidden_size_list)
@@ -260,19 +263,15 @@ def action_size(action_shape: Any) -> int:
     Raises:
         ValueError: the shape is not one-dimensional.
     """
-    size = None if isinstance(action_shape, Mapping) else as_shape(action_shape)
-    if not isinstance(size, int):
+    size = vector_size(action_shape)
+    if size is None:
         raise ValueError(f"action_shape {action_shape!r} is not supported; continuous actions are vectors [A]")
     return size
 
 
 def _hybrid_sizes(action_shape: Any) -> tuple[int, int]:
-    if not isinstance(action_shape, Mapping) or {"action_type_shape", "action_args_shape"} - action_shape.keys():
-        raise ValueError(
-            f"action_shape {action_shape!r} does not fit the action_space 'hybrid'; it must be a dict with "
-            "action_type_shape (a number of actions) and action_args_shape (a number of dimensions)"
-        )
-    return action_size(action_shape["action_type_shape"]), action_size(action_shape["action_args_shape"])
+    kinds, args = hybrid_shapes(action_shape)
+    return action_size(kinds), action_size(args)
 
 
 def _with_earlier_names(signature: inspect.Signature) -> inspect.Signature:
@@ -370,8 +369,8 @@ class DiscreteQAC(QActorCritic):
     ) -> None:
         act = as_activation(activation)
         super().__init__(obs_shape, encoder_hidden_size_list, share_encoder, twin_critic, act, norm_type)
-        actions = as_shape(action_shape)
-        if not isinstance(actions, int):
+        actions = vector_size(action_shape)
+        if actions is None:
             raise ValueError(f"action_shape {action_shape!r} is not supported; it must be a number of actions")
 
         def make(hidden_size: int, layer_num: int) -> nn.Module:
@@ -522,8 +521,8 @@ class QACDIST(ActorAndCritic):
         super().__init__()
         _check(action_space, "action_space", DIST_ACTION_SPACES)
         _check(critic_head_type, "critic_head_type", CRITIC_HEAD_TYPES)
-        size, width = as_shape(obs_shape), action_size(action_shape)
-        if not isinstance(size, int):
+        size, width = vector_size(obs_shape), action_size(action_shape)
+        if size is None:
             raise RuntimeError(f"obs_shape {obs_shape!r} is not supported; it must be a number for vectors")
         act = as_activation(activation)
         self.action_space = action_space

@@ -6,7 +6,6 @@ import copy
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from numbers import Integral
 from typing import Any
 
 from torch import Tensor, nn
@@ -18,19 +17,23 @@ from ding.model.common.encoder import (
     as_obs_shape,
     as_shape,
     build_encoder,
+    hybrid_shapes,
     observations_of,
+    pass_mask,
     public_shape,
+    vector_size,
 )
 from ding.model.common.head import (
     DiscreteHead,
-    MultiHead,
     RegressionHead,
     ReparameterizationHead,
+    head_of,
     independent_normal_dist,
 )
 from ding.model.wrapper.model_wrappers import mask_logits
 from ding.torch_utils.data_helper import WIDE_INTEGERS
 from ding.torch_utils.network.nn_module import Activation, as_activation, fc_block
+from ding.utils.data.nested import is_mapping
 from ding.utils.registry_factory import MODEL_REGISTRY
 
 
@@ -113,7 +116,7 @@ class VAC(nn.Module):
         self._obs_shape: Any = None if obs_shape is None else as_obs_shape(obs_shape)
         self.obs_shape = public_shape(obs_shape)
         self.action_shape: Any = public_shape(action_shape)
-        self.multi_head = action_space == "discrete" and not isinstance(self.action_shape, Integral)
+        self.multi_head = action_space == "discrete" and vector_size(action_shape) is None
         self._has_own_encoder = encoder is not None
         self.action_space = action_space
         self.share_encoder = share_encoder
@@ -179,8 +182,8 @@ class VAC(nn.Module):
         return self._with_mask({"logit": logit, "value": value}, x)
 
     def _observations(self, x: Tensor | Mapping[str, Any]) -> Any:
-        if self._has_own_encoder and not isinstance(self._obs_shape, Mapping):
-            x = x["observation"] if isinstance(x, Mapping) and "observation" in x else x
+        if self._has_own_encoder and not is_mapping(self._obs_shape):
+            x = x["observation"] if is_mapping(x) and "observation" in x else x
             if self._obs_shape is None or not isinstance(x, Tensor) or x.dtype in WIDE_INTEGERS:
                 return x  # integers, too: the encoder may look them up in an embedding
         return observations_of(x, self._obs_shape, self)
@@ -197,9 +200,7 @@ class VAC(nn.Module):
         return output["logit"] if self.action_space == "discrete" else output
 
     def _with_mask(self, output: dict[str, Any], x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
-        if self.action_space == "discrete" and isinstance(x, Mapping) and "action_mask" in x:
-            output["action_mask"] = x["action_mask"]
-        return output
+        return pass_mask(output, x) if self.action_space == "discrete" else output
 
 
 def _make_encoder(
@@ -219,7 +220,7 @@ def _make_encoder(
         raise RuntimeError("obs_shape None is not supported without your own encoder")
     image_encoder = None
     if is_impala:
-        if not isinstance(obs_shape, Mapping) and isinstance(as_shape(obs_shape), int):
+        if vector_size(obs_shape) is not None:
             raise RuntimeError(f"obs_shape {obs_shape!r} does not fit impala_cnn_encoder, which needs (C, H, W)")
         scale = 255.0 if scale_ob is None else scale_ob
         image_encoder = partial(IMPALAConvEncoder, channels=hidden_size_list, outsize=head_size, scale_ob=scale)
@@ -244,27 +245,18 @@ class ActorHeads:
             return self._discrete(action_shape)
         if action_space == "continuous":
             return self._continuous(action_shape, gaussian)
-        if not isinstance(action_shape, Mapping) or {"action_type_shape", "action_args_shape"} - action_shape.keys():
-            raise ValueError(
-                f"action_shape {action_shape!r} does not fit the action_space 'hybrid'; it must be a dict with "
-                "action_type_shape (a number of actions) and action_args_shape (a number of dimensions)"
-            )
-        action_type = self._discrete(action_shape["action_type_shape"])
-        return nn.ModuleList([action_type, self._continuous(action_shape["action_args_shape"], gaussian)])
+        kinds, args = hybrid_shapes(action_shape)
+        return nn.ModuleList([self._discrete(kinds), self._continuous(args, gaussian)])
 
     def _discrete(self, action_shape: Any) -> nn.Module:
-        shape = as_shape(action_shape)
-        if isinstance(shape, int):
-            head: nn.Module = DiscreteHead(self.hidden_size, shape, **self.kwargs)
-        else:
-            head = MultiHead(DiscreteHead, self.hidden_size, shape, **self.kwargs)
+        head = head_of(DiscreteHead, self.hidden_size, as_shape(action_shape), **self.kwargs)
         if self.input_size == self.hidden_size:
             return head
         return nn.Sequential(fc_block(self.input_size, self.hidden_size, activation=self.activation), head)
 
     def _continuous(self, action_shape: Any, gaussian: dict[str, Any]) -> nn.Module:
-        shape = as_shape(action_shape)
-        if not isinstance(shape, int):
+        shape = vector_size(action_shape)
+        if shape is None:
             raise ValueError(f"action_shape {action_shape!r} is not supported; continuous actions are vectors [A]")
         return ReparameterizationHead(self.input_size, shape, hidden_size=self.hidden_size, **gaussian, **self.kwargs)
 
@@ -466,9 +458,7 @@ class PG(nn.Module):
         output: dict[str, Any] = self.head(self.encoder(observations_of(x, self._obs_shape, self)))
         if self.action_space == "continuous":
             return {"logit": output, "dist": independent_normal_dist(output)}
-        if isinstance(x, Mapping) and "action_mask" in x:
-            output["action_mask"] = x["action_mask"]
-            mask_logits(output)
+        mask_logits(pass_mask(output, x))
         output["dist"] = _categorical(output["logit"])
         return output
 
@@ -556,11 +546,11 @@ class MAVAC(nn.Module):
         self.agent_obs_shape, self.global_obs_shape = public_shape(agent_obs_shape), public_shape(global_obs_shape)
         self._agent_obs_shape, self._global_obs_shape = as_obs_shape(agent_obs_shape), as_obs_shape(global_obs_shape)
         self.action_shape: Any = public_shape(action_shape)
-        act, size = as_activation(activation), as_shape(action_shape)
+        act, size = as_activation(activation), vector_size(action_shape)
         actor_size, critic_size = actor_head_hidden_size, critic_head_hidden_size
         options: dict[str, Any] = {"activation": act, "norm_type": norm_type}
         head: nn.Module
-        if not isinstance(size, int):
+        if size is None:
             raise ValueError(f"action_shape {action_shape!r} is not supported; it must be a number")
         if action_space == "discrete":
             head = DiscreteHead(actor_size, size, actor_head_layer_num, **options)
@@ -620,8 +610,8 @@ def _encoder_and_head(
     If there is no encoder, this layer is the encoder, as in DI-engine, so that its states can be loaded.
     """
     # An `nn.Identity`, and an encoder of a user's own, do not have it.
-    width: Any = getattr(encoder, "output_size", None) or as_shape(obs_shape)
-    if not isinstance(width, int):
+    width: Any = getattr(encoder, "output_size", None) or vector_size(obs_shape)
+    if width is None:
         raise ValueError(f"obs_shape {obs_shape!r} is not supported without an encoder that has an output_size")
     layer = nn.Linear(width, size), act or nn.Identity()
     return (nn.Sequential(*layer), head) if encoder is None else (encoder, nn.Sequential(*layer, head))

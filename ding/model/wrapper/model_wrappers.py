@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from ding.rl_utils.exploration import create_noise_generator
+from ding.rl_utils.log_prob import mu_and_sigma
 from ding.torch_utils.data_helper import get_tensor_data, zeros_like
 from ding.utils.config_helper import ConfigError, integer, number
+from ding.utils.data.nested import leaves
 
 # Subtracted from the logits of illegal actions: larger than any value, but finite to avoid NaN.
 _ILLEGAL = 1e8
@@ -186,9 +188,7 @@ def _eps_multinomial(logit: Tensor, mask: Tensor | None, alpha: float, eps: floa
 
 def _eps_of_rows(eps: Mapping[int, float], data_id: Any, output: Any) -> Tensor:
     """Select the value of each row from one value per env, by `data_id` if given, otherwise by position."""
-    logit = output["logit"]
-    batch_size = len(logit if isinstance(logit, Tensor) else logit[0])
-    ids = range(batch_size) if data_id is None else data_id
+    ids = range(len(next(leaves(output["logit"])))) if data_id is None else data_id
     return torch.tensor([float(eps[env_id]) for env_id in ids])
 
 
@@ -235,8 +235,7 @@ class EpsGreedyMultinomialSampleWrapper(_LogitSampleWrapper):
 def _gaussian(output: Any, name: str) -> tuple[Tensor, Tensor]:
     if not isinstance(output, dict) or "logit" not in output:
         raise TypeError(f"{name} needs a model output dict with 'logit', not {type(output).__name__}")
-    logit = output["logit"]
-    return (logit["mu"], logit["sigma"]) if isinstance(logit, Mapping) else (logit[0], logit[1])
+    return mu_and_sigma(output["logit"])
 
 
 class ReparamSampleWrapper(IModelWrapper):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ding.torch_utils.network.nn_module import build_normalization
-from ding.utils.data.collate_fn import is_treetensor
+from ding.utils.data.nested import is_treetensor
 
 State = dict[str, Tensor]
 

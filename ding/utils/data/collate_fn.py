@@ -12,49 +12,8 @@ import numpy as np
 import torch
 from torch.distributions import Distribution
 
+from ding.utils.data.nested import ByType, is_mapping, is_namedtuple, is_treetensor, map_tensors
 from ding.utils.data.samples import Column, Items, Kind, Node, Samples, Table, node_items, rows_of, table_of
-
-Handler = Callable[..., Any]
-Matcher = type | tuple[type, ...] | Callable[[type], bool]
-
-
-def is_namedtuple(kind: type) -> bool:
-    """Return whether `kind` is a namedtuple class."""
-    return issubclass(kind, tuple) and hasattr(kind, "_fields")
-
-
-def is_treetensor(kind: type) -> bool:
-    """Return whether `kind` is a tree of tensors (DI-treetensor), which `json()` turns into dicts."""
-    return callable(getattr(kind, "json", None)) and not issubclass(kind, dict)
-
-
-class ByType(dict[type, Handler]):
-    """A dict of handlers by type: `handlers[type(value)]` is the handler of `value`.
-
-    The lookup of a type that no rule matches raises a TypeError.
-
-    Args:
-        purpose: what the handlers do, for the error "cannot <purpose> a value of type ...".
-        rules: pairs of types, or a predicate on types, and a handler. The first match of a new type is cached.
-
-    Example:
-        >>> length = ByType("measure", (str, len), (int, int.bit_length))
-        >>> length[bool](True)
-        1
-    """
-
-    def __init__(self, purpose: str, *rules: tuple[Matcher, Handler]) -> None:
-        super().__init__()
-        self._purpose = purpose
-        self._rules = rules
-
-    def __missing__(self, kind: type) -> Handler:
-        for matcher, handler in self._rules:
-            if issubclass(kind, matcher) if isinstance(matcher, (type, tuple)) else matcher(kind):
-                self[kind] = handler
-                return handler
-        raise TypeError(f"cannot {self._purpose} a value of type {kind.__module__}.{kind.__qualname__}")
-
 
 _KEEP_LIST_PREFIX = ["collate_ignore"]
 # Names are faster than lookups in an enum.
@@ -88,7 +47,7 @@ def default_collate(batch: Any, cat_1dim: bool = True, ignore_prefix: list[str] 
     if is_treetensor(type(batch)):
         return batch.json()
     first = batch[0]
-    if type(first) is dict or isinstance(first, Mapping):
+    if is_mapping(first):
         return _collate_dicts(batch, cat_1dim, tuple(ignore_prefix))
     return _COLLATE[type(first)](batch, cat_1dim)
 
@@ -299,9 +258,9 @@ def split_output(output: Any) -> list[Any]:
     Recurrent states are stacked like the rest, or a list with the state of each env. An output other than a dict is
     split as by `default_decollate`.
     """
-    if not isinstance(output, Mapping):
+    if not is_mapping(output):
         return default_decollate(output)
-    return default_decollate(output, [key for key in _STATES if not isinstance(output.get(key), Mapping)])
+    return default_decollate(output, [key for key in _STATES if not is_mapping(output.get(key))])
 
 
 def timestep_collate(batch: Sequence[Any]) -> dict[str, Any]:
@@ -354,27 +313,18 @@ def _stack_node(node: Node) -> Any:
 
 def _stack_steps(data: Any) -> Any:
     """Stack each list of T tensors [B, ...] into one tensor [T, B, ...]."""
-    if isinstance(data, dict):
+    if is_mapping(data):
         return {key: _stack_steps(value) for key, value in data.items()}
-    if isinstance(data, list) and data and isinstance(data[0], torch.Tensor):
-        return torch.stack(data)
-    return data
+    return torch.stack(data) if type(data) is list and data and isinstance(data[0], torch.Tensor) else data
 
 
 def _timestep_collate_trees(batch: Sequence[Sequence[Any]]) -> dict[str, Any]:
     samples = [[step.json() for step in sample] for sample in batch]
     states = [[step.pop("prev_state") for step in sample] for sample in samples]
-    result: dict[str, Any] = _swap_leading_dims(
-        default_collate([default_collate(sample) for sample in samples], cat_1dim=False)
-    )
+    batch_first = default_collate([default_collate(sample) for sample in samples], cat_1dim=False)
+    result: dict[str, Any] = map_tensors(lambda tensor: tensor.transpose(0, 1), batch_first)
     result["prev_state"] = [list(step) for step in zip(*states)]  # noqa: B905 the shortest counts
     return result
-
-
-def _swap_leading_dims(data: Any) -> Any:
-    if isinstance(data, dict):
-        return {key: _swap_leading_dims(value) for key, value in data.items()}
-    return data.transpose(0, 1) if isinstance(data, torch.Tensor) else data
 
 
 def diff_shape_collate(batch: Sequence[Any]) -> Any:

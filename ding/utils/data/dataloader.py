@@ -9,7 +9,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ding.utils.data.collate_fn import default_collate
+from ding.utils.data.nested import map_tensors
 from ding.utils.data.samples import table_of
 
 Source = Callable[[int], Any]
@@ -218,17 +219,6 @@ class Prefetcher:
         join_or_warn(self._thread)
 
 
-def map_tensors(data: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Apply `function` to each tensor in nested data; mappings become dicts, sequences lists."""
-    if isinstance(data, torch.Tensor):
-        return function(data)
-    if isinstance(data, Mapping):
-        return {key: map_tensors(value, function) for key, value in data.items()}
-    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
-        return [map_tensors(value, function) for value in data]
-    return data
-
-
 class StreamCopier:
     """Transfer of batches to `device`, on a separate CUDA stream if it is a GPU.
 
@@ -258,12 +248,12 @@ class StreamCopier:
         """Mark `moved` as used by the caller's stream, so that its memory is not reused too soon."""
         if self._stream is not None:
             stream = torch.cuda.current_stream(self._device)
-            map_tensors(moved, lambda tensor: _record(tensor, stream))
+            map_tensors(lambda tensor: _record(tensor, stream), moved)
         return moved
 
 
 def _move(batch: Any, device: str) -> Any:
-    return map_tensors(batch, lambda tensor: tensor.to(device))
+    return map_tensors(lambda tensor: tensor.to(device), batch)
 
 
 def _record(tensor: torch.Tensor, stream: Any) -> torch.Tensor:

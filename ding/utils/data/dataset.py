@@ -316,6 +316,8 @@ class MinariDataset(ColumnDataset):
         if isinstance(cfg, Mapping) and (cfg.get("env") or {}).get("act_scale"):
             low, high = data.action_space.low, data.action_space.high
             columns["action"] = 2 * (columns["action"] - low) / (high - low) - 1
+        else:  # policies count choices from 0
+            columns["action"] = columns["action"] - getattr(data.action_space, "start", 0)
         super().__init__(columns, f"the Minari data set {name!r}", bool(_collect_setting(cfg, "normalize_states")))
 
 

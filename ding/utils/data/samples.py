@@ -20,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ding.utils.data.nested import is_mapping, is_namedtuple, leaves, map_leaves, parts_of, rebuilt
+
 IntArray = npt.NDArray[np.int64]
 RowNumbers = npt.NDArray[Any]  # integers
 Index: TypeAlias = "IntArray | slice"
@@ -141,68 +143,46 @@ _ITEMS: dict[Kind, Callable[[np.ndarray], list[Any]]] = {
 # A column, or a dict, list, tuple or namedtuple of nodes if the items are such containers.
 Node: TypeAlias = Any
 
-
-def map_node(function: Callable[..., Any], node: Node, *others: Node) -> Node:
-    """Return a new node: `function` of each column of a node and the corresponding columns of `others`."""
-    if isinstance(node, Column):
-        return function(node, *others)
-    if isinstance(node, dict):
-        return {key: map_node(function, value, *(other[key] for other in others)) for key, value in node.items()}
-    parts = [map_node(function, *parts) for parts in zip(node, *others, strict=True)]
-    return type(node)(*parts) if hasattr(node, "_fields") else type(node)(parts)
-
-
-def columns_of(node: Node) -> Iterator[Column]:
-    """Yield all columns of a node, in order."""
-    if isinstance(node, Column):
-        yield node
-    else:
-        for value in node.values() if isinstance(node, dict) else node:
-            yield from columns_of(value)
+# Nodes are nested data whose leaves are columns.
+map_node = map_leaves
+columns_of: Callable[[Node], Iterator[Column]] = leaves
 
 
 def is_same_structure(one: Node, other: Node) -> bool:
     """Return whether two nodes have the same keys, lengths and types at all depths."""
     if type(one) is not type(other):
         return False
-    if isinstance(one, Column):
-        return True
-    if isinstance(one, dict):
+    if is_mapping(one):
         return one.keys() == other.keys() and all(is_same_structure(one[key], other[key]) for key in one)
-    return len(one) == len(other) and all(map(is_same_structure, one, other))
+    return type(one) is Column or (len(one) == len(other) and all(map(is_same_structure, one, other)))
 
 
 def node_items(node: Node) -> list[Any]:
     """Return the values of a node as a list of items."""
-    if isinstance(node, Column):
-        return node.items()
-    if isinstance(node, dict):
-        names = list(node)
-        return [dict(zip(names, row, strict=True)) for row in zip(*map(node_items, node.values()), strict=True)]
-    make = type(node)
-    rows = zip(*map(node_items, node), strict=True)
-    return [make(*row) if hasattr(make, "_fields") else make(row) for row in rows]
+    return node.items() if type(node) is Column else _items_of(node, node_items)
+
+
+def _items_of(node: Node, rows_of_part: Callable[[Node], list[Any]]) -> list[Any]:
+    columns = [rows_of_part(part) for _, part in parts_of(node)]
+    return [rebuilt(node, row) for row in zip(*columns, strict=True)]
 
 
 def node_rows(node: Node) -> list[Any]:
     """Return the values of a node as a list of items that are views of its arrays; see `node_items` for copies."""
-    if isinstance(node, Column):
-        if node.kind is Kind.OBJECT:
-            return list(node.data)
-        if node.steps:
-            return [node_rows(Column(node.kind, values)) for values in node.data]
-        if node.kind is Kind.ARRAY:
-            return list(node.data) if node.data.ndim > 1 else [node.data[i, ...] for i in range(len(node.data))]
-        return list(torch.from_numpy(node.data).unbind(0)) if node.kind is Kind.TENSOR else node.items()
-    if isinstance(node, dict):
-        return [dict(zip(node, row, strict=True)) for row in zip(*map(node_rows, node.values()), strict=True)]
-    make = type(node)._make if hasattr(node, "_fields") else type(node)
-    return [make(row) for row in zip(*map(node_rows, node), strict=True)]
+    if type(node) is not Column:
+        return _items_of(node, node_rows)
+    if node.kind is Kind.OBJECT:
+        return list(node.data)
+    if node.steps:
+        return [node_rows(Column(node.kind, values)) for values in node.data]
+    if node.kind is Kind.ARRAY:
+        return list(node.data) if node.data.ndim > 1 else [node.data[i, ...] for i in range(len(node.data))]
+    return list(torch.from_numpy(node.data).unbind(0)) if node.kind is Kind.TENSOR else node.items()
 
 
 def node_values(node: Node) -> Any:
     """Return the values of a column as one array, those of another node as a list of items."""
-    return node.values() if isinstance(node, Column) else node_items(node)
+    return node.values() if type(node) is Column else node_items(node)
 
 
 def values_of(items: Items, key: str) -> Any:
@@ -210,11 +190,11 @@ def values_of(items: Items, key: str) -> Any:
 
     Return None for a table without it.
     """
-    table = items if isinstance(items, Table) else table_of(items)
+    table = items if type(items) is Table else table_of(items)
     if table is None:
         return [item.get(key) for item in rows_of(items)]
     node = table.columns.get(key)
-    if isinstance(node, Column):
+    if type(node) is Column:
         return node.data if node.rows is None else node.values()
     return None if node is None else node_items(node)
 
@@ -581,7 +561,7 @@ def pack(values: list[Any]) -> Node:
         return Column(Kind.SCALAR, np.array(values))
     if kind is dict and (parts := _values_by_key(values)) is not None:
         return {key: pack(part) for key, part in parts.items()}
-    if (kind in (list, tuple) or hasattr(kind, "_fields")) and first and len({len(value) for value in values}) == 1:
+    if (kind in (list, tuple) or is_namedtuple(kind)) and first and len({len(value) for value in values}) == 1:
         return _pack_sequences(values)
     return Column(Kind.OBJECT, values)
 
@@ -633,7 +613,7 @@ def _pack_sequences(values: list[Any]) -> Node:
             shape = (len(values), length, *flat.data.shape[1:])
             return Column(flat.kind, flat.data.reshape(shape), None, steps=True)
     nodes = [pack([value[i] for value in values]) for i in range(length)]
-    return kind(*nodes) if hasattr(kind, "_fields") else kind(nodes)
+    return rebuilt(values[0], nodes)
 
 
 def _are_alike(parts: tuple[Column, ...]) -> bool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,8 +14,9 @@ from ding.torch_utils.data_helper import to_ndarray
 from ding.torch_utils.thread_count import model_of
 from ding.utils.batch_methods import batch_method
 from ding.utils.data.collate_fn import split_output
+from ding.utils.data.nested import array_has_nan, has_nan, is_mapping, leaves
 from ding.utils.msgpack_helper import can_pack
-from ding.worker.collector.env_round import Batch, PolicyOutput, StackedOutput, by_env, has_nan
+from ding.worker.collector.env_round import Batch, PolicyOutput, StackedOutput, by_env
 
 
 class Actor(Protocol):
@@ -59,7 +59,14 @@ class SoloActor:
         policy: the policy that acts.
         float_obs: pass float32 tensors to the policy instead of the observations themselves.
         keep_integers: with `float_obs`, convert no integers except bytes.
+
+    Attributes:
+        states: `{env_id: state}`, what a `StateActor` has to hand to the policy.
+        ended: the envs whose end of an episode the policy has yet to be told of.
     """
+
+    states: Mapping[int, Any] = {}
+    ended: Collection[int] = ()
 
     def __init__(self, policy: Any, float_obs: bool = False, keep_integers: bool = False) -> None:
         self._policy = policy
@@ -79,6 +86,14 @@ class SoloActor:
         else:
             self._policy.reset(env_ids)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the actor has to remember between two collections."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        """Restore a state of `state_dict`; return the reasons why it is not restored exactly."""
+        return []
+
 
 class StateActor(SoloActor):
     """One policy that is handed its own latent state and the envs' reset flags at each forward (Dreamer's contract).
@@ -86,15 +101,14 @@ class StateActor(SoloActor):
     `forward` gets `state` = the states the policy returned last for these envs, in order (None when none of them has
     one), and `reset` = a bool array [E] that is true where an episode begins.
 
-    Attributes:
-        states: `{env_id: state}`, what the policy returned last.
-        ended: the envs whose episode has ended since.
     """
+
+    states: dict[int, Any]
+    ended: set[int]
 
     def __init__(self, policy: Any, float_obs: bool = False, keep_integers: bool = False) -> None:
         super().__init__(policy, float_obs, keep_integers)
-        self.states: dict[int, Any] = {}
-        self.ended: set[int] = set()
+        self.states, self.ended = {}, set()
 
     def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PolicyOutput, Sequence[Any]]:
         states = [self.states.get(env_id) for env_id in obs.env_ids]
@@ -106,11 +120,12 @@ class StateActor(SoloActor):
         return output, env_actions(output, obs.env_ids)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states (None where they are not made of plain values), and the envs whose episode has ended."""
+        # States that are not made of plain values are not saved.
         return {"states": dict(self.states) if can_pack(self.states) else None, "ended": sorted(self.ended)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Restore a state of `state_dict`; return the reasons why it is not restored exactly."""
+        if not state:
+            return []
         self.states, self.ended = dict(state["states"] or {}), set(state["ended"])
         return [] if state["states"] is not None else ["the latent states of the policy are not made of plain values"]
 
@@ -132,9 +147,9 @@ def env_actions(output: PolicyOutput, env_ids: list[int]) -> Any:
         for key in _NEVER_NAN:
             value = output.columns.get(key)
             if type(value) is torch.Tensor:
-                is_suspect = value.dtype.is_floating_point and has_nan(value.float().numpy(force=True))
+                is_suspect = value.dtype.is_floating_point and array_has_nan(value.float().numpy(force=True))
             else:
-                is_suspect = _has_nan(value)
+                is_suspect = _holds_nan(value)
             if is_suspect:
                 _refuse_nan_rows(output.dicts(), key)
         batch = output.columns.get("action")
@@ -154,7 +169,7 @@ def env_actions(output: PolicyOutput, env_ids: list[int]) -> Any:
 
 def _refuse_nan_rows(output: Mapping[int, Any], key: str) -> None:
     for env_id, out in output.items():
-        if _entry_has_nan(out, key):
+        if is_mapping(out) and _holds_nan(out.get(key)):
             raise _nan_error(env_id, key, out[key])
 
 
@@ -168,25 +183,8 @@ def _nan_error(env_id: int, key: str, value: Any) -> FloatingPointError:
     )
 
 
-def _entry_has_nan(out: Any, key: str) -> bool:
-    return isinstance(out, Mapping) and key in out and _has_nan(out[key])
-
-
-def _has_nan(value: Any) -> bool:
-    if isinstance(value, torch.Tensor):
-        dtype = value.dtype
-        if dtype is not torch.float32:
-            if not dtype.is_floating_point:
-                return False
-            value = value.float()
-        return has_nan(value.numpy(force=True))
-    if isinstance(value, np.ndarray):
-        return value.dtype.kind == "f" and has_nan(value)
-    if isinstance(value, Mapping):
-        return any(map(_has_nan, value.values()))
-    if isinstance(value, (list, tuple)):
-        return any(map(_has_nan, value))
-    return isinstance(value, (float, np.floating)) and math.isnan(value)
+def _holds_nan(value: Any) -> bool:
+    return any(map(has_nan, leaves(value)))
 
 
 def _action_of(out: Any, env_id: int) -> Any:

@@ -17,7 +17,7 @@ from ding.utils.import_helper import import_module
 from ding.utils.log_helper import shown
 from ding.utils.pytorch_ddp_dist_helper import allreduce_data, get_rank, get_world_size
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
-from ding.worker.collector.actor import Actor, StateActor
+from ding.worker.collector.actor import Actor, SoloActor
 from ding.worker.collector.rollout import Rollout, RolloutListener
 from ding.worker.collector.statistics import STATISTICS, EpisodeStatistics
 from ding.worker.collector.trajectory import INF, CachePool, TrajBuffer, to_tensor_transitions
@@ -99,7 +99,7 @@ class SerialWorker:
     _env_num = 0
     _policy: Any = None
     _log: WorkerLog | None = None
-    _actor: Any = None
+    _actor = SoloActor(None)  # acts in no env yet
     _rank = 0
     _world_size = 1
 
@@ -144,14 +144,13 @@ class SerialWorker:
     @property
     def _states(self) -> list[Any] | None:
         """The latent states by env of a policy that is passed its own (Dreamer's contract); None for other policies."""
-        states = self._actor.states if isinstance(self._actor, StateActor) else {}
+        states = self._actor.states
         return [states.get(env_id) for env_id in range(self._env_num)] if states else None
 
     @property
     def _resets(self) -> np.ndarray:
         """A bool for each env: whether its next step begins an episode; an argument of such a policy."""
-        ended = self._actor.ended if isinstance(self._actor, StateActor) else ()
-        return np.array([env_id in ended for env_id in range(self._env_num)])
+        return np.array([env_id in self._actor.ended for env_id in range(self._env_num)])
 
     def _acting_policies(self) -> list[Any]:
         """Return the policies that act, one for each player."""
@@ -364,7 +363,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
         return {
             "format": _FORMAT,
             "rollout": self._rollout.state_dict() if self._is_prepared else None,
-            "actor": self._actor.state_dict() if isinstance(self._actor, StateActor) else None,
+            "actor": self._actor.state_dict(),
             "counts": {name: getattr(self, name) for name in _COUNTS},
         }
 
@@ -387,8 +386,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
         if state["rollout"] is not None:
             if not self._is_prepared:
                 raise ValueError(f"{type(self).__name__} has no policy yet: give it one with reset_policy first")
-            if isinstance(self._actor, StateActor) and state["actor"] is not None:
-                problems += self._actor.load_state_dict(state["actor"])
+            problems += self._actor.load_state_dict(state["actor"])
             problems += self._rollout.load_state_dict(state["rollout"])
         for name in _COUNTS:
             setattr(self, name, state["counts"][name])

@@ -13,6 +13,7 @@ import torch
 from easydict import EasyDict
 
 from ding.utils.config_helper import NO_DEFAULT, Configurable, Setting, Settings, check_section, integer, number
+from ding.utils.data.nested import plain
 from ding.utils.import_helper import import_module
 from ding.utils.pytorch_ddp_dist_helper import broadcast_object_list
 from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY
@@ -202,8 +203,8 @@ class SerialEvaluator(SerialWorker, ISerialEvaluator):
     def _report(self, values: Mapping[str, Any], train_iter: int, envstep: int) -> None:
         """Write the single values of an evaluation as a text table and, if they are numbers, to TensorBoard."""
         values = {"train_iter": train_iter, "ckpt_name": f"iteration_{train_iter}.pth.tar", **values}
-        plain = {key: as_plain(value) for key, value in values.items()}
-        single = {key: value for key, value in plain.items() if isinstance(value, str | int | float)}
+        found = plain(values)
+        single = {key: value for key, value in found.items() if isinstance(value, str | int | float)}
         self._logger.info(self._logger.get_tabulate_vars_hor(single))
         numbers = {key: value for key, value in single.items() if not isinstance(value, str)}
         shown = {key: value for key, value in numbers.items() if key not in _NOT_IN_TENSORBOARD}
@@ -268,7 +269,7 @@ class VectorEvalMonitor:
     def update_info(self, env_id: int, info: Any) -> None:
         """Note the info of an episode, as plain Python values; it is ignored beyond the quota."""
         if len(self._info[env_id]) < self._quota[env_id]:
-            self._info[env_id].append(as_plain(info))
+            self._info[env_id].append(plain(info))
 
     def update_reward(self, env_id: int, reward: Any) -> None:
         """Note the return of an episode (a tensor must have one element); it is ignored beyond the quota."""
@@ -328,16 +329,3 @@ class VectorEvalMonitor:
         lists: dict[str, Any] = {key: [info[key] for info in infos if key in info] for key in keys}
         means = {f"{k}_mean": float(np.mean(v)) for k, v in lists.items() if all(isinstance(x, Number) for x in v)}
         return {**lists, **means}
-
-
-def as_plain(value: Any) -> Any:
-    """Convert tensors, arrays and numpy scalars to Python numbers and lists, also within dicts, lists and tuples."""
-    if isinstance(value, (torch.Tensor, np.ndarray)):
-        return value.tolist()
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, dict):
-        return {key: as_plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [as_plain(item) for item in value]
-    return value

@@ -16,6 +16,15 @@ import torch
 from ding.envs.env_manager.block import BlockStep, InfoColumns, end_code, stacked, wrong_info
 from ding.torch_utils.data_helper import WIDE_INTEGERS, to_tensor
 from ding.utils.data.collate_fn import split_output
+from ding.utils.data.nested import (
+    array_has_nan,
+    has_nan,
+    is_container,
+    is_mapping,
+    leaves_by_path,
+    map_tensors,
+    rebuilt,
+)
 from ding.utils.data.samples import Column, IntArray, Kind, Node, map_node, node_rows, pack
 
 _NUMBERS = (Kind.SCALAR, Kind.FLOAT, Kind.INT, Kind.BOOL)
@@ -292,9 +301,8 @@ def entries_of(items: Iterable[Any], player: int) -> list[Any]:
 
 def _player_node(batch: Batch, player: int) -> Node:
     node = batch.node
-    if not isinstance(node, Column):
-        is_there = player in node if isinstance(node, dict) else player < len(node)
-        if is_there:
+    if type(node) is not Column:
+        if player in node if is_mapping(node) else player < len(node):
             return node[player]
     elif node.kind is not Kind.OBJECT and node.data.ndim > 1 and player < node.data.shape[1]:
         is_number = node.kind is Kind.ARRAY and not node.steps and node.data.ndim == 2
@@ -307,42 +315,36 @@ def _converter(keep_integers: bool) -> Callable[[Any], Any]:
 
 
 def _stacked(node: Node) -> Any:
-    if isinstance(node, Column):
-        if node.kind is Kind.ARRAY and not node.steps:
-            return node.data
+    if type(node) is Column:
         if node.kind is Kind.OBJECT or node.steps:
             return None
         return torch.from_numpy(node.data) if node.kind is Kind.TENSOR else node.data
-    if not isinstance(node, dict):
-        return None
-    parts = {key: _stacked(value) for key, value in node.items()}
+    parts = {key: _stacked(value) for key, value in node.items()} if is_mapping(node) else {"": None}
     return None if any(part is None for part in parts.values()) else parts
 
 
 def _tensor_rows(tensors: Any, count: int) -> list[Any]:
-    if isinstance(tensors, dict):
-        columns = {key: _tensor_rows(value, count) for key, value in tensors.items()}
-        return [{key: column[i] for key, column in columns.items()} for i in range(count)]
-    return list(tensors.unbind(0))
+    if not is_mapping(tensors):
+        return list(tensors.unbind(0))
+    columns = (_tensor_rows(part, count) for part in tensors.values())
+    return [rebuilt(tensors, row) for row in zip(*columns, strict=True)]
 
 
-def _nan_place(node: Node, path: str = "") -> tuple[int, str] | None:
+def _nan_place(node: Node) -> tuple[int, str] | None:
     """Return (row, path within the item) of a NaN; None if there is none."""
-    if isinstance(node, Column):
-        if node.kind is Kind.OBJECT:
-            for row, item in enumerate(node.data):
-                one = pack([item])
-                found = None if isinstance(one, Column) and one.kind is Kind.OBJECT else _nan_place(one, path)
-                if found is not None:
-                    return row, found[1]
-        elif node.data.dtype.kind == "f" and has_nan(node.data):
-            rows = np.isnan(node.data.reshape(len(node.data), -1)).any(axis=1)
-            return int(rows.argmax()), path
-        return None
-    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
-        found = _nan_place(value, f"{path}[{key!r}]")
+    return next(filter(None, (_nan_in(column, path) for path, column in leaves_by_path(node))), None)
+
+
+def _nan_in(column: Column, path: str) -> tuple[int, str] | None:
+    if column.kind is not Kind.OBJECT:
+        if column.data.dtype.kind != "f" or not array_has_nan(column.data):
+            return None
+        rows = np.isnan(column.data.reshape(len(column.data), -1)).any(axis=1)
+        return int(rows.argmax()), path
+    for row, item in enumerate(column.data):
+        found = next((at for at, leaf in leaves_by_path(item, path) if has_nan(leaf)), None)
         if found is not None:
-            return found
+            return row, found
     return None
 
 
@@ -354,14 +356,7 @@ def may_hold_nan(node: Node) -> bool:
     if data.dtype.kind != "f":
         return False
     flat = data.reshape(-1)
-    return math.isnan(flat.dot(flat))  # as in `has_nan`
-
-
-def has_nan(array: np.ndarray) -> bool:
-    """Return whether an array of floats holds a NaN."""
-    # A sum of squares is NaN exactly when an element is: squares never cancel, infinite ones included.
-    flat = array.reshape(-1)
-    return math.isnan(flat.dot(flat))
+    return math.isnan(flat.dot(flat))  # as in `array_has_nan`
 
 
 def as_tensor(value: Any) -> Any:
@@ -371,9 +366,9 @@ def as_tensor(value: Any) -> Any:
 
 def tensorised(node: Node) -> Node:
     """Return the node with tensors for its arrays, as `to_tensor` makes them; float64 becomes float32."""
-    if isinstance(node, dict):
+    if is_mapping(node):
         return {key: tensorised(value) for key, value in node.items()}
-    if isinstance(node, Column):
+    if type(node) is Column:
         if node.kind is Kind.ARRAY:
             data = node.data.astype(np.float32) if node.data.dtype == np.float64 else node.data
             return Column(Kind.TENSOR, data, None, node.steps)
@@ -384,12 +379,11 @@ def tensorised(node: Node) -> Node:
 
 def is_same(item: Any, other: Any) -> bool:
     """Return whether two observations have the same content."""
-    if isinstance(item, Mapping) and isinstance(other, Mapping):
+    if is_mapping(item) and is_mapping(other):
         return item.keys() == other.keys() and all(is_same(item[key], other[key]) for key in item)
-    if isinstance(item, list | tuple) and isinstance(other, list | tuple):
-        return len(item) == len(other) and all(map(is_same, item, other))
-    if isinstance(item, Mapping | list | tuple) or isinstance(other, Mapping | list | tuple):
-        return False
+    if is_container(item) or is_container(other):
+        is_alike = is_container(item) and is_container(other) and not (is_mapping(item) or is_mapping(other))
+        return is_alike and len(item) == len(other) and all(map(is_same, item, other))
     if isinstance(item, np.ndarray) and isinstance(other, np.ndarray) and item.dtype == other.dtype == object:
         return item.shape == other.shape and all(map(is_same, item.flat, other.flat))
     numbers = np.ndarray | torch.Tensor | np.generic | int | float
@@ -400,12 +394,4 @@ def is_same(item: Any, other: Any) -> bool:
 
 def _float_tensors(item: Any) -> Any:
     """Return `item` as float32 tensors, except for integers other than bytes, which an embedding may look up."""
-    return _map_tensors(to_tensor(item), lambda tensor: tensor if tensor.dtype in WIDE_INTEGERS else tensor.float())
-
-
-def _map_tensors(item: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    if isinstance(item, torch.Tensor):
-        return function(item)
-    if isinstance(item, Mapping):
-        return {key: _map_tensors(value, function) for key, value in item.items()}
-    return [_map_tensors(value, function) for value in item] if isinstance(item, list | tuple) else item
+    return map_tensors(lambda tensor: tensor if tensor.dtype in WIDE_INTEGERS else tensor.float(), to_tensor(item))

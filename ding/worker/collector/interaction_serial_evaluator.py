@@ -15,11 +15,12 @@ from easydict import EasyDict
 
 from ding.torch_utils.data_helper import to_item
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, integer, number, one_of
+from ding.utils.data.nested import plain
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY
 from ding.utils.render_helper import fps
 from ding.worker.collector.actor import Actor, SoloActor, StateActor
-from ding.worker.collector.base_serial_evaluator import SaveCheckpoint, SerialEvaluator, VectorEvalMonitor, as_plain
+from ding.worker.collector.base_serial_evaluator import SaveCheckpoint, SerialEvaluator, VectorEvalMonitor
 from ding.worker.collector.env_round import Ended, entry_of
 from ding.worker.collector.rollout import Rollout, RolloutListener
 from ding.worker.collector.statistics import MAX_EPISODE_STEPS, StepLimit, per, reported_return
@@ -187,7 +188,7 @@ class EpisodeEvaluator(SerialEvaluator):
         self._logger.info(
             "[EVALUATOR]env %d finish episode, return: %.4f, current episode: %d",
             env_id,
-            float(np.mean(as_plain(reward))),
+            float(np.mean(plain(reward))),
             number_played,
         )
 

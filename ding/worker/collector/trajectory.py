@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from ding.envs.env_manager.block import TERMINATED, TERMINATED_TOLD, TRUNCATED, TRUNCATED_TOLD, end_code
 from ding.torch_utils.data_helper import to_tensor
 from ding.utils.batch_methods import plain_output_keys, takes_pieces
+from ding.utils.data.nested import is_container, is_mapping, map_leaves, parts_of, rebuilt
 from ding.utils.data.plain_columns import samples_of_state, samples_state
 from ding.utils.data.samples import (
     SHARED_DTYPES,
@@ -126,7 +128,7 @@ def to_tensor_transitions(data: list[dict[str, Any]], shallow_copy_next_obs: boo
 
 
 def _is_alike(a: Any, b: Any) -> bool:
-    if isinstance(a, dict) and isinstance(b, dict):
+    if is_mapping(a) and is_mapping(b):
         return a.keys() == b.keys() and all(_is_alike(a[key], b[key]) for key in a)
     return bool(np.shape(a) == np.shape(b)) if not isinstance(a, torch.Tensor) else a.shape == np.shape(b)
 
@@ -562,13 +564,10 @@ def _as_node(batch: Any) -> Node:
     if type(batch) is torch.Tensor and batch.dim() > 0 and batch.dtype in SHARED_DTYPES:
         data = batch.numpy(force=True)
         return Column(Kind.TENSOR, data[:, None] if data.ndim == 1 else data)
-    if isinstance(batch, dict):
-        parts = {key: _as_node(value) for key, value in batch.items()}
-        return None if any(part is None for part in parts.values()) else parts
-    if isinstance(batch, list | tuple):
-        nodes = [_as_node(value) for value in batch]
-        return None if any(node is None for node in nodes) else nodes
-    return None
+    nodes = [_as_node(part) for _, part in parts_of(batch)]
+    if not is_container(batch) or any(node is None for node in nodes):
+        return None
+    return rebuilt(batch, nodes) if is_mapping(batch) else nodes
 
 
 # --- transitions that a policy has built ---
@@ -589,18 +588,13 @@ def _with_copies(column: Column, copies: dict[int, Any]) -> Column:
     """Return a column whose objects are copies: views would keep the memory of a whole batch alive."""
     if column.kind is not Kind.OBJECT:
         return column
-    return Column(column.kind, [_copy(value, copies) for value in column.data], column.rows)
+    return Column(column.kind, [map_leaves(partial(_copy, copies=copies), value) for value in column.data], column.rows)
 
 
 def _copy(value: Any, copies: dict[int, Any]) -> Any:
-    """Return a deep copy of nested data; `copies` holds the copies made before."""
+    """Return an array or tensor that shares no memory; `copies` holds the copies made before."""
     if isinstance(value, np.ndarray | torch.Tensor):
         if id(value) not in copies:
             copies[id(value)] = value.copy() if isinstance(value, np.ndarray) else value.detach().clone()
         return copies[id(value)]
-    if isinstance(value, dict):
-        return {key: _copy(part, copies) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        parts = [_copy(part, copies) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     return value

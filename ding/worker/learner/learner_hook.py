@@ -25,6 +25,7 @@ from ding.utils.config_helper import (
     integer,
     number,
 )
+from ding.utils.data.nested import is_container, is_mapping, plain
 from ding.utils.file_helper import read_file, save_file
 from ding.utils.pytorch_ddp_dist_helper import allreduce
 from ding.worker.learner.checkpoint import (
@@ -352,14 +353,13 @@ def _all_mean(found: list[tuple[str, float]]) -> list[float]:
 
 def _walk(node: Any, path: str, visit: Callable[[float, str], float]) -> Any:
     """Return a copy of `node` with each number replaced by `visit(number, path)`, in a fixed order."""
-    if isinstance(node, Mapping):
+    if is_mapping(node):
         return {
             key: value if str(key).startswith(_KEPT_PREFIX) else _walk(value, f"{path}/{key}", visit)
             for key, value in node.items()
         }
-    if isinstance(node, torch.Tensor | np.ndarray):
-        node = node.tolist()
-    if isinstance(node, list | tuple):
+    node = plain(node)
+    if is_container(node):
         return [_walk(value, path, visit) for value in node]
     if isinstance(node, numbers.Real):
         return visit(float(node), path)

@@ -379,22 +379,6 @@ def result_of(answer: Any) -> dict[str, Any]:
     return dict(answer) if isinstance(answer, Mapping) else {"result": answer}
 
 
-_PLAIN = frozenset((str, int, float, bool, type(None)))
-
-
-def plain(value: Any) -> Any:
-    """Return `value` with plain numbers, lists and dicts instead of arrays, tensors, tuples and other mappings."""
-    if type(value) in _PLAIN:
-        return value
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        if _PLAIN.issuperset(map(type, value)):
-            return list(value)
-        return [plain(item) for item in value]
-    return value.tolist() if hasattr(value, "tolist") else value
-
-
 # The key of a task under which it names the shards of the replay buffer with its samples.
 REPLAY = "replay"
 RESOURCE = "resource"

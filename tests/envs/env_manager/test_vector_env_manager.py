@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from easydict import EasyDict
+from gymnasium.spaces import Discrete, MultiDiscrete
 
 from ding.entry import serial_pipeline
 from ding.envs import GymnasiumEnv, VectorEnvManager, create_env_manager
@@ -168,6 +169,22 @@ def test_actions_of_several_numbers_reach_their_env(actions, given):
         manager.step({1: np.array(given[0]), 0: np.array(given[1])})
         assert [batch.tolist() for batch in manager._simulator.given] == [given, given[::-1]]
         assert manager._simulator.given[0].dtype == space.dtype
+
+
+@pytest.mark.parametrize(
+    "space, own, actions, given",
+    [
+        (Discrete(3, start=2), Discrete(3), [[0], [2]], [2, 4]),
+        (MultiDiscrete([2, 2], start=[1, -1]), MultiDiscrete([2, 2]), [[0, 1], [1, 0]], [[1, 0], [2, -1]]),
+    ],
+)
+def test_choices_count_from_0_wherever_the_space_starts(space, own, actions, given):
+    with counting(lengths=(3, 3), actions=space) as manager:
+        assert manager.action_space == own
+        manager.step_block(np.array(actions), [0, 1])
+        assert manager._simulator.given[0].tolist() == given
+        with pytest.raises(ValueError, match="outside of the action space"):
+            manager.step_block(np.array(actions) + 2, [0, 1])
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from ding.utils.data import AsyncDataLoader, dataloader
-from ding.utils.data.dataloader import StreamCopier, map_tensors
+from ding.utils.data.dataloader import StreamCopier
+from ding.utils.data.nested import map_tensors
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def test_without_a_mover_the_tensors_in_containers_move():
 
 
 def test_map_tensors_leaves_other_values_alone():
-    assert map_tensors({"a": None, "b": [1, "x"], "c": torch.tensor(1)}, lambda t: t.item()) == {
+    assert map_tensors(lambda t: t.item(), {"a": None, "b": [1, "x"], "c": torch.tensor(1)}) == {
         "a": None,
         "b": [1, "x"],
         "c": 1,

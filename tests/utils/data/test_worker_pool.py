@@ -3,8 +3,8 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from ding.utils.data.collate_fn import ByType
 from ding.utils.data.dataloader import WorkerPool
+from ding.utils.data.nested import ByType
 
 
 def test_results_come_in_the_order_of_the_jobs():

@@ -15,12 +15,12 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from ding.interaction.exception import failure_for
+from ding.utils.data.nested import plain
 from ding.utils.data.samples import Items, Kind, Table, columns_of, rows_of, table_of, whole_of
 from ding.worker.transport.chunk import chunks_of, decode_chunk, encode_chunk, to_text
 from ding.worker.transport.comm_worker import WorkerQueue, task_fail
 from ding.worker.transport.ray.shard import Shard, ShardClosed, ShardLost, with_metadata
 from ding.worker.transport.stores import EVALUATED, PolicyStore, SampleStore, write_patiently
-from ding.worker.transport.transport import plain
 
 Row = dict[str, Any]
 

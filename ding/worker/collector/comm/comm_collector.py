@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 from easydict import EasyDict
 
 from ding.utils.config_helper import Setting, Settings, integer, number
+from ding.utils.data.nested import plain
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.collector.comm.base_comm_collector import BaseCommCollector
 from ding.worker.collector.comm.collector_session import CollectorQueue, CollectorSession, FileSession, ShardSession
 from ding.worker.transport.comm_worker import WORKER_SETTINGS, CommWorker, worker_thread
-from ding.worker.transport.transport import COLLECTOR_CLOSE, COLLECTOR_DATA, COLLECTOR_START, REPLAY, Handler, plain
+from ding.worker.transport.transport import COLLECTOR_CLOSE, COLLECTOR_DATA, COLLECTOR_START, REPLAY, Handler
 
 
 class CollectorRun(NamedTuple):

@@ -12,13 +12,13 @@ from typing import Any, Protocol
 from ding.interaction.exception import failure_for
 from ding.torch_utils.checkpoint_helper import refuse_nan
 from ding.utils.config_helper import integer, number
+from ding.utils.data.nested import plain
 from ding.worker.learner.base_learner import BaseLearner, LoadedBatches
 from ding.worker.learner.checkpoint import plain_state
 from ding.worker.learner.comm.resume import ResumeSaver
 from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.comm_worker import WorkerQueue, task_fail
 from ding.worker.transport.stores import PolicyStore, StorageError, may_pass, write_patiently
-from ding.worker.transport.transport import plain
 
 Info = dict[str, Any]
 Rows = list[dict[str, Any]]

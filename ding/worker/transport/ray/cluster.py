@@ -22,6 +22,7 @@ import psutil
 import ray
 
 from ding.utils.config_helper import ConfigError
+from ding.utils.data.nested import map_leaves
 
 _logger = logging.getLogger("ding")
 _TOKEN_FILE = "auth_token"
@@ -70,7 +71,7 @@ class RayCluster:
         self.is_own = address == "local"
         options: dict[str, Any] = {
             "namespace": f"ding_{secrets.token_hex(8)}",
-            "runtime_env": _plain(self._section["runtime_env"]) or None,
+            "runtime_env": map_leaves(lambda leaf: leaf, self._section["runtime_env"]) or None,
             "logging_level": logging.ERROR,
             "log_to_driver": False,
         }
@@ -182,13 +183,6 @@ class HeadWatch:
 def _token() -> str:
     """Return the token of all clusters that this process starts, as Ray reads it once per process."""
     return secrets.token_hex(32)
-
-
-def _plain(value: Any) -> Any:
-    """Return `value` with all mappings as plain dicts."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 @contextlib.contextmanager

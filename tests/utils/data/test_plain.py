@@ -5,7 +5,7 @@ import pytest
 import torch
 from easydict import EasyDict
 
-from ding.worker.transport.transport import plain
+from ding.utils.data.nested import plain
 
 
 @pytest.mark.parametrize(

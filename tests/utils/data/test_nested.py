@@ -1,0 +1,98 @@
+"""Functions over the leaves of nested data."""
+
+from collections import deque, namedtuple
+
+import numpy as np
+import pytest
+import torch
+from easydict import EasyDict
+
+from ding.utils.data.nested import (
+    has_nan,
+    is_container,
+    leaves,
+    leaves_by_path,
+    map_leaves,
+    map_tensors,
+    parts_of,
+    rebuilt,
+)
+
+Pair = namedtuple("Pair", ["one", "two"])
+LEAVES = [None, 1, "text", b"bytes", bytearray(b"x"), np.zeros(2), torch.zeros(2), range(2), {1}]
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: type(leaf).__name__)
+def test_what_is_neither_a_mapping_nor_a_sequence_is_a_leaf(leaf):
+    assert not is_container(leaf) and list(leaves(leaf)) == [leaf] or leaf is next(leaves(leaf))
+    assert list(parts_of(leaf)) == []
+    assert map_leaves(lambda value: (value,), leaf)[0] is leaf
+
+
+def test_containers_keep_their_form():
+    tree = EasyDict(a=[1, (2, 3)], b=Pair(4, {"c": 5}))
+    tree["d"] = deque([6])
+    doubled = map_leaves(lambda value: 2 * value, dict(tree))
+    assert doubled == {"a": [2, (4, 6)], "b": Pair(8, {"c": 10}), "d": [12]}
+    assert [type(part) for part in doubled.values()] == [list, Pair, list]
+    assert type(map_leaves(lambda value: value, tree)) is dict
+
+
+def test_several_trees_are_walked_through_together():
+    assert map_leaves(lambda *values: sum(values), {"a": (1, 2)}, {"a": [10, 20]}, {"a": (100, 200)}) == {
+        "a": (111, 222)
+    }
+    with pytest.raises(KeyError):
+        map_leaves(max, {"a": 1}, {"b": 1})
+    with pytest.raises(ValueError, match="shorter"):
+        map_leaves(max, [1, 2], [1])
+
+
+def test_only_tensors_are_mapped():
+    mapped = map_tensors(lambda tensor: tensor + 1, {"a": torch.zeros(1), "b": ["x", None, np.zeros(1)]})
+    assert mapped["a"].tolist() == [1] and mapped["b"] == ["x", None, np.zeros(1)]
+
+
+def test_leaves_come_in_order_with_their_paths():
+    tree = {"a": [1, {"b": 2}], 3: Pair(4, ())}
+    assert list(leaves(tree)) == [1, 2, 4]
+    assert list(leaves_by_path(tree)) == [("['a'][0]", 1), ("['a'][1]['b']", 2), ("[3][0]", 4)]
+    assert [path for path, _ in leaves_by_path(tree, "x", lambda path, key: f"{path}.{key}")] == [
+        "x.a.0",
+        "x.a.1.b",
+        "x.3.0",
+    ]
+
+
+def test_parts_can_be_put_together_again():
+    for container in ({"a": 1}, [1], (1,), Pair(1, 2)):
+        again = rebuilt(container, (part for _, part in parts_of(container)))
+        assert again == container and type(again) is type(container)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), np.float32("nan"), np.array([0, np.nan]), np.array([1j * np.nan]), torch.tensor([0, np.nan])],
+    ids=lambda value: type(value).__name__,
+)
+def test_nan_is_found(value):
+    assert has_nan(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        1,
+        0.0,
+        np.inf,
+        "nan",
+        None,
+        np.array([np.inf, -np.inf]),
+        torch.tensor([1]),
+        torch.tensor([np.inf]),
+        np.array(["a"]),
+    ],
+    ids=str,
+)
+def test_nothing_else_is_nan(value):
+    assert not has_nan(value)
