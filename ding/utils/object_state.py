@@ -43,7 +43,8 @@ class SavedAttributes:
     """An object whose state is that of the attributes which its class and the bases of its class declare.
 
     The key of an attribute in the state is its name without a leading underscore. Values are saved and restored as by
-    `attributes_state`, but arrays and tensors are copied, so that the state is a snapshot.
+    `attributes_state`, but arrays and tensors are copied: the state is a snapshot, except for what the `state_dict` of
+    an object shares with the object, such as that of a module.
 
     Attributes:
         _saved: the names of the attributes.
@@ -105,9 +106,13 @@ class SavedAttributes:
                 f"the state of {cls.__name__} lacks {', '.join(missing)}: it was saved by another version of this "
                 "package, or by another class"
             )
-        present = {name: state_dict[_key(name)] for name in (*names, *if_plain) if _key(name) in state_dict}
-        problems = load_attributes_state(self, present)
-        return problems + [reason for name, reason in if_plain.items() if name not in present]
+        problems = load_attributes_state(self, {name: state_dict[_key(name)] for name in names})
+        for name, reason in if_plain.items():
+            if _key(name) in state_dict:
+                setattr(self, name, copy.deepcopy(state_dict[_key(name)]))
+            else:
+                problems.append(reason)
+        return problems
 
 
 def _key(name: str) -> str:
@@ -119,7 +124,9 @@ def _declared(cls: type, attribute: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         own = vars(base).get(attribute, ())
-        found.update(own if isinstance(own, Mapping) else dict.fromkeys([own] if isinstance(own, str) else own))
+        if not isinstance(own, (tuple, list, Mapping)):
+            raise TypeError(f"{base.__name__}.{attribute} = {own!r} is not allowed; it must be a tuple of names")
+        found.update(own if isinstance(own, Mapping) else dict.fromkeys(own))
     return found
 
 
@@ -140,7 +147,8 @@ def attributes_state(obj: Any, skip: Collection[str] = ()) -> dict[str, Any]:
 def load_attributes_state(obj: Any, state: Mapping[str, Any]) -> list[str]:
     """Restore a state of `attributes_state` in `obj`, which must be constructed in the same way.
 
-    Objects, and arrays and tensors of the same shape, are changed in place, so other references see the change.
+    Objects, and arrays and tensors of the same shape, are changed in place, so other references see the change; others
+    are replaced by copies.
 
     Returns:
         The reasons why objects with `load_state_dict` are not restored exactly, where they return any.
@@ -403,13 +411,13 @@ def _restore_value(current: Any, value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         if isinstance(current, torch.Tensor) and current.shape == value.shape and current.dtype == value.dtype:
             with torch.no_grad():
-                return current.copy_(value) if current.is_leaf else value.to(current.device)
-        return value
+                return current.copy_(value) if current.is_leaf else value.to(current.device, copy=True)
+        return value.clone()
     is_same_kind = isinstance(value, np.ndarray) and isinstance(current, np.ndarray)
     if is_same_kind and current.shape == value.shape and current.dtype == value.dtype and current.flags.writeable:
         current[...] = value
         return current
-    return value
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def _restore_module(module: nn.Module, node: Mapping[str, Any]) -> None:

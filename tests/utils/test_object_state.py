@@ -282,6 +282,20 @@ def test_a_state_of_declared_attributes_is_a_snapshot() -> None:
     assert pack(state) == before
 
 
+def test_a_state_is_not_changed_by_what_it_was_restored_to() -> None:
+    one, other = Worker(3), Worker(2)
+    one.array, one.infos, other.infos = np.zeros(5), [[1]], [[2]]
+    state = one.state_dict()
+    before = pack(state)
+    other.load_state_dict(state)
+    other.array += 1
+    other._by_env[1][0][:] = 9
+    other._by_env[0].add(7)
+    other.infos[0].append(3)
+    other._rng.random()
+    assert pack(state) == before
+
+
 def test_values_that_are_not_plain_are_left_out_of_a_state_and_told() -> None:
     one, other = Worker(1), Worker(1)
     one.infos, other.infos = [object()], [4]
@@ -305,6 +319,11 @@ def test_attributes_that_cannot_be_declared_are_refused() -> None:
 
         class Twice(Named):
             _saved = ("_name",)
+
+    with pytest.raises(TypeError, match="Text._saved = 'name' is not allowed; it must be a tuple of names"):
+
+        class Text(SavedAttributes):
+            _saved = "name"  # type: ignore[assignment]
 
     class Calls(SavedAttributes):
         _saved = ("call",)

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum, unique
 from functools import lru_cache, partial
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from easydict import EasyDict
@@ -125,7 +125,7 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
         >>> manager.close()
     """
 
-    _saved = ("_seeds", "_env_episode_count", "_episodes")
+    _saved: ClassVar[tuple[str, ...]] = ("_seeds", "_env_episode_count", "_episodes")
     settings = Settings(
         {
             "episode_num": Setting(math.inf, number(1), "Maximum number of episodes of each env."),
@@ -493,9 +493,9 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
     def state_dict(self) -> dict[str, Any]:
         """Return seeds, counts, statistics and running episodes in plain values, after waiting for busy envs.
 
-        The state of an env is its `get_state()` if it has `get_state` and `set_state`, else its pickle if
-        `enable_states` was called with `trust_pickle`, else, if `enable_states` was called, its seed, the generators it
-        held and its actions since the reset.
+        An episode with a pending step cannot continue. The state of an env is its `get_state()` if it has `get_state`
+        and `set_state`, else its pickle if `enable_states` was called with `trust_pickle`, else, if `enable_states` was
+        called, its seed, the generators it held and its actions since the reset.
 
         Raises:
             AssertionError: the manager is closed.
