@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from ding.utils.file_helper import read_file, save_file
-from ding.utils.state_loading import check_keys, fit_optimizer_state, load_parts, parameter_names
+from ding.utils.module_state import check_keys, fit_optimizer_state, load_parts, parameter_names
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

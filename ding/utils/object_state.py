@@ -21,8 +21,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from ding.utils.module_state import load_optimizer_state
 from ding.utils.msgpack_helper import can_pack
-from ding.utils.state_loading import load_optimizer_state
 
 # Key that distinguishes the state of an object from a plain dict.
 _KIND = "__state__"

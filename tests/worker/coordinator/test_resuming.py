@@ -13,7 +13,7 @@ from ding.utils.registry_factory import COMMANDER_REGISTRY
 from ding.utils.state_folder import StateError, StateFolder
 from ding.worker import Coordinator
 from ding.worker.coordinator.buffer_set import BufferSet
-from ding.worker.coordinator.saved_run import config_of
+from ding.worker.coordinator.parallel_run_state import config_of
 from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
 from tests.worker.coordinator.fakes import (
     PATIENCE_S,
@@ -110,7 +110,7 @@ def save(coordinator):
 
 def kill(coordinator):
     """Leave it as a coordinator is that was killed: it does nothing any more, and has closed nothing."""
-    scheduler, comm, saved = coordinator._scheduler, coordinator._comm_coordinator, coordinator._saved
+    scheduler, comm, saved = coordinator._scheduler, coordinator._comm_coordinator, coordinator._run_state
     scheduler.end()
     coordinator.supervisor.close()
     comm._ending.set()
