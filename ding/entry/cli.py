@@ -165,7 +165,7 @@ _INPUT_MODULES = (
     "ding.envs.env.gymnasium_env",
     "ding.utils.references",
     "ding.utils.state_folder",
-    "ding.worker.coordinator.saved_run",
+    "ding.worker.coordinator.parallel_run_state",
 )
 
 

@@ -49,7 +49,7 @@ from ding.utils.metric_sinks import RunInfo, check_logger, create_metric_writer
 from ding.utils.references import refuse_while_importing
 from ding.utils.state_folder import hold_run
 from ding.worker.coordinator.coordinator import Coordinator, Progress
-from ding.worker.coordinator.saved_run import config_of
+from ding.worker.coordinator.parallel_run_state import config_of
 from ding.worker.coordinator.solo_parallel_commander import REPORTED
 from ding.worker.transport.stores import EVALUATED
 from ding.worker.transport.transport import Launch, get_transport

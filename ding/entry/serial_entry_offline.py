@@ -18,6 +18,7 @@ from ding.entry.serial_run import set_offline_stats
 from ding.policy.base_policy import Policy
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.dataset import create_dataset
+from ding.utils.object_state import SavedAttributes
 from ding.utils.pytorch_ddp_dist_helper import get_rank, get_world_size
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.checkpoint import OFFLINE_STATS
@@ -128,7 +129,7 @@ def _as_is(samples: Any) -> Any:
     return samples
 
 
-class EpochBatches:
+class EpochBatches(SavedAttributes):
     """An iterator over the batches of each epoch in order, which calls `end_epoch` of the policy.
 
     Args:
@@ -137,6 +138,8 @@ class EpochBatches:
     Attributes:
         trained: the number of batches of this epoch that have been trained on; the caller counts them.
     """
+
+    _saved = ("_epoch", "trained", "_order")  # the position in the epoch, and the random state of its order
 
     def __init__(self, loader: DataLoader[Any], number: int, policy: Any) -> None:
         self._loader, self._number = loader, number
@@ -168,17 +171,14 @@ class EpochBatches:
         state: torch.Tensor = self._loader.generator.get_state()
         return state
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position in the epoch and the random state of its order."""
-        return {"epoch": self._epoch, "trained": self.trained, "order": self._order}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> list[str]:
         """Continue with the first batch that has not been trained on, after reading the batches before it again."""
-        self._epoch, self.trained = int(state["epoch"]), int(state["trained"])
+        problems = super().load_state_dict(state_dict)
         assert self._loader.generator is not None
-        self._loader.generator.set_state(state["order"])
+        self._loader.generator.set_state(self._order)
         for _ in itertools.islice(self._begin_epoch(), self.trained):
             pass
+        return problems
 
 
 def serial_pipeline_bc(

@@ -395,7 +395,7 @@ class BaseLeague(Configurable, ABC):
 
     def _historical_player(self, parent: ActivePlayer, state: Mapping[str, Any]) -> HistoricalPlayer:
         path = os.path.join(self.path_policy, state["checkpoint"])
-        about = state["category"], self.payoff, path, state["player_id"], state["_total_agent_step"], None
+        about = state["category"], self.payoff, path, state["player_id"], 0, None
         return HistoricalPlayer(parent._cfg, *about, parent_id=parent.player_id)
 
     def player_rank(self, string: bool = False) -> dict[str, float] | str:

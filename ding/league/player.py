@@ -189,7 +189,7 @@ class ActivePlayer(Player):
     )
 
     _name = "ActivePlayer"
-    _saved: ClassVar[tuple[str, ...]] = (*Player._saved, "_last_enough_step", "_eval_opponent_index", "_rng")
+    _saved = ("_last_enough_step", "_eval_opponent_index", "_rng")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

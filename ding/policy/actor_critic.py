@@ -31,9 +31,9 @@ from ding.torch_utils.data_helper import to_device
 from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, one_of
 from ding.utils.data.samples import END_FLAGS, Items, column_of, last_rows, with_columns
+from ding.utils.module_state import load_parts, parts_state
 from ding.utils.pytorch_ddp_dist_helper import allreduce_data
 from ding.utils.running_stats import RunningMeanStd
-from ding.utils.state_loading import load_parts, parts_state
 
 BoolArray = npt.NDArray[np.bool_]
 

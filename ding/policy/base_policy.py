@@ -26,10 +26,10 @@ from ding.utils.data.samples import Items
 from ding.utils.default_helper import deep_merge_dicts, one_time_warning
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import shown
+from ding.utils.module_state import check_keys, load_parts, parameter_names, parts_state, with_target
 from ding.utils.object_state import attributes_state, load_attributes_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.utils.registry_factory import POLICY_REGISTRY
-from ding.utils.state_loading import check_keys, load_parts, parameter_names, parts_state, with_target
 
 # Fields are initialized in this order, whatever the order of the argument: it determines the random numbers drawn.
 _FIELD_ORDER = ("learn", "collect", "eval", "command")

@@ -24,8 +24,8 @@ from ding.rl_utils.td import (
 )
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, number, one_of
+from ding.utils.module_state import load_parts
 from ding.utils.registry_factory import POLICY_REGISTRY
-from ding.utils.state_loading import load_parts
 
 
 @POLICY_REGISTRY.register("sql")

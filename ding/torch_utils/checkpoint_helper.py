@@ -18,7 +18,7 @@ from torch import nn
 
 from ding.utils.data.nested import has_nan, leaves_by_path
 from ding.utils.file_helper import read_file, save_file
-from ding.utils.state_loading import check_keys, fit_optimizer_state, load_parts, parameter_names
+from ding.utils.module_state import check_keys, fit_optimizer_state, load_parts, parameter_names
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

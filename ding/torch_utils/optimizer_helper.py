@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ding.utils.config_helper import ConfigError
-from ding.utils.state_loading import fit_optimizer_state
+from ding.utils.module_state import fit_optimizer_state
 
 __all__ = [
     "Adam",

@@ -28,7 +28,7 @@ from ding.utils.msgpack_helper import is_tensor, pack, unpack, unpack_items
 from ding.utils.references import reference_to
 
 # Another version for each change of the states of the parts of a run.
-_FORMAT, _VERSION = "ding-run-state", 3
+_FORMAT, _VERSION = "ding-run-state", 4
 _NAME = re.compile(r"state_(\d+)\.msgpack")
 # Arrays of at least this size are stored as chunks in files of their own.
 _LARGE_BYTES = 1 << 16

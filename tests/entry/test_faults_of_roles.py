@@ -70,7 +70,9 @@ def test_a_coordinator_that_was_killed_and_started_again_goes_on_with_its_worker
     )
     workers = start_workers(roles).values()
     first = roles.start("coordinator")
-    wait_for_state(first, lambda state: state["run"]["train_iter"] >= 150 and state["commander"]["evaluator_info"])
+    wait_for_state(
+        first, lambda state: state["run"]["train_iter"] >= 150 and state["commander"]["evaluator_info"]["items"]
+    )
     first.send_signal(signal.SIGKILL)
     assert first.wait(DEADLINE_S) == -signal.SIGKILL
     killed = newest_state()

@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -22,7 +22,9 @@ from ding.entry.serial_entry_offline import EpochBatches
 from ding.policy.dqn import DQNPolicy
 from ding.utils.config_helper import ConfigError
 from ding.utils.log_helper import DistributedWriter
+from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.utils.state_folder import StateError, StateFolder, flat_config
+from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.entry.fakes import TinyEnv, pair, setting
 from tests.entry.killed_runs import metrics, play
 from tests.same_state import through_bytes
@@ -43,6 +45,41 @@ def run(resume: bool = False, iterations: int = 12, collector: Any = None, **kwa
 
 def told() -> list[tuple[str, int]]:
     return [(saved.about["reason"], saved.about["train_iter"]) for saved in StateFolder("exp/run_state").states()]
+
+
+@SERIAL_COLLECTOR_REGISTRY.register("counting_sample")
+class CountingCollector(SampleSerialCollector):
+    """Has attributes of its own: one that it names, and one in a state_dict of its own."""
+
+    _saved = ("_calls",)
+    made: ClassVar[list[CountingCollector]] = []
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._calls = self.samples = 0
+        self.made.append(self)
+
+    def collect(self, *args: Any, **kwargs: Any) -> Any:
+        data = super().collect(*args, **kwargs)
+        self._calls, self.samples = self._calls + 1, self.samples + len(data)
+        return data
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "samples": self.samples}
+
+    def load_state_dict(self, state_dict: Any) -> list[str]:
+        self.samples = state_dict["samples"]
+        return super().load_state_dict(state_dict)
+
+
+def test_a_collector_of_ones_own_goes_on_with_its_attributes(caplog: pytest.LogCaptureFixture) -> None:
+    kind = {"n_sample": 8, "collector": {"type": "counting_sample"}}
+    run(collect=kind)
+    run(collect=kind, iterations=6)
+    run(resume=True, collect=kind)
+    undisturbed, _, resumed = CountingCollector.made
+    assert (resumed._calls, resumed.samples) == (undisturbed._calls, undisturbed.samples) == (4, 32)
+    assert "does not resume exactly" not in caplog.text
 
 
 # when

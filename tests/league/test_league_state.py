@@ -79,7 +79,7 @@ def test_the_weights_may_have_moved_to_another_folder(trained):
 
 def test_players_that_are_there_already_are_not_doubled(trained):
     again = unpack(pack(trained.state_dict()))
-    again["historical_players"][0]["_total_agent_step"] = 7
+    again["historical_players"][0]["total_agent_step"] = 7
     trained.load_state_dict(again)
     assert [player.total_agent_step for player in trained.historical_players] == [7, 40, 60]
     assert len(trained.payoff.players) == 4
@@ -136,3 +136,13 @@ def test_a_snapshot_has_the_rating_of_its_player_also_after_a_move(trained):
 
 def test_players_without_ratings_have_none():
     assert rating_settings(None) is None
+
+
+def test_a_state_of_another_version_is_refused_in_a_line(trained):
+    state = trained.state_dict()
+    for of_player in (*state["active_players"].values(), *state["historical_players"]):
+        of_player["_total_agent_step"] = of_player.pop("total_agent_step")
+    with pytest.raises(
+        ValueError, match="the state of NaiveSpPlayer lacks total_agent_step: it was saved by another ver"
+    ):
+        trained.load_state_dict(state)

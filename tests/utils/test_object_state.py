@@ -8,7 +8,8 @@ import logging
 import random
 import threading
 from collections import deque
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
@@ -17,7 +18,9 @@ from easydict import EasyDict
 from torch import nn
 
 from ding.model.wrapper.model_wrappers import model_wrap
+from ding.utils.msgpack_helper import pack
 from ding.utils.object_state import (
+    SavedAttributes,
     attributes_state,
     global_generators_state,
     load_attributes_state,
@@ -150,8 +153,16 @@ def test_what_is_shared_only_later_is_shared_again_and_keeps_its_kind() -> None:
 def test_items_that_are_not_there_are_refused_by_name() -> None:
     one, other = Own(), Own()
     one.episode = [len, 3]
-    with pytest.raises(ValueError, match=r"Own.episode has 0 items, but the state has an item 1"):
+    with pytest.raises(ValueError, match=r"Own.episode\[0\] is missing, but the state has an object; construct it as"):
         load_attributes_state(other, attributes_state(one))
+
+
+def test_tuples_of_values_and_of_functions_are_restored() -> None:
+    one, other = Own(), Own()
+    one.best, other.best = (len, 3, [4]), (len, 5, [6])
+    inner = other.best[2]
+    load_attributes_state(other, through_bytes(attributes_state(one)))
+    assert other.best == (len, 3, [4]) and other.best[2] is inner
 
 
 def test_names_to_skip_are_left_as_they_are() -> None:
@@ -191,3 +202,132 @@ def test_the_global_generators_go_on_where_they_were() -> None:
     expected = draw()
     load_global_generators_state(state)
     assert draw() == expected
+
+
+class Part(SavedAttributes):
+    _saved = ("count",)
+    __slots__ = ("count",)
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> list[str]:
+        return [*super().load_state_dict(state_dict), f"a part of {self.count} is not exact"]
+
+
+class Named(SavedAttributes):
+    _saved = ("name",)
+    name = "nobody"
+
+
+class Mixin:
+    """Declares attributes without being a `SavedAttributes`."""
+
+    _saved = ("mixed",)
+    mixed = 0
+
+
+class Worker(Named):
+    _saved: ClassVar[tuple[str, ...]] = ("_rng", "_part", "recent", "array", "_by_env")
+    _saved_if_plain: ClassVar = {"infos": "the infos are lost"}
+
+    def __init__(self, seed: int) -> None:
+        self._rng, self._part = np.random.default_rng(seed), Part(seed)
+        self.recent, self.array = deque([seed], maxlen=2), np.full(3, seed)
+        self._by_env: dict[int, Any] = {0: {seed}, 1: [np.zeros(seed)]}
+        self.infos: list[Any] = []
+        self.log = logging.getLogger("x")
+
+
+class UsersWorker(Mixin, Worker):
+    _saved = ("further",)
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.further = seed
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "own": self.log.name}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> list[str]:
+        return [*super().load_state_dict(state_dict), f"own is {state_dict['own']}"]
+
+
+def test_the_attributes_that_all_classes_of_an_object_declare_are_saved_and_restored() -> None:
+    one, other = UsersWorker(1), UsersWorker(2)
+    one.name, one.mixed, one.infos = "one", 7, [{"a": 1}]
+    one.recent.extend([3, 4])
+    state = through_bytes(one.state_dict())
+    keys = {"name", "rng", "part", "recent", "array", "by_env", "mixed", "further", "infos", "own"}
+    assert state.keys() == keys
+    part, recent, array, by_env = other._part, other.recent, other.array, other._by_env
+    assert other.load_state_dict(state) == ["a part of 1 is not exact", "own is x"]
+    assert differences(one, other, ("log",)) == []
+    assert (other._part, other.recent, other.recent.maxlen, other._by_env) == (part, recent, 2, by_env)
+    assert other.recent is recent and other.array is array and other._by_env is by_env
+
+
+def test_a_state_of_declared_attributes_is_a_snapshot() -> None:
+    one = Worker(1)
+    one.infos = [[1]]
+    state = one.state_dict()
+    before = pack(state)
+    one._part.count += 1
+    one._rng.random()
+    one.array += 1
+    one.recent.append(5)
+    one._by_env[0].add(5)
+    one._by_env[1][0][:] = 9
+    one.infos[0].append(2)
+    assert pack(state) == before
+
+
+def test_a_state_is_not_changed_by_what_it_was_restored_to() -> None:
+    one, other = Worker(3), Worker(2)
+    one.array, one.infos, other.infos = np.zeros(5), [[1]], [[2]]
+    state = one.state_dict()
+    before = pack(state)
+    other.load_state_dict(state)
+    other.array += 1
+    other._by_env[1][0][:] = 9
+    other._by_env[0].add(7)
+    other.infos[0].append(3)
+    other._rng.random()
+    assert pack(state) == before
+
+
+def test_values_that_are_not_plain_are_left_out_of_a_state_and_told() -> None:
+    one, other = Worker(1), Worker(1)
+    one.infos, other.infos = [object()], [4]
+    state = one.state_dict()
+    assert "infos" not in state
+    assert other.load_state_dict(state) == ["a part of 1 is not exact", "the infos are lost"]
+    assert other.infos == [4]
+
+
+def test_a_state_without_an_attribute_is_refused_in_a_line_and_changes_nothing() -> None:
+    state, other = Worker(1).state_dict(), Worker(2)
+    del state["recent"], state["array"]
+    text = "^the state of Worker lacks recent, array: it was saved by another version of this package, or by another"
+    with pytest.raises(ValueError, match=text):
+        other.load_state_dict(state)
+    assert differences(other, Worker(2)) == []
+
+
+def test_attributes_that_cannot_be_declared_are_refused() -> None:
+    with pytest.raises(TypeError, match="Twice saves two attributes as name; rename one of them"):
+
+        class Twice(Named):
+            _saved = ("_name",)
+
+    with pytest.raises(TypeError, match="Text._saved = 'name' is not allowed; it must be a tuple of names"):
+
+        class Text(SavedAttributes):
+            _saved = "name"  # type: ignore[assignment]
+
+    class Calls(SavedAttributes):
+        _saved = ("call",)
+        call = len
+
+    with pytest.raises(TypeError, match="Calls.call has no state: builtin_function_or_method"):
+        Calls().state_dict()

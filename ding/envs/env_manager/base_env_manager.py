@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum, unique
 from functools import lru_cache, partial
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from easydict import EasyDict
@@ -52,6 +52,7 @@ from ding.utils.data.samples import IntArray
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import shown, tell_once
 from ding.utils.msgpack_helper import can_pack
+from ding.utils.object_state import SavedAttributes
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
 from ding.utils.time_helper import WatchDog
 
@@ -96,7 +97,7 @@ class UnknownEnvError(RuntimeError, KeyError):
 
 
 @ENV_MANAGER_REGISTRY.register("base")
-class BaseEnvManager(DictBlocks, Configurable):
+class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
     """Env manager that steps envs one after the other in this process.
 
     Args:
@@ -124,6 +125,7 @@ class BaseEnvManager(DictBlocks, Configurable):
         >>> manager.close()
     """
 
+    _saved: ClassVar[tuple[str, ...]] = ("_seeds", "_env_episode_count", "_episodes")
     settings = Settings(
         {
             "episode_num": Setting(math.inf, number(1), "Maximum number of episodes of each env."),
@@ -491,9 +493,9 @@ class BaseEnvManager(DictBlocks, Configurable):
     def state_dict(self) -> dict[str, Any]:
         """Return seeds, counts, statistics and running episodes in plain values, after waiting for busy envs.
 
-        The state of an env is its `get_state()` if it has `get_state` and `set_state`, else its pickle if
-        `enable_states` was called with `trust_pickle`, else, if `enable_states` was called, its seed, the generators it
-        held and its actions since the reset.
+        An episode with a pending step cannot continue. The state of an env is its `get_state()` if it has `get_state`
+        and `set_state`, else its pickle if `enable_states` was called with `trust_pickle`, else, if `enable_states` was
+        called, its seed, the generators it held and its actions since the reset.
 
         Raises:
             AssertionError: the manager is closed.
@@ -501,14 +503,12 @@ class BaseEnvManager(DictBlocks, Configurable):
         self._check_open()
         envs = self._save_envs()
         return {
+            **super().state_dict(),
             "env_num": self._env_num,
             "envs": envs,
             "under_way": sorted(self._under_way()),
             "states": [state.name for state in self._env_states.values()],
             "obs": {env_id: [copy.deepcopy(obs)] for env_id, obs in self._ready_obs.items() if can_pack(obs)},
-            "seeds": self._seeds.state_dict(),
-            "episode_counts": dict(enumerate(self._env_episode_count.tolist())),
-            "episodes": self._episodes.tolist(),
             "reset_param": {i: param for i, param in self._reset_param.items() if can_pack(param)},
             "normalization": self._normalization.state_dict(),
             "is_frozen": self._normalization.is_frozen,
@@ -531,11 +531,9 @@ class BaseEnvManager(DictBlocks, Configurable):
         self._check_open()
         if state["env_num"] != self._env_num:
             raise ValueError(f"the state is of {state['env_num']} envs, but there are {self._env_num}")
-        self._seeds.load_state_dict(state["seeds"])
-        self._env_episode_count[:] = [state["episode_counts"][env_id] for env_id in range(self._env_num)]
+        super().load_state_dict(state)
         self.version += 1
         self.moves += 1
-        self._episodes[:] = state["episodes"]
         self._reset_param.update(state["reset_param"])
         self._normalization.load_state_dict(state["normalization"], state["is_frozen"])
         load_space_state(self._action_space, state["action_space"])

@@ -175,11 +175,11 @@ def take_moments(env: Any) -> dict[str, Moments]:
     return {name: wrapper.take_moments() for name, wrapper in _named_normalizers(env)}
 
 
-def put_moments(env: Any, moments: Mapping[str, Moments], is_frozen: bool) -> None:
+def put_moments(env: Any, moments: Mapping[str, Sequence[Any]], is_frozen: bool) -> None:
     """Give the wrappers the statistics under their names; a wrapper that gets none keeps its own."""
     for name, wrapper in _named_normalizers(env):
         if name in moments:
-            wrapper.put_moments(moments[name], is_frozen)
+            wrapper.put_moments(Moments(*moments[name]), is_frozen)
 
 
 # An object that has every attribute would have no innermost env.
@@ -327,7 +327,7 @@ class _Part:
         for plain in state["actions"]:
             part.recent += [item["action"] for item in from_plain(plain)]
             part.compact()
-        part.calls = [(number, name, _moments_of(args)) for number, name, args in state["calls"]]
+        part.calls = [(number, name, tuple(args)) for number, name, args in state["calls"]]
         return part
 
 
@@ -666,7 +666,3 @@ def is_equal(one: Any, other: Any) -> bool:
 
 def _plain_moments(args: tuple[Any, ...]) -> list[Any]:
     return [{name: list(m) for name, m in arg.items()} if isinstance(arg, Mapping) else arg for arg in args]
-
-
-def _moments_of(args: list[Any]) -> tuple[Any, ...]:
-    return tuple({name: Moments(*m) for name, m in arg.items()} if isinstance(arg, Mapping) else arg for arg in args)

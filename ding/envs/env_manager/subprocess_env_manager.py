@@ -113,6 +113,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         AssertionError: `reset_inplace` is set without `auto_reset`.
     """
 
+    _saved = ("_random_words", "_starts")
     settings = Settings(
         {
             "shared_memory": Setting(
@@ -655,18 +656,6 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
     @property
     def why_inexact(self) -> str:
         return "it serves envs in the order in which they answer, so even undisturbed runs differ"
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state like `BaseEnvManager`; an episode with a pending step cannot continue."""
-        processes = {"random_words": list(self._random_words), "starts": dict(self._starts)}
-        return {**super().state_dict(), "processes": processes}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Restore a state like `BaseEnvManager`."""
-        problems = super().load_state_dict(state)
-        self._random_words = tuple(state["processes"]["random_words"])
-        self._starts = dict(state["processes"]["starts"])
-        return problems
 
     def _under_way(self) -> set[int]:
         return {*self._arrived, *self._held}

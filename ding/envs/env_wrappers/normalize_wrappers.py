@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ding.envs.env_wrappers.base_wrapper import EnvWrapper, ObservationWrapper, sole_box
+from ding.utils.object_state import SavedAttributes
 from ding.utils.registry_factory import ENV_WRAPPER_REGISTRY
 from ding.utils.running_stats import Moments
 from ding.utils.running_stats import RunningMeanStd as _RunningMeanStd
@@ -40,7 +41,7 @@ class RunningMeanStd(_RunningMeanStd):
         return np.sqrt(self._var) + self._epsilon
 
 
-class RunningNormWrapper(EnvWrapper):
+class RunningNormWrapper(SavedAttributes, EnvWrapper):
     """Base of the wrappers with running statistics of one value per step.
 
     Each wrapper gathers its own statistics. An env manager may share those of all its envs, see
@@ -51,6 +52,7 @@ class RunningNormWrapper(EnvWrapper):
             without any, with None also, unless they are shared.
     """
 
+    _saved: ClassVar[tuple[str, ...]] = ("rms", "data_count", "_is_frozen")
     rms: RunningMeanStd
 
     def __init__(self, env: Any, keep_statistics: bool | None) -> None:
@@ -78,23 +80,16 @@ class RunningNormWrapper(EnvWrapper):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the statistics, and those of this episode."""
-        gathered = None if self._gathered is None else list(self._gathered.moments)
-        return {
-            "moments": list(self.rms.moments),
-            "data_count": self.data_count,
-            "gathered": gathered,
-            "is_frozen": self._is_frozen,
-        }
+        return {**super().state_dict(), "gathered": None if self._gathered is None else self._gathered.state_dict()}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> list[str]:
         """Restore a state of `state_dict`."""
-        self.rms.moments = Moments(*state["moments"])
-        self.data_count = state["data_count"]
-        self._is_frozen = state["is_frozen"]
+        problems = super().load_state_dict(state_dict)
         self._gathered = None
-        if state["gathered"] is not None:
+        if state_dict["gathered"] is not None:
             self._gathered = RunningMeanStd(epsilon=0, shape=self.rms.moments.mean.shape)
-            self._gathered.moments = Moments(*state["gathered"])
+            self._gathered.load_state_dict(state_dict["gathered"])
+        return problems
 
     def _begin_episode(self) -> None:
         is_kept = self._gathered is not None if self.keep_statistics is None else self.keep_statistics
@@ -173,20 +168,13 @@ class RewardNormWrapper(RunningNormWrapper):
             begins without any, so that the rewards of short ones stay unchanged; None is True in a run, else False.
     """
 
+    _saved = ("cum_reward",)
+
     def __init__(self, env: Any, reward_discount: float, keep_statistics: bool | None = None) -> None:
         super().__init__(env, keep_statistics)
         self.rms = RunningMeanStd(shape=(1,))
         self.reward_discount = reward_discount
         self.cum_reward = np.zeros(1)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the statistics, and the return so far."""
-        return {**super().state_dict(), "cum_reward": self.cum_reward}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `state_dict`."""
-        super().load_state_dict(state)
-        self.cum_reward = state["cum_reward"]
 
     def reset(self, **kwargs: Any) -> Any:
         """Begin an episode and return its first observation."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from ding.torch_utils.thread_count import model_of
 from ding.utils.batch_methods import batch_method
 from ding.utils.data.collate_fn import split_output
 from ding.utils.data.nested import array_has_nan, has_nan, is_mapping, leaves
-from ding.utils.msgpack_helper import can_pack
+from ding.utils.object_state import SavedAttributes
 from ding.worker.collector.env_round import Batch, PolicyOutput, StackedOutput, by_env
 
 
@@ -95,16 +95,21 @@ class SoloActor:
         return []
 
 
-class StateActor(SoloActor):
+class StateActor(SavedAttributes, SoloActor):
     """One policy that is handed its own latent state and the envs' reset flags at each forward (Dreamer's contract).
 
     `forward` gets `state` = the states the policy returned last for these envs, in order (None when none of them has
     one), and `reset` = a bool array [E] that is true where an episode begins.
 
+    Attributes:
+        states: `{env_id: state}`, what the policy returned last.
+        ended: the envs whose episode has ended since.
     """
 
     states: dict[int, Any]
     ended: set[int]
+    _saved = ("ended",)
+    _saved_if_plain: ClassVar = {"states": "the latent states of the policy are not made of plain values"}
 
     def __init__(self, policy: Any, float_obs: bool = False, keep_integers: bool = False) -> None:
         super().__init__(policy, float_obs, keep_integers)
@@ -118,16 +123,6 @@ class StateActor(SoloActor):
         output = output_of(self._policy, obs, self._obs_form, {**kwargs, "reset": resets, "state": state})
         self.states.update((env_id, out["state"]) for env_id, out in by_env(output).items())
         return output, env_actions(output, obs.env_ids)
-
-    def state_dict(self) -> dict[str, Any]:
-        # States that are not made of plain values are not saved.
-        return {"states": dict(self.states) if can_pack(self.states) else None, "ended": sorted(self.ended)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        if not state:
-            return []
-        self.states, self.ended = dict(state["states"] or {}), set(state["ended"])
-        return [] if state["states"] is not None else ["the latent states of the policy are not made of plain values"]
 
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
         self.ended.update(self.states if env_ids is None else env_ids)

@@ -15,6 +15,7 @@ from ding.envs.env_manager.block import StackedFormat
 from ding.utils.config_helper import Configurable, Setting, Settings, boolean, check_section, integer
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import shown
+from ding.utils.object_state import SavedAttributes
 from ding.utils.pytorch_ddp_dist_helper import allreduce_data, get_rank, get_world_size
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.actor import Actor, SoloActor
@@ -90,7 +91,7 @@ def get_serial_collector_cls(cfg: EasyDict) -> type[ISerialCollector]:
     return collector_cls
 
 
-class SerialWorker:
+class SerialWorker(SavedAttributes):
     """The owner of an env manager and logs; `close` closes both. A half-built worker closes quietly."""
 
     _needs_policy = True  # whether the constructor needs a policy
@@ -204,15 +205,7 @@ LOGGED_COUNTS = (
 LOGGED_TOTALS = ("total_envstep_count", "total_episode_count", "total_duration")
 
 # The version of the states of collectors; it changes with their content.
-_FORMAT = 2
-
-_COUNTS = (
-    "_total_envstep_count",
-    "_total_episode_count",
-    "_total_train_sample_count",
-    "_total_duration",
-    "_last_train_iter",
-)
+_FORMAT = 3
 
 
 class Recorder(Protocol):
@@ -244,6 +237,13 @@ class SerialCollector(SerialWorker, ISerialCollector):
             "transform_obs": Setting(False, boolean, "Kept for compatibility."),
             "collect_print_freq": Setting(100, integer(1), "Number of collections between two reports in the log."),
         }
+    )
+    _saved = (
+        "_total_envstep_count",
+        "_total_episode_count",
+        "_total_train_sample_count",
+        "_total_duration",
+        "_last_train_iter",
     )
     _players: int | None = None  # number of players; None if infos are not by player
     _is_prepared = False
@@ -361,10 +361,10 @@ class SerialCollector(SerialWorker, ISerialCollector):
         The states of envs and policy are not included.
         """
         return {
+            **super().state_dict(),
             "format": _FORMAT,
             "rollout": self._rollout.state_dict() if self._is_prepared else None,
             "actor": self._actor.state_dict(),
-            "counts": {name: getattr(self, name) for name in _COUNTS},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
@@ -386,11 +386,10 @@ class SerialCollector(SerialWorker, ISerialCollector):
         if state["rollout"] is not None:
             if not self._is_prepared:
                 raise ValueError(f"{type(self).__name__} has no policy yet: give it one with reset_policy first")
-            problems += self._actor.load_state_dict(state["actor"])
+            if state["actor"]:  # empty of a policy without states
+                problems += self._actor.load_state_dict(state["actor"])
             problems += self._rollout.load_state_dict(state["rollout"])
-        for name in _COUNTS:
-            setattr(self, name, state["counts"][name])
-        return problems
+        return problems + super().load_state_dict(state)
 
     # --- unfinished data, under the names of DI-engine ---
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from numbers import Number
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -113,7 +113,7 @@ class SerialEvaluator(SerialWorker, ISerialEvaluator):
             ),
         }
     )
-    _saved: tuple[str, ...] = ("last_eval_iter",)  # the attributes `_<name>` that are the state
+    _saved: ClassVar[tuple[str, ...]] = ("_last_eval_iter",)  # and the best result so far; without envs and policy
     _last_eval_iter: int
     _stop_value: Any
 
@@ -179,16 +179,6 @@ class SerialEvaluator(SerialWorker, ISerialEvaluator):
             return False
         self._last_eval_iter = train_iter
         return True
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the last evaluation and the best result so far, in plain values; without envs and policy."""
-        return {name: getattr(self, f"_{name}") for name in self._saved}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Restore a state of `state_dict`; return why that is not exact, a sentence for each reason."""
-        for name in self._saved:
-            setattr(self, f"_{name}", state[name])
-        return []
 
     def _from_rank_0(self, evaluate: Callable[[], tuple[bool, Result]]) -> tuple[bool, Result]:
         """Call `evaluate` on rank 0 alone, and return its result on all ranks, which must call this together."""

@@ -137,6 +137,8 @@ class EpisodeQuota(RolloutListener):
         playing: the envs in mid-episode.
     """
 
+    _saved = ("playing", "_n_episode")
+
     def __init__(self, finished: Callable[[], int], left: Iterable[int] = ()) -> None:
         self._finished = finished
         self._n_episode = 0
@@ -161,13 +163,6 @@ class EpisodeQuota(RolloutListener):
         playing.update(sorted(idle)[: max(to_start, 0)])
         chosen = [env_id for env_id in env_ids if env_id in playing]
         return env_ids if len(chosen) == len(env_ids) else chosen
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"playing": sorted(self.playing), "n_episode": self._n_episode}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        self.playing, self._n_episode = set(state["playing"]), state["n_episode"]
-        return []
 
     def on_ends(self, ended: Ended) -> None:
         self.playing.difference_update(ended.env_ids)

@@ -129,7 +129,7 @@ class EpisodeEvaluator(SerialEvaluator):
         },
         SerialEvaluator.settings,
     )
-    _saved = (*SerialEvaluator._saved, "max_episode_return")
+    _saved = ("_max_episode_return",)
 
     def _read_settings(self, cfg: Mapping[str, Any]) -> None:
         super()._read_settings(cfg)
@@ -277,7 +277,7 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         },
         EpisodeEvaluator.settings,
     )
-    _saved = (*EpisodeEvaluator._saved, "last_render_iter")
+    _saved = ("_last_render_iter",)
 
     def _read_settings(self, cfg: Mapping[str, Any]) -> None:
         super()._read_settings(cfg)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 from ding.torch_utils.data_helper import to_tensor
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, boolean
-from ding.utils.msgpack_helper import can_pack
 from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY
 from ding.worker.collector.base_serial_evaluator import SaveCheckpoint, SerialEvaluator
 from ding.worker.collector.statistics import per
@@ -84,6 +83,9 @@ class MetricSerialEvaluator(SerialEvaluator):
         },
         SerialEvaluator.settings,
     )
+    _saved_if_plain: ClassVar = {
+        "_max_avg_eval_result": "the best result so far is not made of plain values; it is forgotten"
+    }
     _dataloader: Any = None
     _metric: Any = None
 
@@ -148,17 +150,6 @@ class MetricSerialEvaluator(SerialEvaluator):
             return self._judge(result, save_ckpt_fn, train_iter), result
 
         return self._from_rank_0(conclude)
-
-    def state_dict(self) -> dict[str, Any]:
-        best = self._max_avg_eval_result
-        return {**super().state_dict(), "best": [best] if can_pack(best) else None}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        problems = super().load_state_dict(state)
-        if state["best"] is None:
-            return [*problems, "the best result so far is not made of plain values; it is forgotten"]
-        (self._max_avg_eval_result,) = state["best"]
-        return problems
 
     def _measure(self) -> tuple[Any, int, float]:
         """Return the result, the number of batches of this rank, and how many seconds they took."""

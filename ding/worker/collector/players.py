@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import nn
 
 from ding.utils.config_helper import Setting, Settings, boolean
 from ding.utils.data.samples import part_of
-from ding.utils.msgpack_helper import can_pack
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY, SERIAL_EVALUATOR_REGISTRY
 from ding.worker.collector.actor import Actor, SoloActor
 from ding.worker.collector.base_serial_collector import LOGGED_COUNTS, LOGGED_TOTALS, SerialCollector
@@ -102,6 +101,11 @@ class PlayerInfos(RolloutListener):
         steps: env steps recorded since the last `take`, each counted once however many players there are.
     """
 
+    _saved = ("steps",)
+    _saved_if_plain: ClassVar = {
+        "_infos": "infos not collected yet hold values that are not plain; their episodes are dropped"
+    }
+
     def __init__(self, players: int, recorders: Sequence[TrajectoryRecorder], by_episode: bool = False) -> None:
         self._infos: list[list[Any]] = [[] for _ in range(players)]
         self._recorders, self._by_episode = recorders, by_episode
@@ -118,16 +122,11 @@ class PlayerInfos(RolloutListener):
         steps, self.steps = self.steps, 0
         return infos, steps
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"infos": self._infos if can_pack(self._infos) else None, "steps": self.steps}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        self.steps = state["steps"]
-        if state["infos"] is None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> list[str]:
+        problems = super().load_state_dict(state_dict)
+        if problems:
             self._keep(0)
-            return ["infos not collected yet hold values that are not plain; their episodes are dropped"]
-        self._infos = [list(of_player) for of_player in state["infos"]]
-        return []
+        return problems
 
     def on_steps(self, steps: Steps) -> None:
         self.steps += len(steps.env_ids)

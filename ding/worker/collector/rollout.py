@@ -17,6 +17,7 @@ import numpy as np
 from ding.envs.env_manager.block import BlockStep, DictBlocks, Ready, overrides_dicts
 from ding.torch_utils.thread_count import fitting_count, threads
 from ding.utils.data.samples import IntArray, map_node, node_rows
+from ding.utils.object_state import SavedAttributes
 from ding.utils.time_helper import PULSE
 from ding.worker.collector.actor import Actor
 from ding.worker.collector.env_round import Batch, Ended, PolicyOutput, Steps, by_env, is_same, may_hold_nan
@@ -35,8 +36,11 @@ class Quota(Protocol):
         """Return those of the ready envs that step in this round; for all of them, the very list `env_ids`."""
 
 
-class RolloutListener:
-    """The interface of what records a rollout. The methods do nothing here; override those that are needed."""
+class RolloutListener(SavedAttributes):
+    """The interface of what records a rollout. The methods do nothing here; override those that are needed.
+
+    Its state between two rounds is that of the attributes in `_saved`.
+    """
 
     def on_steps(self, steps: Steps) -> None:
         """Handle the normal steps of a round."""
@@ -55,14 +59,6 @@ class RolloutListener:
 
     def on_interrupt(self) -> None:
         """Handle that an exception ended a round: unfinished data may have a gap."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state between two rounds, in plain values."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Restore a state of `state_dict`; return why that is not exact, a sentence for each reason."""
-        return []
 
 
 class CustomManagerBlocks(DictBlocks):
@@ -141,7 +137,7 @@ def is_in_blocks(env: Any) -> bool:
     return isinstance(env, DictBlocks) and not overrides_dicts(env)
 
 
-class Rollout:
+class Rollout(SavedAttributes):
     """The loop that steps an env manager with an actor and reports to listeners.
 
     Args:
@@ -150,6 +146,8 @@ class Rollout:
         listeners: called for each round, in this order.
         info: called with a line of text for each abnormal step.
     """
+
+    _saved = ("_steps", "_seconds", "_episodes", "_listeners")
 
     def __init__(
         self,
@@ -233,13 +231,7 @@ class Rollout:
         self._choose_blocks()
         if self._blocks.version != self._version:
             self._look()
-        return {
-            "steps": self._steps.copy(),
-            "seconds": self._seconds.copy(),
-            "episodes": self._episodes.copy(),
-            "unanswered": sorted({*self._pending, *self._stale}),
-            "listeners": [listener.state_dict() for listener in self._listeners],
-        }
+        return {**super().state_dict(), "unanswered": sorted({*self._pending, *self._stale})}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
         """Restore a state of `state_dict`; return why that is not exact, a sentence for each reason.
@@ -249,19 +241,15 @@ class Rollout:
         Raises:
             ValueError: the state comes from other listeners, or from another number of envs.
         """
-        if len(state["listeners"]) != len(self._listeners):
-            raise ValueError(f"the state is of {len(state['listeners'])} listeners, not of {len(self._listeners)}")
+        if len(state["listeners"]["items"]) != len(self._listeners):
+            raise ValueError(
+                f"the state is of {len(state['listeners']['items'])} listeners, not of {len(self._listeners)}"
+            )
         if len(state["steps"]) != len(self._steps):
             raise ValueError(f"the state is of {len(state['steps'])} envs, but there are {len(self._steps)}")
         self._ready = self._last = self._acted = None
         self._forget_actions()
-        problems = [
-            problem
-            for listener, own in zip(self._listeners, state["listeners"], strict=True)
-            for problem in listener.load_state_dict(own)
-        ]
-        self._steps[:], self._seconds[:] = state["steps"], state["seconds"]
-        self._episodes[:] = state["episodes"]
+        problems = super().load_state_dict(state)
         restarted = {*state["unanswered"], *self._every}
         if isinstance(self._env, DictBlocks):
             is_other = (self._env.episodes_of(self._every) != self._episodes) & (self._steps > 0)

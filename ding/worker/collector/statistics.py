@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from ding.utils.data.samples import IntArray
-from ding.utils.object_state import attributes_state, load_attributes_state
+from ding.utils.object_state import SavedAttributes
 from ding.worker.collector.env_round import Ended, Steps, entry_of
 from ding.worker.collector.rollout import RolloutListener
 
@@ -98,12 +98,14 @@ NO_EPISODE = -1
 STATISTICS = ("mean", "std", "max", "min")
 
 
-class ReturnSummary:
+class ReturnSummary(SavedAttributes):
     """Mean, standard deviation, maximum and minimum of a stream of returns, in constant memory.
 
     The variances of parts are combined as in Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for
     computing sample variances" (1979).
     """
+
+    _saved = ("count", "_mean", "_squares", "_max", "_min")
 
     def __init__(self) -> None:
         self.count = 0
@@ -140,6 +142,11 @@ class EpisodeStatistics(RolloutListener):
         finished, seconds: number and total duration of the episodes that ended since the last `take_finished`.
     """
 
+    _saved = (
+        *("running", "finished", "seconds", "_first", "_next", "_made", "_is_over"),
+        *("_recent", "_latest", "_returns", "_steps", "_samples", "_summed_seconds"),
+    )
+
     def __init__(self, players: int | None = None, env_num: int = 0) -> None:
         self.players = players
         self.reward_names = ("reward",) if players is None else tuple(f"reward{player}" for player in range(players))
@@ -169,13 +176,6 @@ class EpisodeStatistics(RolloutListener):
             more = missing + len(self._made)
             self._made = np.append(self._made, np.zeros(more, np.int64))
             self._is_over = np.append(self._is_over, np.zeros(more, np.bool_))
-
-    def state_dict(self) -> dict[str, Any]:
-        return attributes_state(self)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        load_attributes_state(self, state)
-        return []
 
     def on_ends(self, ended: Ended) -> None:
         if self.players is None:
@@ -227,7 +227,7 @@ class EpisodeStatistics(RolloutListener):
         self._returns = tuple(ReturnSummary() for _ in self.reward_names)
         self._latest = []
         self._steps = self._samples = 0
-        self._seconds = 0.0
+        self._summed_seconds = 0.0
         self._forget(self.running)
 
     def _forget(self, kept: IntArray) -> None:
@@ -249,7 +249,7 @@ class EpisodeStatistics(RolloutListener):
         self._is_over[places] = True
         self._samples += int(self._made[places].sum())
         self._steps += int(steps.sum())
-        self._seconds += float(seconds.sum())
+        self._summed_seconds += float(seconds.sum())
         known = [self._latest, episodes] if self._latest else [episodes]
         self._latest = [np.concatenate(parts)[-_LATEST:] for parts in zip(*known, strict=True)]
         self._forget(np.append(self.running, self._latest[0]))
@@ -283,10 +283,10 @@ class EpisodeStatistics(RolloutListener):
             "train_sample_count": self._samples,
             "avg_envstep_per_episode": per(self._steps, episodes),
             "avg_sample_per_episode": per(self._samples, episodes),
-            "avg_envstep_per_sec": per(self._steps, self._seconds),
-            "avg_train_sample_per_sec": per(self._samples, self._seconds),
-            "avg_episode_per_sec": per(episodes, self._seconds),
-            "collect_time": self._seconds,
+            "avg_envstep_per_sec": per(self._steps, self._summed_seconds),
+            "avg_train_sample_per_sec": per(self._samples, self._summed_seconds),
+            "avg_episode_per_sec": per(episodes, self._summed_seconds),
+            "collect_time": self._summed_seconds,
             **{key: value for scalars in returns for key, value in scalars.items()},
         }
 

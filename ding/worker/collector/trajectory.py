@@ -249,6 +249,8 @@ class TrajectoryRecorder(RolloutListener):
         steps: the steps recorded since the last `take`.
     """
 
+    _saved = ("_block", "_closed", "_empty_pieces", "steps")
+
     def __init__(
         self,
         policy: Any,
@@ -334,27 +336,23 @@ class TrajectoryRecorder(RolloutListener):
     def state_dict(self) -> dict[str, Any]:
         pieces = [samples_state(piece) for piece in self.pieces]
         return {
-            "fragments": self._block.state_dict(),
+            **super().state_dict(),
             "lists": None if self._lists is None else self._lists.state_dict(),
-            "closed": [list(arrays) for arrays in self._closed],
             "pieces": pieces if can_pack(pieces) else None,
-            "steps": self.steps,
-            "empty_pieces": self._empty_pieces,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        problems = self._block.load_state_dict(state["fragments"])
+        problems = super().load_state_dict(state)
+        if not self._block.closed_rows:
+            self._closed.clear()
         self._lists = None
         if state["lists"] is not None:
             self._lists = TransitionLists(self._env_num, self._share_next_obs)
             problems += self._lists.load_state_dict(state["lists"])
         if state["pieces"] is None:
             problems.append("samples that were not collected yet hold values that are not plain; they are dropped")
-        closed = state["closed"] if self._block.closed_rows else []
-        self._closed = [(np.array(ids), np.array(numbers)) for ids, numbers in closed]
         self.pieces = [samples_of_state(piece) for piece in state["pieces"] or ()]
         self.count = sum(map(len, self.pieces))
-        self.steps, self._empty_pieces = state["steps"], state["empty_pieces"]
         return problems
 
     def on_steps(self, steps: Steps) -> None:

@@ -20,6 +20,7 @@ from ding.utils.data.samples import (
     map_node,
     node_items,
 )
+from ding.utils.object_state import SavedAttributes
 from ding.worker.collector.env_round import tensorised
 
 NOT_PLAIN = "the unfinished fragments hold values that are not plain; they are dropped"
@@ -32,7 +33,7 @@ _MANY_ROWS, _MANY_BYTES, _SPARE = 2048, 1 << 20, 1.25
 _ID, _OBS, _NEXT, _PIECE, _CODE, _ITER = range(6)
 
 
-class TrajectoryBlock:
+class TrajectoryBlock(SavedAttributes):
     """The transitions of all envs that were not taken yet, in columns.
 
     A row is a step of an env; rows are in the order of time. The observation that an env returns is also the one that
@@ -47,6 +48,8 @@ class TrajectoryBlock:
         closed_rows: the number of transitions in pieces that were closed and not taken.
         keys: the keys that are recorded besides observations and end flags; None while there are no rows.
     """
+
+    _saved = ("lengths", "_closed", "closed_rows", "_piece", "_next_piece")
 
     def __init__(self, env_num: int, chained: bool = True) -> None:
         self._env_num = env_num
@@ -170,11 +173,7 @@ class TrajectoryBlock:
         columns = {key: node_state(store.rows) for key, store in self._columns.items()}
         is_plain = self.keys is None or not (obs is None or None in columns.values())
         return {
-            "lengths": self.lengths.tolist(),
-            "closed": list(self._closed),
-            "closed_rows": self.closed_rows,
-            "piece": self._piece.copy(),
-            "next_piece": self._next_piece,
+            **super().state_dict(),
             "at": self._at.copy(),
             "rows": self._numbers[:, : self._count].copy() if is_plain else None,
             "obs": obs if is_plain and self.keys is not None else None,
@@ -193,9 +192,7 @@ class TrajectoryBlock:
         self._clear()
         if state["rows"] is None:
             return [NOT_PLAIN]
-        self.lengths = np.array(state["lengths"], np.int64)
-        self._closed, self.closed_rows = list(state["closed"]), state["closed_rows"]
-        self._piece, self._next_piece = np.array(state["piece"]), state["next_piece"]
+        problems = super().load_state_dict(state)
         self._numbers = np.array(state["rows"])
         self._count = self._numbers.shape[1]
         if self._count:
@@ -203,7 +200,7 @@ class TrajectoryBlock:
             self._obs = _Store(node_of_state(state["obs"]), state["obs_count"])
             self._columns = {key: _Store(node_of_state(own), self._count) for key, own in state["columns"].items()}
             self.keys = list(self._columns)
-        return []
+        return problems
 
     def _ranks(self) -> IntArray:
         """Return for each piece its place among the closed ones; -1 for others."""

@@ -23,6 +23,7 @@ from ding.utils.config_helper import (
 )
 from ding.utils.default_helper import LimitedSpaceContainer
 from ding.utils.import_helper import import_module
+from ding.utils.object_state import SavedAttributes
 from ding.utils.registry_factory import COMMANDER_REGISTRY
 from ding.worker.coordinator.run_monitor import EnvSteps
 from ding.worker.transport.transport import transport_name
@@ -98,12 +99,17 @@ class TaskConfigs:
         }
 
 
-class BaseCommander(Configurable, ABC):
+class BaseCommander(SavedAttributes, Configurable, ABC):
     """Base of the commanders, which decide which tasks a coordinator runs.
 
     Only `get_collector_task` is required; the other methods have defaults.
 
     The coordinator calls all methods under one lock, and requests a task when a worker is free.
+
+    Another commander of this type resumes from the state, which must not change afterwards: that of the attributes in
+    `_saved`, see `SavedAttributes`. If it is empty, the run begins anew, except for the counters. The state is loaded
+    before any other method is called. The coordinator restores the learner tasks that ran or waited, so they must not
+    be given again; collector tasks that ran are lost.
 
     Example:
         >>> class EndsAtOnce(BaseCommander):
@@ -208,23 +214,6 @@ class BaseCommander(Configurable, ABC):
     def decrease_collector_task_space(self) -> None:
         """Handle that a collector has left."""
         self._collector_task_space.decrease_space()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state from which another commander of this type resumes.
-
-        It consists of plain values, and of arrays that do not change afterwards.
-
-        The default is `{}`: the run of such a commander begins anew, except for the counters.
-        """
-        return {}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Resume from a `state_dict`, before any other method is called.
-
-        The coordinator restores the learner tasks that ran or waited, so they must not be given again. Collector tasks
-        that ran are lost.
-        """
-        return
 
     def close(self) -> None:  # noqa: B027 overriding it is optional
         """End; no other method is called afterwards."""

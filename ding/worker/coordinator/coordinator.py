@@ -29,8 +29,8 @@ from ding.utils.data.samples import part_of
 from ding.utils.log_helper import build_logger
 from ding.worker.coordinator.base_parallel_commander import Task, create_parallel_commander
 from ding.worker.coordinator.comm_coordinator import CommCoordinator, SampleList
+from ding.worker.coordinator.parallel_run_state import ParallelRunState
 from ding.worker.coordinator.run_monitor import Progress, RunMonitor, failure_text
-from ding.worker.coordinator.saved_run import SavedRun
 from ding.worker.coordinator.scheduler import TaskScheduler, TaskState
 from ding.worker.coordinator.status import RunStatus, read_status, status_pages
 from ding.worker.coordinator.worker_table import ReconnectSupervisor, WorkerSupervisor
@@ -163,7 +163,7 @@ class Coordinator(Configurable):
         )
         self._task_state, self._historical_task = self._scheduler.running, self._scheduler.finished
         parts = self._scheduler, self._buffers, self._monitor
-        self._saved = SavedRun(*parts, self._cfg, own, self._logger, self, lambda: self.parts)
+        self._run_state = ParallelRunState(*parts, self._cfg, own, self._logger, self, lambda: self.parts)
         return_timeout_s = own.worker_return_timeout if transport.workers_return else 0
         self.supervisor: WorkerSupervisor = self._comm_coordinator.operator or ReconnectSupervisor(
             self._comm_coordinator.rejoin, self._deal_with_no_return, return_timeout_s
@@ -228,10 +228,10 @@ class Coordinator(Configurable):
                 raise RuntimeError("a coordinator starts once; create another one")
             self._is_started = True
         try:
-            self._saved.begin()
+            self._run_state.begin()
             self._comm_coordinator.start()
             self._scheduler.count_spare_collectors()
-            self._saved.take_up()
+            self._run_state.take_up()
             self._scheduler.start()
         except BaseException:
             self.close()
@@ -249,7 +249,7 @@ class Coordinator(Configurable):
         self._buffers.wake()
         self._comm_coordinator.close()
         self._scheduler.join(JOIN_S)
-        self._saved.end()
+        self._run_state.end()
         self._scheduler.close()
         self.info("coordinator is closed")
 
@@ -277,16 +277,16 @@ class Coordinator(Configurable):
     # The run as a state that another coordinator can resume.
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the run, see `SavedRun.state_dict`."""
-        return self._saved.state_dict()
+        """Return the state of the run, see `ParallelRunState.state_dict`."""
+        return self._run_state.state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Resume the run of a `state_dict`, see `SavedRun.load_state_dict`."""
-        self._saved.load_state_dict(state_dict)
+        """Resume the run of a `state_dict`, see `ParallelRunState.load_state_dict`."""
+        self._run_state.load_state_dict(state_dict)
 
     def resume(self, path: str | None = None) -> None:
-        """Resume the run whose state is in a folder, see `SavedRun.resume`."""
-        self._saved.resume(path)
+        """Resume the run whose state is in a folder, see `ParallelRunState.resume`."""
+        self._run_state.resume(path)
 
     # Events of collectors.
 

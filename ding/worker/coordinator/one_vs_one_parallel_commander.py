@@ -53,7 +53,7 @@ class OneVsOneCommander(TrainingCommander):
     settings = Settings({"collector_task_space": 2}, TrainingCommander.settings)
     _eval_prefix = "evaluator_task"
     _goal_note = " against the hardest opponent"
-    _saved = (*TrainingCommander._saved, "steps_before", "has_begun")
+    _saved = ("_steps_before", "_has_begun", "_league")
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self._league = _make_league(EasyDict(cfg).policy.other.commander)
@@ -128,15 +128,6 @@ class OneVsOneCommander(TrainingCommander):
     def notify_fail_collector_task(self, task: Mapping[str, Any]) -> None:
         super().notify_fail_collector_task(task)
         self._jobs.pop(task.get("task_id", ""), None)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of the training and of the league."""
-        return {**super().state_dict(), "league": self._league.state_dict()}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Resume the training and the league of a `state_dict`."""
-        super().load_state_dict(state_dict)
-        self._league.load_state_dict(state_dict["league"])
 
 
 def _make_league(section: Mapping[str, Any]) -> BaseLeague:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import os
 from abc import abstractmethod
 from collections.abc import Mapping
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from easydict import EasyDict
 
@@ -62,8 +61,13 @@ class TrainingCommander(BaseCommander):
     _eval_prefix = "collector_task"
     # Added to the log line of the evaluation that ends the run.
     _goal_note = ""
-    # The attributes that are saved as they are.
-    _saved: tuple[str, ...] = ("is_trained", "learner_info", "evaluator_info", "best_return", "idle_evaluations")
+    _saved: ClassVar[tuple[str, ...]] = (
+        "_is_trained",
+        "_learner_info",
+        "_evaluator_info",
+        "_best_return",
+        "_idle_evaluations",
+    )
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self._cfg = EasyDict(cfg)
@@ -247,20 +251,20 @@ class TrainingCommander(BaseCommander):
         """
         last, is_due = self._last_eval_time, bool(self._evaluating) or self._end_flag
         return {
-            **{name: copy.copy(getattr(self, f"_{name}")) for name in self._saved},
+            **super().state_dict(),
             "training": None if self._training is None else list(self._training),
             "seconds_since_evaluation": None if is_due or last is None else monotonic() - last,
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> list[str]:
         """Resume the training of a `state_dict`."""
+        problems = super().load_state_dict(state_dict)
         training, since = state_dict["training"], state_dict["seconds_since_evaluation"]
-        for name in self._saved:
-            setattr(self, f"_{name}", copy.copy(state_dict[name]))
         self._training = None if training is None else Training(*training)
         if self._training is not None and not self._is_trained:
             self._learner_task_space.acquire_space()
         self._last_eval_time = None if since is None else monotonic() - since
+        return problems
 
     def close(self) -> None:
         """Close the TensorBoard log."""

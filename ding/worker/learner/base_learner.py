@@ -33,7 +33,7 @@ from ding.utils.data.dataloader import AsyncDataLoader
 from ding.utils.data.samples import table_of
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import only_shows
-from ding.utils.object_state import attributes_state, load_attributes_state
+from ding.utils.object_state import SavedAttributes, attributes_state, load_attributes_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank, get_world_size
 from ding.utils.registry_factory import LEARNER_REGISTRY
 from ding.utils.time_helper import PULSE
@@ -94,7 +94,7 @@ def _field(name: str, doc: str, is_writable: bool = False) -> Any:
 
 
 @LEARNER_REGISTRY.register("base")
-class BaseLearner(Configurable):
+class BaseLearner(SavedAttributes, Configurable):
     """A learner, which trains a policy, and calls hooks before and after each iteration and the whole run.
 
     In serial training, call `call_hook('before_run')`, `train(data, envstep)` for each batch, and
@@ -130,6 +130,7 @@ class BaseLearner(Configurable):
         [{'total_loss': 1.5}]
     """
 
+    _saved = ("_collector_envstep", "ckpt_extra", "_log_buffer")
     settings = Settings(
         {
             "train_iterations": Setting(int(1e9), integer(0), "Number of iterations after which the learner stops."),
@@ -454,26 +455,24 @@ class BaseLearner(Configurable):
         The policy and the dataloader are not included.
         """
         return {
+            **super().state_dict(),
             "last_iter": self.train_iter,
-            "collector_envstep": self._collector_envstep,
-            "ckpt_extra": dict(self.ckpt_extra),
             "priority_info": {
                 key: values if isinstance(values, (torch.Tensor, np.ndarray)) else list(values)
                 for key, values in self._priority_info.items()
             },
-            "log_buffer": {kind: dict(values) for kind, values in self._log_buffer.items()},
             "monitor": None if self._monitor is None else attributes_state(self._monitor),
             "hooks": {position: [attributes_state(hook) for hook in row] for position, row in self._hooks.items()},
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of a learner with the same config and policy.
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> list[str]:
+        """Restore the state of a learner with the same config and policy; nothing of it is lost.
 
         Raises:
             ValueError: the number of hooks differs.
         """
         for position, row in self._hooks.items():
-            saved = state["hooks"].get(position, [])
+            saved = state_dict["hooks"].get(position, [])
             if len(saved) != len(row):
                 raise ValueError(
                     f"the learner has {len(row)} hooks at {position!r}, but the state has {len(saved)}; register the "
@@ -481,15 +480,11 @@ class BaseLearner(Configurable):
                 )
             for hook, attributes in zip(row, saved, strict=True):
                 load_attributes_state(hook, attributes)
-        self._last_iter.update(int(state["last_iter"]))
-        self._collector_envstep = int(state["collector_envstep"])
-        self.ckpt_extra = dict(state["ckpt_extra"])
-        self._priority_info = dict(state["priority_info"])
-        for kind, values in state["log_buffer"].items():
-            self._log_buffer[kind].clear()
-            self._log_buffer[kind].update(values)
-        if self._monitor is not None and state["monitor"] is not None:
-            load_attributes_state(self._monitor, state["monitor"])
+        self._last_iter.update(int(state_dict["last_iter"]))
+        self._priority_info = dict(state_dict["priority_info"])
+        if self._monitor is not None and state_dict["monitor"] is not None:
+            load_attributes_state(self._monitor, state_dict["monitor"])
+        return super().load_state_dict(state_dict)
 
     def call_hook(self, name: str) -> None:
         """Call the hooks at the position `name` in the order of their priority.

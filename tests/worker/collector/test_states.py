@@ -376,7 +376,7 @@ def test_samples_and_episodes_that_an_exception_has_left_go_on(manager):
         with pytest.raises(ValueError, match="broken"):
             one.collect(**amount)
         state = told(one, its)
-        assert state["worker"]["rollout"]["listeners"][1]["pieces"]
+        assert state["worker"]["rollout"]["listeners"]["items"][1]["state"]["pieces"]
         goes_on = [one.collect(**amount) for _ in range(3)]
         assert put_back(other, others, state) == []
         assert differences(as_dicts(goes_on), [as_dicts(other.collect(**amount)) for _ in range(3)]) == []

@@ -392,7 +392,7 @@ def test_transitions_that_cannot_be_tensors_are_refused_once_and_leave_the_block
     with pytest.raises(TypeError, match="object"):
         record(block, [0], pack(odd[:1]), pack(odd[1:]), {}, [False], [{}], 0)
     block.clear()  # as after each exception in a round
-    assert block.closed_rows == 0 and block.state_dict()["closed"] == []
+    assert block.closed_rows == 0 and block.state_dict()["closed"]["items"] == []
     record(block, [0], pack([np.zeros(1)]), pack([np.ones(1)]), {}, [False], [{}], 0)
     (row,) = take(block, 0)
     assert (row["obs"].tolist(), row["next_obs"].tolist()) == ([0], [1])

@@ -20,7 +20,7 @@ ORDER = [
     "one_vs_one_parallel_commander",
     "comm_coordinator",
     "scheduler",
-    "saved_run",
+    "parallel_run_state",
     "status",
     "coordinator",
 ]

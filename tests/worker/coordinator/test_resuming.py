@@ -13,7 +13,7 @@ from ding.utils.registry_factory import COMMANDER_REGISTRY
 from ding.utils.state_folder import StateError, StateFolder
 from ding.worker import Coordinator
 from ding.worker.coordinator.buffer_set import BufferSet
-from ding.worker.coordinator.saved_run import config_of
+from ding.worker.coordinator.parallel_run_state import config_of
 from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
 from tests.worker.coordinator.fakes import (
     PATIENCE_S,
@@ -110,7 +110,7 @@ def save(coordinator):
 
 def kill(coordinator):
     """Leave it as a coordinator is that was killed: it does nothing any more, and has closed nothing."""
-    scheduler, comm, saved = coordinator._scheduler, coordinator._comm_coordinator, coordinator._saved
+    scheduler, comm, saved = coordinator._scheduler, coordinator._comm_coordinator, coordinator._run_state
     scheduler.end()
     coordinator.supervisor.close()
     comm._ending.set()
@@ -506,5 +506,5 @@ def test_a_training_goes_on_where_its_coordinator_was_killed(trainer):
     before, after = state["run"], second.progress()
     assert after.train_iter >= 200 > before["train_iter"] >= 20
     assert after.samples >= before["samples"] and after.env_steps >= before["env_steps"]
-    assert second._commander.evaluations[0] == state["commander"]["evaluator_info"][0]
+    assert second._commander.evaluations[0] == first._commander.evaluations[0]
     assert StateFolder(PATH).read() is None

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from ding.utils.state_folder import StateFolder
-from ding.worker.coordinator import saved_run
-from ding.worker.coordinator.saved_run import StateWriter
+from ding.worker.coordinator import parallel_run_state
+from ding.worker.coordinator.parallel_run_state import StateWriter
 from tests.worker.coordinator.fakes import PATIENCE_S
 
 PATH = os.path.join("exp", "run_state")
@@ -89,7 +89,7 @@ def test_the_file_of_a_run_that_is_over_is_removed(keep):
 
 
 def test_a_disk_that_hangs_keeps_nobody_waiting_for_long(keep, caplog, monkeypatch):
-    monkeypatch.setattr(saved_run, "FILE_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(parallel_run_state, "FILE_TIMEOUT_S", 0.01)
     taken, go_on = threading.Event(), threading.Event()
 
     def take(reason):

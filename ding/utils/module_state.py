@@ -1,4 +1,4 @@
-"""Loading of states of modules and optimizers, only as a whole and only if they fit."""
+"""States of modules and optimizers: loaded only as a whole, and only if they fit."""
 
 from __future__ import annotations
 

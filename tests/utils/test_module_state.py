@@ -6,8 +6,8 @@ from torch import nn
 
 from ding.torch_utils.checkpoint_helper import CheckpointHelper
 from ding.torch_utils.optimizer_helper import Adam, RMSprop
+from ding.utils.module_state import load_optimizer_state, load_parts, parameter_names, parts_state
 from ding.utils.object_state import attributes_state, load_attributes_state
-from ding.utils.state_loading import load_optimizer_state, load_parts, parameter_names, parts_state
 from tests.policy.continuous_samples import assert_states_equal
 
 

@@ -1,4 +1,4 @@
-"""Saving the state of a parallel run, and resuming it in another coordinator."""
+"""The state of a parallel run: saving it, and resuming the run in another coordinator."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class StateWriter:
             self._writing.release()
 
 
-class SavedRun:
+class ParallelRunState:
     """The saved state of a run, with which another coordinator resumes it.
 
     The state consists of the counters of the run, the commander's state, the learner tasks that run, their buffers,
