@@ -1,11 +1,11 @@
 """Each class that reads a config has one table: every key has a meaning, every default is allowed."""
 
-import ding.worker.collector.zergling_parallel_collector
 import pytest
 
 import ding.league
 import ding.worker.adapter
 import ding.worker.collector.marine_parallel_collector
+import ding.worker.collector.zergling_parallel_collector
 import ding.worker.coordinator.one_vs_one_parallel_commander  # noqa: F401  registers the commanders
 from ding.config.main_settings import MAIN_SETTINGS
 from ding.config.utils import SYSTEM_SETTINGS

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from ding.envs.common.env_element_runner import EnvElementRunner as FromModule
 
 from ding.envs import BaseEnvInfo
 from ding.envs.common import EnvElement, EnvElementRunner
 from ding.envs.common.env_element import EnvElementInfo
+from ding.envs.common.env_element_runner import EnvElementRunner as FromModule
 
 
 class Speed(EnvElement):

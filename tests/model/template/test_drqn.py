@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from ding.torch_utils.nn_test_helper import is_differentiable
 
 from ding.model import DRQN
+from ding.torch_utils.nn_test_helper import is_differentiable
 
 
 def pairs(*layers):
