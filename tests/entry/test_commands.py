@@ -198,8 +198,17 @@ def test_an_evaluation_plays_the_episodes_that_the_training_played(exp):
 
 def test_the_policy_of_a_read_only_folder_is_evaluated_without_writing_there(exp, monkeypatch):
     access, before = os.access, sorted(exp.rglob("*"))
-    monkeypatch.setattr(os, "access", lambda path, mode: os.fspath(path) != os.fspath(exp) and access(path, mode))
-    assert len(evaluate_run(exp, 2).returns) == len(Training.load(exp).evaluate(2).returns) == 2
+
+    def forbid(right):
+        def allowed(path, mode):
+            return not (os.fspath(path) == os.fspath(exp) and mode & right) and access(path, mode)
+
+        monkeypatch.setattr(os, "access", allowed)
+
+    forbid(os.W_OK)
+    assert len(evaluate_run(exp, 2).returns) == 2
+    forbid(os.X_OK)
+    assert len(Training.load(exp).evaluate(2).returns) == 2
     assert sorted(exp.rglob("*")) == before
 
 
@@ -293,6 +302,14 @@ def test_the_interval_holds_the_mean_and_is_a_point_for_one_run():
     assert (low >= values.min(0)).all() and (high <= values.max(0)).all()
     one = bootstrap_interval(values[:1])
     assert np.array_equal(one, [values[0], values[0]])
+
+
+def test_each_end_of_the_interval_leaves_out_two_and_a_half_percent_of_the_resampled_means():
+    # The middle half of 12 draws is 1 if at least 9 are, with probability 2.1 % if 5 of the 12 values are 1, and 7.3 %
+    # if 6 are.
+    values = np.array([[float(run < ones) for ones in (5, 6, 7)] for run in range(12)])
+    low, high = bootstrap_interval(values)
+    assert (high == 1).tolist() == [False, True, True] and (low == 0).tolist() == [True, True, False]
 
 
 def test_runs_that_differ_in_seeds_only_are_one_curve_and_keep_their_last_return(tmp_path):

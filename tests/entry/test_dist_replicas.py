@@ -110,6 +110,11 @@ def test_numbers_that_make_no_sense_are_refused(count, needs, name):
         dist_add_replicas("collector", None, count, **JOB, **needs)
 
 
+def test_no_fewer_than_one_replica_is_deleted():
+    with pytest.raises(ValueError, match="replicas = 0 is not allowed"):
+        dist_delete_replicas("collector", None, 0, **JOB)
+
+
 @pytest.mark.differs(
     "what the operator answers to a replica command is not looked at",
     "a refusal, and an answer that does not come, are errors",

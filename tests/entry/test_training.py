@@ -389,8 +389,10 @@ def test_steps_between_updates_are_those_of_each_env_on_policy():
     assert main.policy.collect.n_sample == 32 and main.policy.learn.epoch_per_collect == 2
     assert main.policy.action_space == "discrete" and main.policy.collect.collector.fixed_rollout
     assert training.result["env_step"] == 32
-    pair = train("dqn", "CartPole-v1", iterations=1, n_steps=3, **QUICK).config
-    assert pair[0].policy.nstep == 3
+    with pytest.raises(ConfigError, match="nothing reads a setting 'max_use'"):
+        change_by_name(training.config, {"max_use": 2})
+    pair = train("dqn", "CartPole-v1", iterations=1, n_steps=3, max_use=2, **QUICK).config
+    assert pair[0].policy.nstep == 3 and pair[0].policy.other.replay_buffer.max_use == 2
 
 
 @pytest.mark.parametrize("policy", ["ddpg", "td3"])

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from ding.model.template.vac import VAC
+from ding.policy.actor_critic import ACTION_KINDS
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.ppo import PPOLoss, normalised
 from ding.utils.file_helper import save_file
@@ -429,6 +430,15 @@ def test_agents_with_values_of_their_own_learn():
     assert data[0]["action"].shape == data[0]["value"].shape == data[0]["adv"].shape == (2,)
     steps = policy.learn_mode.forward(data)
     assert len(steps) == 6 and not any(math.isnan(v) for step in steps for v in step.values())
+
+
+def test_agents_with_a_common_value_weigh_in_by_the_mean_of_their_entropies_in_each_sample():
+    logit = torch.tensor([[[0.0, 0.0], [0.0, 0.0], [0.0, -1e9]], [[0.0, -1e9]] * 3])  # [2 samples, 3 agents, 2 actions]
+    loss = PPOLoss(ACTION_KINDS["discrete"], 0.2, None, True, 0.5, 0.1, False, "k1", 0.0)
+    batch = {"action": torch.zeros(2, 3, dtype=torch.int64), "log_prob_pretrained": None, "adv": torch.zeros(2)}
+    batch |= {"log_prob_old": [torch.zeros(2, 3)], "value": torch.zeros(2), "return_": torch.zeros(2)}
+    total, _ = loss({"logit": logit, "value": torch.zeros(2)}, {**batch, "weight": torch.tensor([3.0, 5.0])})
+    assert total.item() == pytest.approx(-0.1 * 3 * (2 / 3 * math.log(2)) / 2)
 
 
 def test_one_rank_learns_as_one_without_ranks(tmp_path):

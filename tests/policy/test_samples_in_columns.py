@@ -123,6 +123,15 @@ def test_a_piece_that_is_only_truncated_bootstraps():
     assert only_truncated == truncated and only_truncated != done
 
 
+def test_equal_row_numbers_of_different_arrays_are_not_the_same_observation():
+    stored = [Table.of([{"obs": torch.full((2,), float(start + i))} for i in range(4)]) for start in (0, 10)]
+    index = np.arange(3)
+    obs, next_obs = stored[0].columns["obs"].take(index), stored[1].columns["obs"].take(index + 1)
+    samples = Samples(Table.of(make_batch(3)).with_columns(obs=obs, next_obs=next_obs))
+    data = OnPolicyData(samples, ignore_done=False, with_next=True)
+    assert data.observations[:, 0].tolist() == [0, 1, 2, 11, 12, 13]
+
+
 def test_observations_that_columns_share_are_there_once():
     pieces = []
     for start, length in ((0, 3), (10, 2)):

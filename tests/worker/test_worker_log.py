@@ -46,6 +46,18 @@ def test_rank_0_and_every_rank_that_monitors_have_a_text_file(monkeypatch, rank,
         assert "hello" in file.read()
 
 
+@pytest.mark.parametrize(("is_shared", "closed"), [(True, 0), (False, 1)])
+def test_a_writer_is_flushed_and_closed_unless_it_is_shared(monkeypatch, is_shared, closed):
+    writer = FakeWriter()
+    monkeypatch.setattr(
+        worker_log, "build_logger", lambda *args, need_tb, **kwargs: (None, writer if need_tb else None)
+    )
+    log = WorkerLog("exp", "learner", writer if is_shared else None)
+    assert log.tb is writer
+    log.close()
+    assert (writer.flushed, writer.closed) == (1, closed)
+
+
 def test_without_text_there_is_no_logger_on_any_rank(monkeypatch):
     monkeypatch.setattr(worker_log, "get_rank", lambda: 1)
     assert WorkerLog("exp", "learner", is_monitor=False, need_text=False).text is None

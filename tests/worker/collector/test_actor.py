@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from ding.worker.collector.actor import env_actions
-from ding.worker.collector.env_round import StackedOutput
+from ding.utils.batch_methods import adapts_batch
+from ding.worker.collector.actor import SoloActor, env_actions
+from ding.worker.collector.env_round import Batch, StackedOutput
 from ding.worker.collector.players import BattleSampleSerialCollector
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
@@ -58,6 +59,27 @@ def test_actions_come_in_the_order_that_is_asked_for_and_none_may_be_missing():
     assert [int(action[0]) for action in env_actions(batched(action=torch.tensor([5, 6])), [7, 3])] == [6, 5]
     with pytest.raises(KeyError, match=r"returned nothing for the envs \[5\], only for \[3, 7\]"):
         env_actions(output, [3, 5])
+
+
+class Bare:
+    """A policy whose forward on batches returns no dict."""
+
+    @adapts_batch("act")
+    def forward(self, obs):
+        raise AssertionError("the batch is stacked")
+
+    def act(self, obs, env_ids):
+        return torch.tensor([5.0, 6.0])
+
+    def reset(self, env_ids=None):
+        pass
+
+
+def test_a_batch_of_outputs_without_keys_is_refused_with_the_form_that_is_expected():
+    with pytest.raises(
+        KeyError, match=r"returned tensor\(\[5\.\]\) for env 3; it must return {env_id: {'action': \.\.\.}}"
+    ):
+        SoloActor(Bare()).act(Batch.copied([3, 7], [np.zeros(2)] * 2), {})
 
 
 def broken(policy, at):
