@@ -345,6 +345,7 @@ def test_a_run_that_keeps_no_state_leaves_nothing(make, workers, chunks):
     start(first, [learner_task("l")], [collector_task("c")])
     until_asked(collector)
     push(chunks, collector, "env_c_0", 2)
+    chunks.write("env_d_0", b"")  # of a worker that was lost before it told of it
     collector.reply(collected())
     first.close()
     assert StateFolder(PATH).read() is None and chunks.names() == set()
@@ -446,9 +447,11 @@ def test_a_coordinator_that_has_started_takes_over_no_state(make, killed):
         second.load_state_dict(killed.state_dict())
 
 
-def test_a_file_that_is_not_there_cannot_be_gone_on_from(make):
-    with pytest.raises(FileNotFoundError):
-        make().resume("nowhere")
+@pytest.mark.parametrize("path", ["nowhere", None])
+def test_a_file_that_is_not_there_cannot_be_gone_on_from(make, path):
+    with pytest.raises(FileNotFoundError, match="there is no state of a run") as caught:
+        make().resume(path)
+    assert caught.value.filename == (path or os.path.join(".", PATH))
 
 
 def test_with_a_commander_that_keeps_no_state_only_the_counters_go_on(make, killed, chunks):
