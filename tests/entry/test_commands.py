@@ -322,6 +322,28 @@ def test_runs_that_differ_in_seeds_only_are_one_curve_and_keep_their_last_return
     assert read_curves([tmp_path / "b"], "train_iter")[0].x.tolist() == [0.0]
 
 
+def test_groups_of_equal_names_are_numbered(tmp_path):
+    for seed, lr in enumerate((0.1, 0.1, 0.2, 0.2)):
+        write_run(tmp_path / f"a_seed{seed}", [[1.0]], seed=seed, lr=lr)
+    assert [os.path.basename(curve.label) for curve in read_curves([tmp_path])] == ["a (1)", "a (2)"]
+
+
+def test_evaluations_without_returns_or_without_a_position_are_left_out(tmp_path):
+    write_run(tmp_path / "run", [[1.0], [], [3.0]])
+    with open(tmp_path / "run" / "eval.jsonl", "a", encoding="utf-8") as file:
+        file.write(json.dumps({"train_iter": 30, "env_step": None, "returns": [9.0]}))
+    (curve,) = read_curves([tmp_path])
+    assert (curve.x.tolist(), curve.iqm.tolist()) == ([0.0, 200.0], [1.0, 3.0])
+    assert read_curves([tmp_path], "train_iter")[0].x.tolist() == [0.0, 20.0, 30.0]
+
+
+@pytest.mark.parametrize(("count", "points"), [(200, 200), (201, 200)])
+def test_a_curve_has_at_most_200_points(count, points):
+    curve = curves.summarize("run", [(np.arange(count), np.arange(count))])
+    assert len(curve.x) == points and curve.x[[0, -1]].tolist() == [0.0, count - 1.0]
+    assert np.allclose(curve.iqm, curve.x)
+
+
 def write_metrics(path, *losses):
     write_run(path, [[1.0]], seed=int(path.name[-1]))
     records = [{"worker": "learner", "train_iter": i, "env_step": 10 * i, "loss": x} for i, x in enumerate(losses)]

@@ -645,6 +645,46 @@ def test_losses_of_a_learner_are_told_each_time_there_is_twice_as_much(make, kin
     assert told == [f"the learner of the task t {text.format(n)}; see its log" for n in (1, 2, 4, 9)]
 
 
+def test_each_lost_shard_is_told_with_what_was_in_it(make):
+    coordinator = make()
+    coordinator._task_state["t"] = TaskState("t")
+    for count in (0, 1, 1, 2, 3):
+        report = {"learner_step": 0, "lost_shards": count, "lost_samples": 10 * count}
+        coordinator.deal_with_learner_send_info("t", "b", report)
+    told = [note.text for note in coordinator.status().errors if "the learner of" in note.text]
+    assert told == [
+        f"the learner of the task t has lost {n} shards of its replay buffer so far, with {n}0 samples in them; "
+        "others have replaced them"
+        for n in (1, 2, 3)
+    ]
+
+
+def test_samples_that_a_collector_has_pushed_itself_count_and_dropped_ones_are_told(make):
+    coordinator = make()
+    coordinator._task_state["t"] = TaskState("t")
+    newest = {"cur_step": 7, "policy_iter": 0, "eval_flag": False}
+    for pushed, dropped in ((3, 0), (0, 2), (4, 0)):
+        coordinator.deal_with_collector_pushed("t", "b", {**newest, "pushed": pushed, "dropped": dropped})
+    coordinator.deal_with_collector_pushed("x", "b", {**newest, "pushed": 9, "dropped": 0})
+    assert (coordinator.progress().samples, coordinator.progress().env_steps) == (7, 7)
+    assert [note.text for note in coordinator.status().errors] == [
+        "2 samples for the unknown buffer b are dropped",
+        "samples of the unknown collector task x came and is ignored",
+    ]
+
+
+@pytest.mark.parametrize(("pushed", "fails"), [(0, True), (1, False)])
+def test_failures_to_write_are_counted_anew_once_samples_have_been_pushed(make, pushed, fails):
+    coordinator, task = make(), collector_task("t")
+    error = TaskFailed("collector0", "collector_data_task", {"message": "no room", "exception": "StorageError"})
+    for number in range(6):
+        coordinator._task_state["t"] = TaskState("t")
+        if number == 5:
+            coordinator.deal_with_collector_pushed("t", "b", {"pushed": pushed, "dropped": 0, "policy_iter": 0})
+        coordinator.deal_with_task_error("collector", task, error)
+    assert (coordinator.failure is not None) == fails
+
+
 @pytest.mark.differs(
     "samples for a buffer that is closed already are an error line for each message",
     "a line each time their number has doubled",
