@@ -82,6 +82,22 @@ def test_a_batch_of_outputs_without_keys_is_refused_with_the_form_that_is_expect
         SoloActor(Bare()).act(Batch.copied([3, 7], [np.zeros(2)] * 2), {})
 
 
+@pytest.mark.parametrize(
+    ("make", "given"),
+    [
+        (lambda action: batched(action=torch.from_numpy(action)), [3, 7]),
+        (lambda action: batched(action=torch.from_numpy(action)), [7, 3]),
+        (lambda action: {env_id: {"action": row} for env_id, row in zip((3, 7), action, strict=True)}, [3, 7]),
+        (lambda action: {env_id: {"action": [row]} for env_id, row in zip((3, 7), action, strict=True)}, [3, 7]),
+    ],
+)
+def test_what_an_env_does_to_its_action_changes_nothing_that_the_policy_returned(make, given):
+    action = np.ones((2, 3), np.float32)
+    for own in env_actions(make(action), given):
+        (own[0] if isinstance(own, list) else own)[:] = 9.0
+    assert (action == 1).all()
+
+
 def broken(policy, at):
     """`policy`, whose action is NaN from the forward number `at` on."""
     forward = policy.forward
