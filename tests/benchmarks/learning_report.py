@@ -48,9 +48,13 @@ def groups() -> dict[tuple[str, str], Group]:
 
 
 def final_return(result: Result) -> float:
-    """The mean of the evaluations in the last tenth of the budget; the last one of a run that has ended before it."""
-    start = (1 - _LAST) * result.unit.budget
-    return statistics.fmean([value for steps, value in result.curve if steps >= start] or [result.curve[-1][1]])
+    """The mean of the evaluations in the last tenth of the budget; the last one of a run that has ended before it.
+
+    At the end of the budget only the peer evaluates: that does not count, so that both have learned equally long.
+    """
+    budget = result.unit.budget
+    last = [value for steps, value in result.curve if (1 - _LAST) * budget <= steps < budget]
+    return statistics.fmean(last or [result.curve[-1][1]])
 
 
 def interquartile(scores: np.ndarray) -> dict[str, list[float]]:
@@ -177,11 +181,11 @@ def page() -> str:
         "Tasks that the field knows, each by a [recipe](guides/recipes.md) and by Stable-Baselines3 with the same",
         "hyper-parameters, seeds and evaluation episodes: `tests/benchmarks/learning_peer.py` translates the recipe.",
         "A run is a process with one torch thread. The final return is the mean of the evaluations in the last tenth",
-        "of the budget. Figures and curves are interquartile means over seeds with 95 % stratified bootstrap",
-        "intervals, by [rliable](https://arxiv.org/abs/2108.13264). Env steps to the goal are those of the first",
-        "evaluation that reaches it, the median over seeds. CPU time is user and system time of a run with its",
-        "evaluations; the machine ran other work at the same time, so a wall clock is told only of runs for which it",
-        "was quiet.",
+        "of the budget, before its end, where only the peer evaluates. Figures and curves are interquartile means over",
+        "seeds with 95 % stratified bootstrap intervals, by [rliable](https://arxiv.org/abs/2108.13264). Env steps to",
+        "the goal are those of the first evaluation that reaches it, the median over seeds. CPU time is that of a run",
+        "with its evaluations, user and system; the machine ran other work at the same time, so a wall clock is told",
+        "only of runs for which it was quiet.",
         "",
         "```bash",
         'pip install -c constraints.txt -e ".[learning]"',
