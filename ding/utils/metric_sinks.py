@@ -650,7 +650,7 @@ class MlflowSink(MetricSink):
 def _mlflow_name(tag: str) -> str:
     """Return the tag as MLflow allows it: a normalized relative path of some of the characters."""
     parts = re.sub(r"[^\w\-. /]", "_", tag).split("/")
-    return "/".join(part for part in parts if part.strip("."))[:_MLFLOW_NAME]
+    return "/".join(part for part in parts if part.strip("."))[:_MLFLOW_NAME] or "_"
 
 
 def _package(name: str) -> Any:

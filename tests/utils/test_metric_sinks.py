@@ -528,9 +528,9 @@ def test_values_reach_a_real_store_of_mlflow(tmp_path: Path) -> None:
 def test_names_that_mlflow_refuses_are_written_under_allowed_ones_and_hold_up_no_others(
     tmp_path: Path, mlflow: FakeMlflow, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with tracked(tmp_path, "mlflow", {"env": {"pass@1": 1, "../x": 2}, 3: 4}) as writer:
+    with tracked(tmp_path, "mlflow", {"env": {"pass@1": 1, "../x": 2}, 3: 4, "..": 5}) as writer:
         writer.add_scalar("a//b/../c", 1, 0)
         writer.add_scalar("/own/./x", 2, 1)
-    assert mlflow.runs["run0"]["params"] == [("env.pass_1", "1"), ("env.../x", "2"), ("3", "4")]
+    assert mlflow.runs["run0"]["params"] == [("env.pass_1", "1"), ("env.../x", "2"), ("3", "4"), ("_", "5")]
     assert mlflow.runs["run0"]["metrics"] == [("a/b/c", 1.0, 0), ("own/x", 2.0, 1)]
     assert caplog.records == []
