@@ -436,3 +436,14 @@ def test_a_namespace_whose_package_is_missing_says_which(monkeypatch):
     monkeypatch.setitem(sys.modules, "ale_py", None)
     with pytest.raises(ImportError, match="the env 'ALE/Pong-v5' needs a package .* pip install ale-py"):
         GymnasiumEnv({"env_id": "ALE/Pong-v5"}).reset()
+
+
+def test_entries_of_dict_observations_are_in_the_order_of_their_names_however_they_were_given():
+    class Unsorted(gymnasium.Env):
+        inner = spaces.Dict(y=spaces.Discrete(2), x=spaces.Discrete(2))
+        observation_space = spaces.Dict(place=spaces.Box(0, 1, (2,), np.float32), goal=inner)
+        action_space = spaces.Discrete(2)
+
+    assert [*Unsorted.observation_space] == ["place", "goal"]
+    space = GymnasiumEnv({"env": Unsorted}).observation_space
+    assert [*space] == ["goal", "place"] and [*space["goal"]] == ["x", "y"]

@@ -91,15 +91,19 @@ def entries_of(space: Any) -> Mapping[str, Any] | None:
 
 
 def map_space(function: Callable[[Any], Any], space: Any) -> Any:
-    """Return `space` with `function` of each space in it that is no Dict or Tuple; itself if nothing changes."""
-    kind = space_kind(space)
+    """Return `space` with `function` of each space in it that is no Dict or Tuple; itself if nothing changes.
+
+    A Dict gets its entries in the order of one that is made of a dict, sorted where keys can be, whatever the order in
+    which they were given.
+    """
+    kind, members = space_kind(space), members_of(space)
     if kind not in ("Dict", "Tuple"):
         return function(space)
-    changed = {key: map_space(function, member) for key, member in members_of(space).items()}
-    if all(changed[key] is member for key, member in members_of(space).items()):
-        return space
+    changed = {key: map_space(function, member) for key, member in members.items()}
     spaces = spaces_like(space)
-    return spaces.Dict(changed) if kind == "Dict" else spaces.Tuple(list(changed.values()))
+    made = spaces.Dict(changed) if kind == "Dict" else spaces.Tuple(list(changed.values()))
+    is_same = all(changed[key] is member for key, member in members.items())
+    return space if is_same and [*members_of(made)] == [*members] else made
 
 
 def bounds_of(space: Any) -> tuple[Any, Any] | None:
