@@ -11,6 +11,7 @@ from collections.abc import Generator
 import hypothesis
 import pytest
 
+import ding.utils.system_helper as system_helper
 from tests.leftovers import name_semaphores
 
 _OF_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -39,6 +40,11 @@ for _name in [*os.environ]:
 # Hundreds of processes import the package: the first one compiles it, the others read that.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Tests that run at the same time look for free ports in different ranges.
+_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_count = len(system_helper._SERVER_PORTS) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+system_helper._SERVER_PORTS = system_helper._SERVER_PORTS[_worker * _count : (_worker + 1) * _count]
 
 _folders = itertools.count()
 

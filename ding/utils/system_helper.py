@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import os
@@ -19,6 +20,8 @@ from ding.utils.config_helper import ConfigError
 
 # Below the local ports of connections, which start at 32768 on Linux and at 49152 on other systems.
 _SERVER_PORTS = range(16384, 32768)
+
+_given: collections.deque[int] = collections.deque(maxlen=1000)  # ports that may not be used yet by whoever has asked
 
 
 def get_ip() -> str:
@@ -43,7 +46,7 @@ def find_free_port(host: str) -> int:
     """Return a TCP port that is currently free on the interface of `host`, without reserving it.
 
     The port is outside of the range from which systems draw the local ports of connections, so that no connection
-    takes it before it is used.
+    takes it before it is used, and none that this process was told of lately.
 
     Raises:
         OSError: `host` is not an address of this machine.
@@ -57,7 +60,9 @@ def find_free_port(host: str) -> int:
 
     for port in random.SystemRandom().sample(_SERVER_PORTS, 100):
         with contextlib.suppress(OSError):
-            return bound(port)
+            if port not in _given:
+                _given.append(bound(port))
+                return port
     return bound(0)
 
 

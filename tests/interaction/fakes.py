@@ -231,7 +231,7 @@ class Proxy(Listener):
 
     def __init__(self, port, prefix=""):
         super().__init__()
-        self._target = port
+        self.target = port
         self._prefix = prefix.encode()
         self._rules = []
         self.requests = []
@@ -268,7 +268,7 @@ class Proxy(Listener):
         return "pass"
 
     def _forward(self, request):
-        with socket.create_connection(("127.0.0.1", self._target), DEADLINE_S) as server:
+        with socket.create_connection(("127.0.0.1", self.target), DEADLINE_S) as server:
             server.sendall(request)
             with server.makefile("rb") as replies:
                 return read_message(replies)

@@ -38,6 +38,12 @@ def test_a_free_port_is_none_that_a_connection_may_take_meanwhile():
     assert all(find_free_port("127.0.0.1") < 32768 for _ in range(20))
 
 
+def test_a_free_port_is_told_once_while_nobody_may_have_used_it_yet(monkeypatch):
+    ports = [find_free_port("127.0.0.1") for _ in range(2)]
+    monkeypatch.setattr(system_helper, "_SERVER_PORTS", [ports[0]] * 99 + [ports[1]])
+    assert find_free_port("127.0.0.1") not in ports
+
+
 def test_any_free_port_is_taken_if_those_that_last_are_in_use(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken = server.getsockname()[1]

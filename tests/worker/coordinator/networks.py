@@ -12,7 +12,7 @@ from typing import Any
 import ding.worker.transport.http_transport as http_transport
 from ding.interaction import Master
 from ding.worker import Coordinator
-from tests.interaction.fakes import Proxy, free_port
+from tests.interaction.fakes import Proxy
 
 FAULTS = {"lose": 0.04, "reply": 0.04, "half": 0.02, "double": 0.1, "delay": 0.1}
 MOST_DELAY_S = 0.02
@@ -59,9 +59,8 @@ class Network:
         self._make_proxy, self._seed = make_proxy, seed
         self._proxies, self._stack = [], contextlib.ExitStack()
         monkeypatch.setenv("DING_HOSTS", "127.0.0.1")  # under the ports of the proxies
-        port = free_port()
-        address = f"http://127.0.0.1:{self.reach(port, prefix='/bad')}/bad/"
-        monkeypatch.setattr(http_transport, "Master", partial(_make_master, port, address))
+        port = self.reach(None, prefix="/bad")
+        monkeypatch.setattr(http_transport, "Master", partial(_ReachedMaster, self._proxies[0], port))
 
     def reach(self, port, **kwargs):
         """The port of a proxy for `port`."""
@@ -78,8 +77,16 @@ class Network:
         self._stack.close()
 
 
-def _make_master(port, address, host, _, **kwargs):
-    return Master(host, port, my_address=address, **kwargs)
+class _ReachedMaster(Master):
+    """Listens at a port that the system picks, and tells `proxy`, at `proxy_port`."""
+
+    def __init__(self, proxy, proxy_port, host, port, **kwargs):
+        super().__init__(host, 0, my_address=f"http://127.0.0.1:{proxy_port}/bad/", **kwargs)
+        self._proxy = proxy
+
+    def start(self):
+        super().start()
+        self._proxy.target = self.port
 
 
 class Books:
