@@ -213,7 +213,8 @@ def _flock(path: str) -> Iterator[None]:
     folder = os.path.dirname(path)
     if folder:
         os.makedirs(folder, exist_ok=True)
-    # flock applies to open files, so a new one also locks other threads of this process.
+    # flock applies to open files, so a new one also locks other threads of this process. It waits in the kernel, where
+    # the package filelock asks again every 50 ms.
     with open(path, "ab") as file:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX)
         yield
