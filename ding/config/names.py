@@ -206,13 +206,15 @@ class KnownKeys:
         self._add(f"{_MODEL}.", {name: Setting(NO_DEFAULT) for name in names})
 
     def paths_meant_by(self, name: str) -> list[str]:
-        """Return the dotted keys for which a bare name stands: its own, else those that other libraries call by it.
+        """Return the dotted keys for which a name stands: its own, else those that other libraries call by it.
 
-        There are several only if one value belongs in all of them, such as the learning rates of actor and critic.
+        A dotted key stands for itself. There are several only if one value belongs in all of them, such as the learning rates of actor and critic.
 
         Raises:
             ConfigError: nothing reads such a key, several may be meant, or the value would be in other units.
         """
+        if "." in name and name in self:
+            return [name]
         paths = self._usual(self._places.get(name, ())) or self._usual(keys_meant_by(name, self))
         if name.lower() in UNITS and name not in self._places:
             raise ConfigError(f"{name} is not taken over: set {self._one_of(paths)}, {UNITS[name.lower()]}")

@@ -87,7 +87,7 @@ def train(
             `{"policy.learn.learner.hook.log_show_after_iter": 50}`.
         on_evaluation: called with the env steps and the mean return of each evaluation; if it returns True, the
             training ends. It is not available with `parallel`.
-        settings: values by the last part of their key, or by their name in Stable-Baselines3, CleanRL, Tianshou or
+        settings: values by their key or its last part, or by their name in Stable-Baselines3, CleanRL, Tianshou or
             TorchRL, such as `learning_rate=3e-4`, `batch_size=64`, `gamma=0.98`.
 
     Raises:

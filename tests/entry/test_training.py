@@ -477,6 +477,8 @@ def test_rates_of_all_networks_are_set_by_one_name():
     assert (pair[0].policy.learn.learning_rate_policy, pair[0].policy.learn.learning_rate_q) == (0.1, 0.1)
     change_by_name(pair, {"q_lr": 0.2})
     assert (pair[0].policy.learn.learning_rate_policy, pair[0].policy.learn.learning_rate_q) == (0.1, 0.2)
+    change_by_name(pair, {"policy.learn.learning_rate_q": 0.3})
+    assert (pair[0].policy.learn.learning_rate_policy, pair[0].policy.learn.learning_rate_q) == (0.1, 0.3)
 
 
 @pytest.mark.differs(
