@@ -208,7 +208,8 @@ class KnownKeys:
     def paths_meant_by(self, name: str) -> list[str]:
         """Return the dotted keys for which a name stands: its own, else those that other libraries call by it.
 
-        A dotted key stands for itself. There are several only if one value belongs in all of them, such as the learning rates of actor and critic.
+        A dotted key stands for itself. There are several only if one value belongs in all of them, such as the
+        learning rates of actor and critic.
 
         Raises:
             ConfigError: nothing reads such a key, several may be meant, or the value would be in other units.

@@ -4,6 +4,8 @@ import copy
 import io
 import math
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -186,6 +188,43 @@ def test_step_hooks_run_once_and_a_closure_gives_the_loss():
     assert optimizer.step(closure).requires_grad
     assert calls == ["pre", "post"]
     assert not torch.equal(before, net[0].weight)
+
+
+LIGHT = """
+import sys
+import torch
+from ding.torch_utils.optimizer_helper import Adam, RMSprop
+
+for cls in (Adam, RMSprop):
+    net = torch.nn.Linear(1, 1)
+    optimizer = cls(net.parameters())
+    net(torch.ones(1)).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    optimizer.load_state_dict(optimizer.state_dict())
+print("torch._dynamo" in sys.modules)
+"""
+
+
+def test_no_compiler_is_imported_for_steps_that_are_not_compiled():
+    # torch's own optimizers import it, which takes a second in each process that trains.
+    run = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, timeout=120, check=True)
+    assert run.stdout == "False\n"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's compiler
+@pytest.mark.parametrize("cls", [Adam, RMSprop])
+def test_compiled_steps_are_the_same(cls):
+    nets, ends = (make_net(), make_net()), []
+    for net, backend in zip(nets, (None, "eager"), strict=True):
+        optimizer = cls(net.parameters(), lr=0.1)
+        step = optimizer.step if backend is None else torch.compile(optimizer.step, backend=backend)
+        for _ in range(3):
+            backward(net)
+            step()
+        ends.append([parameter.detach() for parameter in net.parameters()])
+    assert_close(*ends)
 
 
 def test_learning_rate_schedulers_work():
