@@ -23,7 +23,7 @@ from ding.entry.application_entry import evaluate, load_state, read_checkpoint
 from ding.entry.pipeline import with_command_mode
 from ding.entry.run_folder import Path, RunFolder
 from ding.entry.serial_run import build_evaluator_env, build_policy, normalize_as_trained, set_offline_stats
-from ding.envs.common.gym_compat import entries_of, first_choice, space_kind
+from ding.envs.common.gym_compat import entries_of, first_choice, has_members, space_kind
 from ding.envs.env.gymnasium_env import env_section_of
 from ding.envs.env.gymnasium_spaces import bin_values
 from ding.model.wrapper.model_wrappers import HiddenStateWrapper
@@ -249,6 +249,7 @@ class PolicyNetwork(nn.Module):
         self._act: Callable[..., dict[str, Any]] = policy._act_eval
         self._shape = [int(size) for size in space.shape]
         self._is_real = kind == "Box"
+        self._dtype = torch.float32 if self._is_real else torch.from_numpy(np.empty(0, space.dtype)).dtype
         if is_scaled and self._is_real:
             low, high = torch.from_numpy(space.low), torch.from_numpy(space.high)
             self.factor, self.middle = nn.Buffer((high - low) / 2), nn.Buffer((high + low) / 2)
@@ -272,7 +273,7 @@ class PolicyNetwork(nn.Module):
             return action.clamp(-1, 1) * self.factor + self.middle
         if self._is_shifted:
             action = action + self.first
-        return action.float() if self._is_real else action
+        return action.to(self._dtype)
 
 
 def _refuse_memory(policy: Any) -> None:
@@ -299,7 +300,7 @@ def export_policy(
 
     Raises:
         ConfigError: the policy keeps a state from one step to the next, draws random numbers, or has actions that are
-            not an array.
+            not an array or observations that are dicts within a dict.
         ImportError: the package onnx is not installed.
         ValueError: the suffix of `path` is not supported.
     """
@@ -307,6 +308,8 @@ def export_policy(
     if write is None:
         raise ValueError(f"{path!r} is not allowed; its suffix must be {' or '.join(_WRITERS)}")
     name = type(trained.policy).__name__
+    if any(has_members(member) for member in (entries_of(spaces[0]) or {}).values()):
+        raise ConfigError(f"{name} cannot be exported: its observations are dicts within a dict; flatten them")
     network = PolicyNetwork(trained.policy, spaces[1], is_scaled, bins).eval().requires_grad_(False)
     example, others = (_batch(spaces[0], size) for size in (_TRACED, _CHECKED))
     with warnings.catch_warnings(), torch.no_grad():

@@ -284,7 +284,7 @@ class _Trained(NamedTuple):
             spaces = _spaces(main.env)
         else:
             with policy.make_env() as env:
-                spaces = env.observation_space, env.action_space
+                spaces = env.observation_space, env.simulator_action_space if is_gymnasium else env.action_space
         if not is_gymnasium:  # its `step` takes what policies return
             return cls(policy, spaces, False, None, lambda action: action, envs)
         bins = main.env.get("act_bins")

@@ -562,6 +562,12 @@ class Late(Corridor):
     action_space = spaces.Discrete(2, start=5)
 
 
+class Narrow(Branches):
+    """Takes int16 actions."""
+
+    action_space = spaces.MultiDiscrete([2, 3], dtype=np.int16)
+
+
 class Doubles(Corridor):
     """Shows float64 numbers, as MuJoCo does."""
 
@@ -588,8 +594,8 @@ EXPORTED = [
     *(("dqn", "CartPole-v1", {}), ("rainbow", "CartPole-v1", {}), ("pg", "CartPole-v1", {})),
     *(("ppo", "Pendulum-v1", {}), ("td3", "Pendulum-v1", {"batch_size": 8, "random_collect_size": 16})),
     *(("dqn", Choices, QUICK), ("dqn", Doubles, QUICK), ("bdq", "Pendulum-v1", QUICK), ("bdq", Branches, QUICK)),
-    ("dqn", Late, QUICK),
-]
+    ("dqn", Late, QUICK), ("dqn", Late, {**QUICK, "env_manager": "vector_env"}), ("dqn", Narrow, QUICK),
+]  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.load. is deprecated")
@@ -638,6 +644,23 @@ def test_policies_that_are_no_function_of_the_observation_are_not_exported(polic
     assert not os.path.exists(f"{training.folder}/policy.pt")
     result = CliRunner().invoke(cli, ["export", training.folder, "-o", "policy.h5"])
     assert result.exit_code == 1 and "its suffix must be .pt or .onnx" in result.output
+
+
+class Nested(Corridor):
+    """Shows a dict within a dict."""
+
+    observation_space = spaces.Dict(near=spaces.Dict(place=spaces.Box(0, 9, (2,), np.float32)))
+
+    def shown(self):
+        return {"near": {"place": np.array([self.steps, 1], np.float32)}}
+
+
+def test_a_policy_of_dicts_within_a_dict_is_not_exported():
+    training = train("dqn", Nested, **{**SMALL, **QUICK})
+    with pytest.raises(ConfigError, match="its observations are dicts within a dict; flatten them"):
+        training.export()
+    batch = {"near": {"place": np.zeros((3, 2), np.float32)}}
+    assert training.predict(batch).shape == (3,)
 
 
 def test_a_missing_onnx_is_named_with_its_extra(monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from inspect import signature
 
 import gymnasium
 import numpy as np
@@ -12,6 +13,7 @@ from easydict import EasyDict
 from gymnasium import spaces
 
 from ding.envs import GymnasiumEnv
+from ding.envs.common.gym_compat import bounds_of
 from ding.envs.env.gymnasium_env import resolve_id
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.nested import plain
@@ -100,6 +102,12 @@ def test_a_time_limit_can_be_given_for_an_id():
             [[5, 1], [6, 3]],
         ),
         (
+            spaces.MultiDiscrete([2, 3], start=[5, 1], dtype=np.int16),
+            spaces.MultiDiscrete([2, 3], dtype=np.int16),
+            [[0, 0], np.array([1, 2])],
+            [[5, 1], [6, 3]],
+        ),
+        (
             spaces.Dict(a=spaces.Discrete(2, start=3), b=spaces.MultiBinary(1)),
             spaces.Dict(a=spaces.Discrete(2), b=spaces.MultiBinary(1)),
             [{"a": 1, "b": [1]}],
@@ -123,6 +131,19 @@ def test_choices_count_from_0_wherever_the_space_starts(space, own, actions, sen
     env.seed(0)
     env.reset()
     assert [plain(env.random_action()) for _ in range(20)] == plain(samples)
+
+
+@pytest.mark.skipif("dtype" not in signature(spaces.Discrete).parameters, reason="gymnasium's choices are int64")
+@pytest.mark.parametrize("dtype", [np.int8, np.int32])
+@pytest.mark.parametrize("start", [0, 28])
+def test_choices_reach_the_env_in_the_type_of_its_space(start, dtype, made):
+    space = spaces.Discrete(100, start=start, dtype=dtype)
+    env = probe(act_space=space)
+    for action in (0, 99, np.array([99]), np.array([99], np.uint8)):
+        env.step(action)
+        assert space.contains(made[-1].actions[-1])
+    assert [int(action) for action in made[-1].actions] == [start, *[start + 99] * 3]
+    assert bounds_of(space) == (start, start + 99)
 
 
 @pytest.mark.parametrize("action", [-1, 2])

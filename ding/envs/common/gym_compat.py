@@ -112,7 +112,7 @@ def bounds_of(space: Any) -> tuple[Any, Any] | None:
         case "Box":
             return space.low, space.high
         case "Discrete":
-            return int(space.start), int(space.start + space.n) - 1
+            return int(space.start), int(space.start) + int(space.n) - 1
         case "MultiDiscrete":
             start = getattr(space, "start", 0)  # that of gym has none
             return start, start + space.nvec - 1

@@ -100,7 +100,9 @@ def _of_policy(space: Any, act_scale: bool) -> Any:
         return spaces.Box(-1.0, 1.0, space.shape, np.float32)
     if not np.any(first_choice(space)):
         return space
-    return spaces.Discrete(space.n) if space_kind(space) == "Discrete" else spaces.MultiDiscrete(space.nvec)
+    if space_kind(space) == "Discrete":
+        return spaces.Discrete(int(space.n))
+    return spaces.MultiDiscrete(space.nvec, dtype=space.dtype)
 
 
 def bin_values(space: Any, bins: int) -> np.ndarray:
@@ -150,6 +152,7 @@ def _is_real_box(space: Any) -> bool:
 
 def _discrete_adapter(space: Any) -> ActionAdapter:
     first, count = int(space.start), int(space.n)
+    own = None if space.dtype == _INT64 else space.dtype.type  # members of another type are none of the space
 
     def adapt(action: Any) -> Any:
         # What policies return is an int64 array of one element; its element is of the type that the space samples.
@@ -158,7 +161,8 @@ def _discrete_adapter(space: Any) -> ActionAdapter:
         else:
             value = action if type(action) is int else _whole_number(action, space)
         if 0 <= value < count:
-            return value + first if first else value
+            chosen = value + first if first else value
+            return chosen if own is None else own(chosen)
         raise ValueError(f"action {action!r} is outside of the action space {policy_space(space)}: [0, {count - 1}]")
 
     return adapt

@@ -45,6 +45,7 @@ class ActionBatches:
     """Stacking and checking of actions for a space; choices come as numbers from 0, whatever its `start`.
 
     Attributes:
+        space: the space.
         idle: a member of the space, for envs whose action has no effect.
 
     Raises:
@@ -55,6 +56,7 @@ class ActionBatches:
         bounds = bounds_of(space)
         if bounds is None:
             raise ConfigError(f"envs that are stepped as a batch cannot have the action space {space}")
+        self.space = space
         self._space, self._shape, self._dtype = policy_space(space), space.shape, space.dtype
         self._first = first_choice(space)
         self._highest = None if space_kind(space) == "Box" else bounds[1] - self._first
@@ -84,7 +86,7 @@ class ActionBatches:
                 allowed = f": [0, {self._highest}]" if np.ndim(self._highest) == 0 else ""
                 raise ValueError(f"the actions {bad} are outside of the action space {self._space}{allowed}")
             if self._is_shifted:
-                batch = batch + self._first
+                batch = np.add(batch, self._first, dtype=np.int64)  # that of unsigned choices may be below 0
         return batch if batch.dtype is self._dtype else batch.astype(self._dtype, copy=False)
 
 
@@ -188,6 +190,11 @@ class BatchEnvManager(BaseEnvManager):
                 f"{self.simulator} takes no parameters of a reset, got {given}; use env.manager.kwargs for options"
             )
         super().reset(reset_param)
+
+    @property
+    def simulator_action_space(self) -> Any:
+        """The action space of the simulator, in which choices may count from another number than 0."""
+        return self._actions.space
 
     @property
     def ready_obs(self) -> dict[int, Any]:

@@ -175,6 +175,7 @@ def test_actions_of_several_numbers_reach_their_env(actions, given):
     "space, own, actions, given",
     [
         (Discrete(3, start=2), Discrete(3), [[0], [2]], [2, 4]),
+        (Discrete(3, start=-1), Discrete(3), np.array([[0], [2]], np.uint8), [-1, 1]),
         (MultiDiscrete([2, 2], start=[1, -1]), MultiDiscrete([2, 2]), [[0, 1], [1, 0]], [[1, 0], [2, -1]]),
     ],
 )
