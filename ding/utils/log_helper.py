@@ -273,6 +273,10 @@ class DistributedWriter:
             raise ValueError(f"{method!r} is not a method that adds an entry")
         self._add(method, *args, **kwargs)
 
+    def _enter_child(self) -> None:
+        """Begin to serve a process that was forked just now."""
+        self._lock = threading.RLock()
+
     def _is_open(self) -> bool:
         return self._summary is not None and self._pid == os.getpid()
 
@@ -293,16 +297,16 @@ class DistributedWriter:
         self._threads += [thread for thread in started if _is_writer(thread) or thread.name == "QueueFeederThread"]
 
 
-def _renew_locks() -> None:
-    """Replace locks that other threads held when this process was forked."""
+def _enter_child() -> None:
+    """Replace locks that other threads held when this process was forked, and leave to the parent what is its own."""
     global _starting
     _starting = threading.Lock()
     for writer in _writers:
-        writer._lock = threading.RLock()
+        writer._enter_child()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_locks)
+    os.register_at_fork(after_in_child=_enter_child)
 
 
 def _is_writer(thread: threading.Thread) -> bool:

@@ -42,6 +42,7 @@ _MAX_WAITING = 100_000
 _TENSORBOARD = "tensorboard"
 # The sinks of every run.
 _FILES = ("csv", "jsonl")
+_CSV_NAME = 200  # the largest number of bytes of a worker's name in that of its file
 # The section `logger` of the main config.
 DEFAULTS: dict[str, Any] = {"sinks": [_TENSORBOARD]}
 
@@ -172,6 +173,7 @@ class CsvSink(MetricSink):
         tables: dict[str, list[dict[str, Any]]] = {}
         for record in records:
             name = re.sub(r"[^\w.-]+", "_", record.worker).lstrip(".") or "run"
+            name = name.encode()[:_CSV_NAME].decode(errors="ignore")
             values = {" ".join(name.splitlines()): value for name, value in record.values.items()}
             tables.setdefault(f"{name}.csv", []).append({**record.axes, **values, **record.axes})
         with contextlib.ExitStack() as undo:
@@ -238,7 +240,7 @@ class MetricWriter(DistributedWriter):
     Sinks get records in batches: at `flush`, at `close`, and with the first record after ten seconds. If a sink cannot
     write, an error is logged, the sink gets the records again with the next batch, and the run continues. It also
     continues after any other exception of a sink, with one warning; then the batch is lost. A value that is not a
-    number is lost, too.
+    number is lost, too. In a forked process the writer passes nothing to sinks.
 
     Args:
         logdir: the folder of the TensorBoard files.
@@ -372,8 +374,13 @@ class MetricWriter(DistributedWriter):
                     missing.append(f"the metrics of {name} do not go on from the state: {e!r}")
         return missing
 
+    # A copy, and the writer in a forked process, write only their own event file: the sinks have one writer.
+
+    def _enter_child(self) -> None:
+        super()._enter_child()
+        self._sinks, self._waiting_for = {}, {}
+
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy writes only its own event file: the files of the sinks have one writer.
         return partial(DistributedWriter, *self._args, **self._kwargs), ()
 
 

@@ -7,11 +7,14 @@ import csv
 import errno
 import json
 import math
+import multiprocessing
+import os
 import pickle
 import re
 import resource
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
@@ -246,6 +249,7 @@ ODD = (
     "100%",
     "[0]",
     "x" * 300,
+    "ü" * 300 + "/x",
 )
 
 
@@ -259,7 +263,7 @@ def named(kind: str, name: str) -> str:
         parts = re.sub(r"[^\w\-. /]", "_", tag).split("/")
         return "/".join(part for part in parts if part.strip("."))[:250]
     if kind == "csv":
-        file, column = re.sub(r"[^\w.-]+", "_", worker), " ".join(name.splitlines())
+        file, column = re.sub(r"[^\w.-]+", "_", worker).encode()[:200].decode(errors="ignore"), " ".join(name.splitlines())
         return f"{file}/{column}"
     return tag
 
@@ -313,6 +317,26 @@ def test_a_copy_writes_event_files_only(place: Place, duplicate: Any) -> None:
             twin.add_scalar("own/y", 2, 1)
     assert place.scalars("tensorboard")["own/y"] == [(1, 2)]
     assert place.scalars()["own/x"] == [(0, 1)]
+    assert place.kind == "tensorboard" or list(place.scalars()) == ["own/x"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_leaves_the_sinks_to_its_parent(place: Place) -> None:
+    def write_in_child() -> None:
+        writer.add_scalar("own/y", 2, 1)
+        writer.flush()
+        writer.close()
+
+    with place.writer() as writer:
+        writer.add_scalar("own/x", 1, 0)
+        child = multiprocessing.get_context("fork").Process(target=write_in_child)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of a fork while there are threads, since Python 3.12
+            child.start()
+        child.join()
+        assert child.exitcode == 0
+        writer.add_scalar("own/x", 3, 2)
+    assert place.scalars()["own/x"] == [(0, 1), (2, 3)]
     assert place.kind == "tensorboard" or list(place.scalars()) == ["own/x"]
 
 
