@@ -398,7 +398,8 @@ def restore_states(parts: Mapping[str, Any], states: Mapping[str, Any]) -> list[
     names: dict[str, list[str]] = {}
     for name, part in parts.items():
         if name in states:
-            for reason in part.load_state_dict(states[name]) or ():
+            told = part.load_state_dict(states[name])
+            for reason in told if isinstance(told, list) else ():  # user code may return anything
                 cause = _OF_ENVS.sub("", reason)
                 if name not in names.setdefault(cause, []):
                     names[cause].append(name)

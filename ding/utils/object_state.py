@@ -14,6 +14,7 @@ import itertools
 import random
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import PurePath
 from typing import Any, ClassVar
 
 import numpy as np
@@ -147,8 +148,8 @@ def attributes_state(obj: Any, skip: Collection[str] = ()) -> dict[str, Any]:
 def load_attributes_state(obj: Any, state: Mapping[str, Any]) -> list[str]:
     """Restore a state of `attributes_state` in `obj`, which must be constructed in the same way.
 
-    Objects, and arrays and tensors of the same shape, are changed in place, so other references see the change; others
-    are replaced by copies.
+    Objects, and arrays and tensors of the same shape, are changed in place, so other references see the change; others,
+    such as paths and frozen dataclasses, are replaced by copies.
 
     Returns:
         The reasons why objects with `load_state_dict` are not restored exactly, where they return any.
@@ -256,7 +257,9 @@ def _save(value: Any, memo: _Memo) -> Any:
         is_plain = not (value.dtype.hasobject or value.dtype.names)
         return (value.copy() if memo.is_copied else value) if is_plain else _SKIPPED
     if isinstance(value, enum.Enum):
-        return {_KIND: "enum", "name": value.name}
+        # A combination of flags is no member.
+        is_flag = isinstance(value, enum.Flag)
+        return {_KIND: "flag", "value": value.value} if is_flag else {_KIND: "enum", "name": value.name}
     if isinstance(value, itertools.count):  # ids of users' code; nothing but its text tells where it is
         return {_KIND: "count", "arguments": ast.literal_eval(f"[{repr(value)[len('count(') : -1]}]")}
     if _is_stateless(type(value)):
@@ -356,9 +359,13 @@ class _Restorer:
             raise ValueError(
                 f"{where} is {what}, but the state has an object; construct it as when the state was saved"
             )
+        if kind in ("enum", "flag"):
+            return type(current)[node["name"]] if kind == "enum" else type(current)(node["value"])
+        if kind == "object" and _is_immutable(current):  # others may refer to it, too
+            current = copy.copy(current)
         if number is not None:
             self._restored[number] = current
-        return type(current)[node["name"]] if kind == "enum" else self._restore_object(current, node, where)
+        return self._restore_object(current, node, where)
 
     def _restore_object(self, current: Any, node: Mapping[str, Any], where: str) -> Any:
         match node[_KIND]:
@@ -405,6 +412,11 @@ class _Restorer:
         target.clear()
         target.extend(values)
         return target
+
+
+def _is_immutable(value: Any) -> bool:
+    parameters = getattr(type(value), "__dataclass_params__", None)
+    return isinstance(value, PurePath) or (parameters is not None and parameters.frozen)
 
 
 def _restore_value(current: Any, value: Any) -> Any:

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 
 from ding.entry.cli import cli
 from ding.entry.cli_commands import show_states
+from ding.entry.run_state import gather_states, restore_states
 from ding.entry.serial_entry import run_serial
 from ding.entry.serial_entry_offline import EpochBatches
 from ding.policy.dqn import DQNPolicy
@@ -83,6 +84,20 @@ def test_a_collector_of_ones_own_goes_on_with_its_attributes(caplog: pytest.LogC
 
 
 # when
+
+
+def test_a_part_of_a_loop_of_ones_own_may_return_anything_when_it_is_restored() -> None:
+    parts, others = ({"net": torch.nn.Linear(2, 2), "own": Told()} for _ in range(2))
+    assert restore_states(others, gather_states(parts)[0]) == ["own: a reason"]
+    assert torch.equal(parts["net"].weight, others["net"].weight)
+
+
+class Told:
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> list[str]:
+        return ["a reason"]
 
 
 def test_a_run_saves_a_state_at_its_end_and_every_so_many_iterations() -> None:

@@ -263,8 +263,8 @@ def named(kind: str, name: str) -> str:
         parts = re.sub(r"[^\w\-. /]", "_", tag).split("/")
         return "/".join(part for part in parts if part.strip("."))[:250]
     if kind == "csv":
-        file, column = re.sub(r"[^\w.-]+", "_", worker).encode()[:200].decode(errors="ignore"), " ".join(name.splitlines())
-        return f"{file}/{column}"
+        file = re.sub(r"[^\w.-]+", "_", worker).encode()[:200].decode(errors="ignore")
+        return f"{file}/{' '.join(name.splitlines())}"
     return tag
 
 

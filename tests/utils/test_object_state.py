@@ -9,6 +9,8 @@ import random
 import threading
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -119,6 +121,35 @@ def test_what_others_share_is_changed_in_place() -> None:
     assert other.array is array and other.view.base is array and other.view.tolist() == [1, 1, 1]
     assert other.tensor is tensor and other.optimizer.param_groups[0]["params"][-1] is tensor
     assert other.cfg.a == 2
+
+
+class Right(enum.Flag):
+    READ = 1
+    WRITE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    low: int
+    parts: tuple[int, ...] = ()
+
+
+class Choice:
+    def __init__(self, path: PurePath, limits: Limits, rights: Right) -> None:
+        self.path, self.limits, self.rights = path, limits, rights
+        self.values = [path, limits]
+
+
+def test_values_that_never_change_are_replaced_and_stay_the_same_for_others() -> None:
+    one = Choice(PurePath("a/b"), Limits(1, (2,)), Right.READ | Right.WRITE)
+    own = PurePath("c"), Limits(7), Right.READ
+    assert str(own[0]) == "c" and hash(own[0])  # which paths remember
+    other = Choice(*own)
+    load_attributes_state(other, through_bytes(attributes_state(one)))
+    assert vars(other) == vars(one)
+    assert (str(other.path), other.values[0], other.values[1]) == ("a/b", other.path, other.limits)
+    assert other.values[0] is other.path and other.values[1] is other.limits
+    assert own == (PurePath("c"), Limits(7), Right.READ) and str(own[0]) == "c"
 
 
 class Own:
