@@ -22,7 +22,7 @@ import numpy as np
 from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
-from ding.utils.file_helper import atomic_write
+from ding.utils.file_helper import atomic_write, beside
 from ding.utils.log_helper import shown
 from ding.utils.msgpack_helper import pack
 from ding.utils.pytorch_ddp_dist_helper import broadcast_object_list, get_rank, get_world_size
@@ -57,9 +57,8 @@ def claim_experiment(exp_name: str, renew: bool = True) -> str:
 
 def _claim(exp_name: str, renew: bool) -> str:
     stamp = time.strftime("%y%m%d_%H%M%S")
-    candidates = itertools.chain(
-        (exp_name, f"{exp_name}_{stamp}"), (f"{exp_name}_{stamp}_{count}" for count in itertools.count(1))
-    )
+    suffixes = itertools.chain((stamp,), (f"{stamp}_{count}" for count in itertools.count(1)))
+    candidates = itertools.chain((exp_name,), (beside(exp_name, suffix) for suffix in suffixes))
     for name in candidates if renew else (exp_name,):
         try:
             os.makedirs(name, exist_ok=False)

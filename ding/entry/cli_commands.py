@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 import ding
+from ding.utils.file_helper import beside
 from ding.utils.log_helper import shown
 
 # The modes of `ding -m` that train, and those whose policies learn from an expert.
@@ -214,7 +215,7 @@ def _folders_of(
         exp_name = exp_name_of(config, settings)
     if len(seeds) == 1 or exp_name is None:
         return dict.fromkeys(seeds, exp_name)
-    return {seed: f"{exp_name}_seed{seed}" for seed in seeds}
+    return {seed: beside(exp_name, f"seed{seed}") for seed in seeds}
 
 
 @click.command(cls=_SeveralSeeds)

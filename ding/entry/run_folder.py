@@ -52,7 +52,7 @@ class RunFolder:
                 f"the folder {self.path!r} {what}: {CONFIG} is missing; give the folder that a training has written, "
                 "its exp_name"
             )
-        whole = read_config_directly(config)["exp_config"]
+        whole = read_config_directly(os.path.abspath(config))["exp_config"]  # a folder `~` is no home
         self.is_parallel = "system" in whole
         self.compiled = EasyDict(whole["main"] if self.is_parallel else whole)
 

@@ -25,7 +25,7 @@ from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.torch_utils.checkpoint_helper import Interruption, refuse_nan
 from ding.utils.config_helper import ConfigError, check_values
 from ding.utils.data.nested import plain
-from ding.utils.file_helper import atomic_write, sweep_temporary
+from ding.utils.file_helper import atomic_write, beside, sweep_temporary
 from ding.utils.object_state import global_generators_state, load_global_generators_state
 from ding.utils.pytorch_ddp_dist_helper import get_world_size
 from ding.utils.state_folder import (
@@ -178,10 +178,9 @@ def set_aside(exp_name: str) -> str:
     """Rename the folder of an earlier run, and return the new name; "" if there is no folder."""
     if not os.path.exists(os.path.join(exp_name, "total_config.py")):
         return ""
-    aside = f"{exp_name}_{time.strftime('%y%m%d_%H%M%S')}"
-    number = 1
+    aside, number = beside(exp_name, time.strftime("%y%m%d_%H%M%S")), 1
     while os.path.exists(aside):
-        aside, number = f"{exp_name}_{time.strftime('%y%m%d_%H%M%S')}_{number}", number + 1
+        aside, number = beside(exp_name, f"{time.strftime('%y%m%d_%H%M%S')}_{number}"), number + 1
     os.rename(exp_name, aside)
     return aside
 

@@ -50,6 +50,16 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[
         raise OSError(full.errno, f"{full.strerror}: {os.path.join(folder, name)} is not written; {advice}") from e
 
 
+def beside(folder: str, suffix: str) -> str:
+    """Return the name of another folder beside `folder`, which may end with a slash.
+
+    Example:
+        >>> beside("runs/a/", "seed0")
+        'runs/a_seed0'
+    """
+    return f"{folder.rstrip(os.sep) or folder}_{suffix}"
+
+
 def sweep_temporary(folder: str | os.PathLike[str], age_s: float = 3600.0) -> None:
     """Remove the temporary files in `folder` of killed writers.
 

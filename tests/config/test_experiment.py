@@ -27,6 +27,15 @@ def test_a_taken_name_gets_the_time_and_then_a_counter(fixed_time):
     assert sorted(os.listdir()) == sorted(names)
 
 
+@pytest.mark.differs(
+    "the second run of an `exp_name` with a slash at its end goes into a folder within that of the first",
+    "it goes into one beside it",
+)
+def test_a_slash_at_the_end_of_a_taken_name_does_not_lead_into_its_folder(fixed_time):
+    assert [claim_experiment("x/") for _ in range(3)] == ["x/", "x_250102_030405", "x_250102_030405_1"]
+    assert os.listdir("x") == []
+
+
 def test_without_renewal_the_folder_is_used_again():
     os.mkdir("x")
     assert claim_experiment("x", renew=False) == "x"

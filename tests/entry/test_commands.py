@@ -272,6 +272,12 @@ def test_without_the_best_checkpoint_the_newest_is_taken(tmp_path):
     assert RunFolder(tmp_path / "run").checkpoint() == str(file)
 
 
+def test_a_folder_that_begins_with_a_tilde_is_no_home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "~" / "run", [], seed=5)
+    assert RunFolder("~/run").seed == 5
+
+
 def test_a_folder_without_a_training_is_named(tmp_path):
     assert ding("eval", tmp_path, status=1).startswith(f"Error: the folder {str(tmp_path)!r} contains no training")
 

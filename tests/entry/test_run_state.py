@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from ding.entry.cli import cli
 from ding.entry.cli_commands import show_states
-from ding.entry.run_state import gather_states, restore_states
+from ding.entry.run_state import gather_states, restore_states, set_aside
 from ding.entry.serial_entry import run_serial
 from ding.entry.serial_entry_offline import EpochBatches
 from ding.policy.dqn import DQNPolicy
@@ -257,6 +257,12 @@ def test_the_key_resume_training_goes_on_too() -> None:
     run()
     assert run(learn={"resume_training": True, "update_per_collect": 3, "batch_size": 4}).learner.train_iter == 12
     assert os.listdir() == ["exp"]
+
+
+def test_a_folder_whose_name_ends_with_a_slash_is_set_aside_too() -> None:
+    run(run_state=False)
+    aside = set_aside("exp/")
+    assert aside.startswith("exp_") and os.listdir() == [aside]
 
 
 @pytest.mark.differs(
