@@ -227,6 +227,8 @@ class KnownKeys:
             )
         if name in ALL_ALIKE:
             return paths
+        if name in paths:  # a key of the whole run, such as exp_name
+            return [name]
         # batch_size means that of training, even if a simulator has one, too.
         paths = [path for path in paths if not path.startswith(_MANAGER)] or paths
         most = max(path.count(".") for path in paths)

@@ -194,7 +194,15 @@ def _train_policy(
     more = {name: options[name] for name in ("stop_value", "num_envs", "resume")}
     how = {"recipe": recipe != "none" if recipe in (None, "none") else recipe, "parallel": mode == "parallel"}
     config, given = _values_of(settings)
-    train(policy, env, seed=seed, folder=exp_name, config=config, **limits, **more, **how, **given)
+    named = given.pop("exp_name", None)
+    own: dict[str, Any] = {"policy": policy, "env": env, "seed": seed, "folder": exp_name or named, "config": config}
+    own |= {**limits, **more, **how}
+    if twice := sorted(own.keys() & given.keys()):
+        raise ConfigError(
+            f"--set {twice[0]}=... is not allowed with a policy and an env: it has an argument or option of its own, "
+            "see ding train --help"
+        )
+    train(**own, **given)
 
 
 def _values_of(settings: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -202,6 +210,8 @@ def _values_of(settings: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any
     from ding.config.read import read_setting
 
     values = dict(map(read_setting, settings))
+    if "exp_name" in values:
+        values["exp_name"] = str(values["exp_name"])
     return {key: values.pop(key) for key in list(values) if "." in key}, values
 
 
@@ -209,10 +219,10 @@ def _folders_of(
     seeds: tuple[int, ...], config: str, env: str | None, settings: tuple[str, ...], exp_name: str | None
 ) -> dict[int, str | None]:
     """Return the folder of each seed, None for that of the config, or of the policy and the env."""
-    if len(seeds) > 1 and exp_name is None and env is None:
+    if len(seeds) > 1 and exp_name is None:
         from ding.entry.training_command import exp_name_of
 
-        exp_name = exp_name_of(config, settings)
+        exp_name = exp_name_of(config, settings) if env is None else _values_of(settings)[1].get("exp_name")
     if len(seeds) == 1 or exp_name is None:
         return dict.fromkeys(seeds, exp_name)
     return {seed: beside(exp_name, f"seed{seed}") for seed in seeds}

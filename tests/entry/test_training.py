@@ -120,6 +120,11 @@ def make_corridor(size=0):
     return Corridor()
 
 
+def test_exp_name_is_the_folder_as_in_configs():
+    assert train("dqn", "CartPole-v1", iterations=1, **QUICK, exp_name="mine").folder == "mine"
+    assert os.listdir() == ["mine"]
+
+
 @pytest.mark.parametrize("env", [Corridor, make_corridor], ids=["class", "function"])
 def test_an_env_of_ones_own_is_stepped_with_what_predict_returns(env):
     training = train("dqn", env, iterations=1, **QUICK)
@@ -504,6 +509,9 @@ def test_the_command_trains_several_seeds():
     words = ["dqn", "CartPole-v1", "--env-steps", "16", "-s", "0", "-s", "1", "--set", "batch_size=8"]
     result = CliRunner().invoke(cli, ["train", *words, "--set", "env.n_evaluator_episode=1", "--num-envs", "2"])
     assert result.exit_code == 0, result.output
+    result = CliRunner().invoke(cli, ["train", *words, "--set", "env.n_evaluator_episode=1", "--set", "exp_name=7"])
+    assert result.exit_code == 0, result.output
+    assert sorted(os.listdir()) == ["7_seed0", "7_seed1", "dqn_CartPole-v1_seed0", "dqn_CartPole-v1_seed1"]
     for seed in (0, 1):
         compiled = RunFolder(f"dqn_CartPole-v1_seed{seed}").compiled
         assert (compiled.seed, compiled.policy.learn.batch_size, compiled.env.collector_env_num) == (seed, 8, 2)
@@ -517,6 +525,8 @@ def test_the_command_trains_several_seeds():
         (["ppo", "CartPole-v1"], "nothing ends the training"),
         (["ppo", "CartPole-v1", "--env-steps", "9", "--mode", "serial"], "leave it out"),
         (["ppo", "--num-envs", "2"], "--num-envs needs POLICY ENV"),
+        (["ppo", "CartPole-v1", "--set", "env=Acrobot-v1"], "--set env=... is not allowed with a policy and an env"),
+        (["ppo", "CartPole-v1", "--set", "stop_value=9"], "has an argument or option of its own, see ding train"),
     ],
 )
 def test_the_command_refuses_in_one_line(words, message):
