@@ -153,6 +153,13 @@ def test_actions_outside_of_a_space_that_starts_elsewhere_are_refused(action):
         env.step(action)
 
 
+@pytest.mark.parametrize("begun", [np.zeros(2), (np.zeros(2),), {"x": 1}])
+def test_a_reset_that_returns_no_pair_is_refused(begun, monkeypatch):
+    monkeypatch.setattr(ProbeEnv, "reset", lambda self, **_: begun)
+    with pytest.raises(TypeError, match=rf"reset\(\) of the env returned a {type(begun).__name__}; return \(obs, info\)"):
+        probe()
+
+
 @pytest.mark.parametrize("action", [np.array([0.5]), 0.5, [0.5], np.float32(0.5)])
 def test_box_actions_reach_the_env_in_its_dtype_and_shape(action, made):
     probe(act_space=spaces.Box(-2, 2, (1,), np.float32)).step(action)

@@ -142,7 +142,10 @@ class GymnasiumEnv(LazyEnv):
         return f"GymnasiumEnv({self._source.name})"
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
-        return self._env.reset(seed=seed, options=options)[0]
+        begun = self._env.reset(seed=seed, options=options)
+        if not (isinstance(begun, tuple) and len(begun) == 2):
+            raise TypeError(f"{self!r}: reset() of the env returned a {type(begun).__name__}; return (obs, info)")
+        return begun[0]
 
     def _make(self, video_folder: str | None) -> Any:
         return self._source.make(video_folder, video_prefix(self))
