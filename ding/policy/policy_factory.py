@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ding.envs.common.gym_compat import duck_kind, entries_of
+from ding.envs.common.gym_compat import duck_kind, entries_of, space_kind
 from ding.policy.modes import random_collect_function
 
 
@@ -62,7 +62,7 @@ def _random_output(space: Any, obs: Any) -> dict[str, Any]:
         action = torch.as_tensor(np.stack([member.sample() for member in space]))
         shape = [len(space), int(space[0].n)] if duck_kind(space[0]) == "Discrete" else list(action.shape)
         return {"action": action, "logit": torch.ones(shape)}
-    return {"action": _random_action(space)}
+    return {"action": _random_action(space, obs)}
 
 
 def _random_masked(mask: Tensor) -> dict[str, Any]:
@@ -73,15 +73,27 @@ def _random_masked(mask: Tensor) -> dict[str, Any]:
     return {"action": action, "logit": logit}
 
 
-def _random_action(space: Any) -> Tensor | list[Tensor]:
+def _random_action(space: Any, obs: Any) -> Tensor | list[Tensor]:
     """Sample in the shape of a policy's output."""
-    sample = space.sample()
+    sample = _sample(space, obs)
     if entries_of(space) is not None:
         return torch.as_tensor(np.stack(list(sample.values())))
     match duck_kind(space):
         case "MultiDiscrete":
-            return [torch.LongTensor([int(value)]) for value in sample]
+            return [torch.LongTensor([int(value)]) for value in np.ravel(sample)]
         case "Discrete":
             return torch.LongTensor([int(sample)])
     action = torch.as_tensor(sample)
     return action.float() if action.is_floating_point() else action
+
+
+def _sample(space: Any, obs: Any) -> Any:
+    """Sample `space`, only legal actions if `obs` consists of an observation and an action mask."""
+    if isinstance(obs, Mapping) and obs.keys() == {"observation", "action_mask"}:
+        mask = obs["action_mask"]
+        match space_kind(space):
+            case "Discrete":
+                return space.sample(np.asarray(mask, np.int8))
+            case "MultiDiscrete" if space.nvec.ndim == 1:
+                return space.sample(tuple(np.asarray(part, np.int8) for part in mask))
+    return space.sample()

@@ -53,6 +53,30 @@ def test_a_multi_discrete_action_is_one_tensor_per_head():
         assert all(a.dtype == torch.int64 for a in out["action"])
 
 
+def test_choices_of_several_dimensions_are_one_tensor_per_head():
+    action = act(gymnasium.spaces.MultiDiscrete([[2, 3], [4, 5]]))[0]["action"]
+    assert [part.shape for part in action] == [(1,)] * 4
+
+
+@pytest.mark.differs(
+    "random actions before the training are illegal ones, too, where the observation has an `action_mask`",
+    "they are legal",
+)
+@pytest.mark.parametrize("as_mask", [np.array, torch.tensor, np.int32])
+def test_only_legal_actions_are_taken(as_mask):
+    space = gymnasium.spaces.Discrete(3, start=5)
+    obs = {0: {"observation": np.zeros(2), "action_mask": as_mask([0, 1, 0])}}
+    assert {act(space, obs)[0]["action"].item() for _ in range(20)} == {6}
+    heads = gymnasium.spaces.MultiDiscrete([2, 3])
+    obs = {0: {"observation": np.zeros(2), "action_mask": [as_mask([0, 1]), as_mask([1, 0, 0])]}}
+    assert {tuple(head.item() for head in act(heads, obs)[0]["action"]) for _ in range(20)} == {(1, 0)}
+
+
+def test_an_entry_that_is_called_action_mask_among_others_is_no_mask():
+    obs = {0: {"observation": np.zeros(2), "action_mask": np.zeros(7), "more": np.zeros(1)}}
+    assert {act(gymnasium.spaces.Discrete(2), obs)[0]["action"].item() for _ in range(40)} == {0, 1}
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_box_action_is_its_sample_in_the_dtype_of_a_policy_output(dtype):
     action = act(gymnasium.spaces.Box(-1, 1, (3,), dtype))[0]["action"]
