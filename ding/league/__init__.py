@@ -31,4 +31,6 @@ __all__ = [
 ]
 
 # They need the optional package trueskill.
-__getattr__ = lazy_names(__name__, dict.fromkeys(("LeagueMetricEnv", "PlayerRating"), "ding.league.rating"))
+__getattr__ = lazy_names(
+    __name__, dict.fromkeys(("LeagueMetricEnv", "PlayerRating"), "ding.league.rating"), is_listed=False
+)

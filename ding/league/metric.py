@@ -6,7 +6,9 @@ import numpy as np
 
 from ding.utils.import_helper import lazy_names
 
-__getattr__ = lazy_names(__name__, dict.fromkeys(("LeagueMetricEnv", "PlayerRating"), "ding.league.rating"))
+__getattr__ = lazy_names(
+    __name__, dict.fromkeys(("LeagueMetricEnv", "PlayerRating"), "ding.league.rating"), is_listed=False
+)
 
 _SCORES = {1: 1.0, 0: 0.5, -1: 0.0}
 

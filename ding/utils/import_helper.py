@@ -124,8 +124,12 @@ def try_import_link() -> Any:
         return FakeLink()
 
 
-def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+def lazy_names(package: str, modules: Mapping[str, str], is_listed: bool = True) -> Callable[[str], Any]:
     """Return a `__getattr__` for `package` that imports the names `{name: module}` on access; see PEP 562.
+
+    Args:
+        is_listed: whether `dir(package)` has the names, whose modules must import no optional package then: `help`
+            accesses all that is listed.
 
     Example:
         >>> find = lazy_names("ding.utils", {"FileLogger": "ding.utils.log_helper"})
@@ -141,6 +145,9 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]
             return importlib.import_module(inner)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
+    if is_listed and package in sys.modules:
+        known = vars(sys.modules[package])
+        known["__dir__"] = lambda: sorted({*known, *modules})
     return __getattr__
 
 

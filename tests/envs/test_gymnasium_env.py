@@ -156,7 +156,9 @@ def test_actions_outside_of_a_space_that_starts_elsewhere_are_refused(action):
 @pytest.mark.parametrize("begun", [np.zeros(2), (np.zeros(2),), {"x": 1}])
 def test_a_reset_that_returns_no_pair_is_refused(begun, monkeypatch):
     monkeypatch.setattr(ProbeEnv, "reset", lambda self, **_: begun)
-    with pytest.raises(TypeError, match=rf"reset\(\) of the env returned a {type(begun).__name__}; return \(obs, info\)"):
+    with pytest.raises(
+        TypeError, match=rf"reset\(\) of the env returned a {type(begun).__name__}; return \(obs, info\)"
+    ):
         probe()
 
 

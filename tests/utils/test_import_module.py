@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
 import subprocess
 import sys
 
 import pytest
 
+import ding
 from ding.utils import import_module
 from ding.utils.import_helper import lazy_names
 
@@ -83,6 +87,18 @@ def test_a_name_is_that_of_its_module():
 def test_another_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'package' has no attribute 'other'"):
         lazy_names("package", {})("other")
+
+
+PACKAGES = [name for _, name, is_package in pkgutil.walk_packages(ding.__path__, "ding.") if is_package]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_lists_what_it_exports(package):
+    module = importlib.import_module(package)
+    exported = set(getattr(module, "__all__", ())) - {"LeagueMetricEnv", "PlayerRating"}  # which need trueskill
+    assert exported <= set(dir(module)) and set(vars(module)) <= set(dir(module))
+    assert dir(module) == sorted(set(dir(module)))
+    inspect.getmembers(module)
 
 
 def test_what_parallel_training_is_made_of_loads_when_it_is_first_used():
