@@ -16,9 +16,11 @@ from ding.config.read import read_config_directly
 from ding.config.save import CREATE_SECTIONS
 from ding.entry.pipeline import read_pair, with_command_mode
 from ding.entry.run_folder import Path
+from ding.envs.common.gym_compat import sample_legal
 from ding.envs.env import env_implementation_check as checks
 from ding.envs.env.base_env import BaseEnv
 from ding.utils.config_helper import ConfigError
+from ding.utils.data.nested import plain
 from ding.utils.log_helper import shown
 from ding.utils.state_folder import plain_tree
 
@@ -173,7 +175,7 @@ def _check_seed(env: Any) -> None:
     length = min(len(first), len(second))
     for step in range(length):
         for what, one, other in zip(("observation", "reward", "done"), first[step], second[step], strict=True):
-            if not _equal(_leaves(one), _leaves(other)):
+            if not _equal(plain(one), plain(other)):
                 raise AssertionError(
                     f"two episodes with one seed and equal actions differ at step {step}: the {what} was {one!r} and "
                     f"{other!r}; take all random numbers from a generator that seed() or reset() seeds"
@@ -182,18 +184,14 @@ def _check_seed(env: Any) -> None:
         raise AssertionError(f"two episodes with one seed and equal actions have {len(first)} and {len(second)} steps")
 
 
-def _leaves(value: Any) -> Any:
-    return [_leaves(value[key]) for key in value] if isinstance(value, Mapping) else np.asarray(value).tolist()
-
-
 def _episode(env: Any, steps: int = 200) -> list[tuple[Any, Any, Any]]:
     env.seed(0)
     rounds: list[tuple[Any, Any, Any]] = [(copy.deepcopy(env.reset()), 0.0, False)]
     space = copy.deepcopy(env.action_space)
     space.seed(0)
     for _ in range(steps):
-        action = np.asarray(space.sample()) if not isinstance(space.sample(), (dict, tuple)) else env.random_action()
-        timestep = env.step(np.atleast_1d(action) if isinstance(action, np.ndarray) else action)
+        action = sample_legal(space, rounds[-1][0])
+        timestep = env.step(env.random_action() if isinstance(action, (dict, tuple)) else np.atleast_1d(action))
         rounds.append((copy.deepcopy(timestep.obs), copy.deepcopy(timestep.reward), timestep.done))
         if timestep.done:
             break
@@ -202,8 +200,7 @@ def _episode(env: Any, steps: int = 200) -> list[tuple[Any, Any, Any]]:
 
 def _check_reset_again(env: Any) -> None:
     env.seed(0)
-    env.reset()
-    env.step(env.random_action())
+    env.step(checks.action_for(env, env.reset(), env.random_action))
     env.reset()
     env.close()
     env.reset()

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ding.envs.common.gym_compat import duck_kind, entries_of, space_kind
+from ding.envs.common.gym_compat import duck_kind, entries_of, sample_legal
 from ding.policy.modes import random_collect_function
 
 
@@ -75,7 +75,7 @@ def _random_masked(mask: Tensor) -> dict[str, Any]:
 
 def _random_action(space: Any, obs: Any) -> Tensor | list[Tensor]:
     """Sample in the shape of a policy's output."""
-    sample = _sample(space, obs)
+    sample = sample_legal(space, obs)
     if entries_of(space) is not None:
         return torch.as_tensor(np.stack(list(sample.values())))
     match duck_kind(space):
@@ -85,15 +85,3 @@ def _random_action(space: Any, obs: Any) -> Tensor | list[Tensor]:
             return torch.LongTensor([int(sample)])
     action = torch.as_tensor(sample)
     return action.float() if action.is_floating_point() else action
-
-
-def _sample(space: Any, obs: Any) -> Any:
-    """Sample `space`, only legal actions if `obs` consists of an observation and an action mask."""
-    if isinstance(obs, Mapping) and obs.keys() == {"observation", "action_mask"}:
-        mask = obs["action_mask"]
-        match space_kind(space):
-            case "Discrete":
-                return space.sample(np.asarray(mask, np.int8))
-            case "MultiDiscrete" if space.nvec.ndim == 1:
-                return space.sample(tuple(np.asarray(part, np.int8) for part in mask))
-    return space.sample()

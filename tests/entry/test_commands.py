@@ -513,7 +513,43 @@ class NotANumber(Unseeded):
 GOOD = gymnasium.make("CartPole-v1", disable_env_checker=True)
 
 
-@pytest.mark.parametrize("name", ["CartPole-v1", f"{__name__}:GOOD"])
+class Doors(gymnasium.Env):
+    """One of four doors is locked, which the mask says."""
+
+    observation_space = gymnasium.spaces.Dict(
+        observation=gymnasium.spaces.Box(0, 1, (1,), np.float32), action_mask=gymnasium.spaces.MultiBinary(4)
+    )
+    action_space = gymnasium.spaces.Discrete(4)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._left = 30
+        return self._shown(), {}
+
+    def step(self, action):
+        assert action != self._locked
+        self._left -= 1
+        return self._shown(), 1.0, self._left == 0, False, {}
+
+    def _shown(self):
+        self._locked = self.np_random.integers(4)
+        return {"observation": np.zeros(1, np.float32), "action_mask": (np.arange(4) != self._locked).astype(np.int8)}
+
+
+class Parts(Doors):
+    """Shows a tuple of two arrays."""
+
+    observation_space = gymnasium.spaces.Tuple([gymnasium.spaces.Box(0, 1, (size,), np.float32) for size in (1, 2)])
+
+    def step(self, action):
+        self._locked = None
+        return super().step(action)
+
+    def _shown(self):
+        return tuple(self.np_random.random(size, np.float32) for size in (1, 2))
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", f"{__name__}:GOOD", f"{__name__}:Doors", f"{__name__}:Parts"])
 def test_an_env_that_keeps_to_the_contract_passes(name):
     lines = ding("check-env", name).splitlines()
     assert len(lines) == 6 and all(line.startswith("ok ") for line in lines)

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from ding.utils.data.nested import is_container, is_mapping, parts_of
 
 
@@ -124,6 +126,23 @@ def bounds_of(space: Any) -> tuple[Any, Any] | None:
 def first_choice(space: Any) -> Any:
     """Return what stands for choice 0 of a Discrete or MultiDiscrete: its `start`; 0 for any other space."""
     return bounds_of(space)[0] if space_kind(space) in ("Discrete", "MultiDiscrete") else 0  # type: ignore[index]
+
+
+def is_masked(obs: Any) -> bool:
+    """Return whether an observation consists of an `observation` and an `action_mask`, 1 for legal actions."""
+    return is_mapping(obs) and obs.keys() == {"observation", "action_mask"}
+
+
+def sample_legal(space: Any, obs: Any) -> Any:
+    """Return a sample of an action space, a legal one if `obs` is masked."""
+    if is_masked(obs):
+        mask = obs["action_mask"]
+        match space_kind(space):
+            case "Discrete":
+                return space.sample(np.asarray(mask, np.int8))
+            case "MultiDiscrete" if space.nvec.ndim == 1:
+                return space.sample(tuple(np.asarray(part, np.int8) for part in mask))
+    return space.sample()
 
 
 def layers(env: Any) -> Iterator[Any]:

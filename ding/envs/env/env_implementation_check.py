@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ding.envs.common.gym_compat import bounds_of, has_members, members_of, space_kind
+from ding.envs.common.gym_compat import bounds_of, has_members, is_masked, members_of, sample_legal, space_kind
 from ding.envs.env.base_env import BaseEnv
+from ding.envs.env.gymnasium_spaces import as_arrays
 from ding.utils.data.nested import is_container, is_mapping, parts_of
 
 _logger = logging.getLogger("ding")
@@ -67,7 +68,7 @@ def check_reset(env: Any) -> None:
 
 
 def check_step(env: Any) -> None:
-    """Check that observations and rewards are in their spaces, over three episodes of one random action.
+    """Check that observations and rewards are in their spaces, over three episodes of one random action or legal ones.
 
     Raises:
         AssertionError: they are not; the last `info` of an episode lacks `eval_episode_return`; an episode has no end.
@@ -75,8 +76,7 @@ def check_step(env: Any) -> None:
     """
     action = env.random_action()
     for _ in range(_EPISODES):
-        env.reset()
-        for timestep in _steps(env, lambda: action):
+        for timestep in _steps(env, env.reset(), lambda: action):
             check_array_space(timestep.obs, env.observation_space, "the observation of step()")
             check_array_space(timestep.reward, env.reward_space, "the reward of step()")
 
@@ -117,7 +117,7 @@ def check_obs_deepcopy(env: BaseEnv) -> None:
     """
     before = env.reset()
     action = env.random_action()
-    for count, timestep in enumerate(_steps(env, lambda: action), 1):
+    for count, timestep in enumerate(_steps(env, before, lambda: action), 1):
         check_different_memory(before, timestep.obs, count)
         before = timestep.obs
 
@@ -147,16 +147,20 @@ def demonstrate_correct_procedure(env_fn: Callable[[dict[str, Any]], BaseEnv]) -
     _require(getattr(env, "_env", None) is None, f"{env!r} has its _env before reset(); make it in the first reset()")
     env.seed(4)
     for _ in range(_EPISODES):
-        env.reset()
-        for _ in _steps(env, env.random_action):
+        for _ in _steps(env, env.reset(), env.random_action):
             pass
     env.close()
 
 
-def _steps(env: BaseEnv, act: Callable[[], Any]) -> Any:
-    """Yield the timesteps of the rest of an episode."""
+def action_for(env: Any, obs: Any, act: Callable[[], Any]) -> Any:
+    """Return a legal action if `obs` has an action mask, else the result of `act`."""
+    return as_arrays(sample_legal(env.action_space, obs)) if is_masked(obs) else act()
+
+
+def _steps(env: BaseEnv, obs: Any, act: Callable[[], Any]) -> Any:
+    """Yield the timesteps of an episode that has begun with `obs`; with an action mask, all actions are legal."""
     for _ in range(_MAX_STEPS):
-        timestep = env.step(act())
+        timestep = env.step(action_for(env, obs, act))
         _require(
             hasattr(timestep, "done"),
             f"step() returned {timestep!r}; return a BaseEnvTimestep(obs, reward, done, info)",
@@ -171,6 +175,7 @@ def _steps(env: BaseEnv, act: Callable[[], Any]) -> Any:
         yield timestep
         if done:
             return
+        obs = timestep.obs
     raise AssertionError(f"an episode of {env!r} has not ended after {_MAX_STEPS} steps; set a step limit")
 
 
