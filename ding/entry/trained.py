@@ -248,12 +248,11 @@ class PolicyNetwork(nn.Module):
         self.network = policy._model
         self._act: Callable[..., dict[str, Any]] = policy._act_eval
         self._shape = [int(size) for size in space.shape]
-        self._is_real = kind == "Box"
-        self._dtype = torch.float32 if self._is_real else torch.from_numpy(np.empty(0, space.dtype)).dtype
-        if is_scaled and self._is_real:
+        self._dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
+        self._is_scaled = is_scaled and kind == "Box"
+        if self._is_scaled:
             low, high = torch.from_numpy(space.low), torch.from_numpy(space.high)
             self.factor, self.middle = nn.Buffer((high - low) / 2), nn.Buffer((high + low) / 2)
-        self._is_scaled = is_scaled and self._is_real
         self._is_binned = bins is not None
         self._is_shifted = bool(np.any(first_choice(space)))
         if self._is_shifted:
@@ -270,8 +269,8 @@ class PolicyNetwork(nn.Module):
             action = self.values.gather(1, action.reshape(-1, len(self.values)).T).T
         action = action.reshape([-1, *self._shape])
         if self._is_scaled:
-            return action.clamp(-1, 1) * self.factor + self.middle
-        if self._is_shifted:
+            action = action.to(self._dtype).clamp(-1, 1) * self.factor + self.middle
+        elif self._is_shifted:
             action = action + self.first
         return action.to(self._dtype)
 

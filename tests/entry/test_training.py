@@ -578,6 +578,18 @@ class Narrow(Branches):
     action_space = spaces.MultiDiscrete([2, 3], dtype=np.int16)
 
 
+class Wide(Branches):
+    """Takes float64 numbers of any size."""
+
+    action_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+
+
+class Half(Branches):
+    """Takes float16 numbers."""
+
+    action_space = spaces.Box(-2, 3, (2,), np.float16)
+
+
 class Doubles(Corridor):
     """Shows float64 numbers, as MuJoCo does."""
 
@@ -605,11 +617,12 @@ EXPORTED = [
     *(("ppo", "Pendulum-v1", {}), ("td3", "Pendulum-v1", {"batch_size": 8, "random_collect_size": 16})),
     *(("dqn", Choices, QUICK), ("dqn", Doubles, QUICK), ("bdq", "Pendulum-v1", QUICK), ("bdq", Branches, QUICK)),
     ("dqn", Late, QUICK), ("dqn", Late, {**QUICK, "env_manager": "vector_env"}), ("dqn", Narrow, QUICK),
+    ("ppo", Wide, {}),
 ]  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.load. is deprecated")
-@pytest.mark.parametrize(("policy", "env", "settings"), EXPORTED)
+@pytest.mark.parametrize(("policy", "env", "settings"), [*EXPORTED, ("ppo", Half, {})])
 def test_an_exported_policy_acts_equally(policy, env, settings):
     training = train(policy, env, **{**SMALL, **settings})
     own = gymnasium.make(env) if isinstance(env, str) else env()
