@@ -32,6 +32,7 @@ from ding.utils.default_helper import flatten_dict
 from ding.utils.file_helper import atomic_write
 from ding.utils.import_helper import missing_package
 from ding.utils.log_helper import DistributedWriter, only_shows, shown, tell_once
+from ding.utils.msgpack_helper import pack
 from ding.utils.registry_factory import Registry
 
 # Sinks get records in batches of this size, after this many seconds at the latest.
@@ -358,7 +359,9 @@ class MetricWriter(DistributedWriter):
         states = {}
         for name, sink in self._sinks.items():
             with only_shows(f"saving the position in {name}", self._told):
-                states[name] = sink.state_dict()
+                state = sink.state_dict()
+                pack(state)  # raises an exception if it could not be saved with that of the run
+                states[name] = state
         return {**super().state_dict(), "sinks": states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
@@ -369,7 +372,8 @@ class MetricWriter(DistributedWriter):
             self._waiting_for[name].clear()
             if name in states:
                 try:
-                    missing += sink.load_state_dict(states[name])
+                    told = sink.load_state_dict(states[name])
+                    missing += told if isinstance(told, list) else []
                 except Exception as e:  # of a sink, which must not end the run
                     missing.append(f"the metrics of {name} do not go on from the state: {e!r}")
         return missing

@@ -107,6 +107,32 @@ def test_an_entry_of_one_s_own_has_the_worker_of_its_tag_and_a_step(tmp_path: Pa
     assert [event[0] for event in events(tmp_path)] == ["selfplay/a/score", "loss", "loss"]
 
 
+class Careless(ListSink):
+    """Returns what cannot be saved, and no messages."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"file": open}
+
+    def load_state_dict(self, state: dict[str, Any]) -> Any:
+        return state.get("told")
+
+
+def test_a_position_that_cannot_be_saved_is_left_out_of_the_state_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with writer_of(tmp_path, own=Careless(RunInfo(""), {}), other=sink()) as writer:
+        state = writer.state_dict()
+    assert state["sinks"] == {"other": {}}
+    (line,) = caplog.messages
+    assert line.startswith("saving the position in own fails with TypeError")
+
+
+@pytest.mark.parametrize(("told", "missing"), [(None, []), ("text", []), (["gone"], ["gone"])])
+def test_a_sink_may_return_no_messages(tmp_path: Path, told: Any, missing: list[str]) -> None:
+    with writer_of(tmp_path, own=Careless(RunInfo(""), {})) as writer:
+        assert writer.load_state_dict({"files": {}, "sinks": {"own": {"told": told}}}) == missing
+
+
 def test_without_tensorboard_there_is_no_event_file(tmp_path: Path) -> None:
     with writer_of(tmp_path, list=sink()) as writer:
         writer.add_scalar("a/b", 1.0, 1)
