@@ -27,4 +27,8 @@ def __getattr__(name: str) -> Any:
     return train
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), "train"})
+
+
 module_aliases.install()

@@ -3,6 +3,8 @@
 `DQN`, `PPOF` and `TD3` are packages of example configs, imported on first use.
 """
 
+from typing import TYPE_CHECKING
+
 from ding.config.config import compile_config, compile_config_parallel
 from ding.config.read import (
     Config,
@@ -20,6 +22,11 @@ from ding.config.save import (
 )
 from ding.config.utils import parallel_transform, parallel_transform_slurm
 from ding.utils.import_helper import lazy_names
+
+if TYPE_CHECKING:
+    from ding.config.example import DQN as DQN
+    from ding.config.example import PPOF as PPOF
+    from ding.config.example import TD3 as TD3
 
 __all__ = [
     "Config",
