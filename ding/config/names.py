@@ -111,6 +111,7 @@ def keys_meant_by(name: str, known: Container[str]) -> list[str]:
 
 _MODEL = "policy.model"
 _MANAGER = "env.manager."
+_INNER = (_MANAGER, "policy.eval.evaluator.", "policy.other.replay_buffer.")  # of parts that come last by a bare name
 _HOOKS = "policy.learn.learner.hook"  # hooks in full form have any name
 # Sections whose keys are checked where they are read.
 _CHECKED_ELSEWHERE = ("logger", _MODEL)
@@ -229,8 +230,10 @@ class KnownKeys:
             return paths
         if name in paths:  # a key of the whole run, such as exp_name
             return [name]
-        # batch_size means that of training, even if a simulator has one, too.
-        paths = [path for path in paths if not path.startswith(_MANAGER)] or paths
+        # batch_size means that of training, even if a simulator has one, too, and alpha that of SAC, not of a buffer.
+        is_of_section = any(path in paths for path in (f"env.{name}", f"policy.learn.{name}", f"policy.collect.{name}"))
+        inner = _INNER if is_of_section else _MANAGER
+        paths = [path for path in paths if not path.startswith(inner)] or paths
         most = max(path.count(".") for path in paths)
         deepest = [path for path in paths if path.count(".") == most]
         if len(deepest) > 1 and name in self._places:

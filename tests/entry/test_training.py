@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from easydict import EasyDict
 from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
@@ -21,6 +22,7 @@ from ding.entry.cli import cli
 from ding.entry.run_folder import RunFolder
 from ding.entry.training import change_by_name
 from ding.utils.config_helper import ConfigError
+from ding.utils.state_folder import plain_tree
 
 
 class Corridor(gymnasium.Env):
@@ -484,6 +486,21 @@ def test_rates_of_all_networks_are_set_by_one_name():
     assert (pair[0].policy.learn.learning_rate_policy, pair[0].policy.learn.learning_rate_q) == (0.1, 0.2)
     change_by_name(pair, {"policy.learn.learning_rate_q": 0.3})
     assert (pair[0].policy.learn.learning_rate_policy, pair[0].policy.learn.learning_rate_q) == (0.1, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("policy", "name", "path"),
+    [
+        ("sac", "alpha", "policy.learn.alpha"), ("rainbow", "alpha", "policy.other.replay_buffer.alpha"),
+        ("dqn", "max_episode_steps", "env.max_episode_steps"), ("pg", "n_episode", "policy.collect.n_episode"),
+    ],
+)  # fmt: skip
+def test_a_name_means_what_the_policy_or_the_env_reads_rather_than_a_buffer_or_an_evaluator(policy, name, path):
+    main = EasyDict(env={"env_id": "Pendulum-v1" if policy == "sac" else "CartPole-v1"}, policy={})
+    create = EasyDict(env={"type": "gymnasium"}, env_manager={"type": "base"}, policy={"type": policy})
+    before = plain_tree(main)
+    change_by_name((main, create), {name: 5})
+    assert {key: value for key, value in plain_tree(main).items() if key not in before} == {path: 5}
 
 
 @pytest.mark.differs(
