@@ -386,7 +386,12 @@ def _spaces(section: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def _is_bounded(space: Any) -> bool:
-    return space_kind(space) == "Box" and bool(space.is_bounded())
+    if space_kind(space) != "Box" or not space.is_bounded():
+        return False
+    if space.dtype.kind != "f":
+        return True
+    largest = np.finfo(space.dtype)  # which stands for no bounds, too
+    return bool(np.all(space.low > largest.min) and np.all(space.high < largest.max))
 
 
 def _has_vectorised_form(section: Mapping[str, Any]) -> bool:

@@ -601,6 +601,12 @@ class Wide(Branches):
     action_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
 
 
+class Largest(Branches):
+    """Takes numbers up to the largest one."""
+
+    action_space = spaces.Box(np.finfo(np.float32).min, np.finfo(np.float32).max, (2,), np.float32)
+
+
 class Half(Branches):
     """Takes float16 numbers."""
 
@@ -634,7 +640,7 @@ EXPORTED = [
     *(("ppo", "Pendulum-v1", {}), ("td3", "Pendulum-v1", {"batch_size": 8, "random_collect_size": 16})),
     *(("dqn", Choices, QUICK), ("dqn", Doubles, QUICK), ("bdq", "Pendulum-v1", QUICK), ("bdq", Branches, QUICK)),
     ("dqn", Late, QUICK), ("dqn", Late, {**QUICK, "env_manager": "vector_env"}), ("dqn", Narrow, QUICK),
-    ("ppo", Wide, {}),
+    ("ppo", Wide, {}), ("ppo", Largest, {}),
 ]  # fmt: skip
 
 
