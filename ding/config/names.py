@@ -39,7 +39,7 @@ _BATCH = ("policy.learn.batch_size", "policy.batch_size")
 _UPDATES = ("policy.learn.update_per_collect", "policy.learn.epoch_per_collect")
 _EPOCHS = ("policy.learn.epoch_per_collect", "policy.learn.update_per_collect")
 _ENTROPY = ("policy.learn.entropy_weight", "policy.learn.alpha")
-_CLIPPING = ("policy.learn.grad_clip_value", "policy.learn.clip_value", "policy.learn.grad_norm")
+CLIPPING = ("policy.learn.grad_clip_value", "policy.learn.clip_value", "policy.learn.grad_norm")
 _PRIORITY = ("policy.priority",)
 
 _MEANINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -67,7 +67,7 @@ _MEANINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("n_epochs num_epochs update_epochs repeat_per_collect", _EPOCHS),
     ("gradient_steps update_per_step utd_ratio num_updates", _UPDATES),
     ("batch_size minibatch_size mini_batch_size sgd_minibatch_size", _BATCH),
-    ("max_grad_norm clip_grad_norm grad_norm gradient_clip", _CLIPPING),
+    ("max_grad_norm clip_grad_norm grad_norm gradient_clip", CLIPPING),
     ("norm_adv normalize_advantage advantage_normalization", ("policy.learn.adv_norm",)),
     ("learning_starts start_timesteps init_random_frames start_steps warmup_steps", ("policy.random_collect_size",)),
     ("exploration_fraction eps_decay epsilon_decay annealing_num_steps eps_train_decay", ("policy.other.eps.decay",)),
@@ -221,7 +221,7 @@ class KnownKeys:
         if name.lower() in UNITS and name not in self._places:
             raise ConfigError(f"{name} is not taken over: set {self._one_of(paths)}, {UNITS[name.lower()]}")
         if not paths:
-            near = nearest(name, (*self._places, *SYNONYMS))
+            near = nearest(name, {*self._places, *SYNONYMS} - {name})
             raise ConfigError(
                 f"nothing reads a setting {name!r}{f'; did you mean {near!r}?' if near else '.'} "
                 "`ding show CONFIG` lists the keys, and config={'policy.learn....': value} sets any of them"

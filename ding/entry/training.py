@@ -12,7 +12,8 @@ import numpy as np
 from easydict import EasyDict
 
 from ding.config.config import resolve_class
-from ding.config.names import KnownKeys
+from ding.config.main_settings import value_at
+from ding.config.names import CLIPPING, KnownKeys
 from ding.config.read import put
 from ding.entry.checks import complete_model, model_parameters, refuse_unsaved_env
 from ding.entry.curves import draw, read_curves
@@ -37,6 +38,7 @@ _EPISODES, _EVALUATOR_ENVS = 10, 5  # numbers of episodes and envs of an evaluat
 _BINS = 11  # number of values of each real-valued action, for policies that choose among values
 _VECTORISED = 16  # from this number of envs on, envs that have a vectorised form of their own are stepped in it
 _STEPS_PER_ENV = ("n_steps", "num_steps", "rollout_length")
+_CLIP_TYPE = "policy.learn.grad_clip_type"  # None for no clipping, whatever the threshold
 _BATCH_MANAGERS = ("env_pool", "vector_env")  # managers that make the envs themselves, and scale no actions
 
 
@@ -432,13 +434,16 @@ def change_by_name(pair: tuple[EasyDict, EasyDict], settings: Mapping[str, Any])
     if not settings:
         return
     known = _known_keys(main, create)
-    on_policy = resolve_class("policy", create.policy).default_config().on_policy
+    defaults = resolve_class("policy", create.policy).default_config()
     for name, value in settings.items():
-        if name.lower() in _STEPS_PER_ENV and on_policy:
+        if name.lower() in _STEPS_PER_ENV and defaults.on_policy:
             put(main, "policy.collect.n_sample", value * main.env.collector_env_num)
             continue
         for path in known.paths_meant_by("n_step" if name.lower() in _STEPS_PER_ENV else name):
             put(main, path, value)
+            is_threshold = path in CLIPPING and value is not None and _CLIP_TYPE in known
+            if is_threshold and (value_at(main, _CLIP_TYPE) or defaults.learn.get("grad_clip_type")) is None:
+                put(main, _CLIP_TYPE, "clip_norm")
 
 
 def _complete(pair: tuple[EasyDict, EasyDict], parallel: bool) -> None:

@@ -471,11 +471,35 @@ def test_values_by_their_whole_key():
         ({"learning_rte": 1}, r"nothing reads a setting 'learning_rte'; did you mean 'learning_rate'\?"),
         ({"polyak": 0.9}, "polyak is not taken over: set policy.learn.target_theta, which is 1 - polyak"),
         ({"exploration_fraction": 0.5}, "set policy.other.eps.decay, which counts env steps"),
+        ({"gae_lambda": 0.9}, "nothing reads a setting 'gae_lambda'. `ding show"),
     ],
 )
 def test_unknown_settings_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         train("dqn", "CartPole-v1", env_steps=8, **settings)
+
+
+@pytest.mark.parametrize(
+    ("policy", "settings", "learn"),
+    [
+        ("dqn", {"max_grad_norm": 10}, {"grad_clip_value": 10, "grad_clip_type": "clip_norm"}),
+        ("impala", {"max_grad_norm": 10}, {"clip_value": 10, "grad_clip_type": "clip_norm"}),
+        (
+            "dqn",
+            {"grad_clip_type": "clip_value", "grad_clip_value": 1},
+            {"grad_clip_value": 1, "grad_clip_type": "clip_value"},
+        ),
+        ("dqn", {"max_grad_norm": None}, {"grad_clip_value": None}),
+        ("ppo", {"max_grad_norm": 10}, {"grad_clip_value": 10}),
+        ("a2c", {"max_grad_norm": 10}, {"grad_norm": 10}),
+    ],
+)
+def test_a_threshold_of_gradients_clips_them(policy, settings, learn):
+    for given in (settings, dict(reversed(settings.items()))):
+        main = EasyDict(env={"env_id": "CartPole-v1"}, policy={})
+        create = EasyDict(env={"type": "gymnasium"}, env_manager={"type": "base"}, policy={"type": policy})
+        change_by_name((main, create), given)
+        assert main.policy == {"learn": learn}
 
 
 def test_rates_of_all_networks_are_set_by_one_name():
