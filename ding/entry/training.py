@@ -86,7 +86,7 @@ def train(
         resume: whether to continue the training in `folder`, if there is one.
         folder: the folder of the run; by default `<policy>_<env>_seed<seed>`, with a time stamp if it exists.
         config: values of the main config by dotted key, such as
-            `{"policy.learn.learner.hook.log_show_after_iter": 50}`.
+            `{"policy.learn.learner.hook.log_show_after_iter": 50}`; sections may be dicts.
         on_evaluation: called with the env steps and the mean return of each evaluation; if it returns True, the
             training ends. It is not available with `parallel`.
         settings: values by their key or its last part, or by their name in Stable-Baselines3, CleanRL, Tianshou or
@@ -114,8 +114,7 @@ def train(
     main, create = pair
     _set_env(pair, env_manager, eval_episodes, stop_value)
     main.exp_name = os.fspath(f"{policy}_{_name_of(main.env)}_seed{seed}" if folder is None else folder)
-    for key, value in (config or {}).items():
-        put(main, key, value)
+    _merge(main, {} if config is None else config)
     change_by_name(pair, settings)
     _complete(pair, bool(parallel))
     refuse_unsaved_env(main)
@@ -422,6 +421,25 @@ def _known_keys(main: EasyDict, create: EasyDict) -> KnownKeys:
         known.add_class(section, cls)
     known.add_model(model_parameters(main, create))
     return known
+
+
+def _merge(main: EasyDict, config: Any, section: str = "") -> None:
+    """Set values by dotted key; a section in the place of a value changes only those keys that it has.
+
+    Raises:
+        ConfigError: `config` is no dict, or one of its keys no text.
+    """
+    if not (isinstance(config, Mapping) and all(isinstance(key, str) for key in config)):
+        raise ConfigError(
+            f"config = {config!r} is not allowed; it must be a dict of values by dotted key, such as "
+            "{'policy.learn.batch_size': 64}"
+        )
+    for end, value in config.items():
+        key = f"{section}{end}"
+        if isinstance(value, Mapping) and isinstance(value_at(main, key), Mapping):
+            _merge(main, value, f"{key}.")
+        else:
+            put(main, key, value)
 
 
 def change_by_name(pair: tuple[EasyDict, EasyDict], settings: Mapping[str, Any]) -> None:

@@ -38,13 +38,14 @@ class EpsCommandModePolicy(CommandModePolicy):
     )
 
     def _init_command(self) -> None:
-        eps = self._cfg.other.get("eps")
-        if eps is None:
+        eps: Any = self._cfg.other.get("eps")
+        if not isinstance(eps, Mapping):
+            what = "is missing" if eps is None else f"= {eps!r} is not allowed"
             raise ConfigError(
-                "policy.other.eps is missing; set it to the schedule of epsilon, such as "
+                f"policy.other.eps {what}; set it to the schedule of epsilon, such as "
                 "{'type': 'exp', 'start': 0.95, 'end': 0.1, 'decay': 10000}"
             )
-        self.epsilon_greedy = get_epsilon_greedy_fn(eps.start, eps.end, eps.decay, eps.type)
+        self.epsilon_greedy = get_epsilon_greedy_fn(*(eps[key] for key in ("start", "end", "decay", "type")))
 
     def _get_setting_collect(self, command_info: dict[str, Any]) -> dict[str, Any]:
         return {"eps": self.epsilon_greedy(command_info["envstep"])}

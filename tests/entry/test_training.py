@@ -459,8 +459,10 @@ def test_a_training_is_continued():
 
 
 def test_values_by_their_whole_key():
-    training = train("dqn", "CartPole-v1", iterations=1, config={"policy.eval.evaluator.eval_freq": 7}, **QUICK)
-    assert training.config[0].policy.eval.evaluator.eval_freq == 7
+    config = {"policy.eval.evaluator.eval_freq": 7, "policy": {"learn": {"learning_rate": 0.5}, "other.eps.decay": 9}}
+    policy = train("dqn", "CartPole-v1", iterations=1, config=config, **QUICK).config[0].policy
+    assert (policy.eval.evaluator.eval_freq, policy.learn.learning_rate, policy.other.eps.decay) == (7, 0.5, 9)
+    assert policy.learn.batch_size == QUICK["batch_size"]
     with pytest.raises(ConfigError, match=r"policy\.nstep\.x = 1 is not allowed: policy\.nstep is 3, not a section"):
         train("dqn", "CartPole-v1", iterations=1, config={"policy.nstep": 3, "policy.nstep.x": 1})
 
@@ -472,9 +474,13 @@ def test_values_by_their_whole_key():
         ({"polyak": 0.9}, "polyak is not taken over: set policy.learn.target_theta, which is 1 - polyak"),
         ({"exploration_fraction": 0.5}, "set policy.other.eps.decay, which counts env steps"),
         ({"gae_lambda": 0.9}, "nothing reads a setting 'gae_lambda'. `ding show"),
+        ({"config": {5: 3}}, r"config = \{5: 3\} is not allowed; it must be a dict of values by dotted key"),
+        ({"config": ["seed"]}, r"config = \['seed'\] is not allowed"),
+        ({"eps": 0.1}, "policy.other.eps = 0.1 is not allowed; set it to the schedule of epsilon"),
+        ({"norm_obs": True}, "env.norm_obs = True is not allowed; it must be"),
     ],
 )
-def test_unknown_settings_are_refused(settings, message):
+def test_settings_that_are_unknown_or_no_values_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         train("dqn", "CartPole-v1", env_steps=8, **settings)
 

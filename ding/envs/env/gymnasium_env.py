@@ -143,7 +143,7 @@ class GymnasiumEnv(LazyEnv):
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
         begun = self._env.reset(seed=seed, options=options)
-        if not (isinstance(begun, tuple) and len(begun) == 2):
+        if not (isinstance(begun, tuple | list) and len(begun) == 2 and isinstance(begun[1], Mapping)):
             raise TypeError(f"{self!r}: reset() of the env returned a {type(begun).__name__}; return (obs, info)")
         return begun[0]
 
@@ -401,6 +401,11 @@ def _is_factory(env: Any) -> bool:
 def _normalization(cfg: Mapping[str, Any]) -> list[Wrapper]:
     """Return a list of the wrapper that normalizes observations like a data set's; empty unless `norm_obs` is set."""
     norm = cfg.get("norm_obs") or {}
+    if not isinstance(norm, Mapping):
+        raise ConfigError(
+            f"env.norm_obs = {norm!r} is not allowed; it must be {{'use_norm': True, 'offline_stats': ...}}, which "
+            "normalizes observations by the mean and deviation of a data set"
+        )
     stats = norm.get("offline_stats") or {}
     if not (norm.get("use_norm") and stats.get("use_offline_stats")):
         return []
