@@ -65,9 +65,10 @@ def test_policy_kwargs_reach_the_policy_and_may_be_none(kwargs):
 
 
 def test_an_env_that_is_abnormal_again_and_again_is_one_that_never_ends():
-    evaluator, _, _ = build(cfg={"max_episode_steps": 40}, mark=lambda env_id, *_: {"abnormal": env_id == 0})
+    evaluator, env, _ = build(cfg={"max_episode_steps": 40}, mark=lambda env_id, *_: {"abnormal": env_id == 0})
     with pytest.raises(RuntimeError, match="env 0 has ended no evaluation episode for 40 steps"):
         evaluator.eval()
+    assert len(env.envs[0].actions) == 40
 
 
 @pytest.mark.parametrize("limit", [40, None])
