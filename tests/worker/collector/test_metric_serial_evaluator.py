@@ -100,7 +100,7 @@ def test_the_last_iteration_may_be_written_by_others():
 def test_logged_tags():
     class Told(Accuracy):
         def reduce_mean(self, inputs):
-            return {"acc": torch.tensor(50.0), "each": [1, 2], "text": "x"}
+            return {"acc": torch.tensor(50.0), "each": [1, 2], "each_reward": 1.0, "text": "x"}
 
         def gt(self, metric1, metric2):
             return True

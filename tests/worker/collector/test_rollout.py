@@ -62,6 +62,7 @@ def test_answers_to_a_policy_that_was_replaced_are_waited_for_when_no_env_is_rea
     collector = collecting(env)
     env.answers = {i: [5, timestep] for i, timestep in super(LateManager, env).step({0: 0, 1: 0}).items()}
     collector._rollout._stale = {0, 1}
+    collector.reset_policy(later_policy())  # they are still under way
     assert {key(row)[2] for row in collector.collect(2)} == {1}
 
 

@@ -82,6 +82,7 @@ def test_the_samples_of_an_episode_count_whenever_they_are_made():
     assert [statistics.train_samples(env_id) for env_id in (0, 1)] == [2, 5]
     pieces.close(0)
     statistics.on_ends(ended(0, 4, 0.5))
+    assert statistics.summary()["train_sample_count"] == 2
     pieces.make(1)
     summary = statistics.summary()
     assert (summary["train_sample_count"], summary["avg_sample_per_episode"]) == (3, 3.0)
