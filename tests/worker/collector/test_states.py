@@ -154,6 +154,7 @@ def check(make, before=5, after=6, **collect):
         assert put_back(other, others, state) == []
         collected = [other.collect(train_iter=100 * i, **collect) for i in range(2)]
         state = told(other, others)
+        third.collect(**collect)  # what it has begun is forgotten
         assert put_back(third, thirds, state) == []
         rest = [third.collect(train_iter=100 * i, **collect) for i in range(2, after)]
         assert differences(as_dicts(goes_on), as_dicts(collected + rest)) == []
