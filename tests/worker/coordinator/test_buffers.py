@@ -104,7 +104,8 @@ def test_metadata_in_columns_are_stored_sampled_and_counted_without_being_looked
     buffer_set = make_buffers(type=kind, replay_buffer_size=4)
     for name in "abc":
         buffer_set.store.write(name)
-        rows = in_columns([{"data_id": name, "data_index": i, "policy_iter": 3} for i in range(2)])
+        iters = {"policy_iter": 9, "collect_iter": 3} if name == "c" else {"policy_iter": 3}
+        rows = in_columns([{"data_id": name, "data_index": i, **iters} for i in range(2)])
         assert buffer_set.push("b", rows) == 2 and rows.table is not None
     assert buffer_set.store.names == {"b", "c"}
     batch = buffer_set.sample("t", "b", 3, 5)
@@ -138,7 +139,7 @@ def test_who_changes_a_batch_does_not_change_which_chunks_are_needed(make_buffer
 def test_stale_samples_go_with_their_chunks(make_buffers):
     buffer_set = make_buffers(max_staleness=3)
     buffer_set.fill("a", policy_iter=0)
-    buffer_set.fill("b", policy_iter=2, collect_iter=2)
+    buffer_set.fill("b", policy_iter=0, collect_iter=2)
     batch = buffer_set.sample("t", "b", 2, 4)
     assert {row["data_id"] for row in batch} == {"b"}
     assert {row["staleness"] for row in batch} == {2}
