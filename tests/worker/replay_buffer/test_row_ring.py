@@ -63,22 +63,26 @@ def test_removed_slots_free_their_rows_when_there_is_no_other_space():
     assert len(slots.ring.obs.data) == capacity
 
 
-def test_frames_of_equal_checksums_are_compared(monkeypatch):
+@pytest.mark.parametrize("in_order", [True, False])
+def test_frames_of_equal_checksums_are_compared_in_whatever_order_they_come(in_order, monkeypatch):
     monkeypatch.setattr("ding.data.ring._weights", lambda count: np.zeros(count, np.uint64))
-    rng, held, numbers = np.random.default_rng(0), np.zeros(40, np.bool_), np.zeros((40, 2, 3), np.int32)
-    images = rng.integers(0, 3, (41, 3, 1, 2)).astype(np.uint8)  # of 9 different frames
-    obs, next_obs = Column(Kind.ARRAY, images[:-1]), Column(Kind.ARRAY, images[1:])
-    ring = RowRing(40, (obs, next_obs), np.empty, True, numbers)
-    for start in range(0, 40, 8):
+    rng, held, numbers = np.random.default_rng(0), np.zeros(400, np.bool_), np.zeros((400, 2, 3), np.int32)
+    images = rng.integers(0, 2, (401, 3, 1, 2)).astype(np.uint8)  # of 4 different frames
+    starts, steps = np.arange(400) // 8 * 8, np.arange(400) % 8
+    rows = starts + (np.array([steps, steps + 1]) if in_order else rng.integers(0, 9, (2, 400)))
+    obs, next_obs = (Column(Kind.ARRAY, images, part) for part in rows)
+    ring = RowRing(400, (obs, next_obs), np.empty, True, numbers)
+    for start in range(0, 400, 8):
         part = np.arange(start, start + 8)
         ring.write(slice(start, start + 8), obs.take(part), next_obs.take(part), held)
         held[part] = True
     one, other = ring.gather(numbers)
-    assert np.array_equal(one.data, images[:-1]) and np.array_equal(other.data, images[1:])
+    assert np.array_equal(one.data, images[rows[0]]) and np.array_equal(other.data, images[rows[1]])
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_rows_of_emptied_slots_are_not_kept_again(seed):
+def test_rows_of_emptied_slots_are_not_kept_again(seed, monkeypatch):
+    monkeypatch.setattr("ding.data.ring._SEGMENT", seed % 4 / 4)
     rng, held, numbers = np.random.default_rng(seed), np.zeros(12, np.bool_), np.zeros((12, 2, 2), np.int32)
     stored, ring = np.zeros((2, 12, 2, 1, 1), np.uint8), None
     for _ in range(60):

@@ -205,15 +205,16 @@ def test_a_file_keeps_where_episodes_end(make_sequence):
 
 
 def test_a_file_of_a_naive_buffer_is_pushed(make_sequence, make_naive):
-    naive, buffer = make_naive(8), make_sequence(8, name="sequence")
+    naive, buffer = make_naive(8), make_sequence(9, name="sequence")
     naive.push(steps(0, 6, ends=(1,)), 0)
     naive.save_data("data")
+    buffer.push(steps(100, 101), 0)
     buffer.load_data("data")
     buffer.push(steps(6, 8), 0)
-    assert buffer._episodes()[2].tolist() == [2, 4, 2]
+    assert buffer._episodes()[2].tolist() == [1, 2, 4, 2]
     make_sequence(8, name="empty").save_data("nothing")
     buffer.load_data("nothing")
-    assert buffer.count() == 8
+    assert buffer.count() == 9
 
 
 def test_the_default_configuration_is_that_of_the_naive_buffer_and_the_length_of_episodes():
