@@ -153,7 +153,10 @@ def test_without_a_store_all_samples_stay():
         each.close()
 
 
-@pytest.mark.parametrize(("folder", "left"), [(os.path.join("exp", "data"), set()), ("data", {"env_d_0"})])
+@pytest.mark.parametrize(
+    ("folder", "left"),
+    [(os.path.join("exp", "data"), set()), ("data", {"env_d_0"}), (os.path.join("exp_2", "data"), {"env_d_0"})],
+)
 def test_where_other_runs_may_have_chunks_only_those_of_known_collectors_are_deleted(folder, left):
     store = FolderSampleStore(folder)
     first = BufferSet("exp", store, LOGGER)

@@ -51,6 +51,13 @@ def test_items_that_are_no_dicts_are_handed_out_as_they_were_pushed(make_naive):
     buffer.push(pushed, 0)
     assert sorted(map(id, buffer.sample(3, 0))) == sorted(map(id, pushed))
     assert buffer.sample(0, 0) == []
+    copying, item = make_naive(4, name="copying", deepcopy=True), [[1]]
+    copying.push([item], 0)
+    for _ in range(2):
+        [sampled] = copying.sample(1, 0)
+        assert sampled == [[1]]
+        for own in (item, sampled):
+            own[0].append(2)
 
 
 @pytest.mark.differs("failures to sample are printed", "logged")
