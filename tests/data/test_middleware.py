@@ -355,7 +355,7 @@ def test_priorities_come_as_numbers_only():
             as_priorities(wrong)
 
 
-def test_a_draw_at_the_rounded_end_of_some_slots_stays_inside():
+def test_a_draw_at_the_rounded_end_of_some_slots_or_of_all_stays_inside():
     class LastMoment:
         def random(self, size: int) -> np.ndarray:
             return np.full(size, np.nextafter(1.0, 0.0))
@@ -363,12 +363,16 @@ def test_a_draw_at_the_rounded_end_of_some_slots_stays_inside():
     index = PriorityIndex(4, alpha=1.0)
     index.set(np.array([0, 1, 2]), np.array([1e9, 1e-3, 5.0]))
     assert index.draw(1, LastMoment(), np.array([1])).tolist() == [1]  # type: ignore[arg-type]
+    assert index.draw(2, LastMoment(), np.array([1])).tolist() == [1, 1]  # type: ignore[arg-type]
+    assert index.draw(2, LastMoment()).tolist() == [0, 2]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("count", range(1, 8))
 def test_a_copied_buffer_draws_all_its_records(count):
-    buffer, _ = per_buffer(8, count)
-    buffer.sample(1)
+    buffer, per = per_buffer(8, count)
+    record = buffer.sample(1)[0]
+    buffer.update(record.index, record.data, {"priority": 3.0})
     buffer.push({"n": count})
     copied = copy.deepcopy(buffer)
     assert {record.data["n"] for record in copied.sample(64)} == set(range(count + 1))
+    assert copy.deepcopy(per).max_priority == per.max_priority > 3

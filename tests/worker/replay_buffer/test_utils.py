@@ -46,6 +46,12 @@ def test_histories_fade_to_one_percent_over_the_window(clock):
     clock.now = 5.4
     assert limiter.history_push_count == pytest.approx(0.6, abs=1e-5)
     assert limiter.history_sample_count == pytest.approx(0.4, abs=1e-5)
+    clock.now = 6.0
+    limiter.add(pushed=10)
+    assert limiter.history_push_count == pytest.approx(0.6 * 0.01 ** (1 / 5) + 10, abs=1e-5)
+    other, clock.now = controller(clock), 8.0
+    other.load_state_dict(limiter.state_dict())
+    assert other.state_dict() == limiter.state_dict()
 
 
 @pytest.mark.differs("the limit on the rate is documented as sampled / pushed", "as what it is, pushed / sampled")
