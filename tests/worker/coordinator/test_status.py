@@ -2,6 +2,7 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 import requests
@@ -124,6 +125,7 @@ def test_the_status_of_a_run_in_full(run):
     run.buffer_set.open("buffer", {"type": "advanced", "replay_buffer_size": 8})
     run.buffer_set.push("buffer", rows("chunk", 6))
     run.buffer_set.sample("train", "buffer", 2, 0)
+    run.buffer_set.buffers["own"] = SimpleNamespace(count=lambda: 5, close=list)  # without a capacity
     run.now = 104.0
     run.state.take_samples("collect", 6, {"policy_iter": 3, "cur_step": 9})
     run.state.take_learner_info({"learner_step": 0})
@@ -162,7 +164,10 @@ def test_the_status_of_a_run_in_full(run):
             {"task_id": "evaluate", "kind": "collector", "worker": "c1", "is_eval": True, "seconds": 2.0},
         ],
         "queues": {"learner_tasks": 1, "collector_tasks": 2, "batches": 1},
-        "buffers": [{"buffer_id": "buffer", "size": 6, "capacity": 8, "fraction": 0.75}],
+        "buffers": [
+            {"buffer_id": "buffer", "size": 6, "capacity": 8, "fraction": 0.75},
+            {"buffer_id": "own", "size": 5, "capacity": 0, "fraction": 0.0},
+        ],
         "stalled_tasks": 1,
         "evaluations": [{"env_step": 9, "train_iter": 3, "mean_return": 2.5, "seconds": 4.0}],
         "errors": [{"text": "broken", "seconds": 4.0}],

@@ -155,6 +155,7 @@ def test_the_attribute_monitor_keeps_what_is_not_expired():
         monitor.record(
             use=np.array([i, i + 2]), priority=np.array([i + 0.5]), staleness=np.array([10 - i, 0], dtype=np.int32)
         )
+        assert monitor.min["priority"]() == max(i - 2, 0) + 0.5
         time.step()
     assert (monitor.use_max, monitor.use_avg, monitor.staleness_max, monitor.staleness_avg) == (6, 5.0, 6, 3.0)
     assert monitor.priority_max == monitor.priority_avg == monitor.priority_min == 4.5
