@@ -161,6 +161,9 @@ def test_the_attribute_monitor_keeps_what_is_not_expired():
     assert monitor.priority_max == monitor.priority_avg == monitor.priority_min == 4.5
     assert monitor.avg["use"]() == 4.5 and monitor.max["staleness"]() == 7 and monitor.min["priority"]() == 3.5
     assert type(monitor.use_max) is int and type(monitor.staleness_max) is int
+    for _ in range(9):
+        time.step()
+    assert monitor.avg["use"]() == 5.0  # the newest one stays
 
 
 def test_the_remover_deletes_files_on_its_thread_and_joins_it(tmp_path):
