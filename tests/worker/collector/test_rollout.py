@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from ding.utils.batch_methods import plain_transition
+from ding.utils.time_helper import PULSE
 from ding.worker.collector import rollout
 from ding.worker.collector.actor import SoloActor
 from ding.worker.collector.base_serial_evaluator import VectorEvalMonitor
@@ -120,6 +121,15 @@ def test_an_abnormal_step_needs_nobody_to_tell():
     recorder = EpisodeRecorder(VectorEvalMonitor(1, 1), 1)
     Rollout(env, SoloActor(ScriptedPolicy()), [recorder]).run(recorder, {})
     assert env.calls == ["launch", ("reset", {0: None})] and recorder.lengths == {0: [2]}
+
+
+def test_each_round_of_a_collection_may_show_how_many_steps_it_has_made():
+    collector, shown = collecting(FakeManager([99, 99]), n_sample=6), []
+    PULSE.start(-1.0, shown.append)  # is due at any time
+    for _ in range(2):
+        collector.collect()
+    PULSE.stop(shown.append)
+    assert shown == [2, 4, 6] * 2
 
 
 @pytest.mark.parametrize("make", [lambda first, _: SoloActor(first), lambda *policies: BattleActor(policies)])
