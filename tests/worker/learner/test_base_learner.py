@@ -14,6 +14,7 @@ from easydict import EasyDict
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples, Table
 from ding.utils.registry_factory import LEARNER_REGISTRY
+from ding.utils.time_helper import PULSE
 from ding.worker.learner import BaseLearner, LearnerHook, add_learner_hook, base_learner, create_learner
 from ding.worker.learner.base_learner import BatchSource
 from tests.same_state import through_bytes
@@ -193,6 +194,14 @@ def test_train_calls_hooks_and_policy_in_order_with_the_iteration_before_it_move
     assert order == [("before_iter", 0, 0), ("after_iter", 0, 1), ("before_iter", 1, 1), ("after_iter", 1, 2)]
     assert policy.calls[0][0] is data and policy.calls == [(data, {"flag": 1}), (data, {})]
     assert returned == [{"cur_lr": 0.1, "total_loss": 0.5}]
+
+
+def test_each_training_step_may_show_the_progress():
+    learner, shown = make_learner(), []
+    PULSE.start(-1.0, shown.append)  # is due at any time
+    learner.train([])
+    PULSE.stop(shown.append)
+    assert shown == [0]
 
 
 def test_a_list_of_results_moves_the_iteration_once_for_each():
