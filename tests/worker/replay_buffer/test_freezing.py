@@ -34,7 +34,7 @@ def make(kind):
 
 
 def items(kind, first, count):
-    rows = [{"n": n, "collect_iter": n // 4} for n in range(first, first + count)]
+    rows = [{"n": n, "wide": [float(n)] * 9, "collect_iter": n // 4} for n in range(first, first + count)]
     return [[row] for row in rows] if kind == "episode" else rows
 
 
@@ -100,7 +100,8 @@ def test_a_frozen_state_has_columns_of_the_items_that_are_there_alone():
     frozen = buffer.freeze()
     assert frozen["data"]["slots"].tolist() == [0, 1]
     assert frozen["data"]["fields"]["priority"].tolist() == frozen["weights"].tolist() == [1.0, 1.0]
-    assert [array.tolist() for array in frozen["data"]["samples"]["blocks"]] == [[0, 1], [0, 0]]
+    wide = [[0.0] * 9, [1.0] * 9]
+    assert [array.tolist() for array in frozen["data"]["samples"]["blocks"]] == [[0, 1], wide, [0, 0]]
     buffer.close()
 
 
