@@ -252,10 +252,12 @@ def test_an_env_that_is_stepped_while_the_policy_acts_begins_another_piece():
     policy, env = Meddling(n_sample=16), CountedManager([9, 9])
     collector = all_steps(env, policy)
     policy.meddle = lambda number: env.step({0: np.array([0])}) if number == 3 else None
+    collector._rollout.run(Rounds(3), {})
+    env.step({0: np.array([0])})  # and once more before it acts again
     collected = spans(collector.collect(16))
     mine = [(before[2], after[2]) for before, after in collected if before[0] == 0]
-    assert mine == [(0, 1), (1, 2), (3, 4), (4, 5), (5, 6), (6, 7), (7, 8), (8, 9)]
-    assert [len(piece) for piece in policy.pieces] == [2, 6, 9]
+    assert mine == [(0, 1), (1, 2), (4, 5), (5, 6), (6, 7), (7, 8), (8, 9)]
+    assert [len(piece) for piece in policy.pieces] == [2, 5, 9, 1]
 
 
 def test_all_envs_may_be_reset_while_the_policy_acts():

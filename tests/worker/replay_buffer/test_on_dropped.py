@@ -51,6 +51,9 @@ def test_items_that_are_overwritten_are_told_oldest_first(make):
     for item in items(6, 9):
         buffer.push(item, 0)
     assert dropped == [0, 1, 2, 3, 4]
+    buffer.save_data("data")
+    buffer.load_data("data")
+    assert dropped == list(range(9))
 
 
 @pytest.mark.differs(
