@@ -1,5 +1,7 @@
 """The rollout loop with managers that answer late, and between policies."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -130,6 +132,13 @@ def test_each_round_of_a_collection_may_show_how_many_steps_it_has_made():
         collector.collect()
     PULSE.stop(shown.append)
     assert shown == [2, 4, 6] * 2
+
+
+def test_an_episode_lasts_as_long_as_its_rounds(monkeypatch):
+    monkeypatch.setattr(rollout, "perf_counter", itertools.count().__next__)  # each round takes a second
+    collector = collecting(FakeManager([2]), n_sample=6)
+    collector.collect()
+    assert collector._total_duration == 6.0
 
 
 @pytest.mark.parametrize("make", [lambda first, _: SoloActor(first), lambda *policies: BattleActor(policies)])

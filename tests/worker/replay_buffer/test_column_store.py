@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from easydict import EasyDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -160,6 +161,12 @@ def assert_numbers(store: ColumnStore, first: int) -> None:
     items = rows_of(store.read(store.occupied()))
     assert [item["obs"][0].item() for item in items] == list(range(first, first + len(items)))
     assert [item["next_obs"][0].item() for item in items] == list(range(first + 1, first + len(items) + 1))
+
+
+def test_items_are_written_to_slots_in_any_order():
+    store, slots = store_of(8), np.array([2, 4, 3, 5])
+    store.write(slots, fragment(0, 4))
+    assert [item["name"] for item in rows_of(store.read(slots))] == ["n0", "n1", "n2", "n3"]
 
 
 def test_more_rows_than_the_first_push_had_find_room():
@@ -417,6 +424,11 @@ def test_items_of_other_types_are_no_surprise_where_there_are_no_others(caplog):
     store.put([1, "a"])
     store.put([[2]])
     assert list(rows_of(store.read(store.occupied()))) == [1, "a", [2]] and warnings_of(caplog) == []
+    store, item = store_of(3), EasyDict(n=1)
+    store.put([item])
+    for own in (item, rows_of(store.read(np.array([0])))[0]):
+        own.n = 2
+    assert rows_of(store.read(np.array([0]))) == [EasyDict(n=1)]  # a copy, as of any dict
 
 
 @pytest.mark.parametrize("told_first", [True, False])

@@ -161,6 +161,7 @@ def test_a_state_rebuilds_the_buffer_and_its_random_draws(make_naive):
     buffer.push(items(0, 11), 0)
     other.load_state_dict(buffer.state_dict())
     assert (other._tail, other.count(), other.push_count) == (3, 8, 11)
+    assert other._periodic_thruput_monitor.push_data_count == 11  # in the period under way
     assert other.sample(4, 0) == buffer.sample(4, 0)
 
 
