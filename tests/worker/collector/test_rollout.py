@@ -58,6 +58,7 @@ def test_an_answer_to_a_policy_that_was_replaced_is_not_recorded():
     rows = collector.collect(4)
     assert all(row["action"].item() > 100 for row in rows)
     assert [key(row) for row in rows if row["obs"][0] == 1][0] == (1, 0, 1)
+    assert collector._rollout._stale == set()
 
 
 def test_answers_to_a_policy_that_was_replaced_are_waited_for_when_no_env_is_ready():
