@@ -81,22 +81,25 @@ def test_frames_of_equal_checksums_are_compared_in_whatever_order_they_come(in_o
     assert np.array_equal(one.data, images[rows[0]]) and np.array_equal(other.data, images[rows[1]])
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_rows_of_emptied_slots_are_not_kept_again(seed, monkeypatch):
-    monkeypatch.setattr("ding.data.ring._SEGMENT", seed % 4 / 4)
-    rng, held, numbers = np.random.default_rng(seed), np.zeros(12, np.bool_), np.zeros((12, 2, 2), np.int32)
-    stored, ring = np.zeros((2, 12, 2, 1, 1), np.uint8), None
+@pytest.mark.parametrize(
+    ("seed", "segment", "size", "most", "frames"),
+    [*((seed, seed % 4 / 4, 12, 7, 30) for seed in range(8)), (0, 0.25, 60, 8, 250), (8, 0.25, 60, 8, 30)],
+)
+def test_rows_are_kept_as_long_as_slots_refer_to_them(seed, segment, size, most, frames, monkeypatch):
+    monkeypatch.setattr("ding.data.ring._SEGMENT", segment)
+    rng, held, numbers = np.random.default_rng(seed), np.zeros(size, np.bool_), np.zeros((size, 2, 2), np.int32)
+    stored, ring = np.zeros((2, size, 2, 1, 1), np.uint8), None
     for _ in range(60):
-        count = int(rng.integers(1, 7))
-        first = rng.integers(12 - count + 1)
+        count = int(rng.integers(1, most))
+        first = rng.integers(size - count + 1)
         slots = slice(first, first + count)
-        images = rng.integers(0, 30, (2, count, 2, 1, 1)).astype(np.uint8)  # some frames are those of earlier slots
+        images = rng.integers(0, frames, (2, count, 2, 1, 1)).astype(np.uint8)  # some frames are those of earlier slots
         obs, next_obs = (Column(Kind.ARRAY, values) for values in images)
         if ring is None:
-            ring = RowRing(12, (obs, next_obs), np.empty, True, numbers)
+            ring = RowRing(size, (obs, next_obs), np.empty, True, numbers)
         held[slots] = False
         ring.write(slots, obs, next_obs, held)
         held[slots], stored[:, slots] = True, images
-        held[rng.random(12) < 0.1] = False
+        held[rng.random(size) < 0.1] = False
         one, other = ring.gather(numbers[held])
         assert np.array_equal(one.data, stored[0, held]) and np.array_equal(other.data, stored[1, held])
