@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -190,6 +190,10 @@ _state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
 _load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
 
 
+def _plain_step(cls: type[torch.optim.Optimizer]) -> Any:
+    return torch.no_grad()(inspect.unwrap(cls.step))  # it computes gradients of the closure alone
+
+
 class _GuardedOptimizer(torch.optim.Optimizer):
     """Base of both optimizers: the gradient guard and the choice of the fast implementation.
 
@@ -199,9 +203,6 @@ class _GuardedOptimizer(torch.optim.Optimizer):
     What is inherited is called without torch's wrappers around it, which import `torch._dynamo`: that takes a second
     and matters to code that is compiled only.
     """
-
-    # The step of torch, which computes gradients of the closure alone.
-    _torch_step: ClassVar[Callable[..., Any]]
 
     _guard: GradientGuard
     _grad_norm_type: float | None
@@ -221,11 +222,6 @@ class _GuardedOptimizer(torch.optim.Optimizer):
         _add_param_group(self, param_group)
         if param_group[self._fast_option] is None and _is_uniform_float(param_group["params"]):
             param_group[self._fast_option] = True
-
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take one step like torch; return the loss that `closure` computes, if there is one."""
-        with torch.set_grad_enabled(bool(self.defaults["differentiable"])):
-            return self._torch_step(closure)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients like torch, but ten times as fast, which saves 0.6 % of an update of a small network."""
@@ -307,7 +303,7 @@ class Adam(_GuardedOptimizer, torch.optim.Adam):
     """
 
     _fast_option = "fused"
-    _torch_step = inspect.unwrap(torch.optim.Adam.step)
+    step = _plain_step(torch.optim.Adam)
 
     def __init__(
         self,
@@ -375,7 +371,7 @@ class RMSprop(_GuardedOptimizer, torch.optim.RMSprop):
     """
 
     _fast_option = "foreach"
-    _torch_step = inspect.unwrap(torch.optim.RMSprop.step)
+    step = _plain_step(torch.optim.RMSprop)
 
     def __init__(
         self,
