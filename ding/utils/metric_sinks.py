@@ -382,6 +382,7 @@ class MetricWriter(DistributedWriter):
 
     def _enter_child(self) -> None:
         super()._enter_child()
+        self._of_parent = self._sinks  # kept, as a file that is dropped writes what it has in its memory
         self._sinks, self._waiting_for = {}, {}
 
     def __reduce__(self) -> tuple[Any, ...]:

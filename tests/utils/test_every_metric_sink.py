@@ -333,7 +333,7 @@ def test_a_forked_process_leaves_the_sinks_to_its_parent(place: Place) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of a fork while there are threads, since Python 3.12
             child.start()
-        child.join()
+        child.join(60)
         assert child.exitcode == 0
         writer.add_scalar("own/x", 3, 2)
     assert place.scalars()["own/x"] == [(0, 1), (2, 3)]

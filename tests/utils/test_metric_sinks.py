@@ -6,6 +6,7 @@ import errno
 import json
 import logging
 import math
+import multiprocessing
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -105,6 +106,33 @@ def test_an_entry_of_one_s_own_has_the_worker_of_its_tag_and_a_step(tmp_path: Pa
     ]
     assert all(type(value) in (int, float) for record in target.records for value in record.values.values())
     assert [event[0] for event in events(tmp_path)] == ["selfplay/a/score", "loss", "loss"]
+
+
+class Holding(ListSink):
+    """Writes to a file that it holds open."""
+
+    def __init__(self, run: RunInfo, settings: Mapping[str, Any]) -> None:
+        super().__init__(run, settings)
+        self.file = open(os.path.join(run.folder, "own"), "w")  # noqa: SIM115
+
+    def write(self, records: Sequence[MetricRecord]) -> None:
+        self.file.write("x" * len(records))
+
+    def close(self) -> None:
+        self.file.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of a fork while there are threads, since Python 3.12
+def test_a_forked_process_writes_nothing_that_a_sink_has_in_its_memory(tmp_path: Path) -> None:
+    with writer_of(tmp_path, own=Holding(RunInfo(str(tmp_path)), {})) as writer:
+        writer.add_scalar("x", 1, 0)
+        writer.flush()
+        child = multiprocessing.get_context("fork").Process(target=os._exit, args=(0,))
+        child.start()
+        child.join(60)
+        assert child.exitcode == 0
+    assert (tmp_path / "own").read_text() == "x"
 
 
 class Careless(ListSink):
