@@ -33,8 +33,8 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 
 # Fields are initialized in this order, whatever the order of the argument: it determines the random numbers drawn.
 _FIELD_ORDER = ("learn", "collect", "eval", "command")
-# Attributes that are not part of a policy's state: its config, and caches of its modules.
-_NO_STATE = ("_cfg", "_modes")
+# Attributes that are not part of a policy's state: its config, caches of its modules, and where it computes.
+_NO_STATE = ("_cfg", "_modes", "_cuda", "_rank", "_device")
 
 
 class Policy(PolicySteps, Configurable, ABC):
@@ -367,7 +367,8 @@ class Policy(PolicySteps, Configurable, ABC):
             RuntimeError: a module has other parameters.
             ValueError: the state contains an object that this policy does not have.
         """
-        load_attributes_state(self, state_dict)
+        state = {key: value for key, value in state_dict.items() if key not in _NO_STATE}
+        load_attributes_state(self, state, self._device)
 
     def _learn_parts(self) -> dict[str, Any]:
         """Return what learning saves and loads, by key: modules, optimizers, tensors and other stateful objects."""

@@ -145,11 +145,14 @@ def attributes_state(obj: Any, skip: Collection[str] = ()) -> dict[str, Any]:
     return _attributes(obj, skip, _Memo(obj))
 
 
-def load_attributes_state(obj: Any, state: Mapping[str, Any]) -> list[str]:
+def load_attributes_state(obj: Any, state: Mapping[str, Any], device: str | torch.device | None = None) -> list[str]:
     """Restore a state of `attributes_state` in `obj`, which must be constructed in the same way.
 
     Objects, and arrays and tensors of the same shape, are changed in place, so other references see the change; others,
     such as paths and frozen dataclasses, are replaced by copies.
+
+    Args:
+        device: where tensors go that replace anything but a tensor; None leaves them where they are.
 
     Returns:
         The reasons why objects with `load_state_dict` are not restored exactly, where they return any.
@@ -157,7 +160,7 @@ def load_attributes_state(obj: Any, state: Mapping[str, Any]) -> list[str]:
     Raises:
         ValueError: the state has an object where `obj` has None.
     """
-    restorer = _Restorer(obj)
+    restorer = _Restorer(obj, device)
     restorer.load(obj, state, type(obj).__name__)
     return restorer.problems
 
@@ -187,10 +190,10 @@ def set_generator_state(rng: Any, state: Mapping[str, Any]) -> None:
 
 
 def global_generators_state() -> dict[str, Any]:
-    """Return the states of the global generators of Python, numpy and torch, including all GPUs."""
+    """Return the states of the global generators of Python, numpy and torch, and of all GPUs where CUDA is in use."""
     numpy_state: Any = np.random.get_state(legacy=False)
     state = {"python": random.getstate(), "numpy": dict(numpy_state), "torch": torch.get_rng_state()}
-    if torch.cuda.is_available():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # never in a process forked from one that uses it
         state["cuda"] = torch.cuda.get_rng_state_all()
     return state
 
@@ -331,8 +334,9 @@ class _Restorer:
         problems: what the objects with `load_state_dict` have returned.
     """
 
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: Any, device: Any) -> None:
         self.problems: list[str] = []
+        self._device = device
         self._restored: dict[int, Any] = {0: root}  # objects that are referenced several times, by their number
 
     def load(self, obj: Any, state: Mapping[str, Any], where: str) -> None:
@@ -346,7 +350,7 @@ class _Restorer:
     def _restore(self, current: Any, node: Any, where: str) -> Any:
         """Return the restored value, which is `current` itself if it can be changed in place."""
         if not (isinstance(node, dict) and _KIND in node):
-            return _restore_value(current, node)
+            return _restore_value(current, node, self._device)
         kind, number = node[_KIND], node.get(_NUMBER)
         if kind == "same":
             return self._restored.get(node[_NUMBER], None if current is _SKIPPED else current)
@@ -419,12 +423,12 @@ def _is_immutable(value: Any) -> bool:
     return isinstance(value, PurePath) or (parameters is not None and parameters.frozen)
 
 
-def _restore_value(current: Any, value: Any) -> Any:
+def _restore_value(current: Any, value: Any, device: Any) -> Any:
     if isinstance(value, torch.Tensor):
         if isinstance(current, torch.Tensor) and current.shape == value.shape and current.dtype == value.dtype:
             with torch.no_grad():
                 return current.copy_(value) if current.is_leaf else value.to(current.device, copy=True)
-        return value.clone()
+        return value.to(current.device if isinstance(current, torch.Tensor) else device or value.device, copy=True)
     is_same_kind = isinstance(value, np.ndarray) and isinstance(current, np.ndarray)
     if is_same_kind and current.shape == value.shape and current.dtype == value.dtype and current.flags.writeable:
         current[...] = value

@@ -124,6 +124,14 @@ def test_info_names_the_model():
     assert second.startswith("DQN(")
 
 
+def test_a_state_of_another_device_leaves_the_policy_on_its_own():
+    policy = DQNPolicy(make_config())
+    state = policy.state_dict()
+    assert not {"_cuda", "_device", "_rank"} & state.keys()
+    policy.load_state_dict({**state, "_cuda": True, "_device": "cuda:1", "_rank": 1})  # as earlier versions have saved
+    assert (policy._cuda, policy._device, policy._rank) == (False, "cpu", 0)
+
+
 def test_attributes_are_answered_by_method_then_by_name():
     cfg = make_config()
     mode = DQNPolicy(cfg).collect_mode

@@ -152,6 +152,11 @@ def test_values_that_never_change_are_replaced_and_stay_the_same_for_others() ->
     assert own == (PurePath("c"), Limits(7), Right.READ) and str(own[0]) == "c"
 
 
+class Holder:
+    def __init__(self, vector: torch.Tensor, states: list[Any]) -> None:
+        self.vector, self.states = vector, states
+
+
 class Own:
     """Bookkeeping of somebody else's, most of which is not there yet when the object is built."""
 
@@ -201,6 +206,14 @@ def test_names_to_skip_are_left_as_they_are() -> None:
     assert "number" not in state and "net" not in state and state["text"] == "1"
 
 
+def test_tensors_that_are_new_go_to_a_device_and_others_stay_on_theirs() -> None:
+    one, other = Holder(torch.full((2,), 2.0), [torch.ones(2), (torch.ones(3), None)]), Holder(torch.zeros(2), [])
+    load_attributes_state(other, through_bytes(attributes_state(one)), "meta")
+    first, (second, none) = other.states
+    assert other.vector.tolist() == [2.0, 2.0]
+    assert (first.device.type, second.device.type, none) == ("meta", "meta", None)
+
+
 def test_state_of_an_object_that_is_not_there_is_refused() -> None:
     one, other = Everything(1), Everything(2)
     other.counter = None  # type: ignore[assignment]
@@ -233,6 +246,15 @@ def test_the_global_generators_go_on_where_they_were() -> None:
     expected = draw()
     load_global_generators_state(state)
     assert draw() == expected
+
+
+def test_the_generators_of_gpus_are_asked_only_where_cuda_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in a process that was forked from one that uses it: there, asking fails."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: [torch.arange(3)])
+    assert "cuda" not in global_generators_state()
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert global_generators_state()["cuda"][0].tolist() == [0, 1, 2]
 
 
 class Part(SavedAttributes):
