@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -24,8 +24,11 @@ from ding.utils.config_helper import ConfigError
 from ding.utils.data.collate_fn import split_output
 from ding.utils.pytorch_ddp_dist_helper import await_work, begin_sum, copy_from_rank, has_group, sum_over_ranks
 
-# The norm of gradients that are not clipped: a new tensor for each step would take 0.4 % of an update.
-_NO_NORM = torch.zeros(())
+
+@cache
+def _no_norm(device: torch.device) -> Tensor:
+    """Return the norm of gradients that are not clipped: a new tensor for each step would take 0.4 % of an update."""
+    return torch.zeros((), device=device)
 
 
 class GradientSynchronizer:
@@ -308,7 +311,7 @@ class PolicySteps:
                 self.sync_gradients(parameters_of(optimizer) if model is None else model)
             if mixed is not None:
                 mixed.unscale(optimizer)
-            norm = _NO_NORM
+            norm = _no_norm(loss.device)
             if max_grad_norm < math.inf:
                 norm = nn.utils.clip_grad_norm_(parameters_of(optimizer), max_grad_norm)
             flushing_denormals(optimizer.step if mixed is None else partial(mixed.step, optimizer))
