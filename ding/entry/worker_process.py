@@ -134,7 +134,7 @@ class WorkerProcess:
 
     Args:
         start_method: how the fork server starts: 'fork', 'spawn' or 'forkserver'. None stands for 'fork' if the system
-            has it and this process does not use CUDA, else for 'spawn'.
+            has it and this process has asked CUDA nothing, else for 'spawn'.
 
     Attributes:
         name: the worker's name.
@@ -179,7 +179,7 @@ class WorkerProcess:
             theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_BYTES)
             ends = _Ends(theirs, self.start_event, self.close_event)
             context: Any = multiprocessing.get_context(method)
-            args = self._plan, ends, os.getpid(), self._life
+            args = self._plan, ends, os.getpid(), self._life, method
             server = context.Process(target=_serve_forks, args=args, name=f"fork_server_{self.name}")
             with _starting(method):
                 server.start()
@@ -379,12 +379,28 @@ def close_all(workers: Iterable[WorkerProcess]) -> list[str]:
 
 
 def default_start_method() -> str:
-    """Return 'fork' if possible, otherwise 'spawn'."""
+    """Return 'fork' if possible, otherwise 'spawn'.
+
+    A process cannot use CUDA if it was forked from one that has asked CUDA anything, if only whether there is a GPU.
+    """
+    return "fork" if "fork" in multiprocessing.get_all_start_methods() and not _has_asked_cuda() else "spawn"
+
+
+def _has_asked_cuda() -> bool:
+    """Return whether CUDA's driver runs in this process, which holds a device open then that nothing else opens."""
     import torch
 
-    has_fork = "fork" in multiprocessing.get_all_start_methods()
-    is_cuda_used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    return "fork" if has_fork and not is_cuda_used else "spawn"
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return True
+    try:
+        numbers = os.listdir("/proc/self/fd")
+    except OSError:
+        return False
+    for number in numbers:
+        with contextlib.suppress(OSError):  # the one that `listdir` had open
+            if os.path.basename(os.readlink(f"/proc/self/fd/{number}")) == "nvidia-uvm":
+                return True
+    return False
 
 
 # The code in the processes.
@@ -398,7 +414,7 @@ class _Ends(NamedTuple):
     close_event: ProcessEvent
 
 
-def _serve_forks(plan: WorkerPlan, ends: _Ends, parent_pid: int, life: int) -> None:
+def _serve_forks(plan: WorkerPlan, ends: _Ends, parent_pid: int, life: int, start_method: str) -> None:
     """Run the fork server of a worker, until it is closed or the process `parent_pid` ends.
 
     It sends `{"exitcode": ...}` when the worker has ended without having been closed, and accepts the orders
@@ -416,18 +432,21 @@ def _serve_forks(plan: WorkerPlan, ends: _Ends, parent_pid: int, life: int) -> N
         process = multiprocessing.parent_process()
         assert process is not None
         parent = process.sentinel
-    while _run_once(plan, ends, parent, life):
+    # A new interpreter has imported the main module, which may have asked CUDA something.
+    method = start_method if start_method == "fork" else default_start_method()
+    while _run_once(plan, ends, parent, life, method):
         while (again := (_receive(ends.channel) or {}).get("again")) is None:
             if ends.channel not in wait([ends.channel, ends.close_event.reader, parent]):
                 return
         life = again
 
 
-def _run_once(plan: WorkerPlan, ends: _Ends, parent: int, life: int) -> bool:
+def _run_once(plan: WorkerPlan, ends: _Ends, parent: int, life: int, method: str) -> bool:
     """Run the worker until it ends, and return False if it was closed."""
-    context: Any = multiprocessing.get_context("fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn")
+    context: Any = multiprocessing.get_context(method)
     worker = context.Process(target=_work, args=(plan, ends, life, os.getpid()), name=plan.name)
-    worker.start()
+    with _starting(method):
+        worker.start()
     signal.signal(signal.SIGTERM, partial(_end_with, worker.pid))
     end, is_closed, is_late = ProcessEnd(worker), False, False
     while True:
@@ -479,6 +498,7 @@ def quiet_flask() -> None:
 
 def _work(plan: WorkerPlan, ends: _Ends, life: int, server_pid: int) -> None:
     """Run a worker, as the main function of its process."""
+    os.environ.pop(_MARK, None)
     reset_inherited()
     be_killed_with(server_pid)
     os.setpgid(0, 0)

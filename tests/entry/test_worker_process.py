@@ -390,8 +390,34 @@ def test_how_a_process_ended_is_told_in_words(exitcode, text):
     assert text in str(WorkerDied("worker", exitcode))
 
 
-def test_a_worker_is_forked_unless_cuda_is_in_use(monkeypatch):
-    assert worker_process.default_start_method() == "fork"
+def tell_start_method(config, seed, start_event, close_event, report):
+    report(["ForkProcess", "SpawnProcess"].index(type(multiprocessing.current_process()).__name__))
+    start_event.set()
+    close_event.wait()
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_worker_is_forked_unless_its_parent_has_asked_cuda_anything(tmp_path, asks):
+    device = tmp_path / "nvidia-uvm"
+    code = f"""
+        if {asks}:
+            held = open({str(device)!r}, "w")  # as the driver does where a config says: cuda=torch.cuda.is_available()
+        from tests.entry.test_worker_process import EasyDict, WorkerPlan, WorkerProcess
+        from tests.entry.test_worker_process import tell_start_method, wait_until_up
+        if __name__ == "__main__":
+            worker = WorkerProcess(WorkerPlan("worker", tell_start_method, EasyDict(), 0))
+            worker.start()
+            wait_until_up([worker], 60)
+            print(worker.start_method, worker.port, worker.close())
+    """
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(code))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=environment, timeout=120)
+    assert done.stdout.split() == (["spawn", "1", "True"] if asks else ["fork", "0", "True"]), done.stderr
+
+
+def test_a_worker_is_not_forked_where_cuda_is_in_use(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     assert worker_process.default_start_method() == "spawn"
 
