@@ -147,11 +147,11 @@ class StateFolder:
         """Yield the states with undamaged files, newest last."""
         for _, path in self._files():
             try:
-                body = _read_body(path, "about", "arrays")
-            except (StateError, OSError):
+                body, size = _read_body(path, "about", "arrays"), os.path.getsize(path)
+            except (StateError, OSError):  # damaged, or replaced by a newer one meanwhile
                 continue
-            chunks = {name: size for array in body["arrays"] for name, size in array["chunks"]}
-            yield Saved(path, body["about"], os.path.getsize(path) + sum(chunks.values()))
+            chunks = {name: length for array in body["arrays"] for name, length in array["chunks"]}
+            yield Saved(path, body["about"], size + sum(chunks.values()))
 
     def _files(self) -> list[tuple[int, str]]:
         """Return the numbers and paths of the files of states, newest last."""

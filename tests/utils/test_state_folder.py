@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from ding.utils import state_folder
 from ding.utils.msgpack_helper import pack, unpack
 from ding.utils.state_folder import StateError, StateFolder
 
@@ -152,6 +153,23 @@ def test_a_chunk_of_another_size_is_refused_and_stays(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="is damaged: it has not 40 bytes"):
         StateFolder(tmp_path).read()
     assert _chunks(tmp_path) == {name}
+
+
+def test_a_state_that_goes_while_states_are_listed_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2):
+        StateFolder(tmp_path, keep=2).write({}, {"iter": number})
+    read = state_folder._read_body
+
+    def read_and_remove(path: str, *keys: str) -> Any:
+        body = read(path, *keys)
+        if body["about"]["iter"] == 0:  # the run that writes has just replaced it
+            os.unlink(path)
+        return body
+
+    monkeypatch.setattr(state_folder, "_read_body", read_and_remove)
+    assert [saved.about for saved in StateFolder(tmp_path).states()] == [{"iter": 1}]
 
 
 def test_states_can_be_cleared(tmp_path: Path) -> None:
