@@ -291,6 +291,7 @@ class ParallelRun:
         if state is None:
             return
         self.coordinator.load_state_dict(state)
+        self._line.env_steps_before = self.coordinator.progress().env_steps
         self._take_evaluations()
         logging.getLogger("ding").warning(
             "%s: resumes from the saved counters and buffers, and the newest weights; this is not exact: episodes "

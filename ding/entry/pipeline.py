@@ -215,6 +215,7 @@ def _train(run: SerialRun, rounds: Rounds, evaluates_end: bool) -> None:
     learner.call_hook("before_run")
     if states.is_resumed:
         states.load(run)
+        run.progress.env_steps_before = run.envstep
     else:
         rounds.begin()
     while not run.is_decided and rounds.begin_round() and learner.train_from(rounds, run.max_train_iter):

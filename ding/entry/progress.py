@@ -64,11 +64,15 @@ class _Display:
     Args:
         limits: the budgets of env steps and iterations. The time left is shown only if there is a budget.
         enabled: whether to print; False on ranks other than 0.
+
+    Attributes:
+        env_steps_before: the env steps of a resumed run when it was resumed, which took none of this run's time.
     """
 
     def __init__(self, limits: tuple[int, int], enabled: bool = True) -> None:
         self.enabled = enabled
         self.best = -math.inf
+        self.env_steps_before = 0
         self._start_s = self._shown_s = time.perf_counter()
         self._limits = limits
         self._bar: Any = _bar(bar_format="{desc}") if enabled and _is_terminal() else None
@@ -103,6 +107,7 @@ class _Display:
         if not math.isnan(mean_return):
             self.best = max(self.best, mean_return)
         seconds = time.perf_counter() - self._start_s
+        new_steps = env_steps - self.env_steps_before
         eval_ = {
             "ep_len_mean": mean_length,
             "ep_rew_mean": mean_return,
@@ -111,7 +116,7 @@ class _Display:
         time_ = {
             "iteration": "-" if train_iter is None else train_iter,
             "env_steps": env_steps,
-            "steps_per_s": int(env_steps / seconds) if env_steps and seconds > 0 else "-",
+            "steps_per_s": int(new_steps / seconds) if new_steps and seconds > 0 else "-",
             "seconds": int(seconds),
         }
         self.say(_table({"eval": eval_, "time": time_, "train": train or {}}))

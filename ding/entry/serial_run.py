@@ -109,7 +109,7 @@ class SerialRun:
     def resume(self) -> None:
         """Set up the workers from the learner's checkpoint, if it has loaded one."""
         if self.cfg.policy.learn.get("resume_training", False):
-            self.collector.envstep = self.learner.collector_envstep
+            self.progress.env_steps_before = self.collector.envstep = self.learner.collector_envstep
             self._keep_best()
         state = self.learner.ckpt_extra.get(NORMALIZATION)
         if state:

@@ -27,6 +27,7 @@ from ding.entry.cli_commands import show_states
 from ding.entry.parallel_entry import launch_collector, launch_coordinator, launch_learner
 from ding.entry.parallel_run import ParallelRun, make_workers, run_parallel
 from ding.entry.pipeline import with_command_mode
+from ding.entry.progress import ParallelProgressLine
 from ding.entry.worker_process import WorkerDied, WorkerProcess
 from ding.utils.config_helper import ConfigError
 from ding.utils.state_folder import StateError, StateFolder
@@ -585,16 +586,21 @@ def test_a_signal_ends_everything_with_status_130(signum):
     "`--resume` continues with its counters, buffers and newest weights, and says that this is not exact",
 )
 @pytest.mark.slow
-def test_a_run_that_was_interrupted_goes_on_in_its_folder_with_its_counters(caplog):
+def test_a_run_that_was_interrupted_goes_on_in_its_folder_with_its_counters(caplog, monkeypatch):
     run, _ = endless_run()
     run.send_signal(signal.SIGINT)
     run.communicate(timeout=DEADLINE_S)
-    assert StateFolder("exp/run_state").about()["reason"] == "end"
+    saved, shown = StateFolder("exp/run_state").about(), []
+    monkeypatch.setattr(
+        ParallelProgressLine, "finish", lambda self, *args, **kwargs: shown.append(self.env_steps_before)
+    )
+    assert saved["reason"] == "end"
     before, limits = evaluations(), {"max_seconds": DEADLINE_S, "max_env_step": 3000}
     outcome = run_parallel(triple(), seed=0, resume=True, **limits)
     assert os.listdir() == ["exp"] and [line["train_iter"] for line in evaluations()].count(0) == 1
     assert evaluations()[: len(before)] == before and outcome.progress.best_return == 7.5
     assert outcome.progress.env_steps >= 3000
+    assert shown == [saved["env_step"]]  # which took none of this run's time
     assert "exp: resumes from the saved counters and buffers" in caplog.text
     assert "this is not exact: episodes begin anew" in caplog.text
 

@@ -124,6 +124,19 @@ Learning curve: ding plot 'a run'
     )
 
 
+def test_steps_of_before_a_run_was_resumed_took_none_of_its_time(capsys, monkeypatch):
+    os.mkdir("a run")
+    times = iter([0.0, 0.0, 1.0, 2.0])
+    monkeypatch.setattr("ding.entry.progress.time.perf_counter", lambda: next(times))
+    progress = ProgressLine(100)
+    progress.begin("dqn", "CartPole-v1", 3, "a run")
+    progress.env_steps_before = 900
+    progress.evaluated(7.0, 5, 900)
+    progress.evaluated(7.0, 6, 1000)
+    rates = [line.split("|")[2].strip() for line in capsys.readouterr().err.splitlines() if "steps_per_s" in line]
+    assert rates == ["-", "50"]
+
+
 def test_a_table_stays_a_table_whatever_the_learner_logs(capsys):
     train = {"a\nb": -1e30, "c": math.nan, "d": -math.inf, "e": -12345.67}
     ProgressLine().evaluated(-math.inf, 1, 0, None, train)

@@ -19,6 +19,7 @@ from ding import train
 from ding.config.read import read_config, read_config_directly
 from ding.entry import Training, evaluate_run, load_policy, serial_pipeline
 from ding.entry.cli import cli
+from ding.entry.progress import ProgressLine
 from ding.entry.run_folder import RunFolder
 from ding.entry.training import change_by_name
 from ding.utils.config_helper import ConfigError
@@ -110,6 +111,19 @@ def test_a_training_that_goes_on_has_the_evaluations_of_one_that_was_as_long_fro
     assert parts == whole and len(whole) == 4
     best = [Path(name, "ckpt", "ckpt_best.pth.tar").read_bytes() for name in ("parts", "whole")]
     assert best[0] == best[1]
+
+
+def test_a_resumed_run_counts_the_steps_of_its_own(monkeypatch):
+    before = []
+    monkeypatch.setattr(ProgressLine, "finish", lambda self, *args, **kwargs: before.append(self.env_steps_before))
+    first = train("dqn", "CartPole-v1", iterations=3, folder="run", **QUICK).result["env_step"]
+    second = train("dqn", "CartPole-v1", iterations=6, folder="run", resume=True, **QUICK).result["env_step"]
+    by_key = {
+        "policy.learn.resume_training": True,
+        "policy.learn.learner.hook.load_ckpt_before_run": "run/ckpt/iteration_6.pth.tar",
+    }
+    train("dqn", "CartPole-v1", iterations=9, folder="other", config=by_key, **QUICK)
+    assert before == [0, first, second] and first < second
 
 
 def test_a_pipeline_says_which_iteration_its_mean_return_is_of(capsys):
