@@ -36,7 +36,7 @@ def test_the_first_script_has_at_most_25_lines_and_compiles():
 def test_the_first_script_and_the_examples_warn_of_nothing(tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
     configs = [(module.main_config, module.create_config) for module in (cartpole_dqn, cartpole_dqn_per)]
-    monkeypatch.setattr("ding.entry.serial_pipeline", lambda pair, **limits: configs.append(pair))
+    monkeypatch.setattr("ding.entry.serial_entry.serial_pipeline", lambda pair, **limits: configs.append(pair))
     exec(blocks("python")[0], {})
     one_time_warning.cache_clear()
     for pair in configs:

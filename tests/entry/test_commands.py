@@ -165,7 +165,7 @@ def test_an_error_in_a_program_keeps_its_traceback(monkeypatch, error):
     def fail(*args, **kwargs):
         raise error
 
-    monkeypatch.setattr("ding.entry.serial_pipeline", fail, raising=False)
+    monkeypatch.setattr("ding.entry.serial_entry.serial_pipeline", fail)
     result = CliRunner().invoke(cli, ["train", CONFIG])
     assert result.exception is error
 

@@ -464,7 +464,7 @@ def test_the_command_shows_states_and_goes_on(monkeypatch: pytest.MonkeyPatch) -
     failed = CliRunner().invoke(cli, ["state", "empty"])
     assert failed.exit_code == 1 and "there is no state in 'empty/run_state'" in failed.output
     calls: list[Any] = []
-    monkeypatch.setattr("ding.entry.serial_pipeline", lambda *args, **kwargs: calls.append(kwargs), raising=False)
+    monkeypatch.setattr("ding.entry.serial_entry.serial_pipeline", lambda *args, **kwargs: calls.append(kwargs))
     for command in (["-m", "serial", "-c"], ["train"]):
         done = CliRunner().invoke(cli, [*command, "exp/formatted_total_config.py", "--resume"])
         assert done.exit_code == 0, done.output
