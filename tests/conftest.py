@@ -49,6 +49,21 @@ system_helper._SERVER_PORTS = system_helper._SERVER_PORTS[_worker * _count : (_w
 _folders = itertools.count()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let all tests compute on the CPU, also where there is a GPU, except for those that need one."""
+    if config.option.markexpr != "gpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs a GPU where there is none."""
+    if item.get_closest_marker("gpu"):
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("needs a GPU")
+
+
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A folder as pytest makes it, but numbered without a look at the thousands that are there already."""

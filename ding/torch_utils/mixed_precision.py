@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -121,7 +122,9 @@ def compile_model(model: nn.Module, backend: bool | str) -> None:
     name = "inductor" if backend is True else str(backend)
     try:
         # The model is compiled at its first call, in the middle of a run: find out before.
-        torch.compile(_double, backend=name)(torch.ones(2))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of what torch itself imports
+            torch.compile(_double, backend=name)(torch.ones(2))
     except Exception as e:  # whatever a backend raises, it cannot be used
         raise ConfigError(
             f"learn.compile = {backend!r}: torch.compile does not work here: {e}; install what it asks for, choose "

@@ -46,7 +46,7 @@ def test_it_must_run_before_something_is_taken():
         next(CudaFetcher(iter([]), "cpu"))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_batches_arrive_on_the_gpu():
     fetcher = CudaFetcher(iter([{"x": torch.full((1000,), float(i))} for i in range(20)]), "cuda")
     fetcher.run()

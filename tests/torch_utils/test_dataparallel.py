@@ -1,4 +1,4 @@
-"""DataParallel without a GPU: the model as it is."""
+"""DataParallel on at most one device: the model as it is."""
 
 import copy
 import pickle
@@ -26,7 +26,7 @@ def test_attributes_and_methods_of_the_model_can_be_asked_for():
 def test_it_runs_and_trains_the_model_under_torchs_names():
     torch.manual_seed(0)
     model = DataParallel(Net(4, 2))
-    x = torch.rand(3, 4)
+    x = torch.rand(3, 4, device=model.weight.device)
     assert torch.equal(model(x), model.module(x))
     assert list(model.state_dict()) == ["module.weight", "module.bias"]
     model(x).sum().backward()

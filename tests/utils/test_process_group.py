@@ -186,7 +186,7 @@ def test_the_end_of_the_process_is_watched_once(clean_environment, at_exit):
     assert len(at_exit) == 1
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 def test_tensors_on_a_cuda_device_are_reduced_over_gloo_and_nccl(clean_environment):
     for backend in ("gloo", "nccl"):
         with ddp.DDPContext(backend, rank=0, world_size=1):

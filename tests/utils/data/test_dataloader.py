@@ -208,7 +208,7 @@ def test_wrong_arguments_are_refused():
             AsyncDataLoader(Source(), 4, "cpu", chunk_size=chunk_size)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_batches_arrive_on_the_gpu(num_workers):
     loader = AsyncDataLoader(Source(True), 2, "cuda", num_workers=num_workers)
@@ -219,7 +219,7 @@ def test_batches_arrive_on_the_gpu(num_workers):
     loader.close()
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_a_batch_is_not_overwritten_while_the_gpu_still_reads_it():
     size = 1 << 20
 
@@ -240,7 +240,7 @@ def test_a_batch_is_not_overwritten_while_the_gpu_still_reads_it():
     loader.close()
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_a_given_mover_is_used_for_the_gpu():
     moved_to = []
 
