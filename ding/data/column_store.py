@@ -424,7 +424,7 @@ class ColumnStore(Ring):
 
     # ---- states
 
-    def snapshot(self, is_copied: bool = True) -> dict[str, Any]:
+    def snapshot(self, is_copied: bool) -> dict[str, Any]:
         """Return the contents in plain values and arrays.
 
         These are the `samples` in `slots` and the `objects` in `object_slots`, the fields of all of these in ascending

@@ -247,7 +247,7 @@ class RowRing:
         values: Any = self._data.take(numbers, axis=0)
         return Column(self.obs.kind, values[:, 0]), Column(self.next_obs.kind, values[:, 1])
 
-    def snapshot(self, slots: IntArray, is_copied: bool = True) -> tuple[Column, Column]:
+    def snapshot(self, slots: IntArray, is_copied: bool) -> tuple[Column, Column]:
         """Return the values in `slots` as columns of one array, which holds each row once, at its row number."""
         rows = self._numbers[slots]
         data = self._data[: int(rows.max(initial=-1)) + 1]

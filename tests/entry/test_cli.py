@@ -1,5 +1,6 @@
 """The command `ding`: what it calls with what, what it refuses, and how it exits."""
 
+import contextlib
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ import torch
 from click.testing import CliRunner
 
 import ding
-from ding.entry import dist_entry, parallel_entry, parallel_run, serial_entry
+from ding.entry import cli_modes, dist_entry, parallel_entry, parallel_run, serial_entry
 from ding.entry.cli import MODES, cli
 from ding.entry.cli_commands import registrations
 from ding.entry.dist_config import read_dist_config
@@ -412,6 +413,22 @@ def test_the_ranks_of_a_learner_are_spawned(monkeypatch):
     monkeypatch.setattr(dist_entry, "dist_launch_spawn_learner", spawn)
     run("-m", "dist", "-M", "spawn_learner", "-c", write_config(), "-lp", 80)
     assert spawn.only == (("config.py", None, 80, None, True), {})
+
+
+@pytest.mark.parametrize(("module", "is_guarded"), [("learner", True), ("collector", True), ("spawn_learner", False)])
+def test_the_ranks_that_are_spawned_guard_themselves_and_other_workers_are_guarded(monkeypatch, module, is_guarded):
+    """A signal ends a worker with 130; the process that spawns ranks only waits for theirs."""
+    entered = []
+
+    @contextlib.contextmanager
+    def guard(folder):
+        entered.append(folder)
+        yield
+
+    monkeypatch.setattr(cli_modes, "guard_training", guard)
+    monkeypatch.setattr(dist_entry, f"dist_launch_{module}", Call())
+    run("-m", "dist", "-M", module, "-c", write_config())
+    assert entered == [None] * is_guarded
 
 
 @pytest.mark.parametrize(

@@ -14,17 +14,19 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from easydict import EasyDict
+from gymnasium import spaces
 
 from ding.config import read_config
 from ding.config.read import change
 from ding.entry import cli_commands, curves, serial_pipeline, trained
 from ding.entry.cli import cli
 from ding.entry.curves import bootstrap_interval, interquartile_mean, read_curves
-from ding.entry.describe import origins
+from ding.entry.describe import _episode, origins
 from ding.entry.run_folder import RunFolder
 from ding.entry.serial_entry import pipeline_of
 from ding.entry.trained import evaluate_run, load_policy
 from ding.entry.training import Training
+from ding.envs.env.gymnasium_env import GymnasiumEnv
 from ding.example import cartpole_dqn
 from ding.utils.config_helper import ConfigError
 from ding.utils.state_folder import plain_tree
@@ -570,6 +572,31 @@ def test_an_env_that_does_not_is_told_what_is_wrong(name, problem):
     output = ding("check-env", f"{__name__}:{name}", status=1)
     failed = [line for line in output.splitlines() if line.startswith("FAIL")]
     assert any(problem in line for line in failed)
+
+
+class Counted(gymnasium.Env):
+    """Tells how many steps it has taken."""
+
+    observation_space, action_space = spaces.Box(0, 999, (1,), np.float32), spaces.Discrete(2)
+
+    def __init__(self, length):
+        self.length = length
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.count += 1
+        return np.full(1, self.count, np.float32), 0.0, self.count == self.length, False, {}
+
+
+@pytest.mark.parametrize(("length", "steps"), [(7, 7), (200, 200), (999, 200)])
+def test_an_env_is_checked_with_an_episode_of_200_steps_at_most(length, steps):
+    rounds = _episode(GymnasiumEnv({"env": lambda: Counted(length)}))
+    assert [int(obs[0]) for obs, _, _ in rounds] == list(range(steps + 1))
+    assert rounds[-1][2] is (length <= steps)
 
 
 @pytest.mark.parametrize("name", ["NoSuchEnv-v3", "no.module:Env", f"{__name__}:NoSuchEnv"])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from ding.entry.progress import ParallelProgressLine, ProgressLine
+from ding.entry.progress import ParallelProgressLine, ProgressLine, _cell
 from ding.entry.run_folder import append_evaluation, mean_return, write_result
 from ding.utils.time_helper import PULSE
 from ding.worker.collector.base_serial_evaluator import ISerialEvaluator
@@ -135,6 +135,22 @@ def test_steps_of_before_a_run_was_resumed_took_none_of_its_time(capsys, monkeyp
     progress.evaluated(7.0, 6, 1000)
     rates = [line.split("|")[2].strip() for line in capsys.readouterr().err.splitlines() if "steps_per_s" in line]
     assert rates == ["-", "50"]
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        (99.0, "99"),
+        (99.96, "100"),
+        (100.0, "100.0"),
+        (-123.456, "-123.5"),
+        (1e7, "1e+07"),
+        (0.00123456, "0.00123"),
+        (5, "5"),
+    ],
+)
+def test_large_numbers_have_a_decimal_place_and_others_three_digits(value, cell):
+    assert _cell(value) == cell
 
 
 def test_a_table_stays_a_table_whatever_the_learner_logs(capsys):

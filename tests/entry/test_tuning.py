@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from ding.config.read import read_config
-from ding.entry import serial_pipeline, train, tune
+from ding.entry import serial_pipeline, train, tune, tuning
 from ding.entry.cli import cli
 from ding.entry.run_folder import RunFolder
 from ding.entry.tuning import read_space, tune_config
@@ -27,6 +27,15 @@ def test_ranges_and_choices_are_read_from_texts():
     for text in ("learning_rate", "learning_rate=", "a=1:2:3:4"):
         with pytest.raises(ConfigError, match="is not allowed; it must be name=low:high"):
             read_space([text])
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [(1, 1), (3, 1), (0.0, 1.0, "log"), (-1.0, 1.0, "log"), (1, 2, "square"), (1, "2"), (False, True), [], 3],
+)
+def test_what_is_neither_a_range_nor_choices_is_refused(spec):
+    with pytest.raises(ConfigError, match=r"\['nstep'\] = .* is not allowed; it must be .*, with low < high"):
+        tuning._check({"batch_size": [32], "nstep": spec})
 
 
 def test_on_evaluation_sees_each_evaluation_and_may_end_the_training():

@@ -213,6 +213,14 @@ def test_a_gpu_that_is_missing_is_told_of_and_the_policy_runs_on_the_cpu(monkeyp
     assert all("policy.cuda = True" in text and "set policy.cuda = False" in text for text in warned)
 
 
+def test_only_who_asks_for_it_has_a_compiled_model(monkeypatch):
+    compiled = []
+    monkeypatch.setattr("ding.policy.base_policy.compile_model", lambda model, backend: compiled.append(backend))
+    for learn in ({}, {"compile": False}, {"compile": "eager"}):
+        OwnPolicy(EasyDict(OwnPolicy.default_config(), learn=learn), nn.Linear(4, 2), ["eval"])
+    assert compiled == ["eager"]
+
+
 def test_a_policy_that_only_commands_needs_no_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     cfg = EasyDict(OwnCommandModePolicy.default_config(), cuda=True)

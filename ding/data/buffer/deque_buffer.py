@@ -88,7 +88,7 @@ class RecordRing(ColumnStore, Sequence[BufferedData]):
         return iter(self[:])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.snapshot(), "version": self.version}
+        return {**self.snapshot(is_copied=True), "version": self.version}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["size"])  # type: ignore[misc]
@@ -252,7 +252,7 @@ class RecordRing(ColumnStore, Sequence[BufferedData]):
 
     # ---- states
 
-    def snapshot(self, is_copied: bool = True) -> dict[str, Any]:
+    def snapshot(self, is_copied: bool) -> dict[str, Any]:
         """Return the records in plain values and arrays; data that is not in columns is shared with the ring.
 
         Args:

@@ -173,7 +173,6 @@ class BattleCollector(SerialCollector):
         first = next((policy for policy in self._policy if hasattr(policy, "get_attribute")), self._policy[0])
         self._policy_cfg = first.get_attribute("cfg")
         self._unroll_len = first.get_attribute("unroll_len")
-        self._on_policy = self._policy_cfg.get("on_policy", False)
         self._are_on_policy = [self._is_on_policy(policy) for policy in self._policy]
         collect_cfg = self._policy_cfg.get("collect") or {}
         self._default_n_sample, self._default_n_episode = collect_cfg.get("n_sample"), collect_cfg.get("n_episode")

@@ -132,6 +132,15 @@ def two(stage):
 
 
 @local
+def test_the_slowest_learner_tells_the_silence(two):
+    learners, driver = two
+    for learner, silence_s in zip(learners, (3.0, 5.0), strict=True):
+        demand = learner.learner_get_data_task
+        learner.answers["learner_get_data_task"] = lambda task, s=silence_s, ask=demand: {**ask(task), "silence_s": s}
+    assert driver.ask()["silence_s"] == 5.0
+
+
+@local
 def test_every_batch_is_cut_into_one_for_each_learner(stage):
     learners = [stage.learner(BatchedLearner, batch_size=size) for size in (2, 3)]
     _, driver = stage.pair(*learners)

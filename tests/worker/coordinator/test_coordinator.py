@@ -777,6 +777,10 @@ def test_the_config_is_checked(cfg, match):
         Coordinator(local_cfg([], [], **cfg))
 
 
+def test_samples_may_be_kept_in_no_folder():
+    Coordinator(local_cfg([], [], path_data=None)).close()
+
+
 LATE = """
 import builtins
 from ding.worker import Coordinator

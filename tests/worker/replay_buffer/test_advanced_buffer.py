@@ -123,8 +123,8 @@ def test_of_items_with_a_wrong_collect_iter_nothing_is_stored(make_advanced, wro
 @pytest.mark.parametrize("wrong", [-1.0, float("nan"), float("inf")])
 def test_a_wrong_pushed_priority_is_refused_and_nothing_is_stored(make_advanced, wrong):
     buffer = make_advanced(4)
-    with pytest.raises(PriorityError, match="must be finite and >= 0"):
-        buffer.push([{"n": 0}, {"n": 1, "priority": wrong}], 0)
+    with pytest.raises(PriorityError, match=f"priority = {wrong} is not allowed; it must be finite and >= 0"):
+        buffer.push([{"n": 0, "priority": 0.5}, {"n": 1, "priority": wrong}], 0)
     assert (buffer.count(), buffer.push_count, buffer._next_unique_id) == (0, 0, 0)
     with pytest.raises(TypeError, match="must be one number"):
         buffer.push({"n": 0, "priority": "high"}, 0)
@@ -780,8 +780,9 @@ def test_items_that_max_use_retired_are_not_drawn_after_a_round_trip(make_advanc
     "the keys of the state of a buffer are its attributes",
     "items and bookkeeping are columns; states that list items by slot are still read",
 )
-def test_a_state_that_lists_its_items_by_slot_is_taken_over(make_advanced):
-    buffer = make_advanced(4)
+@pytest.mark.parametrize("alpha", [0.6, 0.0])
+def test_a_state_that_lists_its_items_by_slot_is_taken_over(make_advanced, alpha):
+    buffer = make_advanced(4, alpha=alpha)
     shown = [
         {"n": 0, "collect_iter": 2, "replay_unique_id": "demo_4", "replay_buffer_idx": 0, "priority": 3.0, "use": 2},
         {"n": 1, "collect_iter": 3, "replay_unique_id": "demo_5", "replay_buffer_idx": 1, "priority": 0.0, "use": 9},

@@ -135,7 +135,7 @@ def test_any_series_of_operations_leaves_the_items_of_the_twin(size, series, nes
             store.reset()
             twin = Twin(size)
         else:
-            state = store.snapshot() if name == "state" else unpack(pack(store.snapshot(is_copied=False)))
+            state = store.snapshot(is_copied=True) if name == "state" else unpack(pack(store.snapshot(is_copied=False)))
             other = store_of(size, share_frames=frames)
             other.put(fragment(500, min(size, 3), nested))
             other.load(state)
@@ -413,7 +413,7 @@ def test_an_item_that_differs_is_stored_as_an_object_with_one_warning(caplog, ot
     assert "expected ['n']" in warning
     assert isinstance(store.read(np.array([3, 0])), Table) and isinstance(store.read(np.array([3, 2])), list)
     loaded = store_of(6)
-    loaded.load(unpack(pack(store.snapshot())))
+    loaded.load(unpack(pack(store.snapshot(is_copied=True))))
     for each in (store, loaded):
         each.put([{"n": 3}] * 4)
         assert list(rows_of(each.read(each.occupied()))) == [{"n": 2}, other, *[{"n": 3}] * 4]
