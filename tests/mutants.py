@@ -63,7 +63,7 @@ OPERATORS = (
     "ZeroIterationForLoop",
 )
 # The tests of a mutant, nearest first; the many that remain run only if these find nothing.
-NEAREST, MOST_TESTS, MOST_SECONDS = 60, 600, 900
+NEAREST, MOST_TESTS, MOST_SECONDS = 60, 600, 300
 # What the reference says of defaults, ranges and signatures is compared with the package.
 DOCS = "tests/docs/test_site.py"
 

@@ -72,6 +72,8 @@ def default_preprocess_learn(
     for key in ("obs", "next_obs"):
         if key in batch and isinstance(batch[key], Tensor) and batch[key].dim() == 1 and _is_row(data, columns, key):
             batch[key] = batch[key].view(size, 1)
+    if isinstance(logit := batch.get("logit"), Tensor) and logit.dim() == 1:  # of a single action
+        batch["logit"] = logit.view(size, 1)
     for key in ("value", "adv", "return", "done", "weight"):
         if key in batch:
             batch[key] = _drop_last_axis(batch[key])

@@ -376,6 +376,7 @@ class ACERPolicy(SequenceActorPolicy):
         # Logarithms of probabilities, and Q values: [T + 1, B, N], except those of the others [T, B, N].
         all_log_prob = _log_probs(model, obs)
         all_q = forward_steps(model, obs, mode="compute_critic")["q_value"]
+        all_q = all_q.view(all_log_prob.shape)  # values of a single action have no axis for it
         log_prob, q = all_log_prob[:-1], all_q[:-1]
         with torch.no_grad():
             average = _log_probs(self._target_model.forward, acted_on)

@@ -404,6 +404,16 @@ def test_recurrent_policies_remember_until_reset():
     assert all(state is None for state in model._state.values())
 
 
+class OneWay(Corridor):
+    action_space = spaces.Discrete(1)
+
+
+@pytest.mark.parametrize("policy", ["dqn", "pg", "ppo_pg", "a2c", "ppo", "ppo_offpolicy", "impala", "acer"])
+def test_an_env_with_a_single_action_is_trained_on(policy):
+    training = train(policy, OneWay, iterations=2, eval_episodes=1, recipe=False, exp_name="run")
+    assert training.predict({"place": np.zeros((3, 2), np.float32)}).tolist() == [0, 0, 0]
+
+
 def test_steps_between_updates_are_those_of_each_env_on_policy():
     training = train("ppo", "CartPole-v1", iterations=1, num_envs=2, n_steps=16, n_epochs=2, eval_episodes=1)
     main, _ = training.config

@@ -153,6 +153,16 @@ def test_actions_outside_of_a_space_that_starts_elsewhere_are_refused(action):
         env.step(action)
 
 
+@pytest.mark.parametrize("info", [None, [1], "x"])
+def test_an_info_that_is_no_dict_is_refused(info, monkeypatch):
+    env = GymnasiumEnv({"env_id": "CartPole-v1"})
+    env.reset()
+    monkeypatch.setattr(env._env, "step", lambda action: (np.zeros(4, np.float32), 1.0, False, False, info))
+    with pytest.raises(TypeError, match="return a dict, which may be empty") as raised:
+        env.step(0)
+    assert f"the info of step() is {info!r};" in str(raised.value)
+
+
 @pytest.mark.parametrize("begun", [np.zeros(2), (np.zeros(2),), {"x": 1}])
 def test_a_reset_that_returns_no_pair_is_refused(begun, monkeypatch):
     monkeypatch.setattr(ProbeEnv, "reset", lambda self, **_: begun)

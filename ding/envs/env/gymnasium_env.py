@@ -114,7 +114,12 @@ class GymnasiumEnv(LazyEnv):
             reward = one_float(reward)
         self._episode_return += reward
         terminated, truncated = bool(terminated), bool(truncated)
-        info = {**info, "terminated": terminated, "truncated": truncated}
+        try:
+            info = {**info, "terminated": terminated, "truncated": truncated}
+        except TypeError:
+            raise TypeError(
+                f"{self!r}: the info of step() is {shown(info)}; return a dict, which may be empty"
+            ) from None
         done = terminated or truncated
         if done:
             info["eval_episode_return"] = self._episode_return
