@@ -12,6 +12,7 @@ from easydict import EasyDict
 import ding.data.buffer as buffer_package
 from ding.data.buffer import DequeBufferWrapper
 from ding.utils.config_helper import ConfigError
+from ding.utils.data.samples import Samples, Table
 
 
 class FakeTb:
@@ -249,3 +250,14 @@ def test_use_counts_go_on_after_save_and_load(tmp_path, priority):
     assert other.count() == 1
     other.sample(1)  # the third use
     assert other.count() == 0
+
+
+@pytest.mark.parametrize("form", [list, lambda items: Samples(Table.of(items))], ids=["list", "table"])
+def test_the_memory_of_a_full_buffer_is_told_once(form, caplog):
+    caplog.set_level("INFO", "ding")
+    buffer = make()
+    for _ in range(2):
+        buffer.push(form(items(3, obs=np.zeros(4))))
+    assert [record.getMessage()[:13] for record in caplog.records if "takes up to" in record.getMessage()] == [
+        "a full buffer"
+    ]

@@ -538,6 +538,7 @@ def test_a_learner_that_joins_again_under_its_name_replaces_the_old_one(stage):
         ({"master": {"port": 0}, "slave": {"port": 70000}}, "slave.port = 70000 is not allowed"),
         ({"transport": "local", "learner": []}, r"learner = \[\] is not allowed"),
         ({"transport": "local", "task_timeout": -1}, "task_timeout = -1 is not allowed"),
+        ({"transport": "local", "sync_period_s": -0.5}, "sync_period_s = -0.5 is not allowed"),
     ],
 )
 def test_the_config_is_checked(cfg, match):

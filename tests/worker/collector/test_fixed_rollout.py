@@ -206,6 +206,14 @@ def test_episodes_over_several_collects_are_logged_with_all_their_steps_and_samp
     assert [info["train_sample"] for info in collector._env_info.values()] == [6, 1]
 
 
+def test_a_log_comes_when_so_many_iterations_have_passed_since_the_last():
+    tb = FakeWriter()
+    collector, _, _ = build((2, 2), ScriptedPolicy(n_sample=8, on_policy=True), tb=tb, cfg={"collect_print_freq": 4})
+    for train_iter in (3, 4, 6, 7, 9, 13):
+        collector.collect(train_iter=train_iter)
+    assert [at for tag, _, at in tb.scalars if tag == "collector_iter/episode_count"] == [4, 9, 13]
+
+
 # --- advantages ---
 
 

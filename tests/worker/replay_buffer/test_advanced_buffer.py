@@ -301,6 +301,13 @@ def test_removing_the_head_moves_it_and_the_next_push_follows(make_advanced):
     assert buffer._head == buffer._tail == 2
 
 
+def test_an_item_of_a_small_priority_whose_file_is_tracked_may_be_updated(make_advanced):
+    buffer = make_advanced(4, enable_track_used_data=True, deepcopy=True)
+    buffer.push([{"data_id": "no_such_file", "priority": 0.25}, {"data_id": "nor_this", "priority": 9.0}], 0)
+    buffer.update(info_of(list(buffer._data[:2]), [3.0, 4.0]))
+    assert [item["priority"] for item in buffer._data[:2]] == [3.0 + 1e-5, 4.0 + 1e-5]
+
+
 @pytest.mark.differs(
     "used-up items whose files are tracked still count, and come back by an update",
     "retired for good, not counted",
