@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import math
 import os
 import pickle
 import queue
+import re
+import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 
@@ -25,7 +29,7 @@ from ding.config.utils import workers_of
 from ding.entry.checks import UNLIMITED, check_limits, complete_model, set_limits
 from ding.entry.pipeline import read_configs, with_command_mode
 from ding.entry.progress import ParallelProgressLine
-from ding.entry.run_folder import BEST, append_record, mean_return, read_evaluations, write_result
+from ding.entry.run_folder import BEST, RunFolder, append_record, mean_return, read_evaluations, write_result
 from ding.entry.run_state import Start, choose_start
 from ding.entry.serial_run import env_name
 from ding.entry.supervisor import ProcessBackend, Supervisor, ThreadBackend
@@ -48,6 +52,7 @@ from ding.utils.log_helper import only_shows
 from ding.utils.metric_sinks import RunInfo, check_logger, create_metric_writer
 from ding.utils.references import refuse_while_importing
 from ding.utils.state_folder import hold_run
+from ding.worker.collector.interaction_serial_evaluator import EvalRecord
 from ding.worker.coordinator.coordinator import Coordinator, Progress
 from ding.worker.coordinator.parallel_run_state import config_of
 from ding.worker.coordinator.solo_parallel_commander import REPORTED
@@ -193,8 +198,13 @@ def run_parallel(
     address: str | None = None,
     resume: bool = False,
     strict_config: bool = False,
+    evaluates_end: bool = False,
 ) -> ParallelOutcome:
-    """Train like `parallel_pipeline`, and return the outcome."""
+    """Train like `parallel_pipeline`, and return the outcome.
+
+    Args:
+        evaluates_end: whether the last iteration is evaluated in this process if no collector has.
+    """
     refuse_while_importing()
     start = monotonic()
     refuse_in_main_of_worker()
@@ -208,7 +218,17 @@ def run_parallel(
             stack.enter_context(begin.lock)
         cfg = _compile(triple, compiling, begin.renew)
         workers = make_workers(cfg.system, disable_flask_log)
-        return drive(cfg, workers, enable_total_log, start, start + max_seconds, begin)
+        evaluate_last = partial(_evaluate, *copy.deepcopy(triple[:2]), seed) if evaluates_end else None
+        return drive(cfg, workers, enable_total_log, start, start + max_seconds, begin, evaluate_last)
+
+
+def _evaluate(main: Any, create: Any, seed: int, checkpoint: str) -> EvalRecord:
+    """Evaluate a checkpoint with the configs of its run, whose folder gets no further logs."""
+    from ding.entry.application_entry import evaluate  # here: only these runs need it
+
+    with TemporaryDirectory() as folder:
+        main.exp_name = folder
+        return evaluate((main, create), seed, load_path=checkpoint)
 
 
 def drive(
@@ -218,6 +238,7 @@ def drive(
     start: float | None = None,
     deadline: float = math.inf,
     begin: Start | None = None,
+    evaluate_last: Callable[[str], EvalRecord] | None = None,
 ) -> ParallelOutcome:
     """Run the coordinator of a compiled config in this process, then end the workers.
 
@@ -226,6 +247,7 @@ def drive(
             gone.
         start, deadline: times by `time.monotonic`.
         begin: how the run starts, with the lock of its folder; None if no state was looked for yet.
+        evaluate_last: evaluates the checkpoint of the last iteration, if no collector has.
     """
     with ExitStack() as stack:
         if begin is None or begin.lock is None:
@@ -238,7 +260,7 @@ def drive(
             stack.callback(workers.end)
             workers.start()  # before any thread starts, as a forked process would lack it
         set_pkg_seed(cfg.seed, use_cuda=False)
-        run = ParallelRun(cfg, monotonic() if start is None else start)
+        run = ParallelRun(cfg, monotonic() if start is None else start, evaluate_last)
         stack.callback(run.close)
         if begin is not None:
             run.load(begin.take_state())
@@ -248,15 +270,20 @@ def drive(
     return run.outcome()
 
 
+_OF_ITERATION = re.compile(r"iteration_(\d+)\.pth\.tar")
+
+
 class ParallelRun:
     """The coordinator of a run, with its output on the terminal, in the experiment's folder and in the sinks.
 
     Args:
         start: start of the run, a time by `time.monotonic`.
+        evaluate_last: evaluates the checkpoint of the last iteration at the end, if no collector has.
     """
 
-    def __init__(self, cfg: EasyDict, start: float) -> None:
-        self._cfg, self._start = cfg, start
+    def __init__(self, cfg: EasyDict, start: float, evaluate_last: Callable[[str], EvalRecord] | None = None) -> None:
+        self._cfg, self._start, self._evaluate = cfg, start, evaluate_last
+        self._is_solved = False
         self._returns: list[Any] = []
         self._evaluated_iter: int | None = None  # the iteration of the weights with these returns
         self._best = -math.inf
@@ -320,9 +347,12 @@ class ParallelRun:
         Raises:
             Exception: the failure of the run.
         """
-        self.close()
-        if self.coordinator.failure is not None:
-            raise self.coordinator.failure
+        with ExitStack() as stack:
+            stack.callback(self.close)
+            self.coordinator.close()  # the learner saves its last weights
+            if self.coordinator.failure is not None:
+                raise self.coordinator.failure
+            self._evaluate_last()
 
     def close(self) -> None:
         """End all tasks. Further calls do nothing."""
@@ -334,7 +364,34 @@ class ParallelRun:
     def _record_averages(self, rows: list[dict[str, Any]]) -> None:
         self._metrics.add_averages(rows, self.coordinator.progress().env_steps)
 
-    def _record(self, finished_task: Mapping[str, Any]) -> None:
+    def _evaluate_last(self) -> None:
+        """Evaluate the weights of the last iteration, unless a collector has: the run may end at any time."""
+        if self._evaluate is None:
+            return
+        main = self._cfg.main
+        names = map(_OF_ITERATION.fullmatch, there := RunFolder(main.exp_name).checkpoints())
+        train_iter = max((int(name[1]) for name in names if name), default=0)
+        if train_iter <= (self._evaluated_iter or 0):
+            return
+        record = self._evaluate(path := there[f"iteration_{train_iter}.pth.tar"])
+        returns, steps, episodes = record.returns, sum(record.lengths), len(record.returns)
+        averages = {
+            "avg_time_per_episode": record.seconds / episodes,
+            "avg_time_per_step": record.seconds / steps,
+            "avg_step_per_episode": steps / episodes,
+        }
+        rewards = {"reward_mean": float(np.mean(returns)), "reward_std": float(np.std(returns)), "reward_raw": returns}
+        counts = {"train_iter": train_iter, "real_episode_count": episodes, "step_count": steps}
+        self._record({**counts, **averages, **rewards}, partial(shutil.copyfile, path))
+        goal = main.env.get("stop_value")
+        self._is_solved = goal is not None and rewards["reward_mean"] >= goal
+
+    def _record(self, finished_task: Mapping[str, Any], copy_weights: Callable[[str], Any] | None = None) -> None:
+        """Record an evaluation.
+
+        Args:
+            copy_weights: copies a checkpoint of the weights to a path; None if they are those in the policy store.
+        """
         episodes = finished_task["real_episode_count"]
         if not episodes:
             return  # aborted
@@ -359,7 +416,10 @@ class ParallelRun:
             self.coordinator.error(f"an evaluation could not be recorded: {e}")
         if float(np.mean(self._returns)) > self._best:
             self._best = float(np.mean(self._returns))
-            self._save_best(finished_task.get("train_iter"))
+            if copy_weights is None:
+                self._save_best(finished_task.get("train_iter"))
+            else:
+                copy_weights(os.path.join(self._cfg.main.exp_name, "ckpt", BEST))
 
     def _take_evaluations(self) -> None:
         """Restore the last and the best evaluation of a run that resumes."""
@@ -385,14 +445,16 @@ class ParallelRun:
 
     def outcome(self) -> ParallelOutcome:
         """Return the outcome; it is also printed, and written to the experiment's folder."""
-        progress, stop = self.coordinator.progress(), self.coordinator.is_solved
+        progress, stop = self.coordinator.progress(), self.coordinator.is_solved or self._is_solved
         info = {"eval_episode_return": self._returns}
         main = self._cfg.main
-        write_result(main.exp_name, stop, progress.env_steps, progress.train_iter, info)
+        # The learner may have trained on since its last report.
+        train_iter = max(progress.train_iter, self._evaluated_iter or 0)
+        write_result(main.exp_name, stop, progress.env_steps, train_iter, info)
         reason = self.coordinator.reason
         if (reason or self._is_late) and not stop:
             self._line.say(f"The training ends: {reason or 'max_seconds is reached'}.")
-        totals = progress.train_iter, progress.env_steps
+        totals = train_iter, progress.env_steps
         self._line.finish(
             stop, main.env.stop_value, *totals, mean_return(info), main.exp_name, evaluated_iter=self._evaluated_iter
         )

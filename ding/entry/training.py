@@ -498,5 +498,5 @@ def _run(pair: tuple[EasyDict, EasyDict], parallel: bool | int, how: dict[str, A
     collector = main.policy.collect.setdefault("collector", EasyDict())
     if parallel is not True:
         collector.collector_num = int(parallel)
-    outcome = run_parallel((main, with_command_mode(create), EasyDict(coordinator={})), **how)
+    outcome = run_parallel((main, with_command_mode(create), EasyDict(coordinator={})), **how, evaluates_end=True)
     return str(outcome.cfg.main.exp_name)

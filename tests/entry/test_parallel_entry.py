@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import pickle
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from ding.entry.worker_process import WorkerDied, WorkerProcess
 from ding.utils.config_helper import ConfigError
 from ding.utils.state_folder import StateError, StateFolder
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
+from ding.worker.collector.interaction_serial_evaluator import EvalRecord
 from ding.worker.coordinator import comm_coordinator
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
@@ -603,6 +605,27 @@ def test_a_run_that_was_interrupted_goes_on_in_its_folder_with_its_counters(capl
     assert shown == [saved["env_step"]]  # which took none of this run's time
     assert "exp: resumes from the saved counters and buffers" in caplog.text
     assert "this is not exact: episodes begin anew" in caplog.text
+
+
+def test_the_last_iteration_is_evaluated_where_no_collector_has(monkeypatch):
+    asked = []
+
+    def evaluate(main, create, seed, checkpoint):
+        asked.append(checkpoint)
+        return EvalRecord(0, 0, [2000.0, 1000.0], [3, 5], 0.5)
+
+    monkeypatch.setattr(parallel_run, "_evaluate", evaluate)
+    outcome = run_parallel(triple("local"), seed=0, max_env_step=60, max_seconds=DEADLINE_S, evaluates_end=True)
+    number = int(re.fullmatch(r"exp/ckpt/iteration_(\d+).pth.tar", asked[0])[1])
+    expected = {"train_iter": number, "seed": 0, "returns": [2000.0, 1000.0], "lengths": None, "seconds": 0.5}
+    last = evaluations()[-1]
+    assert last.pop("env_step") == outcome.progress.env_steps and last == expected
+    assert outcome.stop and outcome.returns == [2000.0, 1000.0]  # stop_value is 1000
+    assert (result()["train_iter"], result()["eval_value"]) == (number, 1500.0)
+    assert Path("exp/ckpt/ckpt_best.pth.tar").read_bytes() == Path(asked[0]).read_bytes()
+    shutil.rmtree("exp")
+    run_parallel(triple("local"), seed=0, max_train_iter=5, max_seconds=DEADLINE_S, evaluates_end=True)
+    assert len(asked) == 1 and evaluations()[-1]["train_iter"] == 5
 
 
 def test_a_run_without_a_state_begins_anew_and_sets_aside_what_was_there(caplog):

@@ -620,6 +620,12 @@ def test_a_training_in_parallel(parallel):
     training = train("dqn", "CartPole-v1", env_steps=2000, parallel=parallel, **QUICK)
     assert isinstance(training, Training) and training.result["env_step"] >= 2000
     assert training.predict(np.zeros(4, np.float32)) in (0, 1)
+    folder = RunFolder(training.folder)
+    last = folder.evaluations()[-1]
+    assert last["train_iter"] == training.result["train_iter"] > 0  # evaluations are a minute apart
+    assert (
+        training.result["eval_value_raw"] == last["returns"] == training.evaluate(checkpoint=last["train_iter"]).returns
+    )
 
 
 class Choices(Corridor):
