@@ -457,6 +457,9 @@ def _given(main: Mapping[str, Any], create: Mapping[str, Any], path: str) -> boo
 def _compiled(main: Any, create: Any, env_setting: Sequence[Any] | None) -> EasyDict:
     env = None if env_setting is None else env_setting[0]
     types = {name: create[name] for name in ("env", "env_manager", "policy") if name in create}
+    kind = types.get("policy", {}).get("type")
+    if kind is not None and not kind.endswith("_command"):  # the pipelines take the one that reads `policy.other`, too
+        types["policy"] = {**types["policy"], "type": f"{kind}_command"}
     return compile_config(main, env=env, auto=True, create_cfg=types, save_cfg=False)
 
 

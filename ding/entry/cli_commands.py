@@ -40,7 +40,7 @@ def show_registries(names: Sequence[str]) -> None:
     unknown = [name for name in names if name not in registries]
     if unknown:
         raise click.UsageError(
-            f"[ERROR]: not support registry name {', '.join(unknown)}; there are: {', '.join(registries)}"
+            f"[ERROR]: not support registry name {', '.join(unknown)}; there are: {', '.join([*registries, 'recipes'])}"
         )
     variables = {id(value): variable for variable, value in vars(registry_factory).items()}
     found = registrations(_ROOT, _EXAMPLES)

@@ -22,7 +22,7 @@ from ding.envs.env.base_env import get_vec_env_setting
 from ding.envs.env_manager.base_env_manager import BaseEnvManager, create_env_manager
 from ding.policy.base_policy import Policy, create_policy
 from ding.torch_utils.thread_count import fitting_threads
-from ding.utils.default_helper import closing, derive_seed, set_pkg_seed
+from ding.utils.default_helper import closing, derive_seed, one_time_warning, set_pkg_seed
 from ding.utils.log_helper import shown
 from ding.utils.metric_sinks import RunInfo, check_logger, create_metric_writer
 from ding.utils.pytorch_ddp_dist_helper import get_rank
@@ -137,9 +137,18 @@ class SerialRun:
 
     def collect_randomly(self) -> None:
         """Push `policy.random_collect_size` (default 0) samples of a random policy to the buffer."""
-        if self.buffer is not None and self.cfg.policy.get("random_collect_size", 0) > 0:
-            workers = self.policy, self.collector, self.collector_env, self.commander, self.buffer
-            random_collect(self.cfg.policy, *workers, self.label)
+        policy_cfg = self.cfg.policy
+        size = policy_cfg.get("random_collect_size", 0)
+        if self.buffer is None or not size > 0:
+            return
+        if size >= self.max_env_step and policy_cfg.collect.collector.type != "episode":  # else it counts episodes
+            one_time_warning(
+                f"policy.random_collect_size = {size}, but the run has only {self.max_env_step} env steps: all of them "
+                "are random, and nearly nothing is learned; set random_collect_size lower, or max_env_step higher"
+            )
+            policy_cfg = EasyDict(policy_cfg, random_collect_size=int(self.max_env_step))
+        workers = self.policy, self.collector, self.collector_env, self.commander, self.buffer
+        random_collect(policy_cfg, *workers, self.label)
 
     def evaluate_if_due(self) -> bool:
         """Evaluate if it is due, and return whether the evaluations end the training."""

@@ -26,7 +26,9 @@ from ding.entry.trained import TrainedPolicy, evaluate_pair, load_trained, pair_
 from ding.envs.common.gym_compat import entries_of, space_kind
 from ding.envs.env.gymnasium_env import GymnasiumSource, env_section_of
 from ding.envs.env.gymnasium_spaces import action_adapter, as_observation
+from ding.policy.q_actor_critic import QActorCriticPolicy
 from ding.utils.config_helper import ConfigError, settings_of
+from ding.utils.default_helper import one_time_warning
 from ding.worker.collector.interaction_serial_evaluator import EvalRecord, InteractionSerialEvaluator
 from ding.worker.learner.base_learner import BaseLearner
 
@@ -39,6 +41,12 @@ _BINS = 11  # number of values of each real-valued action, for policies that cho
 _VECTORISED = 16  # from this number of envs on, envs that have a vectorised form of their own are stepped in it
 _STEPS_PER_ENV = ("n_steps", "num_steps", "rollout_length")
 _CLIP_TYPE = "policy.learn.grad_clip_type"  # None for no clipping, whatever the threshold
+# Settings that only serial pipelines read, and what takes their place in parallel training.
+_SERIAL_ONLY = {
+    "policy.eval.evaluator.eval_freq": "evaluations come every policy.other.commander.eval_interval seconds",
+    "policy.learn.update_per_collect": "the learner learns all the time",
+    "policy.random_collect_size": "collectors act by the policy from the beginning",
+}
 _BATCH_MANAGERS = ("env_pool", "vector_env")  # managers that make the envs themselves, and scale no actions
 
 
@@ -114,8 +122,11 @@ def train(
     main, create = pair
     _set_env(pair, env_manager, eval_episodes, stop_value)
     main.exp_name = os.fspath(f"{policy}_{_name_of(main.env)}_seed{seed}" if folder is None else folder)
+    before = copy.deepcopy(main)
     _merge(main, {} if config is None else config)
     change_by_name(pair, settings)
+    if parallel:
+        _refuse_serial_only(before, main)
     _complete(pair, bool(parallel))
     refuse_unsaved_env(main)
     complete_model(main, create)
@@ -335,7 +346,13 @@ def _of_policy(
     n_sample = defaults.get("collect", {}).get("n_sample")
     if num_envs is None:
         num_envs = _ENVS if defaults.on_policy else min(_ENVS, n_sample or 1)
-    is_scaled = may_scale and _is_bounded(_spaces(section)[1])
+    space = _spaces(section)[1] if may_scale else None
+    is_scaled = _is_bounded(space)
+    if space_kind(space) == "Box" and not is_scaled and issubclass(policy_cls, QActorCriticPolicy):
+        one_time_warning(
+            f"the action space {space} is not bounded, so {policy} acts within [-1, 1]; if that is not what the env "
+            "means, bound its actions, as by env.wrappers = ['gymnasium.wrappers:RescaleAction']"
+        )
     main = EasyDict(
         env={**section, "collector_env_num": num_envs, "n_evaluator_episode": _EPISODES}, policy={"collect": {}}
     )
@@ -462,6 +479,13 @@ def change_by_name(pair: tuple[EasyDict, EasyDict], settings: Mapping[str, Any])
             is_threshold = path in CLIPPING and value is not None and _CLIP_TYPE in known
             if is_threshold and (value_at(main, _CLIP_TYPE) or defaults.learn.get("grad_clip_type")) is None:
                 put(main, _CLIP_TYPE, "clip_norm")
+
+
+def _refuse_serial_only(before: EasyDict, main: EasyDict) -> None:
+    """Check that the caller has changed no setting that only serial pipelines read."""
+    for path, instead in _SERIAL_ONLY.items():
+        if value_at(main, path) != value_at(before, path):
+            raise ConfigError(f"{path} has no effect on parallel training: {instead}; leave it out")
 
 
 def _complete(pair: tuple[EasyDict, EasyDict], parallel: bool) -> None:

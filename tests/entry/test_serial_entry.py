@@ -91,6 +91,18 @@ def test_random_collect_fills_the_buffer_first(monkeypatch):
     assert random_collect.__module__ == "ding.entry.utils"
 
 
+def test_random_collecting_ends_with_the_env_steps_of_the_run_and_says_that_little_is_learned(monkeypatch):
+    warned, sizes = [], []
+    monkeypatch.setattr("ding.entry.serial_run.one_time_warning", warned.append)
+    monkeypatch.setattr("ding.entry.serial_run.random_collect", lambda cfg, *_: sizes.append(cfg.random_collect_size))
+    for size in (8, 40):
+        run_serial(pair(random_collect_size=size), env_setting=setting(), max_env_step=24)
+    assert sizes == [8, 24]
+    assert [text.partition(":")[0] for text in warned] == [
+        "policy.random_collect_size = 40, but the run has only 24 env steps"
+    ]
+
+
 @pytest.mark.differs(
     "a run that resumes from a checkpoint forgets the best return, and replaces the best checkpoint by a worse one",
     "only by a better one",

@@ -426,6 +426,46 @@ def test_steps_between_updates_are_those_of_each_env_on_policy():
     assert pair[0].policy.nstep == 3 and pair[0].policy.other.replay_buffer.max_use == 2
 
 
+@pytest.mark.parametrize(
+    ("settings", "path"),
+    [
+        ({"eval_freq": 7}, "policy.eval.evaluator.eval_freq"),
+        ({"update_per_collect": 3}, "policy.learn.update_per_collect"),
+        ({"learning_starts": 30}, "policy.random_collect_size"),
+        ({"config": {"policy": {"learn": {"update_per_collect": 3}}}}, "policy.learn.update_per_collect"),
+    ],
+)
+def test_what_only_serial_pipelines_read_is_refused_in_parallel(settings, path):
+    with pytest.raises(ConfigError, match=f"^{path} has no effect on parallel training: .*; leave it out"):
+        train("dqn", "CartPole-v1", env_steps=99, parallel=1, **settings)
+
+
+class Unbounded(Corridor):
+    observation_space = spaces.Box(0, 9, (2,), np.float32)
+    action_space = spaces.Box(-1, np.inf, (2,), np.float32)
+
+    def shown(self):
+        return super().shown()["place"]
+
+    def step(self, action):
+        self.steps += 1
+        return self.shown(), float(action.sum()), self.steps == 4, False, {}
+
+
+@pytest.mark.parametrize(("policy", "is_warned_of"), [("sac", True), ("td3", True), ("ppo", False)])
+def test_actions_without_bounds_that_stay_within_one_are_warned_of(policy, is_warned_of, monkeypatch):
+    warned = []
+    monkeypatch.setattr("ding.entry.training.one_time_warning", warned.append)
+    more = {} if policy == "ppo" else {"random_collect_size": 8, "batch_size": 4}
+    train(policy, Unbounded, iterations=1, eval_episodes=1, exp_name="run", **more)
+    assert [f"is not bounded, so {policy} acts within [-1, 1]" in text for text in warned] == [True] * is_warned_of
+
+
+def test_discrete_sac_reads_its_epsilon(caplog):
+    train("discrete_sac", "CartPole-v1", iterations=1, eval_episodes=1, batch_size=4, random_collect_size=8)
+    assert "does not read" not in caplog.text
+
+
 @pytest.mark.parametrize("policy", ["ddpg", "td3"])
 def test_policies_without_epsilon_are_given_none_and_nothing_is_warned_of(policy, caplog):
     main, _ = train(policy, "Pendulum-v1", iterations=1, eval_episodes=1, batch_size=4, random_collect_size=8).config

@@ -430,8 +430,8 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
                 else:
                     ready_obs[env_id] = timestep.obs
                 timesteps[env_id] = timestep
-        except BaseException:
-            self.moves[list(actions)[len(timesteps) + 1 :]] -= 1  # envs that were not reached
+        except BaseException as e:
+            self._note_unfinished(list(actions)[len(timesteps) :], e)
             raise
         return timesteps
 
@@ -668,6 +668,13 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
         except Exception as e:  # code of the env
             self._states[env_id] = ERROR
             raise exhausted(env_id, "step", self._max_retry, e) from e
+
+    def _note_unfinished(self, env_ids: list[int], error: BaseException) -> None:
+        """Note that a step has ended in the first of these envs, and that the others were not reached."""
+        self.moves[env_ids[1:]] -= 1
+        if not isinstance(error, Exception):  # interrupted: the env may have moved, but its observation is not known
+            for env_id in env_ids[:1]:
+                self._states[env_id] = ERROR
 
     def _close_after_failure(self) -> None:
         try:

@@ -52,31 +52,30 @@ class RunningNormWrapper(SavedAttributes, EnvWrapper):
             without any, with None also, unless they are shared.
     """
 
-    _saved: ClassVar[tuple[str, ...]] = ("rms", "data_count", "_is_frozen")
+    _saved: ClassVar[tuple[str, ...]] = ("rms", "data_count", "_is_frozen", "_is_shared")
     rms: RunningMeanStd
 
     def __init__(self, env: Any, keep_statistics: bool | None) -> None:
         super().__init__(env)
         self.keep_statistics = keep_statistics
         self.data_count = 0
-        self._is_frozen = False
-        # Gathered since the last `take_moments`; None while nothing is shared.
-        self._gathered: RunningMeanStd | None = None
+        self._is_frozen = self._is_shared = False
+        self._gathered: RunningMeanStd | None = None  # since the last `take_moments`; None for no value
 
     def take_moments(self) -> Moments:
-        """Return the statistics gathered since the last call; empty before the first `put_moments`."""
-        nothing = RunningMeanStd(epsilon=0, shape=self.rms.moments.mean.shape)
-        if self._gathered is None:
-            return nothing.moments
-        gathered, self._gathered = self._gathered, nothing
-        return gathered.moments
+        """Return the statistics gathered since the last call."""
+        gathered, self._gathered = self._gathered, None
+        return (self._nothing() if gathered is None else gathered).moments
+
+    def _nothing(self) -> RunningMeanStd:
+        return RunningMeanStd(epsilon=0, shape=self.rms.moments.mean.shape)
 
     def put_moments(self, moments: Moments, is_frozen: bool) -> None:
         """Continue from these statistics; frozen ones no longer change."""
         self.rms.moments = moments
         self.data_count = int(moments.size)
-        self._is_frozen = is_frozen
-        self._gathered = RunningMeanStd(epsilon=0, shape=moments.mean.shape)
+        self._is_frozen, self._is_shared = is_frozen, True
+        self._gathered = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the statistics, and those of this episode."""
@@ -87,12 +86,12 @@ class RunningNormWrapper(SavedAttributes, EnvWrapper):
         problems = super().load_state_dict(state_dict)
         self._gathered = None
         if state_dict["gathered"] is not None:
-            self._gathered = RunningMeanStd(epsilon=0, shape=self.rms.moments.mean.shape)
+            self._gathered = self._nothing()
             self._gathered.load_state_dict(state_dict["gathered"])
         return problems
 
     def _begin_episode(self) -> None:
-        is_kept = self._gathered is not None if self.keep_statistics is None else self.keep_statistics
+        is_kept = self._is_shared if self.keep_statistics is None else self.keep_statistics
         if not is_kept:
             self.data_count = 0
             self.rms.reset()
@@ -102,8 +101,9 @@ class RunningNormWrapper(SavedAttributes, EnvWrapper):
             return
         self.data_count += 1
         self.rms.merge(value, 0.0, 1)
-        if self._gathered is not None:
-            self._gathered.merge(value, 0.0, 1)
+        if self._gathered is None:
+            self._gathered = self._nothing()
+        self._gathered.merge(value, 0.0, 1)
 
 
 @ENV_WRAPPER_REGISTRY.register("obs_norm")

@@ -11,10 +11,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ding.envs import AsyncSubprocessEnvManager, SyncSubprocessEnvManager
+from ding.envs import AsyncSubprocessEnvManager, BaseEnvManager, GymnasiumEnv, SyncSubprocessEnvManager
 from ding.envs.env_manager import env_child, env_process, subprocess_env_manager
 from ding.envs.env_manager.env_process import Undisturbed
 from tests.envs.env_manager.scripted_env import Make, shown
+from tests.envs.toys import Toy
 
 TRACED = {module.__file__ for module in (env_child, env_process, subprocess_env_manager)}
 FOREVER = 10**9
@@ -220,3 +221,27 @@ def test_in_other_threads_nothing_is_deferred(handled):
     thread.start()
     thread.join(10)
     assert seen == [handled]
+
+
+def test_an_env_that_was_interrupted_in_its_step_begins_anew_and_the_others_go_on():
+    """Nobody knows how far it has come: its last observation may be one that it is no longer at."""
+    interrupts = iter([Interrupt()])
+
+    class Interrupted(Toy):
+        def step(self, action):
+            answer = super().step(action)
+            if self.count == 2 and (error := next(interrupts, None)) is not None:
+                raise error
+            return answer
+
+    envs = [lambda: GymnasiumEnv({"env": lambda: Toy(9)}), lambda: GymnasiumEnv({"env": lambda: Interrupted(9)})]
+    with BaseEnvManager([*envs, envs[0]], {}) as manager:
+        manager.launch()
+        manager.step({0: 0, 1: 0, 2: 0})
+        moves = manager.moves.copy()
+        with pytest.raises(Interrupt):
+            manager.step({0: 0, 1: 0, 2: 0})
+        assert (manager.moves - moves).tolist() == [1, 1, 0] and sorted(manager.ready_obs) == [0, 2]
+        manager.reset({1: None})
+        seen = manager.step({0: 0, 1: 0, 2: 0})
+        assert [seen[env_id].obs.tolist() for env_id in range(3)] == [[0.0, 3.0], [1.0, 1.0], [0.0, 2.0]]

@@ -58,10 +58,12 @@ def discounted(offset, steps):
 
 
 @MANAGERS
-def test_all_envs_normalize_by_what_all_have_seen(cls):
+@pytest.mark.parametrize("is_shared_before", [True, False])
+def test_all_envs_normalize_by_what_all_have_seen(cls, is_shared_before):
     with make_manager(cls) as manager:
         manager.launch()
-        manager.sync_normalization()
+        if is_shared_before:
+            manager.sync_normalization()
         step(manager, 39)
         manager.sync_normalization()
         timesteps = step(manager)
