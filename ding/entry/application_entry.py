@@ -286,9 +286,14 @@ def load_state(mode: Any, state_dict: dict[str, Any] | None, model: Any) -> Any:
 
     Raises:
         ConfigError: state and model are both missing.
+        RuntimeError: the state is of another network.
     """
     if state_dict is not None:
-        mode.load_state_dict(state_dict)
+        try:
+            mode.load_state_dict(state_dict)
+        except RuntimeError as e:
+            text = "pass the `model` that was trained" if model is None else "it is not of the `model` that was passed"
+            raise RuntimeError(f"{e}\nThe weights do not fit the network; {text}, or give another checkpoint") from e
         return normalization_of(state_dict)
     if model is None:
         raise ConfigError("the policy has no weights: pass a state dict, the path of a checkpoint, or a model")

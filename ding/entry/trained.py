@@ -92,7 +92,9 @@ class TrainedPolicy:
         self.close()
 
 
-def load_policy(exp: Path, checkpoint: str | None = None, seed: int = 0, env: Any = None) -> TrainedPolicy:
+def load_policy(
+    exp: Path, checkpoint: str | None = None, seed: int = 0, env: Any = None, model: nn.Module | None = None
+) -> TrainedPolicy:
     """Load the policy of a run.
 
     Args:
@@ -100,9 +102,11 @@ def load_policy(exp: Path, checkpoint: str | None = None, seed: int = 0, env: An
         checkpoint: the checkpoint, see `RunFolder.checkpoint`; by default the best.
         seed: the seed of the package.
         env: an env instead of the run's, if the folder could not name that; see `train`.
+        model: a network as the one that was passed to the pipeline, if the run had one of its own; it gets the weights.
 
     Raises:
         FileNotFoundError: the folder contains no run, or the checkpoint does not exist.
+        RuntimeError: the weights are those of another network.
 
     Example:
         >>> policy = load_policy("cartpole_dqn_seed0")  # doctest: +SKIP
@@ -110,7 +114,7 @@ def load_policy(exp: Path, checkpoint: str | None = None, seed: int = 0, env: An
         array([1])
     """
     folder = RunFolder(exp)
-    return load_trained(pair_of(folder, env), folder.checkpoint(checkpoint), seed)
+    return load_trained(pair_of(folder, env), folder.checkpoint(checkpoint), seed, model)
 
 
 def pair_of(folder: RunFolder, env: Any) -> tuple[Any, Any]:
@@ -123,29 +127,34 @@ def pair_of(folder: RunFolder, env: Any) -> tuple[Any, Any]:
     return main, create
 
 
-def load_trained(pair: tuple[Any, Any], path: str, seed: int = 0) -> TrainedPolicy:
+def load_trained(pair: tuple[Any, Any], path: str, seed: int = 0, model: nn.Module | None = None) -> TrainedPolicy:
     """Load the policy of two configs, which may be changed, from a checkpoint; see `load_policy`."""
     state = read_checkpoint(path)
     main, create = pair
     cfg = compile_config(main, seed=seed, auto=True, create_cfg=with_command_mode(create), save_cfg=False)
     set_offline_stats(cfg.env, state.get(EXTRA, {}).get(OFFLINE_STATS))
-    policy = build_policy(cfg, None, ["eval"])
-    return TrainedPolicy(cfg, policy, load_state(policy.eval_mode, state, None))
+    policy = build_policy(cfg, model, ["eval"])
+    return TrainedPolicy(cfg, policy, load_state(policy.eval_mode, state, model))
 
 
 def evaluate_run(
-    exp: Path, n_episode: int | None = None, checkpoint: str | None = None, seed: int | None = None, env: Any = None
+    exp: Path,
+    n_episode: int | None = None,
+    checkpoint: str | None = None,
+    seed: int | None = None,
+    env: Any = None,
+    model: nn.Module | None = None,
 ) -> EvalRecord:
     """Evaluate the policy of a run; see `load_policy`.
 
     Args:
         n_episode: the number of episodes; by default as in the run's evaluations.
         seed: the seed of the envs; by default that of the run, which begins with the episodes of its first evaluation.
-        env: see `load_policy`.
+        env, model: see `load_policy`.
     """
     folder = RunFolder(exp)
-    seed = (folder.seed or 0) if seed is None else seed
-    return evaluate_pair(pair_of(folder, env), seed, load_path=folder.checkpoint(checkpoint), n_episode=n_episode)
+    how = {"load_path": folder.checkpoint(checkpoint), "n_episode": n_episode, "model": model}
+    return evaluate_pair(pair_of(folder, env), (folder.seed or 0) if seed is None else seed, **how)
 
 
 def evaluate_pair(pair: tuple[Any, Any], seed: int, **how: Any) -> EvalRecord:

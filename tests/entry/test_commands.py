@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 from easydict import EasyDict
 from gymnasium import spaces
@@ -549,6 +550,29 @@ class Parts(Doors):
 
     def _shown(self):
         return tuple(self.np_random.random(size, np.float32) for size in (1, 2))
+
+
+class Linear(torch.nn.Linear):
+    """A network of one's own, whose name no config has."""
+
+    def forward(self, obs):
+        return {"logit": super().forward(obs)}
+
+
+def test_a_run_with_a_network_of_ones_own_is_used_with_one_of_its_kind(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    main, create = (copy.deepcopy(part) for part in (cartpole_dqn.main_config, cartpole_dqn.create_config))
+    main.exp_name = "own"
+    trained = Linear(4, 2)
+    serial_pipeline((main, create), seed=0, model=trained, max_train_iter=2)
+    with load_policy("own", "iteration_2", model=Linear(4, 2)) as policy:
+        assert policy.predict(np.ones(4, np.float32)) == trained(torch.ones(1, 4))["logit"].argmax()
+    record = evaluate_run("own", n_episode=2, checkpoint="iteration_2", model=Linear(4, 2))
+    assert len(record.returns) == 2
+    with pytest.raises(RuntimeError, match="The weights do not fit the network; pass the `model` that was trained"):
+        load_policy("own")
+    with pytest.raises(RuntimeError, match="it is not of the `model` that was passed, or give another checkpoint"):
+        load_policy("own", model=Linear(4, 3))
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", f"{__name__}:GOOD", f"{__name__}:Doors", f"{__name__}:Parts"])
