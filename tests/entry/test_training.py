@@ -113,6 +113,12 @@ def test_a_training_that_goes_on_has_the_evaluations_of_one_that_was_as_long_fro
     assert best[0] == best[1]
 
 
+def test_evaluations_after_the_first_show_what_was_learned(capsys):
+    train("dqn", "CartPole-v1", iterations=3, **QUICK)
+    first, last = capsys.readouterr().err.split("eval/")[1:]
+    assert "train/" not in first and "total_loss" in last.partition("train/")[2]
+
+
 def test_a_resumed_run_counts_the_steps_of_its_own(monkeypatch):
     before = []
     monkeypatch.setattr(ProgressLine, "finish", lambda self, *args, **kwargs: before.append(self.env_steps_before))
