@@ -361,6 +361,7 @@ def complete_model(
         lacks_branches = _BRANCHES in parameters and not _given(main, create, f"model.{_BRANCHES}")
         if not missing and not lacks_branches:
             return
+        cfg.env.pop("norm_obs", None)  # its statistics are read with the data set; it changes no shape
         env = _env(stack, cfg, env_setting)
         shapes = {key: model_shape(key, getattr(env, _SHAPES[key])) for key in missing}
         policy = main.setdefault("policy", EasyDict())

@@ -36,6 +36,7 @@ class Curve:
         x: the x axis of the statistics, [points].
         iqm: the interquartile mean of the runs, [points]; the mean if there are fewer than four runs.
         low, high: the 95 % bootstrap interval of `iqm`, [points]; equal to `iqm` for a single run.
+        best: the largest interquartile mean at any point of a run; `x` has only some of very many.
     """
 
     label: str
@@ -44,6 +45,7 @@ class Curve:
     iqm: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    best: float
 
 
 def interquartile_mean(values: np.ndarray) -> np.ndarray:
@@ -147,12 +149,18 @@ def summarize(label: str, runs: Sequence[tuple[Any, Any]]) -> Curve:
 
     After its end, a run keeps its last value: the best runs end first, when they are solved.
     """
-    own = tuple((np.asarray(x, np.float64), np.asarray(y, np.float64)) for x, y in runs)
+    own = tuple(_in_order(np.asarray(x, np.float64), np.asarray(y, np.float64)) for x, y in runs)
     points = np.unique(np.concatenate([x for x, _ in own]))
+    best = float(interquartile_mean(np.stack([np.interp(points, x, y) for x, y in own])).max())
     if len(points) > _GRID:
         points = np.linspace(points[0], points[-1], _GRID)
     values = np.stack([np.interp(points, x, y) for x, y in own])
-    return Curve(label, own, points, interquartile_mean(values), *bootstrap_interval(values))
+    return Curve(label, own, points, interquartile_mean(values), *bootstrap_interval(values), best)
+
+
+def _in_order(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    order = np.argsort(x, kind="stable")
+    return x[order], y[order]
 
 
 def draw(
@@ -233,6 +241,6 @@ def _rows(curves: Sequence[Curve], metric: str | None) -> list[tuple[Any, ...]]:
     form = ".1f" if metric is None else ".4g"
     return [
         (c.label, len(c.runs), int(c.x[-1]))
-        + (f"{c.iqm[-1]:{form}}", f"{c.low[-1]:{form}} to {c.high[-1]:{form}}", f"{c.iqm.max():{form}}")
+        + (f"{c.iqm[-1]:{form}}", f"{c.low[-1]:{form}} to {c.high[-1]:{form}}", f"{c.best:{form}}")
         for c in curves
     ]

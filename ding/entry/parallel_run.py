@@ -29,7 +29,16 @@ from ding.config.utils import workers_of
 from ding.entry.checks import UNLIMITED, check_limits, complete_model, set_limits
 from ding.entry.pipeline import read_configs, with_command_mode
 from ding.entry.progress import ParallelProgressLine
-from ding.entry.run_folder import BEST, RunFolder, append_record, mean_return, read_evaluations, write_result
+from ding.entry.run_folder import (
+    BEST,
+    EVALUATIONS,
+    RunFolder,
+    append_record,
+    cut_evaluations,
+    mean_return,
+    read_evaluations,
+    write_result,
+)
 from ding.entry.run_state import Start, choose_start
 from ding.entry.serial_run import env_name
 from ding.entry.supervisor import ProcessBackend, Supervisor, ThreadBackend
@@ -57,7 +66,7 @@ from ding.worker.coordinator.coordinator import Coordinator, Progress
 from ding.worker.coordinator.parallel_run_state import config_of
 from ding.worker.coordinator.solo_parallel_commander import REPORTED
 from ding.worker.transport.stores import EVALUATED
-from ding.worker.transport.transport import Launch, get_transport
+from ding.worker.transport.transport import DEFAULT_TRANSPORT, Launch, get_transport
 
 # How long a state of the run and the end of the run wait for a sink, such as a service that does not answer.
 _STATE_TIMEOUT_S, _CLOSE_TIMEOUT_S = 5.0, 60.0
@@ -270,6 +279,21 @@ def drive(
     return run.outcome()
 
 
+class EvaluationFile:
+    """The file of evaluations, whose lines after a state are cut off when a run resumes from the state."""
+
+    def __init__(self, exp_name: str) -> None:
+        self._path = os.path.join(exp_name, EVALUATIONS)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the length of the file in bytes."""
+        return {"size": os.path.getsize(self._path) if os.path.exists(self._path) else 0}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> list[str]:
+        """Cut off what was appended since a `state_dict`, and return a message if the file is shorter."""
+        return cut_evaluations(self._path, state_dict["size"])
+
+
 _OF_ITERATION = re.compile(r"iteration_(\d+)\.pth\.tar")
 
 
@@ -298,6 +322,7 @@ class ParallelRun:
         self.coordinator.on_evaluation = self._record
         self.coordinator.on_averages = self._record_averages
         self.coordinator.parts["metrics"] = self._metrics
+        self.coordinator.parts["evaluations"] = EvaluationFile(cfg.main.exp_name)
         main = cfg.main
         budgets = cfg.system.coordinator.get("max_env_step"), main.policy.learn.learner.get("train_iterations")
         self._line = ParallelProgressLine(*(UNLIMITED if budget is None else budget for budget in budgets))
@@ -320,10 +345,13 @@ class ParallelRun:
         self.coordinator.load_state_dict(state)
         self._line.env_steps_before = self.coordinator.progress().env_steps
         self._take_evaluations()
+        # Weights in memory are gone with the processes.
+        kept = "weights" if self._cfg.system.coordinator.transport == DEFAULT_TRANSPORT else "checkpoint"
         logging.getLogger("ding").warning(
-            "%s: resumes from the saved counters and buffers, and the newest weights; this is not exact: episodes "
+            "%s: resumes from the saved counters and buffers, and the newest %s; this is not exact: episodes "
             "begin anew, and samples after the last save are lost",
             self._cfg.main.exp_name,
+            kept,
         )
 
     def start(self) -> None:

@@ -222,6 +222,14 @@ def append_record(exp_name: str, record: Mapping[str, Any]) -> None:
         append_lines(path, [json.dumps(record)])
 
 
+def cut_evaluations(path: str, size: int) -> list[str]:
+    """Cut the file of evaluations to its `size` of before, and return a message if it is shorter."""
+    found = os.path.getsize(path) if os.path.exists(path) else 0
+    if found > size:
+        os.truncate(path, size)
+    return [f"{path} is shorter than it was"] if found < size else []
+
+
 def write_result(exp_name: str, stop: bool, envstep: int, train_iter: int, info: Any) -> None:
     """Write the outcome of a run in plain Python types to `<exp_name>/result.json` and `result.pkl`.
 

@@ -20,7 +20,7 @@ import numpy as np
 from easydict import EasyDict
 
 from ding.config.main_settings import MAIN_SETTINGS, value_at
-from ding.entry.run_folder import BEST, mean_return
+from ding.entry.run_folder import BEST, EVALUATIONS, cut_evaluations, mean_return
 from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.torch_utils.checkpoint_helper import Interruption, refuse_nan
 from ding.utils.config_helper import ConfigError, check_values
@@ -347,21 +347,13 @@ class RunStates:
             setattr(run, name, value)
         run.stop = run.stop and state["stop_value"] == value_at(self._cfg, "env.stop_value")
         run.eval_info = state["eval_info"]
-        self._cut_evaluations(state["eval_size"])
+        self._note_inexact(cut_evaluations(os.path.join(self._cfg.exp_name, EVALUATIONS), state["eval_size"]))
         self._put_best_back(state["best"])
         self._last_s, self._last_iter = time.monotonic(), run.learner.train_iter
         self._logger.info(
             "%s: resumes at iteration %d, env step %d", self._cfg.exp_name, run.learner.train_iter, run.envstep
         )
         load_global_generators_state(state["generators"])
-
-    def _cut_evaluations(self, size: int) -> None:
-        path = os.path.join(self._cfg.exp_name, "eval.jsonl")
-        found = os.path.getsize(path) if os.path.exists(path) else 0
-        if found > size:
-            os.truncate(path, size)
-        elif found < size:
-            self._note_inexact([f"{path} is shorter than it was"])
 
     def _put_best_back(self, content: np.ndarray | None) -> None:
         sweep_temporary(os.path.dirname(self._best_path))

@@ -18,6 +18,7 @@ from ding.entry.serial_run import set_offline_stats
 from ding.policy.base_policy import Policy
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.dataset import create_dataset
+from ding.utils.default_helper import one_time_warning
 from ding.utils.object_state import SavedAttributes
 from ding.utils.pytorch_ddp_dist_helper import get_rank, get_world_size
 from ding.worker.learner.base_learner import BaseLearner
@@ -63,6 +64,25 @@ def serial_pipeline_offline(
     return run.policy, run.is_decided or run.learner.train_iter >= max_train_iter
 
 
+def _warn_of_normalization(in_data: bool, in_env: bool, dataset: Any) -> None:
+    """Warn if the policy sees other observations in the env than in the data set."""
+    if in_data and not hasattr(dataset, "mean"):
+        one_time_warning(
+            f"policy.collect.normalize_states has no effect: a {type(dataset).__name__} normalizes nothing; choose "
+            "another policy.collect.data_type"
+        )
+    elif in_data and not in_env:
+        one_time_warning(
+            "policy.collect.normalize_states = True, but the observations of the env are not normalized: set "
+            "env.norm_obs = dict(use_norm=True, offline_stats=dict(use_offline_stats=True))"
+        )
+    elif in_env and not in_data:
+        one_time_warning(
+            "env.norm_obs normalizes the observations of the env, but those of the data set are not normalized: set "
+            "policy.collect.normalize_states = True"
+        )
+
+
 class EpochRounds(Rounds):
     """Rounds of one batch of a data set, which is read `policy.learn.train_epoch` times, each time in another order.
 
@@ -84,6 +104,7 @@ class EpochRounds(Rounds):
         self._loader = _loader(self._dataset, cfg.policy.learn.batch_size, cfg.seed)
         self._stats = {key: getattr(self._dataset, key) for key in ("mean", "std") if hasattr(self._dataset, key)}
         self._is_normalized = set_offline_stats(cfg.env, self._stats)
+        _warn_of_normalization(bool(cfg.policy.collect.get("normalize_states")), self._is_normalized, self._dataset)
 
     def prepare(self, stack: ExitStack) -> None:
         run = self.run

@@ -79,6 +79,7 @@ class TrainedPolicy:
         env = build_evaluator_env(self._stack, cfg, None)
         env.launch()
         normalize_as_trained(env, self._statistics)
+        env.reset()  # the observations of `launch` are not normalized; an evaluation begins with the next ones, too
         return env
 
     def close(self) -> None:
@@ -258,7 +259,7 @@ class PolicyNetwork(nn.Module):
         self._act: Callable[..., dict[str, Any]] = policy._act_eval
         self._shape = [int(size) for size in space.shape]
         self._dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
-        self._is_scaled = is_scaled and kind == "Box"
+        self._is_scaled = is_scaled and kind == "Box" and bins is None  # bins are values of the env
         if self._is_scaled:
             low, high = torch.from_numpy(space.low), torch.from_numpy(space.high)
             self.factor, self.middle = nn.Buffer((high - low) / 2), nn.Buffer((high + low) / 2)

@@ -293,7 +293,7 @@ class _Trained(NamedTuple):
         policy = load_trained((main, create), RunFolder(folder).checkpoint(checkpoint), seed)
         is_gymnasium, is_scaled = create.env.get("type") == "gymnasium", bool(main.env.get("act_scale", False))
         if is_gymnasium and create.env_manager.get("type") not in _BATCH_MANAGERS:
-            spaces = _spaces(main.env)
+            spaces = _spaces(policy.cfg.env)  # with the statistics of a data set, if it was trained on one
         else:
             with policy.make_env() as env:
                 spaces = env.observation_space, env.simulator_action_space if is_gymnasium else env.action_space

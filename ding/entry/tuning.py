@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import logging
 import math
@@ -206,10 +207,13 @@ def _try(optuna: Any, study: Any, run: Train, space: Mapping[str, Any], seeds: S
     is_pruned, reached = False, []
     pair: Any = None
 
+    evaluations = itertools.count()
+
     def report(env_steps: int, mean_return: float) -> bool:
         nonlocal is_pruned
+        number = next(evaluations)  # trials are compared by it, as their env steps may differ
         if not math.isnan(mean_return):
-            trial.report(mean_return, env_steps)
+            trial.report(mean_return, number)
             is_pruned = trial.should_prune()
         return is_pruned
 

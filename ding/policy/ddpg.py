@@ -214,7 +214,7 @@ class TD3BCPolicy(TD3Policy):
     As in DI-engine, the norms of the gradients of actor and critic are clipped at 1.
 
     Train it with `serial_pipeline_offline`; the paper normalizes observations (`collect.normalize_states` of the data
-    set).
+    set, `env.norm_obs` of the env).
     """
 
     settings: ClassVar[Settings] = Settings(

@@ -237,7 +237,6 @@ def test_a_loaded_policy_acts_as_in_the_evaluations(exp):
     record = evaluate_run(exp, n_episode=1)
     with load_policy(exp) as policy:
         env = policy.make_env(seed=3)
-        env.reset()  # as the evaluator does
         total, obs = 0.0, env.ready_obs[0]
         while True:
             timestep = env.step({0: policy.predict(obs)})[0]
@@ -351,6 +350,19 @@ def test_a_curve_has_at_most_200_points(count, points):
     curve = curves.summarize("run", [(np.arange(count), np.arange(count))])
     assert len(curve.x) == points and curve.x[[0, -1]].tolist() == [0.0, count - 1.0]
     assert np.allclose(curve.iqm, curve.x)
+
+
+def test_the_best_of_a_curve_is_that_of_all_its_points():
+    returns = np.linspace(0, 100, 300)
+    returns[137] = 500
+    curve = curves.summarize("run", [(np.arange(300) * 1000, returns)])
+    assert curve.best == 500 and curve.iqm.max() < 500
+    assert "500" in curves.table([curve], "env_step")
+
+
+def test_points_in_another_order_are_drawn_in_theirs():
+    curve = curves.summarize("run", [([10, 30, 20, 40], [1.0, 3.0, 2.0, 4.0])])
+    assert curve.x.tolist() == [10, 20, 30, 40] and curve.iqm.tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
 def write_metrics(path, *losses):

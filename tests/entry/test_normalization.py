@@ -9,9 +9,10 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from ding.entry import collect_demo_data, eval, serial_pipeline, serial_pipeline_onpolicy
+from ding.entry import collect_demo_data, eval, load_policy, serial_pipeline, serial_pipeline_onpolicy
 from ding.envs import BaseEnvManager, DingEnvWrapper
 from ding.utils.data.dataset import NaiveRLDataset
+from ding.utils.registry_factory import ENV_REGISTRY
 from tests.entry import fakes
 from tests.envs.toys import Toy
 
@@ -43,6 +44,28 @@ def pair(policy_type="dqn", manager="base", **learn):
 def saved(name, exp="exp"):
     state = torch.load(f"{exp}/ckpt/{name}.pth.tar", weights_only=True)
     return state, state["learner"]["normalization"]["ObsNormWrapper0"]
+
+
+@ENV_REGISTRY.register("toy_that_normalizes")
+class NormalizedToy(DingEnvWrapper):
+    """The same env by its type, so that the folder of a run names it."""
+
+    def __init__(self, cfg):
+        toy = Toy(10, observe=lambda episode, step: np.array([step, 2 * step, 5], np.float32), observation_space=SPACE)
+        super().__init__(toy, cfg={"env_wrapper": [{"type": "obs_norm"}, {"type": "eval_episode_return"}]})
+
+
+def test_the_env_of_a_loaded_policy_begins_with_a_normalized_observation(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    main, create = pair()
+    create.env = {"type": "toy_that_normalizes", "import_names": [__name__]}
+    serial_pipeline((main, create), seed=0, max_train_iter=3)
+    _, statistics = saved("ckpt_best")
+    with load_policy("exp") as policy:
+        env = policy.make_env(seed=1)
+        first, begin = env.ready_obs[0], np.array([0, 0, 5])
+    mean, var = (np.asarray(statistics[key]) for key in ("mean", "var"))
+    np.testing.assert_allclose(first, np.clip((begin - mean) / np.sqrt(var + 1e-8), -10, 10), rtol=1e-3, atol=1e-3)
 
 
 class Recorder(nn.Module):

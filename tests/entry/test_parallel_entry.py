@@ -29,6 +29,7 @@ from ding.entry.parallel_entry import launch_collector, launch_coordinator, laun
 from ding.entry.parallel_run import ParallelRun, make_workers, run_parallel
 from ding.entry.pipeline import with_command_mode
 from ding.entry.progress import ParallelProgressLine
+from ding.entry.run_folder import append_record
 from ding.entry.worker_process import WorkerDied, WorkerProcess
 from ding.utils.config_helper import ConfigError
 from ding.utils.state_folder import StateError, StateFolder
@@ -607,6 +608,30 @@ def test_a_run_that_was_interrupted_goes_on_in_its_folder_with_its_counters(capl
     assert "this is not exact: episodes begin anew" in caplog.text
 
 
+def test_a_run_without_a_state_begins_anew_and_sets_aside_what_was_there(caplog):
+    parallel_pipeline(triple("local"), seed=0, max_train_iter=5, max_seconds=DEADLINE_S)
+    assert StateFolder("exp/run_state").read() is None  # that run has come to its end
+    parallel_pipeline(triple("local"), seed=0, max_train_iter=5, max_seconds=DEADLINE_S, resume=True)
+    (aside,) = set(os.listdir()) - {"exp"}
+    assert f"no state to resume from, so the run starts afresh; the former folder is renamed to {aside}" in caplog.text
+    assert result()["train_iter"] == 5
+
+
+def wait_for_iterations(run, deadline):
+    while run.coordinator.progress().train_iter < 5 or run.coordinator.progress().last_return is None:
+        assert not run.coordinator.wait(0.01), run.coordinator.failure
+    return False
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """Begins a run in this process, and ends it after a few iterations as a signal does."""
+    with monkeypatch.context() as patch:
+        patch.setattr(parallel_run.ParallelRun, "wait", wait_for_iterations)
+        outcome = run_parallel(triple("local"), seed=0)
+    return outcome.progress
+
+
 def test_the_last_iteration_is_evaluated_where_no_collector_has(monkeypatch):
     asked = []
 
@@ -615,7 +640,9 @@ def test_the_last_iteration_is_evaluated_where_no_collector_has(monkeypatch):
         return EvalRecord(0, 0, [2000.0, 1000.0], [3, 5], 0.5)
 
     monkeypatch.setattr(parallel_run, "_evaluate", evaluate)
-    outcome = run_parallel(triple("local"), seed=0, max_env_step=60, max_seconds=DEADLINE_S, evaluates_end=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(parallel_run.ParallelRun, "wait", wait_for_iterations)
+        outcome = run_parallel(triple("local"), seed=0, evaluates_end=True)
     number = int(re.fullmatch(r"exp/ckpt/iteration_(\d+).pth.tar", asked[0])[1])
     expected = {"train_iter": number, "seed": 0, "returns": [2000.0, 1000.0], "lengths": None, "seconds": 0.5}
     last = evaluations()[-1]
@@ -628,28 +655,12 @@ def test_the_last_iteration_is_evaluated_where_no_collector_has(monkeypatch):
     assert len(asked) == 1 and evaluations()[-1]["train_iter"] == 5
 
 
-def test_a_run_without_a_state_begins_anew_and_sets_aside_what_was_there(caplog):
-    parallel_pipeline(triple("local"), seed=0, max_train_iter=5, max_seconds=DEADLINE_S)
-    assert StateFolder("exp/run_state").read() is None  # that run has come to its end
-    parallel_pipeline(triple("local"), seed=0, max_train_iter=5, max_seconds=DEADLINE_S, resume=True)
-    (aside,) = set(os.listdir()) - {"exp"}
-    assert f"no state to resume from, so the run starts afresh; the former folder is renamed to {aside}" in caplog.text
-    assert result()["train_iter"] == 5
-
-
-@pytest.fixture
-def interrupted(monkeypatch):
-    """Begins a run in this process, and ends it after a few iterations as a signal does."""
-
-    def wait(run, deadline):
-        while run.coordinator.progress().train_iter < 5 or run.coordinator.progress().last_return is None:
-            assert not run.coordinator.wait(0.01), run.coordinator.failure
-        return False
-
-    with monkeypatch.context() as patch:
-        patch.setattr(parallel_run.ParallelRun, "wait", wait)
-        outcome = run_parallel(triple("local"), seed=0)
-    return outcome.progress
+def test_evaluations_after_the_state_that_a_run_resumes_from_are_cut_off(interrupted):
+    before = evaluations()
+    append_record("exp", {"train_iter": 10**6, "env_step": 10**6, "returns": [99999.0]})
+    outcome = run_parallel(triple("local"), seed=0, max_env_step=1, max_seconds=DEADLINE_S, resume=True)
+    assert evaluations()[: len(before)] == before and outcome.progress.best_return < 99999
+    assert all(line["train_iter"] < 10**6 for line in evaluations())
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding.entry import eval, serial_entry_offline, serial_pipeline_bc, serial_pipeline_offline
+from ding.entry import Training, eval, serial_entry_offline, serial_pipeline_bc, serial_pipeline_offline
 from ding.model.template.q_learning import DQN
 from ding.policy.dqn import DQNPolicy
 from ding.utils.config_helper import ConfigError
@@ -161,6 +161,48 @@ def test_observations_are_scaled_alike_in_the_data_and_in_the_env(monkeypatch):
         mean_return = pickle.load(file)["eval_value"]
     # The checkpoint knows the scale: these are the episodes of the training's evaluation.
     assert eval((main, create), load_path="exp/ckpt/iteration_3.pth.tar") == mean_return
+
+
+def test_a_run_on_normalized_data_finds_its_shapes_and_is_used_like_any_other(tmp_path):
+    rows = [{**row, "obs": torch.full((4,), 2.0 + index % 2)} for index, row in enumerate(demonstrations())]
+    npz_save([{**row, "next_obs": row["obs"]} for row in rows], "demos")
+    main, create = config()
+    main.env.env_id, create.env.type, create.policy.type = "CartPole-v1", "gymnasium", "dqn"
+    main.policy.model.pop("obs_shape")
+    main.policy.collect.update(data_type="npz", data_path="demos_demos.npz", normalize_states=True)
+    main.env.norm_obs = {"use_norm": True, "offline_stats": {"use_offline_stats": True}}
+    policy, _ = serial_pipeline_offline((main, create), max_train_iter=3)
+    training, obs = Training.load("exp"), np.full((2, 4), 2.0, np.float32)
+    scaled = {i: torch.from_numpy((row - 2.5) / 0.501).float() for i, row in enumerate(obs)}
+    expected = [int(out["action"]) for out in policy.eval_mode.forward(scaled).values()]
+    assert np.ravel(training.predict(obs)).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("data_type", "in_data", "in_env", "told"),
+    [
+        ("npz", True, True, None),
+        ("npz", False, False, None),
+        ("npz", True, False, "the observations of the env are not normalized: set env.norm_obs"),
+        ("npz", False, True, "those of the data set are not normalized: set policy.collect.normalize_states = True"),
+        ("naive", True, False, "has no effect: a NaiveRLDataset normalizes nothing"),
+    ],
+)
+def test_observations_that_are_normalized_in_one_place_only_are_warned_of(
+    data_type, in_data, in_env, told, monkeypatch
+):
+    warned = []
+    monkeypatch.setattr("ding.entry.serial_entry_offline.one_time_warning", warned.append)
+    main, create = config()
+    if data_type == "npz":
+        npz_save(demonstrations(), "demos")
+        main.policy.collect.update(data_type="npz", data_path="demos_demos.npz")
+    if in_data:
+        main.policy.collect.normalize_states = True
+    if in_env:
+        main.env.norm_obs = {"use_norm": True, "offline_stats": {"use_offline_stats": True}}
+    serial_pipeline_offline((main, create), max_train_iter=1)
+    assert [told in text for text in warned] == ([] if told is None else [True])
 
 
 def test_an_env_that_lacks_the_statistics_says_so():

@@ -746,7 +746,7 @@ EXPORTED = [
     *(("ppo", "Pendulum-v1", {}), ("td3", "Pendulum-v1", {"batch_size": 8, "random_collect_size": 16})),
     *(("dqn", Choices, QUICK), ("dqn", Doubles, QUICK), ("bdq", "Pendulum-v1", QUICK), ("bdq", Branches, QUICK)),
     ("dqn", Late, QUICK), ("dqn", Late, {**QUICK, "env_manager": "vector_env"}), ("dqn", Narrow, QUICK),
-    ("ppo", Wide, {}), ("ppo", Largest, {}),
+    ("ppo", Wide, {}), ("ppo", Largest, {}), ("dqn", "Pendulum-v1", {**QUICK, "act_bins": 5}),
 ]  # fmt: skip
 
 

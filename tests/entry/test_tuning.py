@@ -97,6 +97,14 @@ class TestWithOptuna:
         assert len(set(rates)) == 4
         assert tune("dqn", "CartPole-v1", search, trials=4, seeds=(1, 2), **QUICK) == more  # nothing is left to do
 
+    def test_trials_are_compared_evaluation_by_evaluation(self, optuna, monkeypatch):
+        """Not by env steps, which differ."""
+        steps = []
+        monkeypatch.setattr(optuna.trial.Trial, "report", lambda self, value, step: steps.append(step))
+        how = {"iterations": 5, "eval_freq": 2, "eval_episodes": 1, "recipe": False}
+        tune("dqn", "CartPole-v1", {"n_sample": (8, 40)}, trials=2, **how)
+        assert steps == [0, 1, 2] * 2
+
     def test_bad_trials_end_early(self, monkeypatch):
         evaluations = []
 
