@@ -38,8 +38,8 @@ class Observed(parallel_run.ParallelRun):
 
     damage = None
 
-    def __init__(self, cfg, start):
-        super().__init__(cfg, start)
+    def __init__(self, cfg, *args):
+        super().__init__(cfg, *args)
         self.samples, self.chunks, self.gone, self.back = Counter(), {}, defaultdict(list), defaultdict(list)
         self.learnt, self.learner_tasks, self.bad, self.errors, self.senders = [], [], [], [], {}
         self._store = FolderSampleStore(cfg.system.coordinator.path_data)
@@ -171,11 +171,11 @@ def observing(monkeypatch, before=lambda cfg: None):
 
     def train(damage, configs=None, **limits):
         class Run(Observed):
-            def __init__(self, cfg, start):
+            def __init__(self, cfg, *args):
                 # Without a state to go on from, chunks go when a run fails: what is left of them is left by mistake.
                 cfg.system.coordinator.state_interval_s = 0
                 before(cfg)
-                super().__init__(cfg, start)
+                super().__init__(cfg, *args)
                 self.workers = pools[-1]
                 made.append(self)
 
