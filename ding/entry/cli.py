@@ -157,6 +157,7 @@ _INPUT_MODULES = (
     "ding.config.read",
     "ding.config.config",
     "ding.entry.cli_commands",
+    "ding.utils.registry_factory",
     "ding.entry.curves",
     "ding.entry.run_folder",
     "ding.entry.run_state",

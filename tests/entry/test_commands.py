@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from easydict import EasyDict
 from gymnasium import spaces
 
+from ding import train
 from ding.config import read_config
 from ding.config.read import change
 from ding.entry import cli_commands, curves, serial_pipeline, trained
@@ -29,6 +30,7 @@ from ding.entry.trained import evaluate_run, load_policy
 from ding.entry.training import Training
 from ding.envs.env.gymnasium_env import GymnasiumEnv
 from ding.example import cartpole_dqn
+from ding.model.template.q_learning import DRQN
 from ding.utils.config_helper import ConfigError
 from ding.utils.state_folder import plain_tree
 
@@ -608,6 +610,26 @@ def test_an_env_that_does_not_is_told_what_is_wrong(name, problem):
     output = ding("check-env", f"{__name__}:{name}", status=1)
     failed = [line for line in output.splitlines() if line.startswith("FAIL")]
     assert any(problem in line for line in failed)
+
+
+@pytest.mark.parametrize("policy", ["dqn", "bdq"])
+def test_masked_actions_are_never_taken(policy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    how = {"eval_episodes": 2, "num_envs": 2, "batch_size": 8, "recipe": False, "iterations": 4}
+    training = train(policy, Doors, **how)  # whose `step` refuses the door that is locked
+    assert training.result["train_iter"] == 4
+
+
+@pytest.mark.parametrize("entries", [1, 2, 3, 4])
+def test_r2d2_says_that_it_takes_no_dicts(entries):
+    with pytest.raises(ConfigError, match=r"obs_shape = \{'k0': 3.*\} is not allowed: DRQN takes no dicts"):
+        DRQN({f"k{index}": 3 for index in range(entries)}, 2)
+
+
+def test_an_unknown_type_is_told_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    output = ding("train", CONFIG, "--set", "policy.type=dqm", status=1)
+    assert "unknown type 'dqm'; did you mean 'dqn'?" in output and "Traceback" not in output
 
 
 class Counted(gymnasium.Env):

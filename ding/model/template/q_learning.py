@@ -32,6 +32,8 @@ from ding.model.common.head import (
 )
 from ding.torch_utils.network.nn_module import Activation, NoiseLinearLayer, as_activation, fc_block
 from ding.torch_utils.network.rnn import get_lstm
+from ding.utils.config_helper import ConfigError
+from ding.utils.data.nested import is_mapping
 from ding.utils.registry_factory import MODEL_REGISTRY
 
 
@@ -200,6 +202,8 @@ class DRQN(nn.Module):
         scale_ob: float | None = None,
     ) -> None:
         super().__init__()
+        if is_mapping(obs_shape):
+            raise ConfigError(f"obs_shape = {obs_shape!r} is not allowed: {type(self).__name__} takes no dicts")
         obs_shape, action_shape = as_shape(obs_shape), as_shape(action_shape)
         act = as_activation(activation)
         embedding_size = encoder_hidden_size_list[-1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from types import NoneType
 from typing import Any
 
@@ -102,8 +102,10 @@ class _LogitSampleWrapper(IModelWrapper):
         return output
 
 
-def mask_logits(output: Mapping[str, Any]) -> None:
+def mask_logits(output: MutableMapping[str, Any]) -> None:
     """Subtract 1e8 IN PLACE from the logits of illegal actions, if the model output has an `action_mask`.
+
+    A mask [B, N] for logits [B, 1, N], of a single branch, becomes [B, 1, N].
 
     Raises:
         ValueError: the mask does not fit the logits.
@@ -112,6 +114,8 @@ def mask_logits(output: Mapping[str, Any]) -> None:
     if mask is None:
         return
     if isinstance(logit, Tensor):
+        if logit.dim() == 3 and logit.shape[1] == 1 and mask.dim() == 2:
+            mask = output["action_mask"] = mask.unsqueeze(1)
         _apply_mask(logit, mask)
         return
     if len(mask) != len(logit):

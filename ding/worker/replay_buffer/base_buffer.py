@@ -256,7 +256,8 @@ class ColumnBuffer(StatefulBuffer):
         self.close()
 
     def __del__(self) -> None:
-        if not sys.is_finalizing() and not getattr(self, "_closed", True):
+        # At the end of the interpreter modules may be gone already.
+        if sys is not None and not sys.is_finalizing() and not getattr(self, "_closed", True):
             self.close()
 
     def count(self) -> int:
