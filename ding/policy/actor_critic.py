@@ -54,6 +54,8 @@ class ActionKind(NamedTuple):
 
 
 def _discrete(logit: Any, action: Any) -> list[ActionTerms]:
+    if isinstance(logit, Tensor) and logit.dim() == action.dim():
+        logit = logit.unsqueeze(-1)  # [B, 1] of a single action is stacked to [B], like other columns of one number
     return [categorical_terms(logit, action)]
 
 

@@ -72,7 +72,6 @@ def default_preprocess_learn(
     for key in ("obs", "next_obs"):
         if key in batch and isinstance(batch[key], Tensor) and batch[key].dim() == 1 and _is_row(data, columns, key):
             batch[key] = batch[key].view(size, 1)
-    _keep_action_axis(batch)
     for key in ("value", "adv", "return", "done", "weight"):
         if key in batch:
             batch[key] = _drop_last_axis(batch[key])
@@ -82,13 +81,6 @@ def default_preprocess_learn(
     if "reward" in batch:
         batch["reward"] = _nstep_reward(batch["reward"]) if use_nstep else _drop_last_axis(batch["reward"])
     return batch
-
-
-def _keep_action_axis(batch: dict[str, Any]) -> None:
-    """Let `logit` be [B, N] also if there is a single action."""
-    logit = batch.get("logit")
-    if isinstance(logit, Tensor) and logit.dim() == 1:
-        batch["logit"] = logit.unsqueeze(-1)
 
 
 def check_not_empty(data: Any) -> None:

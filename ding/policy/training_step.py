@@ -31,9 +31,6 @@ def _no_norm(device: torch.device) -> Tensor:
     return torch.zeros((), device=device)
 
 
-_no_norm(torch.device("cpu"))  # now, not within the first training step
-
-
 class GradientSynchronizer:
     """Averaging of the gradients of one model over all ranks, on any backend, CPU included.
 
