@@ -126,7 +126,8 @@ def test_a_worker_that_was_closed_takes_no_task(client, server, worker):
 
 @pytest.mark.differs("a task without a deadline: a worker that hangs hangs the coordinator", "each message has one")
 def test_a_worker_that_does_not_answer_in_time_is_lost(client, worker):
-    with pytest.raises(WorkerLost, match="w has not answered the task wait within 0.02 s"):
+    # Over HTTP the deadline may pass, on a busy machine, while the worker accepts the task.
+    with pytest.raises(WorkerLost, match="w (at .* )?has not (answered|accepted) the task wait.* (0.02 s|in time)"):
         run(client, "wait", SHORT_S)
 
 
