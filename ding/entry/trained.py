@@ -79,7 +79,8 @@ class TrainedPolicy:
         env = build_evaluator_env(self._stack, cfg, None)
         env.launch()
         normalize_as_trained(env, self._statistics)
-        env.reset()  # the observations of `launch` are not normalized; an evaluation begins with the next ones, too
+        if self._statistics:
+            env.reset()  # the observations of `launch` are not normalized
         return env
 
     def close(self) -> None:

@@ -239,6 +239,7 @@ def test_a_loaded_policy_acts_as_in_the_evaluations(exp):
     record = evaluate_run(exp, n_episode=1)
     with load_policy(exp) as policy:
         env = policy.make_env(seed=3)
+        env.reset()  # as the evaluator does
         total, obs = 0.0, env.ready_obs[0]
         while True:
             timestep = env.step({0: policy.predict(obs)})[0]
