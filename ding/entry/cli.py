@@ -157,7 +157,6 @@ _INPUT_MODULES = (
     "ding.config.read",
     "ding.config.config",
     "ding.entry.cli_commands",
-    "ding.utils.registry_factory",
     "ding.entry.curves",
     "ding.entry.run_folder",
     "ding.entry.run_state",
@@ -165,6 +164,7 @@ _INPUT_MODULES = (
     "ding.entry.tuning",
     "ding.envs.env.gymnasium_env",
     "ding.utils.references",
+    "ding.utils.registry_factory",
     "ding.utils.state_folder",
     "ding.worker.coordinator.parallel_run_state",
 )

@@ -101,8 +101,8 @@ def train(
             TorchRL, such as `learning_rate=3e-4`, `batch_size=64`, `gamma=0.98`.
 
     Raises:
-        ConfigError: nothing ends the training, a setting is unknown or ambiguous, a value is not allowed, the env
-            is a lambda or a local class, or there is no such recipe for the policy.
+        ConfigError: nothing ends the training, a setting is unknown, ambiguous or without effect, a value is not
+            allowed, the env is a lambda or a local class, or there is no such recipe for the policy.
         KeyError: the policy is not registered.
         TypeError: `env` has none of the forms above.
 

@@ -2,7 +2,8 @@
 
 Each worker has a *fork server*, a process without threads, which the caller starts before it has threads itself. The
 fork server forks the worker, reports its end, and forks it again on request, always from the same initial state. A
-fork server that has ended is replaced by a new interpreter, as a process with threads cannot fork safely.
+fork server that has ended is replaced by a new interpreter, as a process with threads cannot fork safely. Where a
+process has asked CUDA anything, new interpreters take the place of forks, which could not use CUDA.
 
 Child processes of a dead worker, such as those of its envs, may hold its pipes open. So the end of a process is
 detected by its descriptor, never by the end of a pipe, and messages are datagrams, which arrive whole or not at all.

@@ -19,13 +19,16 @@ from tests.envs.toys import Toy
 SPACE = spaces.Box(-20, 20, (3,), np.float32)
 
 
-def make_env(cfg):
+@ENV_REGISTRY.register("toy_that_normalizes")
+class NormalizedToy(DingEnvWrapper):
     """Observations are the number of the step, and twice that; episodes have 10 steps."""
-    toy = Toy(10, observe=lambda episode, step: np.array([step, 2 * step, 5], np.float32), observation_space=SPACE)
-    return DingEnvWrapper(toy, cfg={"env_wrapper": [{"type": "obs_norm"}, {"type": "eval_episode_return"}]})
+
+    def __init__(self, cfg):
+        toy = Toy(10, observe=lambda episode, step: np.array([step, 2 * step, 5], np.float32), observation_space=SPACE)
+        super().__init__(toy, cfg={"env_wrapper": [{"type": "obs_norm"}, {"type": "eval_episode_return"}]})
 
 
-SETTING = [make_env, [{}, {}], [{}, {}]]
+SETTING = [NormalizedToy, [{}, {}], [{}, {}]]
 
 
 def pair(policy_type="dqn", manager="base", **learn):
@@ -44,15 +47,6 @@ def pair(policy_type="dqn", manager="base", **learn):
 def saved(name, exp="exp"):
     state = torch.load(f"{exp}/ckpt/{name}.pth.tar", weights_only=True)
     return state, state["learner"]["normalization"]["ObsNormWrapper0"]
-
-
-@ENV_REGISTRY.register("toy_that_normalizes")
-class NormalizedToy(DingEnvWrapper):
-    """The same env by its type, so that the folder of a run names it."""
-
-    def __init__(self, cfg):
-        toy = Toy(10, observe=lambda episode, step: np.array([step, 2 * step, 5], np.float32), observation_space=SPACE)
-        super().__init__(toy, cfg={"env_wrapper": [{"type": "obs_norm"}, {"type": "eval_episode_return"}]})
 
 
 def test_the_env_of_a_loaded_policy_begins_with_a_normalized_observation(tmp_path, monkeypatch):

@@ -618,8 +618,10 @@ def test_a_run_without_a_state_begins_anew_and_sets_aside_what_was_there(caplog)
 
 
 def wait_for_iterations(run, deadline):
+    end = monotonic() + DEADLINE_S
     while run.coordinator.progress().train_iter < 5 or run.coordinator.progress().last_return is None:
         assert not run.coordinator.wait(0.01), run.coordinator.failure
+        assert monotonic() < end, "it does not train"
     return False
 
 
