@@ -11,6 +11,7 @@ from typing import Any
 
 from easydict import EasyDict
 
+from ding.config.key_names import KnownKeys, UnknownKey, report_unknown, unknown_entries
 from ding.config.main_settings import (
     MAIN_SETTINGS,
     check_import_names,
@@ -19,7 +20,6 @@ from ding.config.main_settings import (
     check_sections,
     check_seed,
 )
-from ding.config.names import KnownKeys, UnknownKey, report_unknown, unknown_entries
 from ding.config.read import (  # noqa: F401 - all are found here, as those of `save`
     Config,
     read_config,

@@ -100,7 +100,7 @@ class PriorityIndex:
 
     Example:
         >>> index = PriorityIndex(4, alpha=1.0)
-        >>> _ = index.set(np.array([0, 2]), np.array([1.0, 3.0]))
+        >>> _ = index.set_priorities(np.array([0, 2]), np.array([1.0, 3.0]))
         >>> index.total, index.draw(2, np.random.default_rng(0)).tolist()
         (4.0, [2, 2])
     """
@@ -150,7 +150,7 @@ class PriorityIndex:
         self.note_max(priorities)
         return raised
 
-    def set(self, slots: Slots, priorities: FloatArray) -> FloatArray:
+    def set_priorities(self, slots: Slots, priorities: FloatArray) -> FloatArray:
         """Set the priorities of `slots` [n] to valid `priorities` [n], with `PRIORITY_EPS` for 0, and return these."""
         if priorities.size:
             if priorities[priorities.argmin()] == 0.0:

@@ -12,8 +12,8 @@ import numpy as np
 from easydict import EasyDict
 
 from ding.config.config import resolve_class
+from ding.config.key_names import CLIPPING, KnownKeys
 from ding.config.main_settings import value_at
-from ding.config.names import CLIPPING, KnownKeys
 from ding.config.read import put
 from ding.entry.checks import complete_model, model_parameters, refuse_unsaved_env
 from ding.entry.curves import draw, read_curves

@@ -21,7 +21,17 @@ from ding.rl_utils.adder import get_train_sample
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.mixed_precision import AUTOCAST_TYPES, MixedPrecision, compile_model, compile_option
 from ding.utils.batch_methods import accepts_pieces, adapts_batch, plain_transition
-from ding.utils.config_helper import ConfigError, Configurable, Setting, Settings, boolean, integer, one_of, settings_of
+from ding.utils.config_helper import (
+    ConfigError,
+    Configurable,
+    Setting,
+    Settings,
+    boolean,
+    integer,
+    is_of_package,
+    one_of,
+    settings_of,
+)
 from ding.utils.data.samples import Items
 from ding.utils.default_helper import deep_merge_dicts, one_time_warning
 from ding.utils.import_helper import import_module
@@ -147,7 +157,10 @@ class Policy(PolicySteps, Configurable, ABC):
     @classmethod
     def _merged_config(cls) -> dict[str, Any]:
         # The config of our classes is complete; a user's class may have a `config` of its own keys only.
-        configs = [base.__dict__.get("config") for base in reversed(cls.__mro__) if issubclass(base, Policy)]
+        policies = [base for base in reversed(cls.__mro__) if issubclass(base, Policy) and "config" in vars(base)]
+        own = [base for base in policies if is_of_package(base)]
+        completed = {base for base in own for other in own if other is not base and issubclass(other, base)}
+        configs = [base.config for base in policies if base not in completed]
         return copy.deepcopy(reduce(deep_merge_dicts, configs, {}))
 
     def __init__(self, cfg: EasyDict, model: nn.Module | None = None, enable_field: list[str] | None = None) -> None:

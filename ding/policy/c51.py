@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from ding.policy.dqn import DQNPolicy, HeadInputs, TDError, renew_noise
-from ding.policy.settings import own_loss
+from ding.policy.dqn import NO_CRITERION, DQNPolicy, HeadInputs, TDError, renew_noise
 from ding.rl_utils.distributional import dist_nstep_td_data, dist_nstep_td_error
 from ding.utils.config_helper import Setting, Settings
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -34,7 +33,7 @@ class C51Policy(DQNPolicy):
             "model.v_min": -10,
             "model.v_max": 10,
             "model.n_atom": 51,
-            "learn.criterion": Setting(rule=own_loss),
+            "learn.criterion": NO_CRITERION,
         },
         DQNPolicy.settings,
     )

@@ -29,6 +29,16 @@ from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 _CRITERIA = {"mse": partial(F.mse_loss, reduction="none"), "huber": partial(F.huber_loss, reduction="none")}
+_CRITERION = "mse"
+
+
+def _untouched(value: Any) -> str | None:
+    is_default = value == _CRITERION
+    return None if is_default else "left out: this policy learns distributions, with the loss of its algorithm"
+
+
+# The setting `learn.criterion` of policies whose loss is defined by their algorithm.
+NO_CRITERION = Setting(rule=_untouched, doc="Leave it out: the loss of the TD error is that of the algorithm.")
 
 # The loss [], the error [B] of each sample, and values to log.
 TDError = tuple[Tensor, Tensor, dict[str, Tensor]]
@@ -91,7 +101,9 @@ class DQNPolicy(BatchPolicy):
             "learn.target_update_freq": 100,
             "learn.target_theta": Setting(0.005, number(0, 1, optional=True)),
             "learn.ignore_done": False,
-            "learn.criterion": Setting("mse", one_of(*_CRITERIA), "Loss of the TD error; 'huber' is linear beyond 1."),
+            "learn.criterion": Setting(
+                _CRITERION, one_of(*_CRITERIA), "Loss of the TD error; 'huber' is linear beyond 1."
+            ),
             "learn.grad_clip_type": None,
             "learn.grad_clip_value": None,
             "learn.lr_scheduler": None,
@@ -129,7 +141,7 @@ class DQNPolicy(BatchPolicy):
         self._init_importance_weights()
         self._gamma = self._cfg.discount_factor
         self._nstep = int(self._cfg.nstep)
-        self._criterion = _CRITERIA[self._cfg.learn.get("criterion", "mse")]
+        self._criterion = _CRITERIA[self._cfg.learn.get("criterion", _CRITERION)]
         self._init_optimizers()
         self._init_target(*self._target_update())
         self._learn_model = self._wrapped("argmax_sample")

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ding.policy.dqn import DQNPolicy, HeadInputs, TDError
-from ding.policy.settings import own_loss, positive
+from ding.policy.dqn import NO_CRITERION, DQNPolicy, HeadInputs, TDError
+from ding.policy.settings import positive
 from ding.policy.training_step import Learned
 from ding.rl_utils.distributional import (
     fqf_calculate_fraction_loss,
@@ -47,7 +47,7 @@ class QRDQNPolicy(DQNPolicy):
         {
             "type": "qrdqn",
             "model.num_quantiles": NO_DEFAULT,
-            "learn.criterion": Setting(rule=own_loss),
+            "learn.criterion": NO_CRITERION,
         },
         DQNPolicy.settings,
     )
@@ -87,7 +87,7 @@ class IQNPolicy(DQNPolicy):
             "model.num_quantiles": NO_DEFAULT,
             "model.quantile_embedding_size": NO_DEFAULT,
             "learn.kappa": Setting(1.0, positive, "Threshold of the Huber loss, beyond which it is linear."),
-            "learn.criterion": Setting(rule=own_loss),
+            "learn.criterion": NO_CRITERION,
         },
         DQNPolicy.settings,
     )
@@ -150,10 +150,11 @@ class FQFPolicy(DQNPolicy):
             "learn.learning_rate_quantile": Setting(5e-5, positive, "Learning rate of all other parameters."),
             "learn.kappa": Setting(1.0, positive, "Divisor of the quantile regression loss."),
             "learn.ent_coef": Setting(0, number(), "Weight of the fractions' entropy in their loss."),
-            "learn.criterion": Setting(rule=own_loss),
+            "learn.criterion": NO_CRITERION,
             "learn.lr_scheduler": Setting(rule=one_of(None)),
         },
         DQNPolicy.settings,
+        without=["learn.learning_rate"],
     )
 
     _optimizer_names: ClassVar[Mapping[str, tuple[str, str]]] = {

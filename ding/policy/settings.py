@@ -16,11 +16,6 @@ def positive(value: Any) -> str | None:
     return "a number above 0" if number()(value) is not None or value <= 0 else None
 
 
-def own_loss(value: Any) -> str | None:
-    """Return what is wrong with a `learn.criterion` of DQN in a policy whose loss is defined by its algorithm."""
-    return None if value == "mse" else "left out: this policy learns distributions, with the loss of its algorithm"
-
-
 def one_number(value: Any) -> str | None:
     """Return None unless `value` has several numbers, as for multi-discrete actions; else what is expected."""
     return "a number: this policy has one action a step" if isinstance(value, Sequence) and len(value) > 1 else None

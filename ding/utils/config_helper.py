@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import numbers
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import reduce
@@ -121,6 +121,7 @@ class Settings(Mapping[str, Setting]):
         table: the keys.
         base: the settings that the table adds to and overrides.
         glossary: settings of keys that several classes have, by an ending of their path. That of `base` is kept.
+        without: keys of `base` that the class does not read.
 
     Example:
         >>> common = {"batch_size": Setting(rule=integer(1), doc="Number of samples in a batch.")}
@@ -137,9 +138,10 @@ class Settings(Mapping[str, Setting]):
         table: Mapping[str, Any],
         base: Settings | None = None,
         glossary: Mapping[str, Setting] | None = None,
+        without: Collection[str] = (),
     ) -> None:
         self._glossary: dict[str, Setting] = {**(base._glossary if base is not None else {}), **(glossary or {})}
-        self._settings: dict[str, Setting] = dict(base or {})
+        self._settings = {path: setting for path, setting in (base or {}).items() if path not in without}
         for path, value in table.items():
             setting = value if isinstance(value, Setting) else Setting(value)
             self._settings[path] = setting.completed(self._known(path))

@@ -339,7 +339,7 @@ def test_batched_updates_skip_records_that_are_gone():
 
 def test_draws_among_some_slots_are_of_these():
     index, rng = PriorityIndex(8, alpha=1.0), np.random.default_rng(0)
-    index.set(np.array([1, 2, 5, 6]), np.array([0.1, 0.2, 0.3, 0.7]))
+    index.set_priorities(np.array([1, 2, 5, 6]), np.array([0.1, 0.2, 0.3, 0.7]))
     for slots, allowed in [([5, 6, 7, 0, 1], {5, 6, 1}), ([0, 2, 3, 4, 5], {2, 5}), ([3, 4, 5, 6, 7], {5, 6})]:
         drawn = index.draw(300, rng, np.array(slots)).tolist()
         assert set(drawn) == allowed and drawn == sorted(drawn, key=slots.index)
@@ -361,7 +361,7 @@ def test_a_draw_at_the_rounded_end_of_some_slots_or_of_all_stays_inside():
             return np.full(size, np.nextafter(1.0, 0.0))
 
     index = PriorityIndex(4, alpha=1.0)
-    index.set(np.array([0, 1, 2]), np.array([1e9, 1e-3, 5.0]))
+    index.set_priorities(np.array([0, 1, 2]), np.array([1e9, 1e-3, 5.0]))
     assert index.draw(1, LastMoment(), np.array([1])).tolist() == [1]  # type: ignore[arg-type]
     assert index.draw(2, LastMoment(), np.array([1])).tolist() == [1, 1]  # type: ignore[arg-type]
     assert index.draw(2, LastMoment()).tolist() == [0, 2]  # type: ignore[arg-type]

@@ -50,13 +50,13 @@ def test_any_series_of_writes_leaves_the_weights_of_plain_arrays(size, series, d
         slots = rng.integers(0, size, rng.integers(1, size + 1))
         values = rng.random(len(slots)).round(1)  # some are 0
         if kind == "set":
-            index.set(slots, values)
+            index.set_priorities(slots, values)
             for slot, value in zip(slots, values, strict=True):
                 weights[slot] = (value or PRIORITY_EPS) ** 0.6
         elif kind == "run":
             start = int(slots[0])
             stop = start + len(values[: size - start])
-            index.set(slice(start, stop), values[: stop - start])
+            index.set_priorities(slice(start, stop), values[: stop - start])
             weights[start:stop] = np.where(values[: stop - start] == 0, PRIORITY_EPS, values[: stop - start]) ** 0.6
         elif kind == "remove":
             index.remove(slots)
@@ -89,8 +89,8 @@ def test_several_writes_at_once_are_summed_as_one_after_the_other(size):
     for count in (size, 300, 1, 300):
         slots = np.sort(rng.choice(size, count, replace=False))
         priorities = rng.random(count) + 0.1
-        together.set(slots, priorities)
-        single.set(slots, priorities)
+        together.set_priorities(slots, priorities)
+        single.set_priorities(slots, priorities)
         assert single.total > 0  # which computes the sums after each write
         weights[slots] = priorities
     removed = rng.choice(size, size // 3, replace=False)
@@ -121,7 +121,7 @@ def test_no_rounding_draws_a_slot_without_weight(size):
 
 def test_a_changed_alpha_holds_for_weights_from_then_on():
     index = PriorityIndex(2, alpha=1.0)
-    index.set(np.array([0]), np.array([4.0]))
+    index.set_priorities(np.array([0]), np.array([4.0]))
     index.alpha = 0.5
-    index.set(np.array([1]), np.array([4.0]))
+    index.set_priorities(np.array([1]), np.array([4.0]))
     assert index.weights.tolist() == [4.0, 2.0] and index.total == 6.0

@@ -373,3 +373,19 @@ def test_a_policy_and_its_command_mode_are_registered_and_exported(name: str) ->
     assert getattr(ding.policy, cls.__name__) is cls and issubclass(command, cls)
     assert getattr(ding.policy, cls.__name__.replace("Policy", "CommandModePolicy")) is command
     assert cls.default_config().type == ("ppo" if name == "ppo_offpolicy" else name)
+
+
+@each_policy
+def test_each_learning_rate_of_its_settings_is_one_of_an_optimizer(name: str) -> None:
+    cfg = copy.deepcopy(_policy_config(name))
+    settings = POLICY_REGISTRY.get(cfg.type).settings
+    if "learn.auto_alpha" in settings:
+        cfg.learn.auto_alpha = True
+    rates = [key for key in settings if key.startswith("learn.learning_rate")]
+    expected = {key: 1e-3 * (2 + i) for i, key in enumerate(rates)}
+    for key, rate in expected.items():
+        cfg.learn[key.removeprefix("learn.")] = rate
+    state = create_policy(cfg, enable_field=["learn"]).learn_mode.state_dict()
+    optimizers = [part for part in state.values() if isinstance(part, dict) and "param_groups" in part]
+    found = {group["lr"] for optimizer in optimizers for group in optimizer["param_groups"]}
+    assert {key for key, rate in expected.items() if rate not in found} == set()

@@ -366,7 +366,7 @@ class PriorityExperienceReplay:
 
     def _set(self, slots: IntArray, priorities: Any) -> None:
         self._follow()
-        self._index.set(slots, priorities + PRIORITY_EPS)
+        self._index.set_priorities(slots, priorities + PRIORITY_EPS)
         self._index.note_max(priorities + PRIORITY_EPS)
 
     def _follow(self) -> None:
@@ -386,4 +386,4 @@ class PriorityExperienceReplay:
         given = [(meta or {}).get("priority") for meta in storage.metas(slots)]
         priorities = as_priorities(given, self.max_priority)
         storage.note(slots, "priority", priorities)
-        self._index.set(slots, priorities)
+        self._index.set_priorities(slots, priorities)

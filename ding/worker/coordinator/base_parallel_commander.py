@@ -30,7 +30,7 @@ from ding.worker.transport.transport import transport_name
 
 Task = dict[str, Any]  # a task for a worker
 # Importing this module registers all commanders of the package.
-_OWN = "ding.worker.coordinator.one_vs_one_parallel_commander"
+_ONE_VS_ONE = "ding.worker.coordinator.one_vs_one_parallel_commander"
 _EPISODES = ("collector_episode_num", "evaluator_episode_num")
 
 
@@ -288,6 +288,6 @@ def get_parallel_commander_cls(cfg: Mapping[str, Any]) -> type:
     Raises:
         KeyError: no commander is registered under that type.
     """
-    import_module([_OWN, *cfg.get("import_names", [])])
+    import_module([_ONE_VS_ONE, *cfg.get("import_names", [])])
     commander_cls: type = COMMANDER_REGISTRY.get(cfg["type"])
     return commander_cls

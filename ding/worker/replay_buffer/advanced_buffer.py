@@ -233,7 +233,7 @@ class AdvancedReplayBuffer(ColumnBuffer):
         fields = store.fields
         fields["unique_id"][slots] = np.arange(self._next_unique_id, self._next_unique_id + count)
         fields["use"][slots] = 0
-        fields["priority"][slots] = self._index.set(slots, priorities)
+        fields["priority"][slots] = self._index.set_priorities(slots, priorities)
         fields["collect_iter"][slots] = iters
         self._next_unique_id += count
         store.valid_count += count - replaced

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 DEFAULT_TRANSPORT = "flask_fs"
 # The modules that register the transports of this package; each is imported on demand.
-_OWN = {
+_MODULES = {
     "flask_fs": "ding.worker.transport.http_transport",
     "local": "ding.worker.transport.local_transport",
     "ray": "ding.worker.transport.ray.ray_transport",
@@ -123,7 +123,7 @@ class Transport(ABC):
 
 def transport_name(value: Any) -> str | None:
     """Config rule (see `check_config`): return None if `value` names a transport, else the allowed values."""
-    names = {*_OWN, *_ALIASES, *TRANSPORT_REGISTRY}
+    names = {*_MODULES, *_ALIASES, *TRANSPORT_REGISTRY}
     return None if isinstance(value, str) and value in names else f"one of {', '.join(map(repr, sorted(names)))}"
 
 
@@ -138,7 +138,7 @@ def get_transport(name: str = DEFAULT_TRANSPORT) -> Transport:
         raise ConfigError(f"transport = {name!r} is not allowed; it must be {allowed}")
     name = _ALIASES.get(name, name)
     if name not in TRANSPORT_REGISTRY:
-        import_module([_OWN[name]])
+        import_module([_MODULES[name]])
     transport: Transport = TRANSPORT_REGISTRY.build(name)
     return transport
 
@@ -172,7 +172,7 @@ def choose_transport(system: Mapping[str, Any]) -> Transport:
 def _of_type(kind: str, section: Mapping[str, Any]) -> str:
     """Return the name of the transport for a comm learner or collector of the type in `section`."""
     type_name = str(section.get("type", DEFAULT_TRANSPORT))
-    if type_name in _OWN or type_name in TRANSPORT_REGISTRY:
+    if type_name in _MODULES or type_name in TRANSPORT_REGISTRY:
         return type_name
     import_module(section.get("import_names", []))
     cls = dict.get(_COMM_REGISTRIES[kind], type_name)  # an unknown type raises an error when the worker is made

@@ -19,7 +19,7 @@ from ding.worker.transport.imports import check_task
 from ding.worker.transport.stores import check_plain_name
 
 # They register the comm collectors of this package.
-_OWN = tuple(f"ding.worker.collector.comm.{name}_collector" for name in ("flask_fs", "comm"))
+_COMM_COLLECTORS = tuple(f"ding.worker.collector.comm.{name}_collector" for name in ("flask_fs", "comm"))
 
 
 class BaseCommCollector(ABC):
@@ -115,6 +115,6 @@ def comm_collector_class(cfg: Mapping[str, Any]) -> Callable[..., Any]:
     Raises:
         KeyError: no comm collector is registered under that type.
     """
-    import_module([*_OWN, *cfg.get("import_names", [])])
+    import_module([*_COMM_COLLECTORS, *cfg.get("import_names", [])])
     cls: Callable[..., Any] = COMM_COLLECTOR_REGISTRY.get(cfg["type"])
     return cls

@@ -19,7 +19,7 @@ from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.imports import check_task
 
 # They register the comm learners of this package.
-_OWN = tuple(f"ding.worker.learner.comm.{name}_learner" for name in ("flask_fs", "comm", "ray"))
+_COMM_LEARNERS = tuple(f"ding.worker.learner.comm.{name}_learner" for name in ("flask_fs", "comm", "ray"))
 
 
 class BaseCommLearner(ABC):
@@ -120,6 +120,6 @@ def comm_learner_class(cfg: Mapping[str, Any]) -> Callable[..., Any]:
     Raises:
         KeyError: no comm learner is registered under that type.
     """
-    import_module([*_OWN, *cfg.get("import_names", [])])
+    import_module([*_COMM_LEARNERS, *cfg.get("import_names", [])])
     cls: Callable[..., Any] = COMM_LEARNER_REGISTRY.get(cfg["type"])
     return cls

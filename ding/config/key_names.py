@@ -43,7 +43,7 @@ CLIPPING = ("policy.learn.grad_clip_value", "policy.learn.clip_value", "policy.l
 _PRIORITY = ("policy.priority",)
 
 _MEANINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("lr learning_rate", (*_RATE, *_ACTOR_RATE, *_CRITIC_RATE)),
+    ("lr learning_rate", (*_RATE, *_ACTOR_RATE, *_CRITIC_RATE, "policy.learn.learning_rate_quantile")),
     ("actor_lr lr_actor pi_lr policy_lr", _ACTOR_RATE),
     ("critic_lr lr_critic q_lr vf_lr value_lr", _CRITIC_RATE),
     ("alpha_lr ent_lr", ("policy.learn.learning_rate_alpha",)),

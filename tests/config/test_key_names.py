@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from ding.config import compile_config, compile_config_parallel
-from ding.config.names import SYNONYMS, KnownKeys, keys_meant_by
+from ding.config.key_names import SYNONYMS, KnownKeys, keys_meant_by
 from ding.config.utils import (
     parallel_test_create_config,
     parallel_test_main_config,
@@ -170,6 +170,7 @@ def test_a_name_of_another_library_is_resolved_by_what_the_policy_reads():
     assert meant("acer", "gamma") == ["policy.learn.discount_factor"]  # that of `collect` has no effect
     assert meant("a2c", "gradient_steps") == []
     assert meant("ddpg", "lr") == ["policy.learn.learning_rate_actor", "policy.learn.learning_rate_critic"]
+    assert meant("fqf", "lr") == ["policy.learn.learning_rate_quantile"]
     assert meant("ppo", "ent_coef") == ["policy.learn.entropy_weight"]
     assert meant("sac", "ent_coef") == ["policy.learn.alpha"]
     assert meant("ppo", "clip_range") == ["policy.learn.clip_ratio"]
