@@ -1,14 +1,15 @@
 """Whether tests notice small faults: random mutants of the package, and how many of them a test kills.
 
-    pip install -c constraints.txt -e ".[test,mutants]"
+    pip install -c constraints.txt -e ".[test,mutants,tune]"
     python -m tests.mutants --number 300 --seed 0 --jobs 2       # about an hour and a half
     python -m tests.mutants --number 30 --packages ding/data     # a few, of one package
     python -m tests.mutants --coverage .coverage                 # with the map of an earlier run
 
 First the default tests run once and note which of them execute which line. Each mutant then changes one place of a
 copy of the project, and up to 600 tests that execute this line run until one fails, those nearest to the module first.
-A mutant that survives is printed with its change. Changes of annotations and of `zip(strict=)`, and those that are the
-same program, do not count. The exit status is 0 if at least `--goal` of the mutants are killed.
+For the few modules that do nothing without Ray or Optuna, their slow tests run, too. A mutant that survives is printed
+with its change. Changes of annotations and of `zip(strict=)`, and those that are the same program, do not count. The
+exit status is 0 if at least `--goal` of the mutants are killed.
 """
 
 from __future__ import annotations
@@ -64,6 +65,13 @@ OPERATORS = (
 )
 # The tests of a mutant, nearest first; the many that remain run only if these find nothing.
 NEAREST, MOST_TESTS, MOST_SECONDS = 60, 600, 300
+# The slow tests of modules that do nothing without Ray or Optuna, by the beginning of their path.
+SLOW_TESTS = {
+    "ding/entry/tuning.py": ["tests/entry/test_tuning.py"],
+    "ding/entry/ray_workers.py": ["tests/entry/test_ray.py"],
+    "ding/worker/learner/comm/ray_learner.py": ["tests/entry/test_ray.py", "tests/entry/test_ray_ranks.py"],
+    "ding/worker/transport/ray/": ["tests/worker/transport/ray", "tests/entry/test_ray.py"],
+}
 # What the reference says of defaults, ranges and signatures is compared with the package.
 DOCS = "tests/docs/test_site.py"
 
@@ -229,7 +237,8 @@ def run(mutants: list[Mutant], tests: LineTests, folders: list[Path]) -> list[bo
         before = (ROOT / mutant.path).read_text(encoding="utf-8")
         write(folder / mutant.path, mutant.text)
         try:
-            parts = filter(None, (chosen[:NEAREST], chosen[NEAREST:]))
+            slow = [["-m", "slow", *tests] for path, tests in SLOW_TESTS.items() if mutant.path.startswith(path)]
+            parts = filter(None, (chosen[:NEAREST], chosen[NEAREST:], *slow))
             killed = any(pytest(folder, "-x", *part, seconds=MOST_SECONDS) != 0 for part in parts)
         finally:
             write(folder / mutant.path, before)

@@ -82,3 +82,8 @@ def test_a_mutant_is_killed_by_a_test_that_fails_and_the_copy_is_mended(tmp_path
         "  +ONE = 0",
     ]
     assert (folder / "ding" / "one.py").read_text() == "ONE = 1\n"
+    slow = "import pytest\n\n\n@pytest.mark.slow\ndef test_one():\n    from ding.one import ONE\n    assert ONE == 1\n"
+    (folder / "test_slow.py").write_text(slow)
+    for path, killed in (("ding/two.py", [False]), ("ding/", [True])):
+        monkeypatch.setattr(mutants, "SLOW_TESTS", {path: ["test_slow.py"]})
+        assert mutants.run(changes[1:2], Known(), [folder]) == killed
