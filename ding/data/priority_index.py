@@ -16,6 +16,7 @@ from ding.utils.segment_tree import FloatArray, IntArray, SumSegmentTree
 
 # Added to updated priorities, and used instead of a pushed 0, so that every stored item can be drawn.
 PRIORITY_EPS = 1e-5
+_MAX_PRIORITY = 1e100
 # Slots per block, whose weights fill two lines of the cache, and the maximum number of blocks that are searched
 # without another level above them. Measured for draws and updates of 256: binary trees take three times as long.
 _BLOCK = 16
@@ -42,7 +43,7 @@ def as_priorities(values: Any, default: float | None = None) -> FloatArray:
         default: the replacement of each None in a sequence.
 
     Raises:
-        PriorityError: a value is negative, NaN or infinite.
+        PriorityError: a value is negative, NaN, infinite, or so large that sums of weights would overflow.
         TypeError: a value is not a number.
     """
     if isinstance(values, torch.Tensor):
@@ -53,9 +54,12 @@ def as_priorities(values: Any, default: float | None = None) -> FloatArray:
             values = [v if isinstance(v, float) else _as_float(default if v is None else v) for v in values]
     priorities = np.asarray(values, dtype=np.float64).reshape(-1)
     # `argmin` and `argmax` take a quarter of the time of `min` and `max`, for which numpy sets up a reduction.
-    if priorities.size and not (priorities[priorities.argmin()] >= 0 and priorities[priorities.argmax()] < math.inf):
-        wrong = ~((priorities >= 0) & np.isfinite(priorities))
-        raise PriorityError(f"priority = {priorities[wrong][0]} is not allowed; it must be finite and >= 0")
+    if priorities.size and not (
+        priorities[priorities.argmin()] >= 0 and priorities[priorities.argmax()] <= _MAX_PRIORITY
+    ):
+        wrong = priorities[~((priorities >= 0) & (priorities <= _MAX_PRIORITY))][0]
+        allowed = f"at most {_MAX_PRIORITY:g}" if _MAX_PRIORITY < wrong < math.inf else "finite and >= 0"
+        raise PriorityError(f"priority = {wrong} is not allowed; it must be {allowed}")
     return priorities
 
 

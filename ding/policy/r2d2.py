@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -135,7 +135,7 @@ class R2D2Policy(BatchPolicy):
             # Of the first step after burn-in.
             "q_s_taken-a_t0": q_taken[0].mean(),
             "target_q_s_max-a_t0": next_value[0].mean(),
-            "q_s_a-mean_t0": q[0].mean(),
+            "q_s_a-mean_t0": _legal_mean(q[0], batch["obs"], self._burnin_step),
         }
         return Learned(values, priority)
 
@@ -276,3 +276,11 @@ def _env_num(cfg: EasyDict, field: str) -> int:
 def _flat(column: Tensor | None, steps: slice) -> Tensor | None:
     """Flatten these steps of a column [L, B]."""
     return None if column is None else column[steps].flatten()
+
+
+def _legal_mean(q: Tensor, obs: Any, step: int) -> Tensor:
+    """Return the mean of values [B, N], at a step of observations [L, B, ...], of legal actions if these have a mask."""
+    if not isinstance(obs, Mapping) or "action_mask" not in obs:
+        return q.mean()
+    legal: Tensor = obs["action_mask"][step].bool()
+    return torch.where(legal, q, 0.0).sum() / legal.sum()

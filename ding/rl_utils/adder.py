@@ -230,7 +230,8 @@ def get_train_sample(
 
     The steps that are left over are dropped ('drop'), or preceded by copies of the steps before them ('last'; if there
     are none, null steps follow), or followed by null steps ('null_padding'). A null step is `null_transition`, or has
-    zero observation, action and reward, `done` and `null` True, and `value_gamma` 0.
+    zero observation, action and reward, `done` and `null` True, and `value_gamma` 0; a sample has the keys of its first
+    step, so `null` and `value_gamma` only if the steps have them.
 
     Raises:
         AssertionError: `last_fn_type` is unknown.

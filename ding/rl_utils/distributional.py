@@ -118,7 +118,10 @@ def _repeat(per_sample: Tensor, agents: int) -> Tensor:
 def _of_action(dist: Tensor, action: Tensor) -> Tensor:
     """Return the distribution [B, n_atom] of each action; agents are folded into B."""
     flat = dist.reshape(-1, *dist.shape[-2:])
-    return flat[torch.arange(flat.shape[0], device=dist.device), action.reshape(-1)]
+    chosen = action.reshape(-1, 1, 1).expand(-1, 1, flat.shape[-1])
+    return flat.gather(1, chosen).squeeze(
+        1
+    )  # a negative action is an error, as elsewhere, and not counted from the end
 
 
 def _project(probability: Tensor, position: Tensor) -> Tensor:

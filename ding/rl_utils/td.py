@@ -77,6 +77,7 @@ __all__ = [
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 
+_EXCLUDED = -5e7  # a mask has subtracted 1e8 from what is below
 _SQUARED_ERROR: Criterion = partial(F.mse_loss, reduction="none")  # a third less time than the module
 
 
@@ -229,7 +230,8 @@ def m_q_1step_td_error(
     See https://arxiv.org/abs/2007.14430. With pi = softmax(target q / tau), the target is
     r + alpha * clip(tau log pi(a|s), -1, 0) plus the discounted soft next value,
     sum_a' pi(a'|s') (q'(s', a') - tau log pi(a'|s')). The action gap is the mean difference of the two largest values
-    of `target_q`, 0 for a single action; the clip fraction is 1 for a sample whose tau log pi is clipped, else 0.
+    of `target_q`, 0 if a single action is legal; the clip fraction is 1 for a sample whose tau log pi is clipped,
+    else 0.
 
     Example:
         >>> import torch
@@ -247,9 +249,10 @@ def m_q_1step_td_error(
         soft_value = (next_log_policy.exp() * (next_q - tau * next_log_policy)).sum(-1)
         target = _next_value_target(soft_value, reward + alpha * bonus.clamp(-1, 0), done, gamma)
         best = target_q.topk(min(2, target_q.shape[-1]), -1).values
+        gap = torch.where(best[..., -1] > _EXCLUDED, best[..., 0] - best[..., -1], 0.0).mean()
         clipped = ((bonus > 0) | (bonus < -1)).to(q.dtype)
     error = criterion(_chosen(q, act), target)
-    return weighted_mean(error, weight), error, (best[..., 0] - best[..., -1]).mean(), clipped
+    return weighted_mean(error, weight), error, gap, clipped
 
 
 def q_nstep_sql_td_error(

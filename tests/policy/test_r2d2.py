@@ -300,6 +300,19 @@ def test_illegal_actions_are_not_bootstrapped_from():
     assert target([1, 1]) == target([1, 0]) > 5 > -5 > target([0, 1])
 
 
+def test_the_logged_mean_value_is_that_of_legal_actions():
+    policy = R2D2Policy(make_config(priority_IS_weight=False), enable_field=["learn"])
+    (sample,) = make_sequences(policy, 1)
+    plain = copy.deepcopy(policy).learn_mode.forward([copy.deepcopy(sample)])
+    obs = sample["obs"]
+    by_mask = {}
+    for mask in ([1, 1], [1, 0], [0, 1]):
+        sample["obs"] = {"observation": obs, "action_mask": [torch.tensor(mask)] * 7}
+        by_mask[tuple(mask)] = copy.deepcopy(policy).learn_mode.forward([copy.deepcopy(sample)])["q_s_a-mean_t0"]
+    assert by_mask[1, 1] == pytest.approx(plain["q_s_a-mean_t0"])
+    assert (by_mask[1, 0] + by_mask[0, 1]) / 2 == pytest.approx(by_mask[1, 1]) and by_mask[1, 0] != by_mask[0, 1]
+
+
 @pytest.mark.parametrize("flags", [{}, {"terminated": True, "truncated": False}, {"truncated": True}])
 @pytest.mark.parametrize("length", [3, 7, 9])
 def test_columns_make_the_sequences_of_dicts_and_teach_the_same(length, flags):

@@ -181,3 +181,6 @@ def test_what_cannot_be_right_is_refused():
         dist_nstep_td_error(data._replace(dist=torch.ones(2, 2, 1)), 0.9, -1, 1, 1)
     with pytest.raises(ValueError, match="v_min = 1 and v_max = 1"):
         dist_nstep_td_error(data, 0.9, 1, 1, 5)
+    for action in (-1, 2):
+        with pytest.raises(RuntimeError, match=f"index {action} is out of bounds"):
+            dist_nstep_td_error(data._replace(act=torch.tensor([0, action])), 0.9, -1, 1, 5)

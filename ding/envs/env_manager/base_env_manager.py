@@ -319,7 +319,7 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
         """Return the attribute `key` of each env, as a list; None for an env that lacks it.
 
         Raises:
-            AttributeError: envs have no such attribute.
+            AttributeError: the env of the manager that never runs, whose spaces it shows, has no such attribute.
             RuntimeError: it is a method other than those of `method_name_list`.
             AssertionError: the manager is closed.
         """
@@ -392,6 +392,7 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
         """Act in the envs of `actions`, and return `{env_id: timestep}`.
 
         A timestep that ends an episode has the terminal observation; the first one of the next is in `ready_obs`.
+        Whether an env waits for an action is not checked, unlike in managers with processes or batches.
 
         Raises:
             AssertionError: the manager is closed.

@@ -19,9 +19,12 @@ from ding.envs.env_manager.env_state import Restored, Seeds
 from ding.utils.config_helper import ConfigError, Setting, Settings, check_values, instance_of, integer, settings_of
 from ding.utils.data.nested import is_mapping
 from ding.utils.data.samples import Column, IntArray, Kind, Node, columns_of, map_node, node_rows
+from ding.utils.default_helper import one_time_warning
 
 # Settings of an env section that make an env other than the one the simulator makes.
 _FOREIGN = ("env", "kwargs", "wrappers", "act_scale", "act_bins", "norm_obs", "env_wrapper")
+# Settings of an env manager whose envs are stepped and may fail each by itself.
+_OF_SINGLE_ENVS = ("max_retry", "retry_waiting_time", "retry_type", "step_timeout", "reset_timeout")
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
@@ -110,6 +113,10 @@ class BatchEnvManager(BaseEnvManager):
                 None, instance_of(str, optional=True), "Id of the env; None for the `env_id` of the env section."
             ),
             "env_num": Setting(8, integer(1), "Number of envs, if the manager is made without env functions."),
+            **dict.fromkeys(
+                _OF_SINGLE_ENVS,
+                Setting(doc="Setting of managers that step env by env; warned of here, without effect."),
+            ),
         },
         BaseEnvManager.settings,
     )
@@ -117,6 +124,12 @@ class BatchEnvManager(BaseEnvManager):
     def __init__(self, cfg: Mapping[str, Any] = EasyDict(), env_fn: list[Callable[[], Any]] | None = None) -> None:
         merged = {**self.default_config(), **cfg}
         check_values(merged, type(self).__name__, settings_of(type(self)).rules())
+        unused = [f"{key} = {merged[key]!r}" for key in _OF_SINGLE_ENVS if merged[key] != self.config[key]]
+        if unused:
+            one_time_warning(
+                f"{', '.join(unused)} has no effect: {type(self).__name__} steps all envs as one batch, without limits "
+                "and retries; the env managers with processes have them"
+            )
         count = int(merged["env_num"]) if env_fn is None else len(env_fn)
         self._env_num = count
         self._simulator: Any = None

@@ -31,8 +31,9 @@ from ding.utils.shm_buffer import ShmBuffer, ctype_of
 # How long an env may take to close once its manager's process is gone.
 _FAREWELL_S = 2.0
 
-# An observation is written while the one before may still be unread: a terminal one, and the first of the next episode.
-_BUFFERS = 2
+# The step that ends an episode writes two observations, a terminal one and the first of the next episode, while a
+# caller without copies may still hold the one that was acted on.
+_BUFFERS = 3
 # Stands, within what goes through the pipe, for a part that is in shared memory.
 _ELSEWHERE = ...
 
@@ -45,8 +46,8 @@ NOT_SHARED = -1
 class SharedObs:
     """Shared memory for the observations of one env, written by its process and read by the manager's.
 
-    Arrays of a fixed shape and dtype are shared, on any level of dict and tuple spaces. Two buffers are used in turn,
-    so an observation is valid until two further ones are written.
+    Arrays of a fixed shape and dtype are shared, on any level of dict and tuple spaces. Three buffers are used in turn,
+    so an observation is valid until three further ones are written.
 
     Example:
         >>> from gymnasium.spaces import Box

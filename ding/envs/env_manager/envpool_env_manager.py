@@ -90,9 +90,21 @@ class PoolEnvManager(BatchEnvManager):
         self._batch_size = min(int(cfg["batch_size"] or self._env_num), self._env_num)
         self._all_numbers = np.arange(self._env_num, dtype=np.int32).tobytes()  # `env_id` of all envs in order
         self._is_sync = self._begins_with_steps = self._batch_size == self._env_num
-        with without_warnings():  # of bounds that EnvPool has as float64
-            spec = self._library.make_spec(self._task_id, **self._options)
-            return self._task_id, spec.gymnasium_observation_space, spec.gymnasium_action_space
+        reserved = sorted({"num_envs", "batch_size", "seed"} & self._options.keys())
+        if reserved:
+            raise ConfigError(
+                f"env.manager.kwargs has {', '.join(reserved)}, which the env manager passes itself; set env_num, "
+                "batch_size or the seed of the run"
+            )
+        try:
+            with without_warnings():  # of bounds that EnvPool has as float64
+                spec = self._library.make_spec(self._task_id, **self._options)
+                return self._task_id, spec.gymnasium_observation_space, spec.gymnasium_action_space
+        except (KeyError, TypeError, ValueError) as e:  # it says neither which id nor whose options
+            raise ConfigError(
+                f"EnvPool cannot make the env {self._task_id!r} with the options {self._options}: {e!r}; "
+                "`envpool.list_all_envs()` lists its ids"
+            ) from e
 
     def wait_another(self) -> bool:
         """Wait until another env is ready; return False at once if none will be without a further call."""

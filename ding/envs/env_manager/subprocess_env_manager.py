@@ -116,6 +116,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
     _saved = ("_random_words", "_starts")
     settings = Settings(
         {
+            "max_retry": Setting(doc="Number of attempts of a failing reset; a failing step is not tried again."),
             "shared_memory": Setting(
                 True, boolean, "Transfer observations through shared memory, where their space has a fixed shape."
             ),

@@ -434,3 +434,23 @@ def test_a_serial_run_trains_on_cartpole(tmp_path, monkeypatch):
     policy = serial_pipeline([main, create], seed=0, max_train_iter=20)
     assert policy is not None
     assert (tmp_path / "exp" / "ckpt" / "ckpt_best.pth.tar").exists()
+
+
+@pytest.mark.parametrize(
+    ("cfg", "message"),
+    [
+        ({"env_id": "Nope-v0"}, "EnvPool cannot make the env 'Nope-v0' with the options {}: KeyError"),
+        ({"kwargs": {"seed": 3, "num_envs": 2}}, "env.manager.kwargs has num_envs, seed, which the env manager passes"),
+    ],
+)
+def test_what_envpool_cannot_make_is_named(library, cfg, message):
+    with pytest.raises(ConfigError, match=message):
+        PoolEnvManager({"env_id": "Three-v0", **cfg})
+
+
+def test_settings_for_envs_that_are_stepped_one_by_one_have_a_warning(library, caplog):
+    PoolEnvManager({"env_id": "Three-v0", "max_retry": 1, "reset_timeout": None})
+    assert not caplog.messages
+    PoolEnvManager({"env_id": "Three-v0", "max_retry": 4, "step_timeout": 0.25})
+    (message,) = caplog.messages
+    assert message.startswith("max_retry = 4, step_timeout = 0.25 has no effect: PoolEnvManager steps all envs as one")

@@ -87,14 +87,13 @@ def test_what_does_not_fit_goes_as_it_is(space, obs):
     assert shared.read(message) is obs
 
 
-def test_an_observation_stays_until_the_next_but_one():
+def test_an_observation_stays_until_the_third_one_after_it():
     shared = shared_for(VECTOR)
-    first, second = shared.write(VALUE), shared.write(VALUE * 2)
-    assert shared.read(first).tolist() == VALUE.tolist()
-    third = shared.write(VALUE * 3)
-    assert (shared.read(second) / VALUE).tolist() == [2, 2]
-    assert (shared.read(third) / VALUE).tolist() == [3, 3]
-    assert third == first
+    messages = [shared.write(VALUE * number) for number in (1, 2, 3)]
+    assert [(shared.read(message) / VALUE).tolist() for message in messages] == [[1, 1], [2, 2], [3, 3]]
+    fourth = shared.write(VALUE * 4)
+    assert fourth == messages[0]
+    assert [(shared.read(message) / VALUE).tolist() for message in messages] == [[4, 4], [2, 2], [3, 3]]
 
 
 def test_copies_are_handed_out_unless_the_memory_itself_is_asked_for():
@@ -102,7 +101,8 @@ def test_copies_are_handed_out_unless_the_memory_itself_is_asked_for():
         shared = shared_for(Dict({"a": VECTOR}), copy_on_get)
         message = shared.write({"a": VALUE})
         seen = shared.read(message)["a"]
-        shared.write({"a": VALUE}), shared.write({"a": VALUE * 2})
+        for value in (VALUE, VALUE, VALUE * 2):
+            shared.write({"a": value})
         assert seen.tolist() == (VALUE if copy_on_get else VALUE * 2).tolist()
 
 

@@ -303,9 +303,20 @@ def test_without_copy_on_get_observations_are_shared_memory():
         manager.launch()
         first = act(manager)[0].obs
         act(manager)
-        assert first.tolist() == [0, 0, 1]  # there are two buffers
         act(manager)
-        assert first.tolist() == [0, 0, 3]
+        assert first.tolist() == [0, 0, 1]  # there are three buffers
+        act(manager)
+        assert first.tolist() == [0, 0, 4]
+
+
+def test_without_copy_on_get_the_step_that_ends_an_episode_leaves_the_observation_that_was_acted_on():
+    with sync({"length": 2}, copy_on_get=False) as manager:
+        manager.launch()
+        act(manager)
+        acted_on = manager.ready_obs[0]
+        timestep = act(manager)[0]
+        assert timestep.done and (acted_on.tolist(), timestep.obs.tolist()) == ([0, 0, 1], [0, 0, 2])
+        assert manager.ready_obs[0].tolist() == [0, 1, 0]
 
 
 def test_the_observation_of_a_timestep_is_the_one_that_is_ready():

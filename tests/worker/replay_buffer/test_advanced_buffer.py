@@ -126,6 +126,10 @@ def test_a_wrong_pushed_priority_is_refused_and_nothing_is_stored(make_advanced,
     with pytest.raises(PriorityError, match=f"priority = {wrong} is not allowed; it must be finite and >= 0"):
         buffer.push([{"n": 0, "priority": 0.5}, {"n": 1, "priority": wrong}], 0)
     assert (buffer.count(), buffer.push_count, buffer._next_unique_id) == (0, 0, 0)
+    with pytest.raises(PriorityError, match=r"priority = 1e\+300 is not allowed; it must be at most 1e\+100"):
+        buffer.push({"n": 0, "priority": 1e300}, 0)  # with a few of them sums would overflow
+    buffer.push({"n": 0, "priority": 1e100}, 0)
+    buffer.clear()
     with pytest.raises(TypeError, match="must be one number"):
         buffer.push({"n": 0, "priority": "high"}, 0)
 
