@@ -156,9 +156,9 @@ class Policy(PolicySteps, Configurable, ABC):
 
     @classmethod
     def _merged_config(cls) -> dict[str, Any]:
-        # The config of our classes is complete; a user's class may have a `config` of its own keys only.
+        # The config of our settings is complete; a class may instead have a `config` of its own keys only.
         policies = [base for base in reversed(cls.__mro__) if issubclass(base, Policy) and "config" in vars(base)]
-        own = [base for base in policies if is_of_package(base)]
+        own = [base for base in policies if is_of_package(base) and "settings" in vars(base)]
         completed = {base for base in own for other in own if other is not base and issubclass(other, base)}
         configs = [base.config for base in policies if base not in completed]
         return copy.deepcopy(reduce(deep_merge_dicts, configs, {}))

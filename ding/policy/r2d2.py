@@ -279,7 +279,7 @@ def _flat(column: Tensor | None, steps: slice) -> Tensor | None:
 
 
 def _legal_mean(q: Tensor, obs: Any, step: int) -> Tensor:
-    """Return the mean of values [B, N], at a step of observations [L, B, ...], of legal actions if these have a mask."""
+    """Return the mean of values [B, N] of a step, of legal actions if observations [L, B, ...] have a mask."""
     if not isinstance(obs, Mapping) or "action_mask" not in obs:
         return q.mean()
     legal: Tensor = obs["action_mask"][step].bool()

@@ -231,14 +231,10 @@ def test_episodes_of_both_players_are_collected_also_of_one_that_ends_early(cls,
     (first, second), infos = collector.collect(2)
     collector.close()
     for episode in first:
-        assert [where(row) for row in episode] == [
-            ((0, 0, 0), (0, 0, 1)),
-            ((0, 0, 1), (0, 0, 2)),
-            ((0, 0, 2), (0, 0, 2)),
-        ]
-        assert [row["reward"].tolist() for row in episode] == [[1], [1], [0]]
-        assert [bool(row["terminated"]) for row in episode] == [False, True, True]
-        assert [row["done"] for row in episode] == [False, False, True]
+        assert [where(row) for row in episode] == [((0, 0, 0), (0, 0, 1)), ((0, 0, 1), (0, 0, 2))]
+        assert [row["reward"].tolist() for row in episode] == [[1], [1]]
+        assert [bool(row["terminated"]) for row in episode] == [False, True]
+        assert [row["done"] for row in episode] == [False, True]
     for episode in second:
         assert [where(row) for row in episode] == [((1, 0, k), (1, 0, k + 1)) for k in range(3)]
         assert [bool(row["terminated"]) for row in episode] == [False, False, True]
@@ -257,6 +253,20 @@ def test_samples_of_both_players_are_collected(monkeypatch, tmp_path):
         assert len(samples) == 16
         assert all(row["obs"][0] == player and row["reward"].tolist() == [player + 1] for row in samples)
         assert all(row["done"] is (int(row["next_obs"][2]) == 4) for row in samples)
+
+
+def test_nothing_is_recorded_of_a_player_after_its_own_end(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    players = [Player(), Player()]
+    env = managed(partial(Lifespans, (2, 5)))
+    cfg = BattleSampleSerialCollector.default_config()
+    collector = BattleSampleSerialCollector(cfg, env, players, FakeWriter(), "exp")
+    (first, second), _ = collector.collect(20, drop_extra=False)
+    collector.close()
+    steps = [[int(row["next_obs"][2]) for row in samples] for samples in (first, second)]
+    assert steps[0] == [1, 2] * (len(first) // 2) and len(first) >= 20
+    assert [row["done"] for row in first] == [False, True] * (len(first) // 2)
+    assert set(steps[1]) == {1, 2, 3, 4, 5} and len(second) > len(first)
 
 
 class Always:

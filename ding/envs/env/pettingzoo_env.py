@@ -37,8 +37,8 @@ class PettingZooEnv(LazyEnv):
 
     Observations and actions are tuples with an entry for each player, rewards are [players, 1] float32, `info` is a
     list of dicts. An episode ends when no agent is left. A player that ends earlier keeps its last observation and
-    gets the reward 0, its actions are ignored, and its `terminated` or `truncated` stays as it was, so that no value
-    beyond its end is learned. `info[player]` has the bools `terminated` and `truncated` at each step and, at the last
+    gets the reward 0, its actions are ignored, and its `terminated` or `truncated` stays as it was; collectors record
+    no step of it after its end. `info[player]` has the bools `terminated` and `truncated` at each step and, at the last
     one, `eval_episode_return` and `result`: `wins`, `losses` or `draws`, by comparing the returns, unless the
     environment gives a `result`.
 

@@ -13,7 +13,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from ding.envs.env_manager.block import BlockStep, InfoColumns, end_code, stacked, wrong_info
+from ding.envs.env_manager.block import (
+    TERMINATED,
+    TRUNCATED,
+    BlockStep,
+    InfoColumns,
+    end_code,
+    is_done,
+    stacked,
+    wrong_info,
+)
 from ding.torch_utils.data_helper import WIDE_INTEGERS, to_tensor
 from ding.utils.data.collate_fn import split_output
 from ding.utils.data.nested import (
@@ -187,7 +196,10 @@ class Steps:
         return Batch(self.env_ids, self.reward)
 
     def of_player(self, player: int, output: PolicyOutput) -> Steps:
-        """Return the steps of one player; an episode ends for all players at once, whatever their own `done` is.
+        """Return the steps of one player.
+
+        An episode ends for all players at once, whatever their own `done` is. For one whose info tells that it was
+        terminated or truncated, it ends there.
 
         Raises:
             ValueError: an env returned nothing for this player.
@@ -206,7 +218,26 @@ class Steps:
             except TypeError as e:
                 raise wrong_info(info, f"for player {player} env {self.env_ids[len(codes)]}") from e
         steps.codes = np.array(codes, np.uint8)
+        is_early = ((steps.codes & (TERMINATED | TRUNCATED)) != 0) & ~self.ends
+        if is_early.any():
+            dones = zip(steps.dones, is_early.tolist(), strict=True)
+            steps.ends, steps.any_ends = self.ends | is_early, True
+            steps.dones = np.array([early or is_done(done) for done, early in dones])
         steps._player = player
+        return steps
+
+    def of_rows(self, rows: IntArray) -> Steps:
+        """Return the steps of some of the envs."""
+        steps = copy.copy(self)
+        env_ids = [self.env_ids[row] for row in rows]
+        steps._step = self._step.of_rows(rows.tolist())
+        steps.env_ids, steps.ids, steps.ends = env_ids, self.ids[rows], self.ends[rows]
+        steps.any_ends = bool(steps.ends.any())
+        steps.obs, steps.next_obs = self.obs.of_envs(env_ids), self.next_obs.of_envs(env_ids)
+        steps.reward, steps.codes = self.rewards.of_envs(env_ids).node, self.codes[rows]
+        steps.infos = [self.infos[row] for row in rows]
+        dones = self.dones
+        steps.dones = dones[rows] if isinstance(dones, np.ndarray) else [dones[row] for row in rows]
         return steps
 
     def with_infos(self, infos: Sequence[Any]) -> Steps:
@@ -217,19 +248,20 @@ class Steps:
 
     def timesteps(self) -> list[Any]:
         """Return the timesteps, with arrays that are copies; those of a player have the player's own fields."""
-        player, rows = self._player, zip(self.next_obs.rows, self.rewards.rows, self.infos, strict=True)
+        player, dones = self._player, self.dones
+        rows = zip(self.next_obs.rows, self.rewards.rows, self.infos, strict=True)
         timesteps = self._step.timesteps()
         if player is None:
             if self.infos is self._step.infos:
                 return timesteps
             return [step._replace(info=info) for step, (_, _, info) in zip(timesteps, rows, strict=True)]
+        own_dones = dones.tolist() if isinstance(dones, np.ndarray) else dones
         return [
             tuple.__new__(
                 type(step),
-                (obs, reward, _field_of_player(step.done, player), info)
-                + tuple(_field_of_player(field, player) for field in step[4:]),
+                (obs, reward, done, info) + tuple(_field_of_player(field, player) for field in step[4:]),
             )
-            for step, (obs, reward, info) in zip(timesteps, rows, strict=True)
+            for step, done, (obs, reward, info) in zip(timesteps, own_dones, rows, strict=True)
         ]
 
 

@@ -74,19 +74,39 @@ class BattleActor:
 
 
 class PlayerRecorder(TrajectoryRecorder):
-    """A recorder of the trajectories of one player; an episode ends for all players at once.
+    """A recorder of the trajectories of one player.
+
+    An episode ends for all players at once. For one whose info tells that it was terminated or truncated, it ends
+    there, and nothing that comes later in the env's episode is recorded.
 
     Args:
         player: the player whose entries of observations, rewards, infos and outputs are recorded.
         args, kwargs: as for `TrajectoryRecorder`.
     """
 
+    _saved = (*TrajectoryRecorder._saved, "_is_out")
+
     def __init__(self, player: int, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._player = player
+        self._is_out = np.zeros(self._env_num, np.bool_)  # of an episode that goes on, by env
 
     def on_steps(self, steps: Steps) -> None:
-        super().on_steps(steps.of_player(self._player, _of_player(steps.output, self._player)))
+        own = steps.of_player(self._player, _of_player(steps.output, self._player))
+        was_out = self._is_out[own.ids]
+        self._is_out[own.ids] = (was_out | own.ends) & ~steps.ends
+        if was_out.any():
+            own = own.of_rows(np.flatnonzero(~was_out))
+        if own.env_ids:
+            super().on_steps(own)
+
+    def on_abnormal(self, env_id: int) -> None:
+        super().on_abnormal(env_id)
+        self._is_out[env_id] = False
+
+    def on_restart(self, env_id: int) -> None:
+        super().on_restart(env_id)
+        self._is_out[env_id] = False
 
 
 class PlayerInfos(RolloutListener):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -249,7 +249,7 @@ class TrajectoryRecorder(RolloutListener):
         steps: the steps recorded since the last `take`.
     """
 
-    _saved = ("_block", "_closed", "_empty_pieces", "steps")
+    _saved: ClassVar[tuple[str, ...]] = ("_block", "_closed", "_empty_pieces", "steps")
 
     def __init__(
         self,
