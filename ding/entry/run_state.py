@@ -116,13 +116,16 @@ def choose_start(
     hook = value_at(main, "policy.learn.learner.hook") or {}
     if not (resume or by_key):
         return Start(settings, renew=True, state=None)
-    if resume and get_world_size() > 1:
+    from_checkpoint = by_key and not resume and bool(hook.get("load_ckpt_before_run"))
+    if get_world_size() > 1 and not from_checkpoint:
+        key = "resume" if resume else "policy.learn.resume_training"
         raise ConfigError(
-            "resume = True works with a single process only: the state of several ranks is not saved; load a "
-            "checkpoint with policy.learn.resume_training = True and learn.learner.hook.load_ckpt_before_run"
+            f"{key} = True works with a single process only: the state "
+            "of several ranks is not saved; load a checkpoint with policy.learn.resume_training = True and "
+            "learn.learner.hook.load_ckpt_before_run"
         )
-    if get_world_size() > 1 or (by_key and not resume and hook.get("load_ckpt_before_run")):
-        return Start(settings, renew=not by_key, state=None)
+    if from_checkpoint:
+        return Start(settings, renew=False, state=None)
     exp_name = str(main.get("exp_name", "default_experiment"))
     path = os.path.join(exp_name, FOLDER)
 

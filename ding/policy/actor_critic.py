@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -32,7 +33,7 @@ from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, one_of
 from ding.utils.data.samples import END_FLAGS, Items, column_of, last_rows, with_columns
 from ding.utils.module_state import load_parts, parts_state
-from ding.utils.pytorch_ddp_dist_helper import allreduce_data
+from ding.utils.pytorch_ddp_dist_helper import allreduce_data, smallest_over_ranks
 from ding.utils.running_stats import RunningMeanStd
 
 BoolArray = npt.NDArray[np.bool_]
@@ -151,6 +152,8 @@ class StochasticPolicy(BatchPolicy):
     ) -> tuple[list[Any], list[Tensor]]:
         """Take one step on each of the shuffled minibatches of a collection.
 
+        Several ranks take equally many steps: one with fewer minibatches begins again with its first.
+
         Args:
             keys: the columns of a minibatch, beside the observations.
             loss: returns the loss of a minibatch from the model's output, and what to log.
@@ -162,7 +165,11 @@ class StochasticPolicy(BatchPolicy):
         max_norm = learn.get("grad_norm", math.inf)
         mode.set(True)
         logged, norms = [], []
-        for minibatch in batch.minibatches(keys, int(learn.batch_size)):
+        minibatches = batch.minibatches(keys, int(learn.batch_size))
+        if self._cfg.multi_gpu:
+            most = -smallest_over_ranks(-math.ceil(batch.size / int(learn.batch_size)))
+            minibatches = itertools.islice(itertools.cycle(minibatches), most)
+        for minibatch in minibatches:
             output = self._learn_model.forward(model_input(minibatch["obs"], mode.dtype), **self._collect_kwargs)
             mask_logits(output)
             total, values = loss(output, minibatch)

@@ -25,6 +25,8 @@ from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
 from tests.entry.fakes import TinyEnv, pair, setting
+from tests.policy.on_policy_samples import make_pieces
+from tests.policy.on_policy_samples import make_policy as make_on_policy
 from tests.policy.samples import make_batch, make_config
 
 torch.optim.SGD([torch.zeros(1)])  # with the first optimizer, torch imports the rest of itself
@@ -245,6 +247,16 @@ def train_on_policy(max_train_iter):
         main.policy.learn = {"epoch_per_collect": 2, "batch_size": 4}
         run = run_serial_onpolicy((main, create), env_setting=setting(), max_train_iter=max_train_iter)
     return checksum(run.policy._model), run.learner.train_iter, run.collector.envstep, run.eval_info
+
+
+def learn_unequal_collections(bp_update_sync):
+    """An update of PPO from 21 samples on rank 0 and 7 on rank 1, whose episodes were shorter."""
+    with DDPContext("gloo"):
+        how = {"multi_gpu": True, "bp_update_sync": bp_update_sync, "learn__batch_size": 4}
+        policy = make_on_policy("learn", "collect", learn__epoch_per_collect=2, **how)
+        data = make_pieces(policy)
+        steps = policy.learn_mode.forward(data if ddp.get_rank() == 0 else data[:7])
+    return checksum(policy._model), len(steps)
 
 
 def checksum(module):

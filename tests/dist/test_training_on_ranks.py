@@ -50,6 +50,13 @@ def test_replicas_of_an_on_policy_run_stay_equal_too(tmp_path):
     assert os.path.exists(tmp_path / "exp" / "result.pkl")
 
 
+@pytest.mark.parametrize("bp_update_sync", [True, False])
+def test_ranks_with_fewer_samples_of_their_episodes_take_as_many_steps(tmp_path, bp_update_sync):
+    ranks = run_ranks("learn_unequal_collections", bp_update_sync, folder=tmp_path, check=True)
+    first, second = (rank.result for rank in ranks)
+    assert first == second and first[1] == 2 * 6
+
+
 def test_one_rank_trains_as_a_process_without_a_group(tmp_path):
     (in_group,) = train(tmp_path, {"max_train_iter": 12}, n=1)
     (alone,) = train(tmp_path, {"max_train_iter": 12}, None, None, True, n=1)
@@ -120,6 +127,12 @@ def test_all_ranks_take_the_new_name_of_an_experiment_that_is_there_already(tmp_
     first, second = train(tmp_path, {"max_train_iter": 3})
     assert first["exp_name"] == second["exp_name"] != "exp"
     assert sorted(entry.name for entry in tmp_path.iterdir() if entry.is_dir()) == ["exp", first["exp_name"]]
+
+
+def test_resuming_without_a_checkpoint_is_refused_on_several_ranks(tmp_path):
+    for rank in run_ranks("train", {"max_train_iter": 3}, {"learn": {"resume_training": True}}, folder=tmp_path):
+        assert rank.status == 1 and "resume_training = True works with a single process only" in rank.err
+    assert not (tmp_path / "exp").exists()
 
 
 def test_all_ranks_resume_from_one_checkpoint(tmp_path):
