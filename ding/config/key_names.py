@@ -99,7 +99,15 @@ ALL_ALIKE = frozenset(
 # What to mind where the value of a name is in other units than that of the key.
 UNITS = {
     "polyak": "which is 1 - polyak if that is the share which the target keeps",
-    "exploration_fraction": "which counts env steps",
+    **dict.fromkeys(("exploration_fraction", "eps_decay", "epsilon_decay"), "which counts env steps"),
+    **dict.fromkeys(("train_freq", "train_frequency"), "which counts the steps of all envs together"),
+    **dict.fromkeys(
+        ("target_update_interval", "target_network_frequency", "save_freq"), "which counts training iterations"
+    ),
+    **dict.fromkeys(
+        ("vf_coef", "value_coef", "value_loss_coef", "critic_coeff"),
+        "which in PPO weighs half of the squared error, as in CleanRL",
+    ),
     **dict.fromkeys(("update_per_step", "utd_ratio"), "which is for a whole collection, not a step"),
 }
 

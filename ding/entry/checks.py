@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import zlib
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from easydict import EasyDict
 
 from ding.config.config import compile_config, resolve_class
@@ -23,7 +25,7 @@ from ding.utils.config_helper import ConfigError, Rule, settings_of
 from ding.utils.default_helper import closing, one_time_warning
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import shown
-from ding.utils.pytorch_ddp_dist_helper import get_world_size
+from ding.utils.pytorch_ddp_dist_helper import get_world_size, smallest_over_ranks
 from ding.utils.references import hidden_file, is_of_notebook
 from ding.utils.registry_factory import BUFFER_REGISTRY, MODEL_REGISTRY
 from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
@@ -128,6 +130,26 @@ def check_ranks(cfg: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"policy.multi_gpu = False is not allowed on {world_size} ranks, whose models would drift apart; set "
             "policy.multi_gpu = True, or train outside DDPContext"
+        )
+
+
+def check_equal_parameters(policy: Any) -> None:
+    """Check, on all ranks together, that a policy's network has the same parameters on each.
+
+    Raises:
+        RuntimeError: it has not.
+    """
+    model = getattr(policy, "_model", None)
+    if model is None:
+        return
+    checksum = 0
+    for parameter in model.parameters():
+        checksum = zlib.crc32(parameter.detach().flatten().view(torch.uint8).cpu().numpy(), checksum)
+    if smallest_over_ranks(checksum) != -smallest_over_ranks(-checksum):
+        raise RuntimeError(
+            f"the ranks have trained different networks: an update of {type(policy).__name__} does not average the "
+            "gradients; take its steps by self._backward_and_step, or call self.sync_gradients(self._model) between "
+            "backward and the step of the optimizer"
         )
 
 

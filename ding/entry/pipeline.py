@@ -17,6 +17,7 @@ from ding.config.save import StartFolder
 from ding.entry.checks import (
     UNLIMITED,
     check_collector_fits_buffer,
+    check_equal_parameters,
     check_evaluation_episodes,
     check_limits,
     check_pipeline,
@@ -31,6 +32,7 @@ from ding.entry.serial_run import SerialRun, build_run
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.config_helper import ConfigError, number
 from ding.utils.default_helper import closing
+from ding.utils.pytorch_ddp_dist_helper import get_world_size
 from ding.utils.references import refuse_while_importing
 from ding.worker.learner.base_learner import BatchSource
 
@@ -218,7 +220,11 @@ def _train(run: SerialRun, rounds: Rounds, evaluates_end: bool) -> None:
         run.progress.env_steps_before = run.envstep
     else:
         rounds.begin()
+    start, is_unchecked = learner.train_iter, get_world_size() > 1
     while not run.is_decided and rounds.begin_round() and learner.train_from(rounds, run.max_train_iter):
+        if is_unchecked and learner.train_iter > start:
+            check_equal_parameters(run.policy)
+            is_unchecked = False
         run.progress.advance(run.envstep, learner.train_iter)
     states.save(run, "end")
     run.sync_normalization()

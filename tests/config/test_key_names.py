@@ -93,8 +93,11 @@ RENAMED = [
     ("policy.hidden_sizes", "policy.model.encoder_hidden_size_list"),
     ("policy.model.net_arch", "policy.model.encoder_hidden_size_list"),
     ("policy.learn.tau", "policy.learn.target_theta"),
-    ("policy.learn.target_update_interval", "policy.learn.target_update_freq"),
-    ("policy.train_freq", "policy.collect.n_sample"),
+    (
+        "policy.learn.target_update_interval",
+        "policy.learn.target_update_freq, which counts training iterations",
+    ),
+    ("policy.train_freq", "policy.collect.n_sample, which counts the steps of all envs together"),
     ("policy.gradient_steps", "policy.learn.update_per_collect"),
     ("policy.learning_starts", "policy.random_collect_size"),
     ("policy.exploration_final_eps", "policy.other.eps.end"),

@@ -21,6 +21,7 @@ from ding.policy.dqn import DQNPolicy
 from ding.utils import pytorch_ddp_dist_helper as ddp
 from ding.utils.child_helper import descriptor_of
 from ding.utils.pytorch_ddp_dist_helper import DDPContext
+from ding.utils.registry_factory import POLICY_REGISTRY
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
@@ -327,6 +328,25 @@ def train_apart():
     """Several ranks whose policies do not know of each other."""
     with DDPContext("gloo"):
         run_serial(pair(), env_setting=setting(), max_train_iter=1)
+
+
+class OwnSteps(DQNPolicy):
+    """A policy that steps its optimizer without a word to the other ranks."""
+
+    def _backward_and_step(self, loss, optimizer, *args, **kwargs):
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return torch.zeros(())
+
+
+def train_with_own_steps():
+    """Ranks whose policies do not average their gradients."""
+    with DDPContext("gloo"):
+        main, create = pair(multi_gpu=True)
+        POLICY_REGISTRY.register("own_steps", OwnSteps)
+        create.policy.type = "own_steps"
+        run_serial((main, create), env_setting=setting(), max_train_iter=9)
 
 
 def learn(steps, bp_update_sync, path):

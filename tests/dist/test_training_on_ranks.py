@@ -165,6 +165,11 @@ def test_ranks_that_would_drift_apart_are_refused(tmp_path):
         assert rank.status == 1 and "policy.multi_gpu = False is not allowed on 2 ranks" in rank.err
 
 
+def test_a_policy_that_does_not_average_its_gradients_is_refused(tmp_path):
+    for rank in run_ranks("train_with_own_steps", folder=tmp_path):
+        assert rank.status == 1 and "an update of OwnStepsCommandModePolicy does not average the gradients" in rank.err
+
+
 @pytest.mark.parametrize(
     ("where", "cause", "is_saved"),
     [

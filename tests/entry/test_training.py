@@ -542,6 +542,10 @@ def test_values_by_their_whole_key():
     [
         ({"learning_rte": 1}, r"nothing reads a setting 'learning_rte'; did you mean 'learning_rate'\?"),
         ({"polyak": 0.9}, "polyak is not taken over: set policy.learn.target_theta, which is 1 - polyak"),
+        ({"target_update_interval": 9}, "set policy.learn.target_update_freq, which counts training iterations"),
+        ({"save_freq": 9}, "hook.save_ckpt_after_iter, which counts training iterations"),
+        ({"train_freq": 4}, "set policy.collect.n_sample, which counts the steps of all envs together"),
+        ({"epsilon_decay": 0.99}, "set policy.other.eps.decay, which counts env steps"),
         ({"exploration_fraction": 0.5}, "set policy.other.eps.decay, which counts env steps"),
         ({"gae_lambda": 0.9}, "nothing reads a setting 'gae_lambda'. `ding show"),
         ({"config": {5: 3}}, r"config = \{5: 3\} is not allowed; it must be a dict of values by dotted key"),
