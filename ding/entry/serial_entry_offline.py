@@ -138,7 +138,10 @@ def _loader(dataset: Any, batch_size: int, seed: int) -> DataLoader[Any]:
         raise ConfigError("the data set of policy.collect.data_path is empty")
     ranks = get_world_size()
     if batch_size < ranks:
-        raise ConfigError(f"policy.learn.batch_size = {batch_size} cannot be shared by {ranks} ranks")
+        raise ConfigError(
+            f"policy.learn.batch_size = {batch_size} cannot be shared by {ranks} ranks, which each get a part of it; "
+            "raise it, and leave out to_ddp_config here"
+        )
     sampler: Any = DistributedSampler(dataset, ranks, get_rank(), seed=seed) if ranks > 1 else None
     order = torch.Generator().manual_seed(seed)
     return DataLoader(

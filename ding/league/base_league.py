@@ -58,7 +58,7 @@ LEAGUE_SETTINGS = Settings(
             {"type": "battle", "decay": 0.99, "min_win_rate_games": 8}, instance_of(Mapping), "Settings of the payoff."
         ),
         "metric.mu": Setting(0, number(), "Initial mean of a rating."),
-        "metric.sigma": Setting(25 / 3, number(0), "Initial standard deviation of a rating."),
+        "metric.sigma": Setting(25 / 3, number(1e-9), "Initial standard deviation of a rating."),
         "metric.beta": Setting(25 / 6, number(0), "Standard deviation of the performance in a game."),
         "metric.tau": Setting(0.0, number(0), "Growth of the standard deviation before each game."),
         "metric.draw_probability": Setting(0.02, number(0, 1), "Probability of a draw between equal players."),
@@ -264,9 +264,11 @@ class BaseLeague(Configurable, ABC):
         """Create a job for an active player, by default the first one; see `_get_job_info`.
 
         Raises:
-            KeyError: the name is unknown.
+            KeyError: the name is unknown, or there is no active player.
         """
         with self._lock:
+            if not self.active_players:
+                raise KeyError("the league has no active player: set active_players and player_category in its config")
             player = self.active_players[0] if player_id is None else _find(self.active_players, player_id)
             return self._get_job_info(player, eval_flag)
 

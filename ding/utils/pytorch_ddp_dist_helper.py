@@ -257,13 +257,13 @@ def synchronize() -> None:
 def to_ddp_config(cfg: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Divide batch sizes and amounts of collected data by the number of processes, rounded up, and return `cfg`.
 
-    It modifies `policy.batch_size`, `policy.learn.batch_size`, `policy.collect.n_sample` and `policy.collect.n_episode`
-    in place.
+    It modifies `batch_size` of `policy` and `policy.learn`, and `n_sample` and `n_episode` of `policy` and
+    `policy.collect`, in place. The pipelines for data sets divide the batch by themselves.
     """
     world_size = get_world_size()
     policy = cfg["policy"]
     for section, keys in (
-        (policy, ("batch_size",)),
+        (policy, ("batch_size", "n_sample", "n_episode")),
         (policy.get("learn", {}), ("batch_size",)),
         (policy.get("collect", {}), ("n_sample", "n_episode")),
     ):

@@ -95,6 +95,7 @@ def test_active_players_replace_the_default_ones_and_other_sections_are_merged()
     [
         ({"path_policy": None}, "path_policy = None is not allowed"),
         ({"metric": {"sigma": -1}}, "sigma = -1 is not allowed"),
+        ({"metric": {"sigma": 0}}, "sigma = 0 is not allowed"),
         ({"payoff": {"type": "chess"}}, "payoff.type = 'chess'"),
         ({"active_players": {"naive_sp_player": -1}}, "active_players.naive_sp_player = -1 is not allowed"),
         ({"active_players": {"naive_sp_player": 1.5}}, "must be an integer"),
@@ -337,3 +338,8 @@ def test_finished_games_are_in_the_record(own):
     assert own.payoff[own.active_players[0], historical][0] == 0.5  # fewer than 8 games, as older ones weigh less
     own.finish_job({"player_id": [HOME, historical.player_id], "result": [["wins"]]})
     assert own.payoff[own.active_players[0], historical][0] > 0.8
+
+
+def test_a_league_without_active_players_has_no_job():
+    with pytest.raises(KeyError, match="the league has no active player: set active_players"):
+        league(active_players={"naive_sp_player": 0}, naive_sp_player=SETTINGS).get_job_info()

@@ -28,7 +28,12 @@ def test_two_processes_reduce_and_broadcast_on_the_cpu(tmp_path):
             "async": 1.0,
             "all": [True, False],
             "config": {
-                "policy": {"batch_size": 3, "learn": {"batch_size": 2}, "collect": {"n_sample": 2, "n_episode": None}}
+                "policy": {
+                    "batch_size": 3,
+                    "n_sample": 4,
+                    "learn": {"batch_size": 2},
+                    "collect": {"n_sample": 2, "n_episode": None},
+                }
             },
             "lengths": None if number == 0 else "rank 0 sent 1 objects, expected are 2",
             "after": 1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar
 
@@ -34,14 +35,29 @@ def check_policies(policies: Any, where: str, exactly: int | None = None) -> lis
     """Check the policies of the players, and return them as a list.
 
     Raises:
-        AssertionError: they are not a list or tuple, fewer than two, or not exactly as many as required.
+        AssertionError: they are not a list or tuple, fewer than two, or not exactly as many as required; or players
+            share a recurrent policy, which has one state for each env.
     """
     allowed = "at least 2" if exactly is None else f"exactly {exactly}"
     if not isinstance(policies, list | tuple) or hasattr(policies, "_fields"):
         raise AssertionError(f"{where} needs a list of {allowed} policies, one for each player, got {policies!r:.200}")
     if len(policies) < 2 or len(policies) != (exactly or len(policies)):
         raise AssertionError(f"{where} needs a list of {allowed} policies, one for each player, got {len(policies)}")
+    if any(_is_recurrent(policy) for row, policy in enumerate(policies) if policy in policies[:row]):
+        raise AssertionError(
+            f"{where}: players share a recurrent policy, whose states would be mixed; give each player a policy of "
+            "its own, with equal weights if you like"
+        )
     return list(policies)
+
+
+def _is_recurrent(policy: Any) -> bool:
+    """Return whether a mode of a policy has a recurrent state for each env."""
+    models = []
+    for name in ("collect_model", "eval_model"):
+        with suppress(Exception):  # policies of others may raise anything for a name that they do not know
+            models.append(policy.get_attribute(name))
+    return any("HiddenStateWrapper" in model.info("forward").split() for model in models if hasattr(model, "info"))
 
 
 class BattleActor:

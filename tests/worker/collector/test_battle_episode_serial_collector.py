@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from ding.worker.collector.players import BattleEpisodeSerialCollector
+from ding.worker.collector.players import BattleEpisodeSerialCollector, check_policies
 from tests.fakes import FakeWriter
+from tests.policy.test_r2d2 import make_policy as make_r2d2
 from tests.worker.collector.battles import BareBot, BattleManager, LateBattleManager, Player, whole
 
 
@@ -255,3 +256,12 @@ def test_logged_values():
     values = {tag.split("/")[1]: value for tag, value, _ in tb.scalars}
     assert values["reward0_mean"] == pytest.approx(8 / 3) and values["reward1_max"] == 14.0
     assert values["envstep_count"] == values["total_envstep_count"] == 8
+
+
+def test_players_that_would_share_a_recurrent_state_are_refused():
+    one, other = (make_r2d2("collect", seed=seed).collect_mode for seed in (0, 1))
+    assert check_policies([one, other], "here") == [one, other]
+    with pytest.raises(AssertionError, match="here: players share a recurrent policy"):
+        check_policies([one, one], "here")
+    bot = Player()
+    assert check_policies([bot, bot], "here") == [bot, bot]
