@@ -14,6 +14,7 @@ import importlib
 import importlib.metadata
 import inspect
 import json
+import operator
 import os
 import pathlib
 import pkgutil
@@ -45,6 +46,28 @@ SECTIONS = (
     ("Envs", "env", "env"),
     ("Env managers", "env_manager", "env.manager"),
     ("Commanders", "commander", "policy.other.commander"),
+)
+# Heading, place of the settings, and section of the config; of workers those that each kind adds to the common ones.
+WORKERS = "ding.worker.transport.comm_worker:WORKER_SETTINGS"
+SYSTEM_SECTIONS = (
+    ("Whole section", "ding.config.utils:SYSTEM_SETTINGS", ""),
+    ("Coordinator", "ding.worker.coordinator.coordinator:Coordinator.settings", "coordinator"),
+    (
+        "Operator of a cluster",
+        "ding.worker.coordinator.operator_server:_OPERATOR_SETTINGS",
+        "coordinator.operator_server",
+    ),
+    ("Workers", WORKERS, "comm_learner` and `comm_collector"),
+    ("Workers with a learner", "ding.worker.learner.comm.comm_learner:CommLearner.settings", "comm_learner"),
+    ("Workers with a collector", "ding.worker.collector.comm.comm_collector:CommCollector.settings", "comm_collector"),
+    ("Learner aggregator", "ding.worker.adapter.learner_aggregator:LearnerAggregator.settings", "learner_aggregator"),
+    ("Roles started one by one", "ding.entry.dist_config:_DIST_SETTINGS", "dist"),
+    ("Ray", "ding.worker.transport.ray.ray_settings:RAY_SETTINGS", "ray"),
+)
+COMM = ("comm_learner", "comm_collector")
+LEAGUE = (
+    ("All leagues", "ding.league.base_league:LEAGUE_SETTINGS"),
+    ("`one_vs_one`", "ding.league.base_league:OneVsOneLeague.settings"),
 )
 TABLE = ("| key | default | allowed | meaning |", "|---|---|---|---|")
 # How the meaning of a key ends that is there because other classes have it.
@@ -141,6 +164,21 @@ def config_reference() -> str:
             if not alias.endswith("_command") and is_own:
                 classes.setdefault(cls, f"`{alias}`")
         parts += [_class_table(heading, cls, classes) for cls, heading in classes.items()]
+    parts.append("## System section\n\nThe config of parallel training has a third part, `system_config`.\n")
+    common = _settings_at(WORKERS)
+    for heading, place, section in SYSTEM_SECTIONS:
+        own = {path: s for path, s in _settings_at(place).items() if section not in COMM or s != common.get(path)}
+        where = f"Section `{section}` of it.\n" if section else "Its keys.\n"
+        parts += [
+            f"### {heading}\n\n{where}",
+            "\n".join([*TABLE, *(_row(path, own[path]) for path in _by_section(own)), ""]),
+        ]
+    parts.append("## Leagues\n\nSection `policy.other.commander.league` of the commander `one_vs_one`.\n")
+    known: Mapping[str, Setting] = {}
+    for heading, place in LEAGUE:
+        own = {path: s for path, s in _settings_at(place).items() if s != known.get(path)}
+        known = _settings_at(place)
+        parts += [f"### {heading}\n", "\n".join([*TABLE, *(_row(path, own[path]) for path in _by_section(own)), ""])]
     parts.append(
         "## Models\n\nSection `policy.model`: the arguments of the model. Each policy has a default model; `type` "
         "names another one.\n"
@@ -156,6 +194,13 @@ def config_reference() -> str:
         wrappers.setdefault(registries["env_wrapper"].get(alias), alias)
     parts += [_argument_table(alias, cls) for cls, alias in sorted(wrappers.items(), key=lambda item: item[1])]
     return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _settings_at(place: str) -> Mapping[str, Setting]:
+    """Returns the settings `module:name`."""
+    module, _, name = place.partition(":")
+    settings: Mapping[str, Setting] = operator.attrgetter(name)(importlib.import_module(module))
+    return settings
 
 
 def _class_table(heading: str, cls: type, classes: Mapping[type, str]) -> str:
