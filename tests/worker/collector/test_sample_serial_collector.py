@@ -481,11 +481,11 @@ def test_unrecorded_random_episodes_are_not_logged_but_counted():
 )
 def test_episode_statistics_stay_small_while_the_iteration_stands_still():
     collector, _, _ = build(lengths=(1, 1))
-    collector.collect(1000)
+    collector.collect(300)
     statistics = collector._statistics
-    assert statistics.summary_count == 1000
-    collector.collect(10_000)
-    assert statistics.summary_count == 11_000 and len(pickle.dumps(statistics)) < 20_000
+    assert statistics.summary_count == 300
+    collector.collect(3000)
+    assert statistics.summary_count == 3300 and len(pickle.dumps(statistics)) < 20_000  # 8 bytes each would be 26,400
 
 
 def test_the_text_log_is_written_under_the_experiment_and_can_be_silenced(own_folder):
