@@ -167,16 +167,19 @@ def test_the_attribute_monitor_keeps_what_is_not_expired():
 
 
 def test_the_remover_deletes_files_on_its_thread_and_joins_it(tmp_path):
-    remover, threads = UsedDataRemover(), threading.active_count()
+    def threads():
+        return [thread.name for thread in threading.enumerate()].count("delete_used_data")
+
+    remover, before = UsedDataRemover(), threads()
     for i in range(3):
         (tmp_path / f"f{i}").write_text("x")
         remover.add_used_data({"data_id": str(tmp_path / f"f{i}")})
     remover.start()
     remover.start()
-    assert threading.active_count() <= threads + 1
+    assert threads() == before + 1
     remover.close()
     remover.close()
-    assert list(tmp_path.glob("f*")) == [] and threading.active_count() <= threads
+    assert list(tmp_path.glob("f*")) == [] and threads() == before
 
 
 def test_a_remover_that_was_not_started_deletes_at_close(tmp_path):
