@@ -420,6 +420,14 @@ def test_an_env_with_a_single_action_is_trained_on(policy):
     assert training.predict({"place": np.zeros((3, 2), np.float32)}).tolist() == [0, 0, 0]
 
 
+@pytest.mark.parametrize(("policy", "envs", "n_sample"), [("a2c", 8, 64), ("ppo", 8, 1024), ("dqn", 8, None)])
+def test_by_default_there_are_so_many_envs_and_steps_between_updates(policy, envs, n_sample):
+    training = train(policy, "CartPole-v1", iterations=1, eval_episodes=7, recipe=False, exp_name="run")
+    main, _ = training.config
+    assert (main.env.collector_env_num, main.env.evaluator_env_num) == (envs, 5)
+    assert main.policy.collect.get("n_sample") == n_sample
+
+
 def test_steps_between_updates_are_those_of_each_env_on_policy():
     training = train("ppo", "CartPole-v1", iterations=1, num_envs=2, n_steps=16, n_epochs=2, eval_episodes=1)
     main, _ = training.config
