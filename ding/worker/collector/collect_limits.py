@@ -29,7 +29,10 @@ def checked_n_sample(n_sample: int | None, default: int | None, env_num: int, fi
     if n_sample is None:
         n_sample = default
     if n_sample is None:
-        raise RuntimeError("collect needs n_sample: give it to collect(), or set policy.collect.n_sample")
+        raise RuntimeError(
+            "collect needs n_sample: give it to collect(), or set policy.collect.n_sample; for whole episodes use the "
+            "collector 'episode' and policy.collect.n_episode"
+        )
     if n_sample < 1:
         raise ValueError(f"n_sample = {n_sample} is not allowed; it must be at least 1")
     if n_sample % env_num != 0:
