@@ -268,13 +268,27 @@ def _tensor_v3(
         raise UnknownContent(f"it holds a tensor of dtype {dtype!r:.100}")
     if type(storage) is not _Storage:
         raise pickle.UnpicklingError("a tensor has no storage")
-    if math.prod(size) > max(storage.values.nbytes // dtype.itemsize, _SHARED_VALUES):
-        raise pickle.UnpicklingError(f"{storage.values.nbytes} bytes are not a tensor of the size {list(size)}")
+    _check_bounds(storage.values.nbytes // dtype.itemsize, offset, size, stride)
     if dtype is torch.bool and storage.dtype is not torch.bool:
         raise pickle.UnpicklingError("a tensor of bools has a storage of another type")
     tensor = torch.empty(0, dtype=dtype)
-    tensor.set_(storage.values.untyped_storage(), offset, size, stride)  # checks the bounds
+    tensor.set_(storage.values.untyped_storage(), offset, size, stride)
     return tensor.requires_grad_() if requires_grad else tensor
+
+
+def _check_bounds(count: int, offset: int, size: tuple[int, ...], stride: tuple[int, ...]) -> None:
+    """Check that a tensor consists of the `count` values of its storage; torch would enlarge an empty storage."""
+    _check_sizes((offset, *size, *stride))
+    last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
+    if math.prod(size) > max(count, _SHARED_VALUES) or (0 not in size and last >= count):
+        raise pickle.UnpicklingError(
+            f"{count} values are not a tensor of the size {list(size)} and stride {list(stride)} from {offset} on"
+        )
+
+
+def _check_sizes(sizes: Any) -> None:
+    if not all(type(size) is int and size >= 0 for size in sizes):
+        raise pickle.UnpicklingError("a size, stride or offset is not an integer from 0 on")
 
 
 def _parameter(data: torch.Tensor, requires_grad: bool, hooks: Any) -> torch.nn.Parameter:
@@ -364,12 +378,13 @@ def _set_state(made: Any, state: Any) -> None:
 def _set_array(array: np.ndarray, version: int, shape: Any, dtype: Any, order: Any, content: Any) -> None:
     if not isinstance(dtype, np.dtype):
         raise pickle.UnpicklingError("an array has no dtype")
+    _check_sizes(shape)
     size = math.prod(shape)
     if dtype.kind == "O":
         is_whole = type(content) is list and len(content) == size
     else:
         is_whole = type(content) is bytes and len(content) == size * dtype.itemsize and (dtype.itemsize > 0 or not size)
-    if not is_whole or min(shape, default=0) < 0:
+    if not is_whole:
         raise pickle.UnpicklingError(f"a {type(content).__name__} is not an array of shape {shape} and dtype {dtype}")
     if dtype.kind == "b":
         content = (np.frombuffer(content, np.uint8) != 0).tobytes()  # others are undefined

@@ -23,6 +23,7 @@ VALUES = {
     "dtypes": [torch.tensor([1, 0], dtype=dtype) for dtype in (torch.int8, torch.uint8, torch.bool, torch.float16)],
     "new dtypes": [torch.ones(2, dtype=torch.bfloat16), torch.ones(2, dtype=torch.uint16), torch.ones(2) * 1j],
     "shapes": [torch.tensor(1.5), torch.zeros(0, 3), torch.arange(6).reshape(2, 3).T, torch.zeros(1).expand(5)],
+    "empty shapes": [torch.zeros(4, 0)[2:], torch.arange(4.0)[4:]],
     "gradients": torch.ones(2, requires_grad=True),
     "parameters": torch.nn.Parameter(torch.ones(2), requires_grad=False),
     "sizes": [torch.Size([1, 2]), torch.device("cpu"), torch.float32],

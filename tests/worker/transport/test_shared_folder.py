@@ -378,10 +378,10 @@ def test_a_large_number_in_a_pickle_takes_no_memory(policies, folder):
     assert peak.size_bytes < LIMIT
 
 
-def saved_tensor(**changes):
-    """A file of `torch.save` with a tensor of four values, of which the pickle says something else."""
+def saved_tensor(count=4, **changes):
+    """A file of `torch.save` with a tensor of a few values, of which the pickle says something else."""
     file = io.BytesIO()
-    torch.save({"w": torch.arange(4.0)}, file)
+    torch.save({"w": torch.arange(float(count))}, file)
     with zipfile.ZipFile(file) as source:
         records = {name.partition("/")[2]: source.read(name) for name in source.namelist()}
     code = records["data.pkl"]
@@ -398,6 +398,14 @@ CLAIMS = {
     "an offset beyond the storage": {"offset": (b"K\x00K\x04\x85", b"J\xff\xff\xff\x7fK\x04\x85")},
     "a negative offset": {"offset": (b"K\x00K\x04\x85", b"J\xfe\xff\xff\xffK\x04\x85")},
     "a negative size": {"size": (b"K\x00K\x04\x85", b"K\x00J\xfe\xff\xff\xff\x85")},
+    "a negative stride": {"stride": (b"\x85q\x08K\x01\x85", b"\x85q\x08J\xff\xff\xff\xff\x85")},
+    "a size that is text": {"size": (b"K\x00K\x04\x85", b"K\x00J\x00\x00\x00\x10X\x01\x00\x00\x00a\x86")},
+    "a tensor beyond an empty storage": {"count": 0, "size": (b"K\x00K\x00\x85", b"K\x00J\x00\x00\x01\x00\x85")},
+    "a stride beyond an empty storage": {
+        "count": 0,
+        "stride": (b"K\x00K\x00\x85q\x08K\x01\x85", b"K\x00K\x02\x85q\x08J\x00\x00\x00\x10\x85"),
+    },
+    "an offset beyond an empty storage": {"count": 0, "offset": (b"K\x00K\x00\x85", b"J\x00\x00\x00\x10K\x01\x85")},
     "another storage": {"key": (b"X\x01\x00\x00\x000", b"X\x01\x00\x00\x001")},
     "values of a wider type": {"type": (b"FloatStorage", b"DoubleStorage")},
 }
