@@ -14,7 +14,7 @@ import pickle
 import pickletools
 import struct
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,10 @@ from ding.utils.msgpack_helper import has_values
 _LOCAL_HEADER, _MAGIC = struct.Struct("<4s22xHH"), b"PK\x03\x04"
 # Values of a tensor that share memory, as those of an expanded one, beyond the size of its storage.
 _SHARED_VALUES = 2**16
+# Tuples that are keys are hashed by a recursion in C, which overflows the stack where they are nested deeply.
+_MAX_NESTED_KEYS = 32
+# Limit of the work and the memory that a pickle causes, for each of its bytes.
+_EXPANSION = 100
 _ARRAY_KINDS = "biufcSU"
 _STORAGE_MODULES = ("torch", "torch.storage")
 _STORAGES = {
@@ -124,7 +128,9 @@ class _Archive:
     def storage(self, kind: str, storage_type: Any, key: str, location: str, size: int) -> _Storage:
         """Return the storage that a pickle refers to."""
         if kind != "storage" or type(storage_type) is not _Name or storage_type.name not in _STORAGES:
-            raise UnknownContent(f"it holds a {kind} of the type {storage_type!r}")
+            raise UnknownContent("it holds a storage of an unknown type")
+        if type(key) is not str or type(size) is not int:
+            raise pickle.UnpicklingError("the key of a storage is not text, or its size is not an integer")
         if key not in self._storages:
             dtype, content = _STORAGES[storage_type.name], self.record(f"data/{key}")
             if size * dtype.itemsize != len(content):
@@ -144,6 +150,7 @@ class _Machine:
         self._stack: list[Any] = []
         self._marks: list[int] = []
         self._memo: dict[Any, Any] = {}
+        self._left = 0
         handlers: dict[str, Callable[[Any], Any]] = {
             "PROTO FRAME": lambda arg: None,
             "BINPUT LONG_BINPUT": lambda arg: self._memo.update({arg: self._stack[-1]}),
@@ -170,7 +177,7 @@ class _Machine:
             "SETITEMS": lambda arg: self._update(self._popped()),
             "GLOBAL": lambda arg: self._stack.append(_found(*arg.split(" "))),
             "STACK_GLOBAL": lambda arg: self._stack.append(_found(*self._popped(2))),
-            "REDUCE NEWOBJ": lambda arg: self._stack.append(_make(*self._popped(2))),
+            "REDUCE NEWOBJ": lambda arg: self._stack.append(self._make(*self._popped(2))),
             "BUILD": lambda arg: _set_state(*self._popped(2, kept=1)),
             "BINPERSID": lambda arg: self._stack.append(self._archive.storage(*self._stack.pop())),
         }
@@ -178,7 +185,7 @@ class _Machine:
 
     def run(self, code: bytes) -> Any:
         """Return the object of a pickle."""
-        handlers = self._handlers
+        handlers, self._left = self._handlers, _EXPANSION * len(code)
         for opcode, arg, _ in pickletools.genops(code):
             if opcode.name == "STOP":
                 (result,) = self._stack
@@ -205,16 +212,46 @@ class _Machine:
     def _fill(self, items: list[Any]) -> None:
         container = self._stack[-1]
         _refuse_names(items)
-        if type(container) not in (list, set):
+        if type(container) is list:
+            container.extend(items)
+        elif type(container) is set:
+            self._check_keys(items)
+            container.update(items)
+        else:
             raise pickle.UnpicklingError(f"items for a {type(container).__name__}")
-        container.extend(items) if type(container) is list else container.update(items)
 
     def _update(self, items: list[Any]) -> None:
         container = self._stack[-1]
         _refuse_names(items)
         if type(container) not in (dict, collections.OrderedDict, collections.Counter):
             raise pickle.UnpicklingError(f"items for a {type(container).__name__}")
+        self._check_keys(items[::2])
         container.update(zip(items[::2], items[1::2], strict=True))
+
+    def _make(self, name: Any, args: Any) -> Any:
+        maker = _MAKERS.get(name) if type(name) is _Name else None
+        if maker is None:
+            raise UnknownContent(f"it holds a {'.'.join(name) if type(name) is _Name else type(name).__name__}")
+        if maker in (set, frozenset):
+            (members,) = args
+            if type(members) is not list:
+                raise pickle.UnpicklingError(f"the members of a set are a {type(members).__name__}")
+            self._check_keys(members)
+        return maker(*args)
+
+    def _check_keys(self, keys: Iterable[Any], nesting: int = 0) -> None:
+        """Check that keys, or members of a set, can be hashed; the hash of a tuple is computed anew each time."""
+        for key in keys:
+            if isinstance(key, tuple):
+                if nesting == _MAX_NESTED_KEYS:
+                    raise pickle.UnpicklingError(f"a key of more than {_MAX_NESTED_KEYS} nested tuples")
+                self._spend(1 + len(key))
+                self._check_keys(key, nesting + 1)
+
+    def _spend(self, count: int) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise pickle.UnpicklingError("the pickle repeats parts of itself too often")
 
 
 def _found(module: str, name: str) -> Any:
@@ -223,6 +260,8 @@ def _found(module: str, name: str) -> Any:
     Raises:
         UnknownContent: the pickle names anything else.
     """
+    if type(module) is not str or type(name) is not str:
+        raise pickle.UnpicklingError("a name is not text")
     dtype = getattr(torch, name, None) if module == "torch" else None
     if isinstance(dtype, torch.dtype):
         return dtype
@@ -237,13 +276,6 @@ def _refuse_names(items: list[Any]) -> None:
     for item in items:
         if type(item) is _Name:
             raise UnknownContent(f"it holds the object {'.'.join(item)}")
-
-
-def _make(name: Any, args: tuple[Any, ...]) -> Any:
-    maker = _MAKERS.get(name) if type(name) is _Name else None
-    if maker is None:
-        raise UnknownContent(f"it holds a {'.'.join(name) if type(name) is _Name else type(name).__name__}")
-    return maker(*args)
 
 
 def _tensor_v2(
@@ -263,9 +295,11 @@ def _tensor_v3(
     metadata: Any = None,
 ) -> torch.Tensor:
     if metadata:
-        raise UnknownContent(f"it holds a tensor with {metadata!r:.100}")
-    if not isinstance(dtype, torch.dtype) or not has_values(dtype):
-        raise UnknownContent(f"it holds a tensor of dtype {dtype!r:.100}")
+        raise UnknownContent("it holds a tensor with metadata")
+    if not isinstance(dtype, torch.dtype):
+        raise pickle.UnpicklingError("a tensor has no dtype")
+    if not has_values(dtype):
+        raise UnknownContent(f"it holds a tensor of dtype {dtype}")
     if type(storage) is not _Storage:
         raise pickle.UnpicklingError("a tensor has no storage")
     _check_bounds(storage.values.nbytes // dtype.itemsize, offset, size, stride)
@@ -297,7 +331,7 @@ def _parameter(data: torch.Tensor, requires_grad: bool, hooks: Any) -> torch.nn.
 
 def _encoded(text: str, encoding: str) -> bytes:
     if encoding != "latin1":
-        raise UnknownContent(f"it holds text that is encoded as {encoding!r:.100}")
+        raise UnknownContent("it holds text in another encoding than latin1")
     return text.encode(encoding)
 
 
@@ -318,8 +352,8 @@ def _scalar(dtype: np.dtype, content: bytes) -> Any:
 
 def _array(of: Any, shape: Any, kind: Any) -> np.ndarray:
     if shape != (0,):
-        raise pickle.UnpicklingError(f"an array of shape {shape!r:.100} without content")
-    return np.empty(0, np.int8)
+        raise pickle.UnpicklingError("an array without content")
+    return np.empty(0, object)  # until `_set_array` fills it
 
 
 def _copy_of(make: Callable[[bytes], Any]) -> Callable[..., Any]:
@@ -332,7 +366,17 @@ def _copy_of(make: Callable[[bytes], Any]) -> Callable[..., Any]:
 
 
 def _mapping(make: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *content: make(*(dict(items) for items in content))
+    def filled(*content: Any) -> Any:
+        if any(type(items) is not dict for items in content):
+            raise pickle.UnpicklingError("the items of a mapping are not a dict")
+        return make(*content)
+
+    return filled
+
+
+def _size(numbers: Any) -> torch.Size:
+    _check_sizes(numbers)
+    return torch.Size(numbers)
 
 
 _BUILTINS: dict[str, Callable[..., Any]] = {
@@ -346,7 +390,7 @@ _MAKERS: dict[_Name, Callable[..., Any]] = {
     _Name("torch._utils", "_rebuild_tensor_v2"): _tensor_v2,
     _Name("torch._utils", "_rebuild_tensor_v3"): _tensor_v3,
     _Name("torch._utils", "_rebuild_parameter"): _parameter,
-    _Name("torch", "Size"): lambda size: torch.Size(tuple(size)),
+    _Name("torch", "Size"): _size,
     _Name("torch", "device"): lambda *place: torch.device(*place),
     _Name("collections", "OrderedDict"): _mapping(collections.OrderedDict),
     _Name("collections", "Counter"): _mapping(collections.Counter),
@@ -378,10 +422,15 @@ def _set_state(made: Any, state: Any) -> None:
 def _set_array(array: np.ndarray, version: int, shape: Any, dtype: Any, order: Any, content: Any) -> None:
     if not isinstance(dtype, np.dtype):
         raise pickle.UnpicklingError("an array has no dtype")
+    if array.dtype.kind != "O" or array.size:
+        raise pickle.UnpicklingError("an array is filled twice")
     _check_sizes(shape)
     size = math.prod(shape)
     if dtype.kind == "O":
         is_whole = type(content) is list and len(content) == size
+        # Arrays of objects release their items by a recursion in C, which overflows the stack if it is deep.
+        if is_whole and any(isinstance(item, np.ndarray) and item.dtype.kind == "O" for item in content):
+            raise UnknownContent("it holds an array of objects within another one")
     else:
         is_whole = type(content) is bytes and len(content) == size * dtype.itemsize and (dtype.itemsize > 0 or not size)
     if not is_whole:

@@ -18,6 +18,7 @@ VALUES = {
     "numbers": (1, -5, 2**40, 2**70, 2.5, None, True, 1j),
     "text": ["ä", "x" * 300, b"bytes", bytearray(b"more")],
     "containers": [{"a": {"b": []}}, (), (1,), {1, 2}, frozenset([3]), collections.Counter("aab")],
+    "keys": [{((1, "a"), (2, (b"b", None))): 3}, {(1, (2,)), (3, frozenset([4]))}],
     "long list": list(range(3000)),
     "ordered": collections.OrderedDict(b=1, a=2),
     "dtypes": [torch.tensor([1, 0], dtype=dtype) for dtype in (torch.int8, torch.uint8, torch.bool, torch.float16)],

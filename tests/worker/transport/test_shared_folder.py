@@ -419,6 +419,41 @@ def test_a_tensor_is_never_made_of_memory_that_is_not_in_the_file(policies, fold
     assert peak.size_bytes < LIMIT
 
 
+DEEP = b")" + b"\x85" * 2**18  # tuples in each other
+KEY = "a key of more than 32 nested tuples"
+NESTED = {
+    "a key of a dict": (b"}" + DEEP + b"Ns.", KEY),
+    "a member of a set": (b"\x8f(" + DEEP + b"\x90.", KEY),
+    "a set that is made of a list": (b"cbuiltins\nset\n]" + DEEP + b"a\x85R.", KEY),
+    "a mapping that is made of a list": (b"ccollections\nOrderedDict\n]" + DEEP + b"N\x86a\x85R.", "are not a dict"),
+    "the name of a function": (DEEP + b"X\x01\x00\x00\x00x\x93.", "a name is not text"),
+    "the key of a storage": (
+        b"(X\x07\x00\x00\x00storagectorch\nFloatStorage\n" + DEEP + b"X\x03\x00\x00\x00cpuK\x00tQ.",
+        "the key of a storage is not text",
+    ),
+    "arrays of objects in each other": (
+        b"cnumpy._core.multiarray\n_reconstruct\nq\x00cnumpy\nndarray\nK\x00\x85N\x87q\x01cnumpy\ndtype\n"
+        b"(X\x02\x00\x00\x00O8\x89\x88tRq\x02"
+        + b"h\x00h\x01R(K\x01K\x01\x85h\x02\x89]" * 2**18
+        + b"N"
+        + b"atb" * 2**18,
+        "it holds an array of objects within another one",
+    ),
+    "a tuple that is hashed again and again": (
+        b"})" + b"q\x00h\x00\x86" * 25 + b"Ns.",
+        "the pickle repeats parts of itself too often",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", NESTED)
+def test_nesting_in_weights_does_not_end_a_process_or_keep_it_busy(policies, folder, what):
+    code, told = NESTED[what]
+    (folder / "policy").write_bytes(archive(b"\x80\x02" + code))
+    with pytest.raises(pickle.UnpicklingError, match=told):
+        policies.read("policy")
+
+
 def test_without_changes_the_same_file_is_read(policies, folder):
     (folder / "policy").write_bytes(saved_tensor())
     assert policies.read("policy").state["w"].tolist() == [0.0, 1.0, 2.0, 3.0]
