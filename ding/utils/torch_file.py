@@ -70,8 +70,8 @@ class _Storage(NamedTuple):
 def load_archive(file: IO[bytes], structure_bytes: int | None = None) -> Any:
     """Return the object that `torch.save` wrote to a file, with tensors on the CPU.
 
-    The memory is at most the size of the file for tensors and arrays, and about 100 times the size of the pickle in it
-    for other objects.
+    The memory is at most the size of the file for tensors, and about 100 times the size of the pickle in it for other
+    objects.
 
     Args:
         structure_bytes: the maximum size of the pickle, which holds all but the values of tensors.
@@ -79,7 +79,8 @@ def load_archive(file: IO[bytes], structure_bytes: int | None = None) -> Any:
     Raises:
         UnknownContent: the file has another format, or contains other objects than numbers, strings, containers, dense
             tensors, parameters and arrays.
-        pickle.UnpicklingError: it is damaged, or claims a larger size than it has.
+        pickle.UnpicklingError: it is damaged, claims a larger size than it has, or has keys of more than 32 nested
+            tuples.
     """
     try:
         archive = _Archive(file)
@@ -178,7 +179,7 @@ class _Machine:
             "GLOBAL": lambda arg: self._stack.append(_found(*arg.split(" "))),
             "STACK_GLOBAL": lambda arg: self._stack.append(_found(*self._popped(2))),
             "REDUCE NEWOBJ": lambda arg: self._stack.append(self._make(*self._popped(2))),
-            "BUILD": lambda arg: _set_state(*self._popped(2, kept=1)),
+            "BUILD": lambda arg: self._build(*self._popped(2, kept=1)),
             "BINPERSID": lambda arg: self._stack.append(self._archive.storage(*self._stack.pop())),
         }
         self._handlers = {name: handler for names, handler in handlers.items() for name in names.split()}
@@ -237,7 +238,13 @@ class _Machine:
             if type(members) is not list:
                 raise pickle.UnpicklingError(f"the members of a set are a {type(members).__name__}")
             self._check_keys(members)
+        self._count_copies(args)
         return maker(*args)
+
+    def _build(self, made: Any, state: Any) -> None:
+        if type(state) is tuple:
+            self._count_copies(state)
+        _set_state(made, state)
 
     def _check_keys(self, keys: Iterable[Any], nesting: int = 0) -> None:
         """Check that keys, or members of a set, can be hashed; the hash of a tuple is computed anew each time."""
@@ -247,6 +254,14 @@ class _Machine:
                     raise pickle.UnpicklingError(f"a key of more than {_MAX_NESTED_KEYS} nested tuples")
                 self._spend(1 + len(key))
                 self._check_keys(key, nesting + 1)
+
+    def _count_copies(self, contents: tuple[Any, ...]) -> None:
+        """Count content that is copied: a pickle may hold it once, and name it any number of times."""
+        for content in contents:
+            if isinstance(content, (str, bytes)):
+                self._spend(len(content))
+            elif type(content) in (list, dict):  # an item takes at least one byte of the pickle
+                self._spend(_EXPANSION * len(content))
 
     def _spend(self, count: int) -> None:
         self._left -= count

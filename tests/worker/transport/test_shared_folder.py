@@ -371,6 +371,34 @@ def test_weights_cannot_make_a_reader_allocate_what_the_file_does_not_hold(polic
     assert peak.size_bytes < 20 * LIMIT
 
 
+def often(call):
+    """A pickle of a list of results of the same call."""
+    return b"](" + 1000 * call + b"e."
+
+
+BYTES = b"c_codecs\nencode\nq\x00(X\x00\x00\x01\x00" + 2**16 * b"x" + b"X\x06\x00\x00\x00latin1tq\x01"
+ITEMS = b"".join(b"M" + number.to_bytes(2, "little") + b"N" for number in range(2000))
+ARRAY = (
+    b"Rq\x02cnumpy._core.multiarray\n_reconstruct\nq\x03cnumpy\nndarray\nK\x00\x85N\x87q\x04cnumpy\ndtype\n"
+    b"(X\x02\x00\x00\x00u1\x89\x88tRq\x05(K\x01J\x00\x00\x01\x00\x85h\x05\x89h\x02tq\x06"
+)
+COPIES = {
+    "bytes": BYTES + often(b"h\x00h\x01R"),
+    "bytearrays": BYTES + b"Rq\x02cbuiltins\nbytearray\nq\x03" + often(b"h\x03h\x02\x85R"),
+    "sets": b"cbuiltins\nset\nq\x00](" + ITEMS + b"e\x85q\x01" + often(b"h\x00h\x01R"),
+    "dicts": b"ccollections\nCounter\nq\x00}(" + ITEMS + b"u\x85q\x01" + often(b"h\x00h\x01R"),
+    "arrays": BYTES + ARRAY + often(b"h\x03h\x04Rh\x06b"),
+}
+
+
+@pytest.mark.parametrize("kind", COPIES)
+def test_what_weights_hold_once_is_not_copied_again_and_again(policies, folder, kind):
+    (folder / "policy").write_bytes(archive(b"\x80\x02" + COPIES[kind]))
+    with Peak() as peak, pytest.raises(pickle.UnpicklingError, match="the pickle repeats parts of itself too often"):
+        policies.read("policy")
+    assert peak.size_bytes < 200 * os.path.getsize(folder / "policy")
+
+
 def test_a_large_number_in_a_pickle_takes_no_memory(policies, folder):
     (folder / "policy").write_bytes(EVIL_WEIGHTS["a place in the memo that takes memory"])
     with Peak() as peak, pytest.raises(ValueError, match="holds a NoneType, not weights"):
