@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import re
 import struct
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -27,6 +28,8 @@ def is_tensor(value: Any) -> TypeGuard[torch.Tensor]:
 
 
 _NUMPY_KINDS = "biufcSUmM"
+# Names of these dtypes, as numpy writes them. It also reads units such as `s/0` and `0s`, at which it divides by zero.
+_DTYPE_NAME = re.compile(r"[<>|=]?([biufcSU][0-9]{1,10}|[mM]8(\[([1-9][0-9]*)?[A-Za-z]+\])?)")
 _INTEGERS = frozenset(("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))))
 # A nested tuple, set or EasyDict is a message inside a message, and unpacking one takes about 40 kB of C stack. Without
 # a limit, a short message could crash the process.
@@ -205,16 +208,36 @@ def _array_bytes(array: np.ndarray) -> bytes:
 
 def _array_from(data: bytes) -> np.ndarray:
     name, shape, body = _read_header(data)
-    dtype = np.dtype(name)
-    if dtype.kind not in _NUMPY_KINDS:
-        raise ValueError(f"dtype {name!r} is not allowed")
+    dtype = plain_dtype(name)
     size = math.prod(shape)
     if len(body) != size * dtype.itemsize or (size and not dtype.itemsize):
         raise ValueError(f"{len(body)} bytes are not an array of shape {shape} and dtype {name}")
+    check_text(body, dtype)
     array = np.empty(shape, dtype)
     if body:
         array.reshape(-1).view(np.uint8)[:] = _booleans(body) if dtype.kind == "b" else body
     return array
+
+
+def plain_dtype(name: str) -> np.dtype:
+    """Return the dtype of numbers, text or times with this name, which is `dtype.str` or that without the byte order.
+
+    Raises:
+        ValueError, TypeError: `name` is another one.
+    """
+    if not _DTYPE_NAME.fullmatch(name):
+        raise ValueError(f"dtype {name[:100]!r} is not allowed; it must be one of numbers, text or times")
+    return np.dtype(name)
+
+
+def check_text(content: bytes | memoryview, dtype: np.dtype) -> None:
+    """Check that bytes are text if `dtype` is one of text; numpy fails when it shows or copies other code points.
+
+    Raises:
+        ValueError: a code point is beyond those of Unicode.
+    """
+    if dtype.kind == "U" and len(content) and np.frombuffer(content, f"{dtype.byteorder}u4").max() > sys.maxunicode:
+        raise ValueError(f"text of dtype {dtype.str} has code points beyond those of Unicode")
 
 
 def _booleans(body: memoryview) -> np.ndarray:

@@ -24,7 +24,7 @@ from ding.utils.config_helper import ConfigError
 from ding.utils.file_helper import atomic_write, sweep_temporary
 from ding.utils.lock_helper import hold_file
 from ding.utils.log_helper import shown
-from ding.utils.msgpack_helper import is_tensor, pack, unpack, unpack_items
+from ding.utils.msgpack_helper import is_tensor, pack, plain_dtype, unpack, unpack_items
 from ding.utils.references import reference_to
 
 # Another version for each change of the states of the parts of a run.
@@ -295,7 +295,7 @@ class _ArrayReader:
             tensor = torch.empty(shape, dtype=dtype)
             self._fill(tensor.reshape(-1).view(torch.uint8).numpy(), chunks)
             return tensor
-        dtype = np.dtype(array["dtype"])
+        dtype = plain_dtype(array["dtype"])
         self._check(chunks, math.prod(shape) * dtype.itemsize)
         result = np.empty(math.prod(shape), dtype)
         self._fill(result.view(np.uint8), chunks)

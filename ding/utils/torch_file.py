@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import torch
 
-from ding.utils.msgpack_helper import has_values
+from ding.utils.msgpack_helper import check_text, has_values, plain_dtype
 
 _LOCAL_HEADER, _MAGIC = struct.Struct("<4s22xHH"), b"PK\x03\x04"
 # Values of a tensor that share memory, as those of an expanded one, beyond the size of its storage.
@@ -351,8 +351,13 @@ def _encoded(text: str, encoding: str) -> bytes:
 
 
 def _dtype(text: Any, *flags: Any) -> np.dtype:
-    dtype = np.dtype(text if isinstance(text, str) else "V")
-    if dtype.fields is not None or dtype.subdtype is not None or dtype.kind not in _ARRAY_KINDS + "O":
+    if type(text) is not str:
+        raise pickle.UnpicklingError("the name of a dtype is not text")
+    try:
+        dtype = np.dtype(object) if text in ("O", "O8") else plain_dtype(text)
+    except ValueError as error:
+        raise UnknownContent(f"it holds an array: {error}") from error
+    if dtype.kind not in _ARRAY_KINDS + "O":
         raise UnknownContent(f"it holds an array of dtype {dtype}")
     return dtype
 
@@ -360,6 +365,7 @@ def _dtype(text: Any, *flags: Any) -> np.dtype:
 def _scalar(dtype: np.dtype, content: bytes) -> Any:
     if not isinstance(dtype, np.dtype) or dtype.kind == "O":
         raise UnknownContent("it holds a scalar of Python objects")
+    check_text(content, dtype)
     values = np.frombuffer(content, dtype)
     (value,) = values != 0 if dtype.kind == "b" else values
     return value
@@ -450,6 +456,7 @@ def _set_array(array: np.ndarray, version: int, shape: Any, dtype: Any, order: A
         is_whole = type(content) is bytes and len(content) == size * dtype.itemsize and (dtype.itemsize > 0 or not size)
     if not is_whole:
         raise pickle.UnpicklingError(f"a {type(content).__name__} is not an array of shape {shape} and dtype {dtype}")
+    check_text(content, dtype)
     if dtype.kind == "b":
         content = (np.frombuffer(content, np.uint8) != 0).tobytes()  # others are undefined
     state: Any = (1, shape, dtype, bool(order), content)

@@ -130,6 +130,7 @@ def _forge(folder: Path, **changes: Any) -> None:
         ({"chunks": []}, "the chunks of an array of 800000 bytes have 0"),
         ({"chunks": [["0" * 40, 800_000]]}, "the chunk .* of a state is missing"),
         ({"dtype": "nothing"}, "cannot be read"),
+        ({"dtype": "m8[s/0]"}, "cannot be read"),
         ({"shape": "large"}, "cannot be read"),
         ({"chunks": [3]}, "cannot be read"),
     ],

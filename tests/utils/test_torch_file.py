@@ -119,6 +119,27 @@ def test_the_structure_may_be_limited():
         load_archive(file, 5000)
 
 
+@pytest.mark.parametrize(
+    ("value", "old", "new"),
+    [
+        (np.array(["a"]), b"U1", b"m8[s/0]"),
+        (np.array(["a"]), b"U1", b"V4"),
+        (np.array(["a"]), b"a\x00\x00\x00", "\xff\xff\xff\xff".encode()),
+        (np.str_("a"), b"a\x00\x00\x00", "\xff\xff\xff\xff".encode()),
+    ],
+)
+def test_dtypes_and_text_that_numpy_does_not_write_are_refused(value, old, new):
+    old, new = (len(text).to_bytes(4, "little") + text for text in (old, new))
+    file = io.BytesIO()
+    with zipfile.ZipFile(saved(value)) as source, zipfile.ZipFile(file, "w") as target:
+        for name in source.namelist():
+            content = source.read(name)
+            assert content.count(old) == name.endswith("data.pkl")
+            target.writestr(name, content.replace(old, new))
+    with pytest.raises(pickle.UnpicklingError):
+        load_archive(file)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_a_damaged_archive_is_an_error_or_other_values_and_nothing_else(seed):
     rng, damaged = random.Random(seed), 0
