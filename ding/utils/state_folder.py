@@ -30,6 +30,7 @@ from ding.utils.references import reference_to
 # Another version for each change of the states of the parts of a run.
 _FORMAT, _VERSION = "ding-run-state", 4
 _NAME = re.compile(r"state_(\d+)\.msgpack")
+_CHUNK_NAME = re.compile(r"[0-9a-f]{40}")
 # Arrays of at least this size are stored as chunks in files of their own.
 _LARGE_BYTES = 1 << 16
 # Chunk sizes of arrays up to 64 MiB, and of larger ones.
@@ -62,7 +63,7 @@ class StateFolder:
 
     Files are written atomically and have a checksum. Arrays and tensors of at least 64 KiB are stored in the folder
     `chunks`, in files named by the SHA-256 of their content, so that states share equal chunks. Chunks that no kept
-    state refers to are removed. No code in a file is executed.
+    state refers to are removed, other files there are left alone. No code in a file is executed.
 
     Args:
         path: the folder, created by the first `write`.
@@ -94,9 +95,11 @@ class StateFolder:
             The number of written bytes.
 
         Raises:
+            StateError: the folder `chunks` is a symbolic link.
             TypeError, ValueError: the state cannot be packed; see `pack`.
             OSError: a file cannot be written. Earlier states are kept.
         """
+        self._refuse_link()
         os.makedirs(self._chunks, exist_ok=True)
         writer = _ArrayWriter(self._chunks)
         tree = writer.replace(state)
@@ -116,8 +119,9 @@ class StateFolder:
         A damaged state is skipped with a warning and removed by the next `write`. Damaged chunks are removed at once.
 
         Raises:
-            StateError: all states are damaged or of another version.
+            StateError: all states are damaged or of another version, or the folder `chunks` is a symbolic link.
         """
+        self._refuse_link()
         failure: StateError | None = None
         for _, path in reversed(self._files()):
             try:
@@ -132,10 +136,10 @@ class StateFolder:
         return None
 
     def clear(self) -> None:
-        """Remove all states."""
+        """Remove all states, but no chunks through a symbolic link."""
         for _, path in self._files():
             Path(path).unlink(missing_ok=True)
-        if os.path.isdir(self._chunks):
+        if os.path.isdir(self._chunks) and not os.path.islink(self._chunks):
             self._tidy()
 
     def about(self) -> dict[str, Any] | None:
@@ -159,14 +163,22 @@ class StateFolder:
         found = [(int(match[1]), os.path.join(self.path, match[0])) for match in map(_NAME.fullmatch, names) if match]
         return sorted(found)
 
+    def _refuse_link(self) -> None:
+        """Refuse to remove the files of another folder, whose chunks other states may need."""
+        if os.path.islink(self._chunks):
+            raise StateError(
+                f"{self._chunks} is a symbolic link, which is not allowed; put the folder itself in its place, or link "
+                f"{self.path} as a whole"
+            )
+
     def _tidy(self) -> None:
         whole = [path for _, path in self._files() if path not in self._damaged]
         for path in {*whole[: -self._keep], *self._damaged}:
             Path(path).unlink(missing_ok=True)
         self._damaged.clear()
         needed = {name for path in whole[-self._keep :] for name in _chunks_of(path)}
-        for entry in [*os.scandir(self._chunks)]:
-            if entry.name not in needed and not entry.name.startswith("."):
+        for entry in _chunk_files(self._chunks):
+            if entry.name not in needed:
                 os.remove(entry.path)
         for folder in (self.path, self._chunks):
             sweep_temporary(folder)
@@ -201,6 +213,10 @@ def _chunks_of(path: str) -> Iterator[str]:
         yield from (name for name, _ in array["chunks"])
 
 
+def _chunk_files(folder: str) -> list[os.DirEntry[str]]:
+    return [e for e in os.scandir(folder) if _CHUNK_NAME.fullmatch(e.name) and e.is_file(follow_symlinks=False)]
+
+
 class _ArrayWriter:
     """Writer of the large arrays of a state as chunks.
 
@@ -211,7 +227,7 @@ class _ArrayWriter:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._known = {entry.name: entry.stat().st_size for entry in os.scandir(folder)}
+        self._known = {entry.name: entry.stat().st_size for entry in _chunk_files(folder)}
         self._places: dict[int, dict[str, int]] = {}  # by the id of the array, which the state keeps alive
         self.arrays: list[dict[str, Any]] = []
         self.written = 0

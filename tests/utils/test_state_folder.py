@@ -224,6 +224,42 @@ def test_content_whose_chunk_was_damaged_is_written_again(tmp_path: Path) -> Non
 def test_leftovers_of_a_killed_writer_go_with_the_next_state(tmp_path: Path) -> None:
     folder = StateFolder(tmp_path)
     folder.write({"a": 1}, {})
-    (tmp_path / "chunks" / "0123").write_bytes(b"of a state that was never finished")
+    (tmp_path / "chunks" / ("0123" * 10)).write_bytes(b"of a state that was never finished")
     folder.write({"a": 2}, {})
     assert _chunks(tmp_path) == set()
+
+
+def test_what_is_no_chunk_stays_in_the_folder_of_chunks(tmp_path: Path) -> None:
+    folder, chunks, outside = StateFolder(tmp_path), tmp_path / "chunks", tmp_path / "outside"
+    folder.write({}, {})
+    outside.write_bytes(b"outside")
+    (chunks / ("0123" * 10)).symlink_to(outside)
+    (chunks / "dangling").symlink_to(tmp_path / "missing")
+    (chunks / "notes.txt").write_bytes(b"notes")
+    (chunks / ("4567" * 10)).mkdir()
+    names = _chunks(tmp_path)
+    folder.write({}, {"iter": 1})
+    folder.clear()
+    assert _chunks(tmp_path) == names and len(names) == 4 and outside.read_bytes() == b"outside"
+
+
+def test_a_linked_folder_of_chunks_is_refused_and_its_files_stay(tmp_path: Path) -> None:
+    path, other = tmp_path / "run_state", tmp_path / "other"
+    StateFolder(other).write({"large": _large()}, {})
+    StateFolder(path).write({}, {"iter": 0})
+    (path / "chunks").rmdir()
+    (path / "chunks").symlink_to(other / "chunks")
+    chunks = _chunks(other)
+    for use in (lambda: StateFolder(path).write({}, {"iter": 1}), StateFolder(path).read):
+        with pytest.raises(StateError, match="chunks is a symbolic link, which is not allowed"):
+            use()
+    assert StateFolder(path).about() == {"iter": 0}
+    StateFolder(path).clear()
+    assert StateFolder(path).about() is None and _chunks(other) == chunks and len(chunks) == 3
+
+
+def test_a_folder_of_states_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "run_state").symlink_to(tmp_path / "disk")
+    StateFolder(tmp_path / "run_state").write({"large": _large()}, {"iter": 1})
+    assert StateFolder(tmp_path / "disk").about() == {"iter": 1}
