@@ -5,6 +5,7 @@ A run holds its folder's lock, and compares its config with that of a state befo
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import math
@@ -97,19 +98,25 @@ class StateFolder:
         Raises:
             StateError: the folder `chunks` is a symbolic link.
             TypeError, ValueError: the state cannot be packed; see `pack`.
-            OSError: a file cannot be written. Earlier states are kept.
+            OSError: a file cannot be written. Earlier states are kept, and what was written of this one is removed.
         """
         self._refuse_link()
         os.makedirs(self._chunks, exist_ok=True)
         writer = _ArrayWriter(self._chunks)
-        tree = writer.replace(state)
-        head = {"about": dict(about), "arrays": writer.arrays}
-        body = pack({**head, "state": tree})
-        checksum = zlib.crc32(body)
-        content = pack({"format": _FORMAT, "version": _VERSION, "checksum": checksum, "body": body})
-        numbers = [number for number, _ in self._files()]
-        with atomic_write(os.path.join(self.path, f"state_{max(numbers, default=0) + 1:06d}.msgpack")) as file:
-            file.write(content)
+        number = max((number for number, _ in self._files()), default=0) + 1
+        path = os.path.join(self.path, f"state_{number:06d}.msgpack")
+        try:
+            tree = writer.replace(state)
+            head = {"about": dict(about), "arrays": writer.arrays}
+            body = pack({**head, "state": tree})
+            checksum = zlib.crc32(body)
+            content = pack({"format": _FORMAT, "version": _VERSION, "checksum": checksum, "body": body})
+            with atomic_write(path) as file:
+                file.write(content)
+        except BaseException:
+            if not os.path.exists(path):  # an interrupt may come just after the file is in place
+                writer.discard()
+            raise
         self._tidy()
         return len(content) + writer.written
 
@@ -228,9 +235,16 @@ class _ArrayWriter:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._known = {entry.name: entry.stat().st_size for entry in _chunk_files(folder)}
+        self._added: list[str] = []
         self._places: dict[int, dict[str, int]] = {}  # by the id of the array, which the state keeps alive
         self.arrays: list[dict[str, Any]] = []
         self.written = 0
+
+    def discard(self) -> None:
+        """Remove the chunks that were not there before; those that cannot be removed are kept."""
+        for name in self._added:
+            with contextlib.suppress(OSError):
+                os.remove(os.path.join(self._folder, name))
 
     def replace(self, node: Any) -> Any:
         """Return `node` with references instead of its large arrays and tensors."""
@@ -263,6 +277,8 @@ class _ArrayWriter:
             part = content[start : start + step]
             name = hashlib.sha256(part.data).hexdigest()[:40]
             if self._known.get(name) != len(part):
+                if name not in self._known:
+                    self._added.append(name)
                 with atomic_write(os.path.join(self._folder, name)) as file:
                     file.write(part.data)
                 self._known[name] = len(part)

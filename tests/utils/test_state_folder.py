@@ -1,5 +1,6 @@
 """States of runs on disk."""
 
+import errno
 import os
 import re
 import zlib
@@ -204,9 +205,52 @@ def test_a_state_of_another_version_is_refused_in_one_line_that_says_what_to_do(
 def test_a_state_that_cannot_be_written_leaves_those_of_before(tmp_path: Path) -> None:
     folder = StateFolder(tmp_path)
     folder.write({"large": _large()}, {"iter": 0})
+    chunks = _chunks(tmp_path)
     with pytest.raises(TypeError, match="cannot be packed"):
-        folder.write({"large": _large(1), "odd": object()}, {"iter": 1})
+        folder.write({"large": _large(1), "old": _large(), "odd": object()}, {"iter": 1})
+    assert _chunks(tmp_path) == chunks and len(chunks) == 3
     assert (folder.read() or pytest.fail("no state"))[1] == {"iter": 0}
+
+
+@pytest.mark.parametrize("files", [1, 3], ids=["one of three chunks", "all chunks"])
+def test_a_disk_that_is_full_is_not_filled_with_chunks_of_states_that_were_not_saved(
+    files: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, replace, renamed = StateFolder(tmp_path), os.replace, list[str]()
+    folder.write({"large": _large()}, {"iter": 0})
+    chunks = _chunks(tmp_path)
+
+    def fill(source: str, target: str) -> None:
+        if len(renamed) == files:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        renamed.append(target)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", fill)
+    for attempt in range(2):
+        renamed.clear()
+        with pytest.raises(OSError, match="No space left on device"):
+            folder.write({"large": _large(1 + attempt)}, {"iter": 1})
+        assert _chunks(tmp_path) == chunks
+    monkeypatch.undo()
+    assert (folder.read() or pytest.fail("no state"))[1] == {"iter": 0}
+
+
+def test_a_write_that_is_interrupted_after_its_file_is_in_place_keeps_its_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace = os.replace
+
+    def interrupted(source: str, target: str) -> None:
+        replace(source, target)
+        if "state_" in os.path.basename(target):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        StateFolder(tmp_path).write({"large": _large()}, {"iter": 0})
+    state, _ = StateFolder(tmp_path).read() or pytest.fail("no state")
+    np.testing.assert_array_equal(state["large"], _large())
 
 
 def test_content_whose_chunk_was_damaged_is_written_again(tmp_path: Path) -> None:
