@@ -290,7 +290,7 @@ class _Connection:
         self, server: HttpServer, loop: asyncio.AbstractEventLoop, accepted: socket.socket, address: str
     ) -> None:
         self._server, self._loop, self._socket = server, loop, accepted
-        self._stream: IOStream | None = None
+        self._stream: _Stream | None = None
         self.address = address
         self.fileno = accepted.fileno()
         self.scheme = "http" if server.tls is None else "https"
@@ -306,6 +306,11 @@ class _Connection:
         else:
             self._stream.close()
         self._server.forget(self)
+
+    def send_no_more(self) -> None:
+        """Send what was written, but nothing that is written from now on."""
+        assert self._stream is not None
+        self._stream.is_over = True
 
     def _begin(self) -> None:
         """Look at the first byte, which shows whether the client speaks TLS."""
@@ -332,7 +337,13 @@ class _Connection:
 
 
 class _Stream(IOStream):
-    """A stream that sends every packet at once."""
+    """A stream that sends every packet at once, and nothing after the last reply."""
+
+    is_over = False
+
+    def write(self, data: bytes | memoryview) -> asyncio.Future[None]:
+        """Write `data`, but not after the last reply, which Tornado follows up with a 400 if the body is malformed."""
+        return super().write(b"" if self.is_over else data)
 
     def set_nodelay(self, value: bool) -> None:
         """Do nothing: the option is set when a client is accepted, not twice for each request."""
@@ -454,7 +465,10 @@ class _Exchange(HTTPMessageDelegate):
         if is_last:
             headers["Connection"] = "close"
         line = ResponseStartLine("", answer.status, _PHRASES.get(answer.status, ""))
-        return self._http.write_headers(line, headers, b"" if self._head.method == "HEAD" else answer.body)
+        sent = self._http.write_headers(line, headers, b"" if self._head.method == "HEAD" else answer.body)
+        if is_last:
+            self._connection.send_no_more()
+        return sent
 
 
 class _NoSessions(SessionInterface):

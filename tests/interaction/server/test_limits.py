@@ -255,6 +255,25 @@ def test_a_stranger_who_does_not_read_gets_one_reply_and_the_rest_is_not_parsed(
     assert served == [1]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"Content-Length: -1\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\nContent-Length: 10\r\n\r\n0\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n0x1\r\nx\r\n0\r\n\r\n",
+    ],
+    ids=["length", "two lengths", "chunk"],
+)
+def test_a_stranger_whose_body_is_malformed_gets_one_reply_too(monkeypatch, body):
+    monkeypatch.setenv("DING_TOKEN", SECRET)
+    with Adder() as slave:
+        head = f"POST /ping HTTP/1.1\r\nHost: 127.0.0.1:{slave.port}\r\n".encode()
+        with opened(slave.port, head + body) as client:
+            reply = client.makefile("rb").read()
+    head, _, content = reply.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 401 Unauthorized\r\n") and json.loads(content)["success"] is False
+
+
 def is_closed_after_reply(client):
     with contextlib.suppress(ConnectionResetError):
         while client.recv(10_000):
