@@ -365,6 +365,8 @@ def _dtype(text: Any, *flags: Any) -> np.dtype:
 def _scalar(dtype: np.dtype, content: bytes) -> Any:
     if not isinstance(dtype, np.dtype) or dtype.kind == "O":
         raise UnknownContent("it holds a scalar of Python objects")
+    if type(content) is not bytes:
+        raise pickle.UnpicklingError(f"a scalar is made of a {type(content).__name__}")
     check_text(content, dtype)
     values = np.frombuffer(content, dtype)
     (value,) = values != 0 if dtype.kind == "b" else values

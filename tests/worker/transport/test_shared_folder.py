@@ -394,6 +394,14 @@ COPIES = {
 }
 
 
+def test_a_scalar_of_weights_is_made_of_bytes_which_are_counted(policies, folder):
+    code = b"cnumpy._core.multiarray\nscalar\n(cnumpy\ndtype\n(X\x02\x00\x00\x00S4\x89\x88tRcbuiltins\nbytearray\n"
+    code += b"c_codecs\nencode\n(X\x04\x00\x00\x00abcdX\x06\x00\x00\x00latin1tR\x85RtR."
+    (folder / "policy").write_bytes(archive(b"\x80\x02" + code))
+    with pytest.raises(pickle.UnpicklingError, match="a scalar is made of a bytearray"):
+        policies.read("policy")
+
+
 @pytest.mark.parametrize("kind", COPIES)
 def test_what_weights_hold_once_is_not_copied_again_and_again(policies, folder, kind):
     (folder / "policy").write_bytes(archive(b"\x80\x02" + COPIES[kind]))
