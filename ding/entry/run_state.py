@@ -374,7 +374,8 @@ def gather_states(parts: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """
     states, reasons = {}, []
     for name, part in parts.items():
-        state_of = getattr(part, "live_state", None) or getattr(part, "state_dict", None)
+        # The class is asked, as a writer opens its event file for a name that it does not know.
+        state_of = getattr(part, "live_state" if hasattr(type(part), "live_state") else "state_dict", None)
         if state_of is None:
             reasons.append(f"{name}: {type(part).__name__} has no state_dict")
         else:

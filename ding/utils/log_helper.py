@@ -7,6 +7,7 @@ fails, one warning says so.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import inspect
 import itertools
@@ -111,7 +112,8 @@ class DistributedWriter:
     It has all methods of `SummaryWriter`. A thread of tensorboardX writes the entries; they are on disk after `close`,
     or when the program ends. `flush` and `close` are idempotent; an `add_*` after `close` opens another event file.
     After a fork the child opens its own file. If entries cannot be written, as on a full disk, an error is logged, and
-    they are written later if possible; if tensorboardX refuses entries, one warning is logged. The program continues.
+    they are written later if possible; if tensorboardX refuses entries, or cannot open a file because /dev/shm is full,
+    one warning is logged, and these entries are lost. The program continues.
 
     The arguments are those of `SummaryWriter`; the defaults of `flush_secs` and `max_queue` are 10 and 1000.
 
@@ -257,7 +259,11 @@ class DistributedWriter:
             self._router.emit("distributed_writer", method, *args, **kwargs)
             return
         with self._lock:
-            summary = self._open()
+            try:
+                summary = self._open()
+            except OSError as e:
+                tell_once(f"opening an event file of TensorBoard in {self.logdir}", e, self._told)
+                return
             # A queue starts its thread at its first entry; `add_scalars` makes further files.
             may_start = len(self._threads) < _THREADS_A_FILE or method != "add_scalar"
             noting = self._noting_threads() if may_start else contextlib.nullcontext()
@@ -328,7 +334,13 @@ def _make_summary_writer(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if (folder := call.arguments.get("logdir")) and "://" not in str(folder):
         register_writer_factory(_PREFIX, _EventFiles)
         call.arguments["logdir"] = f"{_PREFIX}:{folder}"
-    return SummaryWriter(*call.args, **call.kwargs)
+    try:
+        return SummaryWriter(*call.args, **call.kwargs)
+    except OSError as e:
+        if e.errno != errno.ENOSPC:
+            raise
+        # `_EventFile` raises no errors: the semaphores of tensorboardX's queue have no space.
+        raise OSError(e.errno, f"{e.strerror}: the queue of tensorboardX needs some in /dev/shm") from e
 
 
 @contextlib.contextmanager

@@ -276,14 +276,14 @@ class MetricWriter(DistributedWriter):
         iter_only: Collection[str] = (),
     ) -> None:
         """Write the values of a worker; see `WorkerLog.scalars`."""
-        add_by_axis(partial(self._add, "add_scalar"), worker, values, train_iter, env_step, iter_only)
         self._record(worker, {"train_iter": train_iter, "env_step": env_step}, values)
+        add_by_axis(partial(self._add, "add_scalar"), worker, values, train_iter, env_step, iter_only)
 
     def add_scalar(self, tag: str, scalar_value: Any, *args: Any, **kwargs: Any) -> None:
         """Write one value; for sinks, the worker is the part of `tag` before the last `/`."""
-        super().add_scalar(tag, scalar_value, *args, **kwargs)
         worker, _, name = tag.rpartition("/")
         self._record(worker or "run", {"step": args[0] if args else kwargs.get("global_step")}, {name: scalar_value})
+        super().add_scalar(tag, scalar_value, *args, **kwargs)
 
     def _add(self, method: str, *args: Any, **kwargs: Any) -> None:
         if self._has_tensorboard:

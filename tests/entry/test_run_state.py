@@ -92,6 +92,12 @@ def test_a_part_of_a_loop_of_ones_own_may_return_anything_when_it_is_restored() 
     assert torch.equal(parts["net"].weight, others["net"].weight)
 
 
+def test_saving_the_state_of_a_writer_opens_no_file(tmp_path: Path) -> None:
+    with DistributedWriter(str(tmp_path)) as writer:
+        assert gather_states({"writer": writer}) == ({"writer": {"files": {}}}, [])
+    assert os.listdir(tmp_path) == []
+
+
 class Told:
     def state_dict(self) -> dict[str, Any]:
         return {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import copy
+import errno
 import gc
 import itertools
 import logging
@@ -317,6 +318,22 @@ def test_a_folder_that_cannot_be_written_to_ends_nothing(tmp_path, caplog):
             writer.add_scalar("x", 1.0, step)
             writer.flush()
     assert caplog.text.count("entries for TensorBoard are not written") == 1
+
+
+def test_a_file_that_cannot_be_opened_is_told_once_with_its_folder_and_ends_nothing(tmp_path, caplog, monkeypatch):
+    with DistributedWriter(str(tmp_path)) as writer:
+        with monkeypatch.context() as full:
+            full.setattr(multiprocessing, "Queue", no_space)
+            for step in range(3):
+                writer.add_scalar("x", 1.0, step)
+        writer.add_scalar("x", 1.0, 3)
+    (message,) = caplog.messages
+    assert str(tmp_path) in message and "No space left on device" in message and "/dev/shm" in message
+    assert events(tmp_path) == [("x", 3, 1.0)]
+
+
+def no_space(*args):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_further_files_of_an_embedding_lie_in_the_folder(tmp_path):

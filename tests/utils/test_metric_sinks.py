@@ -168,6 +168,24 @@ def test_without_tensorboard_there_is_no_event_file(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "no space"), RuntimeError("can't start new thread")])
+def test_what_tensorboard_cannot_write_reaches_the_sinks(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(multiprocessing, "Queue", fail)
+    target = sink()
+    with MetricWriter(str(tmp_path), {"list": target}) as writer:
+        log = WorkerLog(str(tmp_path / "exp"), "learner", writer)
+        for iteration in range(2):
+            log.scalars({"loss": 0.5, "lr": 0.1}, iteration)
+    assert [(record.axes, record.values) for record in target.records] == [
+        ({"train_iter": iteration}, {"loss": 0.5, "lr": 0.1}) for iteration in range(2)
+    ]
+
+
 def test_records_reach_a_sink_in_batches_at_a_flush_at_a_full_batch_and_at_close(tmp_path: Path) -> None:
     target = sink()
     writer = writer_of(tmp_path, list=target)
