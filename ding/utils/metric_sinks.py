@@ -260,7 +260,7 @@ class MetricWriter(DistributedWriter):
     """
 
     def __init__(self, logdir: str, sinks: Mapping[str, MetricSink], has_tensorboard: bool = True) -> None:
-        super().__init__(logdir)
+        super().__init__(logdir, write_to_disk=has_tensorboard)
         self._has_tensorboard = has_tensorboard
         self._sinks = dict(sinks)
         self._waiting_for: dict[str, list[MetricRecord]] = {name: [] for name in sinks}
@@ -386,7 +386,7 @@ class MetricWriter(DistributedWriter):
         self._sinks, self._waiting_for = {}, {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(DistributedWriter, *self._args, **self._kwargs), ()
+        return partial(DistributedWriter, self.logdir), ()
 
 
 def add_by_axis(

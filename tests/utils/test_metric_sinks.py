@@ -165,6 +165,7 @@ def test_without_tensorboard_there_is_no_event_file(tmp_path: Path) -> None:
     with writer_of(tmp_path, list=sink()) as writer:
         writer.add_scalar("a/b", 1.0, 1)
         writer.add_histogram("a/c", np.zeros(3), 1)
+        writer.initialize()
     assert os.listdir(tmp_path) == []
 
 
