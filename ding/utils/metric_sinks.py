@@ -265,6 +265,8 @@ class MetricWriter(DistributedWriter):
         self._sinks = dict(sinks)
         self._waiting_for: dict[str, list[MetricRecord]] = {name: [] for name in sinks}
         self._failing: set[str] = set()  # sinks that keep their records for now
+        self._dropped: dict[str, int] = dict.fromkeys(sinks, 0)
+        self._errors: dict[str, OSError] = {}  # the last one of each sink
         self._oldest_s: float | None = None
 
     def add_scalars_of(
@@ -324,6 +326,8 @@ class MetricWriter(DistributedWriter):
                 if name not in self._failing:
                     _logger.error("metrics are not written to %s: %s; they are kept and written later", name, e)
                 self._failing.add(name)
+                self._errors[name] = e
+                self._dropped[name] += len(waiting[:-_MAX_WAITING])
                 del waiting[:-_MAX_WAITING]
             except Exception as e:  # it may refuse these records for ever
                 tell_once(f"writing metrics to {name}", e, self._told)
@@ -339,9 +343,15 @@ class MetricWriter(DistributedWriter):
         super().flush()
 
     def close(self) -> None:
-        """Write everything, and close the sinks and the event file; a second call does nothing."""
+        """Write everything, and close the sinks and the event file; a second call does nothing.
+
+        An error is logged for each sink that could not write all records.
+        """
         with self._lock:
             self._write_waiting()
+            for name, waiting in self._waiting_for.items():
+                if lost := self._dropped[name] + len(waiting):
+                    _logger.error("%d records of metrics for %s are lost: %s", lost, name, self._errors[name])
             sinks, self._sinks, self._waiting_for = self._sinks, {}, {}
         with contextlib.ExitStack() as stack:
             stack.callback(self._close_file)

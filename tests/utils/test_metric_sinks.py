@@ -223,15 +223,22 @@ def test_a_record_does_not_wait_longer_than_ten_seconds_for_the_next(
     writer.close()
 
 
-def test_only_so_many_records_wait_for_a_sink_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("failures", "kept"), [(1, [2, 3, 4]), (9, [])])
+def test_only_so_many_records_wait_for_a_sink_that_fails_and_close_tells_how_many_are_lost(
+    failures: int, kept: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(metric_sinks, "_MAX_WAITING", 3)
-    target = sink(failures=1)
-    writer = writer_of(tmp_path, list=target)
+    target = sink(failures=failures)
+    writer = writer_of(tmp_path, list=target, other=sink())
     for step in range(5):
         writer.add_scalars_of("learner", {"loss": 1.0}, step)
     writer.flush()
-    writer.close()
-    assert [record.axes["train_iter"] for record in target.records] == [2, 3, 4]
+    for _ in range(2):
+        writer.close()
+    assert [record.axes["train_iter"] for record in target.records] == kept
+    assert caplog.messages[1:] == [
+        f"{5 - len(kept)} records of metrics for list are lost: [Errno {errno.ENOSPC}] no space"
+    ]
 
 
 # files
