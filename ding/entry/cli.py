@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import sys
 import traceback
 from collections.abc import Callable
@@ -39,6 +40,10 @@ _COUNTS: dict[str, set[str]] = {
     "add": _JOB | {"replicas", "cpus", "gpus", "memory"},
     "delete": _JOB | {"replicas"},
     "restart": _JOB | {"restart_pod_name"},
+}
+_NEEDS = {
+    **dict.fromkeys(("add", "delete"), ("coordinator_name", "namespace")),
+    "restart": ("coordinator_name", "namespace", "restart_pod_name"),
 }
 
 
@@ -108,7 +113,8 @@ class _Ding(click.Group):
         except Exception as e:  # of any code of users; only those about the input are shortened
             if ctx.params.get("traceback") or not _is_about_input(e):
                 raise
-            raise click.ClickException(str(e.args[0] if isinstance(e, KeyError) else e)) from e
+            text = str(e.args[0] if isinstance(e, KeyError) else e)
+            raise click.ClickException(" ".join(map(str.strip, text.splitlines()))) from e
 
 
 def _is_about_input(error: Exception) -> bool:
@@ -116,11 +122,13 @@ def _is_about_input(error: Exception) -> bool:
     from ding.utils import import_helper
     from ding.utils.config_helper import ConfigError
 
-    if isinstance(error, ConfigError) or isinstance(error.__cause__, ConfigError):
+    if isinstance(error, ConfigError | import_helper.MissingPackageError) or isinstance(error.__cause__, ConfigError):
         return True
     if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
         return _own_module(error).startswith("ding.")
-    if not isinstance(error, (FileNotFoundError, ImportError, KeyError, ValueError)):
+    if isinstance(error, (RuntimeError, pickle.UnpicklingError)):
+        return _modules(error)[-1] in _FILE_AND_SERVICE_MODULES
+    if not isinstance(error, (OSError, ImportError, KeyError, ValueError)):
         # Gymnasium's errors have a base of their own; an env with a missing package raises one as well.
         return type(error).__name__ in _ENV_ERRORS and type(error).__module__ == "gymnasium.error"
     if isinstance(error, ModuleNotFoundError) and _modules(error)[-1] == import_helper.__name__:
@@ -156,6 +164,7 @@ _ENV_ERRORS = (
 _INPUT_MODULES = (
     "ding.config.read",
     "ding.config.config",
+    "ding.entry.application_entry",
     "ding.entry.cli_commands",
     "ding.entry.curves",
     "ding.entry.run_folder",
@@ -163,11 +172,15 @@ _INPUT_MODULES = (
     "ding.entry.trained",
     "ding.entry.tuning",
     "ding.envs.env.gymnasium_env",
+    "ding.interaction.server.access",
+    "ding.utils.module_state",
     "ding.utils.references",
     "ding.utils.registry_factory",
     "ding.utils.state_folder",
     "ding.worker.coordinator.parallel_run_state",
 )
+# Modules that read checkpoints, or ask kubectl and the operator; the same holds for their errors of these two kinds.
+_FILE_AND_SERVICE_MODULES = ("ding.entry.application_entry", "ding.entry.dist_entry", "ding.utils.file_helper")
 
 
 @click.group(
@@ -251,6 +264,9 @@ def cli(ctx: click.Context, /, **options: Any) -> None:
             raise click.UsageError(f"--{name.replace('_', '-')} has no effect {_where(action)}")
     if options["config"] is None and _COUNTS[action].isdisjoint(_JOB) and action != "learner_aggregator":
         raise click.UsageError(f"give a config file with -c {_where(action)}")
+    for name in _NEEDS.get(action, ()):
+        if not options[name]:
+            raise click.UsageError(f"give --{name.replace('_', '-')} {_where(action)}")
     from ding.entry.cli_modes import run
 
     try:

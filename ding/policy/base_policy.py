@@ -36,7 +36,7 @@ from ding.utils.data.samples import Items
 from ding.utils.default_helper import deep_merge_dicts, one_time_warning
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import shown
-from ding.utils.module_state import check_keys, load_parts, parameter_names, parts_state, with_target
+from ding.utils.module_state import load_model, load_parts, parameter_names, parts_state, with_target
 from ding.utils.object_state import attributes_state, load_attributes_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -411,15 +411,13 @@ class Policy(PolicySteps, Configurable, ABC):
         return {"model": self._collect_model.state_dict()}
 
     def _load_state_dict_collect(self, state_dict: dict[str, Any]) -> None:
-        check_keys(["model"], state_dict)
-        self._collect_model.load_state_dict(state_dict["model"], strict=True)
+        load_model(self._collect_model, state_dict)
 
     def _state_dict_eval(self) -> dict[str, Any]:
         return {"model": self._eval_model.state_dict()}
 
     def _load_state_dict_eval(self, state_dict: dict[str, Any]) -> None:
-        check_keys(["model"], state_dict)
-        self._eval_model.load_state_dict(state_dict["model"], strict=True)
+        load_model(self._eval_model, state_dict)
 
 
 class BatchPolicy(Policy):

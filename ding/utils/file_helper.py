@@ -143,7 +143,7 @@ def _load(source: Any, name: str, trust_pickle: bool) -> Any:
         except pickle.UnpicklingError as error:
             raise pickle.UnpicklingError(
                 f"{name} holds more than numbers, strings, containers, arrays and tensors, or is damaged; "
-                f"pass trust_pickle=True only if you trust its source ({reason}; {error})"
+                f"pass trust_pickle=True only if you trust its source ({reason})"
             ) from error
         except (OSError, MemoryError):
             raise

@@ -66,7 +66,11 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def missing_package(what: str, packages: str, extra: str = "") -> ImportError:
+class MissingPackageError(ImportError):
+    """A package that the caller asked for is not installed; the message says how to install it."""
+
+
+def missing_package(what: str, packages: str, extra: str = "") -> MissingPackageError:
     """Return the error that a package is missing.
 
     Args:
@@ -78,7 +82,7 @@ def missing_package(what: str, packages: str, extra: str = "") -> ImportError:
         >>> print(missing_package("a plot", "matplotlib", "plot"))
         a plot needs the package matplotlib, which is not installed: pip install matplotlib, or the extra [plot] of ding
     """
-    return ImportError(
+    return MissingPackageError(
         f"{what} needs the package {packages}, which is not installed: pip install {packages}, or the extra "
         f"[{extra or packages}] of ding"
     )

@@ -94,6 +94,19 @@ def check_keys(keys: Iterable[str], state: Any, optional: Collection[str] = ()) 
         )
 
 
+def load_model(model: Any, state: Any) -> None:
+    """Load `state["model"]` into `model`.
+
+    Raises:
+        ValueError: `state` is not a dict with the dict `model`.
+        RuntimeError: the weights do not fit.
+    """
+    check_keys(["model"], state)
+    if not isinstance(state["model"], Mapping):
+        raise ValueError(f"model is {_describe(state['model'])}; it must be a dict of weights by name")
+    model.load_state_dict(state["model"], strict=True)
+
+
 def _load_all_or_none(loads: Sequence[tuple[Any, Any]]) -> None:
     """Load the state of each part, or restore all if one refuses it, since a module has then loaded what fits."""
     undo: list[Callable[[], Any]] = []

@@ -5,6 +5,7 @@ import errno
 import json
 import math
 import os
+import pickle
 import shutil
 import sys
 from types import SimpleNamespace
@@ -165,7 +166,15 @@ def test_a_full_disk_at_the_start_is_one_line(monkeypatch):
     assert "No space left on device; choose another exp_name or working directory" in output
 
 
-@pytest.mark.parametrize("error", [ValueError("the env is broken"), PermissionError(errno.EACCES, "the env's file")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("the env is broken"),
+        RuntimeError("the env is broken"),
+        pickle.UnpicklingError("the env's file"),
+        PermissionError(errno.EACCES, "the env's file"),
+    ],
+)
 def test_an_error_in_a_program_keeps_its_traceback(monkeypatch, error):
     def fail(*args, **kwargs):
         raise error
@@ -173,6 +182,66 @@ def test_an_error_in_a_program_keeps_its_traceback(monkeypatch, error):
     monkeypatch.setattr("ding.entry.serial_entry.serial_pipeline", fail)
     result = CliRunner().invoke(cli, ["train", CONFIG])
     assert result.exception is error
+
+
+def one_line(*args):
+    (line,) = ding(*args, status=1).splitlines()
+    return line
+
+
+class Stranger:
+    def __reduce__(self):
+        return os.system, ("touch was_run",)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "holds a NoneType, not the dict of a checkpoint"),
+        (torch.zeros(3), "holds a Tensor, not the dict of a checkpoint"),
+        ({"optimizer": {}}, "the state lacks model; it has optimizer"),
+        ({"encoder.weight": torch.zeros(2)}, "the state lacks model; it has encoder.weight"),
+        ({"model": [1]}, "model is a list"),
+        ({"model": {}}, "The weights do not fit the network"),
+        ({"model": {}, "more": Stranger()}, "holds more than numbers, strings, containers, arrays and tensors"),
+    ],
+)
+def test_a_file_that_is_no_checkpoint_of_the_policy_is_one_line(exp, content, message):
+    torch.save(content, "file.pt")
+    assert message in one_line("eval", exp, "--checkpoint", "file.pt")
+    assert message in one_line("-m", "eval", "-c", CONFIG, "--load-path", "file.pt")
+    assert not os.path.exists("was_run")
+
+
+def test_a_file_of_something_else_is_one_line(exp):
+    for content in (b"", b"text"):
+        with open("file.pt", "wb") as file:
+            file.write(content)
+        assert one_line("eval", exp, "--checkpoint", "file.pt").startswith("Error: file.pt ")
+
+
+def test_a_missing_package_for_videos_is_one_line(exp, monkeypatch):
+    monkeypatch.setitem(sys.modules, "moviepy", None)
+    assert "recording videos needs the package moviepy" in one_line("record", exp)
+
+
+def test_a_missing_kubectl_is_one_line(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert "kubectl, which sends the request" in one_line("-m", "dist", "--add", "learner", "-cdn", "c", "-ns", "n")
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "message"),
+    [("x" * 32, 0o644, "has mode 0644"), ("", 0o600, "holds no token"), (None, None, "No such file")],
+)
+def test_a_token_file_that_cannot_be_used_is_one_line(content, mode, message, tmp_path, monkeypatch):
+    path = tmp_path / "token"
+    if content is not None:
+        path.write_text(content)
+        path.chmod(mode)
+    monkeypatch.setenv("DING_TOKEN_FILE", str(path))
+    line = one_line("train", CONFIG.replace("cartpole_dqn", "cartpole_dqn_parallel"))
+    assert str(path) in line and message in line
 
 
 def test_a_documented_option_before_a_command_is_refused():
