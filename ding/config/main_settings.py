@@ -22,8 +22,10 @@ from ding.utils.config_helper import (
 
 
 def _folder_name(value: Any) -> str | None:
-    """Apply the rule for a non-empty str."""
-    return None if isinstance(value, str) and value else "a folder name; leave it out for the default"
+    """Apply the rule for a non-empty str that can be written to files."""
+    if isinstance(value, str) and value and value == value.encode("utf-8", "replace").decode():
+        return None
+    return "a folder name in UTF-8; leave it out for the default"
 
 
 def _count(minimum: int, doc: str, default: Any = NO_DEFAULT) -> Setting:
@@ -184,7 +186,7 @@ def check_main(main: Mapping[str, Any], has_buffer: bool) -> None:
         has_buffer: whether `policy.other.replay_buffer` is the section of a buffer.
 
     Raises:
-        ConfigError: a count is not an int, `exp_name` is empty, or a batch does not fit into the buffer.
+        ConfigError: a count is not an int, `exp_name` is no folder name, or a batch does not fit into the buffer.
     """
     for path, setting in MAIN_SETTINGS.items():
         value = value_at(main, path, _MISSING)

@@ -87,7 +87,7 @@ class RunFolder:
         """Return the lines of `eval.jsonl` in order, as dicts with `train_iter`, `env_step`, `returns` and more.
 
         Raises:
-            ConfigError: a line other than the last is damaged; an incomplete last line is skipped.
+            ConfigError: a line is damaged; an incomplete last line is skipped.
         """
         return read_evaluations(self.path)
 
@@ -149,7 +149,7 @@ def read_records(folder: Path, file: str) -> list[dict[str, Any]]:
     """Return the lines of a JSON lines file in a folder; [] if the file is missing.
 
     Raises:
-        ConfigError: a line other than the last is damaged; an incomplete last line is skipped.
+        ConfigError: a line is damaged; an incomplete last line is skipped.
     """
     path = os.path.join(folder, file)
     if not os.path.isfile(path):
@@ -159,11 +159,26 @@ def read_records(folder: Path, file: str) -> list[dict[str, Any]]:
     records = []
     for number, line in enumerate(lines, 1):
         try:
-            records.append(json.loads(line))
+            record = json.loads(line)
         except ValueError as e:
             if number < len(lines):
                 raise ConfigError(f"{path}, line {number}, is damaged: {e}") from e
+        else:
+            if damage := _damage(record):
+                raise ConfigError(f"{path}, line {number}, is damaged: {damage}")
+            records.append(record)
     return records
+
+
+def _damage(record: Any) -> str | None:
+    """Return what is wrong with a record; None if all but its `worker` are numbers, lists of numbers, or null."""
+    if not isinstance(record, dict):
+        return f"{record!r} is not an object with names and values"
+    for key, value in record.items():
+        numbers = value if isinstance(value, list) else [value]
+        if key != "worker" and not all(item is None or isinstance(item, int | float) for item in numbers):
+            return f"{key} = {value!r} is not a number"
+    return None
 
 
 # Written into the folder of every run.

@@ -159,7 +159,7 @@ def test_import_names_of_the_create_config_are_a_list():
 @pytest.mark.differs("an empty `exp_name` fails in the file system", "refused when the config is compiled")
 @pytest.mark.parametrize("name", ["", 3, None])
 def test_the_name_of_an_experiment_is_that_of_a_folder(name):
-    text = f"exp_name = {name!r} is not allowed; it must be a folder name; leave it out for the default"
+    text = f"exp_name = {name!r} is not allowed; it must be a folder name in UTF-8; leave it out for the default"
     assert refusal("exp_name", name, save_cfg=True) == text
     assert os.listdir() == []
 

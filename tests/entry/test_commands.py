@@ -144,6 +144,14 @@ def test_a_misspelt_key_is_one_line_and_with_traceback_an_exception():
     assert isinstance(result.exception, ConfigError)
 
 
+@pytest.mark.parametrize("words", [["train", CONFIG], ["-m", "serial", "-c", CONFIG], ["train", "dqn", "CartPole-v1"]])
+def test_an_exp_name_that_cannot_be_written_to_files_is_one_line(words):
+    limit = "--env-steps" if "dqn" in words else "--env-step"
+    line = one_line(*words, "--exp-name", "bad\udcff", limit, 100)
+    assert line.startswith(r"Error: exp_name = 'bad\udcff' is not allowed; it must be a folder name in UTF-8")
+    assert os.listdir() == []
+
+
 def test_a_missing_package_of_a_config_is_one_line(tmp_path):
     path = tmp_path / "absent_config.py"
     path.write_text(
@@ -364,6 +372,21 @@ def test_a_last_line_that_was_cut_off_is_left_out_and_a_damaged_one_named(tmp_pa
     file.write_text("broken\n" + file.read_text())
     with pytest.raises(ConfigError, match="line 1, is damaged"):
         RunFolder(tmp_path / "run").evaluations()
+
+
+@pytest.mark.parametrize(
+    ("line", "damage"),
+    [
+        ('{"train_iter": 1, "env_step": "x", "returns": [1.0]}', "env_step = 'x' is not a number"),
+        ('{"train_iter": 1, "env_step": 5, "returns": ["x"]}', "returns = ['x'] is not a number"),
+        ("3", "3 is not an object with names and values"),
+    ],
+)
+def test_a_line_with_something_else_than_numbers_is_named(line, damage, tmp_path):
+    write_run(tmp_path / "run", [[1.0]])
+    file = tmp_path / "run" / "eval.jsonl"
+    file.write_text(f"{file.read_text()}{line}\n")
+    assert one_line("plot", tmp_path / "run") == f"Error: {file}, line 2, is damaged: {damage}"
 
 
 # Curves.
