@@ -5,6 +5,7 @@ import itertools
 import os
 import pathlib
 import re
+import signal
 import sys
 from collections.abc import Generator
 
@@ -36,6 +37,10 @@ os.environ["OMP_NUM_THREADS"] = "1"
 for _name in [*os.environ]:
     if _name.startswith(("DING_", "SLURM_", "TORCHELASTIC_")) or _name in _OF_LAUNCHERS:
         del os.environ[_name]
+
+# What runs in the background ignores SIGINT, and so do the processes that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Hundreds of processes import the package: the first one compiles it, the others read that.
 sys.dont_write_bytecode = False

@@ -90,8 +90,9 @@ def guard_training(
 
     An exception saves 'ckpt_exception.pth.tar' and is re-raised. A signal leaves the block, saves
     'ckpt_interrupt.pth.tar' and raises SystemExit(130). The previous signal handlers are restored before saving, so a
-    second signal interrupts it. A failed save, also one refused because of NaN (`refuse_nan`), is logged and never
-    hides the reason why training ended. An `interruption` defers the signal.
+    second signal interrupts it. A signal that the process ignores stays ignored. A failed save, also one refused
+    because of NaN (`refuse_nan`), is logged and never hides the reason why training ended. An `interruption` defers the
+    signal.
 
     Example:
         >>> with contextlib.suppress(ZeroDivisionError), guard_training(print):
@@ -169,7 +170,8 @@ def _install_handlers(previous: dict[signal.Signals, Any], handle: Callable[[int
         return
     for signum in _SIGNALS:
         handler = signal.getsignal(signum)
-        if handler is not None:  # None was not installed from Python and cannot be restored
+        # A background job of a script ignores SIGINT, and None was not installed from Python and cannot be restored.
+        if handler not in (signal.SIG_IGN, None):
             previous[signum] = handler
             signal.signal(signum, handle)
 

@@ -21,7 +21,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from functools import partial
 from multiprocessing.connection import Connection, wait
 from time import monotonic
 from typing import Any, TypeVar
@@ -277,7 +276,7 @@ class Commands:
         if on_line is not None:
             how |= {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
             how |= {"text": True, "errors": "replace"}
-        process = subprocess.Popen(command, preexec_fn=partial(set_death_signal, signal.SIGTERM), **how)
+        process = subprocess.Popen(command, preexec_fn=_await_sigterm, **how)
         self._running[key] = process
         reader = None
         if on_line is not None:
@@ -315,6 +314,12 @@ class Commands:
         for _ in range(len(self._running) if self._lines_s else 0):
             with contextlib.suppress(queue.Empty):
                 self._ended.get(timeout=2 * self._lines_s)
+
+
+def _await_sigterm() -> None:
+    """Let SIGTERM end this process, also if its parent ignores that signal, and let it be sent when the parent ends."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    set_death_signal(signal.SIGTERM)
 
 
 def _read_lines(process: subprocess.Popen[str], on_line: Callable[[str], Any]) -> None:

@@ -146,12 +146,21 @@ def test_a_second_signal_cuts_the_saving_short():
     def save(name):
         signal.raise_signal(signal.SIGINT)
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background has it ignored
+    with pytest.raises(KeyboardInterrupt), guard_training(save):
+        signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("interruption", [None, Interruption()])
+@pytest.mark.parametrize("signum", SIGNALS)
+def test_a_signal_that_is_ignored_stays_ignored(signum, interruption):
+    before = signal.signal(signum, signal.SIG_IGN)
     try:
-        with pytest.raises(KeyboardInterrupt), guard_training(save):
-            signal.raise_signal(signal.SIGTERM)
+        with guard_training(pytest.fail, interruption):
+            signal.raise_signal(signum)
+            assert [handler is signal.SIG_IGN for handler in handlers()] == [number == signum for number in SIGNALS]
+        assert signal.getsignal(signum) is signal.SIG_IGN
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signum, before)
 
 
 @pytest.mark.parametrize(("work", "error"), [(fail, ZeroDivisionError), (lambda: signal.raise_signal(15), SystemExit)])

@@ -16,6 +16,7 @@ import pytest
 
 from ding.utils import child_helper
 from ding.utils.child_helper import (
+    Commands,
     ProcessEvent,
     be_killed_with,
     death_of,
@@ -54,6 +55,17 @@ def test_settling_in_leaves_signals_to_the_parent(monkeypatch):
     reset_inherited()
     for number, handler in {**kept, signal.SIGUSR1: signal.SIG_DFL}.items():
         signal.signal(number, handler)
+
+
+def test_commands_end_on_request_although_this_process_ignores_the_signal():
+    program = "import signal, sys; sys.exit(signal.getsignal(signal.SIGTERM) != signal.SIG_DFL)"
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with Commands(end_s=60) as running:
+            running.start("it", [sys.executable, "-c", program])
+            assert running.wait() == ("it", 0)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def in_a_process(function, *args):
