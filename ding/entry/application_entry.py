@@ -26,7 +26,7 @@ from ding.entry.serial_run import (
 from ding.policy.base_policy import Policy
 from ding.rl_utils.adder import get_nstep_return_data
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.dataset import NaiveRLDataset, naive_save, offline_data_save_type
+from ding.utils.data.dataset import NaiveRLDataset, check_save_type, naive_save, offline_data_save_type
 from ding.utils.file_helper import read_file
 from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
 from ding.worker.collector.interaction_serial_evaluator import EvalRecord, InteractionSerialEvaluator
@@ -149,9 +149,10 @@ def collect_demo_data(
         state_dict_path: the checkpoint to load if `state_dict` is None.
 
     Raises:
-        ConfigError: state, checkpoint and model are all missing, there is no output path, or the config is
-            inconsistent.
+        ConfigError: state, checkpoint and model are all missing, there is no output path or it is a folder, or the
+            config is inconsistent.
         KeyError: the `data_type` is unknown.
+        ImportError: it is 'hdf5', but h5py is not installed.
     """
     state = state_dict, state_dict_path
     with ExitStack() as stack:
@@ -159,8 +160,11 @@ def collect_demo_data(
         path = expert_data_path or cfg.policy.collect.get("save_path")
         if not path:
             raise ConfigError("there is no output path: pass expert_data_path, or set policy.collect.save_path")
+        if os.path.isdir(path):
+            raise ConfigError(f"the output path {os.fspath(path)!r} is a folder; give the name of a file")
+        check_save_type(data_type := cfg.policy.collect.get("data_type", "naive"))
         samples = list(collector.collect(n_sample=collect_count, policy_kwargs=_greedy(cfg)))
-    offline_data_save_type(samples, os.fspath(path), cfg.policy.collect.get("data_type", "naive"))
+    offline_data_save_type(samples, os.fspath(path), data_type)
 
 
 def collect_episodic_demo_data(

@@ -61,6 +61,11 @@ class Rounds(BatchSource):
     def begin(self) -> None:
         """Prepare the first round of a run; not called if the run resumes."""
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether batches of the round are left, which a resumed run would not train on."""
+        return False
+
     def begin_round(self) -> bool:
         """Evaluate if it is due, and get the data of a round; return False if the run is over."""
         raise NotImplementedError
@@ -226,6 +231,8 @@ def _train(run: SerialRun, rounds: Rounds, evaluates_end: bool) -> None:
             check_equal_parameters(run.policy)
             is_unchecked = False
         run.progress.advance(run.envstep, learner.train_iter)
+    if rounds.is_cut:
+        states.note_cut("max_train_iter")
     states.save(run, "end")
     run.sync_normalization()
     # A resumed run may end before an evaluation is due. This evaluation is no part of the saved state, so a run that

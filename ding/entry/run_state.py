@@ -293,9 +293,13 @@ class RunStates:
         except FloatingPointError as e:
             self._logger.error("%s: the state of the run is not saved: %s", self._cfg.exp_name, e)
             return
-        self._note_inexact([f"{cause} ended the run in the middle of a round"], logging.INFO)
+        self.note_cut(cause)
         self._left_out = _IN_ROUND
         self.save(run, self.interruption.signal_name or "exception")
+
+    def note_cut(self, cause: str) -> None:
+        """Note that the run ends in the middle of a round, of which the rest is lost."""
+        self._note_inexact([f"{cause} ended the run in the middle of a round"], logging.INFO)
 
     def _gather(self, run: Any) -> dict[str, Any]:
         parts, reasons = gather_states({k: v for k, v in _parts(run).items() if k not in self._left_out})

@@ -82,6 +82,10 @@ class ReplayRounds(CollectRounds):
     def __init__(self, dynamic_seed: bool | None = True) -> None:
         self.options = {"dynamic_seed": dynamic_seed}
 
+    @property
+    def is_cut(self) -> bool:
+        return self._left > 0
+
     def take(self, data: Any) -> None:
         self.run.push(data)
         self.begin_batches(self.run.cfg.policy.learn.update_per_collect)
@@ -107,6 +111,7 @@ class ReplayRounds(CollectRounds):
             has_all = has_all and part is not None
         if not on_all_ranks(has_all):
             self.run.warn_starved(self._batch_size)
+            self._left = 0
             return None
         return parts[0] if len(parts) == 1 else listed(whole_of(parts))
 

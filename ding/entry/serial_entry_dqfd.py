@@ -172,8 +172,18 @@ def mark(samples: list[Any], key: str, value: int) -> Any:
 
 
 def with_reward(samples: list[Any], value: float) -> Any:
-    """Set the reward of all samples to `value`, in place and with the same shape, and return `samples`."""
+    """Set the reward of all samples to `value`, in place and with the same shape, and return `samples`.
+
+    Raises:
+        ConfigError: they have advantages or returns, which consist of other rewards.
+    """
     table = table_of(samples)
+    keys = {"adv", "return"} & (samples[0] if table is None and samples else table.columns if table else {}).keys()
+    if keys:
+        raise ConfigError(
+            f"the policy computes {' and '.join(sorted(keys))} of its samples from the env's rewards when it collects, "
+            "so serial_pipeline_sqil cannot train it; take one that learns from rewards, such as dqn, sql or impala"
+        )
     if table is not None:
         rewards = map_node(lambda column: _filled(column, value), table.columns["reward"])
         return replaced(samples, table.with_columns(reward=rewards))
@@ -243,6 +253,11 @@ class _DQFDRounds(ExpertRounds):
                     f"policy.{key} is missing: serial_pipeline_dqfd needs it, as the policy 'dqfd' has it"
                 )
         size = policy.learn.get("expert_replay_buffer_size", policy.other.replay_buffer.replay_buffer_size)
+        if policy.learn.per_train_iter_k and size < policy.learn.batch_size:
+            raise ConfigError(
+                f"policy.learn.expert_replay_buffer_size = {size} is not allowed; it must be at least "
+                f"policy.learn.batch_size = {policy.learn.batch_size}, since the first batches are all the expert's"
+            )
         self.expert.build(stack, run, size)
         run.label = partial(mark, key="is_expert", value=0)
         if not run.states.is_resumed:

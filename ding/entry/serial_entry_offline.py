@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -99,7 +100,6 @@ class EpochRounds(Rounds):
     def check(self, cfg: Any) -> None:
         if "train_epoch" not in cfg.policy.learn:
             raise ConfigError("policy.learn.train_epoch is missing; set it to the number of epochs")
-        cfg.policy.collect.setdefault("data_type", "naive")
         self._dataset = create_dataset(cfg)
         self._loader = _loader(self._dataset, cfg.policy.learn.batch_size, cfg.seed)
         self._stats = {key: getattr(self._dataset, key) for key in ("mean", "std") if hasattr(self._dataset, key)}
@@ -112,6 +112,7 @@ class EpochRounds(Rounds):
             run.learner.ckpt_extra[OFFLINE_STATS] = self._stats
         if hasattr(run.policy, "set_statistic"):
             run.policy.set_statistic(self._dataset.statistics)
+        _check_actions(run.policy, self._dataset)
         self._batches = EpochBatches(self._loader, run.cfg.policy.learn.train_epoch, run.policy)
         self._next = iter(self._batches)
         run.further_parts["batches"] = self._batches
@@ -130,6 +131,21 @@ class EpochRounds(Rounds):
 
 # `serial_pipeline_offline`, but it returns the run: its config, outcome and closed workers.
 run_serial_offline = partial(run_pipeline, EpochRounds)
+
+
+def _check_actions(policy: Any, dataset: Any) -> None:
+    """Check that the first actions of a data set are whole numbers if the policy chooses among actions."""
+    if getattr(policy, "has_discrete_actions", None) is not True:
+        return
+    for sample in itertools.islice(dataset, 100):
+        action = sample.get("action") if isinstance(sample, Mapping) else None
+        if isinstance(action, float | np.ndarray | torch.Tensor):
+            action = torch.as_tensor(action)
+            if action.is_floating_point() and not torch.equal(action, action.round()):
+                raise ConfigError(
+                    f"the data set has the action {action.tolist()}, but {type(policy).__name__} chooses among actions "
+                    "by their numbers; train a policy for real-valued actions on it"
+                )
 
 
 def _loader(dataset: Any, batch_size: int, seed: int) -> DataLoader[Any]:

@@ -123,7 +123,7 @@ def _has_integer_actions(columns: dict[str, Node]) -> bool:
     action = columns.get("action")
     if not isinstance(action, Column) or action.kind not in (Kind.TENSOR, Kind.ARRAY) or action.steps:
         return False
-    is_integer: bool = action.data.dtype == np.int64
+    is_integer: bool = action.data.dtype.kind in "iu"
     return is_integer
 
 
@@ -197,9 +197,9 @@ def batch_observations(data: Items, key: str, rows: IntArray | None = None) -> A
 
 
 def _is_integer(action: Any) -> bool:
-    return (isinstance(action, Tensor) and action.dtype == torch.int64) or (
-        isinstance(action, np.ndarray) and action.dtype == np.int64
-    )
+    if isinstance(action, Tensor):
+        return not (action.is_floating_point() or action.is_complex() or action.dtype is torch.bool)
+    return isinstance(action, np.ndarray) and action.dtype.kind in "iu"
 
 
 def _drop_last_axis(item: Any) -> Any:

@@ -43,7 +43,7 @@ class GradientGuard:
     The 'momentum' types take effect after `momentum_timestep` steps.
 
     Raises:
-        ConfigError: a type is unknown or lacks its value.
+        ConfigError: a type is unknown or lacks its value, or a value is negative or NaN.
     """
 
     clip_type: str | None
@@ -66,6 +66,8 @@ class GradientGuard:
                 raise ConfigError(f"grad_{name}_type = {kind!r} is unknown; it must be one of {known}")
             if kind is not None and value is None:
                 raise ConfigError(f"grad_{name}_type = {kind!r} needs {name}_value")
+            if value is not None and not value >= 0:
+                raise ConfigError(f"{name}_value = {value!r} is not allowed; it must be a number from 0 on")
 
     @property
     def is_active(self) -> bool:
@@ -150,16 +152,16 @@ def total_norm(tensors: Iterable[Tensor], norm_type: float) -> float:
 
 
 def grad_ignore_norm(parameters: Iterable[Tensor], max_norm: float, norm_type: float = 2) -> None:
-    """Set all gradients to zero if their total norm is larger than `max_norm`."""
+    """Set all gradients to zero if their total norm is larger than `max_norm`, or NaN."""
     grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    if grads and total_norm(grads, norm_type) > max_norm:
+    if grads and not total_norm(grads, norm_type) <= max_norm:
         _zero(grads)
 
 
 def grad_ignore_value(parameters: Iterable[Tensor], clip_value: float) -> None:
-    """Set all gradients to zero if the absolute value of an element is larger than `clip_value`."""
+    """Set all gradients to zero if the absolute value of an element is larger than `clip_value`, or NaN."""
     grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    if grads and total_norm(grads, math.inf) > clip_value:
+    if grads and not total_norm(grads, math.inf) <= clip_value:
         _zero(grads)
 
 

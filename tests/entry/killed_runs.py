@@ -184,6 +184,6 @@ def assert_same(one: Outcome, other: Outcome) -> None:
 
 
 def inexact(folder: Path) -> list[str]:
-    """Why the run in `folder` says that it is not exact."""
+    """Why the run in `folder` says that it is not exact, except for an end in the middle of a round."""
     found: list[str] = json.loads((folder / "inexact").read_text())
-    return found
+    return [reason for reason in found if reason != "max_train_iter ended the run in the middle of a round"]

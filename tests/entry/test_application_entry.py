@@ -148,9 +148,12 @@ def test_the_config_says_where_and_how_to_save():
     main.policy.collect.update(data_type="npz", save_path="demos.pkl")
     collect_demo_data((main, create), 0, 5, env_setting=setting(), model=always(1))
     assert len(NpzDataset("demos_demos.npz")) == 5
-    main.policy.collect.data_type = "csv"
-    with pytest.raises(KeyError, match="csv"):
-        collect_demo_data((main, create), 0, 5, env_setting=setting(), model=always(1))
+    for data_type, path, error in (("csv", "x.pkl", "csv"), ("naive", ".", "the output path '.' is a folder")):
+        main.policy.collect.data_type = data_type
+        TinyEnv.made.clear()
+        with pytest.raises((KeyError, ConfigError), match=error):
+            collect_demo_data((main, create), 0, 5, path, env_setting=setting(), model=always(1))
+        assert not any(getattr(env, "_step", 0) for env in TinyEnv.made)
 
 
 def test_demonstrations_may_be_hdf5():

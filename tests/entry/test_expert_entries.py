@@ -187,3 +187,16 @@ def test_labels_are_the_same_on_columns_and_on_dicts(make):
     samples = mark(with_reward(make(), 1), "is_expert", 1)
     assert [(row["reward"].tolist(), row["obs"], row["is_expert"]) for row in samples] == [([1.0], 1, 1), ([1.0], 2, 1)]
     assert all(row["reward"].dtype == torch.float32 for row in samples)
+
+
+@pytest.mark.parametrize("make", [lambda rows: Samples(Table.of(rows)), list], ids=["columns", "dicts"])
+def test_samples_with_advantages_of_the_envs_rewards_cannot_be_labelled(make):
+    labelled = make([{**row, "adv": torch.tensor([0.5])} for row in rows()])
+    with pytest.raises(ConfigError, match="the policy computes adv of its samples from the env's rewards"):
+        with_reward(labelled, 1)
+
+
+def test_too_few_demonstrations_for_a_batch_are_refused_before_they_are_collected():
+    main, create = dqfd_student(per_train_iter_k=3, batch_size=64, expert_replay_buffer_size=10)
+    with pytest.raises(ConfigError, match="expert_replay_buffer_size = 10 is not allowed; it must be at least"):
+        serial_pipeline_dqfd((main, create), expert(), 0, setting(), None, always(1), max_train_iter=1)

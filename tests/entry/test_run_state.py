@@ -570,3 +570,13 @@ def test_the_batches_of_a_data_set_go_on_in_the_middle_of_an_epoch() -> None:
         other = batches()
         other.load_state_dict(through_bytes(one.state_dict()))
         assert played(other, 0) == whole and ends == [4, 8, 12]
+
+
+@pytest.mark.parametrize(
+    ("iterations", "reasons"), [(10, []), (7, ["max_train_iter ended the run in the middle of a round"])]
+)
+def test_a_state_says_that_the_rest_of_a_round_is_left_out(iterations: int, reasons: list[str]) -> None:
+    done = run(iterations=iterations, learn={"update_per_collect": 5})
+    assert done.states.inexact == reasons
+    (saved,) = list(StateFolder("exp/run_state").states())[:1]
+    assert saved.about["inexact"] == reasons

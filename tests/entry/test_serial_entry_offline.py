@@ -82,6 +82,31 @@ def test_behaviour_cloning_reads_the_path_it_is_given_and_stops_at_max_iter():
     assert "data_path" not in main.policy.collect and create.policy.type == "entry_watched"
 
 
+def test_it_goes_on_with_the_default_data_type():
+    def train(max_iter, **more):
+        main, create = config()
+        main.policy.collect.clear()
+        return serial_pipeline_bc((main, create), 0, "demos.pkl", max_iter=max_iter, env_setting=setting(), **more)
+
+    train(2)
+    train(4, resume=True)
+    resumed, SEEN[:] = SEEN.copy(), []
+    os.rename("exp", "first")
+    train(4)
+    assert resumed == SEEN and len(SEEN) == 4
+
+
+def test_real_valued_actions_are_no_choices():
+    demos = demonstrations()
+    for row in demos:
+        row["action"] = torch.tensor([0.5])
+    naive_save(demos, "real.pkl")
+    with pytest.raises(
+        ConfigError, match=r"the data set has the action \[0.5\], but WatchedPolicy chooses among actions"
+    ):
+        serial_pipeline_bc(config(), 0, "real.pkl", max_iter=1, env_setting=setting())
+
+
 @pytest.mark.differs(
     "offline training that ends before an evaluation was due fails with an unbound variable",
     "it evaluates at its end",

@@ -6,6 +6,7 @@ import torch
 from easydict import EasyDict
 
 from ding.data.buffer import DequeBufferWrapper
+from ding.policy.a2c import A2CPolicy
 from ding.policy.common_utils import (
     default_preprocess_learn,
     linear_lr_scheduler,
@@ -13,11 +14,15 @@ from ding.policy.common_utils import (
     single_env_forward_wrapper,
     single_env_forward_wrapper_ttorch,
 )
+from ding.policy.ppo import PPOPolicy
 from ding.rl_utils import v_1step_td_data, v_1step_td_error
 from ding.torch_utils.network.nn_module import NoiseLinearLayer
 from ding.utils.config_helper import ConfigError
 from ding.worker.replay_buffer import AdvancedReplayBuffer
+from tests.policy.on_policy_samples import make_pieces, parameters_of
+from tests.policy.on_policy_samples import make_policy as make_on_policy
 from tests.policy.samples import make_batch
+from tests.policy.value_policies import make_policy as make_value_policy
 
 
 @pytest.mark.parametrize(
@@ -249,3 +254,29 @@ def test_a_rate_falls_linearly_to_a_share_of_its_start_and_stays_there():
 def test_a_schedule_of_the_learning_rate_needs_both_its_length_and_its_end(settings):
     with pytest.raises(ConfigError, match="learn.lr_scheduler = .* it needs "):
         linear_lr_scheduler(torch.optim.SGD([torch.zeros(1)]), settings)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
+@pytest.mark.parametrize("cls", [PPOPolicy, A2CPolicy])
+def test_choices_of_any_integer_type_teach_the_same(cls, dtype):
+    learned = []
+    for cast in (torch.int64, dtype):
+        policy = make_on_policy("learn", "collect", cls=cls)
+        data = [{**sample, "action": sample["action"].reshape(1).to(cast)} for sample in make_pieces(policy)]
+        torch.manual_seed(1)
+        np.random.seed(1)
+        policy.learn_mode.forward(data)
+        learned.append(parameters_of(policy))
+    assert torch.equal(*learned)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
+@pytest.mark.parametrize("name", ["dqn", "discrete_cql"])
+def test_off_policy_too(name, dtype):
+    learned = []
+    for cast in (torch.int64, dtype):
+        settings = {"model__num_quantiles": 4} if name == "discrete_cql" else {}
+        policy = make_value_policy(name, "learn", **settings)
+        data = make_batch(6, action=torch.tensor([1], dtype=cast))
+        learned.append(policy.learn_mode.forward(data)["total_loss"])
+    assert learned[0] == learned[1]

@@ -430,6 +430,8 @@ def test_ignoring_looks_at_the_gradients_before_clipping():
         ({"grad_clip_type": "clip_norm"}, "needs clip_value"),
         ({"grad_ignore_type": "ignore_norm"}, "needs ignore_value"),
         ({"grad_clip_type": "norm", "clip_value": 1}, "grad_clip_type = 'norm'"),
+        ({"grad_clip_type": "clip_norm", "clip_value": -1.0}, "clip_value = -1.0 is not allowed"),
+        ({"grad_ignore_type": "ignore_norm", "ignore_value": math.nan}, "ignore_value = nan is not allowed"),
         ({"grad_ignore_type": "norm", "ignore_value": 1}, "grad_ignore_type = 'norm'"),
     ],
 )
@@ -474,3 +476,6 @@ def test_grad_ignore_functions_clear_large_gradients():
         function([parameter], limit - 1.2)
         assert parameter.grad.tolist() == [0.0, 0.0]
         function([nn.Parameter(torch.zeros(1))], limit)
+        parameter.grad = torch.tensor([math.nan, 0.0])
+        function([parameter], 10.0)
+        assert parameter.grad.tolist() == [0.0, 0.0]

@@ -353,13 +353,13 @@ _SAVE: dict[str, Callable[[list[Any], str], None]] = {
 
 
 def create_dataset(cfg: Any, **kwargs: Any) -> Any:
-    """Import `cfg.import_names`, then create the data set `cfg.policy.collect.data_type` with `cfg` and `kwargs`.
+    """Import `cfg.import_names`, then create the data set `policy.collect.data_type` ('naive') with `cfg` and `kwargs`.
 
     Raises:
         KeyError: the type is unknown.
     """
     import_module(cfg.get("import_names", []))
-    return DATASET_REGISTRY.build(cfg["policy"]["collect"]["data_type"], cfg=cfg, **kwargs)
+    return DATASET_REGISTRY.build(cfg["policy"]["collect"].get("data_type", "naive"), cfg=cfg, **kwargs)
 
 
 def offline_data_save_type(exp_data: list[Any], expert_data_path: str, data_type: str = "naive") -> None:
@@ -368,7 +368,18 @@ def offline_data_save_type(exp_data: list[Any], expert_data_path: str, data_type
     Raises:
         KeyError: `data_type` is unknown.
     """
-    name = f"{data_type}_save"
-    if name not in _SAVE:
+    check_save_type(data_type)
+    _SAVE[f"{data_type}_save"](exp_data, expert_data_path)
+
+
+def check_save_type(data_type: str) -> None:
+    """Check that demonstrations can be saved in a format.
+
+    Raises:
+        KeyError: `data_type` is unknown.
+        ImportError: it is 'hdf5', but h5py is not installed.
+    """
+    if f"{data_type}_save" not in _SAVE:
         raise KeyError(f"data_type = {data_type!r} is not allowed; it must be naive, hdf5 or npz")
-    _SAVE[name](exp_data, expert_data_path)
+    if data_type == "hdf5":
+        _h5py()
