@@ -26,6 +26,8 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import click
+
 DOCS = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS), str(DOCS.parent)]
 
@@ -443,10 +445,60 @@ def recipes_page() -> str:
     return RECIPES + "\n".join(["| recipe | policy | envs | measured |", "|---|---|---|---|", *rows]) + "\n"
 
 
+def command_reference() -> str:
+    """Returns the page with the arguments and options of each command."""
+    from ding.entry.cli import cli
+
+    parts = [
+        "# Commands\n\nEvery command with its arguments and options, as `ding COMMAND --help` shows them. An option in "
+        "*italics* may be\ngiven several times, or with several values.\n"
+    ]
+    for name, command in sorted(cli.commands.items()):
+        help_text = inspect.cleandoc(command.help or "")
+        arguments = [p for p in command.params if isinstance(p, click.Argument)]
+        usage = " ".join(str(p.metavar or p.name).upper() for p in arguments)
+        parts.append(f"## `ding {name} {usage}`".rstrip() + f"\n\n{help_text}\n")
+        parts += _option_table(command)
+    parts.append(
+        "## `ding -m MODE`\n\nThe options of DI-engine, without a command. The exit status is 0 on success, 1 after "
+        "an error, 2 for wrong\noptions, and 130 after Ctrl-C or SIGTERM, also of the commands.\n"
+    )
+    parts += _option_table(cli)
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _option_table(command: click.Command) -> list[str]:
+    options = [p for p in command.params if isinstance(p, click.Option) and not p.hidden and p.name != "help"]
+    rows = [f"| {_option_names(p)} | {_values(p)} | {_text(p.help or '')} |" for p in options]
+    return ["\n".join(["| option | value | meaning |", "|---|---|---|", *rows, ""])] if rows else []
+
+
+def _text(text: str) -> str:
+    return " ".join(text.split()).replace("<", "&lt;").replace("|", "\\|")
+
+
+def _option_names(option: click.Option) -> str:
+    names = " ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
+    return f"*{names}*" if option.multiple or option.nargs != 1 else names
+
+
+def _values(option: click.Option) -> str:
+    kind = option.type
+    if option.is_flag:
+        return "on by default" if option.default is True else ""
+    if isinstance(kind, click.Choice):
+        return ", ".join(f"`{choice}`" for choice in kind.choices)
+    if isinstance(kind, click.IntRange | click.FloatRange):
+        number = "an integer" if isinstance(kind, click.IntRange) else "a number"
+        return f"{number} from {kind.min} {'on' if kind.max is None else f'to {kind.max}'}"
+    return str(option.metavar or kind.name).replace("|", "\\|")
+
+
 def pages() -> dict[str, str]:
     """Returns all generated pages by their path in the docs."""
     return {
         "reference/config.md": config_reference(),
+        "reference/commands.md": command_reference(),
         **policy_pages.pages(TABLE, _row, _by_section),
         "differences.md": differences.page(),
         "benchmarks.md": benchmarks_page(),

@@ -232,7 +232,9 @@ def test_a_mode_that_is_not_offered_is_an_error_that_lists_those_there_are():
         (["--env-step", "many"], "'many' is not allowed"),
         (["--env-step", "inf"], "'inf' is not allowed"),
         (["-lp", "80,0"], "'80,0' is not allowed; it must be a number in [1, 65535]"),
+        (["-lp", "65535,65536"], "'65535,65536' is not allowed; it must be a number in [1, 65535]"),
         (["-clp", "x"], "'x' is not allowed"),
+        (["-m", "dist", "--add", "learner", "-rs", "0"], "0 is not in the range x>=1"),
         (["-clh", "a,,b"], "'a,,b' is not allowed; it must be a host"),
     ],
 )

@@ -352,7 +352,7 @@ def test_an_env_that_reports_no_return_is_named(info):
 
 
 def test_the_sign_of_the_return_is_the_result():
-    assert [result_of(value) for value in (0.5, 0.0, -0.0, -2.0)] == ["wins", "draws", "draws", "losses"]
+    assert [result_of(value) for value in (0.5, 0.0, -0.0, -0.5)] == ["wins", "draws", "draws", "losses"]
 
 
 @pytest.mark.differs("`step_count` of a `MarineParallelCollector` counts a step once for each player", "once")
