@@ -111,10 +111,14 @@ class _Ding(click.Group):
             with on_path(os.getcwd()):
                 return super().invoke(ctx)
         except Exception as e:  # of any code of users; only those about the input are shortened
+            from ding.utils.config_helper import ConfigError
+
             if ctx.params.get("traceback") or not _is_about_input(e):
                 raise
             text = str(e.args[0] if isinstance(e, KeyError) else e)
-            raise click.ClickException(" ".join(map(str.strip, text.splitlines()))) from e
+            if not isinstance(e, ConfigError):  # which has a line for each key; those of torch are broken anywhere
+                text = " ".join(map(str.strip, text.splitlines()))
+            raise click.ClickException(text) from e
 
 
 def _is_about_input(error: Exception) -> bool:

@@ -283,4 +283,4 @@ def _legal_mean(q: Tensor, obs: Any, step: int) -> Tensor:
     if not isinstance(obs, Mapping) or "action_mask" not in obs:
         return q.mean()
     legal: Tensor = obs["action_mask"][step].bool()
-    return torch.where(legal, q, 0.0).sum() / legal.sum()
+    return torch.where(legal, q, 0.0).sum() / legal.sum().clamp(min=1)  # null steps may have no legal action
