@@ -232,7 +232,7 @@ def _train(run: SerialRun, rounds: Rounds, evaluates_end: bool) -> None:
             is_unchecked = False
         run.progress.advance(run.envstep, learner.train_iter)
     if rounds.is_cut:
-        states.note_cut("max_train_iter")
+        states.note_cut("max_train_iter" if learner.train_iter >= run.max_train_iter else "learner.stop()")
     states.save(run, "end")
     run.sync_normalization()
     # A resumed run may end before an evaluation is due. This evaluation is no part of the saved state, so a run that

@@ -178,7 +178,8 @@ def with_reward(samples: list[Any], value: float) -> Any:
         ConfigError: they have advantages or returns, which consist of other rewards.
     """
     table = table_of(samples)
-    keys = {"adv", "return"} & (samples[0] if table is None and samples else table.columns if table else {}).keys()
+    columns = table.columns if table is not None else samples[0] if samples else {}
+    keys = {"adv", "return"} & columns.keys()
     if keys:
         raise ConfigError(
             f"the policy computes {' and '.join(sorted(keys))} of its samples from the env's rewards when it collects, "

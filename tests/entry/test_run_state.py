@@ -26,6 +26,7 @@ from ding.utils.log_helper import DistributedWriter
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.utils.state_folder import StateError, StateFolder, flat_config
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
+from ding.worker.learner.base_learner import BaseLearner
 from tests.entry.fakes import TinyEnv, pair, setting
 from tests.entry.killed_runs import metrics, play
 from tests.same_state import through_bytes
@@ -570,6 +571,19 @@ def test_the_batches_of_a_data_set_go_on_in_the_middle_of_an_epoch() -> None:
         other = batches()
         other.load_state_dict(through_bytes(one.state_dict()))
         assert played(other, 0) == whole and ends == [4, 8, 12]
+
+
+def test_a_hook_that_stops_the_learner_within_a_round_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    train = BaseLearner.train
+
+    def stopping(self: BaseLearner, *args: Any, **kwargs: Any) -> Any:
+        if self.train_iter == 6:
+            self.stop()
+        return train(self, *args, **kwargs)
+
+    monkeypatch.setattr(BaseLearner, "train", stopping)
+    done = run(iterations=20, learn={"update_per_collect": 5})
+    assert done.states.inexact == ["learner.stop() ended the run in the middle of a round"]
 
 
 @pytest.mark.parametrize(
