@@ -10,8 +10,10 @@ import sys
 from collections.abc import Generator
 
 import hypothesis
+import numpy as np
 import pytest
 
+import ding.utils.default_helper as default_helper
 import ding.utils.system_helper as system_helper
 from tests.leftovers import name_semaphores
 
@@ -67,6 +69,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
         if not torch.cuda.is_available():
             pytest.skip("needs a GPU")
+
+
+@pytest.fixture(autouse=True)
+def _same_draws_in_any_order() -> None:
+    """Forget the seed that an earlier test has given to `set_pkg_seed`, and what it has drawn."""
+    default_helper.OF_THREAD.seed = None
+    np.random.seed(0)
 
 
 @pytest.fixture

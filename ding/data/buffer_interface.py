@@ -1,4 +1,4 @@
-"""The interface of replay buffers, and their common parts: states, random generators, files, memory."""
+"""The interface of replay buffers, and their common parts: states, files, memory."""
 
 from __future__ import annotations
 
@@ -283,17 +283,6 @@ def _readable(size_bytes: float) -> str:
         if size_bytes >= unit_bytes:
             return f"{size_bytes / unit_bytes:.1f} {unit}"
     return f"{size_bytes / 1024:.1f} KiB"
-
-
-# ---- random generators: independent of each other, seeded by `set_pkg_seed`, saved with their buffer
-
-
-def new_generator() -> np.random.Generator:
-    """Return a new generator, seeded from numpy's global state.
-
-    SFC64 is fast, and its state is a few 64-bit words that code-free files can hold.
-    """
-    return np.random.Generator(np.random.SFC64(np.random.randint(0, 2**32, size=4, dtype=np.uint32)))
 
 
 # ---- files of items: code-free msgpack, written atomically

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from ding.data.buffer_interface import new_generator
 from ding.utils.config_helper import (
     NO_DEFAULT,
     ConfigError,
@@ -20,6 +19,7 @@ from ding.utils.config_helper import (
     integer,
     number,
 )
+from ding.utils.default_helper import new_generator
 from ding.utils.import_helper import import_module
 from ding.utils.object_state import SavedAttributes
 from ding.utils.registry_factory import PLAYER_REGISTRY

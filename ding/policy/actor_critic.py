@@ -165,7 +165,7 @@ class StochasticPolicy(BatchPolicy):
         max_norm = learn.get("grad_norm", math.inf)
         mode.set(True)
         logged, norms = [], []
-        minibatches = batch.minibatches(keys, int(learn.batch_size))
+        minibatches = batch.minibatches(keys, int(learn.batch_size), self._rng)
         if self._cfg.multi_gpu:
             most = -smallest_over_ranks(-math.ceil(batch.size / int(learn.batch_size)))
             minibatches = itertools.islice(itertools.cycle(minibatches), most)

@@ -33,12 +33,13 @@ from ding.utils.config_helper import (
     settings_of,
 )
 from ding.utils.data.samples import Items
-from ding.utils.default_helper import deep_merge_dicts, one_time_warning
+from ding.utils.default_helper import deep_merge_dicts, new_generator, one_time_warning
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import shown
 from ding.utils.module_state import load_model, load_parts, parameter_names, parts_state, with_target
 from ding.utils.object_state import attributes_state, load_attributes_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank
+from ding.utils.random_draws import seeded_weights
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 # Fields are initialized in this order, whatever the order of the argument: it determines the random numbers drawn.
@@ -186,12 +187,14 @@ class Policy(PolicySteps, Configurable, ABC):
         self._cuda = False
         self._rank = 0
         self._device = "cpu"
-        if requested & {"learn", "collect", "eval"}:
-            self._set_up_model(self._create_model(cfg, model), "learn" in requested)
-        if "learn" in requested:
-            self._check_learning()
-        for field in self._enable_field:
-            getattr(self, "_init_" + field)()
+        self._rng = new_generator()  # of learning; wrappers that sample actions have their own
+        with seeded_weights():
+            if requested & {"learn", "collect", "eval"}:
+                self._set_up_model(self._create_model(cfg, model), "learn" in requested)
+            if "learn" in requested:
+                self._check_learning()
+            for field in self._enable_field:
+                getattr(self, "_init_" + field)()
         if "learn" in requested and (autocast := setting(cfg, "learn.autocast")):
             self._mixed_precision = MixedPrecision(autocast, self._device)
         if requested & {"learn", "collect", "eval"} and (backend := setting(cfg, "learn.compile", False)):

@@ -77,13 +77,13 @@ class OnPolicyData:
         for start in range(0, total, size):
             yield narrow(item, start, min(size, total - start))
 
-    def minibatches(self, keys: Sequence[str], size: int) -> Iterator[dict[str, Any]]:
-        """Yield `obs` and the columns `keys` (None if missing) in shuffled batches of `size`.
+    def minibatches(self, keys: Sequence[str], size: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+        """Yield `obs` and the columns `keys` (None if missing) in batches of `size`, shuffled by `rng`.
 
-        They are views of one copy, permuted by numpy's global generator. The last batch is filled up with samples of
-        the previous one; fewer than `size` samples form a single batch.
+        They are views of one copy. The last batch is filled up with samples of the previous one; fewer than `size`
+        samples form a single batch.
         """
-        order = torch.from_numpy(np.random.permutation(self.size))
+        order = torch.from_numpy(rng.permutation(self.size))
         columns: dict[str, Any] = {key: self.columns.get(key) for key in keys}
         columns["obs"] = self.acted_on
         shuffled = take(columns, order.to(self._next_rows.device))

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from ding.envs.common.gym_compat import duck_kind, entries_of, sample_legal
 from ding.policy.modes import random_collect_function
+from ding.utils.default_helper import new_generator
+from ding.utils.random_draws import draw_index
 
 
 class PolicyFactory:
@@ -33,8 +35,10 @@ class PolicyFactory:
         if action_space is not None and forward_fn is not None:
             return None
 
+        rng = new_generator()
+
         def forward(data: dict[int, Any], *args: Any, **kwargs: Any) -> dict[int, Any]:
-            return {env_id: _random_output(action_space, obs) for env_id, obs in data.items()}
+            return {env_id: _random_output(action_space, obs, rng) for env_id, obs in data.items()}
 
         def reset(*args: Any, **kwargs: Any) -> None:
             """Do nothing: random actions have no state."""
@@ -55,22 +59,20 @@ def get_random_policy(cfg: Any, policy: Any, env: Any) -> Any:
     return PolicyFactory.get_random_policy(policy, action_space=env.action_space)
 
 
-def _random_output(space: Any, obs: Any) -> dict[str, Any]:
+def _random_output(space: Any, obs: Any, rng: np.random.Generator) -> dict[str, Any]:
     if isinstance(space, list):
         if isinstance(obs, Mapping) and "global_state" in obs:
-            return _random_masked(torch.as_tensor(obs["action_mask"]))
+            return _random_masked(torch.as_tensor(obs["action_mask"]), rng)
         action = torch.as_tensor(np.stack([member.sample() for member in space]))
         shape = [len(space), int(space[0].n)] if duck_kind(space[0]) == "Discrete" else list(action.shape)
         return {"action": action, "logit": torch.ones(shape)}
     return {"action": _random_action(space, obs)}
 
 
-def _random_masked(mask: Tensor) -> dict[str, Any]:
+def _random_masked(mask: Tensor, rng: np.random.Generator) -> dict[str, Any]:
     """Sample one legal action per agent, and return it and its logits."""
     logit = torch.ones(mask.shape).masked_fill(mask == 0, -1e8)
-    probability = torch.softmax(logit, -1)
-    action = torch.multinomial(probability.view(-1, mask.shape[-1]), 1).view(mask.shape[:-1])
-    return {"action": action, "logit": logit}
+    return {"action": draw_index(rng, torch.softmax(logit, -1)), "logit": logit}
 
 
 def _random_action(space: Any, obs: Any) -> Tensor | list[Tensor]:

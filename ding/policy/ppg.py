@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -156,7 +155,7 @@ class PPGOffPolicy(ActorCriticPolicy):
             memory["logit"] = torch.cat([self._logit(part) for part in parts])
         losses = []
         for _ in range(learn.aux_train_epoch):
-            shuffled = take(memory, torch.from_numpy(np.random.permutation(total)).to(memory["action"].device))
+            shuffled = take(memory, torch.from_numpy(self._rng.permutation(total)).to(memory["action"].device))
             for start in range(0, total, size):
                 batch = narrow(shuffled, start, min(size, total - start))
                 output = self._learn_model.forward(batch["obs"], mode="compute_actor_critic")

@@ -19,10 +19,11 @@ from ding.model.wrapper.model_wrappers import (
 )
 from ding.policy.on_policy_data import take
 from ding.policy.q_actor_critic import CriticTerms, QActorCriticPolicy, q_values, smaller
-from ding.rl_utils.log_prob import squashed_gaussian_sample
+from ding.rl_utils.log_prob import SquashedSample, mu_and_sigma, squashed_gaussian_sample
 from ding.rl_utils.td import q_v_1step_td_data, q_v_1step_td_error
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, integer, number, one_of
+from ding.utils.random_draws import draw_normal, draw_uniform
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -210,7 +211,7 @@ class SACPolicy(SoftActorCriticPolicy):
         """Return the terms for the target r + gamma (1 - done) (min_i Q'_i(s', a') - alpha log pi(a'|s')), a' ~ pi."""
         with torch.no_grad():
             next_obs = batch["next_obs"]
-            next_action, next_log_prob = squashed_gaussian_sample(self._model(next_obs, mode="compute_actor")["logit"])
+            next_action, next_log_prob = self._draw_action(self._model(next_obs, mode="compute_actor")["logit"])
             next_q = self._target_model.forward({"obs": next_obs, "action": next_action}, mode="compute_critic")
             next_value = smaller(q_values(next_q)) - self._target_alpha() * next_log_prob
         q = self._model({"obs": batch["obs"], "action": batch["action"]}, mode="compute_critic")
@@ -220,10 +221,14 @@ class SACPolicy(SoftActorCriticPolicy):
     def _policy_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return the terms; the loss is the mean of alpha log pi(a|s) - min_i Q_i(s, a), reparameterized a ~ pi(s)."""
         obs = batch["obs"]
-        action, log_prob = squashed_gaussian_sample(self._model(obs, mode="compute_actor")["logit"])
+        action, log_prob = self._draw_action(self._model(obs, mode="compute_actor")["logit"])
         q = smaller(q_values(self._model({"obs": obs, "action": action}, mode="compute_critic")))
         logged = {"transformed_log_prob": log_prob.mean() + self._temperature.target_entropy}
         return (alpha * log_prob - q).mean(), log_prob, logged
+
+    def _draw_action(self, mu_sigma: Any) -> SquashedSample:
+        mu, _ = mu_and_sigma(mu_sigma)
+        return squashed_gaussian_sample(mu_sigma, noise=draw_normal(self._rng, mu.shape, like=mu))
 
     # --- collect and eval ---
 
@@ -409,11 +414,11 @@ class CQLPolicy(SACPolicy):
         action = action.reshape(size, -1)
         rows = torch.arange(size, device=action.device)
         with torch.no_grad():
-            uniform = torch.rand(size, number, action.shape[1], device=action.device) * 2 - 1
+            uniform = draw_uniform(self._rng, (size, number, action.shape[1]), like=action) * 2 - 1
             actions, log_densities = [uniform], [torch.full((size, number), -action.shape[1] * math.log(2))]
             for observations in (obs, batch["next_obs"]):
                 logit = self._model(observations, mode="compute_actor")["logit"]
-                drawn = squashed_gaussian_sample(take(logit, rows.repeat_interleave(number)))
+                drawn = self._draw_action(take(logit, rows.repeat_interleave(number)))
                 actions.append(drawn.action.view_as(uniform))
                 log_densities.append(drawn.log_prob.view(size, number))
             log_density = torch.cat([one.to(action.device) for one in log_densities], 1)

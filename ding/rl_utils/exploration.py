@@ -10,6 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ding.utils.default_helper import new_generator
+from ding.utils.random_draws import draw_normal
+
 
 def get_epsilon_greedy_fn(start: float, end: float, decay: float, type_: str = "exp") -> Callable[[float], float]:
     """Return the schedule env step -> epsilon, falling from `start` to `end`.
@@ -32,7 +35,7 @@ def get_epsilon_greedy_fn(start: float, end: float, decay: float, type_: str = "
 
 
 class BaseNoise(ABC):
-    """Action noise: called with a shape, it returns a tensor of that shape.
+    """Action noise: called with a shape, it returns a tensor of that shape, drawn from a generator of its own.
 
     Raises:
         AssertionError: `sigma` is negative, at construction or when it is set later.
@@ -60,11 +63,12 @@ class GaussianNoise(BaseNoise):
     """Independent normal noise."""
 
     def __init__(self, mu: float = 0.0, sigma: float = 1.0) -> None:
+        self._rng = new_generator()
         self._mu = mu
         self.sigma = sigma
 
     def __call__(self, shape: Sequence[int], device: str | torch.device = "cpu") -> Tensor:
-        return torch.randn(tuple(shape), device=device) * self._sigma + self._mu
+        return draw_normal(self._rng, shape, like=torch.empty(0, device=device)) * self._sigma + self._mu
 
 
 class OUNoise(BaseNoise):
@@ -86,6 +90,7 @@ class OUNoise(BaseNoise):
         dt: float = 1e-2,
         x0: float | Tensor | None = 0.0,
     ) -> None:
+        self._rng = new_generator()
         self._mu = mu
         self.sigma = sigma
         self._theta = theta
@@ -104,7 +109,7 @@ class OUNoise(BaseNoise):
         x = self._x.to(device)
         mean = self._mu if mu is None else mu
         drift = self._theta * (mean - x) * self._dt
-        self._x = x + drift + self._sigma * math.sqrt(self._dt) * torch.randn_like(x)
+        self._x = x + drift + self._sigma * math.sqrt(self._dt) * draw_normal(self._rng, x.shape, like=x)
         return self._x
 
     @property

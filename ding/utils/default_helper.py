@@ -282,16 +282,43 @@ def derive_seed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)
 
 
+class _OfThread(threading.local):
+    """The seed of a thread, from which generators are derived; None before `set_pkg_seed`."""
+
+    seed: np.random.SeedSequence | None = None
+
+
+OF_THREAD = _OfThread()
+
+
 def set_pkg_seed(seed: int, use_cuda: bool = True) -> None:
-    """Seed the global generators of Python, numpy and torch, and that of the current CUDA device."""
+    """Seed everything that this thread makes from here on, and the global generators.
+
+    These are the global generators of Python, numpy and torch, and that of the current CUDA device, for code that draws
+    from them. The parts of this package have generators of their own; see `new_generator`.
+    """
     import torch
 
     seed = operator.index(seed)  # Python's generator does not take numpy's ints
+    OF_THREAD.seed = np.random.SeedSequence(seed)
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
     if use_cuda and torch.cuda.is_available():
         torch.cuda.manual_seed(seed)
+
+
+def new_generator() -> np.random.Generator:
+    """Return a new generator for one owner: what explores, samples or shuffles.
+
+    It is derived from the seed that `set_pkg_seed` was given in this thread, and independent of all others. Without
+    such a seed it is seeded from numpy's global state. What others seed or draw later changes nothing of it.
+
+    SFC64 is fast, and its state is a few 64-bit words that code-free files can hold.
+    """
+    if OF_THREAD.seed is not None:
+        return np.random.Generator(np.random.SFC64(OF_THREAD.seed.spawn(1)[0]))
+    return np.random.Generator(np.random.SFC64(np.random.randint(0, 2**32, size=4, dtype=np.uint32)))
 
 
 def iter_mapping(iter_: Iterable[Item], mapping: Callable[[Item], Result]) -> Iterator[Result]:

@@ -300,8 +300,15 @@ def _save_object(value: Any, memo: _Memo) -> Any:
 def _save_module(module: nn.Module) -> dict[str, Any]:
     state = module.state_dict()
     others = {name: buffer for name, buffer in module.named_buffers() if name not in state}
-    # Plain attributes of all submodules, such as `training`.
-    plain = [{name: v for name, v in vars(part).items() if type(v) in _PLAIN} for part in module.modules()]
+    # Plain attributes and generators of all submodules, such as `training`.
+    plain = [
+        {
+            name: generator_state(value) if isinstance(value, GENERATORS) else value
+            for name, value in vars(part).items()
+            if type(value) in _PLAIN or isinstance(value, GENERATORS)
+        }
+        for part in module.modules()
+    ]
     return {_KIND: "module", "state": dict(state), "buffers": others, "attributes": plain}
 
 
@@ -442,4 +449,8 @@ def _restore_module(module: nn.Module, node: Mapping[str, Any]) -> None:
     for name, value in node["buffers"].items():
         buffers[name].copy_(value)
     for part, plain in zip(module.modules(), node["attributes"], strict=True):
-        vars(part).update(plain)
+        for name, value in plain.items():
+            if isinstance(vars(part).get(name), GENERATORS):
+                set_generator_state(vars(part)[name], value)
+            else:
+                vars(part)[name] = value

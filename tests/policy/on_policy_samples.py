@@ -10,6 +10,7 @@ from torch.distributions import Categorical, Independent, Normal
 
 from ding.policy.actor_critic import ActorCriticPolicy
 from ding.policy.ppo import PPOPolicy
+from ding.utils import set_pkg_seed
 
 Timestep = namedtuple("Timestep", "obs reward done info")
 ACTION_SHAPES = {
@@ -40,7 +41,7 @@ def make_config(space="discrete", cls=PPOPolicy, **settings):
 
 
 def make_policy(*fields, space="discrete", seed=0, model=None, cls=PPOPolicy, **settings):
-    torch.manual_seed(seed)
+    set_pkg_seed(seed, use_cuda=False)
     return cls(make_config(space, cls, **settings), model=model, enable_field=list(fields) or None)
 
 

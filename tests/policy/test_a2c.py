@@ -2,11 +2,11 @@
 
 import copy
 
-import numpy as np
 import pytest
 import torch
 
 from ding.policy.a2c import A2CPolicy
+from tests.generators import reseed, rng_of
 from tests.policy.on_policy_samples import (
     TERMINATED,
     TRUNCATED,
@@ -52,10 +52,9 @@ def test_a_pass_of_minibatches_is_that_of_the_twin(space, settings, weighted):
             sample["weight"] = torch.tensor([0.5 + i % 3])
     model, learn = copy.deepcopy(policy._model), policy.cfg.learn
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001, betas=learn.betas)
-    np.random.seed(3)
+    reseed(policy, 3)
     output = policy.learn_mode.forward(data)
-    np.random.seed(3)
-    order = np.random.permutation(21)
+    order = rng_of(3).permutation(21)
     for start in (0, 8, 13):  # the last minibatch is filled up
         minibatch = [data[i] for i in order[start : start + 8]]
         policy_loss, value_loss, entropy, adv_abs_max = naive_loss(model, minibatch, space, learn.adv_norm)

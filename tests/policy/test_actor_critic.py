@@ -14,6 +14,7 @@ from ding.model.template.vac import VAC
 from ding.policy import A2CPolicy, PPOCommandModePolicy, PPOPolicy, create_policy, get_policy_cls
 from ding.policy.ppo import initialise_actor_critic, initialise_by_gains
 from ding.policy.training_step import GradientSynchronizer
+from ding.utils import set_pkg_seed
 from ding.utils.batch_methods import plain_output_keys, plain_transition
 from ding.utils.config_helper import ConfigError
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
@@ -232,7 +233,7 @@ class AskedPPO(PPOPolicy):
 def collect(policy_cls, space):
     cfg = make_config(space, collect__n_sample=12)
     cfg.model.obs_shape = 3
-    torch.manual_seed(0)
+    set_pkg_seed(0, use_cuda=False)
     policy = policy_cls(cfg, enable_field=["collect"])
     env = FakeManager([3, 5, 4], mark=lambda env_id, episode, step: {"terminated": env_id == 0 and step == 3})
     config = SampleSerialCollector.default_config()

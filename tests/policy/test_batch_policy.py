@@ -10,6 +10,7 @@ from ding.model import model_wrap
 from ding.policy import BatchPolicy
 from ding.policy.command_mode_policy_instance import EpsCommandModePolicy
 from ding.policy.dqn import DQNPolicy
+from ding.utils import set_pkg_seed
 from ding.utils.batch_methods import batch_method, plain_output_keys
 from ding.utils.data.collate_fn import default_collate, default_decollate, split_output
 from tests.fakes import FakeManager, Timestep
@@ -23,12 +24,11 @@ def folder(tmp_path, monkeypatch):
 
 
 def make(cls=DQNPolicy):
-    torch.manual_seed(0)
+    set_pkg_seed(0, use_cuda=False)
     return cls(make_config(model__obs_shape=3, collect__n_sample=6), enable_field=["collect", "eval"])
 
 
 def collected(policy_or_mode):
-    np.random.seed(0)
     mode = getattr(policy_or_mode, "collect_mode", policy_or_mode)
     rows, _ = collect(mode, FakeManager([3, 5, 4]), counts=(6, 6), policy_kwargs={"eps": 0.5})
     return [(row["obs"].tolist(), row["action"].tolist()) for row in rows]
@@ -72,6 +72,7 @@ def test_a_forward_changed_later_is_called_with_dicts(monkeypatch):
     policy, expected, calls = make(), collected(make()), []
     mode = policy.collect_mode
     assert collected(mode._replace(forward=watched(mode.forward))) == expected and len(calls) == 5
+    policy = make()
     policy._forward_collect = watched(policy._forward_collect)
     assert collected(policy) == expected and len(calls) == 10
     monkeypatch.setattr(DQNPolicy, "_forward_collect", watched(DQNPolicy._forward_collect))

@@ -8,7 +8,8 @@ from __future__ import annotations
 import copy
 import functools
 import importlib
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,13 @@ from ding.entry.serial_entry_dqfd import mark
 from ding.entry.serial_run import build_run
 from ding.policy import training_step
 from ding.policy.base_policy import create_policy
+from ding.utils import set_pkg_seed
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.plain_columns import from_plain, to_plain
 from ding.utils.data.samples import Samples, Table
 from ding.utils.registry_factory import POLICY_REGISTRY
 from tests.benchmarks.learning import names
+from tests.generators import reseed
 from tests.policy.learning import watch_syncs, watched_steps
 from tests.same_state import differences, through_bytes
 
@@ -86,8 +89,7 @@ def make(name: str, *fields: str, seed: int = 1, **settings: Any) -> Any:
         for parent in parents:
             section = section[parent]
         section[key] = value
-    torch.manual_seed(seed)
-    np.random.seed(seed)
+    set_pkg_seed(seed, use_cuda=False)
     return create_policy(cfg, enable_field=list(fields or ("learn", "collect", "eval", "command")))
 
 
@@ -120,8 +122,7 @@ def _for_buffers(name: str, data: Any) -> Any:
 
 
 def learn(policy: Any, data: Any, seed: int = 5) -> Any:
-    np.random.seed(seed)
-    torch.manual_seed(seed)
+    reseed(policy, seed)
     return policy.learn_mode.forward(data)
 
 
@@ -227,6 +228,39 @@ def test_each_mode_works_alone(name: str) -> None:
     policy = make(name)
     for mode in (policy.learn_mode, policy.collect_mode, policy.eval_mode):
         assert mode.reset() is mode.reset([0]) is None
+
+
+# --- random draws ---
+
+
+def what_is_drawn(name: str, between: Callable[[], Any]) -> tuple[Any, ...]:
+    """Weights, actions and results of a new policy that acts and learns, with a call in between."""
+    policy = make(name)
+    before, outputs = copy.deepcopy(policy._model.state_dict()), []
+    for _ in range(2):
+        between()
+        outputs.append(act(policy, observations(name, 0, 1)))
+        between()
+        outputs.append(rows(policy.learn_mode.forward(batch(name))))
+        between()
+        outputs.append(policy.eval_mode.forward(observations(name, 1, 0)))
+    return before, outputs, policy._model.state_dict()
+
+
+def seed_everything() -> None:
+    random.seed(7)
+    np.random.seed(7)
+    torch.manual_seed(7)
+
+
+@each_policy
+@pytest.mark.differs(
+    "an env that seeds numpy or torch makes all episodes explore alike", "policies draw from generators of their own"
+)
+def test_what_others_seed_or_draw_changes_nothing_of_a_policy(name: str) -> None:
+    expected = what_is_drawn(name, lambda: None)
+    for between in (seed_everything, lambda: (np.random.random(), torch.rand(1))):
+        assert differences(expected, what_is_drawn(name, between), _TIMES) == []
 
 
 # --- learning ---

@@ -1,6 +1,7 @@
 """CQL for continuous actions: what it learns, what it keeps, and how it is trained."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -8,27 +9,33 @@ from torch.distributions import Normal
 
 from ding.entry import serial_pipeline_offline
 from ding.policy import CQLCommandModePolicy, CQLPolicy, SACPolicy
+from ding.utils import set_pkg_seed
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples, Table
+from tests.generators import reseed
 from tests.policy.continuous_samples import columns, make_batch, make_config
 from tests.policy.learning import set_target
 from tests.policy.test_td3_bc import pendulum_config, pendulum_data
 
 
 def make_policy(*fields, cls=CQLPolicy, **settings):
-    torch.manual_seed(0)
+    set_pkg_seed(0, use_cuda=False)
     return cls(make_config(cls, **settings), enable_field=list(fields) or None)
 
 
 def learn(policy, data, seed=1):
-    torch.manual_seed(seed)
+    reseed(policy, seed)
     return policy.learn_mode.forward(data)
+
+
+def _filled(value, rng, shape, like):
+    return like.new_full(shape, value)
 
 
 def fixed_draws(monkeypatch, policy):
     """Let all draws be the same: uniform actions 0.3, Gaussian noise 0.5."""
-    monkeypatch.setattr(torch, "rand", lambda *size, **kwargs: torch.full(size, 0.65))
-    monkeypatch.setattr(torch, "randn_like", lambda like: torch.full_like(like, 0.5))
+    for name, value in (("draw_uniform", 0.65), ("draw_normal", 0.5)):
+        monkeypatch.setattr(f"ding.policy.sac.{name}", partial(_filled, value))
 
 
 def gaps_by_hand(policy, data, number):

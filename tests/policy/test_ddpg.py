@@ -3,6 +3,7 @@
 import copy
 import math
 
+import numpy as np
 import pytest
 import torch
 from easydict import EasyDict
@@ -12,9 +13,11 @@ from ding.policy import DDPGCommandModePolicy, TD3CommandModePolicy
 from ding.policy.d4pg import D4PGPolicy
 from ding.policy.ddpg import DDPGPolicy, TD3Policy
 from ding.policy.sac import SACPolicy
+from ding.utils import set_pkg_seed
 from ding.utils.batch_methods import plain_output_keys
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples, Table
+from tests.generators import reseed, rng_of
 from tests.policy.continuous_samples import columns, make_batch, make_config, parameters
 from tests.policy.learning import assert_actor_leaves_the_critic_alone, target_of
 
@@ -22,14 +25,14 @@ OBS = {3: torch.zeros(3), 0: torch.ones(3)}
 
 
 def make_policy(*fields, cls=DDPGPolicy, space="regression", seed=0, model=None, **settings):
-    torch.manual_seed(seed)
+    set_pkg_seed(seed, use_cuda=False)
     if space == "hybrid":
         settings["action_space"] = "hybrid"
     return cls(make_config(cls, space, **settings), model=model, enable_field=list(fields) or None)
 
 
 def learn(policy, data, seed=1):
-    torch.manual_seed(seed)
+    reseed(policy, seed)
     return policy.learn_mode.forward(data)
 
 
@@ -53,11 +56,10 @@ class Oracle:
         weight = weight if weighted else torch.ones_like(weight)
         if normalised:
             reward = (reward - reward.mean()) / reward.std()
-        torch.manual_seed(1)
         with torch.no_grad():
             next_action = self.target(next_obs, mode="compute_actor")["action"]
             if self.noise:
-                smoothing = torch.randn(next_action.shape).double() * self.noise
+                smoothing = torch.from_numpy(rng_of(1).standard_normal(next_action.shape, np.float32)) * self.noise
                 next_action = (next_action + smoothing.clamp(-self.bound, self.bound)).clamp(-1, 1)
             next_value = torch.stack(self.q(self.target, next_obs, next_action)).min(0).values
             y = reward + self.gamma * (1 - done) * next_value
@@ -161,7 +163,7 @@ def test_actions_of_a_wider_dtype_are_learned_from(cls):
     wide = [{**sample, "action": sample["action"].double()} for sample in data]
     results = []
     for each in (data, wide):
-        torch.manual_seed(0)
+        set_pkg_seed(0, use_cuda=False)
         results.append(cls(make_config(cls, space), enable_field=["learn"]).learn_mode.forward(each))
     assert results[0] == results[1]
 
@@ -175,11 +177,11 @@ class Step:
 
 def test_collecting_adds_noise_within_the_bounds():
     policy = make_policy("collect", collect__noise_sigma=0.3)
-    torch.manual_seed(5)
+    reseed(policy, 5)
     output = policy.collect_mode.forward(OBS)
     action = policy._model(torch.stack(list(OBS.values())), mode="compute_actor")["action"]
-    torch.manual_seed(5)
-    expected = (action + 0.3 * torch.randn(2, 2)).clamp(-1, 1)
+    noise = torch.from_numpy(rng_of(5).standard_normal((2, 2), np.float32))
+    expected = (action + 0.3 * noise).clamp(-1, 1)
     assert list(output) == [3, 0]
     assert torch.equal(torch.stack([output[env_id]["action"] for env_id in OBS]), expected)
     loud = make_policy("collect", collect__noise_sigma=100.0).collect_mode.forward(OBS)
@@ -242,7 +244,6 @@ def test_hybrid_actions_are_explored_in_both_parts():
         parameter.data.zero_()
     policy._model.actor_head[0][2].Q[1][0].bias.data[1] = 100.0  # one type is as good as certain
     args = policy._model(torch.zeros(1, 3), mode="compute_actor")["action_args"]
-    torch.manual_seed(0)
     outputs = list(policy.collect_mode.forward(obs, eps=0.3).values())
     types = torch.cat([output["action"]["action_type"] for output in outputs])
     assert types.dtype is torch.int64

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.generators import reseed
 from tests.policy.learning import target_of
 from tests.policy.samples import make_batch
 from tests.policy.value_policies import make_policy, stack
@@ -27,12 +28,14 @@ def test_the_error_is_quantile_regression_to_the_double_q_target():
     for _ in range(3):
         policy.learn_mode.forward(data)  # now the target network differs
     obs, next_obs = stack(data, "obs"), stack(data, "next_obs")
-    torch.manual_seed(7)  # the fractions are drawn in this order
+    target = target_of(policy)
+    for owner in (policy, target):
+        reseed(owner, 7)
     with torch.no_grad():
-        output, following, chooser = policy._model(obs), target_of(policy)(next_obs), policy._model(next_obs)
+        output, following, chooser = policy._model(obs), target(next_obs), policy._model(next_obs)
     best = chooser["logit"].argmax(-1).tolist()
     expected = [naive_error(output, following, best[b], sample, b, 0.97, 0.5) for b, sample in enumerate(data)]
-    torch.manual_seed(7)
+    reseed(policy, 7)
     learnt = policy.learn_mode.forward(data)
     assert learnt["priority"] == pytest.approx(expected, rel=1e-4)
     assert learnt["total_loss"] == pytest.approx(sum(expected) / 6, rel=1e-4)
@@ -46,10 +49,10 @@ def test_each_env_gets_its_own_values_at_its_own_fractions():
     policy = make_policy("iqn", "collect", "eval", model__num_quantiles=5)
     observations = {env_id: torch.rand(4) for env_id in (4, 1, 2)}
     for forward in (policy.eval_mode.forward, lambda data: policy.collect_mode.forward(data, eps=0.0)):
-        torch.manual_seed(0)
+        reseed(policy, 0)
         with torch.no_grad():
             output = policy._model(torch.stack(list(observations.values())))
-        torch.manual_seed(0)
+        reseed(policy, 0)
         acted = forward(observations)
         for row, env_id in enumerate(observations):
             assert torch.equal(acted[env_id]["q"], output["q"][:, row])

@@ -1,11 +1,11 @@
 """A collection as one batch: what is stacked, where the next observation of each sample is, minibatches."""
 
-import numpy as np
 import pytest
 import torch
 
 from ding.policy.actor_critic import ValueNorm
 from ding.policy.on_policy_data import OnPolicyData
+from tests.generators import rng_of
 
 KEYS = ("action", "value", "weight")
 
@@ -70,7 +70,7 @@ def test_dict_observations_are_stacked_by_key():
     data = data_of(two_pieces(make_obs=lambda i: {"a": torch.full((2,), float(i)), "mask": torch.tensor([1, i])}))
     assert data.observations["a"].shape == (7, 2)
     assert data.observations["mask"][:, 1].tolist() == [0, 1, 2, 10, 11, 3, 12]
-    (minibatch,) = data.minibatches(KEYS, 8)
+    (minibatch,) = data.minibatches(KEYS, 8, rng_of(0))
     assert minibatch["obs"]["mask"][:, 1].tolist() == minibatch["action"].tolist()
     assert [len(part["a"]) for part in data.parts(data.observations, 3)] == [3, 3, 1]
 
@@ -101,10 +101,9 @@ def test_each_piece_decides_for_itself_whether_it_bootstraps(order):
 
 
 def test_minibatches_cover_all_samples_and_the_last_is_filled_up():
-    np.random.seed(0)
     data = data_of(two_pieces())
-    batches = list(data.minibatches(KEYS, 2))
-    order = np.random.RandomState(0).permutation(5)
+    batches = list(data.minibatches(KEYS, 2, rng_of(0)))
+    order = rng_of(0).permutation(5)
     picked = [[0, 1, 2, 10, 11][i] for i in order]
     expected = [picked[0:2], picked[2:4], picked[3:5]]
     assert [batch["action"].tolist() for batch in batches] == expected
@@ -114,7 +113,7 @@ def test_minibatches_cover_all_samples_and_the_last_is_filled_up():
 
 
 def test_a_batch_larger_than_the_data_is_all_of_it():
-    (batch,) = data_of(two_pieces()).minibatches(KEYS, 64)
+    (batch,) = data_of(two_pieces()).minibatches(KEYS, 64, rng_of(0))
     assert sorted(batch["action"].tolist()) == [0, 1, 2, 10, 11]
 
 
@@ -122,7 +121,7 @@ def test_nested_columns_are_shuffled_alike():
     data = data_of(two_pieces())
     value = data.columns["value"]
     data.columns["nested"] = {"list": [value, None], "tensor": value}
-    for batch in data.minibatches(("value", "nested"), 2):
+    for batch in data.minibatches(("value", "nested"), 2, rng_of(0)):
         assert torch.equal(batch["nested"]["list"][0], batch["value"])
         assert batch["nested"]["list"][1] is None
         assert torch.equal(batch["nested"]["tensor"], batch["value"])
@@ -169,6 +168,6 @@ def test_the_scale_counts_the_returns_of_all_ranks(monkeypatch):
 
 def test_observations_may_have_empty_parts():
     data = data_of(two_pieces(make_obs=lambda i: {"a": torch.full((2,), float(i)), "empty": {"b": {}}}))
-    batches = list(data.minibatches(KEYS, 2))
+    batches = list(data.minibatches(KEYS, 2, rng_of(0)))
     assert [batch["obs"]["empty"] for batch in batches] == [{"b": {}}] * 3
     assert [len(batch["obs"]["a"]) for batch in batches] == [2] * 3

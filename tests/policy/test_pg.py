@@ -8,6 +8,7 @@ import torch
 
 from ding.policy.pg import PGPolicy, PPOPGPolicy
 from ding.utils.config_helper import ConfigError
+from tests.generators import reseed, rng_of
 from tests.policy.on_policy_samples import (
     TERMINATED,
     TRUNCATED,
@@ -27,14 +28,14 @@ def weights_of(data, weighted):
         sample["weight"] = torch.tensor([0.5 + i % 3])
 
 
-def minibatches(data, size):
-    order = np.random.permutation(len(data))
+def minibatches(data, size, rng):
+    order = rng.permutation(len(data))
     starts = [min(start, len(data) - size) for start in range(0, len(data), size)]
     return [[data[i] for i in order[start : start + size]] for start in starts]
 
 
 def learned(policy, data):
-    np.random.seed(3)
+    reseed(policy, 3)
     return policy.learn_mode.forward(data)
 
 
@@ -55,9 +56,8 @@ def test_a_pass_of_pg_is_that_of_the_twin(space, weighted, grad_norm):
     model = copy.deepcopy(policy._model)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     output = learned(policy, data)
-    np.random.seed(3)
-    expected = []
-    for minibatch in minibatches(data, 8):
+    rng, expected = rng_of(3), []
+    for minibatch in minibatches(data, 8, rng):
         policy_loss = entropy = 0.0
         for sample in minibatch:
             weight = sample.get("weight", 1.0)
@@ -138,10 +138,9 @@ def test_epochs_of_ppo_pg_are_those_of_the_twin(space, weighted):
     model = copy.deepcopy(policy._model)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     output = learned(policy, data)
-    np.random.seed(3)
-    expected = []
+    rng, expected = rng_of(3), []
     for _ in range(2):
-        for minibatch in minibatches(data, 8):
+        for minibatch in minibatches(data, 8, rng):
             objective = entropy = kl = 0.0
             clipped, sums = 0, np.zeros(3)
             for sample in minibatch:

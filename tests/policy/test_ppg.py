@@ -17,8 +17,10 @@ from ding.rl_utils import (
     ppo_value_data,
     ppo_value_error,
 )
+from ding.utils import set_pkg_seed
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples, Table
+from tests.generators import reseed, rng_of
 
 AUX = {"aux_value_loss", "auxiliary_loss", "behavioral_cloning_loss"}
 
@@ -33,7 +35,7 @@ def make_policy(*fields, seed=0, **settings):
         for name in parents:
             section = section[name]
         section[key] = value
-    torch.manual_seed(seed)
+    set_pkg_seed(seed, use_cuda=False)
     return PPGOffPolicy(cfg, enable_field=list(fields) or None)
 
 
@@ -125,10 +127,9 @@ def test_the_auxiliary_phase_distils_values_and_keeps_the_policy():
     memory = batch_of(batches[0] + batches[1])
     returns = memory["value"] + memory["adv"]
     old = twin.model(memory["obs"], mode="compute_actor")["logit"].detach()
-    np.random.seed(0)
-    losses = []
+    rng, losses = rng_of(0), []
     for _ in range(2):
-        order = torch.from_numpy(np.random.permutation(8))
+        order = torch.from_numpy(rng.permutation(8))
         for rows in order.split(4):
             output = twin.model(memory["obs"][rows], mode="compute_actor_critic")
             rest = memory["value"][rows], returns[rows], None
@@ -138,7 +139,7 @@ def test_the_auxiliary_phase_distils_values_and_keeps_the_policy():
             value_loss = ppo_value_error(ppo_value_data(value, *rest), 0.2)
             twin.step(twin.aux, value_loss)
             losses.append([value_loss.item(), *(part.item() for part in joint)])
-    np.random.seed(0)
+    reseed(policy, 0)
     result = policy.learn_mode.forward({"policy": make_samples(4), "value": batches[1]})
     names = ("aux_value_loss", "auxiliary_loss", "behavioral_cloning_loss")
     assert [result[name] for name in names] == pytest.approx(np.mean(losses, 0).tolist(), rel=1e-3, abs=1e-6)
@@ -178,7 +179,7 @@ def test_the_state_of_learning_comes_back_in_mid_phase():
     other.learn_mode.load_state_dict(state)
     results = []
     for one in (policy, other):
-        np.random.seed(0)
+        reseed(one, 0)
         results.append([one.learn_mode.forward(data) for _ in range(2)])
     assert results[0] == results[1] and results[0][0].keys() > AUX
     assert torch.equal(parameters_of(policy._model), parameters_of(other._model))

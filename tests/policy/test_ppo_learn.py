@@ -13,6 +13,7 @@ from ding.policy.actor_critic import ACTION_KINDS
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.ppo import PPOLoss, normalised
 from ding.utils.file_helper import save_file
+from tests.generators import reseed, rng_of
 from tests.policy.on_policy_samples import (
     AgentModel,
     batched,
@@ -97,7 +98,7 @@ class NaivePPO:
             losses.append((policy + 0.5 * value - learn.entropy_weight * entropy) * weight)
         return sum(losses) / len(losses)
 
-    def learn(self, data):
+    def learn(self, data, rng):
         totals, scale = [], self.scale()
         if not self.cfg.recompute_adv:
             values, adv = [s["value"].item() for s in data], [s["adv"].item() for s in data]
@@ -109,7 +110,7 @@ class NaivePPO:
                 raw = [a + v * scale for a, v in zip(adv, values, strict=True)]
             returns = [r / scale for r in raw]
             self.norm.add(raw)
-            order = np.random.permutation(len(data)).tolist()
+            order = rng.permutation(len(data)).tolist()
             for start in range(0, len(data), 8):
                 rows = order[min(start, len(data) - 8) :][:8]
                 columns = ([column[i] for i in rows] for column in (data, values, adv, returns))
@@ -131,10 +132,9 @@ def learn_both(space, weight=None, rounds=2, **settings):
         data = make_pieces(policy)
         if weight is not None:
             data = [{**sample, "weight": weight * (1 + i % 2)} for i, sample in enumerate(data)]
-        np.random.seed(seed)
+        reseed(policy, seed)
         totals[0].extend(entry["total_loss"] for entry in policy.learn_mode.forward([dict(s) for s in data]))
-        np.random.seed(seed)
-        totals[1].extend(twin.learn(data))
+        totals[1].extend(twin.learn(data, rng_of(seed)))
     return policy, twin, totals
 
 
@@ -272,7 +272,6 @@ def test_observations_of_other_dtypes_and_copies_learn_the_same():
         data = make_pieces(policy, make_obs=lambda: torch.randint(255, (4,)).float())
         for sample in data:
             sample["obs"], sample["next_obs"] = change(sample["obs"]), change(sample["next_obs"])
-        np.random.seed(0)
         return policy.learn_mode.forward(data)
 
     shared = learn(lambda obs: obs)
@@ -399,7 +398,6 @@ def test_values_and_pretrained_policies_are_asked_for_in_parts(tmp_path, monkeyp
 
     def learn():
         policy = make_policy(learn__pretrained_model_path=path)
-        np.random.seed(0)
         return policy.learn_mode.forward(make_pieces(policy))
 
     whole = learn()
@@ -447,7 +445,6 @@ def test_one_rank_learns_as_one_without_ranks(tmp_path):
         results = []
         for multi_gpu in (False, True):
             policy = make_policy(multi_gpu=multi_gpu)
-            np.random.seed(0)
             results.append(policy.learn_mode.forward(make_pieces(policy)))
     finally:
         torch.distributed.destroy_process_group()

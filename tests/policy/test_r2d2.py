@@ -13,6 +13,7 @@ from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.model import DRQN
 from ding.policy import R2D2CommandModePolicy, R2D2Policy, create_policy
 from ding.rl_utils import value_inv_transform, value_transform
+from ding.utils import set_pkg_seed
 from ding.utils.batch_methods import batch_method, plain_output_keys
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.collate_fn import timestep_collate
@@ -47,7 +48,7 @@ def make_config(**settings):
 
 
 def make_policy(*fields, seed=0, cls=R2D2Policy, **settings):
-    torch.manual_seed(seed)
+    set_pkg_seed(seed, use_cuda=False)
     return cls(make_config(**settings), enable_field=list(fields) or None)
 
 
@@ -440,7 +441,6 @@ def test_states_are_collected_as_columns_and_equal_those_that_the_policy_is_aske
 
     def run(cls):
         mode = make_policy("collect", cls=cls, n_sample=4).collect_mode
-        np.random.seed(0)
         return collect(mode, FakeManager([9, 5, 4]), counts=(4, 6), policy_kwargs={"eps": 0.5})[0]
 
     act = batch_method(make_policy("collect").collect_mode.forward)

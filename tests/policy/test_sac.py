@@ -3,13 +3,16 @@
 import copy
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch.distributions import Normal
 
 from ding.policy.sac import SACPolicy, Temperature
+from ding.utils import set_pkg_seed
 from ding.utils.batch_methods import plain_output_keys
 from ding.utils.config_helper import ConfigError
+from tests.generators import reseed, rng_of
 from tests.policy.continuous_samples import columns, make_batch, make_config, parameters
 from tests.policy.learning import assert_actor_leaves_the_critic_alone, target_of
 
@@ -17,12 +20,12 @@ OBS = {3: torch.zeros(3), 0: torch.ones(3)}
 
 
 def make_policy(*fields, seed=0, model=None, **settings):
-    torch.manual_seed(seed)
+    set_pkg_seed(seed, use_cuda=False)
     return SACPolicy(make_config(SACPolicy, **settings), model=model, enable_field=list(fields) or None)
 
 
 def learn(policy, data, seed=1):
-    torch.manual_seed(seed)
+    reseed(policy, seed)
     return policy.learn_mode.forward(data)
 
 
@@ -40,9 +43,9 @@ class Oracle:
             for parameters in (self.net.critic.parameters(), self.net.actor.parameters(), [self.log_alpha])
         )
 
-    def draw(self, obs):
+    def draw(self, obs, rng):
         mu, sigma = self.net(obs, mode="compute_actor")["logit"]
-        noise = torch.randn(mu.shape).double()  # the same numbers as the policy draws
+        noise = torch.from_numpy(rng.standard_normal(mu.shape, np.float32)).double()  # as the policy draws
         u = mu + sigma * noise
         log_prob = Normal(mu, sigma).log_prob(u) - torch.log(1 - torch.tanh(u) ** 2)
         return torch.tanh(u), log_prob.sum(-1)
@@ -56,16 +59,16 @@ class Oracle:
         obs, next_obs, action, reward, done, weight = (column.double() for column in columns(data))
         weight = weight if weighted else torch.ones_like(weight)
         alpha = self.log_alpha.exp().detach()
-        torch.manual_seed(1)
+        rng = rng_of(1)
         with torch.no_grad():
-            next_action, next_log_prob = self.draw(next_obs)
+            next_action, next_log_prob = self.draw(next_obs, rng)
             next_q = self.target({"obs": next_obs, "action": next_action}, mode="compute_critic")["q_value"]
             next_value = torch.minimum(*next_q) - alpha * next_log_prob
             y = reward + self.gamma * (1 - done) * next_value
         errors = [(q - y) ** 2 for q in self.net({"obs": obs, "action": action}, mode="compute_critic")["q_value"]]
         q_losses = [(error * weight).mean() for error in errors]
         self.step(self.q_step, sum(q_losses))
-        new_action, log_prob = self.draw(obs)
+        new_action, log_prob = self.draw(obs, rng)
         q = torch.minimum(*self.net({"obs": obs, "action": new_action}, mode="compute_critic")["q_value"])
         policy_loss = (alpha * log_prob - q).mean()
         self.step(self.policy_step, policy_loss)
@@ -248,12 +251,12 @@ def test_a_model_of_unknown_action_shape_needs_a_target_entropy():
 
 def test_collecting_draws_squashed_gaussian_actions():
     policy = make_policy("collect")
-    torch.manual_seed(5)
+    reseed(policy, 5)
     output = policy.collect_mode.forward(OBS)
     assert list(output) == [3, 0] and list(output[3]) == ["logit", "action"]
     mu, sigma = policy._model(torch.stack(list(OBS.values())), mode="compute_actor")["logit"]
-    torch.manual_seed(5)
-    expected = torch.tanh(torch.normal(mu, sigma))
+    noise = torch.from_numpy(rng_of(5).standard_normal(mu.shape, np.float32))
+    expected = torch.tanh(mu + sigma * noise)
     for row, env_id in enumerate(OBS):
         assert torch.equal(output[env_id]["action"], expected[row])
         assert [part.shape for part in output[env_id]["logit"]] == [(2,), (2,)]

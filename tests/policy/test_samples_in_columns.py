@@ -106,7 +106,6 @@ def test_ppo_makes_the_same_samples_of_columns_and_learns_the_same(recompute_adv
     results = []
     for samples in (made, expected):
         learner = make_policy(recompute_adv=recompute_adv, learn__ignore_done=ignore_done)
-        np.random.seed(0)
         results.append(learner.learn_mode.forward(samples))
     assert results[0] == results[1]
     assert_equal(list(made), expected)

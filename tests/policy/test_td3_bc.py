@@ -7,6 +7,7 @@ from easydict import EasyDict
 
 from ding.entry import serial_pipeline_offline
 from ding.policy import TD3BCCommandModePolicy, TD3BCPolicy, TD3Policy
+from ding.utils import set_pkg_seed
 from ding.utils.data.dataset import npz_save
 from tests.policy.continuous_samples import assert_states_equal, columns, make_batch, make_config
 from tests.policy.learning import assert_actor_leaves_the_critic_alone, before_each_step, gradients_of
@@ -58,13 +59,11 @@ def test_targets_are_smoothed_once_as_in_td3():
     data, losses = make_batch(8), []
     for cls in (TD3Policy, TD3BCPolicy):
         sizes = {"model__actor_head_hidden_size": 64, "model__critic_head_hidden_size": 64}
-        torch.manual_seed(0)
+        set_pkg_seed(0, use_cuda=False)
         policy = cls(
             make_config(cls, "regression", learn__noise=True, learn__noise_sigma=1.0, **sizes), None, ["learn"]
         )
-        torch.manual_seed(1)
         losses.append(policy.learn_mode.forward(data)["critic_loss"])
-        torch.manual_seed(2)
         losses.append(policy.learn_mode.forward(data)["critic_loss"])
     assert losses[0] == losses[2] and losses[0] != losses[1]
 

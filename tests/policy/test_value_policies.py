@@ -6,6 +6,7 @@ import torch
 
 from ding.policy import DQNPolicy
 from ding.utils.config_helper import ConfigError
+from tests.generators import reseed
 from tests.policy.samples import make_batch
 from tests.policy.value_policies import OBS, assert_same, collect, make_policy, plain, state_of
 
@@ -48,7 +49,6 @@ def test_importance_weights_of_each_sample_scale_the_loss_and_not_the_priority(n
     data, weights = make_batch(8), [0.25 * (i + 1) for i in range(8)]
     weighted = [{**sample, "IS": weight} for sample, weight in zip(data, weights, strict=True)]
     settings = {**plain(name), "priority": True}
-    torch.manual_seed(1)
     expected = make_policy(name, "learn", **settings).learn_mode.forward(data)
     output = make_policy(name, "learn", **{**settings, "priority_IS_weight": True}).learn_mode.forward(weighted)
     assert output["priority"] == pytest.approx(expected["priority"], rel=1e-5)
@@ -98,9 +98,9 @@ def test_samples_of_n_steps_are_learnt_with_their_own_discount(name):
     samples = policy.collect_mode.get_train_sample(make_batch(4, done=False))
     assert [sample["value_gamma"] for sample in samples] == [0.125, 0.125, 0.25, 0.5]
     single = [{**sample, "value_gamma": 0.125} for sample in samples]
-    torch.manual_seed(0)
+    reseed(policy, 0)
     own = policy.calculate_priority(samples)["priority"]
-    torch.manual_seed(0)
+    reseed(policy, 0)
     other = policy.calculate_priority(single)["priority"]
     assert own[:2] == pytest.approx(other[:2]) and own[2:] != pytest.approx(other[2:], rel=1e-6)
 

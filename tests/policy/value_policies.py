@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from ding.policy import create_policy
+from ding.utils import set_pkg_seed
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 OBS = {3: torch.zeros(4), 0: torch.ones(4)}
@@ -28,7 +29,7 @@ def make_policy(name, *fields, seed=0, command=False, model=None, **settings):
             section = section[parent]
         section[key] = value
     cfg.type = name + "_command" if command else name
-    torch.manual_seed(seed)
+    set_pkg_seed(seed, use_cuda=False)
     return create_policy(cfg, model=model, enable_field=list(fields) or None)
 
 

@@ -15,10 +15,11 @@ from typing import Any, overload
 import numpy as np
 
 from ding.data.buffer.buffer import Buffer, BufferedData, KeepsRecords, apply_middleware
-from ding.data.buffer_interface import MemoryCheck, new_generator, read_data_file, write_data_file
+from ding.data.buffer_interface import MemoryCheck, read_data_file, write_data_file
 from ding.data.column_store import ColumnStore, put_objects
 from ding.data.ring import Slots
 from ding.utils.data.samples import Table, rows_of
+from ding.utils.default_helper import new_generator
 from ding.utils.fast_copy import fastcopy
 from ding.utils.segment_tree import FloatArray, IntArray
 

@@ -11,8 +11,8 @@ import torch
 
 from ding.data.buffer.buffer import Buffer, BufferedData, Middleware, each_record
 from ding.data.buffer.deque_buffer import DequeBuffer
-from ding.data.buffer_interface import new_generator
 from ding.data.priority_index import PRIORITY_EPS, PriorityIndex, as_priorities
+from ding.utils.default_helper import new_generator
 from ding.utils.fast_copy import fastcopy
 from ding.utils.object_state import generator_state, set_generator_state
 from ding.utils.segment_tree import FloatArray, IntArray

@@ -15,6 +15,7 @@ from ding.rl_utils.log_prob import mu_and_sigma
 from ding.torch_utils.network.nn_module import MLP, Activation, NoiseLinearLayer, as_activation, fc_block, noise_block
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.nested import is_container, is_mapping
+from ding.utils.random_draws import RandomModule, draw_uniform
 
 LOG_SIGMA_MIN, LOG_SIGMA_MAX = -20.0, 2.0
 
@@ -402,7 +403,7 @@ class QRDQNHead(nn.Module):
         return {"logit": q.mean(-1), "q": q, "tau": tau.view(1, -1, 1).repeat(len(q), 1, 1)}
 
 
-class QuantileHead(nn.Module):
+class QuantileHead(RandomModule):
     """Values at T random fractions: `{'logit': [B, N], 'q': [T, B, N], 'quantiles': [T * B, 1]}`.
 
     The fractions are drawn at each forward, for each row of the batch; row b of fraction t is row t * B + b of
@@ -448,9 +449,10 @@ class QuantileHead(nn.Module):
     def forward(self, x: Tensor, num_quantiles: int | None = None) -> dict[str, Tensor]:
         """Forward [B, hidden_size] with `num_quantiles` instead of the default number of fractions."""
         count = self.num_quantiles if num_quantiles is None else num_quantiles
-        tau = torch.rand(count, len(x), 1, device=x.device, dtype=x.dtype)
-        q = self._values(x, tau)
-        distorted = q if self.beta_function is uniform else self._values(x, self.beta_function(torch.rand_like(tau)))
+        tau = draw_uniform(self.rng, (count, len(x), 1), like=x)
+        q = distorted = self._values(x, tau)
+        if self.beta_function is not uniform:
+            distorted = self._values(x, self.beta_function(draw_uniform(self.rng, tau.shape, like=x)))
         return {"logit": distorted.mean(0), "q": q, "quantiles": tau.flatten(0, 1)}
 
     def _values(self, x: Tensor, tau: Tensor) -> Tensor:

@@ -15,6 +15,8 @@ from ding.rl_utils.log_prob import mu_and_sigma
 from ding.torch_utils.data_helper import get_tensor_data, zeros_like
 from ding.utils.config_helper import ConfigError, integer, number
 from ding.utils.data.nested import leaves
+from ding.utils.default_helper import new_generator
+from ding.utils.random_draws import draw_index, draw_normal, draw_uniform
 
 # Subtracted from the logits of illegal actions: larger than any value, but finite to avoid NaN.
 _ILLEGAL = 1e8
@@ -76,7 +78,15 @@ class BaseModelWrapper(IModelWrapper):
     """The innermost wrapper: forwards everything, and ignores `reset` if the model has none."""
 
 
-class _LogitSampleWrapper(IModelWrapper):
+class _SamplingWrapper(IModelWrapper):
+    """Wrapper that samples actions, with a generator of its own."""
+
+    def __init__(self, model: nn.Module | IModelWrapper) -> None:
+        super().__init__(model)
+        self._rng = new_generator()
+
+
+class _LogitSampleWrapper(_SamplingWrapper):
     """Wrapper that chooses an action from each `logit` [*B, N] of the output; for a list, it is a list of actions.
 
     If the output has an `action_mask` (of the logits' shape, 1 for legal, 0 for illegal), 1e8 is subtracted IN PLACE
@@ -137,23 +147,15 @@ def _check_mask(mask: Tensor) -> None:
         raise ValueError(f"action_mask leaves no legal action in row {row}; the env must allow at least one")
 
 
-def _multinomial(logit: Tensor, mask: Tensor | None, alpha: float) -> Tensor:
+def _multinomial(logit: Tensor, mask: Tensor | None, alpha: float, rng: np.random.Generator) -> Tensor:
     if mask is not None:
         _check_mask(mask)
-    prob = torch.softmax(logit.detach() / alpha, -1)
-    return torch.multinomial(prob.reshape(-1, prob.shape[-1]), 1).view(prob.shape[:-1])
+    return draw_index(rng, torch.softmax(logit.detach() / alpha, -1))
 
 
-def _uniform(logit: Tensor, mask: Tensor | None) -> Tensor:
-    """Sample a legal action uniformly."""
-    shape, num = logit.shape[:-1], logit.shape[-1]
-    if mask is None:
-        return torch.randint(num, shape, device=logit.device)
-    legal = (mask != 0).to(torch.float32).reshape(-1, num)
-    return torch.multinomial(legal, 1).view(shape)
-
-
-def _explore(greedy: Tensor, logit: Tensor, mask: Tensor | None, eps: float | Tensor) -> Tensor:
+def _explore(
+    greedy: Tensor, logit: Tensor, mask: Tensor | None, eps: float | Tensor, rng: np.random.Generator
+) -> Tensor:
     """Replace each entry of `greedy` [*B], independently with probability `eps`, by a uniform legal action."""
     if mask is not None:
         _check_mask(mask)
@@ -162,32 +164,35 @@ def _explore(greedy: Tensor, logit: Tensor, mask: Tensor | None, eps: float | Te
     elif eps <= 0:
         return greedy
     elif mask is None and greedy.is_cpu and greedy.dim() == 1:  # a tenth of the time of three torch operations
-        coins = np.random.random(len(greedy))
+        coins = rng.random(len(greedy))
         explores = (coins < eps).nonzero()[0]
         if len(explores):
             # A coin is uniform in [0, eps), so it also selects the action; rounding cannot reach the number of them.
             greedy.numpy()[explores] = coins[explores] / eps * logit.shape[-1]
         return greedy
-    coin = torch.rand(greedy.shape, device=greedy.device)
-    return torch.where(coin < eps, _uniform(logit, mask), greedy)
+    coin = draw_uniform(rng, greedy.shape, like=logit)
+    legal = torch.ones_like(logit) if mask is None else mask != 0
+    return torch.where(coin < eps, draw_index(rng, legal), greedy)
 
 
-def _eps_greedy(logit: Tensor, mask: Tensor | None, eps: float | Tensor) -> Tensor:
+def _eps_greedy(logit: Tensor, mask: Tensor | None, eps: float | Tensor, rng: np.random.Generator) -> Tensor:
     """Return the index [*B] of the largest logit, or, with probability `eps`, of a uniform legal one."""
     if mask is None and logit.is_cpu and logit.dim() == 2 and logit.dtype is torch.float32:
         # Same result as torch: with cold caches, one torch operation per round costs several times more.
         greedy = torch.from_numpy(logit.numpy(force=True).argmax(-1))
     else:
         greedy = logit.argmax(-1)
-    return _explore(greedy, logit, mask, eps)
+    return _explore(greedy, logit, mask, eps, rng)
 
 
 def _argmax(logit: Tensor, mask: Tensor | None) -> Tensor:
     return logit.argmax(-1)
 
 
-def _eps_multinomial(logit: Tensor, mask: Tensor | None, alpha: float, eps: float | Tensor) -> Tensor:
-    return _explore(_multinomial(logit, mask, alpha), logit, mask, eps)
+def _eps_multinomial(
+    logit: Tensor, mask: Tensor | None, alpha: float, eps: float | Tensor, rng: np.random.Generator
+) -> Tensor:
+    return _explore(_multinomial(logit, mask, alpha, rng), logit, mask, eps, rng)
 
 
 def _eps_of_rows(eps: Mapping[int, float], data_id: Any, output: Any) -> Tensor:
@@ -210,7 +215,7 @@ class MultinomialSampleWrapper(_LogitSampleWrapper):
     """Wrapper whose `action` [B] is sampled from softmax(logit / alpha)."""
 
     def forward(self, *args: Any, alpha: float = 1.0, **kwargs: Any) -> dict[str, Any]:
-        return self._sample(super().forward(*args, **kwargs), _multinomial, alpha)
+        return self._sample(super().forward(*args, **kwargs), _multinomial, alpha, self._rng)
 
 
 class EpsGreedySampleWrapper(_LogitSampleWrapper):
@@ -222,7 +227,7 @@ class EpsGreedySampleWrapper(_LogitSampleWrapper):
     def forward(self, *args: Any, eps: float | Mapping[int, float], **kwargs: Any) -> dict[str, Any]:
         output = super().forward(*args, **kwargs)
         rows = _eps_of_rows(eps, kwargs.get("data_id"), output) if isinstance(eps, Mapping) else eps
-        return self._sample(output, _eps_greedy, rows)
+        return self._sample(output, _eps_greedy, rows, self._rng)
 
 
 class EpsGreedyMultinomialSampleWrapper(_LogitSampleWrapper):
@@ -233,7 +238,7 @@ class EpsGreedyMultinomialSampleWrapper(_LogitSampleWrapper):
     ) -> dict[str, Any]:
         output = super().forward(*args, **kwargs)
         rows = _eps_of_rows(eps, kwargs.get("data_id"), output) if isinstance(eps, Mapping) else eps
-        return self._sample(output, _eps_multinomial, alpha, rows)
+        return self._sample(output, _eps_multinomial, alpha, rows, self._rng)
 
 
 def _gaussian(output: Any, name: str) -> tuple[Tensor, Tensor]:
@@ -242,14 +247,14 @@ def _gaussian(output: Any, name: str) -> tuple[Tensor, Tensor]:
     return mu_and_sigma(output["logit"])
 
 
-class ReparamSampleWrapper(IModelWrapper):
+class ReparamSampleWrapper(_SamplingWrapper):
     """Wrapper whose `action` is sampled from Normal(mu, sigma), where `logit` is `{'mu', 'sigma'}` or the pair."""
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         output: dict[str, Any] = super().forward(*args, **kwargs)
         mu, sigma = _gaussian(output, type(self).__name__)
         with torch.no_grad():
-            output["action"] = torch.normal(mu, sigma)
+            output["action"] = mu + sigma * draw_normal(self._rng, mu.shape, like=mu)
         return output
 
 
@@ -289,7 +294,7 @@ class HybridEpsGreedyMultinomialSampleWrapper(EpsGreedyMultinomialSampleWrapper)
         return _with_args(super().forward(*args, **kwargs))
 
 
-class HybridReparamMultinomialSampleWrapper(IModelWrapper):
+class HybridReparamMultinomialSampleWrapper(_SamplingWrapper):
     """Wrapper that samples a hybrid `action`: the type [B] from softmax, its arguments [B, A] from Normal(mu, sigma).
 
     `logit` is `{'action_type': [B, N], 'action_args': {'mu', 'sigma'}}`.
@@ -299,8 +304,9 @@ class HybridReparamMultinomialSampleWrapper(IModelWrapper):
         output: dict[str, Any] = super().forward(*args, **kwargs)
         mu, sigma = _gaussian({"logit": output["logit"]["action_args"]}, type(self).__name__)
         with torch.no_grad():
-            action_type = _multinomial(output["logit"]["action_type"], None, 1.0)
-            output["action"] = {"action_type": action_type, "action_args": torch.normal(mu, sigma)}
+            action_type = _multinomial(output["logit"]["action_type"], None, 1.0, self._rng)
+            action_args = mu + sigma * draw_normal(self._rng, mu.shape, like=mu)
+            output["action"] = {"action_type": action_type, "action_args": action_args}
         return output
 
 

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ding.utils.random_draws import RandomModule, draw_normal
+
 _BY_DIM: dict[str, dict[int, type[nn.Module]]] = {
     "BN": {1: nn.BatchNorm1d, 2: nn.BatchNorm2d},
     "IN": {1: nn.InstanceNorm1d, 2: nn.InstanceNorm2d},
@@ -453,7 +455,7 @@ class DataParallel(nn.DataParallel[nn.Module]):
             return getattr(self.module, name)
 
 
-class NoiseLinearLayer(nn.Module):
+class NoiseLinearLayer(RandomModule):
     """A linear layer whose weights are mu + sigma * eps, with eps factorised Gaussian noise.
 
     See "Noisy Networks for Exploration", https://arxiv.org/abs/1706.10295. The noise is used only while `enable_noise`
@@ -494,14 +496,14 @@ class NoiseLinearLayer(nn.Module):
         nn.init.constant_(self.bias_sigma, self.sigma0 / math.sqrt(self.out_channels))
 
     def reset_noise(self) -> None:
-        """Draw new noise from torch's global generator."""
+        """Draw new noise."""
         noise_in = self._scaled_noise(self.in_channels)
         noise_out = self._scaled_noise(self.out_channels)
         self.weight_eps.copy_(torch.outer(noise_out, noise_in))
         self.bias_eps.copy_(noise_out)
 
     def _scaled_noise(self, size: int) -> torch.Tensor:
-        x = torch.randn(size, device=self.weight_mu.device)
+        x = draw_normal(self.rng, (size,), like=self.weight_mu.detach())
         return x.sign() * x.abs().sqrt()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

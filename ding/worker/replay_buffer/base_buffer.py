@@ -18,7 +18,6 @@ from ding.data.buffer_interface import (
     IBuffer,
     MemoryCheck,
     StatefulBuffer,
-    new_generator,
     read_data_file,
     write_data_file,
 )
@@ -35,7 +34,7 @@ from ding.utils.config_helper import (
     one_of,
 )
 from ding.utils.data.samples import Items, Table, rows_of
-from ding.utils.default_helper import deep_merge_dicts
+from ding.utils.default_helper import deep_merge_dicts, new_generator
 from ding.utils.import_helper import import_module
 from ding.utils.object_state import generator_state, set_generator_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank

@@ -1,12 +1,12 @@
 """Wrappers that choose actions."""
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from ding.model import DQN, model_wrap
 from ding.utils.config_helper import ConfigError
+from tests.generators import reseed, rng_of
 
 
 class Fixed(nn.Module):
@@ -133,10 +133,10 @@ def test_eps_zero_is_greedy_and_eps_one_uniform():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_coin_of_each_env_also_selects_its_action(dtype):
     logit = torch.rand(500, 7).to(dtype)
-    np.random.seed(1)
-    action = act("eps_greedy_sample", {"logit": logit}, eps=0.3)["action"]
-    np.random.seed(1)
-    coins = np.random.random(500).tolist()
+    wrapper = model_wrap(Fixed(logit=logit), wrapper_name="eps_greedy_sample")
+    reseed(wrapper, 1)
+    action = wrapper.forward(None, eps=0.3)["action"]
+    coins = rng_of(1).random(500).tolist()
     greedy = logit.argmax(-1).tolist()
     assert action.tolist() == [int(c / 0.3 * 7) if c < 0.3 else g for c, g in zip(coins, greedy, strict=True)]
 

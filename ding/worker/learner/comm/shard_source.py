@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ding.data.buffer_interface import new_generator
 from ding.data.priority_index import as_priorities
 from ding.interaction.exception import TaskFail
 from ding.torch_utils.thread_count import keep_thread_count
 from ding.utils.data.samples import Column, Kind, listed, node_items, replaced, table_of, whole_of
+from ding.utils.default_helper import new_generator
 from ding.utils.msgpack_helper import pack
 from ding.utils.segment_tree import FloatArray, IntArray
 from ding.worker.learner.base_learner import BaseLearner
