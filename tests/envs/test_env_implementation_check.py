@@ -109,6 +109,7 @@ def test_data_in_its_space_passes(data, space):
         (np.array([0, 2], np.int8), spaces.MultiBinary(2), "exceeds"),
         (np.float32([1, 3]), spaces.Box(1, 2, (2,), np.float32), "exceeds"),
         (np.float32([np.nan]), spaces.Box(1, 2, (1,), np.float32), "data has NaN, which no space contains"),
+        (np.float32([np.inf]), spaces.Box(0, np.inf, (1,), np.float32), "data has inf, which is refused"),
         (np.array([1.0]), spaces.Box(1, 2, (1,), np.float32), "dtype float64, its space float32"),
         (np.array([1], np.int32), spaces.Discrete(3), "dtype int32, its space int64"),
         (np.float32([1]), spaces.Box(1, 2, (2,), np.float32), r"shape \(1,\), its space \(2,\)"),

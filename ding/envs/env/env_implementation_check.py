@@ -11,7 +11,7 @@ import numpy as np
 from ding.envs.common.gym_compat import bounds_of, has_members, is_masked, members_of, sample_legal, space_kind
 from ding.envs.env.base_env import BaseEnv
 from ding.envs.env.gymnasium_spaces import as_arrays
-from ding.utils.data.nested import is_container, is_mapping, parts_of
+from ding.utils.data.nested import all_finite, is_container, is_mapping, parts_of
 
 _logger = logging.getLogger("ding")
 _EPISODES = 3
@@ -202,6 +202,7 @@ def _check_one_array(array: np.ndarray, space: Any, name: str) -> None:
             f"{name} has NaN, which no space contains: {array}; look for a division by zero, or a root or logarithm "
             "of a negative number",
         )
+        _require(all_finite(array), f"{name} has inf, which is refused in training: {array}; bound it")
     _require(bool(np.all(array >= low)), f"{name} falls below its space {space}: {array}")
     _require(bool(np.all(array <= high)), f"{name} exceeds its space {space}: {array}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import math
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +29,7 @@ from ding.utils.config_helper import (
     instance_of,
     integer,
 )
+from ding.utils.data.nested import FLOAT32_MAX
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import shown
 from ding.utils.references import is_reference, resolve_reference
@@ -127,7 +129,7 @@ class GymnasiumEnv(LazyEnv):
             obs = as_observation(obs)
         # A named tuple made without a Python call: this runs once for each step of each env.
         own_reward = np.empty(1, _FLOAT32)
-        own_reward[0] = reward
+        own_reward[0] = reward if abs(reward) <= FLOAT32_MAX else reward * math.inf  # numpy would warn of an overflow
         return tuple.__new__(BaseEnvTimestep, (obs, own_reward, done, info))
 
     def render(self, mode: str = "rgb_array") -> Any:

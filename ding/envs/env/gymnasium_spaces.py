@@ -20,10 +20,16 @@ def as_observation(obs: Any) -> Any:
     """Return `obs` with arrays for numbers and float32 for float64; dicts and tuples keep their form."""
     if isinstance(obs, (np.ndarray, bool, int, float, np.generic)):
         array = np.asarray(obs)
-        return array.astype(np.float32) if array.dtype == _FLOAT64 else array
+        return to_float32(array) if array.dtype == _FLOAT64 else array
     if is_mapping(obs) or type(obs) is tuple:  # named tuples such as GraphInstance stay what they are
         return rebuilt(obs, [as_observation(part) for _, part in parts_of(obs)])
     return obs
+
+
+def to_float32(array: np.ndarray) -> np.ndarray:
+    """Return an array as float32; numbers beyond its range become infinite without a warning."""
+    with np.errstate(over="ignore"):
+        return array.astype(np.float32, copy=False)
 
 
 def fit_observation(obs: Any, space: Any) -> Any:
@@ -37,7 +43,7 @@ def fit_observation(obs: Any, space: Any) -> Any:
         return as_observation(obs)
     array = np.asarray(obs)
     if np.issubdtype(space.dtype, np.floating) or array.dtype == _FLOAT64:
-        array = array.astype(np.float32, copy=False)
+        array = to_float32(array)
     return array.reshape(space.shape) if array.size == int(np.prod(space.shape)) else array
 
 
@@ -82,8 +88,8 @@ def float32_space(space: Any) -> Any:
 def _in_float32(space: Any) -> Any:
     if space_kind(space) != "Box" or space.dtype != _FLOAT64:
         return space
-    with np.errstate(over="ignore"):  # what float32 cannot hold is unbounded in it
-        return spaces_like(space).Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
+    # What float32 cannot hold is unbounded in it.
+    return spaces_like(space).Box(to_float32(space.low), to_float32(space.high), dtype=np.float32)
 
 
 def policy_space(space: Any, act_scale: bool = False, act_bins: int | None = None) -> Any:

@@ -230,7 +230,7 @@ def _node(obs: Any) -> Node:
 
 
 def _column(obs: np.ndarray) -> Column:
-    array = obs.astype(np.float32) if obs.dtype == np.float64 else obs
+    array = to_float32(obs) if obs.dtype == np.float64 else obs
     if array.ndim > 1:
         return Column(Kind.ARRAY, array)
     kind, dtype = _NUMBERS[array.dtype.kind]
