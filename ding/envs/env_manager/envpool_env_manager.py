@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ding.envs.env.gymnasium_env import without_warnings
+from ding.envs.env.gymnasium_spaces import to_float32
 from ding.envs.env_manager.base_env_manager import RESET, RUN, EnvState
 from ding.envs.env_manager.batch_env_manager import BatchEnvManager, refuse_foreign
 from ding.envs.env_manager.block import BlockStep

@@ -155,7 +155,7 @@ def is_finite(leaf: Any) -> bool:
 def all_finite(array: np.ndarray) -> bool:
     """Return whether each number of an array of floats is finite in float32."""
     are_finite = np.isfinite(array) if array.itemsize <= 4 else np.abs(array) <= FLOAT32_MAX
-    return np.count_nonzero(are_finite) == array.size  # a third of the cost of `are_finite.all()`
+    return bool(np.count_nonzero(are_finite) == array.size)  # a third of the cost of `are_finite.all()`
 
 
 def _tensor_has_nan(tensor: torch.Tensor) -> bool:

@@ -9,8 +9,8 @@ from easydict import EasyDict
 
 from ding.utils.data.nested import (
     has_nan,
-    is_finite,
     is_container,
+    is_finite,
     leaves,
     leaves_by_path,
     map_leaves,
