@@ -163,13 +163,14 @@ class StackedOutput(Output):
 
 @dataclass(frozen=True)
 class PlayerOutputs(Output):
-    """The outputs of the players' policies; that of an env is a list with an entry for each player."""
+    """The outputs of the players' policies; that of an env is a list with one for each player, None if it rests."""
 
     players: Sequence[PolicyOutput]
 
     def dicts(self) -> dict[int, Any]:
         outputs = [by_env(output) for output in self.players]
-        return {env_id: [output[env_id] for output in outputs] for env_id in outputs[0]}
+        env_ids = dict.fromkeys(env_id for output in outputs for env_id in output)
+        return {env_id: [output.get(env_id) for output in outputs] for env_id in env_ids}
 
 
 def by_env(output: PolicyOutput) -> Mapping[int, Any]:
@@ -252,6 +253,13 @@ class Steps:
         steps.infos = [self.infos[row] for row in rows]
         dones = self.dones
         steps.dones = dones[rows] if isinstance(dones, np.ndarray) else [dones[row] for row in rows]
+        return steps
+
+    def begun_by(self, obs: Sequence[Any], outputs: Sequence[Any], rewards: Sequence[Any]) -> Steps:
+        """Return the steps with other observations, outputs and rewards: those of actions further back."""
+        steps = copy.copy(self)
+        steps.obs, steps.reward = Batch.copied(self.env_ids, obs), stacked(rewards)
+        steps.output = dict(zip(self.env_ids, outputs, strict=True))
         return steps
 
     def with_infos(self, infos: Sequence[Any]) -> Steps:
