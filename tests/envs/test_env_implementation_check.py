@@ -182,6 +182,11 @@ def test_an_episode_without_end_is_broken_off(monkeypatch):
         check_obs_deepcopy(with_step(lambda timestep: timestep._replace(done=False))({}))
 
 
+def test_an_episode_may_be_as_long_as_the_env_declares(monkeypatch):
+    monkeypatch.setattr(checks, "_MAX_STEPS", 5)
+    check_step(GymnasiumEnv({"env_id": "Pendulum-v1", "max_episode_steps": 20}))
+
+
 def test_three_episodes_of_one_action_are_checked():
     actions = []
 

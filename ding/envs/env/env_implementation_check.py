@@ -15,7 +15,7 @@ from ding.utils.data.nested import all_finite, is_container, is_mapping, parts_o
 
 _logger = logging.getLogger("ding")
 _EPISODES = 3
-_MAX_STEPS = 100_000
+_MAX_STEPS = 30_000  # the longest episodes of Atari have 27,000
 
 
 def check_space_dtype(env: Any) -> None:
@@ -159,7 +159,8 @@ def action_for(env: Any, obs: Any, act: Callable[[], Any]) -> Any:
 
 def _steps(env: BaseEnv, obs: Any, act: Callable[[], Any]) -> Any:
     """Yield the timesteps of an episode that has begun with `obs`; with an action mask, all actions are legal."""
-    for _ in range(_MAX_STEPS):
+    limit = max(_MAX_STEPS, _step_limit(env))
+    for _ in range(limit):
         timestep = env.step(action_for(env, obs, act))
         _require(
             hasattr(timestep, "done"),
@@ -176,7 +177,16 @@ def _steps(env: BaseEnv, obs: Any, act: Callable[[], Any]) -> Any:
         if done:
             return
         obs = timestep.obs
-    raise AssertionError(f"an episode of {env!r} has not ended after {_MAX_STEPS} steps; set a step limit")
+    raise AssertionError(
+        f"an episode of {env!r} has not ended after {limit} steps; set a step limit, such as max_episode_steps in the "
+        "config of a gymnasium env"
+    )
+
+
+def _step_limit(env: Any) -> int:
+    """Return the step limit that the gymnasium env within `env` declares; 0 if there is none."""
+    spec = getattr(getattr(env, "_env", None), "spec", None)
+    return getattr(spec, "max_episode_steps", None) or 0
 
 
 def _check_dtype(path: str, space: Any) -> None:
