@@ -18,7 +18,7 @@ from ding.entry.pipeline import read_pair, with_command_mode
 from ding.entry.run_folder import Path
 from ding.envs.common.gym_compat import sample_legal
 from ding.envs.env import env_implementation_check as checks
-from ding.envs.env.base_env import BaseEnv
+from ding.envs.env.base_env import BaseEnv, EnvOutputError
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.nested import plain
 from ding.utils.log_helper import shown
@@ -113,7 +113,7 @@ def check_env(name: str) -> Iterator[tuple[str, str | None]]:
             env.seed(0)
             check(env)
         except Exception as e:  # whatever the code of an env raises is a finding
-            yield what, f"{e}" if isinstance(e, AssertionError) else f"{type(e).__name__}: {e}"
+            yield what, f"{e}" if isinstance(e, (AssertionError, EnvOutputError)) else f"{type(e).__name__}: {e}"
         else:
             yield what, None
         finally:

@@ -25,7 +25,7 @@ from ding.utils.default_helper import one_time_warning
 _FOREIGN = ("env", "kwargs", "wrappers", "act_scale", "act_bins", "norm_obs", "env_wrapper")
 # Settings of an env manager whose envs are stepped and may fail each by itself.
 _OF_SINGLE_ENVS = ("max_retry", "retry_waiting_time", "retry_type", "step_timeout", "reset_timeout")
-_FLOAT64 = np.dtype(np.float64)
+_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
 class PooledEnv:
@@ -342,7 +342,8 @@ class BatchEnvManager(BaseEnvManager):
         self._look_at(ids, obs, is_borrowed, None if returned is not None else (env_ids, acted, own))
         if not env_ids:
             return None
-        reward = Column(Kind.ARRAY, to_float32(rewards)[:, None])
+        rewards = rewards if rewards.dtype == _FLOAT32 else to_float32(rewards)
+        reward = Column(Kind.ARRAY, rewards[:, None])
         info = InfoColumns(columns, len(env_ids), rows_of, rows)
         return BlockStep(env_ids, acted, own, reward, dones, info, None, None, codes)
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ding.envs.env.gymnasium_env import without_warnings
-from ding.envs.env.gymnasium_spaces import to_float32
 from ding.envs.env_manager.base_env_manager import RESET, RUN, EnvState
 from ding.envs.env_manager.batch_env_manager import BatchEnvManager, refuse_foreign
 from ding.envs.env_manager.block import BlockStep
@@ -231,7 +230,8 @@ def _node(obs: Any) -> Node:
 
 
 def _column(obs: np.ndarray) -> Column:
-    array = to_float32(obs) if obs.dtype == np.float64 else obs
+    with np.errstate(over="ignore"):  # as `to_float32`, without a call
+        array = obs.astype(np.float32) if obs.dtype == np.float64 else obs
     if array.ndim > 1:
         return Column(Kind.ARRAY, array)
     kind, dtype = _NUMBERS[array.dtype.kind]
