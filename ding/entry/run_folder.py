@@ -17,6 +17,7 @@ from easydict import EasyDict
 from ding.config.read import read_config_directly
 from ding.config.save import split_config
 from ding.utils.config_helper import ConfigError
+from ding.utils.data.nested import map_leaves
 from ding.utils.file_helper import atomic_write
 from ding.utils.log_helper import only_shows
 from ding.utils.metric_sinks import append_lines
@@ -142,7 +143,11 @@ class RunFolder:
 
 def read_evaluations(folder: Path) -> list[dict[str, Any]]:
     """Return the lines of `eval.jsonl` in a folder, see `RunFolder.evaluations`; [] if the file is missing."""
-    return read_records(folder, EVALUATIONS)
+    records = read_records(folder, EVALUATIONS)
+    for record in records:
+        if isinstance(record.get("returns"), list):
+            record["returns"] = [math.nan if value is None else value for value in record["returns"]]
+    return records
 
 
 def read_records(folder: Path, file: str) -> list[dict[str, Any]]:
@@ -216,7 +221,8 @@ def append_evaluation(exp_name: str, seed: int, train_iter: int, envstep: int, e
     """Append one JSON line to `<exp_name>/eval.jsonl`.
 
     Its keys are `train_iter`, `env_step`, `seed`, `returns` and `lengths` of the episodes, and `seconds`. Lengths and
-    seconds come from `evaluator.last_eval`; both are null if the evaluator does not record that.
+    seconds come from `evaluator.last_eval`; both are null if the evaluator does not record that. So is a return that
+    is NaN or infinite.
     """
     last = evaluator.last_eval
     record = {
@@ -234,7 +240,7 @@ def append_record(exp_name: str, record: Mapping[str, Any]) -> None:
     """Append `record` as one JSON line to `<exp_name>/eval.jsonl`; see `append_evaluation`."""
     path = os.path.join(exp_name, EVALUATIONS)
     with only_shows(f"writing {path}"):
-        append_lines(path, [json.dumps(record)])
+        append_lines(path, [json.dumps(_json_value(record), allow_nan=False)])
 
 
 def cut_evaluations(path: str, size: int) -> list[str]:
@@ -249,7 +255,8 @@ def write_result(exp_name: str, stop: bool, envstep: int, train_iter: int, info:
     """Write the outcome of a run in plain Python types to `<exp_name>/result.json` and `result.pkl`.
 
     Args:
-        info: the result of the last evaluation; if None, `eval_value` is NaN (null in JSON) and `eval_value_raw` empty.
+        info: the result of the last evaluation; if None, `eval_value` is NaN and `eval_value_raw` empty. In JSON, NaN
+            and infinities are null.
     """
     returns = episode_returns(info)
     result: dict[str, Any] = {
@@ -262,10 +269,8 @@ def write_result(exp_name: str, stop: bool, envstep: int, train_iter: int, info:
     }
     with atomic_write(os.path.join(exp_name, "result.pkl"), "wb") as f:
         pickle.dump(result, f)
-    if math.isnan(result["eval_value"]):
-        result["eval_value"] = None
     with atomic_write(os.path.join(exp_name, RESULT), "w") as f:
-        json.dump(result, f, indent=2)
+        json.dump(_json_value(result), f, indent=2, allow_nan=False)
 
 
 def episode_returns(info: Any) -> list[Any]:
@@ -277,6 +282,11 @@ def mean_return(info: Any) -> float:
     """Return the mean of `episode_returns`; NaN if there are none."""
     returns = episode_returns(info)
     return float(np.mean(returns)) if returns else math.nan
+
+
+def _json_value(value: Any) -> Any:
+    """Return plain data with None for NaN and infinities, which JSON does not know."""
+    return map_leaves(lambda leaf: None if isinstance(leaf, float) and not math.isfinite(leaf) else leaf, value)
 
 
 def _plain(value: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ding.utils.autolog import LoggedModel, LoggedValue, TickTime
-from ding.utils.data.nested import has_nan, is_mapping, leaves
+from ding.utils.data.nested import FLOAT32_MAX, is_finite, is_mapping, leaves
 from ding.utils.log_helper import FileLogger, build_logger, only_shows
 from ding.utils.metric_sinks import MetricWriter, add_by_axis
 from ding.utils.pytorch_ddp_dist_helper import get_rank
@@ -101,7 +101,8 @@ def sort_out(results: dict[str, Any], train_iter: int) -> LogEntries:
     `]`. The other keys are kept and logged as scalars.
 
     Raises:
-        FloatingPointError: a scalar is or contains NaN; the message names all such scalars of the iteration.
+        FloatingPointError: a scalar is or contains NaN or an infinity; the message names all such scalars of the
+            iteration.
     """
     entries = LogEntries({}, {}, {})
     marked, found = [], []
@@ -110,16 +111,16 @@ def sort_out(results: dict[str, Any], train_iter: int) -> LogEntries:
             marked.append(key)
             continue
         if type(value) is float:  # the usual case, without a call
-            is_nan = value != value
+            is_wrong = not abs(value) <= FLOAT32_MAX
         else:
             value = _plain(value)
-            is_nan = any(map(has_nan, leaves(value)))
+            is_wrong = not all(map(is_finite, leaves(value)))
         entries.scalar[key] = value
-        if is_nan:
+        if is_wrong:
             found.append(f"{key} = {value}")
     if found:
         raise FloatingPointError(
-            f"{', '.join(found)} at train_iter {train_iter}; look at the learning rate, and for NaN in the "
+            f"{', '.join(found)} at train_iter {train_iter}; look at the learning rate, and for huge "
             "observations and rewards"
         )
     for key in marked:

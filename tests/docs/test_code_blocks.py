@@ -75,6 +75,12 @@ def test_each_block_says_its_language_and_is_whole(page):
             compile(code, f"{page} {title or ''}", "exec")
 
 
+def outputs(code):
+    """What a block says that its lines print, in comments that are data or one word."""
+    comments = re.findall(r"^print\(.*\)  # (.+)$", code, re.M)
+    return [comment for comment in comments if comment[0] in "[{" or re.fullmatch(r"\w+", comment)]
+
+
 def runnable(page):
     missing = [uses for package, uses in OPTIONAL.items() if importlib.util.find_spec(package) is None]
     return [
@@ -101,3 +107,5 @@ def test_the_blocks_of_a_page_run_one_after_the_other(page, tmp_path):
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-6000:]
+    expected = [output for language, _, code in runnable(page) if language == "python" for output in outputs(code)]
+    assert [output for output in expected if output not in result.stdout.splitlines()] == []

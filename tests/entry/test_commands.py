@@ -29,6 +29,7 @@ from ding.entry.run_folder import RunFolder
 from ding.entry.serial_entry import pipeline_of
 from ding.entry.trained import evaluate_run, load_policy
 from ding.entry.training import Training
+from ding.envs.env import env_implementation_check as checks
 from ding.envs.env.gymnasium_env import GymnasiumEnv
 from ding.example import cartpole_dqn
 from ding.model.template.q_learning import DRQN
@@ -620,6 +621,11 @@ class NotANumber(Unseeded):
         return np.full(1, np.nan, np.float32), *super().step(action)[1:]
 
 
+class Endless(Unseeded):
+    def step(self, action):
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
 GOOD = gymnasium.make("CartPole-v1", disable_env_checker=True)
 
 
@@ -696,10 +702,12 @@ def test_an_env_that_keeps_to_the_contract_passes(name):
         ("FourValues", "return (observation, reward, terminated, truncated, info)"),
         ("NoInfoAtReset", "of type ndarray; return (observation, info)"),
         ("NoneForInfo", "the info of step() is None; return a dict, which may be empty"),
+        ("Endless", "an episode of GymnasiumEnv(Endless) has not ended after 50 steps; set a step limit"),
         ("NotANumber", "the observation of step() has NaN, which no space contains: [nan]; look for"),
     ],
 )
-def test_an_env_that_does_not_is_told_what_is_wrong(name, problem):
+def test_an_env_that_does_not_is_told_what_is_wrong(name, problem, monkeypatch):
+    monkeypatch.setattr(checks, "_MAX_STEPS", 50)
     output = ding("check-env", f"{__name__}:{name}", status=1)
     failed = [line for line in output.splitlines() if line.startswith("FAIL")]
     assert any(problem in line for line in failed)

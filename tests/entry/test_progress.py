@@ -8,12 +8,13 @@ import pickle
 import sys
 import threading
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from ding.entry.progress import ParallelProgressLine, ProgressLine, _cell
-from ding.entry.run_folder import append_evaluation, mean_return, write_result
+from ding.entry.run_folder import append_evaluation, mean_return, read_evaluations, write_result
 from ding.utils.time_helper import PULSE
 from ding.worker.collector.base_serial_evaluator import ISerialEvaluator
 from ding.worker.coordinator.run_monitor import Progress
@@ -46,6 +47,16 @@ def test_each_evaluation_is_one_json_line(tmp_path):
         append_evaluation(str(tmp_path), 7, train_iter, 40, Evaluator(), {"eval_episode_return": [9.0]})
     expected = {"env_step": 40, "seed": 7, "returns": [1.5, 2.0], "lengths": [7, 8], "seconds": 0.25}
     assert lines(tmp_path / "eval.jsonl") == [{"train_iter": 0, **expected}, {"train_iter": 3, **expected}]
+
+
+def test_a_return_that_is_nan_or_infinite_is_null_in_json_and_nan_again_when_it_is_read(tmp_path):
+    info = {"eval_episode_return": [float("inf"), 1.0, float("nan")]}
+    append_evaluation(str(tmp_path), 7, 3, 40, SimpleNamespace(last_eval=None), info)
+    write_result(str(tmp_path), False, 10, 5, info)
+    for file in ("eval.jsonl", "result.json"):
+        json.loads((tmp_path / file).read_text(), parse_constant=pytest.fail)
+    assert lines(tmp_path / "eval.jsonl")[0]["returns"] == [None, 1.0, None]
+    assert np.array_equal(read_evaluations(tmp_path)[0]["returns"], [np.nan, 1.0, np.nan], equal_nan=True)
 
 
 def test_an_evaluator_without_records_leaves_lengths_null(tmp_path):

@@ -109,6 +109,7 @@ def test_data_in_its_space_passes(data, space):
         (np.array([0, 2], np.int8), spaces.MultiBinary(2), "exceeds"),
         (np.float32([1, 3]), spaces.Box(1, 2, (2,), np.float32), "exceeds"),
         (np.float32([np.nan]), spaces.Box(1, 2, (1,), np.float32), "data has NaN, which no space contains"),
+        (np.float32([np.inf]), spaces.Box(0, np.inf, (1,), np.float32), "data has inf, which is refused"),
         (np.array([1.0]), spaces.Box(1, 2, (1,), np.float32), "dtype float64, its space float32"),
         (np.array([1], np.int32), spaces.Discrete(3), "dtype int32, its space int64"),
         (np.float32([1]), spaces.Box(1, 2, (2,), np.float32), r"shape \(1,\), its space \(2,\)"),
@@ -179,6 +180,11 @@ def test_an_episode_without_end_is_broken_off(monkeypatch):
     monkeypatch.setattr(checks, "_MAX_STEPS", 50)
     with pytest.raises(AssertionError, match="not ended after 50 steps; set a step limit"):
         check_obs_deepcopy(with_step(lambda timestep: timestep._replace(done=False))({}))
+
+
+def test_an_episode_may_be_as_long_as_the_env_declares(monkeypatch):
+    monkeypatch.setattr(checks, "_MAX_STEPS", 5)
+    check_step(GymnasiumEnv({"env_id": "Pendulum-v1", "max_episode_steps": 20}))
 
 
 def test_three_episodes_of_one_action_are_checked():

@@ -5,7 +5,9 @@ from ding.utils.import_helper import exports
 __all__, __getattr__ = exports(
     __name__,
     {
-        "base_env": "BaseEnv BaseEnvInfo BaseEnvTimestep create_model_env get_env_cls get_vec_env_setting",
+        "base_env": (
+            "BaseEnv BaseEnvInfo BaseEnvTimestep EnvOutputError create_model_env get_env_cls get_vec_env_setting"
+        ),
         "demo_env": "DemoEnv",
         "ding_env_wrapper": "DingEnvWrapper get_default_wrappers",
         "env_implementation_check": (

@@ -3,6 +3,7 @@
 from ding.envs.env.base_env import BaseEnv as BaseEnv
 from ding.envs.env.base_env import BaseEnvInfo as BaseEnvInfo
 from ding.envs.env.base_env import BaseEnvTimestep as BaseEnvTimestep
+from ding.envs.env.base_env import EnvOutputError as EnvOutputError
 from ding.envs.env.base_env import create_model_env as create_model_env
 from ding.envs.env.base_env import get_env_cls as get_env_cls
 from ding.envs.env.base_env import get_vec_env_setting as get_vec_env_setting

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import copy
+import traceback
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
 from ding.utils.import_helper import import_module
+from ding.utils.log_helper import shown
 from ding.utils.registry_factory import ENV_REGISTRY
+
+
+class EnvOutputError(TypeError, ValueError):
+    """An env returned something of another form than it has to; the message says in one line what is wanted."""
+
+    @classmethod
+    def of_step(cls, error: Exception, env: Any) -> EnvOutputError | None:
+        """Return the error to raise if `error` is about the number of values that `env.step` returned, else None."""
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        is_ours = frame.f_globals.get("__name__", "").startswith(("ding.envs.", "gymnasium."))
+        if not is_ours or "unpack" not in str(error):
+            return None
+        return cls(
+            f"{shown(env)}: step() has to return the five values (observation, reward, terminated, truncated, info), "
+            f"where gym's old form has (observation, reward, done, info): {error}"
+        )
 
 
 class BaseEnvTimestep(NamedTuple):

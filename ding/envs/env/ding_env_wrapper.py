@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -13,11 +14,12 @@ from easydict import EasyDict
 from ding.envs.common.gym_compat import gym_that_knows, is_gymnasium_env, layers, library_of, make_gym_env
 from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
 from ding.envs.env.gymnasium_env import make_by_id, resolve_id
-from ding.envs.env.gymnasium_spaces import fit_observation, one_float
+from ding.envs.env.gymnasium_spaces import fit_observation, one_float, to_float32
 from ding.envs.env.lazy_env import LazyEnv, record_video, video_prefix
 from ding.envs.env_wrappers.base_wrapper import as_four_values, with_end
 from ding.envs.env_wrappers.wrapper_factory import apply_env_wrappers
 from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, check_values, instance_of
+from ding.utils.data.nested import FLOAT32_MAX
 from ding.utils.log_helper import shown
 from ding.utils.registry_factory import ENV_WRAPPER_REGISTRY
 
@@ -110,14 +112,14 @@ class DingEnvWrapper(LazyEnv):
         if "terminated" not in info or (info["terminated"] or info.get("truncated")) is not done:
             info = with_end(done, info)
         if done and "eval_episode_return" not in info:
-            info = {**info, "eval_episode_return": np.array([self._episode_return], _FLOAT32)}
+            info = {**info, "eval_episode_return": to_float32(np.array([self._episode_return]))}
         if self._rew_clip:
             reward = max(-10.0, reward)
         if type(obs) is not np.ndarray or obs.dtype is not _FLOAT32:
             obs = self._as_observation(obs)
         # A named tuple made without a Python call: this runs once for each step of each env.
         own_reward = np.empty(1, _FLOAT32)
-        own_reward[0] = reward
+        own_reward[0] = reward if abs(reward) <= FLOAT32_MAX else reward * math.inf  # numpy would warn of an overflow
         return tuple.__new__(BaseEnvTimestep, (obs, own_reward, done, info))
 
     def render(self, mode: str = "rgb_array") -> Any:

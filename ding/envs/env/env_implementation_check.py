@@ -11,11 +11,11 @@ import numpy as np
 from ding.envs.common.gym_compat import bounds_of, has_members, is_masked, members_of, sample_legal, space_kind
 from ding.envs.env.base_env import BaseEnv
 from ding.envs.env.gymnasium_spaces import as_arrays
-from ding.utils.data.nested import is_container, is_mapping, parts_of
+from ding.utils.data.nested import all_finite, is_container, is_mapping, parts_of
 
 _logger = logging.getLogger("ding")
 _EPISODES = 3
-_MAX_STEPS = 100_000
+_MAX_STEPS = 30_000  # the longest episodes of Atari have 27,000
 
 
 def check_space_dtype(env: Any) -> None:
@@ -159,7 +159,8 @@ def action_for(env: Any, obs: Any, act: Callable[[], Any]) -> Any:
 
 def _steps(env: BaseEnv, obs: Any, act: Callable[[], Any]) -> Any:
     """Yield the timesteps of an episode that has begun with `obs`; with an action mask, all actions are legal."""
-    for _ in range(_MAX_STEPS):
+    limit = max(_MAX_STEPS, _step_limit(env))
+    for _ in range(limit):
         timestep = env.step(action_for(env, obs, act))
         _require(
             hasattr(timestep, "done"),
@@ -176,7 +177,16 @@ def _steps(env: BaseEnv, obs: Any, act: Callable[[], Any]) -> Any:
         if done:
             return
         obs = timestep.obs
-    raise AssertionError(f"an episode of {env!r} has not ended after {_MAX_STEPS} steps; set a step limit")
+    raise AssertionError(
+        f"an episode of {env!r} has not ended after {limit} steps; set a step limit, such as max_episode_steps in the "
+        "config of a gymnasium env"
+    )
+
+
+def _step_limit(env: Any) -> int:
+    """Return the step limit that the gymnasium env within `env` declares; 0 if there is none."""
+    spec = getattr(getattr(env, "_env", None), "spec", None)
+    return getattr(spec, "max_episode_steps", None) or 0
 
 
 def _check_dtype(path: str, space: Any) -> None:
@@ -202,6 +212,7 @@ def _check_one_array(array: np.ndarray, space: Any, name: str) -> None:
             f"{name} has NaN, which no space contains: {array}; look for a division by zero, or a root or logarithm "
             "of a negative number",
         )
+        _require(all_finite(array), f"{name} has inf, which is refused in training: {array}; bound it")
     _require(bool(np.all(array >= low)), f"{name} falls below its space {space}: {array}")
     _require(bool(np.all(array <= high)), f"{name} exceeds its space {space}: {array}")
 

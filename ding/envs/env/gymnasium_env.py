@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import math
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -14,8 +15,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ding.envs.env.base_env import BaseEnvTimestep
-from ding.envs.env.gymnasium_spaces import as_observation, one_float
+from ding.envs.common.gym_compat import space_kind
+from ding.envs.env.base_env import BaseEnvTimestep, EnvOutputError
+from ding.envs.env.gymnasium_spaces import one_float
 from ding.envs.env.lazy_env import LazyEnv, record_video, video_prefix
 from ding.utils.config_helper import (
     NO_DEFAULT,
@@ -28,6 +30,7 @@ from ding.utils.config_helper import (
     instance_of,
     integer,
 )
+from ding.utils.data.nested import FLOAT32_MAX
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import shown
 from ding.utils.references import is_reference, resolve_reference
@@ -104,12 +107,19 @@ class GymnasiumEnv(LazyEnv):
 
         Raises:
             TypeError: the action is of another kind than the action space.
-            ValueError: the action is outside of the action space, or the reward is not one number.
+            ValueError: the action is outside of the action space.
+            EnvOutputError: what the environment returns is not of the form that gymnasium requires.
             RuntimeError: there was no reset.
         """
         if self._env is None:
             raise RuntimeError(f"{self!r}: step() before reset()")
-        obs, reward, terminated, truncated, info = self._env.step(self._adapt_action(action))
+        try:
+            obs, reward, terminated, truncated, info = self._env.step(self._adapt_action(action))
+        except (TypeError, ValueError) as e:
+            wrong = EnvOutputError.of_step(e, self)
+            if wrong is None:
+                raise
+            raise wrong from e
         if type(reward) is not float:
             reward = one_float(reward)
         self._episode_return += reward
@@ -117,17 +127,17 @@ class GymnasiumEnv(LazyEnv):
         try:
             info = {**info, "terminated": terminated, "truncated": truncated}
         except TypeError:
-            raise TypeError(
+            raise EnvOutputError(
                 f"{self!r}: the info of step() is {shown(info)}; return a dict, which may be empty"
             ) from None
         done = terminated or truncated
         if done:
             info["eval_episode_return"] = self._episode_return
-        if type(obs) is not np.ndarray or obs.dtype is not _FLOAT32:
-            obs = as_observation(obs)
+        if type(obs) is not np.ndarray or obs.dtype is not self._obs_dtype or obs.shape != self._obs_shape:
+            obs = self._as_observation(obs)
         # A named tuple made without a Python call: this runs once for each step of each env.
         own_reward = np.empty(1, _FLOAT32)
-        own_reward[0] = reward
+        own_reward[0] = reward if abs(reward) <= FLOAT32_MAX else reward * math.inf  # numpy would warn of an overflow
         return tuple.__new__(BaseEnvTimestep, (obs, own_reward, done, info))
 
     def render(self, mode: str = "rgb_array") -> Any:
@@ -149,8 +159,16 @@ class GymnasiumEnv(LazyEnv):
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
         begun = self._env.reset(seed=seed, options=options)
         if not (isinstance(begun, tuple | list) and len(begun) == 2 and isinstance(begun[1], Mapping)):
-            raise TypeError(f"{self!r}: reset() of the env returned a {type(begun).__name__}; return (obs, info)")
+            raise EnvOutputError(f"{self!r}: reset() of the env returned a {type(begun).__name__}; return (obs, info)")
         return begun[0]
+
+    def _attach(self, env: Any) -> None:
+        super()._attach(env)
+        space = self.observation_space
+        # Of observations that need no conversion: none but those of a Box.
+        is_box = space_kind(space) == "Box"
+        self._obs_dtype: Any = space.dtype if is_box else None
+        self._obs_shape: tuple[int, ...] = space.shape if is_box else ()
 
     def _make(self, video_folder: str | None) -> Any:
         return self._source.make(video_folder, video_prefix(self))

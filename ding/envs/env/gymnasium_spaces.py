@@ -6,10 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 
 from ding.envs.common.common_function import affine_transform
 from ding.envs.common.gym_compat import first_choice, is_gymnasium_env, map_space, space_kind, spaces_like
+from ding.envs.env.base_env import EnvOutputError
 from ding.utils.data.nested import is_mapping, is_treetensor, map_leaves, parts_of, rebuilt
+from ding.utils.log_helper import shown
 
 _FLOAT64 = np.dtype(np.float64)
 _INT64 = np.dtype(np.int64)
@@ -20,10 +23,77 @@ def as_observation(obs: Any) -> Any:
     """Return `obs` with arrays for numbers and float32 for float64; dicts and tuples keep their form."""
     if isinstance(obs, (np.ndarray, bool, int, float, np.generic)):
         array = np.asarray(obs)
-        return array.astype(np.float32) if array.dtype == _FLOAT64 else array
+        return to_float32(array) if array.dtype == _FLOAT64 else array
     if is_mapping(obs) or type(obs) is tuple:  # named tuples such as GraphInstance stay what they are
         return rebuilt(obs, [as_observation(part) for _, part in parts_of(obs)])
     return obs
+
+
+def checked_observation(obs: Any, space: Any, env: Any, path: str = "") -> Any:
+    """Return `obs` in the form of its `space`: arrays for numbers and lists, float32 for float64, tuples for lists.
+
+    Tensors and what is for other spaces, such as texts, pass; so do bounds that are exceeded.
+
+    Args:
+        env: what the error names.
+
+    Raises:
+        EnvOutputError: the structure, a shape or a dtype is another than that of `space`.
+    """
+    kind = space_kind(space)
+    if kind == "Dict":
+        if not is_mapping(obs) or not space.spaces.keys() <= obs.keys():
+            raise _misfit(obs, f"a dict with the keys {list(space.spaces)}", env, path)
+        return {
+            key: checked_observation(value, space[key], env, f"{path}[{key!r}]")
+            if key in space.spaces
+            else as_observation(value)
+            for key, value in obs.items()
+        }
+    if kind == "Tuple":
+        if not isinstance(obs, (tuple, list)) or len(obs) != len(space.spaces):
+            raise _misfit(obs, f"a tuple of {len(space.spaces)} members", env, path)
+        members = enumerate(zip(obs, space.spaces, strict=True))
+        return tuple(checked_observation(part, member, env, f"{path}[{i}]") for i, (part, member) in members)
+    if kind not in ("Box", "Discrete", "MultiDiscrete", "MultiBinary") or isinstance(obs, torch.Tensor):
+        return as_observation(obs)
+    array = _array_in(space, obs)
+    if array is None:
+        raise _misfit(obs, f"an array of the shape {space.shape} and dtype {space.dtype}", env, path)
+    return array
+
+
+def _array_in(space: Any, obs: Any) -> np.ndarray | None:
+    """Return `obs` as an array of the shape and kind of numbers of `space`; None if it is none."""
+    try:
+        array = np.asarray(obs)
+    except ValueError:  # a ragged list
+        return None
+    if array.dtype.kind not in "biuf":
+        return None
+    is_real = np.dtype(space.dtype).kind == "f"
+    if isinstance(obs, (list, tuple)) or (array.dtype.kind == "f" and not is_real):
+        with np.errstate(invalid="ignore"):
+            converted = to_float32(array) if is_real else array.astype(space.dtype)
+        if (array.dtype.kind != "f" or not is_real) and not np.array_equal(converted, array):
+            return None
+        array = converted
+    elif array.dtype == _FLOAT64:
+        array = to_float32(array)
+    if array.shape == space.shape or (space_kind(space) == "Discrete" and array.shape == (1,)):
+        return array
+    return array.reshape(space.shape) if array.ndim == 0 and np.prod(space.shape) == 1 else None
+
+
+def _misfit(obs: Any, wanted: str, env: Any, path: str) -> EnvOutputError:
+    found = f"of the shape {obs.shape} and dtype {obs.dtype}" if isinstance(obs, np.ndarray) else shown(obs)
+    return EnvOutputError(f"{env!r} returned an observation{path} {found}; its space wants {wanted}")
+
+
+def to_float32(array: np.ndarray) -> np.ndarray:
+    """Return an array as float32; numbers beyond its range become infinite without a warning."""
+    with np.errstate(over="ignore"):
+        return array.astype(np.float32, copy=False)
 
 
 def fit_observation(obs: Any, space: Any) -> Any:
@@ -37,7 +107,7 @@ def fit_observation(obs: Any, space: Any) -> Any:
         return as_observation(obs)
     array = np.asarray(obs)
     if np.issubdtype(space.dtype, np.floating) or array.dtype == _FLOAT64:
-        array = array.astype(np.float32, copy=False)
+        array = to_float32(array)
     return array.reshape(space.shape) if array.size == int(np.prod(space.shape)) else array
 
 
@@ -50,11 +120,11 @@ def one_float(reward: Any) -> float:
     """Return `reward`, a number or an array of one number, as a float.
 
     Raises:
-        ValueError: it is something else.
+        EnvOutputError: it is something else.
     """
     array = np.asarray(reward)
     if array.size != 1 or array.dtype.kind not in "iubf":
-        raise ValueError(f"the environment returned the reward {reward!r}; it must be one number")
+        raise EnvOutputError(f"the environment returned the reward {reward!r}; it must be one number")
     return float(array.item())
 
 
@@ -82,8 +152,8 @@ def float32_space(space: Any) -> Any:
 def _in_float32(space: Any) -> Any:
     if space_kind(space) != "Box" or space.dtype != _FLOAT64:
         return space
-    with np.errstate(over="ignore"):  # what float32 cannot hold is unbounded in it
-        return spaces_like(space).Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
+    # What float32 cannot hold is unbounded in it.
+    return spaces_like(space).Box(to_float32(space.low), to_float32(space.high), dtype=np.float32)
 
 
 def policy_space(space: Any, act_scale: bool = False, act_bins: int | None = None) -> Any:

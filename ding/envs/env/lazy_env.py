@@ -14,7 +14,7 @@ from ding.envs.env.base_env import BaseEnv
 from ding.envs.env.gymnasium_spaces import (
     action_adapter,
     as_arrays,
-    as_observation,
+    checked_observation,
     float32_space,
     policy_space,
     reward_space_of,
@@ -215,8 +215,12 @@ class LazyEnv(BaseEnv):
         return _Spaces(float32_space(env.observation_space), action_space, reward_space_of(env))
 
     def _as_observation(self, obs: Any) -> Any:
-        """Return `obs` in the form in which the env shows it."""
-        return as_observation(obs)
+        """Return `obs` in the form in which the env shows it.
+
+        Raises:
+            EnvOutputError: it does not fit the observation space.
+        """
+        return checked_observation(obs, self.observation_space, self)
 
     def _put_away(self) -> None:
         """Close the open environment, which another one replaces."""

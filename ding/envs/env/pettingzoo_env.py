@@ -10,7 +10,7 @@ import numpy as np
 
 from ding.envs.env.base_env import BaseEnvTimestep
 from ding.envs.env.gymnasium_env import factory_of
-from ding.envs.env.gymnasium_spaces import one_float
+from ding.envs.env.gymnasium_spaces import ActionAdapter, action_adapter, one_float, to_float32
 from ding.envs.env.lazy_env import LazyEnv
 from ding.utils.config_helper import (
     NO_DEFAULT,
@@ -38,8 +38,10 @@ class PettingZooEnv(LazyEnv):
     Observations and actions are tuples with an entry for each player, rewards are [players, 1] float32, `info` is a
     list of dicts. An episode ends when no agent is left. A player that ends earlier keeps its last observation and
     gets the reward 0, its actions are ignored, and its `terminated` or `truncated` stays as it was; collectors record
-    no step of it after its end. `info[player]` has the bools `terminated` and `truncated` at each step and, at the last
-    one, `eval_episode_return` and `result`: `wins`, `losses` or `draws`, by comparing the returns, unless the
+    no step of it after its end. An agent that is not in `agents` but has not ended rests: its observation, rewards and
+    end are those that the environment gives for it. `info[player]` has the bools `terminated` and `truncated` at each
+    step, `acted: False` at a step in which it rested, `acts_next: False` if it rests in the next one, and at the last
+    one `eval_episode_return` and `result`: `wins`, `losses` or `draws`, by comparing the returns, unless the
     environment gives a `result`.
 
     Environments whose agents act in turn are converted first: `pettingzoo.utils.aec_to_parallel`.
@@ -67,7 +69,7 @@ class PettingZooEnv(LazyEnv):
         """Act once.
 
         Args:
-            action: an action for each player, in order; those of players that have ended are ignored.
+            action: an action for each player, in order; those of players that have ended or rest are ignored.
 
         Raises:
             TypeError: an action is of another kind than its space.
@@ -99,6 +101,9 @@ class PettingZooEnv(LazyEnv):
 
     def _discard(self, env: Any) -> None:
         env.close()
+
+    def _attach(self, env: Any) -> None:
+        self._adapt_action = _live_adapter(env, self._act_scale)
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
         self._returns = np.zeros(len(self._env.agents))
@@ -143,24 +148,39 @@ class _Game:
         self._ends = dict.fromkeys(self.agents, (False, False))
         return self._observations()
 
-    def step(self, actions: tuple[Any, ...]) -> tuple[tuple[Any, ...], np.ndarray, list[dict[str, Any]], bool]:
-        """Act once; return the observations, rewards [players, 1] and infos, and whether no agent is left."""
-        live = set(self._env.agents)
-        chosen = {agent: action for agent, action in zip(self.agents, actions, strict=True) if agent in live}
-        obs, rewards, terminated, truncated, infos = self._env.step(chosen)
+    @property
+    def live(self) -> list[Any]:
+        """The agents that act in the next step."""
+        return list(self._env.agents)
+
+    def step(self, actions: dict[Any, Any]) -> tuple[tuple[Any, ...], np.ndarray, list[dict[str, Any]], bool]:
+        """Act once; return the observations, rewards [players, 1] and infos, and whether no agent is left.
+
+        Args:
+            actions: the actions of the agents that are `live`.
+        """
+        resting = {agent for agent, ends in self._ends.items() if agent not in actions and not any(ends)}
+        obs, rewards, terminated, truncated, infos = self._env.step(actions)
         self._obs.update(obs)
-        for agent in live:
+        for agent in (*actions, *resting):
             self._ends[agent] = bool(terminated.get(agent, False)), bool(truncated.get(agent, False))
-        own_rewards = np.zeros((len(self.agents), 1), np.float32)
-        own_infos = []
-        for player, agent in enumerate(self.agents):
-            if agent in live:
-                own_rewards[player] = one_float(rewards.get(agent, 0.0))
-            ended, cut = self._ends[agent]
-            own_infos.append({**infos.get(agent, {}), "terminated": ended, "truncated": cut})
         # Some environments leave agents that have ended in `agents`.
-        is_over = not self._env.agents or all(ended or cut for ended, cut in self._ends.values())
-        return self._observations(), own_rewards, own_infos, is_over
+        is_over = not self._env.agents or all(map(any, self._ends.values()))
+        if is_over:  # for those that rest, too: as for the agents that have played the last step
+            is_cut = any(self._ends[agent][1] for agent in actions)
+            self._ends |= {agent: (not is_cut, is_cut) for agent in resting if not any(self._ends[agent])}
+        own_rewards, own_infos = [], []
+        for agent in self.agents:
+            is_in = agent in actions or agent in resting
+            own_rewards.append([one_float(rewards.get(agent, 0.0)) if is_in else 0.0])
+            ended, cut = self._ends[agent]
+            info = {**infos.get(agent, {}), "terminated": ended, "truncated": cut}
+            if agent in resting:
+                info["acted"] = False
+            if not (is_over or ended or cut or agent in self._env.agents):
+                info["acts_next"] = False
+            own_infos.append(info)
+        return self._observations(), to_float32(np.array(own_rewards)), own_infos, is_over
 
     def _observations(self) -> tuple[Any, ...]:
         return tuple(self._obs[agent] for agent in self.agents)
@@ -168,6 +188,23 @@ class _Game:
     def close(self) -> None:
         """Close the environment."""
         self._env.close()
+
+
+def _live_adapter(game: _Game, act_scale: bool) -> ActionAdapter:
+    """Return a function that turns the players' actions into the `actions` of `_Game.step`."""
+    adapters = [action_adapter(space, act_scale) for space in game.action_space]
+
+    def adapt(action: Any) -> dict[Any, Any]:
+        try:
+            rows = list(zip(game.agents, adapters, action, strict=True))
+        except (TypeError, ValueError) as e:
+            raise ValueError(
+                f"action {action!r} must have one member for each of the action space {game.action_space}"
+            ) from e
+        live = set(game.live)
+        return {agent: adapter(member) for agent, adapter, member in rows if agent in live}
+
+    return adapt
 
 
 def _result(returns: np.ndarray, player: int) -> str:

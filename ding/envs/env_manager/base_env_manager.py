@@ -19,6 +19,7 @@ import numpy as np
 from easydict import EasyDict
 
 from ding.envs.common.gym_compat import library_of
+from ding.envs.env.base_env import EnvOutputError
 from ding.envs.env_manager.block import DictBlocks, StackedFormat, is_done
 from ding.envs.env_manager.env_state import (
     ENV_CALLS,
@@ -848,10 +849,10 @@ def _log_once(text: str) -> None:
     _logger.info(text)
 
 
-def no_timestep(env: Any, returned: Any) -> TypeError:
+def no_timestep(env: Any, returned: Any) -> EnvOutputError:
     """Return the exception that says what `env.step` returned in place of a timestep."""
     what = f"{len(returned)} values" if isinstance(returned, tuple) else shown(returned)
-    return TypeError(f"the step of {shown(env)} returned {what}, not a BaseEnvTimestep; {_ADAPT}")
+    return EnvOutputError(f"the step of {shown(env)} returned {what}, not a BaseEnvTimestep; {_ADAPT}")
 
 
 def call_with_timeout(
@@ -891,6 +892,8 @@ def exhausted(env_id: int, method: str, attempts: int, error: Exception) -> Runt
     """Return the exception that says which env failed in which method, with the last error as its cause."""
     if error.__traceback__ is None:  # it comes from another process, with the traceback from there
         text = f"{type(error).__name__}: {error.args[0] if error.args else ''}"
+    elif isinstance(error, EnvOutputError):  # which needs no traceback
+        text = f"{type(error).__name__}: {error}"
     else:
         text = f"{error!r}\n" + "".join(traceback.format_exception(type(error), error, error.__traceback__))
     failure = RuntimeError(

@@ -12,7 +12,7 @@ import numpy as np
 from easydict import EasyDict
 
 from ding.envs.common.gym_compat import bounds_of, first_choice, space_kind
-from ding.envs.env.gymnasium_spaces import float32_space, policy_space, reward_space_of
+from ding.envs.env.gymnasium_spaces import float32_space, policy_space, reward_space_of, to_float32
 from ding.envs.env_manager.base_env_manager import DONE, NEED_RESET, RESET, RUN, BaseEnvManager, ResetParam
 from ding.envs.env_manager.block import NO_ENVS, TOLD, BlockStep, BoolArray, InfoColumns, Ready, end_codes, no_step
 from ding.envs.env_manager.env_state import Restored, Seeds
@@ -342,7 +342,8 @@ class BatchEnvManager(BaseEnvManager):
         self._look_at(ids, obs, is_borrowed, None if returned is not None else (env_ids, acted, own))
         if not env_ids:
             return None
-        reward = Column(Kind.ARRAY, rewards.astype(_FLOAT32, copy=False)[:, None])
+        rewards = rewards if rewards.dtype == _FLOAT32 else to_float32(rewards)
+        reward = Column(Kind.ARRAY, rewards[:, None])
         info = InfoColumns(columns, len(env_ids), rows_of, rows)
         return BlockStep(env_ids, acted, own, reward, dones, info, None, None, codes)
 
@@ -437,7 +438,7 @@ def copied_rows(node: Node, rows: IntArray | None = None) -> Node:
     if rows is not None:
         data = data.take(rows, axis=0)
     if data.dtype == _FLOAT64 and node.kind is Kind.ARRAY:
-        data = data.astype(_FLOAT32)
+        data = to_float32(data)
     elif rows is None:
         data = data.copy()
     return Column(node.kind, data)

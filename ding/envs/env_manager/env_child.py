@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ding.envs.common.gym_compat import members_of, space_kind
-from ding.envs.env.base_env import BaseEnvTimestep
+from ding.envs.env.base_env import BaseEnvTimestep, EnvOutputError
 from ding.envs.env_manager.base_env_manager import call_with_timeout, no_timestep
 from ding.envs.env_manager.block import is_abnormal, is_done
 from ding.envs.env_manager.env_state import ENV_CALLS, EnvSeed, EpisodeLog, Restored, restore_env, save_env
@@ -197,6 +197,8 @@ class Failure(NamedTuple):
             error = pickle.loads(self.pickled) if self.pickled is not None else None
         except Exception:  # its class cannot be imported here
             error = None
+        if isinstance(error, EnvOutputError):  # which needs no traceback
+            return EnvOutputError(f"env {env_id}: {error}")
         own = EnvProcessError(text, env_id, self.method)
         if not isinstance(error, Exception):
             return own

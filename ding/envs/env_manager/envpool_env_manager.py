@@ -230,7 +230,8 @@ def _node(obs: Any) -> Node:
 
 
 def _column(obs: np.ndarray) -> Column:
-    array = obs.astype(np.float32) if obs.dtype == np.float64 else obs
+    with np.errstate(over="ignore"):  # as `to_float32`, without a call
+        array = obs.astype(np.float32) if obs.dtype == np.float64 else obs
     if array.ndim > 1:
         return Column(Kind.ARRAY, array)
     kind, dtype = _NUMBERS[array.dtype.kind]

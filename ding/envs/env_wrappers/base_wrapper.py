@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ding.envs.common.gym_compat import is_gymnasium_env, layers, space_kind, takes_seed
-from ding.envs.env.base_env import BaseEnv
+from ding.envs.env.base_env import BaseEnv, EnvOutputError
 from ding.utils.log_helper import shown
 
 
@@ -109,7 +109,14 @@ class GymToGymnasiumWrapper(EnvWrapper):
 
     def step(self, action: Any) -> Any:
         """Act once, and return (obs, reward, done, info)."""
-        return four_values(*self.env.step(action))
+        try:
+            obs, reward, terminated, truncated, info = self.env.step(action)
+        except (TypeError, ValueError) as e:
+            wrong = EnvOutputError.of_step(e, self.env)
+            if wrong is None:
+                raise
+            raise wrong from e
+        return four_values(obs, reward, terminated, truncated, info)
 
     def render(self, mode: str | None = None) -> Any:
         """Return the rendered image; the mode is chosen when the env is made.

@@ -147,24 +147,41 @@ def has_nan(leaf: Any) -> bool:
     return _HAS_NAN[type(leaf)](leaf)  # type: ignore[no-any-return]
 
 
-def array_has_nan(array: np.ndarray) -> bool:
-    """Return whether an array of floats holds a NaN."""
-    # A sum of squares is NaN exactly when an element is: squares never cancel, infinite ones included.
-    flat = array.reshape(-1)
-    total = flat.dot(flat)
-    return bool(total != total)
+def is_finite(leaf: Any) -> bool:
+    """Return whether a number, or each number of an array or tensor, is finite in float32."""
+    return _IS_FINITE[type(leaf)](leaf)  # type: ignore[no-any-return]
+
+
+def all_finite(array: np.ndarray) -> bool:
+    """Return whether each number of an array of floats is finite in float32."""
+    are_finite = np.isfinite(array) if array.itemsize <= 4 else np.abs(array) <= FLOAT32_MAX
+    return bool(np.count_nonzero(are_finite) == array.size)  # a third of the cost of `are_finite.all()`
 
 
 def _tensor_has_nan(tensor: torch.Tensor) -> bool:
     return (tensor.is_floating_point() or tensor.is_complex()) and bool(tensor.isnan().any())
 
 
+def _tensor_is_finite(tensor: torch.Tensor) -> bool:
+    if tensor.is_complex():
+        tensor = tensor.abs()
+    return not tensor.is_floating_point() or bool(tensor.float().isfinite().all())
+
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 _HAS_NAN: ByType = ByType(
     "search for NaN in",
     (torch.Tensor, _tensor_has_nan),
     (np.ndarray, lambda array: array.dtype.kind in "fc" and bool(np.isnan(array).any())),
     ((float, np.floating), lambda number: number != number),
     (object, lambda leaf: False),
+)
+_IS_FINITE: ByType = ByType(
+    "search for infinities in",
+    (torch.Tensor, _tensor_is_finite),
+    (np.ndarray, lambda array: array.dtype.kind not in "fc" or all_finite(array)),
+    ((float, np.floating), lambda number: abs(float(number)) <= FLOAT32_MAX),
+    (object, lambda leaf: True),
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -14,9 +14,9 @@ from ding.torch_utils.data_helper import to_ndarray
 from ding.torch_utils.thread_count import model_of
 from ding.utils.batch_methods import batch_method
 from ding.utils.data.collate_fn import split_output
-from ding.utils.data.nested import array_has_nan, has_nan, is_mapping, leaves
+from ding.utils.data.nested import has_nan, is_finite, is_mapping, leaves
 from ding.utils.object_state import SavedAttributes
-from ding.worker.collector.env_round import Batch, PolicyOutput, StackedOutput, by_env
+from ding.worker.collector.env_round import Batch, PolicyOutput, StackedOutput, by_env, not_finite_name
 
 
 class Actor(Protocol):
@@ -135,18 +135,16 @@ def env_actions(output: PolicyOutput, env_ids: list[int]) -> Any:
     They share no memory with what the policy returned: an env may write into them.
 
     Raises:
-        FloatingPointError: the policy returned NaN, as an action or a logit.
+        FloatingPointError: the policy returned NaN as an action or a logit, or an infinite action.
         KeyError: it returned no action for an env.
     """
     if isinstance(output, StackedOutput) and output.env_ids == env_ids:
-        for key in _NEVER_NAN:
+        for key, is_fit in _FITS.items():
             value = output.columns.get(key)
-            if type(value) is torch.Tensor:
-                is_suspect = value.dtype.is_floating_point and array_has_nan(value.float().numpy(force=True))
-            else:
-                is_suspect = _holds_nan(value)
-            if is_suspect:
-                _refuse_nan_rows(output.dicts(), key)
+            if type(value) is torch.Tensor:  # numpy is faster for a few numbers
+                value = value.float().numpy(force=True) if value.is_floating_point() else None
+            if not all(map(is_fit, leaves(value))):
+                _refuse_rows(output.dicts(), key)
         batch = output.columns.get("action")
         if type(batch) is torch.Tensor and batch.ndim > 0:
             actions: np.ndarray = batch.numpy(force=True).copy()
@@ -154,32 +152,28 @@ def env_actions(output: PolicyOutput, env_ids: list[int]) -> Any:
         output = output.dicts()
     else:
         output = by_env(output)
-        for key in _NEVER_NAN:
-            _refuse_nan_rows(output, key)
+        for key in _FITS:
+            _refuse_rows(output, key)
     missing = [env_id for env_id in env_ids if env_id not in output]
     if missing:
         raise KeyError(f"policy.forward returned nothing for the envs {missing}, only for {list(output)}")
     return [_own_array(_action_of(output[env_id], env_id)) for env_id in env_ids]
 
 
-def _refuse_nan_rows(output: Mapping[int, Any], key: str) -> None:
+# What the leaves of an entry have to be; the logits of illegal actions may be minus infinity.
+_FITS: Mapping[str, Callable[[Any], bool]] = {"action": is_finite, "logit": lambda leaf: not has_nan(leaf)}
+
+
+def _refuse_rows(output: Mapping[int, Any], key: str) -> None:
     for env_id, out in output.items():
-        if is_mapping(out) and _holds_nan(out.get(key)):
-            raise _nan_error(env_id, key, out[key])
-
-
-_NEVER_NAN = ("action", "logit")
-
-
-def _nan_error(env_id: int, key: str, value: Any) -> FloatingPointError:
-    return FloatingPointError(
-        f"the policy returned NaN for env {env_id}: {key} = {value!r}; the observation holds none, so look for NaN in "
-        "the policy's parameters (lower the learning rate, clip gradients) and for huge observations"
-    )
-
-
-def _holds_nan(value: Any) -> bool:
-    return any(map(has_nan, leaves(value)))
+        value = out.get(key) if is_mapping(out) else None
+        wrong = next((leaf for leaf in leaves(value) if not _FITS[key](leaf)), None)
+        if wrong is not None:
+            raise FloatingPointError(
+                f"the policy returned {not_finite_name(wrong)} for env {env_id}: {key} = {value!r}; the observation is "
+                "finite, so look for NaN and infinities in the policy's parameters (lower the learning rate, clip "
+                "gradients) and for huge observations"
+            )
 
 
 def _action_of(out: Any, env_id: int) -> Any:

@@ -182,5 +182,5 @@ def episode_data(
         shaped = env.reward_shaping(env_id, transitions)
         transitions = transitions if shaped is None else shaped
     if cfg.get("get_train_sample", False):
-        return policy.get_train_sample(transitions) or []
+        return (policy.get_train_sample(transitions) or []) if transitions else []
     return [transitions]

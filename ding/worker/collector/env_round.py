@@ -26,9 +26,10 @@ from ding.envs.env_manager.block import (
 from ding.torch_utils.data_helper import WIDE_INTEGERS, to_tensor
 from ding.utils.data.collate_fn import split_output
 from ding.utils.data.nested import (
-    array_has_nan,
+    all_finite,
     has_nan,
     is_container,
+    is_finite,
     is_mapping,
     leaves_by_path,
     map_tensors,
@@ -107,16 +108,29 @@ class Batch:
             batch = self._players[player] = Batch(self.env_ids, _player_node(self, player))
         return batch
 
-    def refuse_nan(self, what: str) -> None:
-        """Check the batch for NaN; `what` names it in the message.
+    def check_finite(self, what: str, steps: IntArray) -> None:
+        """Check that all numbers are finite in float32; in an action mask minus infinity is allowed.
+
+        Args:
+            what: names the batch in the message.
+            steps: an array [env_num], the number of the step of each env's episode; 0 after a reset.
 
         Raises:
-            FloatingPointError: an item holds a NaN.
+            FloatingPointError: an item holds a NaN or an infinity.
         """
-        found = _nan_place(self.node)
+        node = self.node
+        if type(node) is Column and node.kind is Kind.ARRAY:  # the usual case, without further calls
+            kind = node.data.dtype.kind
+            if kind in "iub" or (kind == "f" and all_finite(node.data)):
+                return
+        found = next(filter(None, (_not_finite_in(column, path) for path, column in leaves_by_path(node))), None)
         if found is not None:
-            row, path = found
-            raise FloatingPointError(f"{what}{path} of env {self.env_ids[row]} holds NaN: {self.rows[row]!r}")
+            row, path, leaf = found
+            env_id = self.env_ids[row]
+            raise FloatingPointError(
+                f"{what}{path} of env {env_id} holds {not_finite_name(leaf)} at step {steps[env_id]} of its episode: "
+                f"{self.rows[row]!r}"
+            )
 
 
 class Output(ABC):
@@ -149,13 +163,14 @@ class StackedOutput(Output):
 
 @dataclass(frozen=True)
 class PlayerOutputs(Output):
-    """The outputs of the players' policies; that of an env is a list with an entry for each player."""
+    """The outputs of the players' policies; that of an env is a list with one for each player, None if it rests."""
 
     players: Sequence[PolicyOutput]
 
     def dicts(self) -> dict[int, Any]:
         outputs = [by_env(output) for output in self.players]
-        return {env_id: [output[env_id] for output in outputs] for env_id in outputs[0]}
+        env_ids = dict.fromkeys(env_id for output in outputs for env_id in output)
+        return {env_id: [output.get(env_id) for output in outputs] for env_id in env_ids}
 
 
 def by_env(output: PolicyOutput) -> Mapping[int, Any]:
@@ -238,6 +253,13 @@ class Steps:
         steps.infos = [self.infos[row] for row in rows]
         dones = self.dones
         steps.dones = dones[rows] if isinstance(dones, np.ndarray) else [dones[row] for row in rows]
+        return steps
+
+    def begun_by(self, obs: Sequence[Any], outputs: Sequence[Any], rewards: Sequence[Any]) -> Steps:
+        """Return the steps with other observations, outputs and rewards: those of actions further back."""
+        steps = copy.copy(self)
+        steps.obs, steps.reward = Batch.copied(self.env_ids, obs), stacked(rewards)
+        steps.output = dict(zip(self.env_ids, outputs, strict=True))
         return steps
 
     def with_infos(self, infos: Sequence[Any]) -> Steps:
@@ -362,33 +384,29 @@ def _tensor_rows(tensors: Any, count: int) -> list[Any]:
     return [rebuilt(tensors, row) for row in zip(*columns, strict=True)]
 
 
-def _nan_place(node: Node) -> tuple[int, str] | None:
-    """Return (row, path within the item) of a NaN; None if there is none."""
-    return next(filter(None, (_nan_in(column, path) for path, column in leaves_by_path(node))), None)
+def not_finite_name(leaf: Any) -> str:
+    """Return the name of what is wrong with a leaf that is not finite."""
+    return "NaN" if has_nan(leaf) else "inf (float32 ends at 3.4e38)"
 
 
-def _nan_in(column: Column, path: str) -> tuple[int, str] | None:
-    if column.kind is not Kind.OBJECT:
-        if column.data.dtype.kind != "f" or not array_has_nan(column.data):
-            return None
-        rows = np.isnan(column.data.reshape(len(column.data), -1)).any(axis=1)
-        return int(rows.argmax()), path
+def _not_finite_in(column: Column, path: str) -> tuple[int, str, Any] | None:
+    """Return (row, path within the item, leaf) of the first leaf that is not finite; None if there is none."""
+    is_array = column.kind is not Kind.OBJECT
+    if is_array and is_finite(column.data):
+        return None
     for row, item in enumerate(column.data):
-        found = next((at for at, leaf in leaves_by_path(item, path) if has_nan(leaf)), None)
-        if found is not None:
-            return row, found
+        for at, leaf in leaves_by_path(item, path):
+            if not is_finite(leaf) and (has_nan(leaf) or not (at.endswith(_MASK) and _is_mask(leaf))):
+                return row, at, leaf
     return None
 
 
-def may_hold_nan(node: Node) -> bool:
-    """Return whether a node has to be searched for NaN: any but an array of floats without NaN."""
-    if type(node) is not Column or node.kind is not Kind.ARRAY:
-        return True
-    data = node.data
-    if data.dtype.kind != "f":
-        return False
-    flat = data.reshape(-1)
-    return math.isnan(flat.dot(flat))  # as in `array_has_nan`
+_MASK = "['action_mask']"
+
+
+def _is_mask(leaf: Any) -> bool:
+    """Return whether the infinities of a leaf are those of a mask that is added to logits."""
+    return bool((torch.as_tensor(leaf) < math.inf).all())
 
 
 def as_tensor(value: Any) -> Any:

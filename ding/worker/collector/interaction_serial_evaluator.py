@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any
@@ -200,8 +200,12 @@ class EpisodeEvaluator(SerialEvaluator):
         envstep: int,
         policy_kwargs: Mapping[str, Any] = {},
         before_act: Callable[[], None] | None = None,
+        listeners: Sequence[RolloutListener] = (),
     ) -> None:
         """Play episodes from their beginning into `recorder`, keep the evaluation as `last_eval`, and log it.
+
+        Args:
+            listeners: further listeners of the rollout.
 
         Raises:
             RuntimeError: an episode does not end within `max_episode_steps` steps.
@@ -209,7 +213,7 @@ class EpisodeEvaluator(SerialEvaluator):
         start = perf_counter()
         self._env.reset()
         self._reset_policies()
-        listeners = [recorder, StepLimit(self._max_episode_steps)]
+        listeners = [recorder, StepLimit(self._max_episode_steps), *listeners]
         Rollout(self._env, actor, listeners, info=self._logger.info).run(recorder, policy_kwargs, before_act)
         seconds = perf_counter() - start
         returns = [float(value) for value in recorder.monitor.get_episode_return()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -11,6 +12,7 @@ import numpy as np
 from torch import nn
 
 from ding.utils.config_helper import Setting, Settings, boolean
+from ding.utils.data.nested import map_leaves
 from ding.utils.data.samples import part_of
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY, SERIAL_EVALUATOR_REGISTRY
 from ding.worker.collector.actor import Actor, SoloActor
@@ -60,8 +62,11 @@ def _is_recurrent(policy: Any) -> bool:
     return any("HiddenStateWrapper" in model.info("forward").split() for model in models if hasattr(model, "info"))
 
 
-class BattleActor:
+class BattleActor(RolloutListener):
     """The actor with one policy for each player; observations and actions hold one entry for each player.
+
+    It is also a listener: a player whose info says `acts_next: False` rests. Its policy is not called for that env, so
+    that a recurrent state stays what it is, and its action is None.
 
     Args:
         policies: anything with `forward` and `reset`, in the order of the players.
@@ -69,8 +74,11 @@ class BattleActor:
         keep_integers: with `float_obs`, convert no integers except bytes.
     """
 
+    _saved = ("_resting",)
+
     def __init__(self, policies: Sequence[Any], float_obs: bool = False, keep_integers: bool = False) -> None:
         self._actors = [SoloActor(policy, float_obs, keep_integers) for policy in policies]
+        self._resting: list[set[int]] = [set() for _ in policies]  # for each player, the envs in which it rests
 
     @property
     def model(self) -> nn.Module | None:
@@ -79,14 +87,48 @@ class BattleActor:
 
     def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PlayerOutputs, list[list[Any]]]:
         """Return the outputs of the policies, and for each env the list of the players' actions."""
-        acts = [actor.act(obs.of_player(player), kwargs) for player, actor in enumerate(self._actors)]
-        outputs, actions = zip(*acts, strict=True)
+        outputs, actions = zip(*(self._act_of(player, obs, kwargs) for player in range(len(self._actors))), strict=True)
         return PlayerOutputs(outputs), [list(of_env) for of_env in zip(*actions, strict=True)]
+
+    def _act_of(self, player: int, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PolicyOutput, Sequence[Any]]:
+        actor, own, resting = self._actors[player], obs.of_player(player), self._resting[player]
+        if resting.isdisjoint(obs.env_ids):
+            return actor.act(own, kwargs)
+        env_ids = [env_id for env_id in obs.env_ids if env_id not in resting]
+        output, actions = actor.act(own.of_envs(env_ids), kwargs) if env_ids else ({}, [])
+        by_env_id = dict(zip(env_ids, actions, strict=True))
+        return output, [by_env_id.get(env_id) for env_id in obs.env_ids]
+
+    def on_steps(self, steps: Steps) -> None:
+        ended = {env_id for env_id, end in zip(steps.env_ids, steps.ends.tolist(), strict=True) if end}
+        for player, resting in enumerate(self._resting):
+            resting.difference_update(steps.env_ids)
+            rows = zip(steps.env_ids, steps.infos, strict=True)
+            resting.update(env_id for env_id, info in rows if _rests(info, player) and env_id not in ended)
+
+    def on_abnormal(self, env_id: int) -> None:
+        for resting in self._resting:
+            resting.discard(env_id)
+
+    def on_restart(self, env_id: int) -> None:
+        self.on_abnormal(env_id)
+
+    def on_interrupt(self) -> None:
+        for resting in self._resting:  # infos may have been missed; envs ignore the actions of players that rest
+            resting.clear()
 
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
         """Handle the end of the episodes of these envs, or of all."""
         for actor in self._actors:
             actor.reset(env_ids)
+
+
+def _rests(info: Any, player: int) -> bool:
+    """Return whether the info of a step, a dict for each player, says that this player rests in the next one."""
+    try:
+        return not info[player].get("acts_next", True)
+    except (KeyError, IndexError, TypeError, AttributeError):  # before its end an episode may have any info
+        return False
 
 
 class PlayerRecorder(TrajectoryRecorder):
@@ -95,17 +137,24 @@ class PlayerRecorder(TrajectoryRecorder):
     An episode ends for all players at once. For one whose info tells that it was terminated or truncated, it ends
     there, and nothing that comes later in the env's episode is recorded.
 
+    A transition goes from an observation on which the player acts to the next one on which it does, or to its end: if
+    an info has `acts_next: False`, the transition is completed by the following steps, whose infos have `acted: False`
+    and whose rewards are added, as in the agent-environment cycle of PettingZoo (Terry et al., 2021).
+
     Args:
         player: the player whose entries of observations, rewards, infos and outputs are recorded.
         args, kwargs: as for `TrajectoryRecorder`.
     """
 
     _saved = (*TrajectoryRecorder._saved, "_is_out")
+    _saved_if_plain: ClassVar = {"_begun": "transitions of players that rest hold values that are not plain"}
 
     def __init__(self, player: int, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._player = player
         self._is_out = np.zeros(self._env_num, np.bool_)  # of an episode that goes on, by env
+        # By env, the observation, the output and the reward so far of a transition that is not complete.
+        self._begun: dict[int, tuple[Any, Any, Any]] = {}
 
     def on_steps(self, steps: Steps) -> None:
         own = steps.of_player(self._player, _of_player(steps.output, self._player))
@@ -113,16 +162,60 @@ class PlayerRecorder(TrajectoryRecorder):
         self._is_out[own.ids] = (was_out | own.ends) & ~steps.ends
         if was_out.any():
             own = own.of_rows(np.flatnonzero(~was_out))
-        if own.env_ids:
-            super().on_steps(own)
+        if not any("acted" in info or "acts_next" in info for info in own.infos):
+            complete = [own]
+        else:
+            complete = self._complete(own)
+        for part in complete:
+            if part.env_ids:
+                super().on_steps(part)
+
+    def _complete(self, own: Steps) -> list[Steps]:
+        """Return the steps that are transitions, and those that complete the transition of an earlier step."""
+        acted = np.array([bool(info.get("acted", True)) for info in own.infos])
+        is_complete = np.array([bool(info.get("acts_next", True)) for info in own.infos]) | own.ends
+        outputs = by_env(own.output)
+        for row in np.flatnonzero(~(acted & is_complete)).tolist():
+            env_id, reward = own.env_ids[row], own.rewards.rows[row]
+            if acted[row]:
+                self._begun[env_id] = own.obs.rows[row], outputs[env_id], reward
+            elif env_id in self._begun:
+                obs, output, before = self._begun[env_id]
+                self._begun[env_id] = obs, output, map_leaves(operator.add, before, reward)
+        has_begun = np.array([env_id in self._begun for env_id in own.env_ids])
+        unused = own.ids[own.ends & ~acted & ~has_begun]
+        if unused.size and self._make_samples is not None:  # an episode, also one in which the player never acted
+            self._close(unused, np.ones(unused.size, np.bool_), self._numbers_of(unused))
+        of_earlier = own.of_rows(np.flatnonzero(~acted & is_complete & has_begun))
+        begun = [self._begun.pop(env_id) for env_id in of_earlier.env_ids]
+        if begun:
+            of_earlier = of_earlier.begun_by(*zip(*begun, strict=True))
+        return [own.of_rows(np.flatnonzero(acted & is_complete)), of_earlier]
+
+    def _leave(self, env_id: int) -> None:
+        """Forget what is known of this env's episode."""
+        self._is_out[env_id] = False
+        self._begun.pop(env_id, None)
 
     def on_abnormal(self, env_id: int) -> None:
         super().on_abnormal(env_id)
-        self._is_out[env_id] = False
+        self._leave(env_id)
 
     def on_restart(self, env_id: int) -> None:
         super().on_restart(env_id)
-        self._is_out[env_id] = False
+        self._leave(env_id)
+
+    def on_gap(self, env_id: int) -> None:
+        super().on_gap(env_id)
+        self._begun.pop(env_id, None)
+
+    def clear(self) -> None:
+        super().clear()
+        self._begun.clear()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        self._begun = {}
+        return super().load_state_dict(state)
 
 
 class PlayerInfos(RolloutListener):
@@ -238,7 +331,8 @@ class BattleCollector(SerialCollector):
         }
         recorders = list(self._recorders.values())
         self._infos = self._recorder = PlayerInfos(self._policy_num, recorders, by_episode=self._gathers_episodes)
-        return BattleActor(self._policy, self._transform_obs), [*recorders, self._infos]
+        actor = BattleActor(self._policy, self._transform_obs)
+        return actor, [*recorders, self._infos, actor]
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "collect_data": list(self._policy_collect_data)}
@@ -485,7 +579,8 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
                     f"{type(self).__name__} has no policies yet: give it a list of them with reset_policy"
                 )
             recorder = self._recorder(n_episode, len(self._policy))
-            self._play(recorder, BattleActor(self._policy, float_obs=True, keep_integers=True), train_iter, envstep)
+            actor = BattleActor(self._policy, float_obs=True, keep_integers=True)
+            self._play(recorder, actor, train_iter, envstep, listeners=[actor])
             return self._judge(save_ckpt_fn, train_iter), recorder.infos
 
         return self._from_rank_0(evaluate)

@@ -20,7 +20,7 @@ from ding.utils.data.samples import IntArray, map_node, node_rows
 from ding.utils.object_state import SavedAttributes
 from ding.utils.time_helper import PULSE
 from ding.worker.collector.actor import Actor
-from ding.worker.collector.env_round import Batch, Ended, PolicyOutput, Steps, by_env, is_same, may_hold_nan
+from ding.worker.collector.env_round import Batch, Ended, PolicyOutput, Steps, by_env, is_same
 
 # Rounds in a row that other callers may spoil.
 MAX_LOST_ROUNDS = 1000
@@ -164,7 +164,7 @@ class Rollout(SavedAttributes):
         self._ready: Ready | None = None  # what the envs show, as of `_version` of the env manager
         self._version: Any = None
         self._stepped = 0  # envs, in this run
-        self._last: Batch | None = None  # the observations returned last, which hold no NaN
+        self._last: Batch | None = None  # the observations returned last, which are finite
         self._acted: tuple[Batch, PolicyOutput] | None = None
         self._lost_rounds = 0  # in a row, in which other callers moved all envs while the policy acted
         # Observations and outputs of steps without an answer yet; an asynchronous manager answers in later rounds.
@@ -270,7 +270,7 @@ class Rollout(SavedAttributes):
 
         Raises:
             RuntimeError: no env is ready to be stepped for the quota.
-            FloatingPointError: an env or the policy returned NaN.
+            FloatingPointError: an env or the policy returned NaN or an infinity.
         """
         self._choose_blocks()
         self._foreign.is_first_look = True
@@ -315,8 +315,7 @@ class Rollout(SavedAttributes):
         obs = self._last
         if obs is None or obs.node is not acting.obs or obs.env_ids != chosen:
             obs = Batch(chosen, acting.obs)
-            if may_hold_nan(obs.node):
-                obs.refuse_nan("the observation")
+            obs.check_finite("the observation", self._steps)
         self._episodes[acting.ids] = acting.episodes
         np.copyto(self._moves, self._blocks.moves)
         self._moves[acting.ids] += 1
@@ -435,11 +434,10 @@ class Rollout(SavedAttributes):
         if not step.env_ids:
             return
         next_obs = Batch(step.env_ids, step.obs)
-        if may_hold_nan(step.obs):
-            next_obs.refuse_nan("the observation")
+        number = self._steps + 1
+        next_obs.check_finite("the observation", number)
         steps = Steps(step, obs, output, next_obs)
-        if may_hold_nan(step.reward):
-            steps.rewards.refuse_nan("the reward")
+        steps.rewards.check_finite("the reward", number)
         self._last = next_obs
         for on_steps in self._of_steps:
             on_steps(steps)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ding.utils.data.nested import has_nan, is_finite, leaves
 from ding.utils.data.samples import IntArray
 from ding.utils.object_state import SavedAttributes
 from ding.worker.collector.env_round import Ended, Steps, entry_of
@@ -29,14 +30,21 @@ def reported_return(info: Any, env_id: int) -> Any:
 
     Raises:
         KeyError: the env did not report it.
+        FloatingPointError: it is infinite.
     """
     try:
-        return info["eval_episode_return"]
+        value = info["eval_episode_return"]
     except KeyError:
         raise KeyError(
             f"env {env_id} ended an episode without info['eval_episode_return'], the return of the episode; "
             f"its info has {sorted(info)}"
         ) from None
+    if not all(is_finite(leaf) or has_nan(leaf) for leaf in leaves(value)):
+        raise FloatingPointError(
+            f"env {env_id} ended an episode with info['eval_episode_return'] = {value!r}; report a return that is "
+            "finite in float32"
+        )
+    return value
 
 
 def episode_return(info: Any, env_id: int) -> float:

@@ -314,7 +314,7 @@ class BaseLearner(SavedAttributes, Configurable):
         Raises:
             AssertionError: the learner has no policy.
             TypeError: the policy returns neither a dict nor a list of dicts.
-            FloatingPointError: the policy returns a NaN; no hook is called and the counter does not change.
+            FloatingPointError: the policy returns NaN or inf; no hook is called and the counter does not change.
         """
         policy = self._require_policy()
         begin_s = perf_counter()

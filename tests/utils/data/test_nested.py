@@ -10,6 +10,7 @@ from easydict import EasyDict
 from ding.utils.data.nested import (
     has_nan,
     is_container,
+    is_finite,
     leaves,
     leaves_by_path,
     map_leaves,
@@ -96,3 +97,27 @@ def test_nan_is_found(value):
 )
 def test_nothing_else_is_nan(value):
     assert not has_nan(value)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, 1e39])
+@pytest.mark.parametrize(
+    "make",
+    [
+        float,
+        np.float64,
+        lambda x: np.array([0, x]),
+        lambda x: np.array([1j * x]),
+        lambda x: torch.tensor([0.0, x]).double(),
+    ],
+)
+def test_a_number_that_is_not_finite_in_float32_is_found(number, make):
+    assert not is_finite(make(number))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [3.4e38, 10**40, "inf", None, np.array([3.4e38, -3.4e38]), np.array(["a"]), np.array([2**62]), torch.tensor([1])],
+    ids=str,
+)
+def test_everything_else_is_finite(value):
+    assert is_finite(value)

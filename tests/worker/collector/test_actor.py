@@ -39,6 +39,20 @@ def test_a_nan_from_the_policy_names_the_env_and_what_is_nan(output, key):
 @pytest.mark.parametrize(
     "output",
     [
+        batched(action=torch.tensor([[0.5], [INF]])),
+        batched(action=torch.tensor([[0.5], [1e39]], dtype=torch.float64)),
+        batched(action={"a": torch.tensor([[0.5], [-INF]])}),
+        {3: {"action": np.zeros(2)}, 7: {"action": np.array([0.0, INF])}},
+    ],
+)
+def test_an_infinite_action_names_the_env(output):
+    with pytest.raises(FloatingPointError, match=r"^the policy returned inf .* for env 7: action = .*learning rate"):
+        env_actions(output, [3, 7])
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
         batched(
             action=torch.tensor([0, 1]), logit=torch.tensor([[-INF, 1.0], [INF, -INF]]), value=torch.tensor([NAN] * 2)
         ),

@@ -147,12 +147,13 @@ def test_a_round_in_which_no_env_is_ready_tells_of_no_step_again():
     ]
 
 
-def test_nan_is_refused():
+@pytest.mark.parametrize(("value", "name"), [(np.nan, "NaN"), (np.inf, "inf")])
+def test_nan_and_infinity_are_refused(value, name):
     def after_step(timesteps):
-        timesteps[1].reward[:] = np.nan
+        timesteps[1].reward[:] = value
         return timesteps
 
-    with pytest.raises(FloatingPointError, match="the reward of env 1 holds NaN"):
+    with pytest.raises(FloatingPointError, match=f"the reward of env 1 holds {name} .*step 1 of its episode"):
         Plain(cfg(), FakeManager([2, 3], after_step=after_step)).start()
 
 

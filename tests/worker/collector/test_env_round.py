@@ -95,11 +95,9 @@ def test_some_envs_of_a_batch_in_another_order():
     assert chosen.env_ids == [7, 4] and listed(chosen.rows) == [{"a": [7.0], "b": "7"}, {"a": [4.0], "b": "4"}]
 
 
-# NaN
+# NaN and infinities
 
-
-def test_infinity_is_no_nan():
-    batch_of([np.array([np.inf, -np.inf]), np.zeros(2)]).refuse_nan("the observation")
+STEPS = np.array([0, 0, 0, 5, 7])  # by env
 
 
 @pytest.mark.parametrize(
@@ -118,10 +116,50 @@ def test_infinity_is_no_nan():
         ([{"a": np.zeros(1)}], [{"a": np.array([np.nan])}], r"\[0\]\['a'\]"),
     ],
 )
-def test_a_nan_names_the_env_and_the_place(first, second, place):
+def test_a_nan_names_the_env_the_place_and_the_step(first, second, place):
     batch = Batch.copied([3, 4], [first, second])
-    with pytest.raises(FloatingPointError, match=f"the observation{place} of env 4 holds NaN"):
-        batch.refuse_nan("the observation")
+    with pytest.raises(FloatingPointError, match=f"the observation{place} of env 4 holds NaN at step 7"):
+        batch.check_finite("the observation", STEPS)
+
+
+@pytest.mark.differs(
+    "an infinite observation or reward is trained on, and an infinite return is the best one",
+    "collecting and evaluating stop and name the env, the key and the step, as for NaN; so for 1e39, inf in float32",
+)
+@pytest.mark.parametrize(
+    ("first", "second", "place"),
+    [
+        (np.zeros(1), np.array([np.inf]), ""),
+        (np.zeros(1), np.array([1e39]), ""),
+        (np.zeros(1, np.float32), np.array([-np.inf], np.float32), ""),
+        (np.zeros(1, np.float16), np.array([np.inf], np.float16), ""),
+        (np.zeros(1, np.complex128), np.array([1e39j]), ""),
+        ({"a": np.zeros(1)}, {"a": np.array([0.0, np.inf])}, r"\['a'\]"),
+        (torch.zeros(1), torch.tensor([np.inf]), ""),
+        (torch.zeros(1, dtype=torch.float64), torch.tensor([1e39], dtype=torch.float64), ""),
+        (0.0, 1e39, ""),
+        (np.float32(0), np.float32("-inf"), ""),
+        ([1.0, 2.0], [1.0, float("inf")], ""),
+        ({"action_mask": np.zeros(1)}, {"action_mask": np.array([np.inf])}, r"\['action_mask'\]"),
+    ],
+)
+def test_an_infinity_names_the_env_the_place_and_the_step(first, second, place):
+    batch = Batch.copied([3, 4], [first, second])
+    with pytest.raises(FloatingPointError, match=rf"the observation{place} of env 4 holds inf .* at step 7 of"):
+        batch.check_finite("the observation", STEPS)
+
+
+@pytest.mark.parametrize("item", [np.full(2, 3e38, np.float32), np.full(2, -3e38), torch.full((2,), 3e38), 3e38, 1])
+def test_the_largest_numbers_are_finite(item):
+    batch_of([item, item]).check_finite("the observation", STEPS)
+
+
+def test_a_mask_that_is_added_to_logits_may_be_minus_infinity():
+    item = {"action_mask": np.array([-np.inf, 0.0]), "players": [{"action_mask": np.array([0.0, -np.inf])}]}
+    batch_of([item, item]).check_finite("the observation", STEPS)
+    item["action_mask"][1] = np.nan
+    with pytest.raises(FloatingPointError, match=r"\['action_mask'\] of env . holds NaN"):
+        batch_of([item, item]).check_finite("the observation", STEPS)
 
 
 # Players

@@ -156,6 +156,18 @@ def test_a_nan_observation_stops_with_the_env_id(kind):
         kind.collect(collector, 2, 4)
 
 
+@pytest.mark.parametrize("field", ["obs", "reward"])
+def test_an_infinite_observation_or_reward_stops_with_the_env_and_the_step(kind, field):
+    def after_step(ts):
+        is_second = np.asarray(ts.obs).reshape(-1)[-1] == 2
+        return ts._replace(**{field: np.asarray(getattr(ts, field)) + np.inf}) if is_second else ts
+
+    collector, _, _ = kind.build(after_step=of_env_1(after_step))
+    what = "observation" if field == "obs" else "reward"
+    with pytest.raises(FloatingPointError, match=f"the {what} of env 1 holds inf .* at step 2 of its episode"):
+        kind.collect(collector, 2, 4)
+
+
 @pytest.mark.differs("a `done` flag of numpy, or one for each player, is not understood everywhere", "it is")
 @pytest.mark.differs(
     "a `done` flag of numpy, or one for each player, fails or is always true in battles",

@@ -272,6 +272,18 @@ def test_an_env_that_reports_no_return_is_named():
         build(lengths=(1, 1), after_step=after_step)[0].eval()
 
 
+@pytest.mark.differs(
+    "an infinite return is the best one and ends the training", "the evaluation stops and names the env"
+)
+@pytest.mark.parametrize("value", [float("inf"), np.array([-np.inf]), torch.tensor(float("inf")), 1e39])
+def test_an_infinite_return_stops_the_evaluation_with_the_env_id(value):
+    evaluator, _, _ = build(mark=lambda env_id, *_: {"eval_episode_return": value if env_id else 1.0})
+    saved = []
+    with pytest.raises(FloatingPointError, match=r"env 1 .*eval_episode_return.* = .*(inf|1e.39)"):
+        evaluator.eval(saved.append, train_iter=5)
+    assert saved == []
+
+
 def test_a_nan_observation_stops_the_evaluation_with_the_env_id():
     def after_step(timesteps):
         return {i: ts._replace(obs=ts.obs * np.nan) if i == 1 else ts for i, ts in timesteps.items()}

@@ -507,8 +507,15 @@ def test_the_error_names_each_nan_and_the_iteration_of_its_dict():
         learner.train([])
 
 
-def test_infinite_values_histograms_and_text_are_no_errors():
-    learner = make_learner(FakePolicy({"total_loss": float("inf"), "[histogram]q": [NAN], "note": "nan", "n": None}))
+@pytest.mark.differs("an infinite loss trains on and turns the parameters into NaN", "`FloatingPointError`, as for NaN")
+@pytest.mark.parametrize("value", [float("inf"), np.float32("-inf"), torch.tensor([0.0, float("inf")]), 1e39])
+def test_an_infinite_scalar_is_an_error_too(value):
+    with pytest.raises(FloatingPointError, match="^total_loss = .*(inf|1e.39).* at train_iter 0;"):
+        make_learner(FakePolicy({"total_loss": value})).train([])
+
+
+def test_histograms_and_text_are_no_errors():
+    learner = make_learner(FakePolicy({"[histogram]q": [NAN], "note": "nan", "n": None}))
     learner.train([])
     assert learner.train_iter == 1
 

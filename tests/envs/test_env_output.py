@@ -1,0 +1,162 @@
+"""What envs return in another form than they have to: taken where it is exact, else refused in one line."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from easydict import EasyDict
+from gymnasium import spaces
+
+from ding.entry.cli import cli
+from ding.envs import BaseEnvManager, DingEnvWrapper, EnvOutputError, GymnasiumEnv, SyncSubprocessEnvManager
+from ding.envs.env.gymnasium_spaces import checked_observation
+
+BOX = spaces.Box(0, 9, (2,), np.float32)
+BYTES = spaces.Box(0, 255, (2,), np.uint8)
+DICT = spaces.Dict(a=BOX, b=spaces.Tuple([spaces.Discrete(3), BYTES]))
+
+
+class Returning(gymnasium.Env):
+    """An env whose `step` returns these values, and whose `reset` an observation."""
+
+    observation_space, action_space = BOX, spaces.Discrete(2)
+
+    def __init__(self, values, first=(0.0, 0.5)):
+        self.first, self.values = first, values
+
+    def reset(self, *, seed=None, options=None):
+        return self.first, {}
+
+    def step(self, action):
+        return self.values
+
+
+class Faulty(Returning):
+    def __init__(self):
+        super().__init__(())
+
+    def step(self, action):
+        one, two = action, action, action
+        return one, two
+
+
+FOUR = partial(Returning, values=(np.zeros(2, np.float32), 0.0, False, {}))
+WIDE = partial(Returning, values=(np.zeros(3, np.float32), 0.0, False, False, {}))
+
+
+@pytest.mark.parametrize(
+    ("obs", "space", "dtype", "expected"),
+    [
+        ([0, 1], BOX, np.float32, [0, 1]),
+        ((0.5, 1), BOX, np.float32, [0.5, 1]),
+        ([0.1, 1.0], BOX, np.float32, np.float32([0.1, 1.0]).tolist()),
+        (np.array([0.5, 1.0]), BOX, np.float32, [0.5, 1]),
+        (np.array([3, 4], np.uint8), BOX, np.uint8, [3, 4]),
+        ([3, 4], BYTES, np.uint8, [3, 4]),
+        (np.array([3.0, 4.0]), BYTES, np.uint8, [3, 4]),
+        (np.array([3, 4]), BYTES, np.int64, [3, 4]),
+        (0.5, spaces.Box(0, 1, (1,), np.float32), np.float32, [0.5]),
+        ([[1, 0]], spaces.MultiBinary((1, 2)), np.int8, [[1, 0]]),
+        ([2, 1], spaces.MultiDiscrete([3, 3]), np.int64, [2, 1]),
+        (2, spaces.Discrete(3), np.int64, 2),
+        (np.array([2]), spaces.Discrete(3), np.int64, [2]),
+    ],
+)
+def test_what_converts_exactly_is_taken_as_an_array(obs, space, dtype, expected):
+    array = checked_observation(obs, space, "env")
+    assert (type(array), array.dtype, array.tolist()) == (np.ndarray, dtype, expected)
+
+
+def test_lists_are_taken_in_dicts_and_tuples_too():
+    found = checked_observation({"a": [0, 1], "b": [2, [3, 4]], "more": 0.5}, DICT, "env")
+    assert type(found["b"]) is tuple and found["b"][0].tolist() == 2
+    assert (found["a"].tolist(), found["b"][1].tolist(), found["more"].tolist()) == ([0, 1], [3, 4], 0.5)
+
+
+def test_tensors_and_texts_pass():
+    tensor = torch.zeros(3)
+    assert checked_observation(tensor, BOX, "env") is tensor
+    assert checked_observation("abc", spaces.Text(3), "env") == "abc"
+
+
+@pytest.mark.parametrize(
+    ("obs", "space", "message"),
+    [
+        (np.zeros(3, np.float32), BOX, r"of the shape \(3,\) and dtype float32; .*shape \(2,\) and dtype float32"),
+        (np.zeros((1, 2), np.float32), BOX, r"of the shape \(1, 2\)"),
+        ([0.0, 1.0, 2.0], BOX, r"observation \[0.0, 1.0, 2.0\]; its space wants an array of the shape \(2,\)"),
+        ([[0.0], [1.0, 2.0]], BOX, "wants an array"),
+        ([2**24 + 1, 0], BOX, "dtype float32"),
+        (["a", "b"], BOX, "wants an array"),
+        (None, BOX, "observation None; its space wants"),
+        (np.array([0.5, 1.0]), BYTES, "dtype float64; its space wants .* dtype uint8"),
+        ([256, 0], BYTES, "dtype uint8"),
+        (np.array([np.nan, 0.0]), BYTES, "dtype uint8"),
+        ([1, 2], spaces.Discrete(3), r"shape \(\)"),
+        ({"a": np.zeros(2)}, DICT, r"wants a dict with the keys \['a', 'b'\]"),
+        (np.zeros(2), DICT, "wants a dict"),
+        ({"a": np.zeros(2), "b": (1,)}, DICT, r"observation\['b'\] .*wants a tuple of 2 members"),
+        ({"a": np.zeros(2), "b": (1, [0.5, 1])}, DICT, r"observation\['b'\]\[1\] .*dtype uint8"),
+    ],
+)
+def test_other_observations_are_refused_in_one_line(obs, space, message):
+    with pytest.raises(EnvOutputError, match=message) as caught:
+        checked_observation(obs, space, "env")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("first", [[0.0, 0.5], np.array([0.0, 0.5])])
+def test_an_env_checks_its_first_observation_and_each_step(first):
+    env = GymnasiumEnv({"env": partial(WIDE, first=first)})
+    assert env.reset().tolist() == [0.0, 0.5]
+    with pytest.raises(EnvOutputError, match=r"GymnasiumEnv.* of the shape \(3,\)"):
+        env.step(0)
+    with pytest.raises(EnvOutputError, match="wants an array"):
+        GymnasiumEnv({"env": partial(Returning, (), first=[0.0])}).reset()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: GymnasiumEnv({"env": FOUR}),
+        lambda: GymnasiumEnv({"env": FOUR, "max_episode_steps": 5}),  # where gymnasium's own wrapper fails
+        lambda: DingEnvWrapper(FOUR(), {"env_wrapper": []}),
+        lambda: GymnasiumEnv({"env": partial(Returning, values=None)}),
+    ],
+)
+def test_a_step_of_four_values_is_told_what_is_wanted(make):
+    env = make()
+    env.reset()
+    with pytest.raises(EnvOutputError, match="observation, reward, terminated, truncated, info"):
+        env.step(0)
+
+
+def test_the_same_mistake_within_a_step_is_the_env_s_own():
+    env = GymnasiumEnv({"env": Faulty})
+    env.reset()
+    with pytest.raises(ValueError, match="too many values to unpack") as caught:
+        env.step(0)
+    assert not isinstance(caught.value, EnvOutputError)
+
+
+@pytest.mark.parametrize("cls", [BaseEnvManager, SyncSubprocessEnvManager])
+@pytest.mark.parametrize("game", [FOUR, WIDE])
+def test_managers_name_the_env_in_one_line(cls, game):
+    manager = cls([partial(GymnasiumEnv, {"env": game})] * 2, EasyDict(cls.default_config(), context="fork"))
+    manager.launch()
+    with pytest.raises((EnvOutputError, RuntimeError), match="(?i)env 0.*GymnasiumEnv") as caught:
+        manager.step({0: np.array([0]), 1: np.array([0])})
+    assert "\n" not in str(caught.value)
+    manager.close()
+
+
+def test_the_command_prints_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(cli, ["train", "dqn", f"{__name__}:FOUR", "--env-steps", "100"])
+    assert result.exit_code == 1
+    assert result.output.splitlines()[-1].startswith("Error: Env 0 step") and "Traceback" not in result.output
