@@ -310,7 +310,7 @@ def export_policy(
 
     Raises:
         ConfigError: the policy keeps a state from one step to the next, draws random numbers, or has actions that are
-            not an array or observations that are dicts within a dict.
+            not an array or observations that are dicts or tuples within a dict.
         ImportError: the package onnx is not installed.
         ValueError: the suffix of `path` is not supported.
     """
@@ -319,7 +319,10 @@ def export_policy(
         raise ValueError(f"{path!r} is not allowed; its suffix must be {' or '.join(_WRITERS)}")
     name = type(trained.policy).__name__
     if any(has_members(member) for member in (entries_of(spaces[0]) or {}).values()):
-        raise ConfigError(f"{name} cannot be exported: its observations are dicts within a dict; flatten them")
+        raise ConfigError(
+            f"{name} cannot be exported: its observations are dicts or tuples within a dict; let the env flatten them, "
+            "and show the masks of several choices as one array"
+        )
     network = PolicyNetwork(trained.policy, spaces[1], is_scaled, bins).eval().requires_grad_(False)
     example, others = (_batch(spaces[0], size) for size in (_TRACED, _CHECKED))
     with warnings.catch_warnings(), torch.no_grad():

@@ -821,7 +821,7 @@ class Nested(Corridor):
 
 def test_a_policy_of_dicts_within_a_dict_is_not_exported():
     training = train("dqn", Nested, **{**SMALL, **QUICK})
-    with pytest.raises(ConfigError, match="its observations are dicts within a dict; flatten them"):
+    with pytest.raises(ConfigError, match="dicts or tuples within a dict"):
         training.export()
     batch = {"near": {"place": np.zeros((3, 2), np.float32)}}
     assert training.predict(batch).shape == (3,)
