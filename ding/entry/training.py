@@ -25,7 +25,7 @@ from ding.entry.serial_entry import pipeline_for
 from ding.entry.trained import TrainedPolicy, evaluate_pair, load_trained, pair_of, save_videos
 from ding.envs.common.gym_compat import entries_of, space_kind
 from ding.envs.env.gymnasium_env import GymnasiumSource, env_section_of
-from ding.envs.env.gymnasium_spaces import action_adapter, as_observation
+from ding.envs.env.gymnasium_spaces import action_adapter, as_observation, is_bounded
 from ding.policy.q_actor_critic import QActorCriticPolicy
 from ding.utils.config_helper import ConfigError, settings_of
 from ding.utils.default_helper import one_time_warning
@@ -347,11 +347,11 @@ def _of_policy(
     if num_envs is None:
         num_envs = _ENVS if defaults.on_policy else min(_ENVS, n_sample or 1)
     space = _spaces(section)[1] if may_scale else None
-    is_scaled = _is_bounded(space)
+    is_scaled = is_bounded(space)
     if space_kind(space) == "Box" and not is_scaled and issubclass(policy_cls, QActorCriticPolicy):
         one_time_warning(
             f"the action space {space} is not bounded, so {policy} acts within [-1, 1]; if that is not what the env "
-            "means, bound its actions, as by env.wrappers = ['gymnasium.wrappers:RescaleAction']"
+            "means, wrap it, so that its action_space has bounds"
         )
     main = EasyDict(
         env={**section, "collector_env_num": num_envs, "n_evaluator_episode": _EPISODES}, policy={"collect": {}}
@@ -401,15 +401,6 @@ def _spaces(section: Mapping[str, Any]) -> tuple[Any, Any]:
         return env.observation_space, env.action_space
     finally:
         env.close()
-
-
-def _is_bounded(space: Any) -> bool:
-    if space_kind(space) != "Box" or not space.is_bounded():
-        return False
-    if space.dtype.kind != "f":
-        return True
-    largest = np.finfo(space.dtype)  # which stands for no bounds, too
-    return bool(np.all(space.low > largest.min) and np.all(space.high < largest.max))
 
 
 def _has_vectorised_form(section: Mapping[str, Any]) -> bool:
@@ -494,7 +485,7 @@ def _complete(pair: tuple[EasyDict, EasyDict], parallel: bool) -> None:
     main.env.setdefault("evaluator_env_num", min(main.env.n_evaluator_episode, _EVALUATOR_ENVS))
     policy_cls = resolve_class("policy", create.policy)
     known = settings_of(policy_cls)
-    if "model.action_bins_per_branch" in known and _is_bounded(_spaces(main.env)[1]):
+    if "model.action_bins_per_branch" in known and is_bounded(_spaces(main.env)[1]):
         model = main.policy.setdefault("model", EasyDict())
         main.env.act_bins = model.setdefault("action_bins_per_branch", main.env.get("act_bins", _BINS))
         main.env.pop("act_scale", None)

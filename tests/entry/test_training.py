@@ -731,6 +731,16 @@ class Half(Branches):
     action_space = spaces.Box(-2, 3, (2,), np.float16)
 
 
+class Valve(Branches):
+    """Takes numbers in bounds that rounding leaves; the right ones are beyond them."""
+
+    action_space = spaces.Box(-0.2, 0.1, (2,), np.float32)
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        return super().step(action)
+
+
 class Doubles(Corridor):
     """Shows float64 numbers, as MuJoCo does."""
 
@@ -758,7 +768,7 @@ EXPORTED = [
     *(("ppo", "Pendulum-v1", {}), ("td3", "Pendulum-v1", {"batch_size": 8, "random_collect_size": 16})),
     *(("dqn", Choices, QUICK), ("dqn", Doubles, QUICK), ("bdq", "Pendulum-v1", QUICK), ("bdq", Branches, QUICK)),
     ("dqn", Late, QUICK), ("dqn", Late, {**QUICK, "env_manager": "vector_env"}), ("dqn", Narrow, QUICK),
-    ("ppo", Wide, {}), ("ppo", Largest, {}), ("dqn", "Pendulum-v1", {**QUICK, "act_bins": 5}),
+    ("ppo", Wide, {}), ("ppo", Largest, {}), ("ppo", Valve, {}), ("dqn", "Pendulum-v1", {**QUICK, "act_bins": 5}),
 ]  # fmt: skip
 
 
@@ -774,6 +784,18 @@ def test_an_exported_policy_acts_equally(policy, env, settings):
     actions = torch.jit.load(path)(as_tensors(obs)).numpy()
     assert actions.dtype == expected.dtype and actions.shape == expected.shape
     np.testing.assert_allclose(actions, expected, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.load. is deprecated")
+@pytest.mark.parametrize("policy", ["ppo", "td3"])
+def test_scaled_actions_of_a_training_and_of_its_export_are_within_the_bounds(policy):
+    more = {"n_steps": 8} if policy == "ppo" else {"batch_size": 8, "random_collect_size": 16}
+    training = train(policy, Valve, **SMALL, **more)
+    obs = {"place": 1e6 * np.random.default_rng(0).normal(size=(99, 2)).astype(np.float32)}  # far beyond the bounds
+    exported = torch.jit.load(training.export())(as_tensors(obs)).numpy()
+    for actions in (training.predict(obs), exported):
+        assert all(Valve.action_space.contains(action) for action in actions)
+        assert actions.max() == np.float32(0.1)
 
 
 @pytest.mark.slow
