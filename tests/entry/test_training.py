@@ -519,6 +519,14 @@ def test_envs_that_only_their_manager_makes_are_trained_on():
     assert training.evaluate(2).lengths == [12, 12]
 
 
+def test_actions_for_envpool_are_scaled():
+    pytest.importorskip("envpool")
+    few = {"num_envs": 1, "batch_size": 8, "random_collect_size": 16, "eval_episodes": 1, "recipe": False}
+    training = train("td3", "Pendulum-v1", iterations=1, env_manager="env_pool", **few)
+    actions = training.predict(1e6 * np.random.default_rng(0).normal(size=(99, 3)).astype(np.float32))
+    assert np.abs(actions).max() == 2
+
+
 def test_specs_of_gymnasium_are_made_anew():
     spec = gymnasium.spec("CartPole-v1")
     assert train("dqn", spec, iterations=1, **QUICK).config[0].env.env_id == "CartPole-v1"
@@ -787,10 +795,10 @@ def test_an_exported_policy_acts_equally(policy, env, settings):
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.load. is deprecated")
-@pytest.mark.parametrize("policy", ["ppo", "td3"])
-def test_scaled_actions_of_a_training_and_of_its_export_are_within_the_bounds(policy):
+@pytest.mark.parametrize(("policy", "env_manager"), [("ppo", "base"), ("td3", "base"), ("td3", "vector_env")])
+def test_scaled_actions_of_a_training_and_of_its_export_are_within_the_bounds(policy, env_manager):
     more = {"n_steps": 8} if policy == "ppo" else {"batch_size": 8, "random_collect_size": 16}
-    training = train(policy, Valve, **SMALL, **more)
+    training = train(policy, Valve, env_manager=env_manager, **SMALL, **more)
     obs = {"place": 1e6 * np.random.default_rng(0).normal(size=(99, 2)).astype(np.float32)}  # far beyond the bounds
     exported = torch.jit.load(training.export())(as_tensors(obs)).numpy()
     for actions in (training.predict(obs), exported):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -208,17 +209,23 @@ def _array_of(action: Any, space: Any) -> np.ndarray:
     return array.astype(space.dtype, copy=False)
 
 
-def _box_adapter(space: Any, act_scale: bool) -> ActionAdapter:
+def action_scaler(space: Any, act_scale: bool) -> ActionAdapter | None:
+    """Return a function that maps actions [*B, *shape] in [-1, 1] onto the bounds of a real-valued Box, else None.
+
+    Raises:
+        ConfigError: a real-valued Box has no finite bounds.
+    """
     if not (act_scale and _is_real_box(space)):
-        return lambda action: _array_of(action, space)
+        return None
     _require_bounds("act_scale = True", space)
-    low, high = space.low, space.high
+    return partial(affine_transform, min_val=space.low, max_val=space.high)
 
-    def adapt(action: Any) -> np.ndarray:
-        scaled: np.ndarray = affine_transform(_array_of(action, space), min_val=low, max_val=high)
-        return scaled
 
-    return adapt
+def _box_adapter(space: Any, act_scale: bool) -> ActionAdapter:
+    scale = action_scaler(space, act_scale)
+    if scale is None:
+        return lambda action: _array_of(action, space)
+    return lambda action: scale(_array_of(action, space))
 
 
 def _bin_adapter(space: Any, bins: int) -> ActionAdapter:
