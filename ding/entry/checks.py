@@ -21,6 +21,7 @@ from ding.envs.common.gym_compat import duck_kind, entries_of, space_kind
 from ding.envs.env.base_env import get_vec_env_setting
 from ding.envs.env_manager.base_env_manager import create_env_manager
 from ding.policy.settings import positive
+from ding.utils.action_mask import ACTION_MASK
 from ding.utils.config_helper import ConfigError, Rule, settings_of
 from ding.utils.default_helper import closing, one_time_warning
 from ding.utils.import_helper import import_module
@@ -406,16 +407,17 @@ def model_shape(key: str, space: Any) -> Any:
     """Return the `obs_shape` or `action_shape` of a model for a space.
 
     It is a number for vectors and for a choice among actions, a list for images and for several choices, and a dict for
-    dicts; of a dict with an `action_mask`, only `observation` counts.
+    dicts, without their `action_mask`; beside that, an `observation` alone has the shape of what it holds.
 
     Raises:
         ConfigError: the space has no such shape, or its images have their channels last.
     """
     members = entries_of(space) if key == "obs_shape" else None
     if members:
-        if members.keys() == {"observation", "action_mask"}:
+        if members.keys() == {"observation", ACTION_MASK}:
             return model_shape(key, members["observation"])
-        return {name: model_shape(key, member) for name, member in members.items()}
+        inputs = {name: member for name, member in members.items() if name != ACTION_MASK} or members
+        return {name: model_shape(key, member) for name, member in inputs.items()}
     kind = space_kind(space)
     if key == "action_shape" and kind == "Discrete":
         return int(space.n)

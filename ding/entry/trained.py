@@ -23,6 +23,7 @@ from ding.entry.application_entry import evaluate, load_state, read_checkpoint
 from ding.entry.pipeline import with_command_mode
 from ding.entry.run_folder import Path, RunFolder
 from ding.entry.serial_run import build_evaluator_env, build_policy, normalize_as_trained, set_offline_stats
+from ding.envs.common.common_function import affine_transform
 from ding.envs.common.gym_compat import entries_of, first_choice, has_members, space_kind
 from ding.envs.env.gymnasium_env import env_section_of
 from ding.envs.env.gymnasium_spaces import bin_values
@@ -262,8 +263,7 @@ class PolicyNetwork(nn.Module):
         self._dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
         self._is_scaled = is_scaled and kind == "Box" and bins is None  # bins are values of the env
         if self._is_scaled:
-            low, high = torch.from_numpy(space.low), torch.from_numpy(space.high)
-            self.factor, self.middle = nn.Buffer((high - low) / 2), nn.Buffer((high + low) / 2)
+            self.low, self.high = nn.Buffer(torch.from_numpy(space.low)), nn.Buffer(torch.from_numpy(space.high))
         self._is_binned = bins is not None
         self._is_shifted = bool(np.any(first_choice(space)))
         if self._is_shifted:
@@ -273,17 +273,18 @@ class PolicyNetwork(nn.Module):
 
     def forward(self, obs: Any) -> Tensor:
         obs = _in_float32(obs)
-        action = self._act(obs, list(range(next(leaves(obs)).shape[0])))["action"]
+        action: Any = self._act(obs, list(range(next(leaves(obs)).shape[0])))["action"]
         if not isinstance(action, Tensor):
             action = torch.stack([head.reshape(-1) for head in action], -1)
         if self._is_binned:
             action = self.values.gather(1, action.reshape(-1, len(self.values)).T).T
         action = action.reshape([-1, *self._shape])
         if self._is_scaled:
-            action = action.to(self._dtype).clamp(-1, 1) * self.factor + self.middle
+            action = affine_transform(action.to(self._dtype), min_val=self.low, max_val=self.high)
         elif self._is_shifted:
             action = action + self.first
-        return action.to(self._dtype)
+        of_space: Tensor = action.to(self._dtype)
+        return of_space
 
 
 def _refuse_memory(policy: Any) -> None:
@@ -310,7 +311,7 @@ def export_policy(
 
     Raises:
         ConfigError: the policy keeps a state from one step to the next, draws random numbers, or has actions that are
-            not an array or observations that are dicts within a dict.
+            not an array or observations that are dicts or tuples within a dict.
         ImportError: the package onnx is not installed.
         ValueError: the suffix of `path` is not supported.
     """
@@ -319,7 +320,10 @@ def export_policy(
         raise ValueError(f"{path!r} is not allowed; its suffix must be {' or '.join(_WRITERS)}")
     name = type(trained.policy).__name__
     if any(has_members(member) for member in (entries_of(spaces[0]) or {}).values()):
-        raise ConfigError(f"{name} cannot be exported: its observations are dicts within a dict; flatten them")
+        raise ConfigError(
+            f"{name} cannot be exported: its observations are dicts or tuples within a dict; let the env flatten them, "
+            "and show the masks of several choices as one array"
+        )
     network = PolicyNetwork(trained.policy, spaces[1], is_scaled, bins).eval().requires_grad_(False)
     example, others = (_batch(spaces[0], size) for size in (_TRACED, _CHECKED))
     with warnings.catch_warnings(), torch.no_grad():

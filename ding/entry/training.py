@@ -6,6 +6,7 @@ import copy
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,8 +25,9 @@ from ding.entry.run_folder import Path, RunFolder
 from ding.entry.serial_entry import pipeline_for
 from ding.entry.trained import TrainedPolicy, evaluate_pair, load_trained, pair_of, save_videos
 from ding.envs.common.gym_compat import entries_of, space_kind
-from ding.envs.env.gymnasium_env import GymnasiumSource, env_section_of
-from ding.envs.env.gymnasium_spaces import action_adapter, as_observation
+from ding.envs.env.gymnasium_env import GymnasiumEnv, GymnasiumSource, env_section_of
+from ding.envs.env.gymnasium_spaces import action_adapter, as_observation, is_bounded
+from ding.envs.env_manager.envpool_env_manager import PoolEnvManager
 from ding.policy.q_actor_critic import QActorCriticPolicy
 from ding.utils.config_helper import ConfigError, settings_of
 from ding.utils.default_helper import one_time_warning
@@ -47,7 +49,7 @@ _SERIAL_ONLY = {
     "policy.learn.update_per_collect": "the learner learns all the time",
     "policy.random_collect_size": "collectors act by the policy from the beginning",
 }
-_BATCH_MANAGERS = ("env_pool", "vector_env")  # managers that make the envs themselves, and scale no actions
+_BATCH_MANAGERS = ("env_pool", "vector_env")  # managers that make the envs themselves
 
 
 def train(
@@ -115,8 +117,7 @@ def train(
         raise ConfigError("nothing ends the training: give env_steps, iterations or stop_value")
     section = env_section_of(env)
     taken = _recipe(policy, section, recipe)
-    may_scale = env_manager not in _BATCH_MANAGERS
-    pair = _of_policy(policy, section, num_envs, may_scale) if taken is None else _of_recipe(taken, section, num_envs)
+    pair = _of_policy(policy, section, num_envs, env_manager) if taken is None else _of_recipe(taken, section, num_envs)
     if parallel:
         pair[0].policy.collect.get("collector", {}).pop("fixed_rollout", None)  # serial collectors alone have it
     main, create = pair
@@ -338,7 +339,7 @@ def _of_recipe(recipe: Recipe, section: dict[str, Any], num_envs: int | None) ->
 
 
 def _of_policy(
-    policy: str, section: dict[str, Any], num_envs: int | None, may_scale: bool
+    policy: str, section: dict[str, Any], num_envs: int | None, env_manager: str | None
 ) -> tuple[EasyDict, EasyDict]:
     create = EasyDict(env={"type": "gymnasium"}, env_manager={"type": "base"}, policy={"type": policy})
     policy_cls = resolve_class("policy", create.policy, "policy")
@@ -346,12 +347,12 @@ def _of_policy(
     n_sample = defaults.get("collect", {}).get("n_sample")
     if num_envs is None:
         num_envs = _ENVS if defaults.on_policy else min(_ENVS, n_sample or 1)
-    space = _spaces(section)[1] if may_scale else None
-    is_scaled = _is_bounded(space)
+    space = _pool_action_space(section) if env_manager == "env_pool" else _spaces(section)[1]
+    is_scaled = is_bounded(space)
     if space_kind(space) == "Box" and not is_scaled and issubclass(policy_cls, QActorCriticPolicy):
         one_time_warning(
             f"the action space {space} is not bounded, so {policy} acts within [-1, 1]; if that is not what the env "
-            "means, bound its actions, as by env.wrappers = ['gymnasium.wrappers:RescaleAction']"
+            "means, wrap it, so that its action_space has bounds"
         )
     main = EasyDict(
         env={**section, "collector_env_num": num_envs, "n_evaluator_episode": _EPISODES}, policy={"collect": {}}
@@ -371,13 +372,11 @@ def _set_env(
 ) -> None:
     """Set what the caller has chosen about the stepping of envs and the evaluation of the policy."""
     main, create = pair
-    is_plain = create.env_manager.type == "base" and not main.env.get("act_scale") and "wrappers" not in main.env
+    is_plain = create.env_manager.type == "base" and "wrappers" not in main.env
     if env_manager is not None:
         create.env_manager.type = env_manager
     elif is_plain and main.env.collector_env_num >= _VECTORISED and _has_vectorised_form(main.env):
         create.env_manager.type = "vector_env"
-    if create.env_manager.type in _BATCH_MANAGERS:
-        main.env.pop("act_scale", None)
     if episodes is not None:
         main.env.n_evaluator_episode = episodes
     if stop_value is not None:
@@ -403,13 +402,10 @@ def _spaces(section: Mapping[str, Any]) -> tuple[Any, Any]:
         env.close()
 
 
-def _is_bounded(space: Any) -> bool:
-    if space_kind(space) != "Box" or not space.is_bounded():
-        return False
-    if space.dtype.kind != "f":
-        return True
-    largest = np.finfo(space.dtype)  # which stands for no bounds, too
-    return bool(np.all(space.low > largest.min) and np.all(space.high < largest.max))
+def _pool_action_space(section: Mapping[str, Any]) -> Any:
+    """Return the action space of an env of EnvPool, which gymnasium may not know."""
+    with PoolEnvManager(env_fn=[partial(GymnasiumEnv, cfg=section)]) as manager:
+        return manager.simulator_action_space
 
 
 def _has_vectorised_form(section: Mapping[str, Any]) -> bool:
@@ -494,7 +490,7 @@ def _complete(pair: tuple[EasyDict, EasyDict], parallel: bool) -> None:
     main.env.setdefault("evaluator_env_num", min(main.env.n_evaluator_episode, _EVALUATOR_ENVS))
     policy_cls = resolve_class("policy", create.policy)
     known = settings_of(policy_cls)
-    if "model.action_bins_per_branch" in known and _is_bounded(_spaces(main.env)[1]):
+    if "model.action_bins_per_branch" in known and is_bounded(_spaces(main.env)[1]):
         model = main.policy.setdefault("model", EasyDict())
         main.env.act_bins = model.setdefault("action_bins_per_branch", main.env.get("act_bins", _BINS))
         main.env.pop("act_scale", None)

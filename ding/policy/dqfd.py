@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ding.policy.common_utils import flag_column
 from ding.policy.dqn import DQNPolicy, HeadInputs, TDError
@@ -14,7 +13,7 @@ from ding.policy.settings import positive
 from ding.rl_utils.returns import bootstrap_mask
 from ding.rl_utils.td import dqfd_nstep_td_data, dqfd_nstep_td_error
 from ding.utils.batch_methods import accepts_pieces
-from ding.utils.config_helper import ConfigError, Setting, Settings, integer, number
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, integer, number
 from ding.utils.data.samples import END_FLAGS, Column, Items, Kind, like, rows_of, table_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
@@ -42,6 +41,7 @@ class DQFDPolicy(DQNPolicy):
             "priority_IS_weight": True,
             "discount_factor": 0.99,
             "nstep": 10,
+            "model.action_shape": NO_DEFAULT,
             "learn.lambda1": Setting(1.0, number(0), "Weight of the n-step loss."),
             "learn.lambda2": Setting(1.0, number(0), "Weight of the margin loss."),
             "learn.lambda3": Setting(1e-5, number(0), "Weight decay of the optimizer."),
@@ -73,8 +73,6 @@ class DQFDPolicy(DQNPolicy):
     def _forward_networks(self, batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
         """Forward as DQN does, with `one_step` in `next_output`: target values and greedy actions one step later."""
         output, next_output, next_action = super()._forward_networks(batch)
-        if not isinstance(output["logit"], Tensor):
-            raise ConfigError("DQFDPolicy supports one action per step: policy.model.action_shape must be a number")
         with torch.no_grad():
             q = self._target_model.forward(batch["next_obs_1"])["logit"]
             action = self._learn_model.forward(batch["next_obs_1"])["action"]

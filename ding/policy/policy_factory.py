@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ding.envs.common.gym_compat import duck_kind, entries_of, sample_legal
 from ding.policy.modes import random_collect_function
+from ding.utils.action_mask import action_mask_of
 from ding.utils.default_helper import new_generator
 from ding.utils.random_draws import draw_index
 
@@ -61,8 +62,9 @@ def get_random_policy(cfg: Any, policy: Any, env: Any) -> Any:
 
 def _random_output(space: Any, obs: Any, rng: np.random.Generator) -> dict[str, Any]:
     if isinstance(space, list):
-        if isinstance(obs, Mapping) and "global_state" in obs:
-            return _random_masked(torch.as_tensor(obs["action_mask"]), rng)
+        mask = action_mask_of(obs)
+        if mask is not None:
+            return _random_masked(torch.as_tensor(mask), rng)
         action = torch.as_tensor(np.stack([member.sample() for member in space]))
         shape = [len(space), int(space[0].n)] if duck_kind(space[0]) == "Discrete" else list(action.shape)
         return {"action": action, "logit": torch.ones(shape)}

@@ -261,5 +261,5 @@ class DiscreteCQLPolicy(QRDQNPolicy):
     def _head_error(self, head: HeadInputs) -> TDError:
         loss, error, logged = super()._head_error(head)
         q = head.output["logit"]
-        gap = q.logsumexp(-1) - q.gather(-1, head.action.unsqueeze(-1)).squeeze(-1)
+        gap = q.logsumexp(-1) - q.gather(-1, head.action.reshape(-1, 1)).squeeze(-1)
         return loss + self._cfg.learn.min_q_weight * weighted_mean(gap, head.batch["weight"]), error, logged

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 from easydict import EasyDict
 from torch import Tensor, nn
 
+from ding.model.common.encoder import mask_like
 from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import flag_column
@@ -19,6 +20,7 @@ from ding.rl_utils.returns import bootstrap_mask
 from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error, q_nstep_td_error_with_rescale
 from ding.torch_utils.network.rnn import LSTM
 from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.action_mask import action_mask_of
 from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean, integer, number
 from ding.utils.data.nested import map_leaves
@@ -280,7 +282,8 @@ def _flat(column: Tensor | None, steps: slice) -> Tensor | None:
 
 def _legal_mean(q: Tensor, obs: Any, step: int) -> Tensor:
     """Return the mean of values [B, N] of a step, of legal actions if observations [L, B, ...] have a mask."""
-    if not isinstance(obs, Mapping) or "action_mask" not in obs:
+    mask = action_mask_of(obs)
+    if mask is None:
         return q.mean()
-    legal: Tensor = obs["action_mask"][step].bool()
+    legal: Tensor = mask_like(q, mask[step]).bool()
     return torch.where(legal, q, 0.0).sum() / legal.sum().clamp(min=1)  # null steps may have no legal action

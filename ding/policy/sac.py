@@ -22,7 +22,7 @@ from ding.policy.q_actor_critic import CriticTerms, QActorCriticPolicy, q_values
 from ding.rl_utils.log_prob import SquashedSample, mu_and_sigma, squashed_gaussian_sample
 from ding.rl_utils.td import q_v_1step_td_data, q_v_1step_td_error
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, integer, number, one_of
+from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean, integer, number, one_of
 from ding.utils.random_draws import draw_normal, draw_uniform
 from ding.utils.registry_factory import POLICY_REGISTRY
 
@@ -287,7 +287,9 @@ class DiscreteSACPolicy(SoftActorCriticPolicy):
         {0: torch.Size([1]), 3: torch.Size([1])}
     """
 
-    settings: ClassVar[Settings] = Settings({"type": "discrete_sac"}, SoftActorCriticPolicy.settings)
+    settings: ClassVar[Settings] = Settings(
+        {"type": "discrete_sac", "model.action_shape": NO_DEFAULT}, SoftActorCriticPolicy.settings
+    )
     _output_keys: Sequence[str] = ("action", "logit")
     has_discrete_actions: ClassVar[bool | None] = True
     _collect_wrapper = "eps_greedy_multinomial_sample"

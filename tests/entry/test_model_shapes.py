@@ -118,6 +118,8 @@ def test_shapes_of_spaces():
     assert model_shape("obs_shape", spaces.Dict(image=image, vector=vector)) == {"image": [4, 84, 84], "vector": 3}
     masked = spaces.Dict(observation=vector, action_mask=spaces.MultiBinary(2))
     assert model_shape("obs_shape", masked) == 3
+    beside = spaces.Dict(board=vector, observation=vector, action_mask=spaces.MultiBinary(2))
+    assert model_shape("obs_shape", beside) == {"board": 3, "observation": 3}
     assert model_shape("action_shape", spaces.MultiDiscrete([2, 5])) == [2, 5]
     assert model_shape("action_shape", spaces.Box(-1, 1, (2, 3))) == [2, 3]
 

@@ -519,6 +519,14 @@ def test_envs_that_only_their_manager_makes_are_trained_on():
     assert training.evaluate(2).lengths == [12, 12]
 
 
+def test_actions_for_envpool_are_scaled():
+    pytest.importorskip("envpool")
+    few = {"num_envs": 1, "batch_size": 8, "random_collect_size": 16, "eval_episodes": 1, "recipe": False}
+    training = train("td3", "Pendulum-v1", iterations=1, env_manager="env_pool", **few)
+    actions = training.predict(1e6 * np.random.default_rng(0).normal(size=(99, 3)).astype(np.float32))
+    assert np.abs(actions).max() == 2
+
+
 def test_specs_of_gymnasium_are_made_anew():
     spec = gymnasium.spec("CartPole-v1")
     assert train("dqn", spec, iterations=1, **QUICK).config[0].env.env_id == "CartPole-v1"
@@ -731,6 +739,16 @@ class Half(Branches):
     action_space = spaces.Box(-2, 3, (2,), np.float16)
 
 
+class Valve(Branches):
+    """Takes numbers in bounds that rounding leaves; the right ones are beyond them."""
+
+    action_space = spaces.Box(-0.2, 0.1, (2,), np.float32)
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        return super().step(action)
+
+
 class Doubles(Corridor):
     """Shows float64 numbers, as MuJoCo does."""
 
@@ -758,7 +776,7 @@ EXPORTED = [
     *(("ppo", "Pendulum-v1", {}), ("td3", "Pendulum-v1", {"batch_size": 8, "random_collect_size": 16})),
     *(("dqn", Choices, QUICK), ("dqn", Doubles, QUICK), ("bdq", "Pendulum-v1", QUICK), ("bdq", Branches, QUICK)),
     ("dqn", Late, QUICK), ("dqn", Late, {**QUICK, "env_manager": "vector_env"}), ("dqn", Narrow, QUICK),
-    ("ppo", Wide, {}), ("ppo", Largest, {}), ("dqn", "Pendulum-v1", {**QUICK, "act_bins": 5}),
+    ("ppo", Wide, {}), ("ppo", Largest, {}), ("ppo", Valve, {}), ("dqn", "Pendulum-v1", {**QUICK, "act_bins": 5}),
 ]  # fmt: skip
 
 
@@ -774,6 +792,18 @@ def test_an_exported_policy_acts_equally(policy, env, settings):
     actions = torch.jit.load(path)(as_tensors(obs)).numpy()
     assert actions.dtype == expected.dtype and actions.shape == expected.shape
     np.testing.assert_allclose(actions, expected, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.load. is deprecated")
+@pytest.mark.parametrize(("policy", "env_manager"), [("ppo", "base"), ("td3", "base"), ("td3", "vector_env")])
+def test_scaled_actions_of_a_training_and_of_its_export_are_within_the_bounds(policy, env_manager):
+    more = {"n_steps": 8} if policy == "ppo" else {"batch_size": 8, "random_collect_size": 16}
+    training = train(policy, Valve, env_manager=env_manager, **SMALL, **more)
+    obs = {"place": 1e6 * np.random.default_rng(0).normal(size=(99, 2)).astype(np.float32)}  # far beyond the bounds
+    exported = torch.jit.load(training.export())(as_tensors(obs)).numpy()
+    for actions in (training.predict(obs), exported):
+        assert all(Valve.action_space.contains(action) for action in actions)
+        assert actions.max() == np.float32(0.1)
 
 
 @pytest.mark.slow
@@ -821,7 +851,7 @@ class Nested(Corridor):
 
 def test_a_policy_of_dicts_within_a_dict_is_not_exported():
     training = train("dqn", Nested, **{**SMALL, **QUICK})
-    with pytest.raises(ConfigError, match="its observations are dicts within a dict; flatten them"):
+    with pytest.raises(ConfigError, match="dicts or tuples within a dict"):
         training.export()
     batch = {"near": {"place": np.zeros((3, 2), np.float32)}}
     assert training.predict(batch).shape == (3,)

@@ -202,7 +202,7 @@ def test_act_bins_makes_real_valued_actions_a_choice_among_values(made):
     "space", [spaces.Box(-np.inf, np.inf, (1,)), spaces.Discrete(3), spaces.Box(0, 9, (1,), np.int64)]
 )
 def test_act_bins_needs_real_valued_actions_with_bounds(space):
-    with pytest.raises(ValueError, match="act_bins needs a real-valued action space with finite bounds; this one is"):
+    with pytest.raises(ValueError, match="act_bins = 5 needs .* finite bounds"):
         probe(act_space=space, act_bins=5)
 
 

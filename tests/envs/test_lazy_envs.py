@@ -11,6 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from ding.envs import BaseEnv, DingEnvWrapper, GymnasiumEnv
+from ding.utils.config_helper import ConfigError
 from tests.envs.toys import Toy
 
 KINDS = {
@@ -173,9 +174,24 @@ def test_real_valued_actions_are_scaled_from_one_and_clipped(over):
     assert np.abs(env.random_action()).max() <= 1
 
 
-def test_scaling_actions_needs_bounds(over):
-    with pytest.raises(ValueError, match="finite bounds"):
-        begun(over, {"act_scale": True}, action_space=spaces.Box(-np.inf, np.inf, (1,), np.float32))
+@pytest.mark.parametrize(("low", "high", "dtype"), [(-4.6, 2.7, np.float32), (-0.2, 0.1, np.float64)])
+def test_scaled_actions_are_members_of_the_action_space(over, low, high, dtype):
+    space = spaces.Box(low, high, (2,), dtype)
+    env, toy = begun(over, {"act_scale": True}, action_space=space)
+    env.step(np.array([1.0, -1.0], np.float32))
+    assert space.contains(toy.actions[0])
+    np.testing.assert_allclose(toy.actions[0], [high, low], rtol=1e-6)
+
+
+_LARGEST = np.finfo(np.float32).max
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(-np.inf, np.inf), (0, np.inf), (-_LARGEST, _LARGEST), (0, _LARGEST), (-2e38, 2e38)]
+)
+def test_scaling_actions_needs_bounds(over, low, high):
+    with pytest.raises(ConfigError, match="act_scale = True needs .* finite bounds"):
+        begun(over, {"act_scale": True}, action_space=spaces.Box(low, high, (1,), np.float32))
 
 
 @pytest.mark.differs("the observation space of the wrapped env is changed in place", "it stays")

@@ -278,7 +278,7 @@ def test_unknown_keys_belong_to_the_user():
     DQNCommandModePolicy(make_config(nsteps=0, learn__batchsize="many"), enable_field=["command"])
 
 
-@pytest.mark.parametrize("name", ["sqn", "r2d2", "acer", "impala"])
+@pytest.mark.parametrize("name", ["sqn", "r2d2", "acer", "impala", "dqfd", "discrete_sac"])
 def test_several_actions_a_step_are_refused_by_policies_that_have_one(name):
     cfg = POLICY_REGISTRY.get(name).default_config()
     cfg.model.update(obs_shape=4, action_shape=[3, 2])

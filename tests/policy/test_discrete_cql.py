@@ -34,6 +34,13 @@ def test_the_gap_to_other_actions_is_added_to_the_loss_of_qrdqn(weight, prioriti
     assert (output["q_value"], output["q_target"]) == (expected["q_value"], expected["target_q_value"])
 
 
+def test_actions_may_be_whole_floats_as_in_data_sets():
+    data = make_batch(8)
+    as_floats = [{**row, "action": row["action"].float()} for row in data]
+    output, expected = (make_policy("learn").learn_mode.forward(samples) for samples in (as_floats, data))
+    assert output == expected
+
+
 def test_training_raises_the_demonstrated_action():
     policy, data = make_policy("learn", learn__learning_rate=0.01), make_batch(8, action=torch.tensor([1]))
     for _ in range(50):

@@ -10,7 +10,6 @@ from easydict import EasyDict
 from ding.entry import serial_pipeline, serial_pipeline_dqfd
 from ding.policy import DQFDCommandModePolicy, DQFDPolicy
 from ding.rl_utils import dqfd_nstep_td_data, dqfd_nstep_td_error
-from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples, Table
 from tests.policy.learning import target_of
 from tests.policy.test_bc import Balance
@@ -170,12 +169,6 @@ def test_samples_know_what_follows_after_one_step_and_after_n(as_columns):
     samples = policy.collect_mode.get_train_sample(Samples(Table.of(steps)) if as_columns else steps)
     assert [row["done_1"] for row in samples] == [False, False, False, True]
     assert [row["reward"].tolist() for row in samples] == [[0, 1], [1, 2], [2, 3], [3, 0]]
-
-
-def test_several_actions_a_step_are_refused():
-    policy = make_policy("learn", model__action_shape=[2, 2])
-    with pytest.raises(ConfigError, match="one action per step"):
-        policy.learn_mode.forward(make_batch(action=torch.tensor([0, 1])))
 
 
 def outside_config():

@@ -256,6 +256,19 @@ def test_masked_actions_do_not_count_for_the_target():
     assert output["q_value"] == pytest.approx(3.0)
 
 
+@pytest.mark.parametrize("mask", [[[1, 0], [1, 0]], [1, 0, 1, 0], (torch.tensor([1, 0]), torch.tensor([1, 0]))])
+def test_masked_actions_of_no_head_count_for_the_target(mask):
+    model = DQN(4, [2, 2])
+    with torch.no_grad():
+        for head in model.head.pred:
+            head.Q[-1][0].weight.zero_()
+            head.Q[-1][0].bias.copy_(torch.tensor([1.0, 5.0]))
+    obs = {"observation": torch.rand(4), "action_mask": torch.tensor(mask) if isinstance(mask, list) else mask}
+    data = [make_sample(0, obs=obs, next_obs=obs, done=False, reward=torch.zeros(1), action=torch.zeros(2))]
+    output = make_policy("learn", model=model, discount_factor=0.5).learn_mode.forward(data)
+    assert output["priority"] == pytest.approx([(1.0 - 0.5 * 1.0) ** 2])
+
+
 def test_multi_discrete_actions_learn_the_mean_over_their_heads():
     policy = make_policy("learn", "collect", model__action_shape=[2, 3])
     heads = [torch.tensor([1]), torch.tensor([2])]

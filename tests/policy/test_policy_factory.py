@@ -72,9 +72,25 @@ def test_only_legal_actions_are_taken(as_mask):
     assert {tuple(head.item() for head in act(heads, obs)[0]["action"]) for _ in range(20)} == {(1, 0)}
 
 
-def test_an_entry_that_is_called_action_mask_among_others_is_no_mask():
-    obs = {0: {"observation": np.zeros(2), "action_mask": np.zeros(7), "more": np.zeros(1)}}
-    assert {act(gymnasium.spaces.Discrete(2), obs)[0]["action"].item() for _ in range(40)} == {0, 1}
+def test_a_mask_counts_whatever_lies_beside_it():
+    obs = {0: {"board": np.zeros(2), "hand": np.zeros(1), "action_mask": np.array([0, 1], bool)}}
+    assert {act(gymnasium.spaces.Discrete(2), obs)[0]["action"].item() for _ in range(20)} == {1}
+
+
+def test_masks_of_choices_of_several_dimensions_are_in_the_order_of_the_actions():
+    obs = {0: {"action_mask": np.array([0, 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1])}}
+    action = act(gymnasium.spaces.MultiDiscrete([[2, 3], [4, 5]]), obs)[0]["action"]
+    assert [part.item() for part in action] == [1, 0, 2, 4]
+
+
+def test_masks_of_real_valued_actions_mean_nothing():
+    assert act(gymnasium.spaces.Box(-1, 1, (3,)), {0: {"action_mask": np.zeros(7)}})[0]["action"].shape == (3,)
+
+
+@pytest.mark.parametrize(("mask", "word"), [(np.zeros(3), "no legal action"), (np.ones(4), "fit")])
+def test_a_mask_of_which_no_action_follows_is_refused(mask, word):
+    with pytest.raises(ValueError, match=word):
+        act(gymnasium.spaces.Discrete(3), {0: {"action_mask": mask}})
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ding.utils.action_mask import action_mask_of, masks_by_choice
 from ding.utils.data.nested import is_container, is_mapping, parts_of
 
 
@@ -128,21 +129,27 @@ def first_choice(space: Any) -> Any:
     return bounds_of(space)[0] if space_kind(space) in ("Discrete", "MultiDiscrete") else 0  # type: ignore[index]
 
 
-def is_masked(obs: Any) -> bool:
-    """Return whether an observation consists of an `observation` and an `action_mask`, 1 for legal actions."""
-    return is_mapping(obs) and obs.keys() == {"observation", "action_mask"}
-
-
 def sample_legal(space: Any, obs: Any) -> Any:
-    """Return a sample of an action space, a legal one if `obs` is masked."""
-    if is_masked(obs):
-        mask = obs["action_mask"]
-        match space_kind(space):
-            case "Discrete":
-                return space.sample(np.asarray(mask, np.int8))
-            case "MultiDiscrete" if space.nvec.ndim == 1:
-                return space.sample(tuple(np.asarray(part, np.int8) for part in mask))
-    return space.sample()
+    """Return a sample of an action space; of choices, a legal one if `obs` has an action mask.
+
+    Raises:
+        ValueError: the mask does not fit the space, or leaves no legal action.
+    """
+    mask, kind = action_mask_of(obs), space_kind(space)
+    if mask is None or kind not in ("Discrete", "MultiDiscrete"):
+        return space.sample()
+    counts = np.ravel(space.n if kind == "Discrete" else space.nvec).tolist()
+    masks = [np.asarray(np.asarray(part) != 0, np.int8) for part in masks_by_choice(mask, counts)]
+    if not all(part.any() for part in masks):
+        raise ValueError("action_mask leaves no legal action; the env must allow at least one")
+    if kind == "Discrete":
+        return space.sample(masks[0])
+    rest = iter(masks)
+
+    def nested(shape: tuple[int, ...]) -> Any:
+        return tuple(nested(shape[1:]) for _ in range(shape[0])) if shape else next(rest)
+
+    return space.sample(nested(space.nvec.shape))
 
 
 def layers(env: Any) -> Iterator[Any]:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ding.envs.common.gym_compat import bounds_of, has_members, is_masked, members_of, sample_legal, space_kind
+from ding.envs.common.gym_compat import bounds_of, has_members, members_of, sample_legal, space_kind
 from ding.envs.env.base_env import BaseEnv
 from ding.envs.env.gymnasium_spaces import as_arrays
+from ding.utils.action_mask import action_mask_of
 from ding.utils.data.nested import all_finite, is_container, is_mapping, parts_of
 
 _logger = logging.getLogger("ding")
@@ -154,7 +155,7 @@ def demonstrate_correct_procedure(env_fn: Callable[[dict[str, Any]], BaseEnv]) -
 
 def action_for(env: Any, obs: Any, act: Callable[[], Any]) -> Any:
     """Return a legal action if `obs` has an action mask, else the result of `act`."""
-    return as_arrays(sample_legal(env.action_space, obs)) if is_masked(obs) else act()
+    return as_arrays(sample_legal(env.action_space, obs)) if action_mask_of(obs) is not None else act()
 
 
 def _steps(env: BaseEnv, obs: Any, act: Callable[[], Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from ding.envs.common.common_function import affine_transform
 from ding.envs.common.gym_compat import first_choice, is_gymnasium_env, map_space, space_kind, spaces_like
 from ding.envs.env.base_env import EnvOutputError
+from ding.utils.config_helper import ConfigError
 from ding.utils.data.nested import is_mapping, is_treetensor, map_leaves, parts_of, rebuilt
 from ding.utils.log_helper import shown
 
@@ -179,10 +181,9 @@ def bin_values(space: Any, bins: int) -> np.ndarray:
     """Return the values that `bins` choices stand for, [bins, D]: evenly spaced in each dimension, bounds included.
 
     Raises:
-        ValueError: the space is no real-valued Box with finite bounds.
+        ConfigError: the space is no real-valued Box with finite bounds.
     """
-    if not (_is_real_box(space) and space.is_bounded()):
-        raise ValueError(f"act_bins needs a real-valued action space with finite bounds; this one is {space}")
+    _require_bounds(f"act_bins = {bins}", space)
     values: np.ndarray = np.linspace(space.low, space.high, bins).astype(space.dtype)
     return values.reshape(bins, -1)
 
@@ -197,7 +198,7 @@ def action_adapter(space: Any, act_scale: bool, act_bins: int | None = None) -> 
         act_bins: actions are the numbers of values, one for each dimension of a Box; see `bin_values`.
 
     Raises:
-        ValueError: `act_scale` or `act_bins` is set and a Box has no finite bounds. The function itself raises
+        ConfigError: `act_scale` or `act_bins` is set and a Box has no finite bounds. The function itself raises
             ValueError or TypeError for an action that does not fit.
     """
     if act_bins is not None:
@@ -218,6 +219,26 @@ def action_adapter(space: Any, act_scale: bool, act_bins: int | None = None) -> 
 
 def _is_real_box(space: Any) -> bool:
     return space_kind(space) == "Box" and space.dtype is not None and np.issubdtype(space.dtype, np.floating)
+
+
+def is_bounded(space: Any) -> bool:
+    """Return whether `space` is a Box with finite bounds; the largest numbers of its dtype stand for none."""
+    if space_kind(space) != "Box" or not space.is_bounded():
+        return False
+    if space.dtype.kind != "f":
+        return True
+    with np.errstate(over="ignore"):
+        width = space.high - space.low
+    largest = np.finfo(space.dtype).max
+    return bool(np.all(np.isfinite(width) & (space.low > -largest) & (space.high < largest)))
+
+
+def _require_bounds(setting: str, space: Any) -> None:
+    if not (_is_real_box(space) and is_bounded(space)):
+        raise ConfigError(
+            f"{setting} needs a real-valued action space with finite bounds; this one is {space}: leave it out, or "
+            "wrap the env, so that its action_space has bounds"
+        )
 
 
 def _discrete_adapter(space: Any) -> ActionAdapter:
@@ -258,18 +279,23 @@ def _array_of(action: Any, space: Any) -> np.ndarray:
     return array.astype(space.dtype, copy=False)
 
 
-def _box_adapter(space: Any, act_scale: bool) -> ActionAdapter:
+def action_scaler(space: Any, act_scale: bool) -> ActionAdapter | None:
+    """Return a function that maps actions [*B, *shape] in [-1, 1] onto the bounds of a real-valued Box, else None.
+
+    Raises:
+        ConfigError: a real-valued Box has no finite bounds.
+    """
     if not (act_scale and _is_real_box(space)):
+        return None
+    _require_bounds("act_scale = True", space)
+    return partial(affine_transform, min_val=space.low, max_val=space.high)
+
+
+def _box_adapter(space: Any, act_scale: bool) -> ActionAdapter:
+    scale = action_scaler(space, act_scale)
+    if scale is None:
         return lambda action: _array_of(action, space)
-    if not space.is_bounded():
-        raise ValueError(f"act_scale needs an action space with finite bounds; this one is {space}")
-    low, high = space.low, space.high
-
-    def adapt(action: Any) -> np.ndarray:
-        scaled: np.ndarray = affine_transform(_array_of(action, space), min_val=low, max_val=high)
-        return scaled
-
-    return adapt
+    return lambda action: scale(_array_of(action, space))
 
 
 def _bin_adapter(space: Any, bins: int) -> ActionAdapter:

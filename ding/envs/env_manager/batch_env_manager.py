@@ -12,7 +12,7 @@ import numpy as np
 from easydict import EasyDict
 
 from ding.envs.common.gym_compat import bounds_of, first_choice, space_kind
-from ding.envs.env.gymnasium_spaces import float32_space, policy_space, reward_space_of, to_float32
+from ding.envs.env.gymnasium_spaces import action_scaler, float32_space, policy_space, reward_space_of, to_float32
 from ding.envs.env_manager.base_env_manager import DONE, NEED_RESET, RESET, RUN, BaseEnvManager, ResetParam
 from ding.envs.env_manager.block import NO_ENVS, TOLD, BlockStep, BoolArray, InfoColumns, Ready, end_codes, no_step
 from ding.envs.env_manager.env_state import Restored, Seeds
@@ -22,7 +22,7 @@ from ding.utils.data.samples import Column, IntArray, Kind, Node, columns_of, ma
 from ding.utils.default_helper import one_time_warning
 
 # Settings of an env section that make an env other than the one the simulator makes.
-_FOREIGN = ("env", "kwargs", "wrappers", "act_scale", "act_bins", "norm_obs", "env_wrapper")
+_FOREIGN = ("env", "kwargs", "wrappers", "act_bins", "norm_obs", "env_wrapper")
 # Settings of an env manager whose envs are stepped and may fail each by itself.
 _OF_SINGLE_ENVS = ("max_retry", "retry_waiting_time", "retry_type", "step_timeout", "reset_timeout")
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -47,20 +47,24 @@ class PooledEnv:
 class ActionBatches:
     """Stacking and checking of actions for a space; choices come as numbers from 0, whatever its `start`.
 
+    Args:
+        act_scale: real-valued actions come in [-1, 1] and are mapped onto the bounds.
+
     Attributes:
         space: the space.
         idle: a member of the space, for envs whose action has no effect.
 
     Raises:
-        ConfigError: the space is no Box, Discrete, MultiDiscrete or MultiBinary.
+        ConfigError: the space is no Box, Discrete, MultiDiscrete or MultiBinary, or has no bounds to scale to.
     """
 
-    def __init__(self, space: Any) -> None:
+    def __init__(self, space: Any, act_scale: bool = False) -> None:
         bounds = bounds_of(space)
         if bounds is None:
             raise ConfigError(f"envs that are stepped as a batch cannot have the action space {space}")
         self.space = space
-        self._space, self._shape, self._dtype = policy_space(space), space.shape, space.dtype
+        self._space, self._shape, self._dtype = policy_space(space, act_scale), space.shape, space.dtype
+        self._scale = action_scaler(space, act_scale)
         self._first = first_choice(space)
         self._highest = None if space_kind(space) == "Box" else bounds[1] - self._first
         self._is_shifted = self._space is not space
@@ -90,7 +94,9 @@ class ActionBatches:
                 raise ValueError(f"the actions {bad} are outside of the action space {self._space}{allowed}")
             if self._is_shifted:
                 batch = np.add(batch, self._first, dtype=np.int64)  # that of unsigned choices may be below 0
-        return batch if batch.dtype is self._dtype else batch.astype(self._dtype, copy=False)
+        if batch.dtype is not self._dtype:
+            batch = batch.astype(self._dtype, copy=False)
+        return batch if self._scale is None else self._scale(batch)
 
 
 class BatchEnvManager(BaseEnvManager):
@@ -139,11 +145,13 @@ class BatchEnvManager(BaseEnvManager):
         self._is_asked = False  # it has been asked for another one
         self._sent_seeds: int | list[int] | None = None
         self._is_reseeded = False
-        section: Any = getattr(env_fn[0], "keywords", {}).get("cfg") if env_fn else None
+        given: Any = getattr(env_fn[0], "keywords", {}).get("cfg") if env_fn else None
+        section: Mapping[str, Any] = given if is_mapping(given) else {}
+        act_scale = bool(section.get("act_scale", False))
         try:
-            name, shown, action_space = self._prepare(merged, section if is_mapping(section) else {})
-            super().__init__([partial(PooledEnv, name, shown, policy_space(action_space))] * count, cfg)
-            self._actions = ActionBatches(action_space)
+            name, shown, action_space = self._prepare(merged, section)
+            super().__init__([partial(PooledEnv, name, shown, policy_space(action_space, act_scale))] * count, cfg)
+            self._actions = ActionBatches(action_space, act_scale)
         except BaseException:
             self._end_simulator()
             raise
@@ -206,7 +214,7 @@ class BatchEnvManager(BaseEnvManager):
 
     @property
     def simulator_action_space(self) -> Any:
-        """The action space of the simulator, in which choices may count from another number than 0."""
+        """The action space of the simulator: choices may count from another number than 0, actions are not scaled."""
         return self._actions.space
 
     @property

@@ -34,7 +34,7 @@ class PoolEnvManager(BatchEnvManager):
     """Env manager that steps envs of EnvPool in threads of this process, without Python code in between.
 
     The env is `env_id`, an id of EnvPool such as `Pong-v5` or `CartPole-v1`, by default the `env_id` in the config of
-    `env_fn`. EnvPool makes the env itself, so an env section with wrappers or `act_scale` is refused.
+    `env_fn`. EnvPool makes the env itself, so an env section with wrappers is refused.
 
     Unless `batch_size` is below the number of envs, `step` returns all timesteps of the envs that were acted in, and an
     env whose episode has ended begins the next one during the next step, so it is ready again one step later. While no

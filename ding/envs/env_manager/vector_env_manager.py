@@ -43,7 +43,7 @@ class VectorEnvManager(BatchEnvManager):
     The vector env is made by `gymnasium.make_vec` from `env_id`, or from the `env_id` in the config of `env_fn`; or by
     `vector_env(num_envs=n)`, for simulators that make their own: their tensors are copied to numpy arrays, and actions
     are passed to them as tensors on the same device. The envs are not those of `env_fn`, so an env section with
-    `act_scale` is refused, and one with wrappers unless the vector env is made of single envs.
+    wrappers is refused unless the vector env is made of single envs.
 
     The vector env's `metadata["autoreset_mode"]` is respected: every step is returned once, a terminal timestep has the
     terminal observation, and steps that only reset an env are not returned. With `NEXT_STEP` an env whose episode has
@@ -246,8 +246,7 @@ class VectorEnvManager(BatchEnvManager):
 
 def _vector_of_section(cfg: Mapping[str, Any], env_cfg: Mapping[str, Any], count: int) -> Any:
     """Return the vector env of the `env_id` in the config, or otherwise in the env section."""
-    foreign = ("act_scale", "act_bins", "env_wrapper")
-    refuse_foreign(env_cfg, "vector_env", "; use 'subprocess' to have actions scaled or binned", foreign)
+    refuse_foreign(env_cfg, "vector_env", "; use 'subprocess' to have actions binned", ("act_bins", "env_wrapper"))
     own_id = {} if cfg["env_id"] is None else {"env_id": cfg["env_id"]}
     source = GymnasiumSource.from_config(
         {**env_cfg, **own_id, "kwargs": {**env_cfg.get("kwargs", {}), **cfg["kwargs"]}}

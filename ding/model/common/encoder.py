@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ding.torch_utils.network.nn_module import Activation, ChannelLayerNorm, as_activation
 from ding.torch_utils.network.resnet import ResBlock, ResFCBlock
+from ding.utils.action_mask import ACTION_MASK, action_mask_of, masks_by_choice
 from ding.utils.data.nested import is_container, is_mapping
 from ding.utils.default_helper import squeeze
 
@@ -45,10 +46,33 @@ def hybrid_shapes(action_shape: Any) -> tuple[Any, Any]:
 
 
 def pass_mask(output: dict[str, Any], x: Any) -> dict[str, Any]:
-    """Add the `action_mask` of a dict observation, if it has one, to the output of a model."""
-    if is_mapping(x) and "action_mask" in x:
-        output["action_mask"] = x["action_mask"]
+    """Add the `action_mask` of a dict observation, if it has one, to the output of a model, in the form of its `logit`.
+
+    Raises:
+        ValueError: the mask does not fit the logits.
+    """
+    mask = action_mask_of(x)
+    if mask is not None:
+        output[ACTION_MASK] = mask_like(output["logit"], mask)
     return output
+
+
+def mask_like(logit: Any, mask: Any) -> Any:
+    """Return an action mask, in a form that `masks_by_choice` takes, in the form of the logits.
+
+    These are [*B, N], [*B, K, N] for K branches, or a list of [*B, N_k] of K heads.
+
+    Raises:
+        ValueError: the mask does not fit the logits.
+    """
+    if not isinstance(logit, Tensor):
+        return masks_by_choice(mask, [head.shape[-1] for head in logit], logit[0].shape[:-1])
+    if isinstance(mask, Tensor) and mask.shape == logit.shape:
+        return mask
+    *batch, count = logit.shape
+    if len(batch) > 1 and np.shape(mask) != (*batch, 1, count):
+        return torch.stack(masks_by_choice(mask, [count] * batch[-1], batch[:-1]), -2)
+    return masks_by_choice(mask, [count], batch)[0]
 
 
 def public_shape(shape: Any) -> Any:

@@ -78,8 +78,8 @@ class QNetwork(nn.Module):
         """Return the head's output for observations [B, *obs_shape]: `logit` [B, N], and the head's other entries.
 
         For multi-discrete actions each entry is a list with one item per head. Dict observations have the entries
-        of `obs_shape`. `x` may also be a dict with `observation` and `action_mask` [B, N] (a list of masks if
-        multi-discrete, 1 for a legal action); the mask is passed on.
+        of `obs_shape`. `x` may also be a dict with `observation` and `action_mask` [B, N] (1 for a legal
+        action; see `mask_like` for multi-discrete ones); the mask is passed on.
 
         Raises:
             ValueError: the observations do not have the shape of the model's config.

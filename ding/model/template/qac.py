@@ -17,6 +17,7 @@ from ding.model.common.encoder import (
     build_encoder,
     hybrid_shapes,
     observations_of,
+    pass_mask,
     public_shape,
     vector_size,
 )
@@ -387,10 +388,7 @@ class DiscreteQAC(QActorCritic):
         `inputs` may also be a dict with `observation` and `action_mask` [B, N] (1 for a legal action); the mask is
         passed on.
         """
-        output: dict[str, Any] = self.actor_head(self._actor_embedding(inputs))
-        if isinstance(inputs, Mapping) and "action_mask" in inputs:
-            output["action_mask"] = inputs["action_mask"]
-        return output
+        return pass_mask(self.actor_head(self._actor_embedding(inputs)), inputs)
 
     def compute_critic(self, inputs: Any) -> dict[str, Any]:
         """Return `{'q_value': [B, N]}`; for two critics a list of two."""

@@ -147,7 +147,7 @@ class VAC(nn.Module):
         """Call the method named `mode` with the observations `x` [B, *obs_shape].
 
         Dict observations have the entries of `obs_shape`. `x` may also be a dict with `observation` and `action_mask`
-        [B, N] (a list of masks if multi-discrete, 1 for a legal action); the mask is passed on in the actor's
+        [B, N] (1 for a legal action; see `mask_like` for multi-discrete ones); the mask is passed on in the actor's
         output.
 
         Raises:
@@ -448,8 +448,8 @@ class PG(nn.Module):
         and `{'mu': [B, A], 'sigma': [B, A]}` with an independent normal one for continuous actions.
 
         Dict observations have the entries of `obs_shape`. `x` may also be a dict with `observation` and `action_mask`
-        [B, N] (a list of masks if multi-discrete, 1 for a legal action). Illegal actions are then never sampled, and
-        the mask is passed on.
+        [B, N] (1 for a legal action; see `mask_like` for multi-discrete ones). Illegal actions are then never sampled,
+        and the mask is passed on.
 
         Raises:
             ValueError: the observations do not have the shape of the model's config.
@@ -590,7 +590,7 @@ class MAVAC(nn.Module):
         output = self.actor_head(self.actor_encoder(observations_of(x["agent_state"], self._agent_obs_shape, self)))
         if self.action_space == "continuous":
             return {"logit": output}
-        return {"logit": output["logit"], **({"action_mask": x["action_mask"]} if "action_mask" in x else {})}
+        return pass_mask({"logit": output["logit"]}, x)
 
     def compute_critic(self, x: Mapping[str, Any]) -> dict[str, Any]:
         """Return `{'value': [B, A]}`, or [B] if all agents share one global state."""

@@ -10,9 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ding.model.common.encoder import mask_like
 from ding.rl_utils.exploration import create_noise_generator
 from ding.rl_utils.log_prob import mu_and_sigma
 from ding.torch_utils.data_helper import get_tensor_data, zeros_like
+from ding.utils.action_mask import ACTION_MASK
 from ding.utils.config_helper import ConfigError, integer, number
 from ding.utils.data.nested import leaves
 from ding.utils.default_helper import new_generator
@@ -101,9 +103,8 @@ class _LogitSampleWrapper(_SamplingWrapper):
         """Set `output['action']` to `choose(logit, mask, *args)` for each head."""
         if not isinstance(output, dict):
             raise TypeError(f"{type(self).__name__} needs a model output dict, not {type(output).__name__}")
-        logit, mask = output["logit"], output.get("action_mask")
-        if mask is not None:
-            mask_logits(output)
+        mask_logits(output)
+        logit, mask = output["logit"], output.get(ACTION_MASK)
         if isinstance(logit, Tensor):
             output["action"] = choose(logit, mask, *args)
         else:
@@ -115,29 +116,17 @@ class _LogitSampleWrapper(_SamplingWrapper):
 def mask_logits(output: MutableMapping[str, Any]) -> None:
     """Subtract 1e8 IN PLACE from the logits of illegal actions, if the model output has an `action_mask`.
 
-    A mask [B, N] for logits [B, 1, N], of a single branch, becomes [B, 1, N].
+    The mask in the output gets the form of the logits; see `mask_like`.
 
     Raises:
         ValueError: the mask does not fit the logits.
     """
-    logit, mask = output["logit"], output.get("action_mask")
-    if mask is None:
+    if output.get(ACTION_MASK) is None:
         return
-    if isinstance(logit, Tensor):
-        if logit.dim() == 3 and logit.shape[1] == 1 and mask.dim() == 2:
-            mask = output["action_mask"] = mask.unsqueeze(1)
-        _apply_mask(logit, mask)
-        return
-    if len(mask) != len(logit):
-        raise ValueError(f"{len(mask)} action masks do not fit {len(logit)} logits; each head needs its own")
-    for head_logit, head_mask in zip(logit, mask, strict=True):
-        _apply_mask(head_logit, head_mask)
-
-
-def _apply_mask(logit: Tensor, mask: Tensor) -> None:
-    if mask.shape != logit.shape:
-        raise ValueError(f"action_mask of shape {tuple(mask.shape)} does not fit logit of shape {tuple(logit.shape)}")
-    logit.sub_((mask == 0).to(logit.dtype) * _ILLEGAL)
+    logit = output["logit"]
+    mask = output[ACTION_MASK] = mask_like(logit, output[ACTION_MASK])
+    for head, legal in [(logit, mask)] if isinstance(logit, Tensor) else zip(logit, mask, strict=True):
+        head.sub_((legal == 0).to(head.dtype) * _ILLEGAL)
 
 
 def _check_mask(mask: Tensor) -> None:

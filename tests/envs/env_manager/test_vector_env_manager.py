@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from easydict import EasyDict
-from gymnasium.spaces import Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from ding.entry import serial_pipeline
 from ding.envs import GymnasiumEnv, VectorEnvManager, create_env_manager
@@ -169,6 +169,28 @@ def test_actions_of_several_numbers_reach_their_env(actions, given):
         manager.step({1: np.array(given[0]), 0: np.array(given[1])})
         assert [batch.tolist() for batch in manager._simulator.given] == [given, given[::-1]]
         assert manager._simulator.given[0].dtype == space.dtype
+
+
+def scaling(space, count=2):
+    env_fn = [partial(GymnasiumEnv, cfg={"act_scale": True})] * count
+    kwargs = {"lengths": (3,) * count, "mode": "NextStep", "actions": space}
+    return VectorEnvManager({"vector_env": CountingVectorEnv, "kwargs": kwargs}, env_fn)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_actions_are_scaled_onto_the_bounds_which_they_do_not_leave(dtype):
+    space = Box(-0.2, 0.1, (2,), dtype)
+    with scaling(space) as manager:
+        manager.launch()
+        assert manager.action_space == Box(-1, 1, (2,)) and manager.simulator_action_space == space
+        manager.step_block(np.array([[1.0, -1.0], [-9.0, 0.0]], np.float32), [0, 1])
+        (given,) = manager._simulator.given  # which refuses actions that are not in its space
+        np.testing.assert_allclose(given, [[0.1, -0.2], [-0.2, -0.05]], rtol=1e-6)
+
+
+def test_scaling_actions_of_a_vector_env_needs_bounds():
+    with pytest.raises(ConfigError, match="act_scale = True needs .* finite bounds"):
+        scaling(Box(0, np.inf, (2,), np.float32))
 
 
 @pytest.mark.parametrize(
@@ -372,8 +394,8 @@ def test_a_sync_vector_env_hands_out_terminal_observations_in_each_mode(mode):
         ({}, None, "give one of env_id and env"),
         (
             {},
-            {"env_id": "CartPole-v1", "act_scale": True},
-            "env.act_scale has no meaning for the env manager vector_env",
+            {"env_id": "CartPole-v1", "act_bins": 3},
+            "env.act_bins has no meaning for the env manager vector_env",
         ),
         ({"vectorization_mode": "vector_entry_point"}, {"env_id": "CartPole-v1", "wrappers": [str]}, "no wrappers"),
         ({"vector_kwargs": {"copy": False}}, {"env_id": "CartPole-v1"}, "vector_kwargs have no meaning"),

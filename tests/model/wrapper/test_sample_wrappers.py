@@ -76,10 +76,35 @@ def test_lists_of_logits_give_lists_of_actions():
 
 
 def test_a_mask_of_another_shape_is_refused():
-    with pytest.raises(ValueError, match=r"shape \(2, 2\) does not fit logit of shape \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"shape \(2, 2\) does not fit the actions; it must be \(2, 3\)"):
         act("argmax_sample", {"logit": LOGIT, "action_mask": MASK[:, :2]})
-    with pytest.raises(ValueError, match="1 action masks do not fit 2 logits"):
+    with pytest.raises(ValueError, match=r"shape \(2, 3\) does not fit the actions; it must be \(2, 6\)"):
         act("argmax_sample", {"logit": [LOGIT, LOGIT], "action_mask": [MASK]})
+
+
+TWO_HEADS = [[[1, 0, 1], [0, 1, 0]], [[1, 1, 0], [0, 0, 1]]]  # by env, of whom there are as many as heads
+
+
+@pytest.mark.differs(
+    "masks of several heads in one array are taken with env and head swapped, or refused",
+    "each env has its own, `[K, N]` or `[K * N]`",
+)
+@pytest.mark.parametrize("shape", [(2, 2, 3), (2, 6)])
+def test_one_array_has_the_masks_of_all_heads_of_each_env(shape):
+    output = act("argmax_sample", {"logit": [LOGIT, LOGIT], "action_mask": torch.tensor(TWO_HEADS).view(shape)})
+    assert [action.tolist() for action in output["action"]] == [[2, 0], [1, 2]]
+    assert [mask.tolist() for mask in output["action_mask"]] == [[[1, 0, 1], [1, 1, 0]], [[0, 1, 0], [0, 0, 1]]]
+
+
+@pytest.mark.parametrize("form", [lambda mask: mask, lambda mask: mask.flatten(1), lambda mask: mask.unbind(1)])
+def test_branches_take_the_masks_that_heads_take(form):
+    logit = torch.stack([LOGIT, LOGIT], 1)  # [B, branches, N]
+    output = act("argmax_sample", {"logit": logit, "action_mask": form(torch.tensor(TWO_HEADS))})
+    assert output["action"].tolist() == [[2, 1], [0, 2]]
+
+
+def test_a_single_choice_may_have_its_mask_in_an_array_of_one_row():
+    assert act("argmax_sample", {"logit": LOGIT, "action_mask": MASK.unsqueeze(1)})["action"].tolist() == [2, 0]
 
 
 SAMPLERS = [
