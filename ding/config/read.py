@@ -11,14 +11,14 @@ import os
 import sys
 import types
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
 from ding.utils.msgpack_helper import unpack
-from ding.utils.references import IMPORT_PATHS, add_to_path, clashes, note_file
+from ding.utils.references import IMPORT_PATHS, add_to_path, clashes, held_form, note_file
 
 
 class Config:
@@ -228,4 +228,25 @@ def put(cfg: Any, key: str, value: Any, what: str = "") -> None:
         if not hasattr(cfg, "setdefault"):
             section = ".".join(names[:depth])
             raise ConfigError(f"{what or f'{key} = {value!r}'} is not allowed: {section} is {cfg!r}, not a section")
-    cfg[names[-1]] = value
+    cfg[names[-1]] = held_form(value) if names[0] == "env" else value
+
+
+# Keys of the sections `env` and `env.manager` with arguments of functions, which may have any keys and values.
+_ARGUMENTS = ("env", "kwargs", "vector_kwargs", "wrappers")
+
+
+def with_arguments(main: Any, form: Callable[[Any], Any] = held_form) -> Any:
+    """Return a main config with the arguments of envs in another form, by default one that an `EasyDict` can hold."""
+    section = main.get("env") if isinstance(main, Mapping) else None
+    return _changed(main, env=_with_arguments(section, form)) if isinstance(section, Mapping) else main
+
+
+def _with_arguments(section: Mapping[str, Any], form: Callable[[Any], Any]) -> Any:
+    changed = {key: form(section[key]) for key in _ARGUMENTS if key in section}
+    if isinstance(section.get("manager"), Mapping):
+        changed["manager"] = _with_arguments(section["manager"], form)
+    return _changed(section, **changed)
+
+
+def _changed(cfg: Mapping[str, Any], **values: Any) -> Any:
+    return type(cfg)({**cfg, **values})  # type: ignore[call-arg]

@@ -14,7 +14,7 @@ from easydict import EasyDict
 from ding.config.config import resolve_class
 from ding.config.key_names import CLIPPING, KnownKeys
 from ding.config.main_settings import value_at
-from ding.config.read import put
+from ding.config.read import put, with_arguments
 from ding.entry.checks import complete_model, model_parameters, refuse_unsaved_env
 from ding.entry.curves import draw, read_curves
 from ding.entry.pipeline import with_command_mode
@@ -125,6 +125,7 @@ def train(
     before = copy.deepcopy(main)
     _merge(main, {} if config is None else config)
     change_by_name(pair, settings)
+    main.env = with_arguments(main).env
     if parallel:
         _refuse_serial_only(before, main)
     _complete(pair, bool(parallel))

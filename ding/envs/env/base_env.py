@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
 from ding.utils.import_helper import import_module
+from ding.utils.references import resolved
 from ding.utils.registry_factory import ENV_REGISTRY
 
 
@@ -153,6 +154,7 @@ def get_vec_env_setting(
     env_cls: Any = get_env_cls(cfg)
     collector_cfg = env_cls.create_collector_env_cfg(cfg) if collect else None
     evaluator_cfg = env_cls.create_evaluator_env_cfg(cfg) if eval_ else None
+    collector_cfg, evaluator_cfg = resolved([collector_cfg, evaluator_cfg], "env")
     return env_cls, collector_cfg, evaluator_cfg
 
 
