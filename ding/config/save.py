@@ -238,6 +238,8 @@ def _quoted(value: Any) -> tuple[str, str]:
 def _mapping(value: Mapping[Any, Any], depth: int) -> str:
     if not value:
         return "{}"
+    if value.keys() == {REFERENCE}:
+        return f"dict({REFERENCE}={value[REFERENCE]!r})"
     if all(map(_is_argument_name, value)):
         opening, closing = "dict(", ")"
         entries = [(f"{key}=", item) for key, item in items_of(value)]

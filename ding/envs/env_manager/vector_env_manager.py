@@ -17,7 +17,7 @@ from ding.envs.env.gymnasium_spaces import as_observation
 from ding.envs.env_manager.base_env_manager import RESET, RUN
 from ding.envs.env_manager.batch_env_manager import BatchEnvManager, copied_rows, put_rows, refuse_foreign
 from ding.envs.env_manager.block import BlockStep, BoolArray, InfoColumns, Ready, stacked
-from ding.utils.child_helper import forget_secrets, without_secrets
+from ding.utils.child_helper import allow_children, forget_secrets, without_secrets
 from ding.utils.config_helper import ConfigError, Setting, Settings, anything, instance_of, one_of
 from ding.utils.data.nested import is_mapping, leaves, map_leaves
 from ding.utils.data.samples import Column, IntArray, Kind, Node
@@ -298,6 +298,7 @@ def _vector_of_singles(source: GymnasiumSource, count: int, in_processes: bool, 
 def _make_member(source: GymnasiumSource, parent_pid: int) -> Any:
     if os.getpid() != parent_pid:
         forget_secrets()
+        allow_children()
     return source.make()
 
 
