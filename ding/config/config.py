@@ -23,6 +23,7 @@ from ding.config.main_settings import (
 )
 from ding.config.read import (  # noqa: F401 - all are found here, as those of `save`
     Config,
+    copied,
     read_config,
     read_config_directly,
     read_config_with_system,
@@ -374,7 +375,7 @@ def _as_easydict(cfg: Any, what: str) -> EasyDict:
         raise TypeError(f"{what} must be an EasyDict or a dict, got {type(cfg).__name__}: {cfg!r}")
     cfg = with_arguments(cfg)
     check_keys(cfg, what)
-    sections = copy.deepcopy(cfg).items()
+    sections = copied(cfg).items()
     return EasyDict({key: section if key == "env" else resolved(section, key) for key, section in sections})
 
 

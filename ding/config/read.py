@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import importlib
 import importlib.util
 import logging
@@ -17,8 +18,10 @@ from typing import Any
 from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
+from ding.utils.log_helper import shown
 from ding.utils.msgpack_helper import unpack
 from ding.utils.references import IMPORT_PATHS, add_to_path, clashes, held_form, note_file
+from ding.utils.state_folder import plain_tree
 
 
 class Config:
@@ -229,6 +232,26 @@ def put(cfg: Any, key: str, value: Any, what: str = "") -> None:
             section = ".".join(names[:depth])
             raise ConfigError(f"{what or f'{key} = {value!r}'} is not allowed: {section} is {cfg!r}, not a section")
     cfg[names[-1]] = held_form(value) if names[0] == "env" else value
+
+
+def copied(cfg: Any) -> Any:
+    """Return a deep copy of a config.
+
+    Raises:
+        ConfigError: a value cannot be copied; the message names its key.
+    """
+    try:
+        return copy.deepcopy(cfg)
+    except Exception:
+        for key, value in plain_tree(cfg).items():
+            try:
+                copy.deepcopy(value)
+            except Exception as e:  # of any class: the value may be the user's
+                raise ConfigError(
+                    f"{key} = {shown(value)} is not allowed, for it cannot be copied ({e}) as it is for each of the "
+                    "envs; give a class or function that makes it, or the id of an env"
+                ) from e
+        raise
 
 
 # Keys of the sections `env` and `env.manager` with arguments of functions, which may have any keys and values.

@@ -1,6 +1,7 @@
 """`train`: one call from a policy's name and an env to a trained policy."""
 
 import enum
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -222,6 +223,25 @@ def test_arguments_of_envs_and_wrappers_come_back_whatever_they_are(how):
     if not how:
         serial_pipeline(read_config(f"{training.folder}/total_config.py"), max_train_iter=2, resume=True)
         assert RunFolder(training.folder).result()["eval_value"] == pytest.approx(0.8)
+
+
+class Meeting(Corridor):
+    """A corridor whose first episode in a process begins once one begins in another process, too."""
+
+    barrier = None
+    has_met = False
+
+    def reset(self, *, seed=None, options=None):
+        if multiprocessing.parent_process() is not None and not Meeting.has_met:
+            Meeting.has_met = True
+            self.barrier.wait(60)
+        return super().reset(seed=seed)
+
+
+def test_as_many_collectors_work_at_a_time_as_were_asked_for(monkeypatch):
+    monkeypatch.setattr(Meeting, "barrier", multiprocessing.get_context("fork").Barrier(2))
+    training = train("dqn", Meeting, iterations=1, parallel=2, **QUICK)
+    assert training.result["train_iter"] >= 1 and not Meeting.barrier.broken
 
 
 def test_arguments_of_a_registered_env_may_have_any_keys():
@@ -693,6 +713,15 @@ def test_what_cannot_be_trained_is_refused():
         train("ppg_offpolicy", "CartPole-v1", iterations=1)
 
 
+@pytest.mark.parametrize(("words", "parallel"), [(["--parallel", "2"], 2), (["--mode", "parallel"], True), ([], False)])
+def test_the_command_trains_with_as_many_collectors_as_are_asked_for(monkeypatch, words, parallel):
+    given = {}
+    monkeypatch.setattr("ding.entry.training.train", lambda **arguments: given.update(arguments))
+    result = CliRunner().invoke(cli, ["train", "dqn", "CartPole-v1", "--env-steps", "16", *words])
+    assert result.exit_code == 0, result.output
+    assert given["parallel"] == parallel and type(given["parallel"]) is type(parallel)
+
+
 def test_the_command_trains_several_seeds():
     words = ["dqn", "CartPole-v1", "--env-steps", "16", "-s", "0", "-s", "1", "--set", "batch_size=8"]
     result = CliRunner().invoke(cli, ["train", *words, "--set", "env.n_evaluator_episode=1", "--num-envs", "2"])
@@ -713,6 +742,7 @@ def test_the_command_trains_several_seeds():
         (["ppo", "CartPole-v1"], "nothing ends the training"),
         (["ppo", "CartPole-v1", "--env-steps", "9", "--mode", "serial"], "leave it out"),
         (["ppo", "--num-envs", "2"], "--num-envs needs POLICY ENV"),
+        (["ppo", "--parallel", "2"], "--parallel needs POLICY ENV"),
         (["ppo", "CartPole-v1", "--set", "env=Acrobot-v1"], "--set env=... is not allowed with a policy and an env"),
         (["ppo", "CartPole-v1", "--set", "stop_value=9"], "has an argument or option of its own, see ding train"),
     ],
